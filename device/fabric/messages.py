@@ -1,0 +1,159 @@
+"""What travels between two HCAs: the interface a network transport would implement.
+
+Messages are whole InfiniBand messages, not packets: PSNs advance by the number of packets the
+path MTU would have made of them, so that a capture can cut them up again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Protocol
+
+
+class Op(IntEnum):
+    """Request opcodes of a reliable or unreliable connection."""
+
+    SEND = 0
+    SEND_IMM = 1
+    SEND_INV = 2
+    WRITE = 3
+    WRITE_IMM = 4
+    READ = 5
+    COMPARE_SWAP = 6
+    FETCH_ADD = 7
+    MASKED_COMPARE_SWAP = 8
+    MASKED_FETCH_ADD = 9
+
+
+class Syndrome(IntEnum):
+    """AETH syndromes (InfiniBand vol. 1, 9.7.5.2.1)."""
+
+    ACK = 0x00
+    RNR_NAK = 0x20  # low five bits: timer code
+    NAK_PSN = 0x60
+    NAK_INVALID_REQUEST = 0x61
+    NAK_REMOTE_ACCESS = 0x62
+    NAK_REMOTE_OPERATION = 0x63
+    NAK_INVALID_RD = 0x64
+
+
+@dataclass(slots=True)
+class Route:
+    """How a message finds its way: Ethernet addresses (RoCE) or LIDs, and the GIDs."""
+
+    smac: bytes
+    dmac: bytes
+    sgid: bytes
+    dgid: bytes
+    vlan: int = 0xFFFF
+    traffic_class: int = 0
+    hop_limit: int = 64
+    service_level: int = 0
+
+
+Payload = Sequence[memoryview]
+"""The message's bytes in order, as views of the sender's memory: valid during `receive` only."""
+
+
+@dataclass(slots=True)
+class Request:
+    """A request of an RC or UC queue pair."""
+
+    op: Op
+    route: Route
+    source_qpn: int
+    target_qpn: int
+    psn: int
+    packets: int
+    length: int
+    payload: Payload = ()
+    remote_address: int = 0
+    rkey: int = 0
+    immediate: int = 0  # or the rkey to invalidate
+    solicited: bool = False
+    reliable: bool = True
+    atomic: tuple[int, int, int, int] = (0, 0, 0, 0)  # swap/add, compare, swap mask, compare mask
+
+
+@dataclass(slots=True)
+class Response:
+    """What a responder says to an RC request: `psn` is that of the request it answers."""
+
+    route: Route
+    target_qpn: int
+    psn: int
+    syndrome: int
+    msn: int = 0
+    payload: Payload = ()
+    atomic_original: int | None = None
+
+
+@dataclass(slots=True)
+class Datagram:
+    """A UD message, MADs included. `grh` are the 40 bytes the receiver finds before the payload."""
+
+    route: Route
+    source_qpn: int
+    target_qpn: int
+    qkey: int
+    psn: int
+    grh: bytes
+    payload: bytes
+    immediate: int | None = None
+    solicited: bool = False
+    pkey: int = 0xFFFF
+
+
+@dataclass(slots=True)
+class Frame:
+    """An Ethernet frame without its FCS."""
+
+    data: bytes
+
+
+Message = Request | Response | Datagram | Frame
+
+
+class FabricPort(Protocol):
+    """The port of an HCA, as the fabric sees it."""
+
+    @property
+    def mac_addresses(self) -> frozenset[bytes]:
+        """Every unicast MAC address the port answers to now."""
+
+    @property
+    def link_up(self) -> bool:
+        """Whether the port takes part in traffic."""
+
+    def receive(self, message: Message) -> None:
+        """Take a message; must not raise for anything a peer may send."""
+
+
+class Fabric(Protocol):
+    """What connects ports."""
+
+    def attach(self, port: FabricPort) -> None:
+        """Connect a port."""
+
+    def detach(self, port: FabricPort) -> None:
+        """Disconnect a port; messages for it are lost."""
+
+    def send(self, source: FabricPort, message: Message) -> None:
+        """Deliver `message`, in order per pair of ports; lost when nobody has its address.
+
+        A message for the sender's own address loops back. Broadcast and multicast frames reach
+        every other port. Delivery may happen before `send` returns only when no delivery is
+        already running: nested sends are queued, so that there is no recursion.
+        """
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts of a fabric, for views and tests."""
+
+    delivered: int = 0
+    lost: int = 0
+    bytes: int = 0
+    by_kind: dict[str, int] = field(default_factory=dict)

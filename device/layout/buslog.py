@@ -1,0 +1,44 @@
+"""What the bus log distinguishes: kinds of events, and what a DMA transfer was for."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+MAGIC = b"BBLOG\0"
+VERSION = 1
+
+
+class Kind(IntEnum):
+    """The kind of one event."""
+
+    MMIO_READ = 0
+    MMIO_WRITE = 1
+    DMA_READ = 2
+    DMA_WRITE = 3
+    IRQ = 4
+    COMMAND = 5
+    RESET = 6
+    CONFIG_READ = 7
+    CONFIG_WRITE = 8
+    NOTE = 9
+
+
+class What(IntEnum):
+    """What the device moved; `obj` of the event is the number named in brackets."""
+
+    OTHER = 0
+    PAYLOAD = 1  # [QPN] message bytes of a send, write, read or atomic
+    SQ_WQE = 2  # [QPN] send work queue entry
+    RQ_WQE = 3  # [QPN] receive work queue entry
+    SRQ_WQE = 4  # [SRQN]
+    CQE = 5  # [CQN] completion queue entry
+    EQE = 6  # [EQN] event queue entry
+    DOORBELL_RECORD = 7  # [QPN or CQN]
+    MTT = 8  # translation entries
+    MPT = 9  # [MPT index]
+    MAILBOX_IN = 10  # [opcode]
+    MAILBOX_OUT = 11  # [opcode]
+    PAGE_LIST = 12  # [QPN] of a fast registration
+    FRAME = 13  # [QPN] Ethernet frame
+    MAD = 14  # [QPN] management datagram with its headers
+    OWNERSHIP = 15  # [CQN or EQN] owner byte, or the initial fill of a queue

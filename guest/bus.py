@@ -1,0 +1,43 @@
+"""How a guest driver reaches its device: the real one is VFIO, the wire tests bring another."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class DmaMemory(Protocol):
+    """Memory the device can reach: `address` as the device sees it, `view` as we see it.
+
+    `view` covers physically contiguous memory, is zeroed at first, and stays valid until `free`.
+    """
+
+    address: int
+    view: memoryview
+
+    def free(self) -> None:
+        """Give the memory back."""
+
+
+class Bus(Protocol):
+    """A PCI function taken over by a user-space driver."""
+
+    def read32(self, bar: int, offset: int) -> int:
+        """One 32-bit load; the value is big-endian on the bus, converted to an integer here."""
+
+    def write32(self, bar: int, offset: int, value: int) -> None:
+        """One 32-bit store, big-endian on the bus."""
+
+    def write64(self, bar: int, offset: int, value: int) -> None:
+        """One 64-bit store, big-endian on the bus."""
+
+    def allocate(self, length: int, align: int = 4096) -> DmaMemory:
+        """Physically contiguous, zeroed DMA memory; raises `MemoryError`."""
+
+    def enable_interrupts(self, vectors: int) -> list[int]:
+        """Set up MSI-X vectors 0..vectors-1; returns one readable eventfd for each."""
+
+    def reset(self) -> None:
+        """Reset the function."""
+
+    def close(self) -> None:
+        """Give the device back: interrupts off, memory freed."""
