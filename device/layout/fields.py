@@ -48,7 +48,9 @@ class Field:
         return (1 << (self.high - self.low + 1)) - 1
 
 
-def bits(name: str, offset: int, width: int, high: int, low: int | None = None, doc: str = "") -> Field:
+def bits(
+    name: str, offset: int, width: int, high: int, low: int | None = None, doc: str = ""
+) -> Field:
     """A slice `high..low` of the `width`-byte word at `offset`; one bit when `low` is left out."""
     return Field(name, offset, width, high, high if low is None else low, doc)
 
@@ -172,7 +174,9 @@ class Struct:
         if len(data) - base < self.size:
             raise ValueError(f"{self.name}: {len(data) - base} bytes, {self.size} expected")
         return {
-            item.name: self.get_raw(data, item.name, base) if item.raw else self.get(data, item.name, base)
+            item.name: self.get_raw(data, item.name, base)
+            if item.raw
+            else self.get(data, item.name, base)
             for item in self.fields
         }
 

@@ -41,14 +41,22 @@ class HostBus(Protocol):
     def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
         """Copy of guest memory, logged as a DMA read; raises `DmaError`."""
 
-    def write(self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0) -> None:
+    def write(
+        self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
+    ) -> None:
         """Write guest memory, logged as a DMA write; raises `DmaError` before a byte moves."""
 
     def views(self, runs: Sequence[Run]) -> list[memoryview]:
         """Writable views of the runs, not logged; raises `DmaError` if any byte is missing."""
 
     def note_dma(
-        self, kind: Kind, address: int, length: int, data: bytes | memoryview, what: What, obj: int = 0
+        self,
+        kind: Kind,
+        address: int,
+        length: int,
+        data: bytes | memoryview,
+        what: What,
+        obj: int = 0,
     ) -> None:
         """Log a transfer that was done through views; `data` are its first bytes."""
 
@@ -56,7 +64,7 @@ class HostBus(Protocol):
         """Log something else: a command, a NAK, a retry."""
 
     def interrupt(self, vector: int) -> None:
-        """Assert MSI-X `vector` (logged); a vector the guest has not set up is dropped and noted."""
+        """Assert MSI-X `vector` (logged); one the guest has not set up is dropped and noted."""
 
     def call_later(self, seconds: float, action: Callable[[], None]) -> Timer:
         """Run `action` in the server's loop after `seconds`."""

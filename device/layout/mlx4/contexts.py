@@ -1,0 +1,263 @@
+"""Contexts handed over in mailboxes: MPT, EQ, CQ, SRQ, QP (core/mlx4.h, inc/qp.h)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from device.layout.fields import Field, Struct, bits, raw, u8, u16, u24, u32, u40, u64
+
+
+class ServiceType(IntEnum):
+    """Transport service of a queue pair."""
+
+    RC = 0
+    UC = 1
+    RD = 2
+    UD = 3
+    XRC = 6
+    MLX = 7  # GSI, SMI, raw Ethernet
+
+
+class QpState(IntEnum):
+    """State nibble in the QP context flags."""
+
+    RST = 0
+    INIT = 1
+    RTR = 2
+    RTS = 3
+    SQER = 4
+    SQD = 5
+    ERR = 6
+    SQDRAINING = 7
+
+
+MPT_SIZE = 64
+MPT_STATUS_SOFTWARE = 0xF
+MPT_STATUS_FREE = 0x3
+MPT = Struct(
+    "MPT",
+    MPT_SIZE,
+    [
+        bits("status", 0x00, 4, 31, 28, "0xF software, 3 free, 0 hardware"),
+        bits("mio", 0x00, 4, 17),
+        bits("bind_enable", 0x00, 4, 15),
+        bits("remote_atomic", 0x00, 4, 14),
+        bits("remote_write", 0x00, 4, 13),
+        bits("remote_read", 0x00, 4, 12),
+        bits("local_write", 0x00, 4, 11),
+        bits("local_read", 0x00, 4, 10),
+        bits("physical", 0x00, 4, 9, doc="no translation"),
+        bits("region", 0x00, 4, 8, doc="0 = memory window"),
+        bits("bound_to_qp", 0x04, 4, 7),
+        u32("key", 0x08, "ror32(lkey, 8)"),
+        bits("pd", 0x0C, 4, 16, 0, "protection domain"),
+        bits("en_inv", 0x0C, 4, 25, 24, "3 = may be invalidated"),
+        bits("fast_reg", 0x0C, 4, 27),
+        bits("atomic_enable", 0x0C, 4, 28),
+        u64("start", 0x10, "IOVA"),
+        u64("length", 0x18, "bytes; all ones for a DMA MR"),
+        u32("lkey", 0x20),
+        u32("win_cnt", 0x24),
+        u8("mtt_rep", 0x2B),
+        u64("mtt_addr", 0x2C, "byte offset from the MTT base"),
+        u32("mtt_sz", 0x34, "entries, fast registration only"),
+        u32("entity_size", 0x38, "page shift"),
+        u32("first_byte_offset", 0x3C),
+    ],
+    source="core/mlx4.h: struct mlx4_mpt_entry; core/mr.c: mlx4_mr_enable",
+)
+
+EQC_SIZE = 64
+EQ_STATE_ARMED = 9
+EQ_STATE_FIRED = 0xA
+EQC = Struct(
+    "EQC",
+    EQC_SIZE,
+    [
+        bits("status", 0x00, 4, 31, 28),
+        bits("ec", 0x00, 4, 18),
+        bits("overrun_ignore", 0x00, 4, 17),
+        bits("state", 0x00, 4, 11, 8, "9 armed, 0xA fired"),
+        u16("page_offset", 0x0A),
+        bits("log_size", 0x0C, 1, 4, 0, "log2 of the entries"),
+        u8("period", 0x11),
+        u8("max_count", 0x13),
+        u8("vector", 0x17, "MSI-X vector"),
+        bits("log_page_size", 0x18, 1, 5, 0, "page shift - 12"),
+        u40("mtt_addr", 0x1B, "byte offset from the MTT base"),
+        bits("consumer_index", 0x28, 4, 23, 0),
+        bits("producer_index", 0x2C, 4, 23, 0),
+    ],
+    source="core/mlx4.h: struct mlx4_eq_context",
+)
+
+CQC_SIZE = 64
+CQC = Struct(
+    "CQC",
+    CQC_SIZE,
+    [
+        bits("status", 0x00, 4, 31, 28),
+        bits("timestamps", 0x00, 4, 19),
+        bits("collapsed", 0x00, 4, 18),
+        u16("page_offset", 0x0A),
+        bits("log_size", 0x0C, 4, 28, 24, "log2 of the entries"),
+        bits("uar", 0x0C, 4, 23, 0, "UAR index"),
+        u16("period", 0x10),
+        u16("max_count", 0x12),
+        u8("eqn", 0x17, "completion EQ"),
+        bits("log_page_size", 0x18, 1, 5, 0),
+        u40("mtt_addr", 0x1B),
+        bits("last_notified", 0x20, 4, 23, 0),
+        bits("solicit_producer", 0x24, 4, 23, 0),
+        bits("consumer_index", 0x28, 4, 23, 0),
+        bits("producer_index", 0x2C, 4, 23, 0),
+        u64("doorbell_record", 0x38, "DMA address of {ci, arm}"),
+    ],
+    source="core/mlx4.h: struct mlx4_cq_context; core/cq.c: mlx4_cq_alloc",
+)
+
+SRQC_SIZE = 64
+SRQC = Struct(
+    "SRQC",
+    SRQC_SIZE,
+    [
+        bits("state", 0x00, 4, 31, 28),
+        bits("log_size", 0x00, 4, 27, 24),
+        bits("srqn", 0x00, 4, 23, 0),
+        bits("log_stride", 0x04, 1, 2, 0, "log2 of the stride - 4"),
+        u16("xrcd", 0x06),
+        bits("page_offset", 0x08, 4, 31, 24),
+        bits("cqn", 0x08, 4, 23, 0),
+        bits("log_page_size", 0x10, 1, 5, 0),
+        u40("mtt_addr", 0x13),
+        bits("pd", 0x18, 4, 23, 0),
+        u16("limit_watermark", 0x1C),
+        u16("wqe_count", 0x1E),
+        u16("wqe_counter", 0x22),
+        u64("doorbell_record", 0x28),
+    ],
+    source="core/mlx4.h: struct mlx4_srq_context",
+)
+
+PATH_SIZE = 44
+
+
+def _path(prefix: str, base: int) -> list[Field]:
+    return [
+        bits(f"{prefix}vlan_valid", base + 0x00, 1, 6, doc="a VLAN is used"),
+        bits(f"{prefix}pkey_index", base + 0x03, 1, 6, 0),
+        u8(f"{prefix}counter_index", base + 0x04),
+        bits(f"{prefix}grh", base + 0x05, 1, 7),
+        bits(f"{prefix}mylmc", base + 0x05, 1, 6, 0, "source MAC index (RoCE) or path bits"),
+        u16(f"{prefix}rlid", base + 0x06),
+        bits(f"{prefix}ack_timeout", base + 0x08, 1, 7, 3, "4.096 us << n"),
+        bits(f"{prefix}link_type", base + 0x08, 1, 2, 0, "1 = Ethernet"),
+        u8(f"{prefix}mgid_index", base + 0x09),
+        u8(f"{prefix}static_rate", base + 0x0A),
+        u8(f"{prefix}hop_limit", base + 0x0B),
+        bits(f"{prefix}tclass", base + 0x0C, 4, 27, 20),
+        bits(f"{prefix}flow_label", base + 0x0C, 4, 19, 0),
+        raw(f"{prefix}rgid", base + 0x10, 16),
+        u8(f"{prefix}sched_queue", base + 0x20),
+        bits(f"{prefix}vlan_index", base + 0x21, 1, 6, 0),
+        u8(f"{prefix}feup", base + 0x22),
+        u8(f"{prefix}fvl_rx", base + 0x23),
+        raw(f"{prefix}dmac", base + 0x26, 6),
+    ]
+
+
+QPC_SIZE = 248
+QPC_MAILBOX_OFFSET = 8
+QPC_SERVICE_OFFSET = 1
+QPC = Struct(
+    "QPC",
+    QPC_SIZE,
+    [
+        bits("state", 0x00, 4, 31, 28),
+        bits("service", 0x00, 4, 23, 16, "ServiceType"),
+        bits("rss", 0x00, 4, 13, doc="RSS indirection QP"),
+        bits("pm_state", 0x00, 4, 12, 11),
+        bits("pd", 0x04, 4, 23, 0),
+        bits("mtu", 0x08, 1, 7, 5, "1 = 256 … 5 = 4096"),
+        bits("msg_max", 0x08, 1, 4, 0, "log2 of the longest message"),
+        u8("mtu_msgmax", 0x08, "both of the above as one byte"),
+        bits("log_rq_size", 0x09, 1, 6, 3),
+        bits("log_rq_stride", 0x09, 1, 2, 0, "log2 - 4"),
+        bits("sq_no_prefetch", 0x0A, 1, 7),
+        bits("log_sq_size", 0x0A, 1, 6, 3),
+        bits("log_sq_stride", 0x0A, 1, 2, 0, "log2 - 4"),
+        bits("roce_mode", 0x0B, 1, 7, 6, "0 v1, 1 v1.5, 2 v2"),
+        bits("reserved_lkey", 0x0B, 1, 4, doc="the reserved lkey may be used"),
+        bits("uar", 0x0C, 4, 23, 0),
+        bits("local_qpn", 0x10, 4, 23, 0),
+        bits("remote_qpn", 0x14, 4, 23, 0),
+        raw("pri_path", 0x18, PATH_SIZE),
+        *_path("pri_", 0x18),
+        raw("alt_path", 0x44, PATH_SIZE),
+        bits("ack_freq", 0x70, 4, 31, 28),
+        bits("sra_max", 0x70, 4, 23, 21, "log2 of outstanding reads and atomics"),
+        bits("retry_count", 0x70, 4, 18, 16),
+        bits("rnr_retry", 0x70, 4, 15, 13, "7 = for ever"),
+        bits("fast_reg_enable", 0x70, 4, 11),
+        bits("next_send_psn", 0x78, 4, 23, 0),
+        bits("cqn_send", 0x7C, 4, 23, 0),
+        u16("roce_entropy", 0x80),
+        bits("last_acked_psn", 0x88, 4, 23, 0),
+        bits("ssn", 0x8C, 4, 23, 0),
+        bits("rra_max", 0x90, 4, 23, 21, "log2 of reads and atomics answered"),
+        bits("remote_read", 0x90, 4, 15),
+        bits("remote_write", 0x90, 4, 14),
+        bits("remote_atomic", 0x90, 4, 13),
+        bits("rsvd_ic", 0x90, 4, 4, doc="RIC: set with an SRQ"),
+        bits("min_rnr_timer", 0x94, 4, 28, 24),
+        bits("next_recv_psn", 0x94, 4, 23, 0),
+        bits("xrcd", 0x98, 4, 15, 0),
+        bits("cqn_recv", 0x9C, 4, 23, 0),
+        u64(
+            "doorbell_record", 0xA0, "RQ doorbell record; read lazily, Ethernet QPs carry nonsense"
+        ),
+        u32("qkey", 0xA8),
+        bits("use_srq", 0xAC, 4, 24),
+        bits("srqn", 0xAC, 4, 23, 0),
+        bits("msn", 0xB0, 4, 23, 0),
+        u16("rq_wqe_counter", 0xB4),
+        u16("sq_wqe_counter", 0xB6),
+        u16("rate_limit", 0xBC),
+        bits("no_vlan_strip", 0xC0, 4, 30),
+        bits("keep_fcs", 0xC0, 4, 29),
+        bits("inline_receive", 0xC0, 4, 25),
+        bits("log_page_size", 0xC8, 1, 5, 0),
+        u40("mtt_addr", 0xCB),
+    ],
+    source="inc/qp.h: struct mlx4_qp_context; ib/qp.c: __mlx4_ib_modify_qp",
+)
+
+PATH = Struct("PATH", PATH_SIZE, _path("", 0), source="inc/qp.h: struct mlx4_qp_path")
+
+RSS_OFFSET = 0x3C
+RSS = Struct(
+    "RSS",
+    0x38,
+    [
+        u8("log_table_size", 0x00),
+        u24("base_qpn", 0x01),
+        bits("default_qpn", 0x04, 4, 23, 0),
+        u8("hash_fn", 0x0A),
+        u8("flags", 0x0B),
+        raw("key", 0x0C, 40),
+        bits("base_qpn_udp", 0x34, 4, 23, 0),
+    ],
+    source="core/mlx4_en.h: struct mlx4_rss_context",
+)
+
+MAP_ENTRY = Struct(
+    "MAP_ENTRY",
+    16,
+    [
+        u64("virtual", 0, "ICM address"),
+        bits("page", 8, 8, 63, 12, "physical page number"),
+        bits("log_pages", 8, 8, 11, 0, "log2 of the 4 KiB pages"),
+    ],
+    source="core/fw.c: mlx4_map_cmd",
+)
+MTT_PRESENT = 1

@@ -1,0 +1,90 @@
+"""Completion queue entries, 32 bytes (include/linux/mlx4/cq.h: mlx4_cqe, mlx4_err_cqe)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from device.layout.fields import Struct, bits, raw, u8, u16, u32
+
+CQE_SIZE = 32
+OWNER_OFFSET = 31
+OWNER_BIT = 0x80
+IS_SEND_BIT = 0x40
+OPCODE_MASK = 0x1F
+OPCODE_ERROR = 0x1E
+OPCODE_RESIZE = 0x16
+
+
+class RecvOpcode(IntEnum):
+    """Opcode of a receive completion."""
+
+    RDMA_WRITE_WITH_IMM = 0
+    SEND = 1
+    SEND_WITH_IMM = 2
+    SEND_WITH_INVALIDATE = 3
+
+
+class Syndrome(IntEnum):
+    """Syndrome of an error completion."""
+
+    LOCAL_LENGTH_ERR = 0x01
+    LOCAL_QP_OP_ERR = 0x02
+    LOCAL_PROT_ERR = 0x04
+    WR_FLUSH_ERR = 0x05
+    MW_BIND_ERR = 0x06
+    BAD_RESP_ERR = 0x10
+    LOCAL_ACCESS_ERR = 0x11
+    REMOTE_INVAL_REQ_ERR = 0x12
+    REMOTE_ACCESS_ERR = 0x13
+    REMOTE_OP_ERR = 0x14
+    TRANSPORT_RETRY_EXC_ERR = 0x15
+    RNR_RETRY_EXC_ERR = 0x16
+    REMOTE_ABORTED_ERR = 0x22
+
+
+_SOURCE = "inc/cq.h: struct mlx4_cqe; ib/cq.c: mlx4_ib_poll_one"
+
+CQE = Struct(
+    "CQE",
+    CQE_SIZE,
+    [
+        bits("cvlan_present", 0x00, 4, 29, doc="a customer VLAN tag was stripped"),
+        bits("svlan_present", 0x00, 4, 30, doc="a service VLAN tag was stripped"),
+        bits("qpn", 0x00, 4, 23, 0, "local QPN, all 24 bits"),
+        u32("immediate", 0x04, "immediate data, invalidated rkey, or pkey index (UD)"),
+        bits("grh", 0x08, 4, 31, doc="a GRH is present"),
+        bits("path_bits", 0x08, 4, 30, 24, "local path bits"),
+        bits("remote_qpn", 0x08, 4, 23, 0, "source QPN of a datagram"),
+        u16("sl_vid", 0x0C, "SL<<12 (IB); PCP<<13 | VID (Ethernet)"),
+        raw("smac", 0x0E, 6, "source MAC (RoCE datagrams); overlaps rlid and status"),
+        u32(
+            "byte_count", 0x14, "bytes received, read, or 8 for atomics; UD counts the 40 GRH bytes"
+        ),
+        u16("wqe_index", 0x18, "free-running index of the completed send WQE; entry of an SRQ"),
+        u16("checksum", 0x1A, "receive L4 checksum result"),
+        bits("owner", OWNER_OFFSET, 1, 7, doc="lap bit: valid when it equals !!(ci & size)"),
+        bits("is_send", OWNER_OFFSET, 1, 6, doc="completion of a send queue"),
+        bits(
+            "opcode", OWNER_OFFSET, 1, 4, 0, "send opcode, receive opcode, 0x1E error, 0x16 resize"
+        ),
+    ],
+    source=_SOURCE,
+)
+
+ETHERNET_STATUS_OFFSET = 0x10  # BE16 of the receive status bits (IPv4, TCP, …)
+RLID_OFFSET = 0x0E
+
+ERROR_CQE = Struct(
+    "CQE.ERROR",
+    CQE_SIZE,
+    [
+        bits("qpn", 0x00, 4, 23, 0, "local QPN"),
+        u16("wqe_index", 0x18, "index of the failed WQE"),
+        u8("vendor_syndrome", 0x1A, "vendor syndrome"),
+        u8("syndrome", 0x1B, "what went wrong"),
+        bits("owner", OWNER_OFFSET, 1, 7),
+        bits("is_send", OWNER_OFFSET, 1, 6),
+        bits("opcode", OWNER_OFFSET, 1, 4, 0, "0x1E"),
+    ],
+    source="inc/cq.h: struct mlx4_err_cqe",
+)

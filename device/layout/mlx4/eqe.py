@@ -1,0 +1,139 @@
+"""Event queue entries, 32 bytes (include/linux/mlx4/device.h: struct mlx4_eqe)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from device.layout.fields import Struct, bits, raw, u8, u16, u64
+
+EQE_SIZE = 32
+OWNER_OFFSET = 31
+DATA_OFFSET = 4
+DATA_SIZE = 24
+
+
+class EventType(IntEnum):
+    """Types of events."""
+
+    COMP = 0x00
+    PATH_MIG = 0x01
+    COMM_EST = 0x02
+    SQ_DRAINED = 0x03
+    CQ_ERROR = 0x04
+    WQ_CATAS_ERROR = 0x05
+    PATH_MIG_FAILED = 0x07
+    LOCAL_CATAS_ERROR = 0x08
+    PORT_CHANGE = 0x09
+    CMD = 0x0A
+    ECC_DETECT = 0x0E
+    EQ_OVERFLOW = 0x0F
+    WQ_INVALID_REQUEST = 0x10
+    WQ_ACCESS_ERROR = 0x11
+    SRQ_CATAS_ERROR = 0x12
+    SRQ_QP_LAST_WQE = 0x13
+    SRQ_LIMIT = 0x14
+    PORT_MNG_CHG = 0x1D
+    RECOVERABLE_ERROR = 0x3E
+
+
+PORT_DOWN = 1
+PORT_ACTIVE = 4
+
+_SOURCE = "inc/device.h: struct mlx4_eqe; core/eq.c: mlx4_eq_int"
+
+EQE = Struct(
+    "EQE",
+    EQE_SIZE,
+    [
+        u8("type", 0x01, "event type"),
+        u8("subtype", 0x03, "event subtype"),
+        raw("data", DATA_OFFSET, DATA_SIZE, "event data"),
+        bits(
+            "owner",
+            OWNER_OFFSET,
+            1,
+            7,
+            doc="lap bit: valid for software when it equals !!(ci & size)",
+        ),
+    ],
+    source=_SOURCE,
+)
+
+COMP_EQE = Struct(
+    "EQE.COMP",
+    EQE_SIZE,
+    [u8("type", 1), u8("subtype", 3), bits("cqn", 4, 4, 23, 0, "CQ number")],
+    source=_SOURCE,
+)
+QP_EQE = Struct(
+    "EQE.QP",
+    EQE_SIZE,
+    [u8("type", 1), u8("subtype", 3), bits("qpn", 4, 4, 23, 0, "QP number")],
+    source=_SOURCE,
+)
+SRQ_EQE = Struct(
+    "EQE.SRQ",
+    EQE_SIZE,
+    [u8("type", 1), u8("subtype", 3), bits("srqn", 4, 4, 23, 0, "SRQ number")],
+    source=_SOURCE,
+)
+CQ_ERROR_EQE = Struct(
+    "EQE.CQ_ERROR",
+    EQE_SIZE,
+    [
+        u8("type", 1),
+        u8("subtype", 3),
+        bits("cqn", 4, 4, 23, 0),
+        u8("syndrome", 0x0F, "1 = overrun"),
+    ],
+    source=_SOURCE,
+)
+CMD_EQE = Struct(
+    "EQE.CMD",
+    EQE_SIZE,
+    [
+        u8("type", 1),
+        u8("subtype", 3),
+        u16("token", 6, "token of the command"),
+        u8("status", 0x0F, "status of the command"),
+        u64("out_param", 0x10, "immediate result"),
+    ],
+    source=_SOURCE,
+)
+PORT_EQE = Struct(
+    "EQE.PORT",
+    EQE_SIZE,
+    [
+        u8("type", 1),
+        u8("subtype", 3, "1 down, 4 active"),
+        bits("port", 0x0C, 4, 31, 28, "port number"),
+    ],
+    source=_SOURCE,
+)
+
+BY_TYPE: dict[int, Struct] = {
+    EventType.COMP: COMP_EQE,
+    EventType.COMM_EST: QP_EQE,
+    EventType.SQ_DRAINED: QP_EQE,
+    EventType.CQ_ERROR: CQ_ERROR_EQE,
+    EventType.WQ_CATAS_ERROR: QP_EQE,
+    EventType.PORT_CHANGE: PORT_EQE,
+    EventType.CMD: CMD_EQE,
+    EventType.WQ_INVALID_REQUEST: QP_EQE,
+    EventType.WQ_ACCESS_ERROR: QP_EQE,
+    EventType.SRQ_CATAS_ERROR: SRQ_EQE,
+    EventType.SRQ_QP_LAST_WQE: QP_EQE,
+    EventType.SRQ_LIMIT: SRQ_EQE,
+}
+
+__all__ = [
+    "BY_TYPE",
+    "CMD_EQE",
+    "COMP_EQE",
+    "CQ_ERROR_EQE",
+    "EQE",
+    "PORT_EQE",
+    "QP_EQE",
+    "SRQ_EQE",
+    "EventType",
+]

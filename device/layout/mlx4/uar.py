@@ -1,0 +1,77 @@
+"""BAR2 of a ConnectX-3: user access region pages with doorbells, then BlueFlame pages."""
+
+from __future__ import annotations
+
+from device.layout.fields import Access, Register, RegisterBlock
+
+PAGE_SIZE = 4096
+UAR_AREA_SIZE = 8 << 20
+UAR_AREA_CODE = 3  # QUERY_DEV_CAP[0x49]: 1 << (code + 20) bytes
+BAR2_SIZE = 16 << 20  # as many BlueFlame pages behind the UAR pages
+NUM_UARS = UAR_AREA_SIZE // PAGE_SIZE
+RESERVED_UARS = 128  # EQ doorbells only
+
+SEND_DOORBELL = 0x14
+CQ_DOORBELL = 0x20
+EQ_DOORBELL = 0x800  # + 8 * (eqn & 3), page eqn // 4
+
+CQ_ARM_SOLICITED = 1
+CQ_ARM_NEXT = 2
+EQ_ARM = 1 << 31
+
+UAR = RegisterBlock(
+    "UAR",
+    bar=2,
+    base=0,
+    size=PAGE_SIZE,
+    stride=PAGE_SIZE,
+    count=NUM_UARS,
+    doc="one page per user of the device",
+    source="inc/cq.h: mlx4_cq_arm; ib/qp.c; core/eq.c: eq_set_ci",
+    registers=(
+        Register(
+            "send",
+            SEND_DOORBELL,
+            32,
+            Access.WO,
+            "a queue pair has new send WQEs",
+            fields={"qpn": (31, 8)},
+        ),
+        Register(
+            "cq_arm",
+            CQ_DOORBELL,
+            64,
+            Access.WO,
+            "ask for an event: command 1 next solicited, 2 next completion",
+            fields={"sn": (61, 60), "cmd": (57, 56), "cqn": (55, 32), "ci": (23, 0)},
+        ),
+        *(
+            Register(
+                f"eq{slot}",
+                EQ_DOORBELL + 8 * slot,
+                32,
+                Access.WO,
+                f"consumer index of the event queue 4*page+{slot}, and its re-arming",
+                fields={"arm": 31, "ci": (23, 0)},
+            )
+            for slot in range(4)
+        ),
+    ),
+)
+
+BLOCKS = (UAR,)
+
+
+def send_doorbell(qpn: int) -> int:
+    """Value of the send doorbell for `qpn`."""
+    return (qpn & 0xFFFFFF) << 8
+
+
+def cq_doorbell(sn: int, command: int, cqn: int, ci: int) -> int:
+    """The 64-bit value of the CQ doorbell."""
+    return ((sn & 3) << 28 | command << 24 | cqn) << 32 | (ci & 0xFFFFFF)
+
+
+def eq_doorbell_offset(eqn: int) -> int:
+    """Offset in BAR2 of the doorbell of event queue `eqn`."""
+    return (eqn // 4) * PAGE_SIZE + EQ_DOORBELL + 8 * (eqn & 3)

@@ -1,0 +1,44 @@
+"""Ethernet and ARP as the guest driver's netif and the fabric use them."""
+
+from __future__ import annotations
+
+from device.layout.fields import Struct, raw, u8, u16
+
+ETHERTYPE_IPV4 = 0x0800
+ETHERTYPE_ARP = 0x0806
+ETHERTYPE_VLAN = 0x8100
+ETHERTYPE_IPV6 = 0x86DD
+ETHERTYPE_ROCE = 0x8915
+BROADCAST = b"\xff" * 6
+HEADER_SIZE = 14
+MIN_FRAME = 60
+
+ETHERNET = Struct(
+    "ETH",
+    HEADER_SIZE,
+    [
+        raw("dmac", 0, 6, "destination"),
+        raw("smac", 6, 6, "source"),
+        u16("ethertype", 12, "protocol"),
+    ],
+    source="IEEE 802.3",
+)
+
+ARP_REQUEST = 1
+ARP_REPLY = 2
+ARP = Struct(
+    "ARP",
+    28,
+    [
+        u16("hardware", 0, "1 = Ethernet"),
+        u16("protocol", 2, "0x0800"),
+        u8("hardware_size", 4),
+        u8("protocol_size", 5),
+        u16("operation", 6, "1 request, 2 reply"),
+        raw("sender_mac", 8, 6),
+        raw("sender_ip", 14, 4),
+        raw("target_mac", 18, 6),
+        raw("target_ip", 24, 4),
+    ],
+    source="RFC 826",
+)

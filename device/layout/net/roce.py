@@ -1,0 +1,117 @@
+"""InfiniBand transport headers as RoCE v1 carries them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
+
+GRH_SIZE = 40
+GRH_NEXT_BTH = 0x1B
+GRH = Struct(
+    "GRH",
+    GRH_SIZE,
+    [
+        bits("version", 0, 4, 31, 28, "6"),
+        bits("traffic_class", 0, 4, 27, 20),
+        bits("flow_label", 0, 4, 19, 0),
+        u16("payload_length", 4, "bytes from after the GRH to the end of the ICRC"),
+        u8("next_header", 6, "0x1B"),
+        u8("hop_limit", 7),
+        raw("sgid", 8, 16),
+        raw("dgid", 24, 16),
+    ],
+    source="InfiniBand vol. 1, 8.3",
+)
+
+
+class BthOpcode(IntEnum):
+    """BTH opcodes (transport in bits 7:5, operation in 4:0)."""
+
+    RC_SEND_FIRST = 0x00
+    RC_SEND_MIDDLE = 0x01
+    RC_SEND_LAST = 0x02
+    RC_SEND_LAST_IMM = 0x03
+    RC_SEND_ONLY = 0x04
+    RC_SEND_ONLY_IMM = 0x05
+    RC_WRITE_FIRST = 0x06
+    RC_WRITE_MIDDLE = 0x07
+    RC_WRITE_LAST = 0x08
+    RC_WRITE_LAST_IMM = 0x09
+    RC_WRITE_ONLY = 0x0A
+    RC_WRITE_ONLY_IMM = 0x0B
+    RC_READ_REQUEST = 0x0C
+    RC_READ_RESPONSE_FIRST = 0x0D
+    RC_READ_RESPONSE_MIDDLE = 0x0E
+    RC_READ_RESPONSE_LAST = 0x0F
+    RC_READ_RESPONSE_ONLY = 0x10
+    RC_ACK = 0x11
+    RC_ATOMIC_ACK = 0x12
+    RC_COMPARE_SWAP = 0x13
+    RC_FETCH_ADD = 0x14
+    RC_SEND_LAST_INV = 0x16
+    RC_SEND_ONLY_INV = 0x17
+    UD_SEND_ONLY = 0x64
+    UD_SEND_ONLY_IMM = 0x65
+
+
+BTH_SIZE = 12
+BTH = Struct(
+    "BTH",
+    BTH_SIZE,
+    [
+        u8("opcode", 0, "BthOpcode"),
+        bits("solicited", 1, 1, 7),
+        bits("migrated", 1, 1, 6),
+        bits("pad", 1, 1, 5, 4),
+        bits("version", 1, 1, 3, 0),
+        u16("pkey", 2),
+        bits("dest_qpn", 4, 4, 23, 0),
+        bits("ack_request", 8, 4, 31),
+        bits("psn", 8, 4, 23, 0),
+    ],
+    source="InfiniBand vol. 1, 9.2",
+)
+
+DETH_SIZE = 8
+DETH = Struct(
+    "DETH",
+    DETH_SIZE,
+    [u32("qkey", 0), bits("source_qpn", 4, 4, 23, 0)],
+    source="InfiniBand vol. 1, 9.3.3",
+)
+RETH = Struct(
+    "RETH", 16, [u64("va", 0), u32("rkey", 8), u32("length", 12)], source="InfiniBand vol. 1, 9.3.4"
+)
+AETH = Struct(
+    "AETH",
+    4,
+    [bits("syndrome", 0, 4, 31, 24), bits("msn", 0, 4, 23, 0)],
+    source="InfiniBand vol. 1, 9.3.5",
+)
+ICRC_SIZE = 4
+
+
+def ipv4_gid(address: bytes) -> bytes:
+    """The IPv4-mapped GID of RoCE: ten zeros, two 0xFF, four address bytes."""
+    if len(address) != 4:
+        raise ValueError(f"{address!r} is not an IPv4 address of 4 bytes")
+    return bytes(10) + b"\xff\xff" + address
+
+
+RNR_TIMER_US: tuple[int, ...] = (
+    655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920,
+    2560, 3840, 5120, 7680, 10240, 15360, 20480, 30720, 40960, 61440, 81920, 122880,
+    163840, 245760, 327680, 491520,
+)  # fmt: skip
+"""RNR NAK timer codes in microseconds (InfiniBand vol. 1, table 45)."""
+
+
+def ack_timeout_us(code: int) -> float:
+    """Local ACK timeout: 4.096 us * 2^code; 0 means none."""
+    return 4.096 * (1 << code) if code else 0.0
+
+
+MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
+GSI_QKEY = 0x80010000
+GSI_QPN = 1
