@@ -15,8 +15,8 @@ Generated from the tables in `device/layout` with `python -m device.layout.refer
 the guest driver and the log's decoder read the same tables. Offsets are bytes from the start of the
 block or structure, bits count from 0 at the least significant end of the word after conversion from
 its byte order (big-endian unless stated). A source names the Linux function or structure to check
-against: `core/` is drivers/net/ethernet/mellanox/mlx4, `ib/` is drivers/infiniband/hw/mlx4, `inc/` is
-include/linux/mlx4.
+against: `core/` is drivers/net/ethernet/mellanox/mlx4, `ib/` is drivers/infiniband/hw/mlx4, `inc/`
+is include/linux/mlx4.
 """
 
 
@@ -48,7 +48,8 @@ def _block(block: RegisterBlock) -> Iterator[str]:
     repeat = f", repeated {block.count} times every {block.stride:#x}" if block.stride else ""
     yield f"### {block.name}: {block.doc}"
     yield ""
-    yield f"BAR{block.bar}, from offset {block.base:#x}{repeat}, {block.order}-endian. Source: {block.source}"
+    place = f"BAR{block.bar}, from offset {block.base:#x}{repeat}, {block.order}-endian."
+    yield f"{place} Source: {block.source}"
     yield ""
     yield "| offset | bits | access | reset | name | meaning | fields |"
     yield "|---|---|---|---|---|---|---|"
@@ -69,9 +70,8 @@ def _struct(table: Struct) -> Iterator[str]:
     yield "| offset | word | bits | name | meaning |"
     yield "|---|---|---|---|---|"
     for item in table.fields:
-        yield (
-            f"| {item.offset:#x} | {item.width} | {_bit_range(item)} | {item.name} | {_cell(item.doc)} |"
-        )
+        place = f"{item.offset:#x} | {item.width} | {_bit_range(item)}"
+        yield f"| {place} | {item.name} | {_cell(item.doc)} |"
     yield ""
 
 
