@@ -1,0 +1,123 @@
+"""One client, connected to the library: introduction, messages, parting."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ._gate import Gate, Verdict
+from ._library import Library, Pointer
+from .constants import DEVICE_TYPE_PCI, FLAG_ATTACH_NON_BLOCKING, TRANSPORT_SOCKET
+
+log = logging.getLogger(__name__)
+
+# libvfio-user reads bodies and writes replies with blocking calls; a client that does not take
+# its replies costs this much once and is then dropped.
+_TIMEOUT = struct.pack("ll", 1, 0)
+
+
+class BackDoor:
+    """The library's own listening socket, which nobody but this process can find.
+
+    The library cannot be given a connection, it only accepts. So each client is introduced over
+    a private one, and the client's own socket then takes its place by `dup2`.
+    """
+
+    def __init__(self, library: Library) -> None:
+        with TemporaryDirectory(prefix="vfu-") as folder:
+            path = Path(folder, "s")
+            self.context: Pointer = library.calls.vfu_create_ctx(
+                TRANSPORT_SOCKET,
+                os.fsencode(path),
+                FLAG_ATTACH_NON_BLOCKING,
+                library.null,
+                DEVICE_TYPE_PCI,
+            )
+            if self.context == library.null:
+                raise library.failure("vfu_create_ctx")
+            self._place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        self._library = library
+
+    def introduce(self, client: socket.socket, greeting: bytes) -> int:
+        """Let the library negotiate with `client`; the library's descriptor for it, or -1."""
+        calls = self._library.calls
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as proxy:
+            # The name is long unlinked, but a descriptor of the socket's inode still reaches it.
+            proxy.connect(f"/proc/self/fd/{self._place}")
+            proxy.sendall(greeting)
+            attached = calls.vfu_attach_ctx(self.context) == 0
+            try:
+                client.send(proxy.recv(65536, socket.MSG_DONTWAIT), socket.MSG_NOSIGNAL)
+            except OSError as error:
+                log.debug("a client left during its introduction: %s", error)
+            if not attached:
+                return -1
+            inner = calls.vfu_get_poll_fd(self.context)
+            os.dup2(client.fileno(), inner, inheritable=False)
+        return inner
+
+    def close(self) -> None:
+        """Destroy the library's context; its callbacks may still be called meanwhile."""
+        self._library.calls.vfu_destroy_ctx(self.context)
+        os.close(self._place)
+
+
+class Connection:
+    """A client the library has accepted."""
+
+    def __init__(
+        self,
+        library: Library,
+        context: Pointer,
+        client: socket.socket,
+        inner: int,
+        mapped: Callable[[int, int], bool],
+        irq_count: Callable[[int], int],
+    ) -> None:
+        client.setblocking(True)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEOUT)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEOUT)
+        self._library = library
+        self._context = context
+        self._client = client
+        self._inner = inner
+        self._look = Gate(client, mapped, irq_count).look
+        self._run = library.calls.vfu_run_ctx
+
+    def fileno(self) -> int:
+        """The client's socket, readable when a message waits."""
+        return self._client.fileno()
+
+    def next_message(self) -> bool | None:
+        """Handle one message: True done, False nothing there, None the client is gone."""
+        verdict = self._look()
+        if verdict is Verdict.PASS:
+            if self._run(self._context) >= 0:
+                return True
+            if self._library.errno == errno.ENOTCONN:
+                return None
+            log.warning("dropping the client: %s", self._library.failure("vfu_run_ctx"))
+            verdict = Verdict.DROP
+        if verdict is Verdict.DROP:
+            self._hang_up()
+            return None
+        return verdict is Verdict.HANDLED
+
+    def _hang_up(self) -> None:
+        """Make the library see the end of the stream, so that it resets device and context."""
+        dead, other = socket.socketpair()
+        other.close()
+        with dead:
+            os.dup2(dead.fileno(), self._inner, inheritable=False)
+        if self._run(self._context) >= 0 or self._library.errno != errno.ENOTCONN:
+            log.error("libvfio-user did not notice that its client is gone")
+
+    def close(self) -> None:
+        """Close this side's hold on the client's socket."""
+        self._client.close()

@@ -1,0 +1,183 @@
+"""What happens to a client's message before libvfio-user may see it.
+
+libvfio-user trusts more than it should: it blocks on a message that never ends, goes out of step
+after one that is too long, leaves its interrupt table on a vector count that wraps around, and
+maps files shorter than the region they stand for (touching the rest kills the process). The gate
+peeks at each message, leaves sound ones in the socket for the library, and answers the others.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import fcntl
+import logging
+import os
+import select
+import socket
+import stat
+import termios
+import time
+from collections.abc import Callable
+from enum import Enum
+
+from ._messages import (
+    BODY_SIZES,
+    DMA_MAP,
+    DMA_UNMAP,
+    HEADER,
+    IRQ_SET,
+    UNMAP_GET_DIRTY_BITMAP,
+    Command,
+    Header,
+)
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 0.5
+"""Seconds a message may take from its first byte to its last."""
+LARGEST = 65536
+"""Bytes of the largest message: anything that surely fits into a socket's queue."""
+PAGE = 4096
+_PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
+_unpack_header = HEADER.unpack_from
+
+
+class Verdict(Enum):
+    """What the caller shall do next."""
+
+    IDLE = 0  # nothing has arrived
+    PASS = 1  # let the library handle the message
+    HANDLED = 2  # the message was answered here
+    DROP = 3  # the client is gone, or beyond recovery
+
+
+class Gate:
+    """Looks after the messages of one client.
+
+    `mapped(address, size)` tells whether a DMA region lies there already, `irq_count(index)` how
+    many interrupts of a kind exist.
+    """
+
+    def __init__(
+        self,
+        client: socket.socket,
+        mapped: Callable[[int, int], bool],
+        irq_count: Callable[[int], int],
+    ) -> None:
+        self._client = client
+        self._receive = client.recv_into
+        self._mapped = mapped
+        self._irq_count = irq_count
+        self._buffer = bytearray(64)
+
+    def look(self) -> Verdict:
+        """Judge the next message; the usual ones, region accesses, cost one system call."""
+        try:
+            count = self._receive(self._buffer, 0, _PEEK)
+        except BlockingIOError:
+            return Verdict.IDLE
+        except OSError:
+            return Verdict.DROP
+        if count >= 32:
+            _, command, size, flags, _ = _unpack_header(self._buffer)
+            if flags & 0xF == 0 and 9 <= command <= 10 and 32 <= size <= count:
+                return Verdict.PASS
+        return self._judge(count) if count else Verdict.DROP
+
+    def _judge(self, count: int) -> Verdict:
+        if count < HEADER.size and not self._wait_for(HEADER.size):
+            return self._drop("a header that never ended")
+        self._receive(self._buffer, HEADER.size, _PEEK)
+        header = Header._make(_unpack_header(self._buffer))
+        if not HEADER.size <= header.size <= LARGEST:
+            return self._drop(f"a message of {header.size} bytes")
+        if not self._wait_for(header.size):
+            return self._drop(f"command {header.command} without all of its {header.size} bytes")
+        if header.is_reply:
+            return self._consume(header, b"")
+        error = self._fault(header)
+        return self._consume(header, header.refusal(error)) if error else Verdict.PASS
+
+    def _fault(self, header: Header) -> int:
+        """The errno to refuse a complete message with; 0 lets the library decide."""
+        body = header.size - HEADER.size
+        if not header.is_command or body < BODY_SIZES.get(header.command, 0):
+            return errno.EINVAL
+        if header.command == Command.DMA_MAP:
+            return self._dma_map_fault()
+        message = self._client.recv(HEADER.size + 24, _PEEK)
+        if header.command == Command.DMA_UNMAP:
+            _, flags, _, _ = DMA_UNMAP.unpack_from(message, HEADER.size)
+            return errno.ENOTSUP if flags & UNMAP_GET_DIRTY_BITMAP else 0
+        if header.command == Command.DEVICE_SET_IRQS:
+            _, _, index, start, count = IRQ_SET.unpack_from(message, HEADER.size)
+            return errno.EINVAL if start + count > self._irq_count(index) else 0
+        return 0
+
+    def _dma_map_fault(self) -> int:
+        message, fds = _peek_with_fds(self._client, HEADER.size + DMA_MAP.size)
+        try:
+            _, _, offset, address, size = DMA_MAP.unpack_from(message, HEADER.size)
+            if size == 0 or (address | size | offset) % PAGE or address + size > 1 << 64:
+                return errno.EINVAL
+            if len(fds) > 1 or (fds and not _file_holds(fds[0], offset + size)):
+                return errno.EINVAL
+            return errno.EEXIST if self._mapped(address, size) else 0
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _consume(self, header: Header, reply: bytes) -> Verdict:
+        """Take the message off the socket (attached descriptors are closed) and answer it."""
+        left = header.size
+        while left:  # a message with descriptors may come off in two pieces
+            left -= len(self._client.recv(left, socket.MSG_DONTWAIT))
+        log.debug("refused command %d of %d bytes", header.command, header.size)
+        try:
+            if reply:
+                self._client.send(reply, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:
+            return Verdict.DROP
+        return Verdict.HANDLED
+
+    def _wait_for(self, size: int) -> bool:
+        """Whether `size` bytes are queued; waits a little for a client that sends in pieces."""
+        queued = _queued(self._client)
+        if queued >= size:
+            return True
+        deadline = time.monotonic() + PATIENCE
+        hangup = select.poll()
+        hangup.register(self._client, select.POLLRDHUP)
+        while time.monotonic() < deadline:
+            if hangup.poll(1):
+                return _queued(self._client) >= size
+            if _queued(self._client) >= size:
+                return True
+        return False
+
+    def _drop(self, what: str) -> Verdict:
+        log.warning("dropping the client: it sent %s", what)
+        return Verdict.DROP
+
+
+def _queued(client: socket.socket) -> int:
+    """Bytes that wait to be read (FIONREAD; for AF_UNIX streams the sum over the queue)."""
+    return int.from_bytes(fcntl.ioctl(client, termios.FIONREAD, bytes(4)), "little")
+
+
+def _peek_with_fds(client: socket.socket, length: int) -> tuple[bytes, list[int]]:
+    """The message without taking it, and duplicates of its descriptors for the caller to close."""
+    space = socket.CMSG_SPACE(253 * array.array("i").itemsize)  # SCM_MAX_FD
+    data, ancillary, _, _ = client.recvmsg(length, space, _PEEK | socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+    return data, list(fds)
+
+
+def _file_holds(fd: int, length: int) -> bool:
+    """Whether `fd` is a file of at least `length` bytes: mapping more would end in SIGBUS."""
+    status = os.fstat(fd)
+    return stat.S_ISREG(status.st_mode) and status.st_size >= length

@@ -1,0 +1,168 @@
+"""Loading libvfio-user, and the only place where cffi's untyped objects get their types."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import cffi
+
+from ._declarations import CDEF, SCALARS, SHIM, SHIM_CDEF, STRUCT_FIELDS
+from ._messages import MESSAGE_SIZES
+from .constants import HEADER_NAMES
+
+ENVIRONMENT = "PYVFIO_USER_LIBRARY"
+
+Pointer = Any
+"""A C pointer or C function pointer: cffi has no static types for them."""
+
+
+class LibraryError(Exception):
+    """libvfio-user is missing, or is not the one this package was written for."""
+
+
+class Functions(Protocol):
+    """The C functions that are called, as the type checker shall see them."""
+
+    def vfu_create_ctx(
+        self, trans: int, path: bytes, flags: int, pvt: Pointer, dev_type: int, /
+    ) -> Pointer: ...
+    def vfu_realize_ctx(self, ctx: Pointer, /) -> int: ...
+    def vfu_attach_ctx(self, ctx: Pointer, /) -> int: ...
+    def vfu_get_poll_fd(self, ctx: Pointer, /) -> int: ...
+    def vfu_run_ctx(self, ctx: Pointer, /) -> int: ...
+    def vfu_destroy_ctx(self, ctx: Pointer, /) -> None: ...
+    def vfu_setup_log(self, ctx: Pointer, log: Pointer, level: int, /) -> int: ...
+    def vfu_pci_init(self, ctx: Pointer, kind: int, header: int, revision: int, /) -> int: ...
+    def vfu_setup_region(
+        self,
+        ctx: Pointer,
+        index: int,
+        size: int,
+        access: Pointer,
+        flags: int,
+        areas: Pointer,
+        area_count: int,
+        fd: int,
+        offset: int,
+        /,
+    ) -> int: ...
+    def vfu_setup_device_reset_cb(self, ctx: Pointer, callback: Pointer, /) -> int: ...
+    def vfu_setup_device_dma(self, ctx: Pointer, on_map: Pointer, on_unmap: Pointer, /) -> int: ...
+    def vfu_setup_device_nr_irqs(self, ctx: Pointer, kind: int, count: int, /) -> int: ...
+    def vfu_setup_irq_state_callback(
+        self, ctx: Pointer, kind: int, callback: Pointer, /
+    ) -> int: ...
+    def vfu_irq_trigger(self, ctx: Pointer, vector: int, /) -> int: ...
+
+
+class Library:
+    """libvfio-user, loaded and checked; make one with `load`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ffi = cffi.FFI()
+        self.ffi.cdef(CDEF)
+        try:
+            self.calls = cast(Functions, self.ffi.dlopen(str(path)))
+        except OSError as error:
+            raise LibraryError(f"cannot load libvfio-user: {error}") from error
+        wrong = self._differences(read_layout(path.with_name(SHIM)))
+        if wrong:
+            raise LibraryError(f"{path} is another libvfio-user than expected: {', '.join(wrong)}")
+        self.unpack = cast(Callable[[Pointer, int], bytes], self.ffi.unpack)
+        self.string = cast(Callable[[Pointer], bytes], self.ffi.string)
+        self.move = cast(Callable[[Pointer, bytes, int], None], self.ffi.memmove)
+        self.null: Pointer = self.ffi.NULL
+
+    def _differences(self, real: dict[str, int]) -> list[str]:
+        expected = self.expected_layout()
+        return [
+            f"{name} is {real.get(name, 'missing')}, {value} expected"
+            for name, value in expected.items()
+            if real.get(name) != value
+        ]
+
+    def expected_layout(self) -> dict[str, int]:
+        """Sizes, offsets and numbers as declared on the Python side, by the shim's names."""
+        layout = {name: int(value) for name, value in HEADER_NAMES.items()}
+        for struct, fields in STRUCT_FIELDS.items():
+            layout[f"sizeof({struct})"] = self.ffi.sizeof(struct)
+            for field in fields:
+                layout[f"offsetof({struct}.{field})"] = self.ffi.offsetof(struct, field)
+        for header, declared in SCALARS.items():
+            layout[f"sizeof({header})"] = self.ffi.sizeof(declared)
+        layout |= {f"sizeof(struct {name})": size for name, size in MESSAGE_SIZES.items()}
+        return layout
+
+    def callback(
+        self,
+        signature: str,
+        function: Callable[..., Any],
+        on_error: Callable[..., Any],
+        error: int | None = None,
+    ) -> Pointer:
+        """A C function that calls `function`; keep the result alive as long as C may call it.
+
+        When `function` raises, `on_error(type, exception, traceback)` is called and C receives
+        `error`.
+        """
+        return self.ffi.callback(signature, function, error=error, onerror=on_error)
+
+    def address(self, pointer: Pointer) -> int:
+        """A pointer as an integer."""
+        return int(self.ffi.cast("uintptr_t", pointer))
+
+    def memory(self, pointer: Pointer, length: int) -> memoryview:
+        """Writable bytes at `pointer`; the caller vouches for their life time."""
+        return memoryview(self.ffi.buffer(self.ffi.cast("char *", pointer), length))
+
+    @property
+    def errno(self) -> int:
+        """C's errno after the last call, or to be seen by C after a callback."""
+        return int(self.ffi.errno)
+
+    @errno.setter
+    def errno(self, value: int) -> None:
+        self.ffi.errno = value
+
+    def failure(self, what: str) -> OSError:
+        """The exception for a call that has just returned -1."""
+        number = self.errno
+        return OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def read_layout(shim: Path) -> dict[str, int]:
+    """The header's sizes, offsets and numbers as its C compiler saw them; raises `LibraryError`."""
+    ffi = cffi.FFI()
+    ffi.cdef(SHIM_CDEF)
+    try:
+        shim_calls: Any = ffi.dlopen(str(shim))
+        entry = shim_calls.pvu_layout()
+    except (OSError, AttributeError) as error:
+        raise LibraryError(f"no layout check beside libvfio-user: {error}") from error
+    layout: dict[str, int] = {}
+    while entry.name != ffi.NULL:
+        layout[cast(bytes, ffi.string(entry.name)).decode()] = int(entry.value)
+        entry += 1
+    return layout
+
+
+@cache
+def _load(path: Path) -> Library:
+    return Library(path)
+
+
+def load(path: str | os.PathLike[str] | None = None) -> Library:
+    """libvfio-user at `path`, else where the environment variable PYVFIO_USER_LIBRARY points.
+
+    Raises `LibraryError` with one line when there is none, or when its layouts differ from those
+    that this package was written for.
+    """
+    chosen = path or os.environ.get(ENVIRONMENT)
+    if not chosen:
+        raise LibraryError(f"where is libvfio-user.so? Pass its path or set {ENVIRONMENT}")
+    return _load(Path(chosen).resolve().parent / Path(chosen).name)

@@ -1,0 +1,88 @@
+"""vfio-user messages as far as the server looks at them itself (vfio-user.h)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+HEADER = Struct("<HHIII")
+TYPE_MASK = 0xF
+TYPE_COMMAND = 0
+TYPE_REPLY = 1
+FLAG_NO_REPLY = 0x10
+FLAG_ERROR = 0x20
+
+
+class Command(IntEnum):
+    """vfio-user.h: enum vfio_user_command."""
+
+    VERSION = 1
+    DMA_MAP = 2
+    DMA_UNMAP = 3
+    DEVICE_GET_INFO = 4
+    DEVICE_GET_REGION_INFO = 5
+    DEVICE_GET_REGION_IO_FDS = 6
+    DEVICE_GET_IRQ_INFO = 7
+    DEVICE_SET_IRQS = 8
+    REGION_READ = 9
+    REGION_WRITE = 10
+    DMA_READ = 11
+    DMA_WRITE = 12
+    DEVICE_RESET = 13
+    DIRTY_PAGES = 14
+
+
+DMA_MAP = Struct("<IIQQQ")  # argsz, flags, offset, address, size
+DMA_UNMAP = Struct("<IIQQ")  # argsz, flags, address, size
+UNMAP_GET_DIRTY_BITMAP = 1
+IRQ_SET = Struct("<IIIII")  # argsz, flags, index, start, count; data follows
+
+BODY_SIZES: dict[int, int] = {
+    Command.DMA_MAP: DMA_MAP.size,
+    Command.DMA_UNMAP: DMA_UNMAP.size,
+    Command.DEVICE_GET_INFO: 16,
+    Command.DEVICE_GET_REGION_INFO: 32,
+    Command.DEVICE_GET_REGION_IO_FDS: 16,
+    Command.DEVICE_GET_IRQ_INFO: 16,
+    Command.DEVICE_SET_IRQS: IRQ_SET.size,
+    Command.REGION_READ: 16,
+    Command.REGION_WRITE: 16,
+    Command.DIRTY_PAGES: 8,
+}
+"""Bytes that must follow the header, by command."""
+
+MESSAGE_SIZES = {
+    "vfio_user_header": HEADER.size,
+    "vfio_user_dma_map": DMA_MAP.size,
+    "vfio_user_dma_unmap": DMA_UNMAP.size,
+    "vfio_user_region_access": BODY_SIZES[Command.REGION_READ],
+    "vfio_irq_set": IRQ_SET.size,
+}
+"""The structures above by their C names, compared with the header when the library is loaded."""
+
+
+class Header(NamedTuple):
+    """The 16 bytes that start every message; `size` counts them too."""
+
+    msg_id: int
+    command: int
+    size: int
+    flags: int
+    error: int
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a request of the other side."""
+        return self.flags & TYPE_MASK == TYPE_COMMAND
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether it answers a request of ours."""
+        return self.flags & TYPE_MASK == TYPE_REPLY
+
+    def refusal(self, error: int) -> bytes:
+        """The reply that fails this request with `error` (an errno), empty if none is wanted."""
+        if self.flags & FLAG_NO_REPLY:
+            return b""
+        return HEADER.pack(self.msg_id, self.command, HEADER.size, TYPE_REPLY | FLAG_ERROR, error)
