@@ -1,0 +1,116 @@
+"""A queue in guest memory: pages that an MTT range named, addressed by byte offset."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from device.hca.command import CommandError, Status
+from device.layout.buslog import Kind, What
+from device.pci.bus import HostBus, Run
+
+if TYPE_CHECKING:
+    from device.hca.device import Hca
+
+OWNER_HARDWARE = 0x80
+FILL_BYTES = 1 << 16
+
+
+@lru_cache(maxsize=8)
+def _owner_image(entry_bytes: int, length: int) -> bytes:
+    """`length` bytes of entries whose last byte says that hardware owns them."""
+    entry = bytes(entry_bytes - 1) + bytes((OWNER_HARDWARE,))
+    return entry * (length // entry_bytes)
+
+
+class QueueBuffer:
+    """The pages of one queue. `pages` are guest-physical, each `1 << page_shift` bytes.
+
+    Offsets beyond the buffer are a fault of the caller (`IndexError`); memory that vanished
+    raises `DmaError`.
+    """
+
+    __slots__ = ("_mask", "_shift", "bus", "length", "pages")
+
+    def __init__(
+        self, bus: HostBus, pages: list[int], page_shift: int, length: int | None = None
+    ) -> None:
+        self.bus = bus
+        self.pages = pages
+        self._shift = page_shift
+        self._mask = (1 << page_shift) - 1
+        self.length = len(pages) << page_shift if length is None else length
+
+    @classmethod
+    def from_mtt(cls, hca: Hca, mtt_addr: int, page_shift: int, length: int) -> QueueBuffer:
+        """The buffer of `length` bytes behind an MTT offset.
+
+        The translations are copied: drivers never change them while hardware owns the queue.
+        Raises `CommandError` when the range is not mapped or a page is no guest memory.
+        """
+        if not 12 <= page_shift <= 31:
+            raise CommandError(Status.BAD_PARAM, f"page shift {page_shift}")
+        count = (length + (1 << page_shift) - 1) >> page_shift
+        return cls(hca.bus, hca.icm.read_mtt(mtt_addr, count), page_shift, length)
+
+    def address(self, offset: int) -> int:
+        """Guest-physical address of a byte."""
+        return self.pages[offset >> self._shift] + (offset & self._mask)
+
+    def runs(self, offset: int, length: int) -> list[Run]:
+        """Where a stretch of the buffer lies, physical neighbours joined."""
+        runs: list[Run] = []
+        end = offset + length
+        while offset < end:
+            part = min(self._mask + 1 - (offset & self._mask), end - offset)
+            address = self.address(offset)
+            if runs and runs[-1][0] + runs[-1][1] == address:
+                runs[-1] = (runs[-1][0], runs[-1][1] + part)
+            else:
+                runs.append((address, part))
+            offset += part
+        return runs
+
+    def read(self, offset: int, length: int, what: What, obj: int = 0) -> bytes:
+        """Copy of `length` bytes."""
+        inside = offset & self._mask
+        if inside + length <= self._mask + 1:
+            return self.bus.read(self.pages[offset >> self._shift] + inside, length, what, obj)
+        return b"".join(
+            self.bus.read(address, part, what, obj) for address, part in self.runs(offset, length)
+        )
+
+    def write(
+        self, offset: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
+    ) -> None:
+        """Store bytes in ascending order."""
+        inside = offset & self._mask
+        if inside + len(data) <= self._mask + 1:
+            self.bus.write(self.pages[offset >> self._shift] + inside, data, what, obj)
+            return
+        start = 0
+        for address, part in self.runs(offset, len(data)):
+            self.bus.write(address, data[start : start + part], what, obj)
+            start += part
+
+    def write_entry(self, offset: int, entry: bytes | bytearray, what: What, obj: int = 0) -> None:
+        """Store an entry that lies within one page, its last byte (the owner) after all others."""
+        address = self.pages[offset >> self._shift] + (offset & self._mask)
+        last = len(entry) - 1
+        (view,) = self.bus.views([(address, last + 1)])
+        view[:last] = entry[:last]
+        view[last] = entry[last]
+        self.bus.note_dma(Kind.DMA_WRITE, address, last + 1, bytes(entry), what, obj)
+
+    def fill_owner(self, entry_bytes: int, obj: int = 0) -> None:
+        """Give every entry of the queue to hardware, in one go per run of pages.
+
+        Drivers hand over zeroed buffers and zero means "valid" on the first lap.
+        """
+        runs = self.runs(0, self.length)
+        for (address, part), view in zip(runs, self.bus.views(runs), strict=True):
+            image = _owner_image(entry_bytes, part)
+            view[:] = image
+            self.bus.note_dma(
+                Kind.DMA_WRITE, address, part, image[:entry_bytes], What.OWNERSHIP, obj
+            )

@@ -1,0 +1,88 @@
+"""The answer to QUERY_DEV_CAP: small tables, no optional feature that brings commands along."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from device.layout.mlx4.capabilities import QUERY_DEV_CAP, RESERVED_LKEY, BmmeFlag, DevFlag
+from device.layout.mlx4.uar import UAR_AREA_CODE
+
+FLAGS = (
+    DevFlag.RC
+    | DevFlag.UC
+    | DevFlag.UD
+    | DevFlag.SRQ
+    | DevFlag.BAD_PKEY_CNTR
+    | DevFlag.BAD_QKEY_CNTR
+    | DevFlag.ATOMIC
+    | DevFlag.UD_AV_PORT
+    | DevFlag.UD_MCAST
+    | DevFlag.IBOE
+    | DevFlag.PORT_MNG_CHG_EV
+)
+BMME_FLAGS = (
+    BmmeFlag.LOCAL_INV | BmmeFlag.REMOTE_INV | BmmeFlag.FAST_REG_WR | BmmeFlag.RESERVED_LKEY
+)
+
+_LIMITS = {
+    "log_max_srq_wqes": 14,
+    "log_max_qp_wqes": 14,
+    "log_reserved_qps": 6,
+    "log_max_qps": 18,
+    "log_reserved_srqs": 0,
+    "log_max_srqs": 16,
+    "log_max_cqes": 22,
+    "log_reserved_cqs": 7,  # fewer would double every completion EQ of the driver
+    "log_max_cqs": 16,
+    "log_max_mpts": 19,
+    "log_reserved_eqs": 2,
+    "log_max_eqs": 7,
+    "log_reserved_mtts": 4,
+    "log_reserved_mrws": 4,  # the reserved lkey is MPT index 5
+    "log_max_requester_depth": 4,
+    "log_max_responder_depth": 4,
+    "ack_delay": 15,
+    "vl_port_width": 0x54,
+    "num_ports": 1,
+    "log_max_msg": 30,
+    "log_max_gids": 7,
+    "log_max_pkeys": 7,
+    "rate_support": 0xFFFF,
+    "uar_size_code": UAR_AREA_CODE,
+    "log_page_size": 12,
+    "max_sq_sge": 32,
+    "max_sq_desc": 1008,
+    "max_rq_sge": 32,
+    "max_rq_desc": 512,
+    "log_max_qp_per_mcg": 8,
+    "log_max_mcgs": 13,
+    "reserved_pds": 1,
+    "log_max_pds": 15,
+    "max_icm_size": 1 << 40,
+    "reserved_lkey": RESERVED_LKEY,
+}
+_ENTRY_BYTES = {
+    "rdmarc_entry": 32,
+    "qpc_entry": 256,
+    "aux_entry": 64,
+    "altc_entry": 64,
+    "eqc_entry": 64,
+    "cqc_entry": 64,
+    "srqc_entry": 64,
+    "cmpt_entry": 64,
+    "mtt_entry": 8,  # drivers store 8-byte entries whatever is said here
+    "dmpt_entry": 64,
+}
+
+
+@lru_cache(maxsize=1)
+def device_capabilities() -> bytes:
+    """The mailbox of QUERY_DEV_CAP."""
+    return bytes(
+        QUERY_DEV_CAP.pack(
+            {**_LIMITS, **_ENTRY_BYTES},
+            flags_hi=FLAGS >> 32,
+            flags_lo=FLAGS & 0xFFFFFFFF,
+            bmme_flags=int(BMME_FLAGS),
+        )
+    )

@@ -1,0 +1,45 @@
+"""What tells one HCA from another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class HcaConfig:
+    """The personality of an HCA; survives every reset.
+
+    `mac` is the burned-in unicast address (6 bytes), `node_guid` the EUI-64 of the node as an
+    integer, `msix_vectors` the size of the MSI-X table. Raises `ValueError` on nonsense.
+    """
+
+    name: str
+    mac: bytes
+    node_guid: int
+    msix_vectors: int = 32
+    board_id: str = "BB_CX3_A1"
+    firmware: tuple[int, int, int] = (2, 42, 5000)
+    node_description: str = "bluebridge emulated ConnectX-3"
+
+    def __post_init__(self) -> None:
+        if len(self.mac) != 6 or self.mac[0] & 1 or not any(self.mac):
+            raise ValueError(f"{self.mac.hex(':')} is no unicast MAC address")
+        if not 0 < self.node_guid < 1 << 64:
+            raise ValueError(f"node GUID {self.node_guid:#x} does not fit 64 bits")
+        if not 2 <= self.msix_vectors <= 128:
+            raise ValueError("an HCA has 2 to 128 MSI-X vectors")
+
+    @classmethod
+    def of_mac(cls, name: str, mac: bytes, *, msix_vectors: int = 32) -> HcaConfig:
+        """A configuration whose GUID is made from the MAC address, as adapters do."""
+        return cls(name, mac, guid_of_mac(mac), msix_vectors)
+
+    @property
+    def port_guid(self) -> int:
+        """GUID of port 1: the EUI-64 after the node's own."""
+        return self.node_guid + 1
+
+
+def guid_of_mac(mac: bytes) -> int:
+    """The node GUID Mellanox derives from a MAC: the two halves around 03 00, local bit flipped."""
+    return int.from_bytes(bytes((mac[0] ^ 2,)) + mac[1:3] + b"\x03\x00" + mac[3:], "big")

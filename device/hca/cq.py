@@ -1,0 +1,188 @@
+"""Completion queues: entries in guest memory, armed by doorbells, announced through event queues.
+
+Rules: Linux `ib/cq.c`, `mlx4/cq.c: mlx4_cq_completion`, `include/linux/mlx4/cq.h: mlx4_cq_arm`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from device.hca.buffer import QueueBuffer
+from device.hca.command import CommandError, Status
+from device.layout.buslog import Kind, What
+from device.layout.mlx4.contexts import CQC
+from device.layout.mlx4.cqe import CQE_SIZE, OPCODE_RESIZE, OWNER_BIT, OWNER_OFFSET
+from device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSET, EventType
+from device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED
+from device.pci.bus import DmaError
+
+if TYPE_CHECKING:
+    from device.hca.device import Hca
+
+INDEX_MASK = 0xFFFFFF  # indices run freely in 24 bits
+MAX_LOG_SIZE = 22
+OVERRUN = 1
+ACCESS = 2
+
+
+class CompletionQueue:
+    """One ring of 32-byte entries."""
+
+    def __init__(self, hca: Hca, cqn: int, context: bytes, buffer: QueueBuffer) -> None:
+        self._hca = hca
+        self._event = bytes(COMP_EQE.pack(type=EventType.COMP, cqn=cqn))
+        self.cqn = cqn
+        self.buffer = buffer
+        self.size = 1 << CQC.get(context, "log_size")
+        self.eqn = CQC.get(context, "eqn")
+        self.uar = CQC.get(context, "uar")
+        self.record = CQC.get(context, "doorbell_record") & ~7
+        self.period = 0
+        self.max_count = 0
+        self.producer = 0
+        self.broken = False
+        self._consumer = 0  # last one seen in the doorbell record
+        self._armed = 0  # 0, CQ_ARM_SOLICITED or CQ_ARM_NEXT
+        self._armed_sn = 0
+        self._fired_sn = 0
+        self._last_solicited: int | None = None  # producer index of the newest solicited entry
+
+    def post(self, cqe: bytes | bytearray, solicited: bool = False, error: bool = False) -> None:
+        """Append an entry; its owner bit is set here and its last byte is written last.
+
+        `solicited`: a receive whose sender asked for an event. A full ring or vanished memory
+        breaks the queue: an event CQ_ERROR, and no entry ever again.
+        """
+        if self.broken:
+            return
+        index = self.producer
+        if (index - self._consumer) & INDEX_MASK >= self.size and self._full():
+            self._break(OVERRUN)
+            return
+        entry = bytearray(cqe)
+        entry[OWNER_OFFSET] = entry[OWNER_OFFSET] & ~OWNER_BIT | (
+            OWNER_BIT if index & self.size else 0
+        )
+        try:
+            self.buffer.write_entry((index & (self.size - 1)) * CQE_SIZE, entry, What.CQE, self.cqn)
+        except DmaError as fault:
+            self._hca.bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            self._break(ACCESS)
+            return
+        self.producer = (index + 1) & INDEX_MASK
+        urgent = solicited or error
+        if urgent:
+            self._last_solicited = index
+        if self._armed == CQ_ARM_NEXT or (urgent and self._armed == CQ_ARM_SOLICITED):
+            self._fire()
+
+    def arm(self, sn: int, command: int, consumer: int) -> None:
+        """The doorbell that asks for an event; entries that are already there fire it at once.
+
+        A request with the number of the last event is stale: that event is still on its way.
+        """
+        if self.broken or sn == self._fired_sn or command not in (CQ_ARM_SOLICITED, CQ_ARM_NEXT):
+            return
+        self._armed = max(self._armed, command)
+        self._armed_sn = sn
+        waiting = (self.producer - consumer) & INDEX_MASK
+        if self._armed == CQ_ARM_NEXT:
+            due = waiting != 0
+        else:
+            newest = self._last_solicited
+            due = newest is not None and (newest - consumer) & INDEX_MASK < waiting
+        if due:
+            self._fire()
+
+    def resize(self, buffer: QueueBuffer, log_size: int) -> None:
+        """Move to another buffer: a marker in the old one tells software where to go on.
+
+        Raises `CommandError` (BAD_SIZE) when what is unread would not fit.
+        """
+        self._read_consumer()
+        if (self.producer - self._consumer) & INDEX_MASK >= 1 << log_size:
+            raise CommandError(Status.BAD_SIZE, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
+        buffer.fill_owner(CQE_SIZE, self.cqn)
+        marker = bytearray(CQE_SIZE)
+        marker[OWNER_OFFSET] = OPCODE_RESIZE | (OWNER_BIT if self.producer & self.size else 0)
+        offset = (self.producer & (self.size - 1)) * CQE_SIZE
+        self.buffer.write_entry(offset, marker, What.CQE, self.cqn)
+        self.producer = (self.producer + 1) & INDEX_MASK
+        self.buffer, self.size = buffer, 1 << log_size
+
+    def _full(self) -> bool:
+        self._read_consumer()
+        return (self.producer - self._consumer) & INDEX_MASK >= self.size
+
+    def _read_consumer(self) -> None:
+        try:
+            word = self._hca.bus.read(self.record, 4, What.DOORBELL_RECORD, self.cqn)
+        except DmaError as fault:
+            self._hca.bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            return
+        self._consumer = int.from_bytes(word, "big") & INDEX_MASK
+
+    def _fire(self) -> None:
+        self._fired_sn, self._armed = self._armed_sn, 0
+        self._hca.eqs.post(self.eqn, self._event)
+
+    def _break(self, syndrome: int) -> None:
+        self.broken = True
+        event = CQ_ERROR_EQE.pack(cqn=self.cqn, syndrome=syndrome)
+        self._hca.eqs.post_async(EventType.CQ_ERROR, bytes(event[DATA_OFFSET:-4]))
+
+
+class CompletionQueues:
+    """The completion queues of one HCA."""
+
+    def __init__(self, hca: Hca) -> None:
+        self._hca = hca
+        self._queues: dict[int, CompletionQueue] = {}
+
+    def reset(self) -> None:
+        """Forget all queues."""
+        self._queues.clear()
+
+    def get(self, cqn: int) -> CompletionQueue | None:
+        """The queue `cqn` if hardware owns it."""
+        return self._queues.get(cqn)
+
+    def create(self, cqn: int, context: bytes, *, fill: bool) -> None:
+        """SW2HW_CQ; `fill` gives every entry to hardware, else software did.
+
+        Raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, BAD_RESOURCE, ICM_ERROR.
+        """
+        if cqn >> self._hca.parameters.log_cqs:
+            raise CommandError(Status.BAD_INDEX, f"CQ {cqn:#x}")
+        if cqn in self._queues:
+            raise CommandError(Status.BAD_RES_STATE, f"CQ {cqn:#x} is in use")
+        if self._hca.eqs.get(CQC.get(context, "eqn")) is None:
+            raise CommandError(Status.BAD_RESOURCE, f"EQ {CQC.get(context, 'eqn'):#x}")
+        if CQC.get(context, "collapsed") or CQC.get(context, "timestamps"):
+            raise CommandError(Status.BAD_PARAM, "collapsed and timestamped CQs are not offered")
+        buffer = self.buffer_of(context)
+        if fill:
+            buffer.fill_owner(CQE_SIZE, cqn)
+        self._queues[cqn] = CompletionQueue(self._hca, cqn, context, buffer)
+
+    def buffer_of(self, context: bytes) -> QueueBuffer:
+        """The ring that a CQ context describes."""
+        log_size = CQC.get(context, "log_size")
+        if log_size > MAX_LOG_SIZE:
+            raise CommandError(Status.BAD_PARAM, f"2**{log_size} completions")
+        shift = CQC.get(context, "log_page_size") + 12
+        return QueueBuffer.from_mtt(
+            self._hca, CQC.get(context, "mtt_addr"), shift, CQE_SIZE << log_size
+        )
+
+    def destroy(self, cqn: int) -> None:
+        """HW2SW_CQ: no entry and no event of this queue from now on."""
+        queue = self._queues.pop(cqn, None)
+        if queue is not None:
+            queue.broken = True  # a queue pair may still hold it
+
+    def doorbell(self, value: int) -> None:
+        """The 64-bit CQ doorbell: sn, command and cqn above, consumer index below."""
+        queue = self._queues.get(value >> 32 & INDEX_MASK)
+        if queue is not None:
+            queue.arm(value >> 60 & 3, value >> 56 & 3, value & INDEX_MASK)

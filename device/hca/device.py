@@ -1,0 +1,118 @@
+"""The function behind the PCI endpoint: routes accesses to the parts of the HCA."""
+
+from __future__ import annotations
+
+from device.fabric.messages import Fabric, Message
+from device.hca.config import HcaConfig
+from device.hca.cq import CompletionQueues
+from device.hca.eq import EventQueues
+from device.hca.hcr import CommandRegister
+from device.hca.icm import Icm
+from device.hca.memory_regions import MemoryRegions
+from device.hca.multicast import MulticastGroups
+from device.hca.parameters import Parameters
+from device.hca.port import Port
+from device.hca.qp import QueuePairs
+from device.hca.srq import SharedReceiveQueues
+from device.hca.uar import UserAccessRegion
+from device.layout.buslog import Kind
+from device.layout.mlx4 import bar0
+from device.pci.bus import HostBus
+
+BAR0, BAR2 = 0, 2
+RESET_BYTES = bar0.RESET_VALUE.to_bytes(4, "big")
+
+
+class Hca:
+    """One ConnectX-3: a `Model` for its PCI endpoint, a `FabricPort` for the fabric.
+
+    The parts are attributes; `parameters` are those of INIT_HCA, `initialised` says whether one
+    was accepted since the last reset or CLOSE_HCA.
+    """
+
+    def __init__(self, bus: HostBus, fabric: Fabric, config: HcaConfig) -> None:
+        self.bus = bus
+        self.fabric = fabric
+        self.config = config
+        self.parameters = Parameters()
+        self.initialised = False
+        self.node_description = _description(config)
+        self.icm = Icm(bus)
+        self.eqs = EventQueues(self)
+        self.cqs = CompletionQueues(self)
+        self.regions = MemoryRegions(self)
+        self.port = Port(self)
+        self.multicast = MulticastGroups(self)
+        self.srqs = SharedReceiveQueues(self)
+        self.qps = QueuePairs(self)
+        self.commands = CommandRegister(self)
+        self._uar = UserAccessRegion(self)
+        fabric.attach(self)
+
+    def close(self) -> None:
+        """Leave the fabric; the HCA is gone."""
+        self.clear()
+        self.fabric.detach(self)
+
+    # -- Model --------------------------------------------------------------------------------
+
+    def bar_read(self, bar: int, offset: int, length: int) -> bytes:
+        """Registers of BAR0; all else reads zero.
+
+        Zero is also what ownership, semaphore and the catastrophic error buffer have to say:
+        free, taken by the reader, healthy.
+        """
+        if bar == BAR0 and self.commands.covers(offset, length):
+            return self.commands.read(offset - bar0.HCR_BASE, length)
+        return bytes(length)
+
+    def bar_write(self, bar: int, offset: int, data: bytes) -> None:
+        """Commands and the reset register in BAR0, doorbells in BAR2; the rest is ignored."""
+        if bar == BAR2:
+            self._uar.write(offset, data)
+        elif bar == BAR0 and self.commands.covers(offset, len(data)):
+            self.commands.write(offset - bar0.HCR_BASE, data)
+        elif bar == BAR0 and offset == bar0.RESET_OFFSET and data == RESET_BYTES:
+            self.bus.note(Kind.RESET, "software reset")
+            self.reset()
+
+    def reset(self) -> None:
+        """Power-on state: no object, no mapping, no command; the personality stays."""
+        self.clear()
+        self.icm.reset()
+        self.commands.reset()
+        self.node_description = _description(self.config)
+
+    def clear(self) -> None:
+        """Forget every object, as CLOSE_HCA does: no DMA and no interrupt from now on."""
+        self.initialised = False
+        self.qps.reset()
+        self.srqs.reset()
+        self.regions.reset()
+        self.cqs.reset()
+        self.eqs.reset()
+        self.multicast.reset()
+        self.port.reset()
+        self._uar.reset()
+        self.parameters = Parameters()
+
+    # -- FabricPort ---------------------------------------------------------------------------
+
+    @property
+    def mac_addresses(self) -> frozenset[bytes]:
+        """Unicast addresses of the port's MAC table."""
+        return self.port.mac_addresses
+
+    @property
+    def link_up(self) -> bool:
+        """Whether the port takes part in traffic."""
+        return self.port.link_up
+
+    def receive(self, message: Message) -> None:
+        """A message from the fabric; nothing happens while the link is down."""
+        if self.port.link_up:
+            self.qps.receive(message)
+
+
+def _description(config: HcaConfig) -> bytes:
+    return config.node_description.encode("utf-8")[:64].ljust(64, b"\0")

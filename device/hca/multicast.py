@@ -1,0 +1,72 @@
+"""Multicast groups: records the driver keeps in the device (Linux `mlx4/mcg.c`)."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from device.hca.command import CommandError, Status
+from device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK, MCG_QPN_OFFSET
+
+if TYPE_CHECKING:
+    from device.hca.device import Hca
+
+Member = tuple[int, bool]
+"""QP number, and whether it refuses what it sent itself."""
+
+
+class MulticastGroups:
+    """Records by index: hash buckets first, then the chained ones the driver allocates."""
+
+    def __init__(self, hca: Hca) -> None:
+        self._hca = hca
+        self._records: dict[int, bytes] = {}
+
+    def reset(self) -> None:
+        """No groups."""
+        self._records.clear()
+
+    @property
+    def record_bytes(self) -> int:
+        """Size of a record, as INIT_HCA said."""
+        return 1 << self._hca.parameters.log_mc_entry_size
+
+    def hash(self, gid: bytes) -> int:
+        """The bucket of a GID: any function does, the driver asks for it."""
+        return zlib.crc32(gid) & (1 << self._hca.parameters.log_mc_hash) - 1
+
+    def read(self, index: int) -> bytes:
+        """A record; zeros when it was never written."""
+        self._check(index)
+        return self._records.get(index, bytes(self.record_bytes))
+
+    def write(self, index: int, record: bytes) -> None:
+        """Store a record."""
+        self._check(index)
+        self._records[index] = record
+
+    def members(self, gid: bytes, protocol: int = 0) -> list[Member]:
+        """Who gets a copy of a datagram to `gid`; each record of the chain is visited once."""
+        index = self.hash(gid)
+        seen: set[int] = set()
+        while index not in seen and index in self._records:
+            seen.add(index)
+            record = self._records[index]
+            count = MCG.get(record, "members")
+            same = MCG.get_raw(record, "gid") == gid and MCG.get(record, "protocol") == protocol
+            if same and count:
+                return _members(record, count)
+            index = MCG.get(record, "next_index")
+            if not index:
+                break
+        return []
+
+    def _check(self, index: int) -> None:
+        if index >> self._hca.parameters.log_mc_entries:
+            raise CommandError(Status.BAD_INDEX, f"multicast record {index:#x}")
+
+
+def _members(record: bytes, count: int) -> list[Member]:
+    words = record[MCG_QPN_OFFSET : MCG_QPN_OFFSET + 4 * count]
+    numbers = [int.from_bytes(words[at : at + 4], "big") for at in range(0, len(words) - 3, 4)]
+    return [(number & 0xFFFFFF, bool(number & MCG_BLOCK_LOOPBACK)) for number in numbers]

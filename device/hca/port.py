@@ -1,0 +1,203 @@
+"""The Ethernet port: link, address tables, A0 steering, counters.
+
+Tables are those SET_PORT writes as a whole (Linux `mlx4/port.c`, `ib/main.c: mlx4_ib_update_gids`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from device.layout.mlx4.capabilities import (
+    GID_TABLE_ENTRIES,
+    MAC_TABLE_ENTRIES,
+    VLAN_TABLE_ENTRIES,
+)
+from device.layout.mlx4.eqe import DATA_OFFSET, PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
+
+if TYPE_CHECKING:
+    from device.hca.device import Hca
+
+PORT_NUMBER = 1
+NO_GID = bytes(16)
+DEFAULT_MTU = 1500
+MAX_MTU = 9600
+ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its MTU
+
+
+@dataclass(slots=True)
+class Steering:
+    """Where Ethernet frames go (RQP_CALC): QP numbers, or None for nowhere."""
+
+    unicast: int | None = None
+    multicast: int | None = None
+    promiscuous: int | None = None
+
+
+@dataclass(slots=True)
+class Counters:
+    """Frames and octets of the port; the data path counts, DUMP_ETH_STATS reports."""
+
+    rx_frames: int = 0
+    rx_octets: int = 0
+    rx_broadcast: int = 0
+    rx_multicast: int = 0
+    rx_dropped: int = 0
+    tx_frames: int = 0
+    tx_octets: int = 0
+    tx_broadcast: int = 0
+    tx_multicast: int = 0
+    tx_dropped: int = 0
+
+
+@dataclass(slots=True)
+class Tables:
+    """Everything a reset or CLOSE_HCA forgets about a port."""
+
+    open: bool = False
+    macs: list[bytes | None] = field(default_factory=lambda: [None] * MAC_TABLE_ENTRIES)
+    vlans: list[int | None] = field(default_factory=lambda: [None] * VLAN_TABLE_ENTRIES)
+    gids: list[bytes] = field(default_factory=lambda: [NO_GID] * GID_TABLE_ENTRIES)
+    steering: Steering = field(default_factory=Steering)
+    multicast_filter: set[bytes] = field(default_factory=set)
+    multicast_filter_on: bool = False
+    vlan_filter: bytes = b""
+    special_qpn_base: int = 0
+    mtu: int = DEFAULT_MTU
+    capabilities: int = 0
+    counters: Counters = field(default_factory=Counters)
+
+
+class Port:
+    """Port 1. `cable` says whether the fabric is plugged in; the rest comes from the guest."""
+
+    def __init__(self, hca: Hca) -> None:
+        self._hca = hca
+        self._cable = True
+        self._tables = Tables()
+        self._own: frozenset[bytes] = frozenset((hca.config.mac,))
+
+    def reset(self) -> None:
+        """Tables empty, link down; the cable stays where it is."""
+        self._tables = Tables()
+        self._own = frozenset((self._hca.config.mac,))
+
+    # -- link -----------------------------------------------------------------------------
+
+    @property
+    def link_up(self) -> bool:
+        """Whether INIT_PORT opened the port and the cable is in."""
+        return self._tables.open and self._cable
+
+    @property
+    def cable(self) -> bool:
+        """Whether the fabric is plugged in."""
+        return self._cable
+
+    def open(self) -> None:
+        """INIT_PORT. Idempotent, but the event is sent each time: drivers wait for it."""
+        self._tables.open = True
+        if self._cable:
+            self._report(PORT_ACTIVE)
+
+    def close(self) -> None:
+        """CLOSE_PORT."""
+        was_up = self.link_up
+        self._tables.open = False
+        if was_up:
+            self._report(PORT_DOWN)
+
+    def plug(self, cable: bool) -> None:
+        """Put the cable in or pull it out."""
+        was_up = self.link_up
+        self._cable = cable
+        if self.link_up != was_up:
+            self._report(PORT_ACTIVE if cable else PORT_DOWN)
+
+    def _report(self, subtype: int) -> None:
+        event = bytes(PORT_EQE.pack(port=PORT_NUMBER)[DATA_OFFSET:-4])
+        self._hca.eqs.post_async(EventType.PORT_CHANGE, event, subtype)
+
+    # -- addresses ------------------------------------------------------------------------
+
+    @property
+    def mac_addresses(self) -> frozenset[bytes]:
+        """The unicast addresses the port answers to: its table's, or the burned-in one."""
+        return self._own
+
+    def set_macs(self, macs: list[bytes | None]) -> None:
+        """Replace the MAC table; queue pairs name source addresses by its index."""
+        self._tables.macs = macs
+        self._own = frozenset(mac for mac in macs if mac) or frozenset((self._hca.config.mac,))
+
+    def mac(self, index: int) -> bytes:
+        """Source address `index` of the table, the burned-in one where there is none."""
+        macs = self._tables.macs
+        return (macs[index] if index < len(macs) else None) or self._hca.config.mac
+
+    def set_gids(self, gids: list[bytes]) -> None:
+        """Replace the GID table."""
+        self._tables.gids = gids
+
+    @property
+    def gids(self) -> list[bytes]:
+        """The GID table; unused entries are 16 zero bytes."""
+        return self._tables.gids
+
+    def gid(self, index: int) -> bytes:
+        """GID `index`; the first one in use where that entry is empty.
+
+        User-space address handles carry the index of another table than the hardware's.
+        """
+        gids = self._tables.gids
+        if index < len(gids) and gids[index] != NO_GID:
+            return gids[index]
+        return next((gid for gid in gids if gid != NO_GID), NO_GID)
+
+    def set_vlans(self, vlans: list[int | None]) -> None:
+        """Replace the VLAN table."""
+        self._tables.vlans = vlans
+
+    def vlan(self, index: int) -> int | None:
+        """VLAN id `index` of the table."""
+        return self._tables.vlans[index] if index < len(self._tables.vlans) else None
+
+    # -- the rest of what the guest sets ----------------------------------------------------
+
+    @property
+    def steering(self) -> Steering:
+        """Where Ethernet frames go."""
+        return self._tables.steering
+
+    @steering.setter
+    def steering(self, value: Steering) -> None:
+        self._tables.steering = value
+
+    @property
+    def tables(self) -> Tables:
+        """Filters, MTU, counters and capabilities as they stand."""
+        return self._tables
+
+    @property
+    def counters(self) -> Counters:
+        """Frames and octets since reset."""
+        return self._tables.counters
+
+    @property
+    def special_qpn_base(self) -> int:
+        """First of the eight special QP numbers (CONF_SPECIAL_QP); 0 before."""
+        return self._tables.special_qpn_base
+
+    @special_qpn_base.setter
+    def special_qpn_base(self, value: int) -> None:
+        self._tables.special_qpn_base = value
+
+    @property
+    def gsi_qpn(self) -> int:
+        """The QP number behind QP1 on the wire; -1 before CONF_SPECIAL_QP."""
+        return self._tables.special_qpn_base + 2 if self._tables.special_qpn_base else -1
+
+    @property
+    def smi_qpn(self) -> int:
+        """The QP number behind QP0 on the wire; -1 before CONF_SPECIAL_QP."""
+        return self._tables.special_qpn_base or -1

@@ -1,0 +1,128 @@
+"""Commands on the port: link, properties, filters, statistics, special queue pairs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from device.hca.command import Command, CommandError, Handler, Status
+from device.hca.port import MAX_MTU, PORT_NUMBER, Counters
+from device.layout.mlx4.capabilities import QUERY_PORT, VLAN_TABLE_ENTRIES
+from device.layout.mlx4.commands import Opcode
+from device.layout.mlx4.ports import ETH_STATS
+
+if TYPE_CHECKING:
+    from device.hca.device import Hca
+
+TYPE_ETHERNET = 2
+SPEED_40G = 0x40
+MCAST_CONFIG, MCAST_DISABLE, MCAST_ENABLE = 0, 1, 2
+MCAST_FLUSH = 1 << 63
+STATS_RESET = 1 << 8
+
+
+def _check_port(number: int) -> None:
+    if number != PORT_NUMBER:
+        raise CommandError(Status.BAD_INDEX, f"port {number}")
+
+
+def query_port(hca: Hca, command: Command) -> bytes:
+    """What the port is: one 40 Gb/s Ethernet port that speaks RoCE."""
+    _check_port(command.in_modifier)
+    return bytes(
+        QUERY_PORT.pack(
+            link_up=int(hca.port.link_up),
+            autoneg=1,
+            suggested_type=1,
+            supported_types=TYPE_ETHERNET,
+            ib_mtu=5,
+            eth_mtu=MAX_MTU,
+            link_speed=SPEED_40G,
+            max_width=3,
+            log_max_gids=7,
+            log_max_pkeys=0,
+            log_max_vlans=7,
+            log_max_macs=7,
+            max_tc=8,
+            max_vl=8,
+            mac=int.from_bytes(hca.config.mac, "big"),
+        )
+    )
+
+
+def init_port(hca: Hca, command: Command) -> None:
+    """Bring the link up."""
+    _check_port(command.in_modifier)
+    hca.port.open()
+
+
+def close_port(hca: Hca, command: Command) -> None:
+    """Take the link down; always succeeds."""
+    if command.in_modifier == PORT_NUMBER:
+        hca.port.close()
+
+
+def set_vlan_filter(hca: Hca, command: Command) -> None:
+    """A bitmap of VLAN ids, last word first."""
+    _check_port(command.in_modifier)
+    hca.port.tables.vlan_filter = command.mailbox(VLAN_TABLE_ENTRIES * 4)
+
+
+def set_multicast_filter(hca: Hca, command: Command) -> None:
+    """One address per command; bit 63 empties the list first. The address is immediate."""
+    _check_port(command.in_modifier & 0xFF)
+    tables = hca.port.tables
+    if command.op_modifier == MCAST_CONFIG:
+        if command.in_param & MCAST_FLUSH:
+            tables.multicast_filter.clear()
+        address = command.in_param & (1 << 48) - 1
+        if address:
+            tables.multicast_filter.add(address.to_bytes(6, "big"))
+    elif command.op_modifier in (MCAST_DISABLE, MCAST_ENABLE):
+        tables.multicast_filter_on = command.op_modifier == MCAST_ENABLE
+    else:
+        raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
+
+
+def dump_eth_stats(hca: Hca, command: Command) -> bytes:
+    """The port's counters; bit 8 of the modifier zeroes them afterwards."""
+    _check_port(command.in_modifier & 0xFF)
+    tables = hca.port.tables
+    counts = asdict(tables.counters)
+    narrow = {"rx_dropped", "tx_dropped"}
+    values = {name: min(n, 0xFFFFFFFF) if name in narrow else n for name, n in counts.items()}
+    if command.in_modifier & STATS_RESET:
+        tables.counters = Counters()
+    return bytes(ETH_STATS.pack(values, rx_total_frames=counts["rx_frames"] & 0xFFFFFFFF))
+
+
+def conf_special_qp(hca: Hca, command: Command) -> None:
+    """The first of the eight special QP numbers, a multiple of eight; 0 takes it back."""
+    base = command.in_modifier
+    if base & 7 or base >> hca.parameters.log_qps:
+        raise CommandError(Status.BAD_PARAM, f"special QPs at {base:#x}")
+    hca.port.special_qpn_base = base
+
+
+def sense_port(hca: Hca, command: Command) -> int:
+    """What the other end of the cable is: Ethernet, or nothing."""
+    _check_port(command.in_modifier)
+    return TYPE_ETHERNET if hca.port.cable else 0
+
+
+def set_node(hca: Hca, command: Command) -> None:
+    """A new node description."""
+    hca.node_description = command.mailbox(64)
+
+
+HANDLERS: dict[int, Handler] = {
+    Opcode.QUERY_PORT: query_port,
+    Opcode.INIT_PORT: init_port,
+    Opcode.CLOSE_PORT: close_port,
+    Opcode.SET_VLAN_FLTR: set_vlan_filter,
+    Opcode.SET_MCAST_FLTR: set_multicast_filter,
+    Opcode.DUMP_ETH_STATS: dump_eth_stats,
+    Opcode.CONF_SPECIAL_QP: conf_special_qp,
+    Opcode.SENSE_PORT: sense_port,
+    Opcode.SET_NODE: set_node,
+}

@@ -1,0 +1,68 @@
+"""Mailboxes of the port commands that are tables or statistics (core/port.c, core/mlx4_en.h)."""
+
+from __future__ import annotations
+
+from device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
+
+ETH_STATS_SIZE = 2992
+ETH_STATS = Struct(
+    "ETH_STATS",
+    ETH_STATS_SIZE,
+    [
+        u64("rx_broadcast", 0x2D0),
+        u64("rx_multicast", 0x318),
+        u64("rx_octets", 0x3B8),
+        u64("rx_frames", 0x480),
+        u64("tx_broadcast", 0x8B8),
+        u64("tx_multicast", 0x908),
+        u64("tx_octets", 0x9B8),
+        u64("tx_frames", 0xA98),
+        u32("rx_dropped", 0xB98),
+        u32("rx_total_frames", 0xBA4, "low word of the frames received"),
+        u32("tx_dropped", 0xBA8),
+    ],
+    source="core/mlx4_en.h: struct mlx4_en_stat_out_mbox; core/en_port.c",
+)
+
+ROCE_ADDRESS_SIZE = 32
+ROCE_ADDRESS = Struct(
+    "ROCE_ADDRESS",
+    ROCE_ADDRESS_SIZE,
+    [
+        raw("gid", 0x00, 16),
+        u8("type", 0x1A, "1 = IPv6, 0 = IPv4-mapped"),
+        u8("version", 0x1B, "0 = RoCE v1, 2 = RoCE v2"),
+    ],
+    source="ib/main.c: mlx4_ib_update_gids_v1_v2",
+)
+
+MCG_GID_OFFSET = 0x10
+MCG_QPN_OFFSET = 0x20
+MCG = Struct(
+    "MCG",
+    0x20,
+    [
+        bits("next_index", 0x00, 4, 31, 6, "record that follows in the hash chain, 0 = last"),
+        bits("protocol", 0x04, 4, 31, 30, "0 InfiniBand and RoCE v1, 1 Ethernet, 2 RoCE v2"),
+        bits("members", 0x04, 4, 23, 0, "QP numbers that follow the header, 4 bytes each"),
+        raw("gid", MCG_GID_OFFSET, 16),
+    ],
+    doc="header of a multicast group record",
+    source="core/mlx4.h: struct mlx4_mgm; core/mcg.c: find_entry",
+)
+MCG_BLOCK_LOOPBACK = 1 << 30
+
+SET_PORT_IB = Struct(
+    "SET_PORT_IB",
+    0x30,
+    [
+        bits("change_mtu", 0x00, 4, 22),
+        bits("change_vl", 0x00, 4, 21),
+        bits("mtu", 0x00, 4, 15, 12),
+        bits("vl_count", 0x00, 4, 7, 4),
+        bits("reset_qkey_violations", 0x00, 4, 0),
+        u32("capabilities", 0x04),
+        u16("pkey_table_size", 0x28),
+    ],
+    source="core/port.c: mlx4_SET_PORT",
+)

@@ -1,0 +1,172 @@
+"""A host for device models that lives in the test process: memory, a clock, a record of events.
+
+It is a complete implementation of `HostBus`, only without QEMU: several regions of guest memory
+with holes between them, interrupts as a list, timers that run when the test moves the clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from device.layout.buslog import Kind, What
+from device.pci.bus import DmaError, Run
+
+
+@dataclass(slots=True)
+class Event:
+    """One thing the device did."""
+
+    kind: Kind
+    address: int
+    length: int
+    data: bytes
+    what: What
+    obj: int
+
+
+@dataclass(order=True, slots=True)
+class FakeTimer:
+    """A call that waits for the clock."""
+
+    due: float
+    number: int
+    action: Callable[[], None] = field(compare=False)
+    cancelled: bool = field(default=False, compare=False)
+
+    def cancel(self) -> None:
+        """Forget the call."""
+        self.cancelled = True
+
+
+class FakeHost:
+    """Guest memory of `size` bytes at `base`; `map` adds more, `unmap` takes away."""
+
+    def __init__(self, name: str = "a", *, base: int = 0x100000, size: int = 8 << 20) -> None:
+        self._name = name
+        self._memory: dict[int, bytearray] = {}
+        self._timers: list[FakeTimer] = []
+        self._soon: deque[Callable[[], None]] = deque()
+        self._number = 0
+        self._next = base
+        self.now = 0.0
+        self.interrupts: list[int] = []
+        self.notes: list[tuple[Kind, str, int]] = []
+        self.events: list[Event] = []
+        self.map(base, size)
+
+    @property
+    def name(self) -> str:
+        """Name of the device on this host."""
+        return self._name
+
+    # -- the guest's side ---------------------------------------------------------------------
+
+    def map(self, base: int, size: int) -> bytearray:
+        """Add zeroed memory."""
+        self._memory[base] = bytearray(size)
+        return self._memory[base]
+
+    def unmap(self, base: int) -> None:
+        """Take the memory at `base` away."""
+        del self._memory[base]
+
+    def allocate(self, length: int, align: int = 4096) -> int:
+        """Address of unused, zeroed memory; never given back."""
+        address = -(-self._next // align) * align
+        self.view(address, length)
+        self._next = address + length
+        return address
+
+    def view(self, address: int, length: int) -> memoryview:
+        """A stretch of guest memory; raises `DmaError`."""
+        for base, memory in self._memory.items():
+            if base <= address and address + length <= base + len(memory):
+                return memoryview(memory)[address - base : address - base + length]
+        raise DmaError(address, length)
+
+    def peek(self, address: int, length: int) -> bytes:
+        """What the guest sees, without an event."""
+        return bytes(self.view(address, length))
+
+    def poke(self, address: int, data: bytes | bytearray) -> None:
+        """What the guest writes, without an event."""
+        self.view(address, len(data))[:] = data
+
+    def run(self, seconds: float = 0.0) -> None:
+        """Move the clock, running what becomes due in order."""
+        end = self.now + seconds
+        self._drain()
+        while self._timers and self._timers[0].due <= end:
+            timer = heapq.heappop(self._timers)
+            self.now = max(self.now, timer.due)
+            if not timer.cancelled:
+                timer.action()
+            self._drain()
+        self.now = end
+
+    def _drain(self) -> None:
+        while self._soon:
+            self._soon.popleft()()
+
+    @property
+    def timers(self) -> int:
+        """How many calls wait for the clock."""
+        return sum(not timer.cancelled for timer in self._timers)
+
+    def take_interrupts(self) -> list[int]:
+        """Vectors asserted since the last call."""
+        taken, self.interrupts = self.interrupts, []
+        return taken
+
+    # -- HostBus ------------------------------------------------------------------------------
+
+    def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
+        """Copy of guest memory."""
+        data = self.peek(address, length)
+        self.events.append(Event(Kind.DMA_READ, address, length, data[:64], what, obj))
+        return data
+
+    def write(
+        self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
+    ) -> None:
+        """Store into guest memory."""
+        self.view(address, len(data))[:] = data
+        self.note_dma(Kind.DMA_WRITE, address, len(data), bytes(data[:64]), what, obj)
+
+    def views(self, runs: Sequence[Run]) -> list[memoryview]:
+        """Writable views."""
+        return [self.view(address, length) for address, length in runs]
+
+    def note_dma(
+        self,
+        kind: Kind,
+        address: int,
+        length: int,
+        data: bytes | memoryview,
+        what: What,
+        obj: int = 0,
+    ) -> None:
+        """Record a transfer."""
+        self.events.append(Event(kind, address, length, bytes(data[:64]), what, obj))
+
+    def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
+        """Record a remark."""
+        self.notes.append((kind, text, obj))
+
+    def interrupt(self, vector: int) -> None:
+        """Record an interrupt."""
+        self.interrupts.append(vector)
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> FakeTimer:
+        """Wait for the clock."""
+        self._number += 1
+        timer = FakeTimer(self.now + seconds, self._number, action)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def call_soon(self, action: Callable[[], None]) -> None:
+        """Run at the next `run`."""
+        self._soon.append(action)
