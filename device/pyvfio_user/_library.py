@@ -73,9 +73,9 @@ class Library:
         wrong = self._differences(read_layout(path.with_name(SHIM)))
         if wrong:
             raise LibraryError(f"{path} is another libvfio-user than expected: {', '.join(wrong)}")
-        self.unpack = cast(Callable[[Pointer, int], bytes], self.ffi.unpack)
+        # `buffer(pointer, length)` is an object of the bytes there: `[:]` copies them out or in.
+        self.buffer: Callable[[Pointer, int], Any] = self.ffi.buffer
         self.string = cast(Callable[[Pointer], bytes], self.ffi.string)
-        self.move = cast(Callable[[Pointer, bytes, int], None], self.ffi.memmove)
         self.null: Pointer = self.ffi.NULL
 
     def _differences(self, real: dict[str, int]) -> list[str]:

@@ -6,35 +6,26 @@ import errno
 import logging
 import os
 import select
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
+from ._callbacks import Callbacks, Read, Write
 from ._connection import BackDoor, Connection
 from ._doorway import Doorway
 from ._library import Library, Pointer, load
 from .constants import (
     HEADER_TYPE_NORMAL,
-    LOG_DEBUG,
-    LOG_EMERGENCY,
     Irq,
     PciKind,
-    Protection,
     Region,
     RegionFlag,
     Reset,
 )
-from .memory import DmaRegion
+from .memory import DmaCallback, DmaMap, DmaRegion
 
 log = logging.getLogger(__name__)
-library_log = logging.getLogger(f"{__name__.rpartition('.')[0]}.library")
 
-Read = Callable[[int, int], bytes]
-Write = Callable[[int, bytes], None]
-DmaCallback = Callable[[DmaRegion], None]
 ResetCallback = Callable[[Reset], None]
 IrqStateCallback = Callable[[int, int, bool], None]
 
@@ -71,13 +62,10 @@ class Context:
         self._realized = False
         self._busy = False
         self._closed = False
-        self._kept: list[Pointer] = []  # callbacks live as long as C may call them
-        self._interrupt: BaseException | None = None
+        self._callbacks = Callbacks(self._library, str(self.path))
+        self._dma = DmaMap(self._library)
         self._irq_counts: dict[int, int] = {}
-        self._regions: dict[int, DmaRegion] = {}
-        self._on_map: DmaCallback = _ignore
-        self._on_unmap: DmaCallback = _ignore
-        self._set_up_log()
+        self._check(self._calls.vfu_setup_log(self._context, *self._callbacks.log()), "log")
         # The library keeps the eventfds of the error and request interrupts in the place of
         # vector 0: a client that set them would have them fired as the device's own interrupt.
         self.set_irqs(Irq.ERROR, 0)
@@ -105,7 +93,7 @@ class Context:
         """
         if index == Region.CONFIG:
             flags = RegionFlag.RW | RegionFlag.ALWAYS_CALLBACK
-        access = self._region_callback(index, read or _no_read, write or _no_write)
+        access = self._callbacks.region(index, read, write)
         self._check(
             self._calls.vfu_setup_region(
                 self._context, index, size, access, flags, self._library.null, 0, -1, 0
@@ -124,14 +112,14 @@ class Context:
         def changed(_: Pointer, start: int, count: int, masked: bool) -> None:
             callback(start, count, masked)
 
-        handle = self._callback("vfu_dev_irq_state_cb_t *", changed, f"{kind.name} state", None)
+        handle = self._callbacks.make("vfu_dev_irq_state_cb_t *", changed, f"{kind.name} state")
         self._check(
             self._calls.vfu_setup_irq_state_callback(self._context, kind, handle), "irq state"
         )
 
     def set_dma_callbacks(self, on_map: DmaCallback, on_unmap: DmaCallback) -> None:
         """Hear of the client's memory: `on_map` when it is there, `on_unmap` before it goes."""
-        self._on_map, self._on_unmap = on_map, on_unmap
+        self._dma.on_map, self._dma.on_unmap = on_map, on_unmap
 
     def set_reset_callback(self, callback: ResetCallback) -> None:
         """`callback(why)` when the device shall return to its power-on state."""
@@ -140,7 +128,7 @@ class Context:
             callback(Reset(why))
             return 0
 
-        handle = self._callback("vfu_reset_cb_t *", reset, "reset", -1)
+        handle = self._callbacks.make("vfu_reset_cb_t *", reset, "reset", -1)
         self._check(self._calls.vfu_setup_device_reset_cb(self._context, handle), "reset callback")
 
     @property
@@ -161,7 +149,7 @@ class Context:
     @property
     def dma_regions(self) -> list[DmaRegion]:
         """The client's memory at this moment."""
-        return list(self._regions.values())
+        return self._dma.regions()
 
     def attach(self) -> bool:
         """Take in a client if one has introduced itself; whether one is attached now."""
@@ -177,7 +165,7 @@ class Context:
             client.close()
             return False
         self._connection = Connection(
-            self._library, self._context, client, inner, self._is_mapped, self._irq_count
+            self._library, self._context, client, inner, self._dma.overlaps, self._irq_count
         )
         self._poll.unregister(self._doorway)
         self._poll.register(self._connection, select.EPOLLIN)
@@ -203,7 +191,7 @@ class Context:
                         self._lose_client()
                     break
                 handled += 1
-                if self._interrupt is not None:
+                if self._callbacks.interrupt is not None:
                     break
         return handled
 
@@ -229,7 +217,6 @@ class Context:
             self._connection = None
         self._doorway.close()
         self._poll.close()
-        self._kept.clear()
 
     def __enter__(self) -> Context:
         return self
@@ -245,9 +232,7 @@ class Context:
             yield
         finally:
             self._busy = False
-        if self._interrupt is not None:
-            caught, self._interrupt = self._interrupt, None
-            raise caught
+        self._callbacks.raise_interrupt()
 
     def _realize(self) -> None:
         if not self._realized:
@@ -269,110 +254,8 @@ class Context:
     def _irq_count(self, kind: int) -> int:
         return self._irq_counts.get(kind, 0)
 
-    def _is_mapped(self, address: int, size: int) -> bool:
-        return any(
-            region.iova < address + size and address < region.end
-            for region in self._regions.values()
-        )
-
-    # What C calls -----------------------------------------------------------------------------
-
-    def _callback(
-        self, signature: str, function: Callable[..., Any], what: str, error: int | None
-    ) -> Pointer:
-        def failed(kind: type[BaseException], raised: BaseException, trace: TracebackType) -> None:
-            if isinstance(raised, Exception):
-                log.error("%s: %s failed", self.path, what, exc_info=(kind, raised, trace))
-            else:
-                self._interrupt = raised
-            # Without it the library would take whatever errno was left over, success included.
-            number = raised.errno if isinstance(raised, OSError) else None
-            self._library.errno = number or errno.EIO
-
-        handle = self._library.callback(signature, function, failed, error)
-        self._kept.append(handle)
-        return handle
-
-    def _region_callback(self, index: int, read: Read, write: Write) -> Pointer:
-        unpack = self._library.unpack
-        move = self._library.move
-
-        def access(_: Pointer, buffer: Pointer, count: int, offset: int, is_write: bool) -> int:
-            if is_write:
-                write(offset, unpack(buffer, count))
-                return count
-            data = read(offset, count)
-            if len(data) != count:
-                raise ValueError(f"{len(data)} bytes read at {offset:#x}, {count} expected")
-            move(buffer, data, count)
-            return count
-
-        return self._callback("vfu_region_access_cb_t *", access, f"access to region {index}", -1)
-
     def _set_up_dma(self) -> None:
-        on_map = self._callback("vfu_dma_register_cb_t *", self._map, "DMA map", None)
-        on_unmap = self._callback("vfu_dma_unregister_cb_t *", self._unmap, "DMA unmap", None)
+        make = self._callbacks.make
+        on_map = make("vfu_dma_register_cb_t *", self._dma.map, "DMA map")
+        on_unmap = make("vfu_dma_unregister_cb_t *", self._dma.unmap, "DMA unmap")
         self._check(self._calls.vfu_setup_device_dma(self._context, on_map, on_unmap), "dma")
-
-    def _map(self, _: Pointer, info: Pointer) -> None:
-        library = self._library
-        iova = library.address(info.iova.iov_base)
-        length = int(info.iova.iov_len)
-        protection = Protection(info.prot)
-        view = None
-        # A mapping without any right would end the process at the first touch.
-        if info.vaddr != library.null and protection:
-            view = library.memory(info.vaddr, length)
-            if not protection & Protection.WRITE:
-                view = view.toreadonly()
-        region = DmaRegion(iova, length, view, protection)
-        self._regions[iova] = region
-        self._on_map(region)
-
-    def _unmap(self, _: Pointer, info: Pointer) -> None:
-        region = self._regions.pop(self._library.address(info.iova.iov_base), None)
-        if region is None:
-            return
-        try:
-            self._on_unmap(region)
-        finally:
-            if region.view is not None:
-                _release(region.view)
-
-    def _set_up_log(self) -> None:
-        """Pass the library's own words on, if anybody listens: they cost time per message."""
-        if not library_log.isEnabledFor(logging.DEBUG):
-            level, handle = LOG_EMERGENCY, self._library.null
-        else:
-            string = self._library.string
-
-            def say(_: Pointer, level: int, message: Pointer) -> None:
-                text = string(message).decode(errors="replace")
-                library_log.debug("%s: <%d> %s", self.path, level, text)
-
-            level = LOG_DEBUG
-            handle = self._callback("vfu_log_fn_t *", say, "log", None)
-        self._check(self._calls.vfu_setup_log(self._context, handle, level), "log")
-
-
-def _release(view: memoryview) -> None:
-    """Release a view whose memory is about to go, and complain about slices of it left behind."""
-    memory = view.obj
-    view.release()
-    # Two references: `memory` and getrefcount's argument. More, and a slice is still alive.
-    if sys.getrefcount(memory) > 2:
-        log.error("views of DMA memory are still held although the memory is being unmapped")
-
-
-def _ignore(_: DmaRegion) -> None:
-    pass
-
-
-def _no_read(offset: int, length: int) -> bytes:
-    raise PermissionError(
-        errno.EPERM, f"read of {length} bytes at {offset:#x} of a write-only region"
-    )
-
-
-def _no_write(offset: int, data: bytes) -> None:
-    raise PermissionError(errno.EPERM, f"write of {data!r} at {offset:#x} of a read-only region")

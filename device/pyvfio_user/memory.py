@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from ._library import Library, Pointer
 from .constants import Protection
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
@@ -30,3 +36,67 @@ class DmaRegion:
     def holds(self, address: int, length: int) -> bool:
         """Whether all of `length` bytes at bus address `address` lie inside."""
         return self.iova <= address and address + length <= self.end
+
+
+DmaCallback = Callable[[DmaRegion], None]
+
+
+class DmaMap:
+    """The regions of one client; `map` and `unmap` are called by the library."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._regions: dict[int, DmaRegion] = {}
+        self.on_map: DmaCallback = _ignore
+        self.on_unmap: DmaCallback = _ignore
+
+    def regions(self) -> list[DmaRegion]:
+        """What is mapped at this moment."""
+        return list(self._regions.values())
+
+    def overlaps(self, address: int, size: int) -> bool:
+        """Whether any of `size` bytes at bus address `address` is mapped."""
+        return any(
+            region.iova < address + size and address < region.end
+            for region in self._regions.values()
+        )
+
+    def map(self, _: Pointer, info: Pointer) -> None:
+        """vfu_dma_register_cb_t."""
+        library = self._library
+        iova = library.address(info.iova.iov_base)
+        length = int(info.iova.iov_len)
+        protection = Protection(info.prot)
+        view = None
+        # A mapping without any right would end the process at the first touch.
+        if info.vaddr != library.null and protection:
+            view = library.memory(info.vaddr, length)
+            if not protection & Protection.WRITE:
+                view = view.toreadonly()
+        region = DmaRegion(iova, length, view, protection)
+        self._regions[iova] = region
+        self.on_map(region)
+
+    def unmap(self, _: Pointer, info: Pointer) -> None:
+        """vfu_dma_unregister_cb_t; the library removes the mapping when this returns."""
+        region = self._regions.pop(self._library.address(info.iova.iov_base), None)
+        if region is None:
+            return
+        try:
+            self.on_unmap(region)
+        finally:
+            if region.view is not None:
+                _release(region.view)
+
+
+def _release(view: memoryview) -> None:
+    """Release a view whose memory is about to go, and complain about slices of it left behind."""
+    memory = view.obj
+    view.release()
+    # Two references: `memory` and getrefcount's argument. More, and a slice is still alive.
+    if sys.getrefcount(memory) > 2:
+        log.error("views of DMA memory are still held although the memory is being unmapped")
+
+
+def _ignore(_: DmaRegion) -> None:
+    pass

@@ -1,1 +1,1 @@
-
+"""Devices to learn from."""

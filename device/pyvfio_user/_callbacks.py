@@ -1,0 +1,100 @@
+"""What C calls: Python functions behind C function pointers, whose exceptions stay on this side."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from ._library import Library, Pointer
+from .constants import LOG_DEBUG, LOG_EMERGENCY
+
+log = logging.getLogger(__name__)
+library_log = logging.getLogger(f"{__name__.rpartition('.')[0]}.library")
+
+Read = Callable[[int, int], bytes]
+Write = Callable[[int, bytes], None]
+
+_TALKATIVE = 100
+
+
+class Callbacks:
+    """The callbacks of one context; they live as long as this object.
+
+    An exception is logged with its traceback (from the hundredth on only at every power of two:
+    a guest can provoke them at will) and the C caller gets the error value, with errno taken
+    from an OSError, else EIO. What is no `Exception` waits in `interrupt` for `raise_interrupt`.
+    """
+
+    def __init__(self, library: Library, name: str) -> None:
+        self._library = library
+        self._name = name
+        self._kept: list[Pointer] = []
+        self._failures = 0
+        self.interrupt: BaseException | None = None
+
+    def make(
+        self, signature: str, function: Callable[..., Any], what: str, error: int | None = None
+    ) -> Pointer:
+        """A C function pointer of type `signature` for `function`."""
+
+        def failed(kind: type[BaseException], raised: BaseException, trace: TracebackType) -> None:
+            if isinstance(raised, Exception):
+                self._report(what, raised)
+            else:
+                self.interrupt = raised
+            # Without it the library would take whatever errno was left over, success included.
+            number = raised.errno if isinstance(raised, OSError) else None
+            self._library.errno = number or errno.EIO
+
+        handle = self._library.callback(signature, function, failed, error)
+        self._kept.append(handle)
+        return handle
+
+    def _report(self, what: str, raised: Exception) -> None:
+        self._failures += 1
+        count = self._failures
+        if count < _TALKATIVE or count & (count - 1) == 0:
+            log.error("%s: %s failed (%d so far)", self._name, what, count, exc_info=raised)
+
+    def raise_interrupt(self) -> None:
+        """Raise what a callback raised and must not be swallowed, such as KeyboardInterrupt."""
+        if self.interrupt is not None:
+            caught, self.interrupt = self.interrupt, None
+            raise caught
+
+    def region(self, index: int, read: Read | None, write: Write | None) -> Pointer:
+        """The access function of a region. This is the hot path: every register access."""
+        window = self._library.buffer
+        do_read = read or _no_read
+        do_write = write or _no_write
+
+        def access(_: Pointer, buffer: Pointer, count: int, offset: int, is_write: bool) -> int:
+            if is_write:
+                do_write(offset, window(buffer, count)[:])
+            else:
+                window(buffer, count)[:] = do_read(offset, count)  # ValueError: another length
+            return count
+
+        return self.make("vfu_region_access_cb_t *", access, f"access to region {index}", -1)
+
+    def log(self) -> tuple[Pointer, int]:
+        """The library's log function and level; silent unless somebody listens, for its cost."""
+        if not library_log.isEnabledFor(logging.DEBUG):
+            return self._library.null, LOG_EMERGENCY
+        string = self._library.string
+
+        def say(_: Pointer, level: int, message: Pointer) -> None:
+            library_log.debug("%s: <%d> %s", self._name, level, string(message).decode("latin-1"))
+
+        return self.make("vfu_log_fn_t *", say, "log"), LOG_DEBUG
+
+
+def _no_read(offset: int, length: int) -> bytes:
+    raise PermissionError(errno.EPERM, f"{length} bytes read at {offset:#x}: write-only region")
+
+
+def _no_write(offset: int, data: bytes) -> None:
+    raise PermissionError(errno.EPERM, f"{data!r} written at {offset:#x}: read-only region")
