@@ -1,0 +1,31 @@
+"""The one kind of failure a user is told about in one line."""
+
+from __future__ import annotations
+
+
+class LabError(Exception):
+    """Something went wrong that the user can act on.
+
+    `what` says what happened, `mend` what to do about it; `transcript` is the tail of whatever was
+    being watched (a guest's console, the server's standard error), for the log rather than the
+    one-line message.
+    """
+
+    def __init__(self, what: str, mend: str = "", transcript: str = "") -> None:
+        super().__init__(f"{what}; {mend}" if mend else what)
+        self.what = what
+        self.mend = mend
+        self.transcript = transcript
+
+
+class CommandFailed(LabError):
+    """A command in a guest ended with a status other than zero."""
+
+    def __init__(self, guest: str, command: str, status: int, output: str) -> None:
+        last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+        super().__init__(
+            f"guest {guest}: `{command}` ended with status {status}: {last.strip()}",
+            transcript=output,
+        )
+        self.status = status
+        self.output = output

@@ -1,0 +1,60 @@
+"""What a lab is made of, fetched from `images`: emulator, kernel, initrd, libvfio-user."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from images.accelerator import accelerator
+from images.artefacts import Artefacts
+
+from host_tools.errors import LabError
+from host_tools.progress import Progress
+from host_tools.vm import Emulator
+from images import overlay
+from images.errors import ImageError
+
+_ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Paths of the finished artefacts."""
+
+    emulator: Emulator
+    kernel: Path
+    initrd: Path
+    library: Path
+
+    def initrd_with_overlay(self, folder: Path) -> Path:
+        """The initrd with today's guest code behind it, written into `folder`."""
+        target = folder / "initrd"
+        with image_errors():
+            overlay.build(target, _ROOT, self.initrd)
+        return target
+
+
+def ensure_parts(progress: Progress) -> Parts:
+    """All artefacts, built if they are not cached. Raises `LabError` naming the cure."""
+    progress("looking for kernel, guest root, QEMU and libvfio-user")
+    with image_errors():
+        artefacts = Artefacts()
+        qemu = artefacts.qemu()
+        kind = accelerator(artefacts)
+        return Parts(
+            Emulator(tuple(qemu.command), qemu.env, kind),
+            artefacts.kernel(),
+            artefacts.initrd(),
+            artefacts.libvfio_user(),
+        )
+
+
+@contextlib.contextmanager
+def image_errors() -> Iterator[None]:
+    """Failures of `images` as the lab's own kind."""
+    try:
+        yield
+    except ImageError as error:
+        raise LabError(error.what, error.mend) from error

@@ -1,0 +1,24 @@
+"""Progress lines on standard error, each with the seconds since the tool started."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+Progress = Callable[[str], None]
+
+
+class Reporter:
+    """Prints what is being done; `Reporter(quiet=True)` prints nothing."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        """The clock starts now."""
+        self._quiet = quiet
+        self._start = time.monotonic()
+
+    def __call__(self, message: str) -> None:
+        """One line: seconds since the start, then `message`."""
+        if not self._quiet:
+            elapsed = time.monotonic() - self._start
+            print(f"[{elapsed:6.1f} s] {message}", file=sys.stderr, flush=True)

@@ -1,0 +1,87 @@
+"""Folders of a run: a private one for sockets that always goes away, one for logs that stays."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from host_tools.errors import LabError
+
+_KEPT_RUNS = 10
+_LONGEST_SOCKET_PATH = 107  # sun_path of sockaddr_un is 108 bytes with its terminating zero
+
+
+def runtime_root() -> Path:
+    """Where run folders are made: the user's runtime folder, or the folder for temporary files."""
+    root = os.environ.get("XDG_RUNTIME_DIR")
+    if root and os.access(root, os.W_OK | os.X_OK):
+        return Path(root)
+    return Path(tempfile.gettempdir())
+
+
+def state_root() -> Path:
+    """Where logs of runs are kept: `$XDG_STATE_HOME/bluebridge`."""
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "bluebridge"
+
+
+@contextlib.contextmanager
+def run_folder() -> Iterator[Path]:
+    """A fresh folder of mode 0700 for sockets, removed at the end however the end comes.
+
+    A janitor holds the reading end of a pipe whose writing end is ours: should this process be
+    killed, the pipe closes and the janitor removes the folder.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="bluebridge-", dir=runtime_root()))
+    except OSError as error:
+        raise LabError(f"no run folder: {error}", "free space or set XDG_RUNTIME_DIR") from error
+    if len(str(folder / "console-x.sock")) > _LONGEST_SOCKET_PATH:
+        folder.rmdir()
+        raise LabError(f"{folder} is too long for socket paths", "set XDG_RUNTIME_DIR shorter")
+    janitor = subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r _; rm -rf -- "$1"', "bluebridge-janitor", str(folder)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+        cwd="/",
+    )
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        assert janitor.stdin is not None
+        janitor.stdin.close()
+        janitor.wait()
+
+
+def log_folder(chosen: Path | None) -> Path:
+    """The folder for bus log and transcripts: `chosen`, or a new one among the last ten runs."""
+    folder = chosen
+    if folder is None:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        folder = state_root() / f"run-{stamp}-{os.getpid()}"
+        _forget_old_runs(state_root())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".space"
+        probe.write_bytes(bytes(1 << 20))
+        probe.unlink()
+    except OSError as error:
+        raise LabError(
+            f"cannot write the log folder {folder}: {error.strerror}",
+            "free space there or choose another with --log DIR",
+        ) from error
+    return folder.resolve()
+
+
+def _forget_old_runs(root: Path) -> None:
+    """Keep the newest runs only; the names sort by time."""
+    runs = sorted(root.glob("run-*")) if root.is_dir() else []
+    for old in runs[: max(0, len(runs) - _KEPT_RUNS + 1)]:
+        shutil.rmtree(old, ignore_errors=True)

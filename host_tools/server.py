@@ -1,0 +1,119 @@
+"""The device server process: started, awaited, watched, ended."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from host_tools import process
+from host_tools.errors import LabError
+
+_ROOT = Path(__file__).resolve().parent.parent
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """What the server is asked to emulate."""
+
+    hcas: Mapping[str, Path]
+    """Name of each HCA and the socket it listens on."""
+    log: Path | None
+    """Folder of the bus log; None switches it off."""
+    library: Path
+    """libvfio-user.so."""
+    extra: tuple[str, ...] = field(default=())
+    """More arguments of `python -m device`."""
+
+
+class DeviceServer:
+    """`python -m device` as a child process."""
+
+    def __init__(self, config: ServerConfig, logs: Path) -> None:
+        """Its standard error goes to `server.log` in `logs`."""
+        self._config = config
+        self._messages = logs / "server.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, timeout: float = 30.0) -> None:
+        """Start the server and wait for its `ready`; main thread only.
+
+        Raises `LabError` with the server's own last line when it gives up.
+        """
+        argv = [sys.executable, "-m", "device"]
+        for name, path in self._config.hcas.items():
+            argv += ["--hca", f"name={name},socket={path}"]
+        if self._config.log is not None:
+            argv += ["--log", str(self._config.log)]
+        env = {"PYVFIO_USER_LIBRARY": str(self._config.library), "PYTHONUNBUFFERED": "1"}
+        with self._messages.open("wb") as messages:
+            self._process = process.spawn(
+                [*argv, *self._config.extra],
+                env=env,
+                cwd=_ROOT,
+                stdout=subprocess.PIPE,
+                stderr=messages,
+            )
+        self._await_ready(time.monotonic() + timeout)
+
+    def _await_ready(self, deadline: float) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        pipe = self._process.stdout
+        heard = b""
+        while b"ready\n" not in heard:
+            left = deadline - time.monotonic()
+            readable, _, _ = select.select([pipe], [], [], max(0.0, left))
+            chunk = os.read(pipe.fileno(), 4096) if readable else b""
+            heard += chunk
+            if readable and not chunk:
+                self._process.wait()
+                raise self.trouble() or LabError("the device server closed its output")
+            if not readable:
+                raise LabError("the device server does not get ready", f"read {self._messages}")
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    def messages(self) -> str:
+        """What the server wrote to its standard error."""
+        return self._messages.read_text(errors="replace") if self._messages.exists() else ""
+
+    def trouble(self) -> LabError | None:
+        """Why the server is no longer there, or None while it runs."""
+        if self._process is None or self._process.poll() is None:
+            return None
+        said = self.messages()
+        last = next((line for line in reversed(said.splitlines()) if line.strip()), "no message")
+        return LabError(
+            f"the device server ended with status {self._process.returncode}: {last.strip()}",
+            f"read {self._messages}",
+            said[-4000:],
+        )
+
+    def resident_bytes(self) -> int:
+        """Memory of the process that is its own: anonymous resident pages (guest RAM excluded)."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+        raise LabError("the kernel does not tell RssAnon", "use Linux 4.5 or later")
+
+    def cpu_seconds(self) -> float:
+        """User and system time the process has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS
+
+    def stop(self) -> None:
+        """SIGTERM, so that the log is flushed and the sockets are removed; then wait."""
+        if self._process is not None:
+            process.stop(self._process)
+            if self._process.stdout is not None:
+                self._process.stdout.close()

@@ -1,0 +1,139 @@
+"""The console against a real shell behind a socket: marks, status, failure patterns, alarms."""
+
+from __future__ import annotations
+
+import os
+import pty
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from host_tools.console import FAILURES, Console
+from host_tools.errors import CommandFailed, LabError
+
+
+def _pump(source: int, target: int) -> None:
+    """Copy until either end closes."""
+    try:
+        while data := os.read(source, 4096):
+            os.write(target, data)
+    except OSError:
+        pass
+
+
+@pytest.fixture
+def console(tmp_path: Path) -> Iterator[Console]:
+    """A console joined to an interactive /bin/sh on a pseudo-terminal, echo on."""
+    master, slave = pty.openpty()
+    ours, theirs = socket.socketpair()
+    shell = subprocess.Popen(
+        ["/bin/sh", "-i"],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        env={"PS1": "bluebridge# ", "PATH": os.environ["PATH"]},
+        preexec_fn=lambda: _take_terminal(),
+    )
+    os.close(slave)
+    for source, target in ((master, theirs.fileno()), (theirs.fileno(), master)):
+        threading.Thread(target=_pump, args=(source, target), daemon=True).start()
+    yield Console("t", ours, tmp_path / "transcript")
+    shell.kill()
+    shell.wait()
+    ours.close()
+    theirs.shutdown(socket.SHUT_RDWR)
+
+
+def _take_terminal() -> None:
+    """Make the pseudo-terminal the controlling one, so that Ctrl-C works."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def test_output_and_status(console: Console) -> None:
+    console.wait_for_prompt(timeout=20)
+    assert console.run("echo one; echo two") == "one\ntwo"
+    assert console.run("printf 'no newline'") == "no newline"
+    with pytest.raises(CommandFailed) as caught:
+        console.run("echo sorry; sh -c 'exit 7'")
+    assert caught.value.status == 7
+    assert caught.value.output == "sorry"
+    assert console.run("false", check=False) == ""
+
+
+def test_works_while_the_terminal_echoes(console: Console) -> None:
+    console.expect("bluebridge# ", timeout=20)
+    assert console.run("echo loud") == "loud"
+
+
+def test_progress_then_finish(console: Console) -> None:
+    console.wait_for_prompt(timeout=20)
+    console.begin("echo first; sleep 0.3; echo second")
+    assert console.finish(20, progress="first\r?\n") == (-1, "")
+    assert console.finish(20) == (0, "first\nsecond")
+
+
+def test_interrupt(console: Console) -> None:
+    console.wait_for_prompt(timeout=20)
+    console.begin("echo started; sleep 100")
+    console.finish(20, progress="started\r?\n")
+    console.interrupt()
+    status, _ = console.finish(20)
+    assert status == 130
+    assert console.run("echo alive") == "alive"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Kernel panic - not syncing: sysrq triggered crash",
+        "Oops: general protection fault, probably for non-canonical address",
+        "BUG: kernel NULL pointer dereference, address: 0000000000000000",
+        "kernel BUG at mm/slub.c:1",
+        "watchdog: BUG: soft lockup - CPU#0 stuck for 22s",
+        "INFO: task kworker/0:1:8 blocked for more than 120 seconds.",
+    ],
+)
+def test_bad_news_ends_a_wait(console: Console, line: str) -> None:
+    console.wait_for_prompt(timeout=20)
+    with pytest.raises(LabError, match=r"guest t: (the|a) "):
+        console.run(f"echo '{line[:5]}''{line[5:]}'; echo '---[ end trace'; sleep 60")
+
+
+def test_alarm_and_time_limit(console: Console) -> None:
+    console.wait_for_prompt(timeout=20)
+    with pytest.raises(LabError, match="no sign of"):
+        console.expect("never", timeout=0.5)
+    console.alarms.append(lambda: LabError("the server is dead"))
+    with pytest.raises(LabError, match="the server is dead"):
+        console.expect("never", timeout=20)
+
+
+def test_end_of_the_guest(console: Console) -> None:
+    console.wait_for_prompt(timeout=20)
+    console.begin("echo bye")
+    with pytest.raises(LabError, match="QEMU ended"):
+        _hang_up(console)
+        console.expect("never", timeout=20)
+
+
+def _hang_up(console: Console) -> None:
+    console._socket.shutdown(socket.SHUT_RDWR)
+
+
+def test_misuse(console: Console) -> None:
+    console.wait_for_prompt(timeout=20)
+    with pytest.raises(ValueError, match="one line"):
+        console.begin("a\nb")
+    console.begin("true")
+    with pytest.raises(RuntimeError, match="still running"):
+        console.begin("true")
+    assert console.finish(20) == (0, "")
+    assert len({pattern for pattern, _ in FAILURES}) == len(FAILURES)
