@@ -1,0 +1,311 @@
+"""A little driver for the unit tests: speaks to an `Hca` through its BARs, as a guest does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from device.fabric.local import LocalFabric
+from device.fabric.messages import Fabric
+from device.hca.config import HcaConfig
+from device.hca.device import Hca
+from device.hca.memory_regions import hardware_key
+from device.layout.mlx4 import bar0, uar
+from device.layout.mlx4.capabilities import INIT_HCA
+from device.layout.mlx4.commands import Opcode, Status
+from device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT
+from device.layout.mlx4.cqe import CQE_SIZE
+from device.layout.mlx4.eqe import EQE, EQE_SIZE, EventType
+from tests.unit.fake_host import FakeHost
+
+MTT_BASE = 0x100000000
+DMPT_BASE = 0x140000000
+TABLE_BYTES = 1 << 18
+ASYNC_EQN, COMP_EQN = 4, 5
+ALL_RIGHTS = 0x1F << 10
+MAC = bytes.fromhex("020000000a01")
+
+
+@dataclass(slots=True)
+class Ring:
+    """A queue the driver made: entries of 32 bytes at `address`."""
+
+    number: int
+    address: int
+    size: int
+    consumer: int = 0
+    record: int = 0
+
+
+class Driver:
+    """Host, device and the driver's own state."""
+
+    def __init__(
+        self,
+        name: str = "a",
+        *,
+        fabric: Fabric | None = None,
+        mac: bytes = MAC,
+        memory: int = 8 << 20,
+    ) -> None:
+        self.host = FakeHost(name, size=memory)
+        self.fabric = fabric or LocalFabric()
+        self.hca = Hca(self.host, self.fabric, HcaConfig.of_mac(name, mac))
+        self.mailbox_in = self.host.allocate(4096)
+        self.mailbox_out = self.host.allocate(4096)
+        self.toggle = 1
+        self.token = 0
+        self._mtt_next = 0
+        self._mtt_table = 0
+        self._keys = 16
+
+    # -- registers and commands -----------------------------------------------------------------
+
+    def read32(self, offset: int, bar: int = 0) -> int:
+        """A 32-bit register."""
+        return int.from_bytes(self.hca.bar_read(bar, offset, 4), "big")
+
+    def write32(self, offset: int, value: int, bar: int = 0) -> None:
+        """A 32-bit store."""
+        self.hca.bar_write(bar, offset, value.to_bytes(4, "big"))
+
+    def post(
+        self,
+        opcode: int,
+        in_param: int = 0,
+        modifier: int = 0,
+        op_modifier: int = 0,
+        out_param: int = 0,
+        *,
+        event: bool = False,
+    ) -> None:
+        """Write the command register and flip the toggle."""
+        words = (
+            in_param >> 32,
+            in_param & 0xFFFFFFFF,
+            modifier,
+            out_param >> 32,
+            out_param & 0xFFFFFFFF,
+            self.token << 16,
+        )
+        for index, word in enumerate(words):
+            self.write32(bar0.HCR_BASE + 4 * index, word)
+        control = bar0.HCR_GO | self.toggle * bar0.HCR_TOGGLE | event * bar0.HCR_EVENT
+        self.write32(bar0.HCR_BASE + 0x18, control | op_modifier << 12 | opcode)
+        self.toggle ^= 1
+
+    def try_command(
+        self,
+        opcode: int,
+        data: bytes | int = 0,
+        modifier: int = 0,
+        op_modifier: int = 0,
+        *,
+        out: bool = False,
+    ) -> tuple[Status, int]:
+        """A polled command with an immediate or a mailbox as its input: status and immediate."""
+        in_param = data if isinstance(data, int) else self.mailbox_in
+        if not isinstance(data, int):
+            self.host.poke(self.mailbox_in, data.ljust(4096, b"\0"))
+        out_param = self.mailbox_out if out else 0
+        self.post(opcode, in_param, modifier, op_modifier, out_param)
+        control = self.read32(bar0.HCR_BASE + 0x18)
+        assert not control & bar0.HCR_GO
+        high = self.read32(bar0.HCR_BASE + 0x0C)
+        low = self.read32(bar0.HCR_BASE + 0x10)
+        return Status(control >> 24), high << 32 | low
+
+    def command(
+        self, opcode: int, data: bytes | int = 0, modifier: int = 0, op_modifier: int = 0
+    ) -> int:
+        """A command that must succeed: its immediate output."""
+        status, value = self.try_command(opcode, data, modifier, op_modifier)
+        assert status == Status.OK, (Opcode(opcode).name, status, self.host.notes[-1])
+        return value
+
+    def query(
+        self, opcode: int, modifier: int = 0, op_modifier: int = 0, data: bytes | int = 0
+    ) -> bytes:
+        """A command that must succeed: its output mailbox."""
+        self.host.poke(self.mailbox_out, bytes(4096))
+        status, _ = self.try_command(opcode, data, modifier, op_modifier, out=True)
+        assert status == Status.OK, (Opcode(opcode).name, status, self.host.notes[-1])
+        return self.host.peek(self.mailbox_out, 4096)
+
+    # -- bring-up -------------------------------------------------------------------------------
+
+    def map_icm(self, virtual: int, physical: int, log_pages: int) -> None:
+        """Lend one run of pages."""
+        entry = MAP_ENTRY.pack(virtual=virtual, page=physical >> 12, log_pages=log_pages)
+        self.command(Opcode.MAP_ICM, bytes(entry), 1)
+
+    def start(self) -> Driver:
+        """ICM for MTT and dMPT, INIT_HCA, an asynchronous EQ with all events, a completion EQ."""
+        log_pages = (TABLE_BYTES >> 12).bit_length() - 1
+        self._mtt_table = self.host.allocate(TABLE_BYTES)
+        self.map_icm(MTT_BASE, self._mtt_table, log_pages)
+        self.map_icm(DMPT_BASE, self.host.allocate(TABLE_BYTES), log_pages)
+        self.command(Opcode.INIT_HCA, bytes(self.init_mailbox()))
+        self.async_eq = self.create_eq(ASYNC_EQN, 0, 6)
+        self.comp_eq = self.create_eq(COMP_EQN, 1, 8)
+        self.command(Opcode.MAP_EQ, (1 << 64) - 1 & ~1, ASYNC_EQN)
+        return self
+
+    def init_mailbox(self) -> bytearray:
+        """What the stock driver says in INIT_HCA."""
+        return INIT_HCA.pack(
+            version=2,
+            flags=1,
+            log_qps=18,
+            log_srqs=16,
+            log_cqs=16,
+            log_eqs=7,
+            log_mpts=19,
+            log_rd_per_qp=4,
+            log_mc_entry_size=10,
+            log_mc_hash_size=12,
+            log_mc_table_size=13,
+            mtt_base=MTT_BASE,
+            dmpt_base=DMPT_BASE,
+            log_uars=11,
+        )
+
+    def mtt(self, pages: list[int], present: bool = True) -> int:
+        """Write translation entries; returns their byte offset."""
+        offset = self._mtt_next
+        for page in pages:
+            entry = (page | present).to_bytes(8, "big")
+            self.host.poke(self._mtt_table + self._mtt_next, entry)
+            self._mtt_next += 8
+        return offset
+
+    def buffer(self, length: int) -> tuple[int, int]:
+        """Pages for a queue: address and MTT offset."""
+        count = -(-length // 4096)
+        address = self.host.allocate(count * 4096)
+        return address, self.mtt([address + 4096 * index for index in range(count)])
+
+    # -- event and completion queues ------------------------------------------------------------
+
+    def create_eq(self, eqn: int, vector: int, log_size: int) -> Ring:
+        """SW2HW_EQ."""
+        address, mtt = self.buffer(EQE_SIZE << log_size)
+        context = EQC.pack(state=9, log_size=log_size, vector=vector, mtt_addr=mtt)
+        self.command(Opcode.SW2HW_EQ, bytes(context), eqn)
+        return Ring(eqn, address, 1 << log_size)
+
+    def poll_eq(self, ring: Ring) -> list[dict[str, int | bytes]]:
+        """Events that are there, decoded; the consumer index moves in the driver only."""
+        events: list[dict[str, int | bytes]] = []
+        while True:
+            slot = ring.consumer & (ring.size - 1)
+            entry = self.host.peek(ring.address + slot * EQE_SIZE, EQE_SIZE)
+            if bool(entry[31] & 0x80) != bool(ring.consumer & ring.size):
+                return events
+            events.append(EQE.unpack(entry))
+            ring.consumer += 1
+
+    def eq_doorbell(self, ring: Ring, *, arm: bool = True) -> None:
+        """Tell the consumer index."""
+        value = ring.consumer & 0xFFFFFF | (uar.EQ_ARM if arm else 0)
+        self.write32(uar.eq_doorbell_offset(ring.number), value, 2)
+
+    def events(self, event_type: int = EventType.CMD) -> list[dict[str, int | bytes]]:
+        """New asynchronous events of one type; all are consumed and the EQ is armed."""
+        found = [event for event in self.poll_eq(self.async_eq) if event["type"] == event_type]
+        self.eq_doorbell(self.async_eq)
+        return found
+
+    def create_cq(self, cqn: int, log_size: int, *, eqn: int = COMP_EQN) -> Ring:
+        """SW2HW_CQ."""
+        address, mtt = self.buffer(CQE_SIZE << log_size)
+        record = self.host.allocate(64, 64)
+        context = CQC.pack(
+            log_size=log_size, uar=128, eqn=eqn, mtt_addr=mtt, doorbell_record=record
+        )
+        self.command(Opcode.SW2HW_CQ, bytes(context), cqn)
+        return Ring(cqn, address, 1 << log_size, record=record)
+
+    def poll_cq(self, ring: Ring) -> list[bytes]:
+        """Entries that are there; the doorbell record follows."""
+        entries: list[bytes] = []
+        while True:
+            slot = ring.consumer & (ring.size - 1)
+            entry = self.host.peek(ring.address + slot * CQE_SIZE, CQE_SIZE)
+            if bool(entry[31] & 0x80) != bool(ring.consumer & ring.size):
+                self.host.poke(ring.record, (ring.consumer & 0xFFFFFF).to_bytes(4, "big"))
+                return entries
+            entries.append(entry)
+            ring.consumer += 1
+
+    def arm_cq(self, ring: Ring, sn: int, command: int = uar.CQ_ARM_NEXT) -> None:
+        """The CQ doorbell as one 8-byte store."""
+        value = uar.cq_doorbell(sn, command, ring.number, ring.consumer)
+        self.hca.bar_write(2, 128 * 4096 + uar.CQ_DOORBELL, value.to_bytes(8, "big"))
+
+    # -- memory regions -------------------------------------------------------------------------
+
+    def create_mr(
+        self,
+        start: int,
+        length: int,
+        pages: list[int],
+        *,
+        pd: int = 1,
+        rights: int = ALL_RIGHTS,
+        shift: int = 12,
+        low: int = 0,
+    ) -> int:
+        """SW2HW_MPT of a translated region: its key, with low byte `low`."""
+        self._keys += 1
+        key = self._keys << 8 | low
+        entry = self.mpt(key, start, length, self.mtt(pages), pd=pd, rights=rights, shift=shift)
+        self.command(Opcode.SW2HW_MPT, bytes(entry), self._keys)
+        return key
+
+    def mpt(
+        self,
+        key: int,
+        start: int,
+        length: int,
+        mtt: int = 0,
+        *,
+        pd: int = 1,
+        rights: int = ALL_RIGHTS,
+        shift: int = 12,
+        **more: int,
+    ) -> bytearray:
+        """An MPT entry."""
+        values = {"status": 0xF, "mio": 1, "region": 1, **more}
+        entry = MPT.pack(
+            values,
+            key=hardware_key(key),
+            pd=pd,
+            start=start,
+            length=length,
+            mtt_addr=mtt,
+            entity_size=shift,
+        )
+        word = int.from_bytes(entry[:4], "big") | rights
+        entry[:4] = word.to_bytes(4, "big")
+        return entry
+
+    def create_fast_mr(self, max_pages: int, *, pd: int = 1) -> int:
+        """A free fast-registration MR: its key."""
+        self._keys += 1
+        key = self._keys << 8
+        mtt = self.mtt([0] * max_pages, present=False)
+        entry = self.mpt(
+            key,
+            0,
+            0,
+            mtt,
+            pd=pd,
+            rights=0,
+            shift=0,
+            status=3,
+            fast_reg=1,
+            en_inv=3,
+            mtt_sz=max_pages,
+        )
+        self.command(Opcode.SW2HW_MPT, bytes(entry), self._keys)
+        return key

@@ -1,0 +1,254 @@
+"""Completion queues: ownership, arming with its races, overrun, resize."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device.layout.mlx4 import uar
+from device.layout.mlx4.commands import Opcode, Status
+from device.layout.mlx4.contexts import CQC
+from device.layout.mlx4.cqe import CQE, CQE_SIZE, OPCODE_RESIZE
+from device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, EventType
+from tests.unit.hca_driver import COMP_EQN, Driver, Ring
+
+CQN = 0x85
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """A started device."""
+    return Driver().start()
+
+
+@pytest.fixture
+def ring(driver: Driver) -> Ring:
+    """A CQ of 16 entries."""
+    return driver.create_cq(CQN, 4)
+
+
+def post(driver: Driver, number: int = 0, *, solicited: bool = False, error: bool = False) -> None:
+    """A completion that carries a number."""
+    queue = driver.hca.cqs.get(CQN)
+    assert queue is not None
+    queue.post(CQE.pack(qpn=0x123456, wqe_index=number & 0xFFFF), solicited, error)
+
+
+def announced(driver: Driver) -> int:
+    """Completion events since the last call."""
+    events = driver.poll_eq(driver.comp_eq)
+    driver.eq_doorbell(driver.comp_eq)
+    for event in events:
+        assert event["type"] == EventType.COMP
+        assert COMP_EQE.get(bytes(4) + bytes(event["data"]) + bytes(4), "cqn") == CQN
+    return len(events)
+
+
+def numbers(driver: Driver, ring: Ring) -> list[int]:
+    """The completions polled now."""
+    return [CQE.get(entry, "wqe_index") for entry in driver.poll_cq(ring)]
+
+
+def test_entries_arrive_in_order_over_many_laps(driver: Driver, ring: Ring) -> None:
+    assert numbers(driver, ring) == []
+    for lap in range(10):
+        for number in range(11):
+            post(driver, lap * 11 + number)
+        assert numbers(driver, ring) == list(range(lap * 11, lap * 11 + 11))
+
+
+def test_unarmed_queues_are_silent(driver: Driver, ring: Ring) -> None:
+    post(driver, solicited=True)
+    assert announced(driver) == 0
+
+
+def test_armed_for_the_next_completion(driver: Driver, ring: Ring) -> None:
+    driver.arm_cq(ring, 1)
+    assert announced(driver) == 0
+    post(driver)
+    post(driver)
+    assert announced(driver) == 1
+
+
+def test_a_completion_before_the_arming_fires_at_once(driver: Driver, ring: Ring) -> None:
+    post(driver)
+    driver.arm_cq(ring, 1)
+    assert announced(driver) == 1
+
+
+def test_armed_for_solicited_completions_only(driver: Driver, ring: Ring) -> None:
+    driver.arm_cq(ring, 1, uar.CQ_ARM_SOLICITED)
+    post(driver)
+    assert announced(driver) == 0
+    post(driver, solicited=True)
+    assert announced(driver) == 1
+    driver.poll_cq(ring)
+    driver.arm_cq(ring, 2, uar.CQ_ARM_SOLICITED)
+    post(driver, error=True)
+    assert announced(driver) == 1
+
+
+def test_solicited_before_the_arming(driver: Driver, ring: Ring) -> None:
+    post(driver, solicited=True)
+    post(driver)
+    driver.arm_cq(ring, 1, uar.CQ_ARM_SOLICITED)
+    assert announced(driver) == 1
+    driver.poll_cq(ring)
+    post(driver)
+    driver.arm_cq(ring, 2, uar.CQ_ARM_SOLICITED)
+    assert announced(driver) == 0
+
+
+def test_next_upgrades_solicited_and_never_the_reverse(driver: Driver, ring: Ring) -> None:
+    driver.arm_cq(ring, 1, uar.CQ_ARM_SOLICITED)
+    driver.arm_cq(ring, 1, uar.CQ_ARM_NEXT)
+    driver.arm_cq(ring, 1, uar.CQ_ARM_SOLICITED)
+    post(driver)
+    assert announced(driver) == 1
+
+
+def test_arming_again_before_the_event_was_seen_gives_no_second_event(
+    driver: Driver, ring: Ring
+) -> None:
+    driver.arm_cq(ring, 1)
+    post(driver)
+    driver.arm_cq(ring, 1)
+    post(driver)
+    assert announced(driver) == 1
+    driver.arm_cq(ring, 2)
+    assert announced(driver) == 1
+
+
+def test_the_doorbell_in_two_halves(driver: Driver, ring: Ring) -> None:
+    value = uar.cq_doorbell(1, uar.CQ_ARM_NEXT, CQN, 0)
+    at = 200 * uar.PAGE_SIZE + uar.CQ_DOORBELL
+    driver.write32(at + 4, 0, 2)
+    driver.write32(at, value >> 32, 2)
+    driver.write32(300 * uar.PAGE_SIZE + uar.CQ_DOORBELL + 4, 0, 2)
+    post(driver)
+    assert announced(driver) == 0
+    driver.write32(at + 4, value & 0xFFFFFFFF, 2)
+    assert announced(driver) == 1
+
+
+@given(
+    st.lists(st.sampled_from(["post", "solicited", "poll", "next", "sol", "event"]), max_size=200)
+)
+def test_no_completion_is_swallowed(steps: list[str]) -> None:
+    """A driver that arms, then sleeps for the event, is always woken if there is work."""
+    driver = Driver().start()
+    ring = driver.create_cq(CQN, 9)
+    arm_sn, armed, sent, seen = 1, 0, 0, 0
+    for step in steps:
+        if step in ("post", "solicited"):
+            post(driver, sent, solicited=step == "solicited")
+            sent += 1
+        elif step == "poll":
+            seen += len(numbers(driver, ring))
+        elif step in ("next", "sol"):
+            armed = max(armed, 2 if step == "next" else 1)
+            driver.arm_cq(ring, arm_sn & 3, armed)
+            if armed == 2 and sent > seen:
+                fired = announced(driver)
+                assert fired == 1
+                arm_sn, armed = arm_sn + fired, 0
+        if fired := announced(driver):
+            assert fired == 1 and armed
+            arm_sn, armed = arm_sn + 1, 0
+        assert not (armed == 2 and step in ("post", "solicited"))
+        assert not (armed == 1 and step == "solicited")
+
+
+def test_overrun_breaks_the_queue_with_an_event(driver: Driver, ring: Ring) -> None:
+    for number in range(17):
+        post(driver, number)
+    (event,) = driver.events(EventType.CQ_ERROR)
+    decoded = CQ_ERROR_EQE.unpack(bytes(4) + bytes(event["data"]) + bytes(4))
+    assert (decoded["cqn"], decoded["syndrome"]) == (CQN, 1)
+    assert numbers(driver, ring) == list(range(16))
+    post(driver)
+    assert numbers(driver, ring) == []
+
+
+def test_the_doorbell_record_makes_room(driver: Driver, ring: Ring) -> None:
+    for _ in range(20):
+        post(driver)
+        driver.poll_cq(ring)
+    assert driver.events(EventType.CQ_ERROR) == []
+
+
+def test_vanished_memory_breaks_the_queue(driver: Driver) -> None:
+    extra = 0x40000000
+    driver.host.map(extra, 4096)
+    mtt = driver.mtt([extra])
+    context = CQC.pack(log_size=4, eqn=COMP_EQN, mtt_addr=mtt, doorbell_record=extra + 2048)
+    driver.command(Opcode.SW2HW_CQ, bytes(context), CQN)
+    driver.host.unmap(extra)
+    post(driver)
+    (event,) = driver.events(EventType.CQ_ERROR)
+    assert CQ_ERROR_EQE.get(bytes(4) + bytes(event["data"]) + bytes(4), "syndrome") == 2
+
+
+def test_resize_leaves_a_marker_and_goes_on_in_the_new_ring(driver: Driver, ring: Ring) -> None:
+    for number in range(3):
+        post(driver, number)
+    address, mtt = driver.buffer(CQE_SIZE << 6)
+    driver.command(Opcode.MODIFY_CQ, bytes(CQC.pack(log_size=6, mtt_addr=mtt)), CQN)
+    old = driver.poll_cq(ring)
+    assert [CQE.get(entry, "opcode") for entry in old] == [0, 0, 0, OPCODE_RESIZE]
+    bigger = Ring(CQN, address, 64, ring.consumer, ring.record)
+    for number in range(40):
+        post(driver, number)
+    assert numbers(driver, bigger) == list(range(40))
+
+
+def test_resize_below_what_is_unread(driver: Driver, ring: Ring) -> None:
+    for number in range(9):
+        post(driver, number)
+    _, mtt = driver.buffer(4096)
+    context = bytes(CQC.pack(log_size=3, mtt_addr=mtt))
+    assert driver.try_command(Opcode.MODIFY_CQ, context, CQN)[0] == Status.BAD_SIZE
+    assert numbers(driver, ring) == list(range(9))
+
+
+def test_moderation_is_accepted(driver: Driver, ring: Ring) -> None:
+    driver.command(Opcode.MODIFY_CQ, bytes(CQC.pack(period=16, max_count=44)), CQN, 1)
+    queue = driver.hca.cqs.get(CQN)
+    assert queue is not None and (queue.period, queue.max_count) == (16, 44)
+
+
+def test_refusals(driver: Driver, ring: Ring) -> None:
+    _, mtt = driver.buffer(4096)
+    context = CQC.pack(log_size=7, eqn=COMP_EQN, mtt_addr=mtt)
+    for change, cqn, status in (
+        ({}, 1 << 16, Status.BAD_INDEX),
+        ({}, CQN, Status.BAD_RES_STATE),
+        ({"eqn": 77}, 0x90, Status.BAD_RESOURCE),
+        ({"log_size": 30}, 0x90, Status.BAD_PARAM),
+        ({"collapsed": 1}, 0x90, Status.BAD_PARAM),
+        ({"mtt_addr": 1 << 35}, 0x90, Status.ICM_ERROR),
+    ):
+        changed = bytearray(context)
+        for name, value in change.items():
+            CQC.set(changed, name, value)
+        assert driver.try_command(Opcode.SW2HW_CQ, bytes(changed), cqn)[0] == status, change
+    assert driver.try_command(Opcode.MODIFY_CQ, bytes(context), 0x90)[0] == Status.BAD_INDEX
+
+
+def test_software_may_have_filled_the_ring(driver: Driver) -> None:
+    address, mtt = driver.buffer(4096)
+    driver.host.poke(address, b"\xcc" * 4096)
+    context = CQC.pack(log_size=7, eqn=COMP_EQN, mtt_addr=mtt, doorbell_record=address)
+    driver.command(Opcode.SW2HW_CQ, bytes(context), CQN, 1)
+    assert driver.host.peek(address, 4096) == b"\xcc" * 4096
+
+
+def test_a_destroyed_queue_is_left_alone(driver: Driver, ring: Ring) -> None:
+    queue = driver.hca.cqs.get(CQN)
+    assert queue is not None
+    driver.arm_cq(ring, 1)
+    driver.command(Opcode.HW2SW_CQ, 0, CQN, 1)
+    queue.post(bytes(32))
+    assert numbers(driver, ring) == []
+    assert announced(driver) == 0

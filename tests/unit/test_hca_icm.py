@@ -1,0 +1,110 @@
+"""ICM: mapping, unmapping, translation entries."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device.hca.buffer import QueueBuffer
+from device.hca.command import CommandError
+from device.hca.icm import Icm, IcmError
+from device.layout.buslog import What
+from device.layout.mlx4.commands import Opcode, Status
+from device.layout.mlx4.contexts import MAP_ENTRY
+from device.pci.bus import DmaError
+from tests.unit.fake_host import FakeHost
+from tests.unit.hca_driver import Driver
+
+BASE = 0x100000
+
+
+def test_the_last_mapping_wins_and_unmapping_nothing_is_fine() -> None:
+    icm = Icm(FakeHost())
+    icm.map(0x4000, BASE, 1)
+    icm.map(0x5000, BASE + 0x8000, 0)
+    assert icm.runs(0x4800, 0x1000) == [(BASE + 0x800, 0x800), (BASE + 0x8000, 0x800)]
+    icm.unmap(0x5000, 64)
+    assert icm.mapped_pages == 1
+    icm.unmap(0, 1 << 32)
+    assert icm.mapped_pages == 0
+    with pytest.raises(IcmError):
+        icm.read(0x4000, 8, What.MTT)
+
+
+def test_icm_over_a_hole_in_guest_memory_is_an_icm_error() -> None:
+    icm = Icm(FakeHost())
+    icm.map(0, 0xDEAD0000, 0)
+    with pytest.raises(IcmError) as caught:
+        icm.read(0, 8, What.MTT)
+    assert caught.value.status == Status.ICM_ERROR
+    with pytest.raises(IcmError):
+        icm.write(0, bytes(8), What.MPT)
+
+
+def test_translation_entries_lose_their_present_bit_or_are_refused() -> None:
+    host = FakeHost()
+    icm = Icm(host)
+    icm.map(0x10000, BASE, 0)
+    icm.mtt_base = 0x10000
+    host.poke(BASE + 16, (0x7000 | 1).to_bytes(8, "big") + (0x123456000 | 1).to_bytes(8, "big"))
+    assert icm.read_mtt(16, 2) == [0x7000, 0x123456000]
+    assert icm.read_mtt(0x13, 1) == [0x7000]
+    with pytest.raises(CommandError) as caught:
+        icm.read_mtt(8, 2)
+    assert caught.value.status == Status.BAD_PARAM
+
+
+def test_map_icm_checks_all_entries_before_it_maps_one() -> None:
+    driver = Driver()
+    good = MAP_ENTRY.pack(virtual=0, page=BASE >> 12, log_pages=6)
+    bad = MAP_ENTRY.pack(virtual=0x800, page=BASE >> 12)
+    wide = MAP_ENTRY.pack(virtual=0, page=BASE >> 12, log_pages=40)
+    for second in (bad, wide):
+        status, _ = driver.try_command(Opcode.MAP_ICM, bytes(good + second), 2)
+        assert status == Status.BAD_PARAM
+    assert driver.hca.icm.mapped_pages == 0
+    for count in (0, 257, 1 << 31):
+        assert driver.try_command(Opcode.MAP_ICM, bytes(good), count)[0] == Status.BAD_PARAM
+    driver.command(Opcode.MAP_ICM, bytes(good), 1)
+    assert driver.hca.icm.mapped_pages == 64
+    driver.command(Opcode.UNMAP_ICM, 0, 64)
+    assert driver.hca.icm.mapped_pages == 0
+
+
+def test_set_icm_size_wants_no_auxiliary_pages() -> None:
+    assert Driver().command(Opcode.SET_ICM_SIZE, 5 << 30) == 0
+
+
+@given(
+    order=st.permutations(range(6)),
+    offset=st.integers(0, 6 * 4096 - 1),
+    length=st.integers(0, 3 * 4096),
+)
+def test_a_queue_buffer_reads_what_it_wrote(order: list[int], offset: int, length: int) -> None:
+    host = FakeHost(size=6 * 4096)
+    buffer = QueueBuffer(host, [BASE + 4096 * page for page in order], 12)
+    length = min(length, buffer.length - offset)
+    content = bytes((offset + index) * 7 & 0xFF for index in range(length))
+    buffer.write(offset, content, What.OTHER)
+    assert buffer.read(offset, length, What.OTHER) == content
+    assert sum(part for _, part in buffer.runs(offset, length)) == length
+
+
+def test_filling_marks_the_owner_byte_of_every_entry_within_the_length() -> None:
+    host = FakeHost()
+    pages = [BASE + 0x3000, BASE + 0x4000, BASE]
+    QueueBuffer(host, pages, 12, 2 * 4096 + 2048).fill_owner(32)
+    whole = b"".join(host.peek(page, 4096) for page in pages)
+    assert whole[31 : 2 * 4096 + 2048 : 32] == b"\x80" * (2 * 128 + 64)
+    assert not any(whole[2 * 4096 + 2048 :])
+
+
+def test_entries_fail_before_a_byte_moves() -> None:
+    host = FakeHost(size=4096)
+    buffer = QueueBuffer(host, [BASE, 0xBAD000], 12)
+    with pytest.raises(DmaError):
+        buffer.write_entry(4096, bytes(32), What.CQE)
+    with pytest.raises(DmaError):
+        buffer.fill_owner(32)
+    assert not any(host.peek(BASE, 4096))
