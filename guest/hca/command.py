@@ -1,0 +1,125 @@
+"""Firmware commands through the host command register (core/cmd.c)."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from device.layout.mlx4.bar0 import HCR, HCR_EVENT, HCR_GO, HCR_TOGGLE
+from device.layout.mlx4.commands import MAILBOX_SIZE, name_of
+from guest.bus import Bus
+from guest.hca.errors import FirmwareError, HcaError
+
+TIMEOUT_SECONDS = 60.0
+POLL_TOKEN = 0xFFFF
+_HCR = [HCR.at(register.name) for register in HCR.registers]
+_OUT_HI, _OUT_LO, _CONTROL = HCR.at("out_param_hi"), HCR.at("out_param_lo"), HCR.at("control")
+
+
+class Commands:
+    """The command interface in polling mode, one command at a time."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._toggle = 1
+        self._lock = threading.Lock()
+        self._input = bus.allocate(MAILBOX_SIZE)
+        self._output = bus.allocate(MAILBOX_SIZE)
+
+    def run(
+        self,
+        opcode: int,
+        modifier: int = 0,
+        op_modifier: int = 0,
+        *,
+        param: int = 0,
+        data: bytes | bytearray | None = None,
+    ) -> int:
+        """Execute a command; returns its immediate result.
+
+        `data` goes into the input mailbox and its address replaces `param`. Raises
+        `FirmwareError` on a bad status, `HcaError` when the device does not answer.
+        """
+        with self._lock:
+            if data is not None:
+                self._fill(data)
+                param = self._input.address
+            self._execute(opcode, modifier, op_modifier, param, 0)
+            return self._bus.read32(0, _OUT_HI) << 32 | self._bus.read32(0, _OUT_LO)
+
+    def query(
+        self,
+        opcode: int,
+        modifier: int = 0,
+        op_modifier: int = 0,
+        *,
+        data: bytes | bytearray | None = None,
+    ) -> bytes:
+        """Execute a command that fills an output mailbox; returns its 4096 bytes."""
+        with self._lock:
+            if data is not None:
+                self._fill(data)
+            param = self._input.address if data is not None else 0
+            self._output.view[:] = bytes(MAILBOX_SIZE)
+            self._execute(opcode, modifier, op_modifier, param, self._output.address)
+            return bytes(self._output.view)
+
+    def post_event(self, opcode: int, modifier: int, token: int) -> None:
+        """Start a command without mailboxes whose completion comes as an event with `token`."""
+        with self._lock:
+            self._post(opcode, modifier, 0, 0, 0, token, HCR_EVENT)
+
+    def close(self) -> None:
+        """Free the mailboxes; no command may follow."""
+        self._input.free()
+        self._output.free()
+
+    def _fill(self, data: bytes | bytearray) -> None:
+        self._input.view[:] = bytes(data) + bytes(MAILBOX_SIZE - len(data))
+
+    def _execute(
+        self, opcode: int, modifier: int, op_modifier: int, param: int, out_param: int
+    ) -> None:
+        self._post(opcode, modifier, op_modifier, param, out_param, POLL_TOKEN, 0)
+        control = self._wait(opcode)
+        if control >> 24:
+            raise FirmwareError(opcode, control >> 24)
+
+    def _post(
+        self,
+        opcode: int,
+        modifier: int,
+        op_modifier: int,
+        param: int,
+        out_param: int,
+        token: int,
+        flags: int,
+    ) -> None:
+        self._wait(opcode)
+        toggle = HCR_TOGGLE if self._toggle else 0
+        self._toggle ^= 1
+        values = (
+            param >> 32,
+            param & 0xFFFFFFFF,
+            modifier,
+            out_param >> 32,
+            out_param & 0xFFFFFFFF,
+            token << 16,
+            HCR_GO | toggle | flags | op_modifier << 12 | opcode,
+        )
+        for offset, value in zip(_HCR, values, strict=True):
+            self._bus.write32(0, offset, value)
+
+    def _wait(self, opcode: int) -> int:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        pause = 0.0
+        while True:
+            control = self._bus.read32(0, _CONTROL)
+            if control == 0xFFFFFFFF:
+                raise HcaError(f"the device vanished during {name_of(opcode)}: reads are all ones")
+            if not control & HCR_GO:
+                return control
+            if time.monotonic() > deadline:
+                raise HcaError(f"command {name_of(opcode)} timed out: the go bit stays set")
+            time.sleep(pause)
+            pause = min(0.01, pause + 0.0005)
