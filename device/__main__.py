@@ -1,0 +1,75 @@
+"""`python -m device`: the process that is the hardware.
+
+    python -m device --hca name=a,socket=a.sock --hca name=b,socket=b.sock --log DIR
+
+Prints `ready` when all sockets listen; ends on SIGTERM and SIGINT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from device.buslog.writer import EventLog, FileLog
+from device.pyvfio_user import LibraryError
+from device.server import HcaSpec, Server
+
+MAC_PREFIX = bytes.fromhex("0002c9bb00")
+
+
+def parse_hca(text: str, number: int = 0) -> HcaSpec:
+    """`name=a,socket=PATH[,mac=00:02:c9:…]`; raises `ValueError` with one line on nonsense."""
+    values: dict[str, str] = {}
+    for part in text.split(","):
+        key, separator, value = part.partition("=")
+        if not separator or key not in ("name", "socket", "mac") or not value:
+            raise ValueError(f"--hca {text}: {part!r} is not name=, socket= or mac=")
+        values[key] = value
+    if "name" not in values or "socket" not in values:
+        raise ValueError(f"--hca {text}: name= and socket= are needed")
+    mac = MAC_PREFIX + bytes((number + 1,))
+    if "mac" in values:
+        mac = bytes.fromhex(values["mac"].replace(":", ""))
+        if len(mac) != 6 or mac[0] & 1:
+            raise ValueError(f"--hca {text}: {values['mac']} is no unicast MAC address")
+    return HcaSpec(values["name"], Path(values["socket"]), mac)
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m device", description="the emulated hardware")
+    parser.add_argument(
+        "--hca", action="append", required=True, metavar="name=N,socket=PATH[,mac=MAC]"
+    )
+    parser.add_argument("--log", type=Path, metavar="DIR", help="folder of the bus log")
+    parser.add_argument("--no-log", action="store_true", help="record nothing")
+    parser.add_argument("--capture", type=int, default=64, help="bytes of data kept per event")
+    parser.add_argument("--verbosity", default="warning", help="level of messages on stderr")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the server; the exit status."""
+    arguments = _arguments(argv)
+    logging.basicConfig(
+        level=arguments.verbosity.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
+    try:
+        specs = [parse_hca(text, number) for number, text in enumerate(arguments.hca)]
+        events = EventLog()
+        if arguments.log and not arguments.no_log:
+            events = FileLog(arguments.log, capture=arguments.capture)
+        server = Server(specs, events)
+    except (ValueError, OSError, LibraryError) as error:
+        print(f"bluebridge device server: {error}", file=sys.stderr)
+        return 2
+    try:
+        server.run()
+    finally:
+        server.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

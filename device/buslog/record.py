@@ -1,0 +1,16 @@
+"""The format of the bus log on disk: a folder of segments with fixed-size heads of records."""
+
+from __future__ import annotations
+
+import struct
+
+RECORD = struct.Struct("<QBBBBIQIH")
+"""monotonic ns, device, kind, BAR, what, object, address, length, captured bytes that follow."""
+
+META_NAME = "meta.json"
+SEGMENT_GLOB = "events-*.bin"
+
+
+def segment_name(number: int) -> str:
+    """File name of segment `number`, counted from 0."""
+    return f"events-{number:06}.bin"

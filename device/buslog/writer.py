@@ -1,0 +1,168 @@
+"""The bus log's writer: one binary record per event, in segments of bounded total size.
+
+A folder holds `meta.json` (version, start of both clocks, device names) and `events-NNNNNN.bin`
+segments. A record is `RECORD` (device/buslog/record.py) followed by the captured bytes. Records are
+collected in memory and written in batches: the device must not wait for a disk.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from device.buslog.record import META_NAME, RECORD, segment_name
+from device.layout.buslog import VERSION, Kind, What
+
+log = logging.getLogger(__name__)
+
+BATCH = 2048
+SEGMENT_BYTES = 16 << 20
+TOTAL_BYTES = 256 << 20
+CAPTURE = 64
+TEXT_KINDS = frozenset((Kind.COMMAND, Kind.NOTE, Kind.RESET))
+
+_clock = time.monotonic_ns
+_pack = RECORD.pack
+Data = bytes | bytearray | memoryview
+
+
+class EventLog:
+    """No log: takes events and forgets them."""
+
+    def device(self, name: str) -> int:
+        """Number of the device called `name` in records."""
+        return 0
+
+    def record(
+        self,
+        device: int,
+        kind: int,
+        bar: int,
+        address: int,
+        length: int,
+        data: Data,
+        what: int = What.OTHER,
+        obj: int = 0,
+    ) -> None:
+        """One event; `data` are its bytes, or their beginning."""
+
+    def flush(self) -> None:
+        """Make everything recorded so far visible to readers."""
+
+    def close(self) -> None:
+        """Flush and end."""
+
+
+class FileLog(EventLog):
+    """Writes to `folder`, which is made; raises OSError when that is impossible.
+
+    `total` bounds the bytes on disk: the oldest segments go first. A disk that is full ends the
+    log with one warning, never the device.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        capture: int = CAPTURE,
+        total: int = TOTAL_BYTES,
+        segment: int = SEGMENT_BYTES,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("events-*.bin"):
+            old.unlink()
+        self._folder = folder
+        self._capture = capture
+        self._segment_bytes = segment
+        self._keep = max(2, total // segment)
+        self._names: list[str] = []
+        self._started = (time.time_ns(), _clock())
+        self._batch: list[bytes] = []
+        self._append = self._batch.append
+        self._number = 0
+        self._written = 0
+        self._lost_segments = 0
+        self._file: BinaryIO | None = self._open()
+        self._write_meta()
+
+    def device(self, name: str) -> int:
+        """Number of the device called `name`, told in the meta file."""
+        if name not in self._names:
+            self._names.append(name)
+            self._write_meta()
+        return self._names.index(name)
+
+    def record(
+        self,
+        device: int,
+        kind: int,
+        bar: int,
+        address: int,
+        length: int,
+        data: Data,
+        what: int = What.OTHER,
+        obj: int = 0,
+    ) -> None:
+        """One event; at most `capture` bytes of `data` are kept (all of a text)."""
+        kept = bytes(data) if kind in TEXT_KINDS else bytes(data[: self._capture])
+        self._append(
+            _pack(_clock(), device, kind, bar, what, obj, address, length, len(kept)) + kept
+        )
+        if len(self._batch) >= BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is collected; turns to a new segment when the present one is full."""
+        if not self._batch:
+            return
+        data = b"".join(self._batch)
+        self._batch.clear()
+        if self._file is None:
+            return
+        try:
+            self._file.write(data)
+            self._written += len(data)
+            if self._written >= self._segment_bytes:
+                self._turn()
+        except OSError as error:
+            log.warning("the bus log ends here: %s; free some space and start again", error)
+            self._file = None
+
+    def close(self) -> None:
+        """Flush and close."""
+        self.flush()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> BinaryIO:
+        return open(self._folder / segment_name(self._number), "wb", buffering=0)
+
+    def _turn(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._number += 1
+        self._written = 0
+        self._file = self._open()
+        oldest = self._number - self._keep
+        if oldest >= 0:
+            (self._folder / segment_name(oldest)).unlink(missing_ok=True)
+            self._lost_segments = oldest + 1
+            self._write_meta()
+
+    def _write_meta(self) -> None:
+        meta = {
+            "version": VERSION,
+            "started_ns": self._started[0],
+            "started_monotonic_ns": self._started[1],
+            "devices": self._names,
+            "capture": self._capture,
+            "segments_dropped": self._lost_segments,
+        }
+        beside = self._folder / (META_NAME + ".new")
+        beside.write_text(json.dumps(meta))
+        os.replace(beside, self._folder / META_NAME)

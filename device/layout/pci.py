@@ -1,0 +1,110 @@
+"""PCI configuration space: header and capabilities (little-endian, PCI Express base 3.0)."""
+
+from __future__ import annotations
+
+from device.layout.fields import Field, Struct, bits, raw, u8, u16, u32
+
+VENDOR_MELLANOX = 0x15B3
+DEVICE_CONNECTX3 = 0x1003
+SUBSYSTEM_CONNECTX3 = 0x0055
+CLASS_ETHERNET = 0x020000
+
+CAP_ID_PM = 0x01
+CAP_ID_EXPRESS = 0x10
+CAP_ID_MSIX = 0x11
+
+CONFIG_SIZE = 4096
+BAR_64BIT = 0x4
+BAR_PREFETCHABLE = 0x8
+
+HEADER = Struct(
+    "CONFIG",
+    64,
+    [
+        u16("vendor", 0x00),
+        u16("device", 0x02),
+        u16("command", 0x04),
+        u16("status", 0x06),
+        u8("revision", 0x08),
+        raw("class_code", 0x09, 3, "interface, subclass, class"),
+        u8("cache_line_size", 0x0C),
+        u8("latency_timer", 0x0D),
+        u8("header_type", 0x0E),
+        u8("bist", 0x0F),
+        *(u32(f"bar{index}", 0x10 + 4 * index) for index in range(6)),
+        u16("subsystem_vendor", 0x2C),
+        u16("subsystem", 0x2E),
+        u32("rom", 0x30),
+        u8("capabilities", 0x34, "offset of the first capability"),
+        u8("interrupt_line", 0x3C),
+        u8("interrupt_pin", 0x3D),
+    ],
+    doc="Type 0 header.",
+    source="PCI Local Bus 3.0, 6.1",
+    order="little",
+)
+
+
+def _head() -> list[Field]:
+    return [u8("id", 0, "capability"), u8("next", 1, "offset of the next capability")]
+
+
+PM_CAPABILITY = Struct(
+    "PM",
+    8,
+    [
+        *_head(),
+        bits("version", 2, 2, 2, 0),
+        bits("power_state", 4, 2, 1, 0, "0 = D0, 3 = D3hot"),
+        bits("no_soft_reset", 4, 2, 3, doc="state survives D3hot"),
+    ],
+    source="PCI Power Management 1.2",
+    order="little",
+)
+
+EXPRESS_CAPABILITY = Struct(
+    "EXPRESS",
+    60,
+    [
+        *_head(),
+        bits("version", 0x02, 2, 3, 0),
+        bits("port_type", 0x02, 2, 7, 4, "0 = endpoint"),
+        bits("max_payload_supported", 0x04, 4, 2, 0, "128 << n bytes"),
+        bits("extended_tag_supported", 0x04, 4, 5),
+        bits("role_based_errors", 0x04, 4, 15),
+        bits("function_reset", 0x04, 4, 28),
+        u16("device_control", 0x08),
+        bits("relaxed_ordering", 0x08, 2, 4),
+        bits("no_snoop", 0x08, 2, 11),
+        bits("max_read_request", 0x08, 2, 14, 12, "128 << n bytes"),
+        u16("device_status", 0x0A),
+        bits("link_speed_max", 0x0C, 4, 3, 0, "3 = 8 GT/s"),
+        bits("link_width_max", 0x0C, 4, 9, 4, "lanes"),
+        u16("link_control", 0x10),
+        bits("link_speed", 0x12, 2, 3, 0),
+        bits("link_width", 0x12, 2, 9, 4),
+        bits("completion_timeout_disable_supported", 0x24, 4, 4),
+        u16("device_control2", 0x28),
+        bits("link_speeds", 0x2C, 4, 7, 1, "one bit per speed"),
+        u16("link_control2", 0x30),
+        bits("target_link_speed", 0x30, 2, 3, 0),
+        u16("link_status2", 0x32),
+    ],
+    source="PCI Express base 3.0, 7.8",
+    order="little",
+)
+
+MSIX_CAPABILITY = Struct(
+    "MSIX",
+    12,
+    [
+        *_head(),
+        bits("table_size", 2, 2, 10, 0, "entries - 1"),
+        bits("function_mask", 2, 2, 14),
+        bits("enable", 2, 2, 15),
+        u32("table", 4, "offset | BAR"),
+        u32("pending", 8, "offset | BAR"),
+    ],
+    source="PCI Local Bus 3.0, 6.8.2",
+    order="little",
+)

@@ -1,0 +1,57 @@
+"""Configuration space of an endpoint: a type 0 header and a chain of capabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from device.layout import pci as layout
+from device.pci.capabilities import Capability
+from device.pyvfio_user import ConfigSpace
+
+if TYPE_CHECKING:
+    from device.pci.endpoint import Bar, Identity
+
+
+class EndpointConfig(ConfigSpace):
+    """Config space that can return to what it was after power-on."""
+
+    def __init__(self) -> None:
+        super().__init__(layout.CONFIG_SIZE)
+        self._power_on = b""
+
+    def freeze(self) -> None:
+        """The present contents are the power-on state."""
+        self._power_on = bytes(self.data)
+
+    def reset(self) -> None:
+        """Every register as after power-on; BARs too, QEMU keeps the guest's view of those."""
+        self.data[:] = self._power_on
+
+
+def compose(
+    identity: Identity, bars: Sequence[Bar], capabilities: Sequence[Capability]
+) -> EndpointConfig:
+    """The space of a function: identity, BARs, capabilities in the order given.
+
+    Raises `ValueError` when the capabilities do not fit into the first 256 bytes.
+    """
+    config = EndpointConfig()
+    config.set_identity(identity.vendor, identity.device, identity.class_code, identity.revision, 1)
+    config.set(0x2C, "<H", identity.subsystem_vendor)
+    config.set(0x2E, "<H", identity.subsystem)
+    for bar in bars:
+        _add_bar(config, bar)
+    for capability in capabilities:
+        config.add_capability(capability.body(), capability.writable())
+    config.freeze()
+    return config
+
+
+def _add_bar(config: EndpointConfig, bar: Bar) -> None:
+    low = (layout.BAR_64BIT if bar.wide else 0) | (
+        layout.BAR_PREFETCHABLE if bar.prefetchable else 0
+    )
+    config.set_bar(bar.index, bar.size, low)
+    if bar.wide:
+        config.set(0x10 + 4 * (bar.index + 1), "<I", 0, writable=(-bar.size >> 32) & 0xFFFFFFFF)

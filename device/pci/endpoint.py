@@ -1,0 +1,206 @@
+"""A PCI function on a vfio-user socket: binds a device model to its host.
+
+The endpoint is the model's `HostBus`: it translates bus addresses, raises interrupts, keeps the
+log, and lends the server's loop. A client that vanishes resets the model; the next one finds the
+device as after power-on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from device.buslog.writer import EventLog
+from device.layout.buslog import Kind, What
+from device.pci.bus import DmaError, Model, Run
+from device.pci.capabilities import Capability
+from device.pci.config_space import compose
+from device.pci.loop import EventLoop, LoopTimer
+from device.pci.memory import GuestMemory
+from device.pyvfio_user import Context, DmaRegion, Irq, PciKind, Protection, Region, Reset
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A memory BAR: `size` in bytes, a power of two; 64-bit ones take two indexes."""
+
+    index: int
+    size: int
+    wide: bool = True
+    prefetchable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What `lspci` says of the function; `class_code` has 24 bits."""
+
+    vendor: int
+    device: int
+    class_code: int
+    subsystem_vendor: int
+    subsystem: int
+    revision: int = 0
+
+
+class Endpoint:
+    """One function; implements `HostBus` for the model given to `plug`."""
+
+    def __init__(
+        self,
+        name: str,
+        socket: Path,
+        identity: Identity,
+        bars: Sequence[Bar],
+        capabilities: Sequence[Capability],
+        vectors: int,
+        loop: EventLoop,
+        events: EventLog,
+    ) -> None:
+        self._name = name
+        self._loop = loop
+        self._events = events
+        self._device = events.device(name)
+        self._memory = GuestMemory()
+        self._model: Model | None = None
+        self._config = compose(identity, bars, capabilities)
+        self._context = Context(socket)
+        self._bars = tuple(bars)
+        self._vectors = vectors
+
+    def plug(self, model: Model) -> None:
+        """Connect the model and serve the socket."""
+        self._model = model
+        context = self._context
+        context.pci_init(PciKind.EXPRESS)
+        context.add_region(
+            Region.CONFIG, len(self._config.data), self._config_read, self._config_write
+        )
+        for bar in self._bars:
+            context.add_region(
+                bar.index, bar.size, self._reader(bar.index), self._writer(bar.index)
+            )
+        context.set_irqs(Irq.MSIX, self._vectors)
+        context.set_dma_callbacks(self._map, self._unmap)
+        context.set_reset_callback(self._reset)
+        context.attach()
+        self._loop.add_reader(context.poll_fd, self._serve)
+
+    def close(self) -> None:
+        """Stop serving; the socket goes away."""
+        self._loop.remove_reader(self._context.poll_fd)
+        self._context.close()
+        self._memory.clear()
+
+    # -- the client's side --------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        self._context.run()
+
+    def _config_read(self, offset: int, length: int) -> bytes:
+        data = self._config.read(offset, length)
+        self._events.record(self._device, Kind.CONFIG_READ, 0, offset, length, data)
+        return data
+
+    def _config_write(self, offset: int, data: bytes) -> None:
+        self._events.record(self._device, Kind.CONFIG_WRITE, 0, offset, len(data), data)
+        self._config.write(offset, data)
+
+    def _reader(self, bar: int) -> Callable[[int, int], bytes]:
+        record, device, model = self._events.record, self._device, self._plugged()
+
+        def read(offset: int, length: int) -> bytes:
+            data = model.bar_read(bar, offset, length)
+            record(device, Kind.MMIO_READ, bar, offset, length, data)
+            return data
+
+        return read
+
+    def _writer(self, bar: int) -> Callable[[int, bytes], None]:
+        record, device, model = self._events.record, self._device, self._plugged()
+
+        def write(offset: int, data: bytes) -> None:
+            record(device, Kind.MMIO_WRITE, bar, offset, len(data), data)
+            model.bar_write(bar, offset, data)
+
+        return write
+
+    def _plugged(self) -> Model:
+        if self._model is None:
+            raise RuntimeError("plug a model first")
+        return self._model
+
+    def _map(self, region: DmaRegion) -> None:
+        if region.view is not None and region.protection & Protection.WRITE:
+            self._memory.add(region.iova, region.view)
+
+    def _unmap(self, region: DmaRegion) -> None:
+        self._memory.remove(region.iova)
+
+    def _reset(self, why: Reset) -> None:
+        log.info("%s: reset (%s)", self._name, why.name.lower())
+        self.note(Kind.RESET, why.name.lower().replace("_", " "))
+        self._config.reset()
+        self._plugged().reset()
+
+    # -- HostBus ------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Name of the device in the log."""
+        return self._name
+
+    def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
+        """Copy of guest memory, logged; raises `DmaError`."""
+        data = self._memory.read(address, length)
+        self._events.record(self._device, Kind.DMA_READ, 0, address, length, data, what, obj)
+        return data
+
+    def write(
+        self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
+    ) -> None:
+        """Write guest memory, logged; raises `DmaError` before a byte moves."""
+        self._memory.write(address, data)
+        self._events.record(self._device, Kind.DMA_WRITE, 0, address, len(data), data, what, obj)
+
+    def views(self, runs: Sequence[Run]) -> list[memoryview]:
+        """Writable views of the runs; raises `DmaError` if any byte is missing."""
+        return self._memory.views(runs)
+
+    def note_dma(
+        self,
+        kind: Kind,
+        address: int,
+        length: int,
+        data: bytes | memoryview,
+        what: What,
+        obj: int = 0,
+    ) -> None:
+        """Log a transfer that was done through views."""
+        self._events.record(self._device, kind, 0, address, length, data, what, obj)
+
+    def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
+        """Log a line of text."""
+        data = text.encode()
+        self._events.record(self._device, kind, 0, address, len(data), data, What.OTHER, obj)
+
+    def interrupt(self, vector: int) -> None:
+        """Assert an MSI-X vector; one that the guest has not set up is dropped and noted."""
+        if 0 <= vector < self._vectors and self._context.trigger(vector):
+            self._events.record(self._device, Kind.IRQ, 0, vector, 0, b"")
+        else:
+            self.note(Kind.NOTE, f"interrupt {vector} is not set up", obj=vector)
+
+    def call_later(self, seconds: float, action: Callable[[], None]) -> LoopTimer:
+        """Run `action` in the loop after `seconds`."""
+        return self._loop.call_later(seconds, action)
+
+    def call_soon(self, action: Callable[[], None]) -> None:
+        """Run `action` in the loop after the current message."""
+        self._loop.call_soon(action)
+
+
+__all__ = ["Bar", "DmaError", "Endpoint", "Identity"]

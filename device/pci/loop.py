@@ -1,0 +1,120 @@
+"""The server's loop: descriptors, timers and calls that are due, in one thread."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import os
+import select
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+
+log = logging.getLogger(__name__)
+
+Action = Callable[[], None]
+
+
+class LoopTimer:
+    """A call that is due at `due` on the monotonic clock."""
+
+    __slots__ = ("action", "due", "number")
+
+    def __init__(self, due: float, number: int, action: Action) -> None:
+        self.due = due
+        self.number = number
+        self.action: Action | None = action
+
+    def __lt__(self, other: LoopTimer) -> bool:
+        return (self.due, self.number) < (other.due, other.number)
+
+    def cancel(self) -> None:
+        """Forget the call."""
+        self.action = None
+
+
+class EventLoop:
+    """Runs until `stop`. An exception out of a callback is logged and ends nothing."""
+
+    def __init__(self) -> None:
+        self._poll = select.epoll()
+        self._readers: dict[int, Action] = {}
+        self._timers: list[LoopTimer] = []
+        self._soon: deque[Action] = deque()
+        self._number = 0
+        self._stopped = False
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._poll.register(self._wake_read, select.EPOLLIN)
+
+    def add_reader(self, fd: int, action: Action) -> None:
+        """Call `action` whenever `fd` is readable."""
+        self._readers[fd] = action
+        self._poll.register(fd, select.EPOLLIN)
+
+    def remove_reader(self, fd: int) -> None:
+        """Forget `fd`."""
+        if self._readers.pop(fd, None) is not None:
+            self._poll.unregister(fd)
+
+    def call_later(self, seconds: float, action: Action) -> LoopTimer:
+        """Run `action` after `seconds`."""
+        self._number += 1
+        timer = LoopTimer(monotonic() + max(seconds, 0.0), self._number, action)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def call_soon(self, action: Action) -> None:
+        """Run `action` before the loop sleeps again."""
+        self._soon.append(action)
+
+    def stop(self) -> None:
+        """End `run`; safe in a signal handler."""
+        self._stopped = True
+        os.write(self._wake_write, b"x")
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        while not self._stopped:
+            self.step()
+
+    def step(self, longest: float = 3600.0) -> None:
+        """Wait for something to do, at most `longest` seconds, and do it."""
+        timeout = 0.0 if self._soon else self._until_timer(longest)
+        for fd, _ in self._poll.poll(timeout):
+            action = self._readers.get(fd)
+            if action is not None:
+                _call(action)
+        self._run_soon()
+        self._run_timers()
+
+    def close(self) -> None:
+        """Give the loop's own descriptors back."""
+        self._poll.close()
+        os.close(self._wake_read)
+        os.close(self._wake_write)
+
+    def _until_timer(self, longest: float) -> float:
+        while self._timers and self._timers[0].action is None:
+            heapq.heappop(self._timers)
+        if not self._timers:
+            return longest
+        return min(longest, max(0.0, self._timers[0].due - monotonic()))
+
+    def _run_soon(self) -> None:
+        # What these calls add waits for the next round: sockets come between.
+        for _ in range(len(self._soon)):
+            _call(self._soon.popleft())
+
+    def _run_timers(self) -> None:
+        now = monotonic()
+        while self._timers and self._timers[0].due <= now:
+            action = heapq.heappop(self._timers).action
+            if action is not None:
+                _call(action)
+
+
+def _call(action: Action) -> None:
+    try:
+        action()
+    except Exception:
+        log.exception("a callback of the loop failed")

@@ -1,0 +1,96 @@
+"""The guest's memory as a device reaches it: bus address to mapped bytes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+
+from device.pci.bus import DmaError, Run
+
+
+class GuestMemory:
+    """Regions of guest memory, sorted by bus address; they never overlap.
+
+    Lookups remember the region of the last hit, which is nearly always the right one.
+    """
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._regions: dict[int, memoryview] = {}
+        self._low = 0
+        self._high = 0
+        self._view = memoryview(b"")
+
+    def add(self, address: int, view: memoryview) -> None:
+        """Memory appears at `address`; `view` is writable and of format B."""
+        insort(self._starts, address)
+        self._regions[address] = view
+        self._forget()
+
+    def remove(self, address: int) -> None:
+        """The region that starts at `address` goes; unknown ones are ignored."""
+        if self._regions.pop(address, None) is not None:
+            self._starts.remove(address)
+        self._forget()
+
+    def clear(self) -> None:
+        """All memory goes."""
+        self._starts.clear()
+        self._regions.clear()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._low, self._high, self._view = 0, 0, memoryview(b"")
+
+    def _find(self, address: int, length: int) -> None:
+        """Make the region that holds `address` the current one; raises `DmaError`."""
+        index = bisect_right(self._starts, address) - 1
+        if index >= 0:
+            start = self._starts[index]
+            view = self._regions[start]
+            if address < start + len(view):
+                self._low, self._high, self._view = start, start + len(view), view
+                return
+        raise DmaError(address, length)
+
+    def view(self, address: int, length: int) -> memoryview:
+        """Writable view of memory within one region; raises `DmaError`."""
+        if not (self._low <= address < self._high):
+            self._find(address, length)
+        offset = address - self._low
+        if address + length > self._high:
+            raise DmaError(address, length)
+        return self._view[offset : offset + length]
+
+    def views(self, runs: Sequence[Run]) -> list[memoryview]:
+        """Views of all runs; one that crosses a border of regions becomes several."""
+        result = []
+        for address, length in runs:
+            while length:
+                if not (self._low <= address < self._high):
+                    self._find(address, length)
+                offset = address - self._low
+                part = min(length, self._high - address)
+                result.append(self._view[offset : offset + part])
+                address += part
+                length -= part
+        return result
+
+    def read(self, address: int, length: int) -> bytes:
+        """Copy of guest memory; raises `DmaError`."""
+        if self._low <= address and address + length <= self._high:
+            offset = address - self._low
+            return self._view[offset : offset + length].tobytes()
+        return b"".join(self.views([(address, length)]))
+
+    def write(self, address: int, data: bytes | bytearray | memoryview) -> None:
+        """Store bytes in ascending order; raises `DmaError` before any is stored."""
+        length = len(data)
+        if self._low <= address and address + length <= self._high:
+            offset = address - self._low
+            self._view[offset : offset + length] = data
+            return
+        start = 0
+        for view in self.views([(address, length)]):
+            view[:] = data[start : start + len(view)]
+            start += len(view)
