@@ -1,0 +1,233 @@
+"""Communication management messages, and the IP addressing header rdma_cm puts in front of them.
+
+All offsets count from the end of the 24-byte MAD header (`device.layout.net.mad.MAD`); every
+message fills the 232 bytes that remain of a MAD.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from device.layout.fields import Field, Struct, bits, raw, u8, u16, u32, u64
+
+CM_CLASS_VERSION = 2
+CM_DATA_SIZE = 232
+SOURCE = "InfiniBand vol. 1, chapter 12; include/rdma/ibta_vol1_c12.h"
+
+
+class CmAttribute(IntEnum):
+    """Attribute ids of the CM class: which message a MAD carries."""
+
+    REQ = 0x10
+    MRA = 0x11
+    REJ = 0x12
+    REP = 0x13
+    RTU = 0x14
+    DREQ = 0x15
+    DREP = 0x16
+
+
+class RejectReason(IntEnum):
+    """Reasons of a REJ (InfiniBand vol. 1, 12.6.7.2)."""
+
+    NO_QP = 1
+    NO_RESOURCES = 3
+    TIMEOUT = 4
+    UNSUPPORTED = 5
+    INVALID_COMM_ID = 6
+    INVALID_COMM_INSTANCE = 7
+    INVALID_SERVICE_ID = 8
+    INVALID_TRANSPORT_TYPE = 9
+    STALE_CONNECTION = 10
+    INVALID_GID = 12
+    INVALID_MTU = 26
+    INSUFFICIENT_RESPONDER_RESOURCES = 27
+    CONSUMER_DEFINED = 28
+    INVALID_RNR_RETRY = 29
+    DUPLICATE_LOCAL_COMM_ID = 30
+    INVALID_CLASS_VERSION = 31
+
+
+class Answered(IntEnum):
+    """Which message an MRA or REJ speaks of."""
+
+    REQ = 0
+    REP = 1
+    OTHER = 2
+
+
+def _path(prefix: str, base: int) -> list[Field]:
+    """The 44 bytes that describe one path of a REQ."""
+    return [
+        u16(f"{prefix}_local_lid", base, "0 on RoCE"),
+        u16(f"{prefix}_remote_lid", base + 2, "0 on RoCE"),
+        raw(f"{prefix}_local_gid", base + 4, 16, "requester's port"),
+        raw(f"{prefix}_remote_gid", base + 20, 16, "listener's port"),
+        bits(f"{prefix}_flow_label", base + 36, 4, 31, 12),
+        bits(f"{prefix}_packet_rate", base + 36, 4, 5, 0, "static rate code"),
+        u8(f"{prefix}_traffic_class", base + 40),
+        u8(f"{prefix}_hop_limit", base + 41),
+        bits(f"{prefix}_sl", base + 42, 1, 7, 4),
+        bits(f"{prefix}_subnet_local", base + 42, 1, 3),
+        bits(f"{prefix}_ack_timeout", base + 43, 1, 7, 3, "4.096 us * 2^n"),
+    ]
+
+
+REQ = Struct(
+    "CM_REQ",
+    CM_DATA_SIZE,
+    [
+        u32("local_comm_id", 0, "requester's"),
+        u64("service_id", 8),
+        u64("local_ca_guid", 16),
+        u32("local_qkey", 28),
+        bits("local_qpn", 32, 4, 31, 8),
+        u8("responder_resources", 35, "reads and atomics the requester takes at once"),
+        u8("initiator_depth", 39, "reads and atomics the requester sends at once"),
+        bits("remote_eecn", 40, 4, 31, 8),
+        bits("remote_cm_timeout", 43, 1, 7, 3, "4.096 us * 2^n for the listener to answer"),
+        bits("transport", 43, 1, 2, 1, "0 RC, 1 UC"),
+        bits("flow_control", 43, 1, 0),
+        bits("starting_psn", 44, 4, 31, 8),
+        bits("local_cm_timeout", 47, 1, 7, 3, "4.096 us * 2^n for the requester to answer"),
+        bits("retry_count", 47, 1, 2, 0),
+        u16("pkey", 48),
+        bits("path_mtu", 50, 1, 7, 4, "3 = 1024"),
+        bits("rdc_exists", 50, 1, 3),
+        bits("rnr_retry_count", 50, 1, 2, 0),
+        bits("max_cm_retries", 51, 1, 7, 4),
+        bits("srq", 51, 1, 3),
+        bits("extended_transport", 51, 1, 2, 0),
+        *_path("primary", 52),
+        *_path("alternate", 96),
+        raw("private_data", 140, 92, "the IP addressing header, then 56 bytes of the consumer's"),
+    ],
+    source=f"{SOURCE}, table 106",
+)
+
+MRA = Struct(
+    "CM_MRA",
+    CM_DATA_SIZE,
+    [
+        u32("local_comm_id", 0),
+        u32("remote_comm_id", 4),
+        bits("answered", 8, 1, 7, 6, "Answered"),
+        bits("service_timeout", 9, 1, 7, 3, "4.096 us * 2^n until the answer comes"),
+        raw("private_data", 10, 222),
+    ],
+    source=f"{SOURCE}, table 107",
+)
+
+REJ = Struct(
+    "CM_REJ",
+    CM_DATA_SIZE,
+    [
+        u32("local_comm_id", 0),
+        u32("remote_comm_id", 4),
+        bits("answered", 8, 1, 7, 6, "Answered"),
+        bits("info_length", 9, 1, 7, 1),
+        u16("reason", 10, "RejectReason"),
+        raw("info", 12, 72, "additional information, by reason"),
+        raw("private_data", 84, 148),
+    ],
+    source=f"{SOURCE}, table 108",
+)
+
+REP = Struct(
+    "CM_REP",
+    CM_DATA_SIZE,
+    [
+        u32("local_comm_id", 0, "listener's"),
+        u32("remote_comm_id", 4, "requester's"),
+        u32("local_qkey", 8),
+        bits("local_qpn", 12, 4, 31, 8),
+        bits("local_eecn", 16, 4, 31, 8),
+        bits("starting_psn", 20, 4, 31, 8),
+        u8("responder_resources", 24),
+        u8("initiator_depth", 25),
+        bits("target_ack_delay", 26, 1, 7, 3),
+        bits("failover_accepted", 26, 1, 2, 1),
+        bits("flow_control", 26, 1, 0),
+        bits("rnr_retry_count", 27, 1, 7, 5),
+        bits("srq", 27, 1, 4),
+        u64("local_ca_guid", 28),
+        raw("private_data", 36, 196),
+    ],
+    source=f"{SOURCE}, table 110",
+)
+
+RTU = Struct(
+    "CM_RTU",
+    CM_DATA_SIZE,
+    [
+        u32("local_comm_id", 0),
+        u32("remote_comm_id", 4),
+        raw("private_data", 8, 224),
+    ],
+    source=f"{SOURCE}, table 111",
+)
+
+DREQ = Struct(
+    "CM_DREQ",
+    CM_DATA_SIZE,
+    [
+        u32("local_comm_id", 0),
+        u32("remote_comm_id", 4),
+        bits("remote_qpn", 8, 4, 31, 8, "the receiver's queue pair"),
+        raw("private_data", 12, 220),
+    ],
+    source=f"{SOURCE}, table 112",
+)
+
+DREP = Struct(
+    "CM_DREP",
+    CM_DATA_SIZE,
+    [
+        u32("local_comm_id", 0),
+        u32("remote_comm_id", 4),
+        raw("private_data", 8, 224),
+    ],
+    source=f"{SOURCE}, table 113",
+)
+
+MESSAGES: dict[CmAttribute, Struct] = {
+    CmAttribute.REQ: REQ,
+    CmAttribute.MRA: MRA,
+    CmAttribute.REJ: REJ,
+    CmAttribute.REP: REP,
+    CmAttribute.RTU: RTU,
+    CmAttribute.DREQ: DREQ,
+    CmAttribute.DREP: DREP,
+}
+"""The table of each message by attribute id."""
+
+IP_HEADER_SIZE = 36
+IP_HEADER = Struct(
+    "CMA_HDR",
+    IP_HEADER_SIZE,
+    [
+        u8("cma_version", 0, "0"),
+        bits("ip_version", 1, 1, 7, 4, "4 or 6"),
+        u16("port", 2, "requester's port"),
+        raw("source", 4, 16, "requester's address; IPv4 in the last four bytes"),
+        raw("destination", 20, 16, "listener's address; IPv4 in the last four bytes"),
+    ],
+    doc="RDMA IP CM service header, first in a REQ's private data",
+    source="InfiniBand annex A11; core/cma.c: struct cma_hdr",
+)
+
+SERVICE_ID_TCP = 0x0000000001060000
+"""Service ids of RDMA_PS_TCP: this, with the port in the low 16 bits."""
+SERVICE_PORT_MASK = 0xFFFF
+
+
+def service_id(port: int) -> int:
+    """The service id rdma_cm listens on for TCP-like `port` (0..65535, else `ValueError`)."""
+    if not 0 <= port <= SERVICE_PORT_MASK:
+        raise ValueError(f"port {port} is not in 0..65535")
+    return SERVICE_ID_TCP | port
+
+
+def cm_timeout_seconds(code: int) -> float:
+    """A CM response or service timeout code in seconds."""
+    return 4.096e-6 * float(1 << code)

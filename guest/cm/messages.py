@@ -1,0 +1,128 @@
+"""CM messages as MADs of 256 bytes, built and read with the tables of device.layout.net.cm."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from device.layout.fields import Struct, Value
+from device.layout.net.cm import (
+    CM_CLASS_VERSION,
+    IP_HEADER,
+    IP_HEADER_SIZE,
+    MESSAGES,
+    CmAttribute,
+)
+from device.layout.net.mad import DATA_OFFSET, MAD, MAD_SIZE, Method, MgmtClass
+
+REQ_USER_DATA = MESSAGES[CmAttribute.REQ].field("private_data").width - IP_HEADER_SIZE
+
+
+class MalformedMessage(ValueError):
+    """A MAD that is no CM message; it is dropped, as the kernel does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One CM message: kind, transaction and its fields by name."""
+
+    kind: CmAttribute
+    tid: int
+    fields: Mapping[str, Value]
+
+    def __getitem__(self, name: str) -> int:
+        value = self.fields[name]
+        if not isinstance(value, int):
+            raise KeyError(f"{self.kind.name}.{name} is no number")
+        return value
+
+    def raw(self, name: str) -> bytes:
+        """A field kept as bytes (GIDs, private data)."""
+        value = self.fields[name]
+        if isinstance(value, int):
+            raise KeyError(f"{self.kind.name}.{name} is no byte string")
+        return bytes(value)
+
+
+def encode(kind: CmAttribute, tid: int, fields: Mapping[str, Value]) -> bytes:
+    """A whole MAD; `private_data` shorter than its place is padded with zeros.
+
+    Raises `ValueError` for a field that does not fit or private data that is too long.
+    """
+    table = MESSAGES[kind]
+    values = dict(fields)
+    values["private_data"] = _padded(table, values.get("private_data", b""))
+    header = MAD.pack(
+        base_version=1,
+        mgmt_class=MgmtClass.CM,
+        class_version=CM_CLASS_VERSION,
+        method=Method.SEND,
+        tid=tid,
+        attr_id=kind,
+    )
+    return bytes(header + table.pack(values))
+
+
+def decode(mad: bytes) -> Message:
+    """Read a MAD; raises `MalformedMessage` when it is not a CM message of version 2."""
+    if len(mad) != MAD_SIZE:
+        raise MalformedMessage(f"a MAD of {len(mad)} bytes")
+    header = MAD.unpack(mad)
+    if header["mgmt_class"] != MgmtClass.CM or header["class_version"] != CM_CLASS_VERSION:
+        raise MalformedMessage(
+            f"class {header['mgmt_class']} version {header['class_version']} is not CM version 2"
+        )
+    if header["method"] != Method.SEND:
+        raise MalformedMessage(f"method {header['method']} in the CM class")
+    try:
+        kind = CmAttribute(MAD.get(mad, "attr_id"))
+    except ValueError as error:
+        raise MalformedMessage(f"CM attribute {header['attr_id']}") from error
+    return Message(kind, MAD.get(mad, "tid"), MESSAGES[kind].unpack(mad, DATA_OFFSET))
+
+
+def ip_header(source: str, port: int, destination: str) -> bytes:
+    """The RDMA IP CM service header for two dotted IPv4 addresses and the requester's port."""
+    return bytes(
+        IP_HEADER.pack(
+            cma_version=0,
+            ip_version=4,
+            port=port,
+            source=bytes(12) + ipaddress.IPv4Address(source).packed,
+            destination=bytes(12) + ipaddress.IPv4Address(destination).packed,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IpHeader:
+    """The addresses of a REQ: dotted IPv4 source and destination, requester's port."""
+
+    source: str
+    port: int
+    destination: str
+
+
+def parse_ip_header(private_data: bytes) -> IpHeader:
+    """Read the header from a REQ's private data; `MalformedMessage` when it is not for IPv4."""
+    values = IP_HEADER.unpack(private_data)
+    if values["cma_version"] != 0 or values["ip_version"] != 4:
+        raise MalformedMessage(
+            f"IP service header of version {values['cma_version']} for IPv{values['ip_version']}"
+        )
+    source = IP_HEADER.get_raw(private_data, "source")[12:]
+    destination = IP_HEADER.get_raw(private_data, "destination")[12:]
+    return IpHeader(
+        str(ipaddress.IPv4Address(source)),
+        IP_HEADER.get(private_data, "port"),
+        str(ipaddress.IPv4Address(destination)),
+    )
+
+
+def _padded(table: Struct, data: Value) -> bytes:
+    """Private data filled up to the size its message has for it."""
+    room = table.field("private_data").width
+    if not isinstance(data, bytes) or len(data) > room:
+        raise ValueError(f"{table.name} carries at most {room} bytes of private data")
+    return data.ljust(room, b"\0")

@@ -1,0 +1,100 @@
+"""`python3 -m guest.krping`: run one krping command in this process."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import signal
+import sys
+from types import FrameType
+
+from guest.krping.host import Host
+from guest.krping.log import Log
+from guest.krping.options import OptionError, Options, parse
+from guest.krping.result import Result
+from guest.krping.thread import KrpingThread
+from guest.verbs import VerbsError
+from guest.vfio import VfioBus
+
+USAGE_STATUS = 2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0 when every iteration was right, 1 when not, 2 for a wrong command."""
+    given = _parser().parse_args(arguments)
+    try:
+        options = parse(given.command)
+        ip = own_address(options, given.ip)
+    except OptionError as error:
+        return _refuse(str(error), given.json, USAGE_STATUS)
+    try:
+        log = Log(path=given.log, debugging=given.debug)
+        host = Host(VfioBus(), ip, log)
+    except (OSError, VerbsError, MemoryError) as error:
+        return _refuse(f"cannot open the HCA: {error}", given.json, 1)
+    try:
+        result = host.run(given.command, _cancel_on_signals)
+    finally:
+        host.close()
+        log.close()
+    _print(result, given.json)
+    return 0 if result.ok else 1
+
+
+def own_address(options: Options, ip: str | None) -> str:
+    """The HCA's address: as told, else the server's own, else the next one after the server's."""
+    if ip is not None:
+        try:
+            return str(ipaddress.IPv4Address(ip))
+        except ValueError as error:
+            raise OptionError(f"--ip {ip} is no IPv4 address") from error
+    if options.server:
+        if options.addr == "0.0.0.0":
+            raise OptionError("a server on 0.0.0.0 needs its HCA's address: --ip A.B.C.D")
+        return options.addr
+    network = ipaddress.IPv4Network(f"{options.addr}/24", strict=False)
+    hosts = list(network.hosts())
+    following = int(ipaddress.IPv4Address(options.addr)) - int(network.network_address)
+    return str(hosts[following % len(hosts)])
+
+
+def _parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python3 -m guest.krping", description=__doc__)
+    parser.add_argument("command", help="such as server,addr=192.168.69.127,port=9999,validate")
+    parser.add_argument("--ip", help="this HCA's address (default: from addr)")
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument("--log", help="append the log lines to this file, too")
+    parser.add_argument("--debug", action="store_true", help="log every step of every iteration")
+    return parser
+
+
+def _cancel_on_signals(thread: KrpingThread) -> None:
+    """Ctrl-C and SIGTERM end the run as they end a write to /proc/krping."""
+
+    def cancel(number: int, frame: FrameType | None) -> None:
+        thread.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, cancel)
+
+
+def _print(result: Result, as_json: bool) -> None:
+    """Statistics and summary, then the JSON object when asked for."""
+    print(result.stats_line)
+    print(result.error or result.summary)
+    if as_json:
+        print(json.dumps(result.as_json()), flush=True)
+
+
+def _refuse(reason: str, as_json: bool, status: int) -> int:
+    """Say why nothing ran."""
+    print(f"krping: {reason}", file=sys.stderr, flush=True)
+    if as_json:
+        print(json.dumps(Result(False, 0, 0, None, {}, error=reason).as_json()), flush=True)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""The krping client: it advertises its buffers, the server reads the one and writes the other."""
+
+from __future__ import annotations
+
+import time
+
+from guest.cm import RcPath
+from guest.krping.benchmarks import bench_client
+from guest.krping.errors import KrpingError
+from guest.krping.options import Test
+from guest.krping.pattern import ping_data, shown
+from guest.krping.resources import Resources
+from guest.krping.state import State
+from guest.krping.thread import CONN_PARAM, KrpingThread
+
+RESOLVE_SECONDS = 2.0
+
+
+class Client(KrpingThread):
+    """Connects, pings `count` times or for ever, disconnects."""
+
+    def run(self) -> None:
+        """The whole life; raises `KrpingError` or `Cancelled`."""
+        options = self.options
+        self.cm_id.resolve_addr(options.addr, options.port, RESOLVE_SECONDS)
+        self.wait_for(State.ROUTE_RESOLVED, boundary=True)
+        self.log.line("rdma_resolve_addr - rdma_resolve_route successful")
+        resources = self.set_up(self.cm_id)
+        self.cm_id.attach(RcPath(resources.qp))
+        resources.qp.post_recv(resources.recv_wr)
+        self.cm_id.connect(CONN_PARAM)
+        self.wait_for(State.CONNECTED, boundary=True)
+        self.log.line("rdma_connect successful")
+        if options.test is Test.PING:
+            self._pings(resources)
+        else:
+            bench_client(self, resources)
+
+    def _pings(self, resources: Resources) -> None:
+        """The ping loop."""
+        count, size, clock = self.options.count, self.options.size, time.perf_counter_ns
+        ping = 0
+        while (not count or ping < count) and not self.cancelled:
+            data = ping_data(ping, size)
+            begun = clock()
+            self._ping(resources, data)
+            self.latencies.add((clock() - begun) / 1000)
+            ping += 1
+            self.iterations = ping
+            self._check(resources, data)
+
+    def _ping(self, resources: Resources, data: bytes) -> None:
+        """One iteration: advertise the source, be told, advertise the sink, be told."""
+        self.state = State.RDMA_READ_ADV
+        resources.start[:] = data
+        resources.qp.post_send(resources.advertise(resources.start_address))
+        self.wait_for(State.RDMA_WRITE_ADV)
+        resources.qp.post_send(resources.advertise(resources.rdma_address))
+        self.wait_for(State.RDMA_WRITE_COMPLETE)
+
+    def _check(self, resources: Resources, data: bytes) -> None:
+        """Compare what came back with what was sent, and show it, as the options say."""
+        if self.options.validate:
+            if resources.rdma != data or resources.start != data:
+                self.log.note("data mismatch!")
+                raise KrpingError(f"data mismatch in iteration {self.iterations}")
+            self.validated += 1
+        if self.options.verbose:
+            self.log.note(f"ping data (64B max): |{shown(resources.rdma)}|")

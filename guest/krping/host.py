@@ -1,0 +1,137 @@
+"""One HCA with its address, and the krping threads that run on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from guest.bus import Bus
+from guest.cm import ConnectionManager, open_cm
+from guest.krping.client import Client
+from guest.krping.errors import Cancelled, KrpingError
+from guest.krping.log import Log
+from guest.krping.options import OptionError, Options, parse
+from guest.krping.result import Result
+from guest.krping.server import Server
+from guest.krping.thread import KrpingThread
+from guest.netif import NetInterface
+from guest.verbs import Context, VerbsError, open_device
+
+VECTORS = 24
+"""Interrupt vectors to ask for: one for asynchronous events, one each for queue pair 1, the
+Ethernet queue pair and every krping thread that runs at the same time."""
+PREFIX_LENGTH = 24
+
+
+class Host:
+    """Runs krping commands, several at once, over one device that it owns until `close`."""
+
+    def __init__(self, bus: Bus, ip: str, log: Log) -> None:
+        self.log = log
+        self.ip = ip
+        self._lock = threading.Lock()
+        self._threads: list[KrpingThread] = []
+        self.context: Context = open_device(bus, vectors=VECTORS)
+        try:
+            self._netif = NetInterface(self.context, ip, PREFIX_LENGTH)
+            self._manager: ConnectionManager = open_cm(self.context, ip, self._netif)
+        except BaseException:
+            self.context.close()
+            raise
+
+    def run(self, command: str, started: Callable[[KrpingThread], None] | None = None) -> Result:
+        """Run one command in the calling thread until it ends.
+
+        `started` gets the thread's object, whose `cancel` ends the run from elsewhere. Never
+        raises for what a user or a peer can do wrong: the result says it.
+        """
+        try:
+            options = parse(command)
+        except OptionError as error:
+            self.log.note(str(error))
+            return Result(False, 0, 0, None, {}, error=str(error))
+        for name, operand in options.given:
+            self.log.line(_echo(name, operand))
+        thread = self._create(options)
+        error_text = ""
+        try:
+            if started is not None:
+                started(thread)
+            thread.run()
+        except Cancelled:
+            self.log.note("interrupted")
+        except KrpingError as error:
+            error_text = str(error)
+        except (OSError, VerbsError, MemoryError) as error:
+            error_text = _reason(error)
+        finally:
+            result = self._finish(thread, error_text)
+        if error_text:
+            self.log.note(f"failed: {error_text}")
+        return result
+
+    def statistics(self) -> str:
+        """What reading /proc/krping gives: a line for each running thread."""
+        with self._lock:
+            threads = list(self._threads)
+        return "".join(
+            thread.stats.line(thread.name) + "\n"
+            if thread.resources is not None
+            else f"{thread.number} listen\n"
+            for thread in threads
+        )
+
+    def close(self) -> None:
+        """Give the device back; no command may be running."""
+        self._manager.close()
+        self._netif.close()
+        self.context.close()
+
+    def _create(self, options: Options) -> KrpingThread:
+        """The thread's object, numbered with the lowest free number."""
+        kind = Server if options.server else Client
+        thread = kind(self.context, self._manager, options, self.log)
+        with self._lock:
+            taken = {other.number for other in self._threads}
+            thread.number = next(n for n in range(1, len(taken) + 2) if n not in taken)
+            self._threads.append(thread)
+            self._threads.sort(key=lambda other: other.number)
+        return thread
+
+    def _finish(self, thread: KrpingThread, error: str) -> Result:
+        """Clean up after a thread and take stock."""
+        stats = thread.stats.by_name(thread.name)
+        with self._lock:
+            self._threads.remove(thread)
+        thread.close()
+        options = thread.options
+        complete = not options.count or thread.iterations == options.count or options.server
+        return Result(
+            ok=not error and (complete or thread.cancelled),
+            iterations=thread.iterations,
+            validated=thread.validated,
+            us_per_iteration=None if options.server else thread.latencies.summary(),
+            stats=stats,
+            cancelled=thread.cancelled,
+            error=error,
+        )
+
+
+def _reason(error: OSError | VerbsError | MemoryError) -> str:
+    """One line for an error from below."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def _echo(name: str, operand: str | None) -> str:
+    """What the module logs for an option it understood."""
+    if name == "addr":
+        return f"ipaddr ({operand})"
+    if name == "validate":
+        return "validate data"
+    if name == "local_dma_lkey":
+        return "using local dma lkey"
+    if name == "read_inv":
+        return "using read-with-inv"
+    return name if operand is None else f"{name} {operand}"

@@ -1,0 +1,52 @@
+"""What a run came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The outcome of one krping command: `stats` has the nine columns by name.
+
+    `iterations` counts finished ones, `validated` those whose data was compared and right.
+    `us_per_iteration` is None on a server, which does not begin iterations. `cancelled` runs are
+    fine when nothing failed.
+    """
+
+    ok: bool
+    iterations: int
+    validated: int
+    us_per_iteration: dict[str, float] | None
+    stats: dict[str, str | int]
+    cancelled: bool = False
+    error: str = ""
+
+    def as_json(self) -> dict[str, object]:
+        """The object `--json` prints."""
+        answer: dict[str, object] = {
+            "ok": self.ok,
+            "iterations": self.iterations,
+            "validated": self.validated,
+            "us_per_iteration": self.us_per_iteration,
+            "stats": self.stats,
+        }
+        if self.cancelled:
+            answer["cancelled"] = True
+        if self.error:
+            answer["error"] = self.error
+        return answer
+
+    @property
+    def stats_line(self) -> str:
+        """The nine columns as /proc/krping gives them."""
+        return " ".join(str(value) for value in self.stats.values())
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        text = f"{self.iterations} iterations, {self.validated} validated"
+        if self.us_per_iteration is not None:
+            low, middle, high = self.us_per_iteration.values()
+            text += f", min/median/p99 {low}/{middle}/{high} us per iteration"
+        return text

@@ -1,0 +1,304 @@
+"""What client and server have in common: events of the connection manager, completions, waiting."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from guest.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
+from guest.krping.errors import Cancelled, KrpingError
+from guest.krping.log import Log
+from guest.krping.options import Options, Test
+from guest.krping.resources import ADVERTISEMENT, Resources
+from guest.krping.state import State, after_advertisement, after_go_ahead
+from guest.krping.stats import Latencies, Stats
+from guest.verbs import Context, Wc, WcOpcode, WcStatus
+
+GRACE_SECONDS = 1.0
+"""How long a cancelled thread may take to finish the iteration it is in."""
+PARTING_SECONDS = 2.0
+BATCH = 16
+_SUCCESS, _FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
+_RECV, _SEND = WcOpcode.RECV, WcOpcode.SEND
+_WRITE, _READ = WcOpcode.RDMA_WRITE, WcOpcode.RDMA_READ
+CONN_PARAM = ConnParam(responder_resources=1, initiator_depth=1)
+
+
+class KrpingThread:
+    """One krping run. `run` belongs to the thread that called it; `cancel` may come from any."""
+
+    def __init__(
+        self, context: Context, manager: ConnectionManager, options: Options, log: Log
+    ) -> None:
+        self.context = context
+        self.options = options
+        self.log = log
+        self.number = 0
+        self.state = State.IDLE
+        self.stats = Stats()
+        self.latencies = Latencies()
+        self.iterations = 0
+        self.validated = 0
+        self.failure = ""
+        self.disconnected = False
+        self.cm_id = manager.create_id()
+        self.child: CmId | None = None
+        self.resources: Resources | None = None
+        self.remote = (0, 0, 0)
+        self._cancel_at: float | None = None
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = select.poll()
+        self._poller.register(self.cm_id.events.fileno(), select.POLLIN)
+        self._poller.register(self._wake, select.POLLIN)
+        log.line(f"created cm_id {id(self.cm_id):016x}")
+
+    @property
+    def name(self) -> str:
+        """First of the nine columns."""
+        return f"{self.number}-{self.context.query_device().name}"
+
+    def cancel(self) -> None:
+        """End the run soon: at the end of an iteration if that comes within a second."""
+        if self._cancel_at is None:
+            self._cancel_at = time.monotonic()
+            os.eventfd_write(self._wake, 1)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancel_at is not None
+
+    def close(self) -> None:
+        """Part from the peer and give everything back; nothing may be called after it."""
+        connection = self.child or self.cm_id
+        if self.resources is not None:
+            self._part(connection)
+            if self.child is not None:
+                self.child.destroy()
+            self.log.line(f"destroy cm_id {id(self.cm_id):016x}")
+            self.cm_id.destroy()
+            self.resources.close()
+        else:
+            if self.child is not None:
+                self.child.destroy()
+            self.log.line(f"destroy cm_id {id(self.cm_id):016x}")
+            self.cm_id.destroy()
+        os.close(self._wake)
+
+    def _part(self, connection: CmId) -> None:
+        """Disconnect, and wait for the peer to hear it: our process may be gone at once."""
+        waiting = connection.connected and not self.disconnected
+        connection.disconnect()
+        deadline = time.monotonic() + PARTING_SECONDS
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            event = connection.events.get(left)
+            if event is not None and event.type is EventType.DISCONNECTED:
+                return
+
+    # -- waiting ---------------------------------------------------------------------------
+
+    def wait_for(self, wanted: State, *, boundary: bool = False) -> None:
+        """Wait until the state is `wanted` or later; raises when it then is not `wanted`.
+
+        At a `boundary` between iterations a cancelled thread ends at once.
+        """
+        while self.state < wanted:
+            if self.drain():
+                continue
+            if self.resources is not None:
+                self.resources.cq.req_notify()
+                if self.drain():
+                    continue
+            self._sleep(boundary)
+        if self.state is not wanted:
+            self.log.note(f"wait for {wanted.name} state {self.state:d}")
+            raise KrpingError(self.failure or f"wait for {wanted.name} state {self.state:d}")
+
+    def await_completion(self) -> None:
+        """Handle at least one batch of completions; raises when the run ends before."""
+        while not self.drain():
+            if self.state is State.ERROR:
+                raise KrpingError(self.failure)
+            if self.resources is not None:
+                self.resources.cq.req_notify()
+                if self.drain():
+                    break
+            self._sleep(False)
+        if self.state is State.ERROR:
+            raise KrpingError(self.failure)
+
+    def _sleep(self, boundary: bool) -> None:
+        """Wait for the completion channel, the connection manager or `cancel`."""
+        timeout = None
+        if self._cancel_at is not None:
+            left = self._cancel_at + GRACE_SECONDS - time.monotonic()
+            if boundary or left <= 0:
+                raise Cancelled
+            timeout = left * 1000
+        channel = self.resources.channel if self.resources is not None else None
+        ready = self._poller.poll(timeout)
+        for fd, _ in ready:
+            if fd == self._wake:
+                os.eventfd_read(self._wake)
+            elif channel is not None and fd == channel.fileno():
+                channel.get_event(0)
+            else:
+                # Completions first: what the peer sent before it parted still counts.
+                self.drain()
+                self._connection_event(self.cm_id.events.get_nowait())
+
+    def poll_events(self) -> None:
+        """Look for events without waiting, for tests that spin; raises when the run is over."""
+        for fd, _ in self._poller.poll(0):
+            if fd == self.cm_id.events.fileno():
+                self._connection_event(self.cm_id.events.get_nowait())
+        if self._cancel_at is not None:
+            raise Cancelled
+        if self.state is State.ERROR:
+            raise KrpingError(self.failure or "state == ERROR, bailing")
+
+    # -- the connection --------------------------------------------------------------------
+
+    def _connection_event(self, event: CmEvent | None) -> None:
+        """What krping's CM handler does with an event."""
+        if event is None:
+            return
+        role = "parent" if event.id is self.cm_id else "child"
+        self.log.line(f"cma_event type {event.type:d} cma_id {id(event.id):016x} ({role})")
+        match event.type:
+            case EventType.ADDR_RESOLVED:
+                self.state = State.ADDR_RESOLVED
+                self.cm_id.resolve_route()
+            case EventType.ROUTE_RESOLVED:
+                self.state = State.ROUTE_RESOLVED
+            case EventType.CONNECT_REQUEST:
+                self._requested(event.id)
+            case EventType.ESTABLISHED:
+                self.log.line("ESTABLISHED")
+                if not self.options.server:
+                    self.state = State.CONNECTED
+            case EventType.DISCONNECTED:
+                self.log.note("DISCONNECT EVENT...")
+                self.disconnected = True
+                self._fail("the peer disconnected")
+            case EventType.TIMEWAIT_EXIT:
+                pass
+            case _:
+                self.log.note(f"cma event {event.type:d}, error {event.status}")
+                self._fail(self._explain(event))
+
+    def _requested(self, child: CmId) -> None:
+        """A client asks; krping serves one, later ones are turned away."""
+        if self.child is not None:
+            child.reject()
+            child.destroy()
+            return
+        self.state = State.CONNECT_REQUEST
+        self.child = child
+        self.log.line(f"child cma {id(child):016x}")
+
+    def _explain(self, event: CmEvent) -> str:
+        """One line for the user about a connection that did not come up."""
+        addr, port = self.options.addr, self.options.port
+        if event.type in (EventType.ADDR_ERROR, EventType.ROUTE_ERROR):
+            return f"nobody answers at {addr}: is krping running on the server with that address?"
+        if event.type is EventType.REJECTED and event.status == 8:
+            return f"nobody listens on port {port} at {addr}: start the krping server first"
+        if event.type is EventType.REJECTED:
+            return f"{addr} port {port} rejected the connection, reason {event.status}"
+        reason = os.strerror(-event.status)
+        return f"{addr} port {port} does not answer connection requests ({reason})"
+
+    def _fail(self, reason: str) -> None:
+        """Enter ERROR, which ends every wait; the first reason is the one to tell."""
+        self.state = State.ERROR
+        self.failure = self.failure or reason
+
+    def set_up(self, connection: CmId) -> Resources:
+        """Queue pair and buffers; the queue pair then belongs to `connection`."""
+        attr = self.context.query_device()
+        if not (attr.fast_reg and attr.local_inv):
+            raise KrpingError(f"Fastreg not supported - device_cap_flags {attr.flags:#x}")
+        self.log.line(f"Fastreg supported - device_cap_flags {attr.flags:#x}")
+        resources = Resources(self.context, self.options, self.log)
+        self.resources = resources
+        self._poller.register(resources.channel.fileno(), select.POLLIN)
+        return resources
+
+    # -- completions -----------------------------------------------------------------------
+
+    def drain(self) -> bool:
+        """Handle the completions there are; whether there were any."""
+        resources = self.resources
+        if resources is None:
+            return False
+        completions = resources.cq.poll(BATCH)
+        if not completions:
+            return False
+        for completion in completions:
+            self._completed(completion, resources)
+        return True
+
+    def _completed(self, completion: Wc, resources: Resources) -> None:
+        """What krping's CQ handler does with one completion."""
+        debugging = self.log.debugging
+        if self.state is State.ERROR:
+            if debugging:
+                self.log.note("cq completion in ERROR state")
+            return
+        if completion.status is not _SUCCESS:
+            self._failed(completion)
+            return
+        opcode, stats = completion.opcode, self.stats
+        if opcode is _RECV:
+            if debugging:
+                self.log.line("recv completion")
+            stats.recv_bytes += ADVERTISEMENT.size
+            stats.recv_msgs += 1
+            self._received(completion, resources)
+        elif opcode is _SEND:
+            if debugging:
+                self.log.line("send completion")
+            stats.send_bytes += ADVERTISEMENT.size
+            stats.send_msgs += 1
+        elif opcode is _READ:
+            if debugging:
+                self.log.line("rdma read completion")
+            stats.read_bytes += resources.rdma_wr.sg_list[0].length
+            stats.read_msgs += 1
+            self.state = State.RDMA_READ_COMPLETE
+        elif opcode is _WRITE:
+            if debugging:
+                self.log.line("rdma write completion")
+            stats.write_bytes += resources.rdma_wr.sg_list[0].length
+            stats.write_msgs += 1
+            self.state = State.RDMA_WRITE_COMPLETE
+
+    def _received(self, completion: Wc, resources: Resources) -> None:
+        """The peer's SEND: an advertisement, or on a pinging client the go-ahead."""
+        if completion.byte_len != ADVERTISEMENT.size:
+            self.log.note(f"Received bogus data, size {completion.byte_len}")
+            self._fail(f"the peer sent {completion.byte_len} bytes where krping sends 16")
+            return
+        if self.options.server or self.options.test is not Test.PING:
+            self.remote = resources.received()
+            if self.log.debugging:
+                address, key, size = self.remote
+                self.log.line(f"Received rkey {key:x} addr {address:x} len {size} from peer")
+            self.state = after_advertisement(self.state)
+        else:
+            self.state = after_go_ahead(self.state)
+        resources.qp.post_recv(resources.recv_wr)
+
+    def _failed(self, completion: Wc) -> None:
+        """A completion with an error. A flushed one only says that the connection ended."""
+        if completion.status is _FLUSHED:
+            if self.log.debugging:
+                self.log.line("cq flushed")
+            return
+        self.log.note(
+            f"cq completion failed with wr_id {completion.wr_id:x} status {completion.status:d} "
+            f"opcode {completion.opcode:d} vender_err {completion.vendor_err:x}"
+        )
+        self._fail(f"a work request failed with status {completion.status.name}")
