@@ -1,0 +1,99 @@
+"""Completions and asynchronous events of queue pairs (layouts: `device.layout.mlx4.cqe`, `eqe`)."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from device.layout.buslog import Kind
+from device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR
+from device.layout.mlx4.eqe import DATA_SIZE
+
+if TYPE_CHECKING:
+    from device.hca.device import Hca
+    from device.hca.qp import QueuePair
+
+_CQE = Struct(">III8xIH5xB")
+_DATAGRAM_CQE = Struct(">IIIH6sIH5xB")
+_FRAME_CQE = Struct(">IIIHHHHIHH3xB")
+_ERROR_CQE = Struct(">I20xHBB3xB")
+
+VLAN_PRESENT = 1 << 29
+GRH_PRESENT = 1 << 31
+VENDOR_SYNDROME = 0x77
+
+
+def _post(
+    hca: Hca, qpn: int, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False
+) -> None:
+    queue = hca.cqs.get(cqn)
+    if queue is None:
+        hca.bus.note(Kind.NOTE, f"QP {qpn:#x}: its CQ {cqn:#x} does not exist", obj=qpn)
+    else:
+        queue.post(cqe, solicited, error)
+
+
+def complete_send(qp: QueuePair, index: int, opcode: int, length: int) -> None:
+    """A successful send work request; `index` is its free-running number."""
+    cqe = _CQE.pack(qp.qpn, 0, 0, length, index & 0xFFFF, IS_SEND_BIT | opcode)
+    _post(qp.hca, qp.qpn, qp.send_cqn, cqe)
+
+
+def complete_receive(
+    qp: QueuePair,
+    index: int,
+    opcode: int,
+    length: int,
+    immediate: int = 0,
+    solicited: bool = False,
+) -> None:
+    """A receive of a connected queue pair; `immediate` may be an invalidated rkey."""
+    cqe = _CQE.pack(qp.qpn, immediate, qp.remote_qpn, length, index & 0xFFFF, opcode)
+    _post(qp.hca, qp.qpn, qp.recv_cqn, cqe, solicited)
+
+
+def complete_datagram(
+    qp: QueuePair,
+    index: int,
+    opcode: int,
+    length: int,
+    immediate: int,
+    source: tuple[int, bytes],
+    sl_vid: int,
+    solicited: bool = False,
+) -> None:
+    """A datagram; `length` counts the 40 GRH bytes, `source` is QPN and MAC of the sender."""
+    qpn, smac = source
+    vlan = VLAN_PRESENT if sl_vid & 0xFFF else 0
+    cqe = _DATAGRAM_CQE.pack(
+        vlan | qp.qpn, immediate, GRH_PRESENT | qpn, sl_vid, smac, length, index & 0xFFFF, opcode
+    )
+    _post(qp.hca, qp.qpn, qp.recv_cqn, cqe, solicited)
+
+
+def complete_frame(
+    qp: QueuePair, index: int, length: int, vlan: int | None, status: int, checksum: int
+) -> None:
+    """An Ethernet frame of `length` bytes; `vlan` is the tag that was stripped, if any."""
+    word = qp.qpn if vlan is None else qp.qpn | VLAN_PRESENT
+    cqe = _FRAME_CQE.pack(word, 0, 0, vlan or 0, 0, status, 0, length, index & 0xFFFF, checksum, 1)
+    _post(qp.hca, qp.qpn, qp.recv_cqn, cqe)
+
+
+def fail_send(qp: QueuePair, index: int, syndrome: int) -> None:
+    """A send work request that failed or is flushed, whether it asked for a completion or not."""
+    cqe = _ERROR_CQE.pack(
+        qp.qpn, index & 0xFFFF, VENDOR_SYNDROME, syndrome, IS_SEND_BIT | OPCODE_ERROR
+    )
+    _post(qp.hca, qp.qpn, qp.send_cqn, cqe, error=True)
+
+
+def fail_receive(qp: QueuePair, index: int, syndrome: int) -> None:
+    """A receive work request that failed or is flushed."""
+    cqe = _ERROR_CQE.pack(qp.qpn, index & 0xFFFF, VENDOR_SYNDROME, syndrome, OPCODE_ERROR)
+    _post(qp.hca, qp.qpn, qp.recv_cqn, cqe, error=True)
+
+
+def post_event(hca: Hca, event: int, number: int) -> None:
+    """An asynchronous event about queue pair or SRQ `number`."""
+    hca.eqs.post_async(event, number.to_bytes(4, "big").ljust(DATA_SIZE, b"\0"))

@@ -1,0 +1,87 @@
+"""Moving message bytes: once, from the views of one guest's memory to those of another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from device.layout.buslog import Kind, What
+from device.pci.bus import HostBus, Run
+
+TAIL = 8
+"""How many bytes of a message are stored on their own, after all others."""
+
+NOTED = 64
+"""How many bytes of a transfer go into the log."""
+
+
+def copy_views(destination: Sequence[memoryview], source: Sequence[memoryview]) -> int:
+    """Copy all of `source` into `destination`, whose boundaries may differ, and count the bytes.
+
+    Ascending, and the last bytes by a store of their own: receivers of an RDMA WRITE poll them,
+    and the C library copies long blocks in an order of its liking. Raises `ValueError` before a
+    byte moves when the destination is too short.
+    """
+    if len(destination) == 1 and len(source) == 1:
+        target, origin = destination[0], source[0]
+        length = origin.nbytes
+        if length > target.nbytes:
+            raise ValueError(f"{length} bytes do not fit in {target.nbytes}")
+        _store(target, 0, origin, 0, length, last=True)
+        return length
+    total = sum(view.nbytes for view in source)
+    room = sum(view.nbytes for view in destination)
+    if total > room:
+        raise ValueError(f"{total} bytes do not fit in {room}")
+    _scatter(destination, source, total)
+    return total
+
+
+def _scatter(destination: Sequence[memoryview], source: Sequence[memoryview], left: int) -> None:
+    targets = iter(destination)
+    target, start = memoryview(b""), 0
+    for origin in source:
+        offset, length = 0, origin.nbytes
+        while offset < length:
+            while start == target.nbytes:
+                target, start = next(targets), 0
+            part = min(length - offset, target.nbytes - start)
+            _store(target, start, origin, offset, part, last=part == left)
+            start += part
+            offset += part
+            left -= part
+
+
+def _store(
+    target: memoryview, start: int, origin: memoryview, offset: int, length: int, *, last: bool
+) -> None:
+    if last and length > TAIL:
+        body = length - TAIL
+        target[start : start + body] = origin[offset : offset + body]
+        target[start + body : start + length] = origin[offset + body : offset + length]
+    else:
+        target[start : start + length] = origin[offset : offset + length]
+
+
+def note_runs(
+    bus: HostBus,
+    kind: Kind,
+    runs: Sequence[Run],
+    views: Sequence[memoryview],
+    what: What,
+    obj: int,
+) -> None:
+    """Log one transfer per run; `views` are those of the runs, in the same order."""
+    for (address, length), view in zip(runs, views, strict=True):
+        bus.note_dma(kind, address, length, view[:NOTED], what, obj)
+
+
+def trim(views: Sequence[memoryview], length: int) -> list[memoryview]:
+    """The first `length` bytes of a list of views."""
+    kept: list[memoryview] = []
+    for view in views:
+        if not length:
+            break
+        part = view[:length]
+        kept.append(part)
+        length -= part.nbytes
+    return kept

@@ -1,0 +1,225 @@
+"""Unreliable datagrams: UD queue pairs, and QP1 whose software builds the headers itself."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from device.fabric.messages import Datagram, Route
+from device.hca.completion import complete_datagram, complete_send, fail_receive, fail_send
+from device.hca.copy import copy_views, note_runs
+from device.hca.flush import enter_error, enter_send_error
+from device.hca.local_memory import gather, scatter_runs
+from device.hca.memory_regions import AccessError
+from device.hca.mlx_headers import HeaderError, parse_datagram
+from device.hca.role import DATAGRAMS, Role
+from device.hca.wqe import (
+    DATAGRAM,
+    NOP,
+    SEND,
+    SEND_IMM,
+    SendWqe,
+    WqeError,
+    parse_data,
+    parse_header,
+)
+from device.layout.buslog import Kind, What
+from device.layout.mlx4.contexts import QpState
+from device.layout.mlx4.cqe import RecvOpcode, Syndrome
+from device.layout.mlx4.wqe import AV, CTRL_SIZE
+from device.layout.net.roce import (
+    BTH_SIZE,
+    DETH_SIZE,
+    GRH_NEXT_BTH,
+    GRH_SIZE,
+    GSI_QKEY,
+    GSI_QPN,
+    ICRC_SIZE,
+)
+from device.pci.bus import DmaError
+
+if TYPE_CHECKING:
+    from device.hca.device import Hca
+    from device.hca.qp import QueuePair
+
+GRH = Struct(">IHBB16s16s")
+IP_VERSION = 6
+OWN_QKEY = 1 << 31
+SMI_QPN = 0
+MULTICAST_QPN = 0xFFFFFF
+IMMEDIATE_SIZE = 4
+MAX_MAD = 256
+MAX_PAYLOAD = 4096
+NO_VLAN = 0xFFFF
+_RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
+
+
+def build_grh(route: Route, flow_label: int, payload: int, immediate: bool) -> bytes:
+    """The global route header of a datagram of `payload` bytes, as the receiver finds it."""
+    length = BTH_SIZE + DETH_SIZE + IMMEDIATE_SIZE * immediate + (payload + 3 & ~3) + ICRC_SIZE
+    return GRH.pack(
+        IP_VERSION << 28 | route.traffic_class << 20 | flow_label,
+        length,
+        GRH_NEXT_BTH,
+        route.hop_limit,
+        route.sgid,
+        route.dgid,
+    )
+
+
+class DatagramSender:
+    """The send engine of UD queue pairs and of QP1: every entry is done when it was sent."""
+
+    __slots__ = ("_psn", "_qp")
+
+    def __init__(self, qp: QueuePair) -> None:
+        self._qp = qp
+        self._psn = 0
+
+    def execute(self, raw: bytes, index: int) -> None:
+        """Send one datagram."""
+        qp = self._qp
+        try:
+            wqe = parse_header(raw, index)
+            failure = None if wqe.opcode == NOP else self._send(wqe, raw)
+        except (WqeError, HeaderError) as error:
+            self._fail(index, Syndrome.LOCAL_QP_OP_ERR, str(error))
+            return
+        except (AccessError, DmaError) as error:
+            self._fail(index, Syndrome.LOCAL_PROT_ERR, str(error))
+            return
+        if failure is not None:
+            self._fail(index, failure, "the message is too long")
+        elif wqe.signalled:
+            complete_send(qp, index, wqe.opcode, wqe.length)
+
+    def blocked(self) -> bool:
+        """Datagrams wait for nothing."""
+        return False
+
+    def abort(self) -> None:
+        """Nothing is ever outstanding."""
+
+    def stop(self) -> None:
+        """Nothing is ever outstanding."""
+
+    def _fail(self, index: int, syndrome: Syndrome, reason: str) -> None:
+        qp = self._qp
+        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {reason}", obj=qp.qpn)
+        fail_send(qp, index, syndrome)
+        enter_send_error(qp)
+
+    def _send(self, wqe: SendWqe, raw: bytes) -> Syndrome | None:
+        """Send it; the syndrome of a message that is too long."""
+        qp = self._qp
+        if wqe.opcode not in (SEND, SEND_IMM):
+            raise WqeError(f"opcode {wqe.opcode:#x}")
+        if qp.role is Role.UD:
+            if len(raw) < CTRL_SIZE + DATAGRAM.size:
+                raise WqeError("no datagram segment")
+            parse_data(wqe, raw, CTRL_SIZE + DATAGRAM.size)
+            if wqe.length > min(qp.max_message, MAX_PAYLOAD):
+                return Syndrome.LOCAL_LENGTH_ERR
+            payload = b"".join(gather(qp, wqe.parts, note=True))
+            message = self._addressed(wqe, raw, payload)
+        else:
+            parse_data(wqe, raw, CTRL_SIZE)
+            if wqe.length > MAX_PAYLOAD:
+                return Syndrome.LOCAL_LENGTH_ERR
+            packet = b"".join(gather(qp, wqe.parts, note=True, what=What.MAD))
+            message = parse_datagram(packet, qp.qkey)
+        qp.hca.fabric.send(qp.hca, message)
+        return None
+
+    def _addressed(self, wqe: SendWqe, raw: bytes, payload: bytes) -> Datagram:
+        """A UD message by the address vector of its entry."""
+        qp = self._qp
+        av, target, qkey, vlan, dmac = DATAGRAM.unpack_from(raw, CTRL_SIZE)
+        port = qp.hca.port
+        route = Route(
+            smac=port.mac(AV.get(av, "g_slid") & 0x7F),
+            dmac=dmac,
+            sgid=port.gid(AV.get(av, "gid_index")),
+            dgid=AV.get_raw(av, "dgid"),
+            vlan=vlan,
+            traffic_class=AV.get(av, "tclass"),
+            hop_limit=AV.get(av, "hop_limit"),
+            service_level=AV.get(av, "sl") >> 1,
+        )
+        immediate = wqe.immediate if wqe.opcode == SEND_IMM else None
+        self._psn = (self._psn + 1) & 0xFFFFFF
+        return Datagram(
+            route=route,
+            source_qpn=qp.qpn,
+            target_qpn=target & 0xFFFFFF,
+            qkey=qp.qkey if qkey & OWN_QKEY else qkey,
+            psn=self._psn,
+            grh=build_grh(route, AV.get(av, "flow_label"), len(payload), immediate is not None),
+            payload=payload,
+            immediate=immediate,
+            solicited=wqe.solicited,
+        )
+
+
+def receive(hca: Hca, message: Datagram) -> None:
+    """A datagram from the fabric: for QP1, a UD queue pair, or the members of a group."""
+    if message.route.dmac[0] & 1:
+        own = message.route.smac in hca.mac_addresses
+        for qpn, refuses_own in hca.multicast.members(message.route.dgid):
+            if not (own and refuses_own and qpn == message.source_qpn):
+                _deliver(hca, qpn, message)
+        return
+    special = {SMI_QPN: hca.port.smi_qpn, GSI_QPN: hca.port.gsi_qpn}
+    _deliver(hca, special.get(message.target_qpn, message.target_qpn), message)
+
+
+def _deliver(hca: Hca, qpn: int, message: Datagram) -> None:
+    qp = hca.qps.get(qpn)
+    if qp is None or qp.role not in DATAGRAMS or qp.state not in _RECEIVING:
+        return
+    mad = qp.role is not Role.UD
+    expected = GSI_QKEY if mad else qp.qkey
+    if message.qkey != expected or len(message.payload) > (MAX_MAD if mad else MAX_PAYLOAD):
+        hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, Q_Key or length", obj=qp.qpn)
+        return
+    queue = qp.receives
+    try:
+        wqe = queue.take() if queue is not None else None
+    except DmaError:
+        wqe = None
+    if wqe is None:
+        hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, no receive", obj=qp.qpn)
+        return
+    length = GRH_SIZE + len(message.payload)
+    if length > sum(sge[2] for sge in wqe.sges):
+        fail_receive(qp, wqe.index, Syndrome.LOCAL_LENGTH_ERR)
+        enter_error(qp)
+        return
+    try:
+        runs = scatter_runs(qp, wqe.sges, length, wqe.pd)
+        views = hca.bus.views(runs)
+    except (AccessError, DmaError):
+        fail_receive(qp, wqe.index, Syndrome.LOCAL_PROT_ERR)
+        enter_error(qp)
+        return
+    copy_views(views, [memoryview(message.grh), memoryview(message.payload)])
+    what = What.MAD if mad else What.PAYLOAD
+    note_runs(hca.bus, Kind.DMA_WRITE, runs, views, what, qp.qpn)
+    _complete(qp, wqe.index, length, message)
+
+
+def _complete(qp: QueuePair, index: int, length: int, message: Datagram) -> None:
+    """The completion names the sender: software answers to what it reads here."""
+    route = message.route
+    vlan = 0 if route.vlan == NO_VLAN else route.vlan & 0xFFF
+    immediate = message.immediate
+    complete_datagram(
+        qp,
+        index,
+        RecvOpcode.SEND if immediate is None else RecvOpcode.SEND_WITH_IMM,
+        length,
+        immediate or 0,  # its low bits are the index of the P_Key: always 0 here
+        (message.source_qpn, route.smac),
+        route.service_level << 13 | vlan,
+        message.solicited,
+    )

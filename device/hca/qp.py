@@ -1,0 +1,262 @@
+"""Queue pairs: what their context says, and the table that finds them by number.
+
+A queue pair's halves are engines of their own: `SendQueue` walks the ring and feeds an engine by
+role (`Requester`, `DatagramSender`, `EthernetSender`); `Responder` answers connected peers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from device.fabric.messages import Datagram, Frame, Message, Request, Response, Route
+from device.hca import datagram, ethernet
+from device.hca.buffer import QueueBuffer
+from device.hca.command import CommandError, Status
+from device.hca.flush import POLL_SECONDS, poll
+from device.hca.receive_queue import ReceiveQueue
+from device.hca.requester import Requester
+from device.hca.responder import Responder
+from device.hca.role import CONNECTED, DATAGRAMS, Role, role_of
+from device.hca.send_queue import SendQueue
+from device.layout.mlx4.contexts import QPC, QpState
+from device.layout.net.roce import MTU_BYTES
+from device.pci.bus import Timer
+
+if TYPE_CHECKING:
+    from device.hca.device import Hca
+    from device.hca.srq import SharedReceiveQueue
+
+QPN_MASK = 0xFFFFFF
+NO_VLAN = 0xFFFF
+DEFAULT_MTU = 1024
+DEFAULT_LOG_MESSAGE = 30
+
+
+class SendEngine(Protocol):
+    """What carries out the entries of a send queue."""
+
+    def execute(self, raw: bytes, index: int) -> None:
+        """Carry out the entry `raw`, whose free-running number is `index`."""
+
+    def blocked(self) -> bool:
+        """Whether the next entry has to wait; the engine runs the queue when it need not."""
+
+    def abort(self) -> None:
+        """Complete everything outstanding as flushed; forget timers."""
+
+    def stop(self) -> None:
+        """Forget everything outstanding without a trace, timers too."""
+
+
+class QueuePair:
+    """One queue pair that hardware owns.
+
+    `context` is the QPC as merged so far; the attributes repeat what the data path needs of it.
+    Raises `CommandError` when the context cannot be carried out.
+    """
+
+    __slots__ = (
+        "ack_timeout", "context", "engine", "established", "fast_register", "hca", "last_wqe_told",
+        "max_message", "min_rnr_timer", "mtu", "pd", "qkey", "qpn", "read_limit", "recv_cqn",
+        "remote_atomic", "remote_qpn", "remote_read", "remote_write", "reserved_lkey", "responder",
+        "retry_count", "rnr_retry", "role", "route", "rq", "send_cqn", "sq", "sqd_event", "srqn",
+        "state", "strip_vlan",
+    )  # fmt: skip
+
+    def __init__(self, hca: Hca, qpn: int, context: bytearray) -> None:
+        self.hca = hca
+        self.qpn = qpn
+        self.context = context
+        self.state = QpState.INIT
+        self.role = role_of(hca, qpn, context)
+        self.established = False
+        self.last_wqe_told = False
+        self.sqd_event = False
+        self.load()
+        self.sq: SendQueue | None = None
+        self.rq: ReceiveQueue | None = None
+        if self.role is not Role.RSS:
+            self._make_queues()
+        self.responder = Responder(self)
+        self.engine = self._make_engine()
+
+    def load(self) -> None:
+        """Take the attributes over from the context, after each transition."""
+        get, context = QPC.get, self.context
+        self.pd = get(context, "pd")
+        self.send_cqn = get(context, "cqn_send")
+        self.recv_cqn = get(context, "cqn_recv")
+        self.remote_qpn = get(context, "remote_qpn")
+        self.mtu = MTU_BYTES.get(get(context, "mtu"), DEFAULT_MTU)
+        self.max_message = 1 << (get(context, "msg_max") or DEFAULT_LOG_MESSAGE)
+        self.qkey = get(context, "qkey")
+        self.srqn = get(context, "srqn") if get(context, "use_srq") else None
+        self.reserved_lkey = bool(get(context, "reserved_lkey"))
+        self.fast_register = bool(get(context, "fast_reg_enable"))
+        self.remote_read = bool(get(context, "remote_read"))
+        self.remote_write = bool(get(context, "remote_write"))
+        self.remote_atomic = bool(get(context, "remote_atomic"))
+        self.min_rnr_timer = get(context, "min_rnr_timer")
+        self.retry_count = get(context, "retry_count")
+        self.rnr_retry = get(context, "rnr_retry")
+        self.ack_timeout = get(context, "pri_ack_timeout")
+        self.read_limit = 1 << get(context, "sra_max")
+        self.strip_vlan = not get(context, "no_vlan_strip")
+        self.route = self._route()
+
+    def _route(self) -> Route:
+        get, context, port = QPC.get, self.context, self.hca.port
+        vlan = port.vlan(get(context, "pri_vlan_index")) if get(context, "pri_vlan_valid") else None
+        return Route(
+            smac=port.mac(get(context, "pri_mylmc")),
+            dmac=QPC.get_raw(context, "pri_dmac"),
+            sgid=port.gid(get(context, "pri_mgid_index")),
+            dgid=QPC.get_raw(context, "pri_rgid"),
+            vlan=NO_VLAN if vlan is None else vlan,
+            traffic_class=get(context, "pri_tclass"),
+            hop_limit=get(context, "pri_hop_limit"),
+            service_level=get(context, "pri_sched_queue") >> 3 & 7,
+        )
+
+    def _has_receive_queue(self) -> bool:
+        """Whether the context describes a receive queue.
+
+        Without one its size byte and doorbell record may be anything: drivers leave garbage.
+        """
+        get, context = QPC.get, self.context
+        if self.srqn is not None or not get(context, "doorbell_record"):
+            return False
+        sized = get(context, "log_rq_size") or get(context, "log_rq_stride")
+        return self.role is not Role.ETHERNET or bool(sized)
+
+    def _make_queues(self) -> None:
+        """Find both rings in the one buffer: the one with the longer entries is first."""
+        get, context = QPC.get, self.context
+        log_sq, sq_shift = get(context, "log_sq_size"), get(context, "log_sq_stride") + 4
+        log_rq, rq_shift = get(context, "log_rq_size"), get(context, "log_rq_stride") + 4
+        receives = self._has_receive_queue()
+        sq_bytes, rq_bytes = 1 << (log_sq + sq_shift), (1 << (log_rq + rq_shift)) * receives
+        sq_base, rq_base = (rq_bytes, 0) if receives and rq_shift > sq_shift else (0, sq_bytes)
+        buffer = QueueBuffer.from_mtt(
+            self.hca,
+            get(context, "mtt_addr"),
+            get(context, "log_page_size") + 12,
+            sq_bytes + rq_bytes,
+        )
+        self.sq = SendQueue(self, buffer, sq_base, log_sq, sq_shift)
+        if receives:
+            record = get(context, "doorbell_record") & ~3
+            self.rq = ReceiveQueue(
+                self.hca, self.qpn, self.pd, buffer, rq_base, log_rq, rq_shift, record
+            )
+
+    def _make_engine(self) -> SendEngine:
+        if self.role in CONNECTED:
+            return Requester(self)
+        if self.role in DATAGRAMS:
+            return datagram.DatagramSender(self)
+        return ethernet.EthernetSender(self)
+
+    @property
+    def receives(self) -> ReceiveQueue | SharedReceiveQueue | None:
+        """The queue that receive entries come from."""
+        return self.rq if self.srqn is None else self.hca.srqs.get(self.srqn)
+
+    def set_state(self, state: QpState) -> None:
+        """Change the state, in the context too; a QP that may send looks at its ring at once."""
+        self.state = state
+        QPC.set(self.context, "state", int(state))
+        if state is QpState.RTS and self.sq is not None:
+            self.sq.run()
+
+
+class QueuePairs:
+    """The queue pairs of one HCA, by their full 24-bit number."""
+
+    def __init__(self, hca: Hca) -> None:
+        self._hca = hca
+        self._pairs: dict[int, QueuePair] = {}
+        self._indices: dict[int, int] = {}  # index in the context table to full number
+        self._failed: dict[int, QueuePair] = {}
+        self._timer: Timer | None = None
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def all(self) -> list[QueuePair]:
+        """Every queue pair that hardware owns now."""
+        return list(self._pairs.values())
+
+    def reset(self) -> None:
+        """Forget all queue pairs; no completion and no DMA of theirs from now on."""
+        for qp in self.all():
+            self.destroy(qp.qpn)
+
+    def get(self, qpn: int) -> QueuePair | None:
+        """The queue pair with exactly this number, generation bits included."""
+        return self._pairs.get(qpn)
+
+    def create(self, qpn: int, context: bytearray) -> QueuePair:
+        """RST2INIT; raises `CommandError`: BAD_QP_STATE, BAD_PARAM, BAD_RES_STATE, ICM_ERROR."""
+        index = qpn & (1 << self._hca.parameters.log_qps) - 1
+        if qpn in self._pairs:
+            raise CommandError(Status.BAD_QP_STATE, f"QP {qpn:#x} is not in RST")
+        if index in self._indices:
+            raise CommandError(Status.BAD_RES_STATE, f"QP {self._indices[index]:#x} has this slot")
+        qp = QueuePair(self._hca, qpn, context)
+        self._pairs[qpn] = qp
+        self._indices[index] = qpn
+        qp.set_state(QpState.INIT)
+        return qp
+
+    def destroy(self, qpn: int) -> None:
+        """2RST: forget a queue pair at once and for good."""
+        qp = self._pairs.pop(qpn, None)
+        if qp is None:
+            return
+        self._indices.pop(qpn & (1 << self._hca.parameters.log_qps) - 1, None)
+        self._failed.pop(qpn, None)
+        qp.state = QpState.RST
+        qp.engine.stop()
+        if not self._failed and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def doorbell(self, qpn: int) -> None:
+        """A write to a send doorbell: walk the ring. Unknown numbers are ignored."""
+        qp = self._pairs.get(qpn)
+        if qp is not None and qp.sq is not None:
+            qp.sq.run()
+
+    def receive(self, message: Message) -> None:
+        """A message of the fabric for one of the queue pairs, or for none."""
+        if isinstance(message, Request):
+            qp = self._pairs.get(message.target_qpn)
+            if qp is not None and qp.role in CONNECTED:
+                qp.responder.receive(message)
+        elif isinstance(message, Response):
+            qp = self._pairs.get(message.target_qpn)
+            if qp is not None and isinstance(qp.engine, Requester):
+                qp.engine.receive(message)
+        elif isinstance(message, Datagram):
+            datagram.receive(self._hca, message)
+        elif isinstance(message, Frame):
+            ethernet.receive(self._hca, message.data)
+
+    def watch(self, qp: QueuePair) -> None:
+        """Look for receives that are posted to a queue pair in ERR: no doorbell tells of them."""
+        self._failed[qp.qpn] = qp
+        if self._timer is None:
+            self._timer = self._hca.bus.call_later(POLL_SECONDS, self._poll)
+
+    def _poll(self) -> None:
+        self._timer = None
+        for qp in list(self._failed.values()):
+            poll(qp)
+        if self._failed:
+            self._timer = self._hca.bus.call_later(POLL_SECONDS, self._poll)
+
+
+def empty_context(qpn: int) -> bytes:
+    """The context of a queue pair in RST, as QUERY_QP shows it."""
+    return bytes(QPC.pack(local_qpn=qpn))

@@ -1,0 +1,145 @@
+"""Send queues: a ring without a producer index, walked by the ownership bit of its entries."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from device.hca.buffer import QueueBuffer
+from device.hca.completion import fail_send, post_event
+from device.hca.flush import enter_error, enter_send_error
+from device.hca.wqe import slots_of
+from device.layout.buslog import Kind, What
+from device.layout.mlx4.contexts import QpState
+from device.layout.mlx4.cqe import Syndrome
+from device.layout.mlx4.eqe import EventType
+from device.layout.mlx4.wqe import DS_MASK
+from device.pci.bus import DmaError
+
+if TYPE_CHECKING:
+    from device.hca.qp import QueuePair
+
+BUDGET = 64
+"""Entries carried out in one go before other work of the server gets its turn."""
+
+_HEADER = Struct(">II")
+_FLUSHING = (QpState.ERR, QpState.SQER)
+
+
+class SendQueue:
+    """The send half of a queue pair. `index` counts slots since RESET and never wraps here.
+
+    `base` is the byte offset of the ring in `buffer`, `shift` the logarithm of its stride.
+    """
+
+    __slots__ = ("_qp", "_running", "_scheduled", "base", "buffer", "index", "log_size", "shift")
+
+    def __init__(
+        self, qp: QueuePair, buffer: QueueBuffer, base: int, log_size: int, shift: int
+    ) -> None:
+        self._qp = qp
+        self.buffer = buffer
+        self.base = base
+        self.log_size = log_size
+        self.shift = shift
+        self.index = 0
+        self._running = False
+        self._scheduled = False
+
+    def run(self) -> None:
+        """Carry out what is posted, up to a budget; the rest follows soon.
+
+        Doorbells in states that do not send are ignored, the ring is read when RTS comes.
+        """
+        if self._running or self._scheduled:
+            return
+        self._running = True
+        try:
+            more = self._walk()
+        except DmaError as fault:
+            self._vanished(fault)
+            return
+        finally:
+            self._running = False
+        if more:
+            self._scheduled = True
+            self._qp.hca.bus.call_soon(self._again)
+
+    def _again(self) -> None:
+        self._scheduled = False
+        if self._qp.state is not QpState.RST:
+            self.run()
+
+    def _walk(self) -> bool:
+        """Whether the budget ran out before the ring did."""
+        qp = self._qp
+        engine = qp.engine
+        for _ in range(BUDGET):
+            state = qp.state
+            if state is QpState.RTS:
+                if engine.blocked():
+                    if qp.state is QpState.RTS:
+                        return False
+                    continue  # what was blocked failed
+                header = self._peek()
+                if header is None:
+                    return False
+                self._execute(header)
+            elif state in _FLUSHING:
+                header = self._peek()
+                if header is None:
+                    return False
+                index = self.index
+                self.index += slots_of(header, self.shift)
+                fail_send(qp, index, Syndrome.WR_FLUSH_ERR)
+            else:
+                return False
+        return True
+
+    def _peek(self) -> int | None:
+        """Dword 1 of the next entry if it is software's latest, not in the log."""
+        index = self.index
+        slot = index & ((1 << self.log_size) - 1)
+        address = self.buffer.address(self.base + (slot << self.shift))
+        word0, word1 = _HEADER.unpack(self._qp.hca.bus.views([(address, 8)])[0])
+        return None if word0 >> 31 != index >> self.log_size & 1 else word1
+
+    def _execute(self, word1: int) -> None:
+        """Read the body, now that the ownership bit was seen, and hand it to the engine."""
+        index = self.index
+        length = (word1 & DS_MASK) * 16
+        self.index = index + slots_of(word1, self.shift)
+        if not length or length > 1 << (self.log_size + self.shift):
+            self.reject(index, f"an entry of {length} bytes")
+            return
+        raw = self._read(index, length)
+        if raw[0] >> 7 != index >> self.log_size & 1 or raw[7] & DS_MASK != word1 & DS_MASK:
+            self.reject(index, "the entry changed while it was read")
+            return
+        self._qp.engine.execute(raw, index)
+
+    def _read(self, index: int, length: int) -> bytes:
+        start = (index & ((1 << self.log_size) - 1)) << self.shift
+        size = 1 << (self.log_size + self.shift)
+        buffer, base, qpn = self.buffer, self.base, self._qp.qpn
+        if start + length <= size:
+            return buffer.read(base + start, length, What.SQ_WQE, qpn)
+        first = size - start
+        return buffer.read(base + start, first, What.SQ_WQE, qpn) + buffer.read(
+            base, length - first, What.SQ_WQE, qpn
+        )
+
+    def reject(self, index: int, reason: str) -> None:
+        """Complete an entry that makes no sense as a local operation error."""
+        qp = self._qp
+        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {reason}", obj=qp.qpn)
+        fail_send(qp, index, Syndrome.LOCAL_QP_OP_ERR)
+        enter_send_error(qp)
+
+    def _vanished(self, fault: DmaError) -> None:
+        """The ring itself is no memory any more: nothing can be flushed, only an event tells."""
+        qp = self._qp
+        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: send queue: {fault}", obj=qp.qpn)
+        if qp.state is not QpState.ERR:
+            post_event(qp.hca, EventType.WQ_CATAS_ERROR, qp.qpn)
+            enter_error(qp)
