@@ -25,6 +25,7 @@ Verbs may be called from several threads.
 
 from __future__ import annotations
 
+from guest.hca.channel import CompChannel
 from guest.hca.context import Context, open_device
 from guest.hca.cq import Cq
 from guest.hca.enums import (
@@ -37,7 +38,7 @@ from guest.hca.enums import (
     WcStatus,
     WrOpcode,
 )
-from guest.hca.eq import AsyncChannel, CompChannel
+from guest.hca.eq import AsyncChannel
 from guest.hca.errors import FirmwareError, HcaError, VerbsError
 from guest.hca.mr import FastRegMr, Mr
 from guest.hca.pd import Pd

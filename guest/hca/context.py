@@ -11,10 +11,11 @@ from device.layout.mlx4.commands import MAILBOX_SIZE, Opcode
 from device.layout.mlx4.contexts import MAP_ENTRY
 from device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS
 from guest.bus import Bus, DmaMemory
+from guest.hca.channel import CompChannel
 from guest.hca.command import Commands
 from guest.hca.cq import Cq
 from guest.hca.enums import QpType
-from guest.hca.eq import AsyncChannel, CompChannel
+from guest.hca.eq import AsyncChannel
 from guest.hca.errors import HcaError, VerbsError
 from guest.hca.icm import LOG_CQS, LOG_EQS, LOG_MPTS, LOG_QPS, LOG_SRQS, Icm
 from guest.hca.mr import MAX_FAST_REG_PAGES
@@ -129,6 +130,13 @@ class Context:
     def add_gid(self, gid: bytes) -> int:
         """Add a GID of 16 bytes to the port; its index."""
         return self.port.add_gid(gid)
+
+    @property
+    def local_dma_lkey(self) -> int | None:
+        """The key for local use that reaches all DMA memory, in every PD; None: there is none."""
+        if not QUERY_DEV_CAP.get(self._dev_cap, "bmme_flags") & BmmeFlag.RESERVED_LKEY:
+            return None
+        return QUERY_DEV_CAP.get(self._dev_cap, "reserved_lkey")
 
     @property
     def gids(self) -> list[bytes]:

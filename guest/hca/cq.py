@@ -25,8 +25,8 @@ from guest.hca.errors import VerbsError
 from guest.hca.work import Wc
 
 if TYPE_CHECKING:
+    from guest.hca.channel import CompChannel
     from guest.hca.context import Context
-    from guest.hca.eq import CompChannel
 
 _ENTRY = struct.Struct(">III2x6sIHBB3xB")  # qpn, immediate, source, smac, bytes, index, error …
 _NUMBER = 0xFFFFFF

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 LOG_ENTRIES = 9
 ENTRIES = 1 << LOG_ENTRIES
 ASYNC_EVENTS = (1, 2, 3, 4, 5, 6, 7, 9, 0xA, 0xE, 0x10, 0x11, 0x12, 0x13, 0x14, 0x1B)
-_DATA_WORD = struct.Struct(">I")
-_NUMBER = 0xFFFFFF
+DATA_WORD = struct.Struct(">I")
+NUMBER = 0xFFFFFF
 
 Event = TypeVar("Event")
 
@@ -127,23 +127,11 @@ class EventQueue(Generic[Event]):
             self._rearm()
 
     def _rearm(self) -> None:
-        self._ctx.bus.write32(2, self._doorbell, EQ_ARM | (self._consumer & _NUMBER))
+        self._ctx.bus.write32(2, self._doorbell, EQ_ARM | (self._consumer & NUMBER))
 
     def _signal(self) -> None:
         with contextlib.suppress(OSError):
             os.write(self._fd, b"\1\0\0\0\0\0\0\0")
-
-
-class CompChannel(EventQueue["Cq"]):
-    """A completion channel: gives the CQs that had something to tell after `Cq.req_notify`."""
-
-    def _take(self, kind: int, entry: memoryview) -> None:
-        if kind != EventType.COMP:
-            return
-        cq = self._ctx.cqs.get(_DATA_WORD.unpack_from(entry, 4)[0] & _NUMBER)
-        if cq is not None:
-            cq.notified()
-            self._pending.append(cq)
 
 
 class AsyncChannel(EventQueue[AsyncEvent]):
@@ -180,5 +168,5 @@ class AsyncChannel(EventQueue[AsyncEvent]):
             number = entry[0x0C] >> 4
             self._ctx.port.note_event(entry[3])
         else:
-            number = _DATA_WORD.unpack_from(entry, 4)[0] & _NUMBER
+            number = DATA_WORD.unpack_from(entry, 4)[0] & NUMBER
         self._pending.append(AsyncEvent(kind, entry[3], number))

@@ -102,6 +102,9 @@ class Qp:
         self._doorbell = self.ctx.uar * PAGE_SIZE + SEND_DOORBELL
         self._doorbell_value = self.qpn << 8
         self._psn = 0
+        self._sq_head = self._sq_tail = self._rq_head = self._rq_tail = 0
+        self._sq_ids: list[int] = []
+        self._rq_ids: list[int] = []
         self._clear()
         self.ctx.qps[self.qpn] = self
 

@@ -72,7 +72,7 @@ def mailbox(qp: Qp, opcode: Opcode, attr: QpAttr) -> bytes:
         **qp.geometry(),
     }
     if opcode is Opcode.RST2INIT_QP:
-        values |= {"fast_reg_enable": 1, **qp.memory_fields()}
+        values |= {"fast_reg_enable": 1, "reserved_lkey": 1, **qp.memory_fields()}
     if opcode is Opcode.INIT2RTR_QP:
         values |= _receiver(qp, attr)
     mask = 0

@@ -1,0 +1,103 @@
+"""Hugepages as DMA memory: a file of 2 MiB pages whose physical addresses are known.
+
+No-IOMMU VFIO gives the device physical addresses. Hugepages do not move and their physical
+address stands in /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst); root only.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+HUGE = 2 << 20
+PAGE = 4096
+_PRESENT = 1 << 63
+_FRAME_MASK = (1 << 55) - 1
+_FREE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+
+
+def free_hugepages() -> int:
+    """How many 2 MiB pages the kernel has free; 0 when it knows none."""
+    try:
+        return int(_FREE.read_text())
+    except OSError:
+        return 0
+
+
+class HugepageBlocks:
+    """`count` hugepages, mapped in one piece and sorted into physically contiguous blocks."""
+
+    def __init__(self, count: int) -> None:
+        name = f"bluebridge-{os.getpid()}-{id(self):x}"
+        fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_HUGETLB | os.MFD_HUGE_2MB)
+        try:
+            os.truncate(fd, count * HUGE)
+            self._map = mmap.mmap(fd, count * HUGE, mmap.MAP_SHARED)
+        finally:
+            os.close(fd)
+        self.view = memoryview(self._map)
+        start = _mapping_of(name)
+        self._fault_in(start, count)
+        self.addresses = [_physical(start + index * HUGE) for index in range(count)]
+
+    def blocks(self) -> Iterator[tuple[int, memoryview]]:
+        """Physical address and view of each contiguous stretch."""
+        for first, last in contiguous(self.addresses):
+            yield self.addresses[first], self.view[first * HUGE : last * HUGE]
+
+    def close(self) -> None:
+        """Unmap; every view of the memory must be gone, else the process's end does it."""
+        self.view.release()
+        self._map.close()
+
+    def _fault_in(self, start: int, count: int) -> None:
+        """Touch each page so that the kernel gives neighbours in memory to neighbours here.
+
+        The kernel hands hugepages out from a list, rising or falling; two pages tell which.
+        """
+        for index in range(min(2, count)):
+            self.view[index * HUGE] = 0
+        falling = count > 1 and _physical(start + HUGE) < _physical(start)
+        rest = range(2, count)
+        for index in reversed(rest) if falling else rest:
+            self.view[index * HUGE] = 0
+
+
+def contiguous(addresses: list[int]) -> Iterator[tuple[int, int]]:
+    """Index ranges `first, last` (exclusive) of pages that follow one another in memory."""
+    first = 0
+    for index in range(1, len(addresses) + 1):
+        if index == len(addresses) or addresses[index] != addresses[index - 1] + HUGE:
+            yield first, index
+            first = index
+
+
+def _mapping_of(name: str) -> int:
+    """The virtual address at which this process has the file mapped."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        return parse_maps(maps, name)
+
+
+def parse_maps(lines: Iterable[str], name: str) -> int:
+    """The start address of the first mapping of `name`; `OSError` when there is none."""
+    for line in lines:
+        if name in line:
+            return int(line.split("-", 1)[0], 16)
+    raise OSError(f"the mapping of {name} is not to be found")
+
+
+def _physical(virtual: int) -> int:
+    """The physical address behind a virtual one."""
+    fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(fd, 8, virtual // PAGE * 8)
+    finally:
+        os.close(fd)
+    (entry,) = struct.unpack("<Q", data)
+    frame = entry & _FRAME_MASK
+    if not entry & _PRESENT or not frame:
+        raise PermissionError("no physical address in /proc/self/pagemap: this needs root")
+    return int(frame * PAGE + virtual % PAGE)

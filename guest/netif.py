@@ -1,0 +1,193 @@
+"""An Ethernet interface with one IPv4 address: enough to answer ARP and to resolve addresses.
+
+    with NetInterface(ctx, "192.168.69.127") as net:
+        mac = net.resolve("192.168.69.128")         # 6 bytes, or TimeoutError
+
+It owns an Ethernet queue pair of the driver. A thread of its own waits on that queue pair's
+completion channel, answers requests and wakes whoever waits in `resolve`; the same thread gives
+receive buffers back. The IPv4-mapped GID of the address is added to the port.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+import time
+
+from device.layout.net.ethernet import (
+    ARP,
+    ARP_REPLY,
+    ARP_REQUEST,
+    BROADCAST,
+    ETHERNET,
+    ETHERTYPE_ARP,
+    ETHERTYPE_IPV4,
+    HEADER_SIZE,
+    MIN_FRAME,
+)
+from device.layout.net.roce import ipv4_gid
+from guest.hca.context import Context
+from guest.hca.enums import AccessFlags, QpType, WcStatus
+from guest.hca.errors import VerbsError
+from guest.hca.work import QpInit, RecvWr, SendWr, Sge, Wc
+
+RECEIVES = 64
+SENDS = 16
+SLOT = 2048
+RETRY_SECONDS = 0.5
+DEFAULT_TIMEOUT = 5.0
+_SEND = 1 << 16  # in the wr_id of sends; the low bits are the slot
+_NOBODY = bytes(6)
+
+
+class NetInterface:
+    """Address `ip` (dotted IPv4) with `prefix` bits of network on the port of `ctx`."""
+
+    def __init__(self, ctx: Context, ip: str, prefix: int = 24) -> None:
+        self.network = ipaddress.IPv4Interface(f"{ip}/{prefix}")
+        self.mac = ctx.mac
+        self.gid_index = ctx.add_gid(ipv4_gid(self.network.ip.packed))
+        self._neighbours: dict[bytes, bytes] = {}
+        self._changed = threading.Condition()
+        self._closing = False
+        self._send_lock = threading.Lock()
+        self._free = list(range(SENDS))
+        self._memory = ctx.allocate((RECEIVES + SENDS) * SLOT)
+        self._pd = ctx.alloc_pd()
+        self._mr = self._pd.get_dma_mr(AccessFlags.LOCAL_WRITE)
+        self._channel = ctx.create_comp_channel()
+        self._cq = ctx.create_cq(RECEIVES + SENDS, self._channel)
+        self._qp = self._pd.create_qp(
+            QpInit(QpType.RAW_ETH, self._cq, self._cq, SENDS, RECEIVES, max_send_sge=1)
+        )
+        self._qp.modify_init()
+        self._qp.post_recv([self._receive_request(slot) for slot in range(RECEIVES)])
+        self._qp.modify_rtr()
+        self._qp.modify_rts()
+        ctx.port.steer_frames(self._qp.qpn)
+        self._thread = threading.Thread(target=self._run, name="netif", daemon=True)
+        self._thread.start()
+        self._announce()
+
+    def resolve(self, ip: str, timeout: float = DEFAULT_TIMEOUT) -> bytes:
+        """The MAC address behind `ip`; asks every half second.
+
+        Raises `TimeoutError` when nobody answers in time, `ValueError` for an address that is no
+        neighbour.
+        """
+        address = ipaddress.IPv4Address(ip)
+        if address not in self.network.network:
+            raise ValueError(f"{ip} is not in {self.network.network}: there is no router here")
+        if address == self.network.ip:
+            return self.mac
+        deadline = time.monotonic() + timeout
+        target = address.packed
+        with self._changed:
+            while target not in self._neighbours:
+                rest = deadline - time.monotonic()
+                if rest <= 0:
+                    raise TimeoutError(f"{ip} does not answer ARP requests")
+                self._send_arp(ARP_REQUEST, BROADCAST, _NOBODY, target)
+                self._changed.wait(min(RETRY_SECONDS, rest))
+            return self._neighbours[target]
+
+    def forget(self, ip: str) -> None:
+        """Drop what is known of `ip`, so that the next `resolve` asks again."""
+        with self._changed:
+            self._neighbours.pop(ipaddress.IPv4Address(ip).packed, None)
+
+    def close(self) -> None:
+        """Stop the thread and give the queue pair back; a second call does nothing."""
+        if self._closing:
+            return
+        self._closing = True
+        self._channel.wake()
+        self._thread.join()
+        self._qp.destroy()
+        self._cq.destroy()
+        self._channel.close()
+        self._mr.close()
+        self._memory.free()
+        self._pd.close()
+
+    def __enter__(self) -> NetInterface:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while not self._closing:
+            self._cq.req_notify()
+            while completions := self._cq.poll(RECEIVES):
+                for completion in completions:
+                    self._finish(completion)
+            self._channel.get_event()
+
+    def _finish(self, wc: Wc) -> None:
+        if wc.wr_id & _SEND:
+            with self._send_lock:
+                self._free.append(wc.wr_id & (_SEND - 1))
+        elif wc.status is WcStatus.SUCCESS:
+            start = wc.wr_id * SLOT
+            frame = bytes(self._memory.view[start : start + wc.byte_len])
+            self._qp.post_recv(self._receive_request(wc.wr_id))
+            self._take(frame)
+
+    def _take(self, frame: bytes) -> None:
+        """Act on a frame; anything that is not a well-formed ARP packet is dropped."""
+        if len(frame) < HEADER_SIZE + ARP.size:
+            return
+        if ETHERNET.get(frame, "ethertype") != ETHERTYPE_ARP:
+            return
+        arp = frame[HEADER_SIZE:]
+        kind = (ARP.get(arp, "hardware"), ARP.get(arp, "protocol"))
+        sizes = (ARP.get(arp, "hardware_size"), ARP.get(arp, "protocol_size"))
+        if kind != (1, ETHERTYPE_IPV4) or sizes != (6, 4):
+            return
+        self._learn(arp)
+
+    def _learn(self, arp: bytes) -> None:
+        sender, mac = ARP.get_raw(arp, "sender_ip"), ARP.get_raw(arp, "sender_mac")
+        for_us = ARP.get_raw(arp, "target_ip") == self.network.ip.packed
+        if mac[0] & 1 or mac == _NOBODY:
+            return
+        with self._changed:
+            if any(sender) and (for_us or sender in self._neighbours):
+                self._neighbours[sender] = mac
+                self._changed.notify_all()
+        if for_us and ARP.get(arp, "operation") == ARP_REQUEST:
+            self._send_arp(ARP_REPLY, mac, mac, sender)
+
+    def _announce(self) -> None:
+        """Gratuitous ARP: who knew another owner of the address learns ours."""
+        self._send_arp(ARP_REQUEST, BROADCAST, _NOBODY, self.network.ip.packed)
+
+    def _send_arp(self, operation: int, dmac: bytes, target_mac: bytes, target_ip: bytes) -> None:
+        """Send an ARP packet; it is dropped when all slots are busy, as a full link would."""
+        frame = ETHERNET.pack(dmac=dmac, smac=self.mac, ethertype=ETHERTYPE_ARP) + ARP.pack(
+            hardware=1,
+            protocol=ETHERTYPE_IPV4,
+            hardware_size=6,
+            protocol_size=4,
+            operation=operation,
+            sender_mac=self.mac,
+            sender_ip=self.network.ip.packed,
+            target_mac=target_mac,
+            target_ip=target_ip,
+        )
+        frame = frame.ljust(MIN_FRAME, b"\0")
+        with self._send_lock:
+            if not self._free:
+                return
+            slot = self._free.pop()
+            start = (RECEIVES + slot) * SLOT
+            self._memory.view[start : start + len(frame)] = frame
+            piece = Sge(self._memory.address + start, len(frame), self._mr.lkey)
+            try:
+                self._qp.post_send(SendWr(_SEND | slot, sg_list=(piece,)))
+            except VerbsError:
+                self._free.append(slot)
+
+    def _receive_request(self, slot: int) -> RecvWr:
+        return RecvWr(slot, (Sge(self._memory.address + slot * SLOT, SLOT, self._mr.lkey),))
