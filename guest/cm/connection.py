@@ -101,7 +101,11 @@ class Connection:
         """Refuse a REQ (passive side) or a REP (active side)."""
         self._expect((State.REQ_RECEIVED, State.REP_RECEIVED, State.REP_SENT), "reject")
         answered = Answered.REP if self.state is State.REP_RECEIVED else Answered.REQ
-        fields = {"answered": answered, "reason": reason, "private_data": private_data}
+        fields: dict[str, Value] = {
+            "answered": answered,
+            "reason": reason,
+            "private_data": private_data,
+        }
         self._emit(CmAttribute.REJ, fields, State.DEAD)
 
     def disconnect(self) -> None:

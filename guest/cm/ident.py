@@ -86,8 +86,11 @@ class CmId:
             mac = local.mac if address == local.ip else self.manager.resolver.resolve(
                 address, timeout
             )
-        except OSError as error:
-            self._tell(EventType.ADDR_ERROR, -(error.errno or errno.EHOSTUNREACH))
+        except OSError:
+            self._tell(EventType.ADDR_ERROR, -errno.ETIMEDOUT)
+            return
+        except ValueError:
+            self._tell(EventType.ADDR_ERROR, -errno.ENETUNREACH)
             return
         self.address = self.address or local.ip
         self.port = self.port or self.manager.ephemeral_port()

@@ -8,6 +8,7 @@ import secrets
 import select
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,7 +33,7 @@ class Resolver(Protocol):
     """Finds the MAC address behind an IPv4 address (guest.netif.NetInterface)."""
 
     def resolve(self, ip: str, timeout: float = ...) -> bytes:
-        """6 bytes; raises `TimeoutError` or another `OSError` when nobody answers."""
+        """6 bytes; raises `OSError` when nobody answers, `ValueError` for no neighbour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +112,9 @@ class ConnectionManager:
 
     def forget(self, owner: CmId) -> None:
         """`owner` wants no more messages; call under `lock`."""
-        for table in (self._listeners, self._ids, self._requests):
-            for key in [key for key, value in table.items() if value is owner]:
-                del table[key]  # type: ignore[attr-defined]
+        self._listeners = {k: v for k, v in self._listeners.items() if v is not owner}
+        self._ids = {k: v for k, v in self._ids.items() if v is not owner}
+        self._requests = {k: v for k, v in self._requests.items() if v is not owner}
 
     def _send(self, mad: bytes, peer: Peer) -> None:
         """Post a MAD. Failing to post is like losing it: the timers repeat it."""
@@ -197,7 +198,7 @@ class ConnectionManager:
             owner.drop_if_stale(qpn, peer)
 
     def _answer(
-        self, kind: CmAttribute, message: Message, peer: Peer, fields: dict[str, int]
+        self, kind: CmAttribute, message: Message, peer: Peer, fields: Mapping[str, int]
     ) -> None:
         """Answer a message that belongs to no identifier of ours."""
         numbers = {"local_comm_id": 0, "remote_comm_id": message["local_comm_id"]}

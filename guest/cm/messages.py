@@ -68,17 +68,16 @@ def decode(mad: bytes) -> Message:
     """Read a MAD; raises `MalformedMessage` when it is not a CM message of version 2."""
     if len(mad) != MAD_SIZE:
         raise MalformedMessage(f"a MAD of {len(mad)} bytes")
-    header = MAD.unpack(mad)
-    if header["mgmt_class"] != MgmtClass.CM or header["class_version"] != CM_CLASS_VERSION:
-        raise MalformedMessage(
-            f"class {header['mgmt_class']} version {header['class_version']} is not CM version 2"
-        )
-    if header["method"] != Method.SEND:
-        raise MalformedMessage(f"method {header['method']} in the CM class")
+    names = ("mgmt_class", "class_version", "method", "attr_id")
+    mgmt_class, version, method, attribute = (MAD.get(mad, name) for name in names)
+    if mgmt_class != MgmtClass.CM or version != CM_CLASS_VERSION:
+        raise MalformedMessage(f"class {mgmt_class} version {version} is not CM version 2")
+    if method != Method.SEND:
+        raise MalformedMessage(f"method {method} in the CM class")
     try:
-        kind = CmAttribute(MAD.get(mad, "attr_id"))
+        kind = CmAttribute(attribute)
     except ValueError as error:
-        raise MalformedMessage(f"CM attribute {header['attr_id']}") from error
+        raise MalformedMessage(f"CM attribute {attribute}") from error
     return Message(kind, MAD.get(mad, "tid"), MESSAGES[kind].unpack(mad, DATA_OFFSET))
 
 
@@ -106,11 +105,9 @@ class IpHeader:
 
 def parse_ip_header(private_data: bytes) -> IpHeader:
     """Read the header from a REQ's private data; `MalformedMessage` when it is not for IPv4."""
-    values = IP_HEADER.unpack(private_data)
-    if values["cma_version"] != 0 or values["ip_version"] != 4:
-        raise MalformedMessage(
-            f"IP service header of version {values['cma_version']} for IPv{values['ip_version']}"
-        )
+    version, ip = (IP_HEADER.get(private_data, name) for name in ("cma_version", "ip_version"))
+    if version != 0 or ip != 4:
+        raise MalformedMessage(f"IP service header of version {version} for IPv{ip}")
     source = IP_HEADER.get_raw(private_data, "source")[12:]
     destination = IP_HEADER.get_raw(private_data, "destination")[12:]
     return IpHeader(

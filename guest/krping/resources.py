@@ -194,8 +194,9 @@ class Resources:
 
     def write_chain(self, remote: int, rkey: int, length: int) -> list[SendWr]:
         """The work requests that write our buffer to the peer's."""
+        chain: list[SendWr] = []
         if self.options.local_dma_lkey:
-            key, chain = self.local_key, []
+            key = self.local_key
         else:
             key, chain = self.rdma_key(self.rdma_address, False)
         chain.append(self.rdma_request(WrOpcode.RDMA_WRITE, remote, rkey, length, key))

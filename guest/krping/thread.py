@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import time
@@ -57,6 +58,10 @@ class KrpingThread:
     def name(self) -> str:
         """First of the nine columns."""
         return f"{self.number}-{self.context.query_device().name}"
+
+    def run(self) -> None:
+        """The whole life of the connection; raises `KrpingError` or `Cancelled`."""
+        raise NotImplementedError
 
     def cancel(self) -> None:
         """End the run soon: at the end of an iteration if that comes within a second."""
@@ -201,6 +206,8 @@ class KrpingThread:
     def _explain(self, event: CmEvent) -> str:
         """One line for the user about a connection that did not come up."""
         addr, port = self.options.addr, self.options.port
+        if event.status == -errno.ENETUNREACH:
+            return f"{addr} is not in this HCA's network of 24 bits: there is no router here"
         if event.type in (EventType.ADDR_ERROR, EventType.ROUTE_ERROR):
             return f"nobody answers at {addr}: is krping running on the server with that address?"
         if event.type is EventType.REJECTED and event.status == 8:
