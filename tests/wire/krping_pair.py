@@ -1,0 +1,87 @@
+"""Two HCAs of one server process, and krping on both, each with the driver guests run."""
+
+from __future__ import annotations
+
+import io
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from guest.krping.host import Host
+from guest.krping.log import Log
+from guest.krping.result import Result
+from guest.krping.thread import KrpingThread
+from tests.wire.bus import WireBus
+
+SERVER_IP = "192.168.69.127"
+CLIENT_IP = "192.168.69.128"
+PATIENCE = 30.0
+
+
+@dataclass
+class Side:
+    """One host with its log."""
+
+    host: Host
+    output: io.StringIO
+
+    @property
+    def text(self) -> str:
+        """What it has logged."""
+        return self.output.getvalue()
+
+
+@dataclass
+class Run:
+    """A command in a thread of its own."""
+
+    thread: threading.Thread
+    results: list[Result] = field(default_factory=list)
+    running: list[KrpingThread] = field(default_factory=list)
+
+    def result(self) -> Result:
+        """Wait for the end."""
+        self.thread.join(PATIENCE)
+        assert self.results, "the command did not end in time"
+        return self.results[0]
+
+
+def start(side: Side, command: str) -> Run:
+    """Run a command beside the test; a server is listening when this returns."""
+    before = side.text.count("rdma_listen")
+    run = Run(threading.Thread(daemon=True))
+
+    def body() -> None:
+        run.results.append(side.host.run(command, run.running.append))
+
+    run.thread = threading.Thread(target=body, daemon=True)
+    run.thread.start()
+    if "server" in command:
+        until(lambda: side.text.count("rdma_listen") > before or bool(run.results))
+    return run
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that another thread brings about."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.002)
+
+
+@contextmanager
+def opened(socket: Path, ip: str, *, debugging: bool = False) -> Iterator[Side]:
+    """One HCA with its host."""
+    output = io.StringIO()
+    bus = WireBus(socket)
+    try:
+        host = Host(bus, ip, Log(output, debugging=debugging))
+        try:
+            yield Side(host, output)
+        finally:
+            host.close()
+    finally:
+        bus.close()
