@@ -83,6 +83,7 @@ class Endpoint:
             context.add_region(
                 bar.index, bar.size, self._reader(bar.index), self._writer(bar.index)
             )
+        context.set_irqs(Irq.INTX, 1)  # QEMU sets it up at once: the header names INTA#
         context.set_irqs(Irq.MSIX, self._vectors)
         context.set_dma_callbacks(self._map, self._unmap)
         context.set_reset_callback(self._reset)
