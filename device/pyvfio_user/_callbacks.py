@@ -16,6 +16,7 @@ library_log = logging.getLogger(f"{__name__.rpartition('.')[0]}.library")
 
 Read = Callable[[int, int], bytes]
 Write = Callable[[int, bytes], None]
+Raised = tuple[type[BaseException], BaseException, TracebackType]
 
 _TALKATIVE = 100
 
@@ -42,7 +43,7 @@ class Callbacks:
 
         def failed(kind: type[BaseException], raised: BaseException, trace: TracebackType) -> None:
             if isinstance(raised, Exception):
-                self._report(what, raised)
+                self._report(what, (kind, raised, trace))
             else:
                 self.interrupt = raised
             # Without it the library would take whatever errno was left over, success included.
@@ -53,7 +54,7 @@ class Callbacks:
         self._kept.append(handle)
         return handle
 
-    def _report(self, what: str, raised: Exception) -> None:
+    def _report(self, what: str, raised: Raised) -> None:
         self._failures += 1
         count = self._failures
         if count < _TALKATIVE or count & (count - 1) == 0:

@@ -83,7 +83,10 @@ class Gate:
             _, command, size, flags, _ = _unpack_header(self._buffer)
             if flags & 0xF == 0 and 9 <= command <= 10 and 32 <= size <= count:
                 return Verdict.PASS
-        return self._judge(count) if count else Verdict.DROP
+        try:
+            return self._judge(count) if count else Verdict.DROP
+        except OSError as error:
+            return self._drop(f"something that could not be read: {error}")
 
     def _judge(self, count: int) -> Verdict:
         if count < HEADER.size and not self._wait_for(HEADER.size):
@@ -106,7 +109,10 @@ class Gate:
             return errno.EINVAL
         if header.command == Command.DMA_MAP:
             return self._dma_map_fault()
-        message = self._client.recv(HEADER.size + 24, _PEEK)
+        # Shorter than asked for when descriptors are attached in the middle of the message.
+        message = self._client.recv(HEADER.size + max(BODY_SIZES.values()), _PEEK)
+        if len(message) < HEADER.size + BODY_SIZES.get(header.command, 0):
+            return errno.EINVAL
         if header.command == Command.DMA_UNMAP:
             _, flags, _, _ = DMA_UNMAP.unpack_from(message, HEADER.size)
             return errno.ENOTSUP if flags & UNMAP_GET_DIRTY_BITMAP else 0
@@ -118,6 +124,8 @@ class Gate:
     def _dma_map_fault(self) -> int:
         message, fds = _peek_with_fds(self._client, HEADER.size + DMA_MAP.size)
         try:
+            if len(message) < HEADER.size + DMA_MAP.size:
+                return errno.EINVAL
             _, _, offset, address, size = DMA_MAP.unpack_from(message, HEADER.size)
             if size == 0 or (address | size | offset) % PAGE or address + size > 1 << 64:
                 return errno.EINVAL

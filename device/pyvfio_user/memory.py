@@ -86,10 +86,10 @@ class DmaMap:
             self.on_unmap(region)
         finally:
             if region.view is not None:
-                _release(region.view)
+                release(region.view)
 
 
-def _release(view: memoryview) -> None:
+def release(view: memoryview) -> None:
     """Release a view whose memory is about to go, and complain about slices of it left behind."""
     memory = view.obj
     view.release()

@@ -1,0 +1,212 @@
+"""The parts of pyvfio_user that need no libvfio-user."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device.pyvfio_user import ConfigSpace, LibraryError, load
+from device.pyvfio_user._doorway import Doorway
+from device.pyvfio_user._gate import Gate, Verdict
+from device.pyvfio_user._messages import HEADER, Command, Header
+from device.pyvfio_user.constants import Protection
+from device.pyvfio_user.memory import DmaRegion, release
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    server, client = socket.socketpair()
+    with server, client:
+        yield server, client
+
+
+def gate(server: socket.socket) -> Gate:
+    """A gate of a device without memory and with two MSI-X vectors."""
+    return Gate(server, lambda address, size: False, lambda kind: 2 if kind == 2 else 0)
+
+
+def message(command: int, body: bytes, flags: int = 0) -> bytes:
+    return HEADER.pack(9, command, HEADER.size + len(body), flags, 0) + body
+
+
+# Config space -----------------------------------------------------------------------------------
+
+
+def test_capabilities_form_a_list() -> None:
+    space = ConfigSpace()
+    assert space.read(6, 1)[0] & 0x10 == 0
+    first = space.add_capability(struct.pack("<BBHI", 0x01, 0xFF, 0, 0))
+    second = space.add_capability(bytes([0x11, 0xFF]) + bytes(10), writable=b"\0\0\0\xc0")
+    assert space.read(6, 1)[0] & 0x10
+    assert space.read(0x34, 1)[0] == first == 0x40
+    assert space.read(first, 2) == bytes([0x01, second])
+    assert space.read(second, 2) == bytes([0x11, 0])
+    space.write(second, b"\xff" * 12)
+    assert space.read(second, 4) == b"\x11\0\0\xc0"
+
+
+def test_too_many_capabilities_are_refused() -> None:
+    space = ConfigSpace()
+    for _ in range(3):
+        space.add_capability(bytes(64))
+    with pytest.raises(ValueError, match="no room"):
+        space.add_capability(bytes(1))
+
+
+@given(st.integers(0, 255), st.binary(min_size=1, max_size=16))
+def test_config_writes_change_nothing_but_writable_bits(offset: int, data: bytes) -> None:
+    space = ConfigSpace()
+    space.set_identity(0x15B3, 0x1003, 0x020000, 1, pin=1)
+    space.set_bar(0, 1 << 20)
+    data = data[: 256 - offset]
+    before = bytes(space.data)
+    space.write(offset, data)
+    for place, (old, new, mask) in enumerate(zip(before, space.data, space.writable, strict=True)):
+        assert (old ^ new) & ~mask == 0
+        if offset <= place < offset + len(data):
+            assert new & mask == data[place - offset] & mask
+
+
+# Messages and the gate ----------------------------------------------------------------------------
+
+
+def test_refusal_respects_no_reply() -> None:
+    header = Header(7, Command.DMA_MAP, 48, 0, 0)
+    assert HEADER.unpack(header.refusal(errno.EINVAL)) == (7, 2, 16, 0x21, errno.EINVAL)
+    assert header._replace(flags=0x10).refusal(errno.EINVAL) == b""
+
+
+def test_gate_leaves_sound_messages_in_the_socket(pair: Pair) -> None:
+    server, client = pair
+    look = gate(server).look
+    assert look() is Verdict.IDLE
+    access = message(Command.REGION_READ, struct.pack("<QII", 0, 0, 4))
+    client.send(access * 2)
+    assert look() is Verdict.PASS
+    assert server.recv(len(access)) == access
+    assert look() is Verdict.PASS
+    assert server.recv(100) == access
+    client.close()
+    assert look() is Verdict.DROP
+
+
+@pytest.mark.parametrize(
+    ("start", "count", "verdict"),
+    [(0, 2, Verdict.PASS), (1, 2, Verdict.HANDLED), (1, 0xFFFFFFFF, Verdict.HANDLED)],
+)
+def test_gate_stops_vector_ranges_that_wrap(
+    pair: Pair, start: int, count: int, verdict: Verdict
+) -> None:
+    server, client = pair
+    client.send(message(Command.DEVICE_SET_IRQS, struct.pack("<IIIII", 20, 33, 2, start, count)))
+    assert gate(server).look() is verdict
+    if verdict is Verdict.HANDLED:
+        assert Header._make(HEADER.unpack(client.recv(100))).error == errno.EINVAL
+        assert gate(server).look() is Verdict.IDLE
+
+
+def test_gate_closes_the_descriptors_it_peeked_at(pair: Pair) -> None:
+    server, client = pair
+    body = struct.pack("<IIQQQ", 32, 3, 0, 0, 1 << 20)
+    socket.send_fds(client, [message(Command.DMA_MAP, body)], [client.fileno()])
+    before = len(os.listdir("/proc/self/fd"))
+    assert gate(server).look() is Verdict.HANDLED
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert client.recv(100)[12] == errno.EINVAL
+
+
+def test_dma_region_bounds() -> None:
+    region = DmaRegion(0x1000, 0x1000, None, Protection.READ)
+    assert region.holds(0x1000, 0x1000) and region.holds(0x1FFF, 1)
+    assert not region.holds(0xFFF, 2)
+    assert not region.holds(0x1FFF, 2)
+    assert not region.holds(0x1800, 1 << 64)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_slices_that_outlive_their_memory_are_complained_about(
+    kept: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    view = memoryview(bytearray(16))
+    part = view[4:8]
+    if not kept:
+        part.release()
+    release(view)
+    with pytest.raises(ValueError, match="released"):
+        len(view)
+    assert ("still held" in caplog.text) is kept
+
+
+# The doorway -----------------------------------------------------------------------------------
+
+
+def test_doorway_hands_out_those_who_introduced_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "door"
+    door = Doorway(path)
+    hello = message(Command.VERSION, b"hello")
+    with socket.socket(socket.AF_UNIX) as mute, socket.socket(socket.AF_UNIX) as caller:
+        assert door.greeting() is None
+        mute.connect(str(path))
+        assert door.greeting() is None
+        caller.connect(str(path))
+        caller.send(hello[:10])
+        assert door.greeting() is None
+        caller.send(hello[10:] + b"and more")
+        found = door.greeting()
+        assert found is not None
+        client, greeting = found
+        with client:
+            assert greeting == hello
+            assert client.recv(100) == b"and more"
+        assert mute.recv(1) == b""
+    door.close()
+    assert not path.exists()
+
+
+def test_doorway_leaves_other_files_alone(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("data")
+    with pytest.raises(OSError, match="is not a socket"):
+        Doorway(path)
+    assert path.read_text() == "data"
+
+
+def test_doorway_does_not_remove_a_successors_socket(tmp_path: Path) -> None:
+    path = tmp_path / "door"
+    first = Doorway(path)
+    path.unlink()
+    second = Doorway(path)
+    first.close()
+    assert path.exists()
+    second.close()
+
+
+# The library -----------------------------------------------------------------------------------
+
+
+def test_a_missing_library_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(LibraryError, match=r"cannot load libvfio-user: .*nowhere"):
+        load(tmp_path / "nowhere.so")
+
+
+def test_the_package_stands_alone(tmp_path: Path) -> None:
+    """It can be imported under its own name, without the rest of the repository."""
+    package = Path(__file__).resolve().parents[2] / "device" / "pyvfio_user"
+    (tmp_path / "pyvfio_user").symlink_to(package)
+    code = (
+        "import sys, pyvfio_user, pyvfio_user.samples.edu;"
+        "sys.exit(any(name.split('.')[0] in ('device', 'guest') for name in sys.modules))"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)

@@ -1,0 +1,88 @@
+"""Fixtures of the wire tests: libvfio-user, and server processes that are cleaned up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from device.pyvfio_user import ENVIRONMENT
+from guest.verbs import Context, open_device
+from tests.wire.bus import WireBus
+from tests.wire.server import ServerProcess
+
+StartServer = Callable[..., ServerProcess]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def vfio_user_library() -> Path:
+    """libvfio-user.so: the one the environment names, else built (or found built) by `images`."""
+    if not os.environ.get(ENVIRONMENT):
+        from images.artefacts import Artefacts
+
+        os.environ[ENVIRONMENT] = str(Artefacts().libvfio_user())
+    return Path(os.environ[ENVIRONMENT])
+
+
+@pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[StartServer]:
+    """`start_server(module, *arguments)`; what still runs at the end must obey SIGTERM.
+
+    A server that has crashed in the meantime fails the test with its last words.
+    """
+    servers: list[ServerProcess] = []
+
+    def start(module: str, *arguments: str) -> ServerProcess:
+        log = tmp_path / f"server{len(servers)}.log"
+        servers.append(ServerProcess(module, arguments, log))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        try:
+            ended = server.process.poll()
+            if ended is not None and ended < 0 and not server.killed:
+                pytest.fail(f"the server was ended by signal {-ended}:\n{server.text()}")
+            if ended is None:
+                assert server.terminate() == 0, server.text()
+        finally:
+            server.kill()
+
+
+@pytest.fixture(scope="session")
+def hca_server(
+    vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ServerProcess, Path]]:
+    """The device server with HCAs `a` and `b`, shared by all tests: its process and its folder."""
+    folder = tmp_path_factory.mktemp("hca")
+    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
+    server = ServerProcess("device", hcas, folder / "server.log")
+    yield server, folder
+    try:
+        assert server.running(), server.text()
+        assert server.terminate() == 0, server.text()
+        assert "Traceback" not in server.text(), server.text()
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def hca_buses(hca_server: tuple[ServerProcess, Path]) -> Iterator[tuple[WireBus, WireBus]]:
+    """A fresh connection to each HCA; what the server says of it in between must not be errors."""
+    server, folder = hca_server
+    before = len(server.text())
+    buses = WireBus(folder / "a"), WireBus(folder / "b")
+    yield buses
+    for bus in buses:
+        bus.close()
+    assert server.running(), server.text()
+    assert "Traceback" not in server.text()[before:], server.text()[before:]
+
+
+@pytest.fixture
+def contexts(hca_buses: tuple[WireBus, WireBus]) -> Iterator[tuple[Context, Context]]:
+    """Both HCAs brought up by the guest driver."""
+    with open_device(hca_buses[0]) as a, open_device(hca_buses[1]) as b:
+        yield a, b

@@ -1,0 +1,84 @@
+"""A vfio-user server as a process of its own, for tests that try to break it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class ServerProcess:
+    """`python -m MODULE ARGUMENTS`, started and past its line `ready`.
+
+    Standard error goes to `log`. Raises AssertionError with that text when the server does not
+    get ready within `timeout` seconds.
+    """
+
+    def __init__(
+        self, module: str, arguments: Sequence[str], log: Path, timeout: float = 30.0
+    ) -> None:
+        self.log = log
+        self.killed = False
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+        killer = threading.Timer(timeout, self.process.kill)
+        killer.start()
+        try:
+            assert self.process.stdout is not None
+            first = self.process.stdout.readline()
+        finally:
+            killer.cancel()
+        if first.strip() != "ready":
+            self.kill()
+            raise AssertionError(f"{module} said {first!r}, not ready:\n{self.text()}")
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        return self.process.pid
+
+    def text(self) -> str:
+        """What it has written to standard error so far."""
+        return self.log.read_text(errors="replace")
+
+    def running(self) -> bool:
+        """Whether it has not ended, by itself or by a signal."""
+        return self.process.poll() is None
+
+    def open_files(self) -> int:
+        """How many descriptors it has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def cpu_seconds(self) -> float:
+        """Processor time it has used, to 10 ms."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def terminate(self, timeout: float = 10.0) -> int:
+        """SIGTERM; the exit status. Killed and TimeoutExpired raised when it does not obey."""
+        self.process.terminate()
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        self.killed = True
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()

@@ -1,0 +1,363 @@
+"""Clients that break the rules: the offence fails, the server and its next client do not."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.wire.client import HEADER, MSIX, NO_REPLY, Client, Command, IrqFlag, eventfds
+from tests.wire.conftest import StartServer
+from tests.wire.probe_device import VECTORS
+from tests.wire.server import ServerProcess
+
+BAR0 = 0
+PAGE = 4096
+GUEST = 0x1_0000_0000
+TOP = 1 << 64
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "probe"
+
+
+@pytest.fixture
+def server(start_server: StartServer, path: Path) -> ServerProcess:
+    return start_server("tests.wire.probe_device", str(path))
+
+
+@pytest.fixture
+def probe(server: ServerProcess, path: Path) -> Iterator[Client]:
+    """A client; after the test the server must still serve the next one, without a leak."""
+    with Client(path) as idle:
+        idle.read32(BAR0, 0)
+        files = server.open_files()
+    with Client(path) as client:
+        yield client
+    with Client(path) as after:
+        after.read32(BAR0, 0)
+        assert server.open_files() == files, "the server leaks descriptors"
+
+
+def is_dropped(client: Client) -> bool:
+    """Whether the server has hung up, as it must when the stream makes no sense any more."""
+    try:
+        client.receive()
+    except ConnectionError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("length", [1, 8, 15])
+def test_truncated_header(probe: Client, length: int) -> None:
+    probe.send(probe.pack(Command.GET_INFO)[:length])
+    assert is_dropped(probe)
+
+
+@pytest.mark.parametrize("size", [0, 1, 15, 65537, 0x7FFFFFFF, 0xFFFFFFFF])
+def test_impossible_size_in_the_header(probe: Client, size: int) -> None:
+    probe.send(probe.pack(Command.GET_INFO, bytes(16), size=size))
+    assert is_dropped(probe)
+
+
+@pytest.mark.parametrize("command", list(Command))
+def test_body_that_never_comes(probe: Client, command: int) -> None:
+    probe.send(probe.pack(command, bytes(3), size=64))
+    assert is_dropped(probe)
+
+
+@pytest.mark.parametrize("command", list(Command))
+def test_disconnect_in_the_middle_of_a_message(
+    server: ServerProcess, probe: Client, command: int
+) -> None:
+    probe.send(probe.pack(command, bytes(40))[:30])
+    probe.close()
+
+
+@pytest.mark.parametrize("command", [item for item in Command if item is not Command.RESET])
+def test_no_body_at_all(probe: Client, command: int) -> None:
+    probe.request(command, expect=errno.EINVAL)
+    assert probe.alive()
+
+
+@pytest.mark.parametrize("command", list(Command)[1:-1])
+@pytest.mark.parametrize("length", [1, 4, 7])
+def test_short_bodies(probe: Client, command: int, length: int) -> None:
+    if command != Command.RESET:
+        probe.request(command, bytes(length), expect=errno.EINVAL)
+    assert probe.alive()
+
+
+@pytest.mark.parametrize("command", [0, 1, 11, 12, 15, 16, 255, 65535])
+def test_unknown_or_misplaced_command(probe: Client, command: int) -> None:
+    probe.request(command, bytes(32), expect=errno.EINVAL)
+    assert probe.alive()
+
+
+@pytest.mark.parametrize("kind", [2, 7, 15])
+def test_neither_command_nor_reply(probe: Client, kind: int) -> None:
+    probe.request(Command.GET_INFO, bytes(16), flags=kind, expect=errno.EINVAL)
+    assert probe.alive()
+
+
+def test_replies_to_nothing_are_ignored(probe: Client) -> None:
+    probe.send(HEADER.pack(77, Command.DMA_WRITE, 32, 1, 0) + bytes(16))
+    probe.send(HEADER.pack(78, Command.DMA_READ, 16, 1 | 0x20, errno.EFAULT))
+    assert probe.alive()
+
+
+@pytest.mark.parametrize("flags", [0, NO_REPLY])
+@pytest.mark.parametrize(
+    ("region", "offset", "count"),
+    [
+        (0, PAGE, 4),
+        (0, PAGE - 3, 4),
+        (0, TOP - 4, 4),
+        (0, TOP - 4, 8),
+        (0, TOP - 1, 0xFFFFFFFF),
+        (0, 0, PAGE + 1),
+        (0, 0, 0x7FFFFFFF),
+        (0, 0, 0xFFFFFFFF),
+        (3, 0, 4),
+        (7, PAGE - 1, 2),
+        (9, 0, 4),
+        (10, 0, 4),
+        (0xFFFFFFFF, 0, 4),
+    ],
+)
+def test_region_out_of_bounds(
+    probe: Client, region: int, offset: int, count: int, flags: int
+) -> None:
+    body = struct.pack("<QII", offset, region, count)
+    for command, payload in ((Command.REGION_READ, b""), (Command.REGION_WRITE, bytes(4))):
+        if flags:
+            probe.send(probe.pack(command, body + payload, flags=flags))
+        else:
+            probe.request(command, body + payload, expect=errno.EINVAL)
+    assert probe.alive()
+
+
+@pytest.mark.parametrize("claimed", [0, 3, 5, 4096])
+def test_write_whose_count_differs_from_its_data(probe: Client, claimed: int) -> None:
+    body = struct.pack("<QII", 0, BAR0, claimed) + bytes(4)
+    probe.request(Command.REGION_WRITE, body, expect=errno.EINVAL)
+    assert probe.alive()
+
+
+@pytest.mark.parametrize(
+    ("address", "size", "expected"),
+    [
+        (GUEST, PAGE, errno.EEXIST),
+        (GUEST + PAGE, PAGE, errno.EEXIST),
+        (GUEST - PAGE, 2 * PAGE, errno.EEXIST),
+        (GUEST - PAGE, 8 * PAGE, errno.EEXIST),
+        (GUEST + 4 * PAGE, 0, errno.EINVAL),
+        (GUEST + 4 * PAGE + 1, PAGE, errno.EINVAL),
+        (GUEST + 4 * PAGE, PAGE + 1, errno.EINVAL),
+        (GUEST + 4 * PAGE, 1, errno.EINVAL),
+        (TOP - PAGE, 2 * PAGE, errno.EINVAL),
+        (0, TOP - PAGE, errno.ENOSPC),
+    ],
+)
+def test_dma_map_of_impossible_ranges(
+    probe: Client, address: int, size: int, expected: int
+) -> None:
+    probe.share(GUEST, 4 * PAGE)
+    if expected == errno.ENOSPC:
+        probe.dma_unmap(GUEST, 4 * PAGE)
+    probe.dma_map(address, size, expect=expected)
+    with open("/dev/zero", "rb") as zero:
+        # A device file is refused for itself, whatever else is wrong.
+        probe.dma_map(address, size, zero.fileno(), expect=errno.EINVAL)
+    assert probe.read32(BAR0, 0x0C) == (0 if expected == errno.ENOSPC else 1)
+
+
+def test_dma_map_beyond_the_end_of_the_file(probe: Client) -> None:
+    fd = os.memfd_create("short")
+    os.truncate(fd, PAGE)
+    probe.dma_map(GUEST, 2 * PAGE, fd, expect=errno.EINVAL)
+    probe.dma_map(GUEST, PAGE, fd, offset=PAGE, expect=errno.EINVAL)
+    probe.dma_map(GUEST, PAGE, fd, offset=TOP - PAGE, expect=errno.EINVAL)
+    probe.dma_map(GUEST, PAGE, fd, protection=4, expect=errno.EINVAL)
+    probe.dma_map(GUEST, PAGE, fd)
+    os.close(fd)
+
+
+def test_dma_map_with_too_many_descriptors(probe: Client) -> None:
+    fd = os.memfd_create("ram")
+    os.truncate(fd, PAGE)
+    body = struct.pack("<IIQQQ", 32, 3, 0, GUEST, PAGE)
+    for count in (2, 16, 253):
+        probe.request(Command.DMA_MAP, body, fds=[fd] * count, expect=errno.EINVAL)
+    os.close(fd)
+    assert probe.read32(BAR0, 0x0C) == 0
+
+
+def test_more_regions_than_the_library_holds(probe: Client) -> None:
+    for index in range(16):
+        probe.dma_map(GUEST + index * PAGE, PAGE)
+    probe.dma_map(GUEST + 16 * PAGE, PAGE, expect=errno.EINVAL)
+    assert probe.read32(BAR0, 0x0C) == 16
+
+
+def test_dma_unmap_of_what_is_not_mapped(probe: Client) -> None:
+    probe.share(GUEST, 2 * PAGE)
+    probe.dma_unmap(GUEST + PAGE, PAGE, expect=errno.ENOENT)
+    probe.dma_unmap(GUEST, PAGE, expect=errno.ENOENT)
+    probe.dma_unmap(GUEST, 2 * PAGE, flags=2, expect=errno.EINVAL)
+    probe.dma_unmap(GUEST, 2 * PAGE, flags=1, expect=errno.ENOTSUP)
+    probe.dma_unmap(GUEST, 2 * PAGE, flags=0xFFFFFFF0, expect=errno.EINVAL)
+    assert probe.read32(BAR0, 0x0C) == 1
+
+
+@pytest.mark.parametrize("descriptors", [1, 9, 253])
+def test_descriptors_where_none_belong(probe: Client, descriptors: int) -> None:
+    fds = [probe.socket.fileno()] * descriptors
+    body = struct.pack("<QII", 0x28, BAR0, 4) + bytes(4)
+    probe.request(Command.REGION_WRITE, body, fds=fds)
+    probe.request(Command.GET_INFO, struct.pack("<IIII", 16, 0, 0, 0), fds=fds)
+    probe.request(99, bytes(8), fds=fds, expect=errno.EINVAL)
+    assert probe.alive()
+
+
+@pytest.mark.parametrize(
+    ("index", "start", "count"),
+    [
+        (MSIX, 0, VECTORS + 1),
+        (MSIX, VECTORS, 1),
+        (MSIX, 1, 0xFFFFFFFF),
+        (MSIX, 0xFFFFFFFF, 1),
+        (MSIX, 0xFFFFFFFF, 0xFFFFFFFF),
+        (MSIX, 1, 0),
+        (0, 0, 1),
+        (3, 0, 1),
+        (4, 0, 1),
+        (5, 0, 1),
+        (0xFFFFFFFF, 0, 1),
+    ],
+)
+def test_set_irqs_out_of_bounds(probe: Client, index: int, start: int, count: int) -> None:
+    for action in (IrqFlag.MASK, IrqFlag.UNMASK, IrqFlag.TRIGGER):
+        for data in (IrqFlag.DATA_NONE, IrqFlag.DATA_EVENTFD):
+            probe.set_irqs(index, action | data, start, count, expect=errno.EINVAL)
+    assert probe.read32(BAR0, 0x20) == 0
+
+
+@pytest.mark.parametrize("flags", [0, 1, 8, 3 | 32, 1 | 8 | 16, 0xFFFFFFFF])
+def test_set_irqs_with_senseless_flags(probe: Client, flags: int) -> None:
+    probe.set_irqs(MSIX, flags, 0, 0, expect=errno.EINVAL)
+
+
+def test_set_irqs_with_the_wrong_number_of_descriptors(probe: Client) -> None:
+    flags = IrqFlag.DATA_EVENTFD | IrqFlag.TRIGGER
+    with eventfds(3) as fds:
+        probe.set_irqs(MSIX, flags, 0, 2, fds=fds, expect=errno.EINVAL)
+        probe.set_irqs(
+            MSIX, IrqFlag.DATA_BOOL | IrqFlag.TRIGGER, 0, 2, data=b"\1", expect=errno.EINVAL
+        )
+        probe.set_irqs(
+            MSIX, IrqFlag.DATA_NONE | IrqFlag.TRIGGER, 0, 1, fds=fds[:1], expect=errno.EINVAL
+        )
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [
+        struct.pack("<HH", 1, 0),
+        struct.pack("<HH", 0, 1) + b'{"capabilities":{"max_msg_fds":9999}}\0',
+        struct.pack("<HH", 0, 1) + b'{"capabilities":[]}\0',
+        struct.pack("<HH", 0, 1) + b'{"capabilities":{"max_msg_fds":"x"}}\0',
+        struct.pack("<HH", 0, 1) + b"not json\0",
+        struct.pack("<HH", 0, 1) + b"{}",
+        struct.pack("<HH", 0, 1) + b"[" * 2000 + b"\0",
+        b"\0",
+    ],
+)
+def test_bad_introductions(server: ServerProcess, path: Path, greeting: bytes) -> None:
+    with Client(path, negotiate=False) as client:
+        client.request(Command.VERSION, greeting, expect=errno.EINVAL)
+        assert is_dropped(client)
+    with Client(path) as after:
+        assert after.alive()
+
+
+@pytest.mark.parametrize("first", [Command.RESET, Command.GET_INFO, Command.REGION_READ, 999])
+def test_anything_before_the_introduction(server: ServerProcess, path: Path, first: int) -> None:
+    with Client(path, negotiate=False) as client:
+        client.send(client.pack(first, bytes(16)))
+        with pytest.raises(ConnectionError):
+            while True:
+                client.receive()
+    with Client(path) as after:
+        assert after.alive()
+
+
+@pytest.mark.parametrize("size", [0, 15, 5000, 0xFFFFFFFF])
+def test_introduction_of_impossible_size(server: ServerProcess, path: Path, size: int) -> None:
+    with Client(path, negotiate=False) as client:
+        client.send(client.pack(Command.VERSION, bytes(8), size=size))
+        assert is_dropped(client)
+
+
+def test_silent_callers_do_not_keep_others_out(server: ServerProcess, path: Path) -> None:
+    silent = [Client(path, negotiate=False) for _ in range(5)]
+    silent[2].send(b"\1\0")
+    started = time.monotonic()
+    with Client(path) as client:
+        assert client.alive()
+    assert time.monotonic() - started < 5
+    for caller in silent:
+        caller.close()
+    with Client(path) as client:
+        assert client.alive()
+
+
+def test_client_that_never_takes_its_replies(server: ServerProcess, path: Path) -> None:
+    with Client(path) as greedy:
+        greedy.socket.setblocking(False)
+        request = greedy.pack(Command.REGION_READ, struct.pack("<QII", 0, BAR0, 2048))
+        deadline = time.monotonic() + 10
+        with pytest.raises(ConnectionError):
+            while time.monotonic() < deadline:
+                try:
+                    greedy.socket.send(request, socket.MSG_NOSIGNAL)
+                except BlockingIOError:
+                    time.sleep(0.01)
+    with Client(path) as after:
+        assert after.alive()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_noise(server: ServerProcess, path: Path, seed: int) -> None:
+    """Random messages with plausible headers; the server may refuse or hang up, no more."""
+    dice = random.Random(seed)
+    client = Client(path)
+    client.socket.settimeout(0.05)
+    for _ in range(60):
+        body = dice.randbytes(dice.choice([0, 4, 16, 20, 24, 32, 48]))
+        if dice.random() < 0.7 and len(body) >= 16:
+            small = struct.pack("<IIII", *(dice.choice([0, 1, 2, 7, 32, 64]) for _ in range(4)))
+            body = small + body[16:]
+        size = HEADER.size + len(body) if dice.random() < 0.95 else dice.randrange(100)
+        fds = [0] * dice.choice([0, 0, 0, 1, 3])
+        try:
+            client.send(client.pack(dice.randrange(2, 16), body, size=size), fds)
+            client.receive()
+        except TimeoutError:
+            continue
+        except OSError:
+            client.close()
+            client = Client(path)
+            client.socket.settimeout(0.05)
+    client.close()
+    assert server.running()
+    with Client(path) as after:
+        assert after.alive()
