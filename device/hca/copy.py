@@ -73,15 +73,3 @@ def note_runs(
     """Log one transfer per run; `views` are those of the runs, in the same order."""
     for (address, length), view in zip(runs, views, strict=True):
         bus.note_dma(kind, address, length, view[:NOTED], what, obj)
-
-
-def trim(views: Sequence[memoryview], length: int) -> list[memoryview]:
-    """The first `length` bytes of a list of views."""
-    kept: list[memoryview] = []
-    for view in views:
-        if not length:
-            break
-        part = view[:length]
-        kept.append(part)
-        length -= part.nbytes
-    return kept

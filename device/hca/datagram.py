@@ -161,7 +161,7 @@ class DatagramSender:
         )
 
 
-def receive(hca: Hca, message: Datagram) -> None:
+def receive_datagram(hca: Hca, message: Datagram) -> None:
     """A datagram from the fabric: for QP1, a UD queue pair, or the members of a group."""
     if message.route.dmac[0] & 1:
         own = message.route.smac in hca.mac_addresses

@@ -109,7 +109,7 @@ class EthernetSender:
         qp.hca.fabric.send(qp.hca, Frame(bytes(frame)))
 
 
-def receive(hca: Hca, data: bytes) -> None:
+def receive_frame(hca: Hca, data: bytes) -> None:
     """A frame from the fabric: to the queue pair that steering names, or dropped."""
     counters = hca.port.counters
     if len(data) < HEADER_SIZE or data[TYPE_OFFSET:HEADER_SIZE] == _ROCE:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from device.fabric.messages import Datagram, Frame, Message, Request, Response, Route
-from device.hca import datagram, ethernet
 from device.hca.buffer import QueueBuffer
 from device.hca.command import CommandError, Status
+from device.hca.datagram import DatagramSender, receive_datagram
+from device.hca.ethernet import EthernetSender, receive_frame
 from device.hca.flush import POLL_SECONDS, poll
 from device.hca.receive_queue import ReceiveQueue
 from device.hca.requester import Requester
@@ -154,8 +155,8 @@ class QueuePair:
         if self.role in CONNECTED:
             return Requester(self)
         if self.role in DATAGRAMS:
-            return datagram.DatagramSender(self)
-        return ethernet.EthernetSender(self)
+            return DatagramSender(self)
+        return EthernetSender(self)
 
     @property
     def receives(self) -> ReceiveQueue | SharedReceiveQueue | None:
@@ -163,10 +164,15 @@ class QueuePair:
         return self.rq if self.srqn is None else self.hca.srqs.get(self.srqn)
 
     def set_state(self, state: QpState) -> None:
-        """Change the state, in the context too; a QP that may send looks at its ring at once."""
+        """Change the state, in the context too; a QP that may send looks at its ring at once.
+
+        Not on Ethernet rings: mlx4_en zeroes them and stamps them as its own only after RTS, so
+        that every entry would look valid (Linux `en_netdev.c: mlx4_en_start_port`).
+        """
         self.state = state
         QPC.set(self.context, "state", int(state))
-        if state is QpState.RTS and self.sq is not None:
+        early = isinstance(self.engine, EthernetSender)
+        if state is QpState.RTS and self.sq is not None and not early:
             self.sq.run()
 
 
@@ -239,9 +245,9 @@ class QueuePairs:
             if qp is not None and isinstance(qp.engine, Requester):
                 qp.engine.receive(message)
         elif isinstance(message, Datagram):
-            datagram.receive(self._hca, message)
+            receive_datagram(self._hca, message)
         elif isinstance(message, Frame):
-            ethernet.receive(self._hca, message.data)
+            receive_frame(self._hca, message.data)
 
     def watch(self, qp: QueuePair) -> None:
         """Look for receives that are posted to a queue pair in ERR: no doorbell tells of them."""

@@ -1,0 +1,117 @@
+"""The fabric inside one process: who gets what, in which order, and whose failure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from device.fabric.local import LocalFabric
+from device.fabric.messages import Datagram, Frame, Message, Response, Route
+
+
+class Port:
+    """A port that remembers what came, and may react."""
+
+    def __init__(self, fabric: LocalFabric, *macs: bytes) -> None:
+        self.fabric = fabric
+        self.mac_addresses = frozenset(macs)
+        self.link_up = True
+        self.got: list[Message] = []
+        self.react: Callable[[Message], None] = lambda message: None
+        fabric.attach(self)
+
+    def receive(self, message: Message) -> None:
+        """Remember, then react."""
+        self.got.append(message)
+        self.react(message)
+
+
+A, B, C = (bytes((2, 0, 0, 0, 0, last)) for last in (1, 2, 3))
+GROUP = b"\x33\x33\0\0\0\1"
+
+
+def response(target: bytes, psn: int = 0) -> Response:
+    """A message to `target`."""
+    return Response(Route(A, target, bytes(16), bytes(16)), 1, psn, 0)
+
+
+def datagram(target: bytes) -> Datagram:
+    """A datagram to `target`."""
+    return Datagram(Route(A, target, bytes(16), bytes(16)), 1, 1, 0, 0, bytes(40), b"12345")
+
+
+@pytest.fixture
+def ports() -> tuple[Port, Port, Port]:
+    """Three ports of one fabric."""
+    fabric = LocalFabric()
+    return Port(fabric, A), Port(fabric, B), Port(fabric, C)
+
+
+def test_addresses_and_loopback(ports: tuple[Port, Port, Port]) -> None:
+    a, b, c = ports
+    a.fabric.send(a, response(B))
+    a.fabric.send(a, response(A))
+    assert [len(port.got) for port in ports] == [1, 1, 0]
+    assert c.got == []
+    a.fabric.send(a, response(b"\x02\x09\0\0\0\0"))
+    assert (a.fabric.statistics.delivered, a.fabric.statistics.lost) == (2, 1)
+    b.link_up = False
+    a.fabric.send(a, response(B))
+    assert len(b.got) == 1
+
+
+def test_nested_sends_are_queued_in_order(ports: tuple[Port, Port, Port]) -> None:
+    a, b, _ = ports
+    depth = 0
+
+    def bounce(message: Message) -> None:
+        nonlocal depth
+        assert isinstance(message, Response)
+        depth += 1
+        assert depth == 1  # no delivery runs inside another
+        if message.psn < 5000:
+            other = A if message.route.dmac == B else B
+            a.fabric.send(b, response(other, message.psn + 1))
+        depth -= 1
+
+    a.react = b.react = bounce
+    a.fabric.send(a, response(B))
+    assert len(a.got) + len(b.got) == 5001
+
+
+def test_failure_of_a_port_stays_there(
+    ports: tuple[Port, Port, Port], caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b, _ = ports
+
+    def fail(message: Message) -> None:
+        raise RuntimeError("boom")
+
+    b.react = fail
+    a.fabric.send(a, response(B))
+    a.fabric.send(a, response(B))
+    assert len(b.got) == 2
+    assert "boom" in caplog.text
+
+
+def test_frames_never_come_back_and_groups_reach_all(ports: tuple[Port, Port, Port]) -> None:
+    a, b, c = ports
+    a.fabric.send(a, Frame(b"\xff" * 6 + bytes(54)))
+    a.fabric.send(a, Frame(B + bytes(54)))
+    a.fabric.send(a, Frame(A + bytes(54)))  # floods to others, as nobody else has it
+    assert [len(port.got) for port in ports] == [0, 3, 2]
+    a.fabric.send(a, datagram(GROUP))
+    assert [len(port.got) for port in ports] == [1, 4, 3]
+    a.fabric.send(a, response(GROUP))  # a connection to a group makes no sense
+    assert [len(port.got) for port in ports] == [1, 4, 3]
+    assert b.got[-1] is c.got[-1]
+
+
+def test_detached_ports_get_nothing(ports: tuple[Port, Port, Port]) -> None:
+    a, b, _ = ports
+    a.fabric.attach(a)
+    a.fabric.detach(b)
+    a.fabric.send(a, response(B))
+    assert b.got == []
+    assert a.fabric.statistics.bytes == 0
