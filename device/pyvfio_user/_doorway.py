@@ -68,10 +68,10 @@ class Doorway:
             self._caller = caller
 
     def _dismiss(self) -> None:
-        if self._caller is not None:
-            self._poll.unregister(self._caller)
-            self._caller.close()
-            self._caller = None
+        # Forgotten first: a signal handler may raise in the middle, and then `close` comes again.
+        caller, self._caller = self._caller, None
+        if caller is not None:
+            caller.close()  # which takes it out of the poll set, too
 
     def close(self) -> None:
         """Stop listening and remove the socket file, if it is still ours."""

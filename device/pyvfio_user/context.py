@@ -240,10 +240,10 @@ class Context:
             self._realized = True
 
     def _lose_client(self) -> None:
-        if self._connection is not None:
-            self._poll.unregister(self._connection)
-            self._connection.close()
-            self._connection = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._poll.unregister(connection)
+            connection.close()
             self._poll.register(self._doorway, select.EPOLLIN)
             log.info("%s: the client has gone", self.path)
 
