@@ -5,7 +5,8 @@ from __future__ import annotations
 from struct import unpack
 from typing import TYPE_CHECKING
 
-from device.hca.memory_regions import PAGE_SHIFTS, AccessError, pages_of, rights_of_fast_register
+from device.hca.memory_region import pages_of
+from device.hca.memory_regions import PAGE_SHIFTS, AccessError, rights_of_fast_register
 from device.hca.wqe import FAST_REG, LOCAL_INVAL, NOP, SendWqe
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.cqe import Syndrome

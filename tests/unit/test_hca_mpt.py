@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from device.hca.memory_region import MemoryRegion, pages_of
 from device.hca.memory_regions import (
     AccessError,
-    MemoryRegion,
     Rights,
     hardware_key,
-    pages_of,
     rights_of_fast_register,
 )
 from device.layout.mlx4.capabilities import RESERVED_LKEY
