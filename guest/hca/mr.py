@@ -55,7 +55,7 @@ class _Region:
         self._number = self._ctx.mpt_numbers.allocate()
         self._key = key_of(self._number)
         self._alive = True
-        fixed = {"region": 1, "mio": 1, "en_inv": 3, "pd": pd.pdn, "key": self._number}
+        fixed = {"region": 1, "mio": 1, "pd": pd.pdn, "key": self._number}
         data = MPT.pack({**fixed, **entry})
         try:
             self._ctx.commands.run(Opcode.SW2HW_MPT, self._index, data=data)
@@ -155,6 +155,7 @@ class FastRegMr(_Region):
         entry = {
             "status": MPT_STATUS_FREE,
             "fast_reg": 1,
+            "en_inv": 3,  # Linux sets it everywhere; other regions are not the peer's to end
             "atomic_enable": 1,
             "mtt_sz": max_pages,
             "mtt_addr": mtt.address,

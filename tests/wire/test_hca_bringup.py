@@ -1,0 +1,155 @@
+"""The guest driver brings the HCA up and down on the real server."""
+
+from __future__ import annotations
+
+import pytest
+
+from device.layout.mlx4.capabilities import DevFlag
+from device.layout.mlx4.commands import Opcode, Status
+from device.layout.mlx4.eqe import PORT_ACTIVE, EventType
+from guest.verbs import (
+    Context,
+    FirmwareError,
+    HcaError,
+    QpInit,
+    QpType,
+    VerbsError,
+    WcStatus,
+    WrOpcode,
+    open_device,
+)
+from tests.wire.bus import WireBus
+from tests.wire.players import Player, connected
+
+Buses = tuple[WireBus, WireBus]
+
+
+def test_device_and_port(contexts: tuple[Context, Context]) -> None:
+    a, b = contexts
+    device = a.query_device()
+    assert device.name == "mlx4_0"
+    assert device.flags & (DevFlag.RC | DevFlag.IBOE) == DevFlag.RC | DevFlag.IBOE
+    assert device.local_inv and device.fast_reg
+    assert device.max_qp_wr >= 1024
+    port = a.query_port()
+    assert port.active and a.port_active
+    assert port.mac != b.query_port().mac
+    assert port.active_mtu == 1024
+    assert port.gids[0][:2] == b"\xfe\x80"
+
+
+def test_port_event(contexts: tuple[Context, Context]) -> None:
+    event = contexts[0].async_events.get_event(2)
+    assert event is not None
+    assert (event.type, event.subtype, event.number) == (EventType.PORT_CHANGE, PORT_ACTIVE, 1)
+
+
+def test_reload_three_times(hca_buses: Buses) -> None:
+    bus = hca_buses[0]
+    before = bus.available()
+    for _ in range(3):
+        with open_device(bus) as ctx:
+            assert ctx.port_active
+        assert bus.available() == before
+
+
+def test_reload_without_closing(hca_buses: Buses) -> None:
+    """A driver that was killed leaves a running device behind; the reset of the next ends that."""
+    a, b = hca_buses
+    first = open_device(a)
+    with open_device(b) as peer:
+        left, right = connected(first, peer)
+        with open_device(a) as second:
+            again = Player(second)
+            again.connect(right)
+            again.qp.query_state()
+        assert right.qp.query_state() is not None
+    assert left.cq.poll() == []
+
+
+def test_close_frees_what_is_open(hca_buses: Buses) -> None:
+    bus = hca_buses[0]
+    with open_device(bus) as ctx:
+        player = Player(ctx)
+        qpn = player.qp.qpn
+        player.memory.free()
+    assert qpn not in ctx.qps
+    assert not ctx.cqs
+    ctx.close()  # a second time does nothing
+
+
+def test_own_mac(hca_buses: Buses) -> None:
+    mac = bytes.fromhex("0202c9001122")
+    with open_device(hca_buses[0], mac) as ctx:
+        assert ctx.query_port().mac == mac
+        assert ctx.gids[0] == bytes.fromhex("fe800000000000000002c9fffe001122")
+    with pytest.raises(HcaError, match="unicast"):
+        open_device(hca_buses[0], b"\xff" * 6)
+
+
+def test_gid_table(contexts: tuple[Context, Context]) -> None:
+    ctx = contexts[0]
+    gid = bytes(10) + b"\xff\xff\x0a\x00\x00\x01"
+    assert ctx.add_gid(gid) == 1 == ctx.add_gid(gid)
+    ctx.port.remove_gid(gid)
+    assert ctx.add_gid(bytes(15) + b"\1") == 1
+    with pytest.raises(VerbsError, match="is not a GID"):
+        ctx.add_gid(bytes(16))
+
+
+def test_numbers_are_used_again(contexts: tuple[Context, Context]) -> None:
+    """Many objects after one another: numbers come back, with another generation for keys."""
+    ctx = contexts[0]
+    pd = ctx.alloc_pd()
+    memory = ctx.allocate(4096)
+    keys = set()
+    for _ in range(5000):
+        mr = pd.reg_mr(memory.address, 4096)
+        keys.add(mr.rkey)
+        mr.close()
+    assert len(keys) == 5000
+
+
+def test_queue_pairs_with_generations(contexts: tuple[Context, Context]) -> None:
+    a, b = contexts
+    player, peer = Player(a), Player(b)
+    numbers = set()
+    for _ in range(1200):
+        qp = player.pd.create_qp(QpInit(QpType.RC, player.cq, player.cq, 4, 4))
+        numbers.add(qp.qpn)
+        qp.destroy()
+    player.qp.destroy()
+    init = QpInit(QpType.RC, player.cq, player.cq, 4, 4)
+    player.qp = player.pd.create_qp(init)
+    assert player.qp.qpn >= 1 << 10  # a second generation
+    assert len(numbers) == 1200
+    player.connect(peer)
+    peer.connect(player)
+    player.receive()
+    peer.view[:4] = b"ping"
+    peer.send(WrOpcode.SEND, [peer.sge(0, 4)])
+    (wc,) = player.expect(WcStatus.SUCCESS)
+    assert wc.qp_num == player.qp.qpn
+
+
+def test_bad_command_has_a_status(contexts: tuple[Context, Context]) -> None:
+    with pytest.raises(FirmwareError, match=r"INIT2RTR_QP failed: status 0x\d\d") as caught:
+        contexts[0].commands.run(Opcode.INIT2RTR_QP, 0x3F0, data=bytes(256))
+    assert caught.value.status in (Status.BAD_QP_STATE, Status.BAD_RES_STATE, Status.BAD_INDEX)
+
+
+def test_channels_end_with_the_vectors(hca_buses: Buses) -> None:
+    with open_device(hca_buses[0], vectors=3) as ctx:
+        channels = [ctx.create_comp_channel() for _ in range(2)]
+        with pytest.raises(VerbsError, match="no interrupt vector"):
+            ctx.create_comp_channel()
+        channels[0].close()
+        ctx.create_comp_channel()
+
+
+def test_function_level_reset(hca_buses: Buses) -> None:
+    """vfio-user's reset leaves a device that can be brought up again."""
+    open_device(hca_buses[0])
+    hca_buses[0].reset()
+    with open_device(hca_buses[0]) as ctx:
+        assert ctx.port_active

@@ -1,0 +1,453 @@
+"""Traffic between two HCAs, and inside one, without any VM."""
+
+from __future__ import annotations
+
+import pytest
+
+from device.layout.mlx4.eqe import EventType
+from guest.verbs import (
+    Context,
+    PathAttr,
+    QpState,
+    QpType,
+    RecvWr,
+    SendFlags,
+    SendWr,
+    Sge,
+    VerbsError,
+    WcFlags,
+    WcOpcode,
+    WcStatus,
+    WrOpcode,
+)
+from tests.wire.players import PATTERN, PSN, SIZE, Player, connected, settle
+
+Pair = tuple[Player, Player]
+OK, FLUSH = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
+LENGTHS = (0, 1, 64, 1023, 1024, 1025, SIZE)
+
+
+@pytest.fixture(params=["two HCAs", "loopback"])
+def pair(request: pytest.FixtureRequest, contexts: tuple[Context, Context]) -> Pair:
+    """Two connected RC players, on two HCAs or on one."""
+    a, b = contexts
+    return connected(a, b if request.param == "two HCAs" else a)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_write(pair: Pair, length: int) -> None:
+    a, b = pair
+    a.view[:] = PATTERN
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, length)], b)
+    (wc,) = a.expect(OK)
+    assert (wc.wr_id, wc.opcode, wc.qp_num) == (77, WcOpcode.RDMA_WRITE, a.qp.qpn)
+    assert bytes(b.view) == PATTERN[:length] + bytes(SIZE - length)
+    b.silent(0)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_read(pair: Pair, length: int) -> None:
+    a, b = pair
+    b.view[:] = PATTERN
+    a.send(WrOpcode.RDMA_READ, [a.sge(0, length)], b)
+    (wc,) = a.expect(OK)
+    assert (wc.opcode, wc.byte_len) == (WcOpcode.RDMA_READ, length)
+    assert bytes(a.view) == PATTERN[:length] + bytes(SIZE - length)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_send(pair: Pair, length: int) -> None:
+    a, b = pair
+    a.view[:] = PATTERN
+    b.receive(5)
+    a.send(WrOpcode.SEND, [a.sge(0, length)])
+    a.expect(OK)
+    (wc,) = b.expect(OK)
+    assert (wc.wr_id, wc.opcode, wc.byte_len, wc.flags) == (5, WcOpcode.RECV, length, 0)
+    assert bytes(b.view) == PATTERN[:length] + bytes(SIZE - length)
+
+
+def test_immediates(pair: Pair) -> None:
+    a, b = pair
+    a.view[:] = PATTERN
+    b.receive(1)
+    b.receive(2)
+    a.send(WrOpcode.SEND_WITH_IMM, [a.sge(0, 8)], imm=0x01020304)
+    a.send(WrOpcode.RDMA_WRITE_WITH_IMM, [a.sge(0, 8)], b, 100, imm=0xFFFFFFFF)
+    a.expect(OK, OK)
+    first, second = b.expect(OK, OK)
+    assert (first.opcode, first.imm, first.flags) == (WcOpcode.RECV, 0x01020304, WcFlags.WITH_IMM)
+    assert (second.opcode, second.imm) == (WcOpcode.RECV_RDMA_WITH_IMM, 0xFFFFFFFF)
+    assert (first.wr_id, second.wr_id, second.byte_len) == (1, 2, 8)
+    assert bytes(b.view[:8]) == PATTERN[:8] == bytes(b.view[100:108])
+
+
+def test_scatter_and_gather(pair: Pair) -> None:
+    a, b = pair
+    a.view[:] = PATTERN
+    b.qp.post_recv(RecvWr(0, [b.sge(1000, 3), b.sge(0, 5), b.sge(5000, 4096)]))
+    a.send(WrOpcode.SEND, [a.sge(1, 2), a.sge(4000, 200), a.sge(9, 1)])
+    a.expect(OK)
+    (wc,) = b.expect(OK)
+    data = PATTERN[1:3] + PATTERN[4000:4200] + PATTERN[9:10]
+    assert wc.byte_len == len(data)
+    assert bytes(b.view[1000:1003]) == data[:3]
+    assert bytes(b.view[:5]) == data[3:8]
+    assert bytes(b.view[5000 : 5000 + len(data) - 8]) == data[8:]
+
+
+@pytest.mark.parametrize("length", [0, 1, 12, 28, 44, 45, 60, 61, 108, 200, 512])
+def test_inline(contexts: tuple[Context, Context], length: int) -> None:
+    a, b = Player(contexts[0], inline=512), Player(contexts[1])
+    a.connect(b)
+    b.connect(a)
+    b.receive()
+    a.qp.post_send(
+        [
+            SendWr(1, WrOpcode.RDMA_WRITE, inline_data=PATTERN[:length],
+                   remote_addr=b.address + 2048, rkey=b.mr.rkey),
+            SendWr(2, WrOpcode.SEND, inline_data=PATTERN[:length]),
+        ]
+    )  # fmt: skip
+    a.expect(OK, OK)
+    (wc,) = b.expect(OK)
+    assert wc.byte_len == length
+    assert bytes(b.view[2048 : 2048 + length]) == PATTERN[:length] == bytes(b.view[:length])
+    assert not any(b.view[2048 + length : 4096])
+
+
+def test_atomics(pair: Pair) -> None:
+    a, b = pair
+    b.view[8:16] = (100).to_bytes(8, "little")
+
+    def old() -> int:
+        (wc,) = a.expect(OK)
+        assert wc.byte_len == 8
+        return int.from_bytes(a.view[:8], "little")
+
+    def value() -> int:
+        return int.from_bytes(b.view[8:16], "little")
+
+    a.send(WrOpcode.ATOMIC_FETCH_AND_ADD, [a.sge(0, 8)], b, 8, compare_add=7)
+    assert (old(), value()) == (100, 107)
+    a.send(WrOpcode.ATOMIC_CMP_AND_SWP, [a.sge(0, 8)], b, 8, compare_add=1, swap=2)
+    assert (old(), value()) == (107, 107)
+    a.send(WrOpcode.ATOMIC_CMP_AND_SWP, [a.sge(0, 8)], b, 8, compare_add=107, swap=1 << 63)
+    assert (old(), value()) == (107, 1 << 63)
+    a.send(WrOpcode.ATOMIC_FETCH_AND_ADD, [a.sge(0, 8)], b, 8, compare_add=1 << 63)
+    assert (old(), value()) == (1 << 63, 0)
+
+
+def test_masked_atomics(pair: Pair) -> None:
+    a, b = pair
+    b.view[:8] = (0x1122).to_bytes(8, "little")
+    a.send(
+        WrOpcode.MASKED_ATOMIC_CMP_AND_SWP, [a.sge(0, 8)], b,
+        compare_add=0x22, compare_add_mask=0xFF, swap=0xAA00, swap_mask=0xFF00,
+    )  # fmt: skip
+    (wc,) = a.expect(OK)
+    assert wc.opcode is WcOpcode.MASKED_COMP_SWAP
+    assert int.from_bytes(a.view[:8], "little") == 0x1122
+    assert int.from_bytes(b.view[:8], "little") == 0xAA22
+    # The mask's bits are the top bits of fields: the carry out of each is lost.
+    a.send(
+        WrOpcode.MASKED_ATOMIC_FETCH_AND_ADD, [a.sge(0, 8)], b,
+        compare_add=0x01DE, compare_add_mask=0x0080,
+    )  # fmt: skip
+    (wc,) = a.expect(OK)
+    assert wc.opcode is WcOpcode.MASKED_FETCH_ADD
+    assert int.from_bytes(b.view[:8], "little") == 0xAB00
+
+
+def test_fast_registration(pair: Pair) -> None:
+    a, b = pair
+    a.view[:] = PATTERN
+    region = b.pd.alloc_fast_reg_mr(4)
+    stale = region.rkey
+    key = region.next_key()
+    pages = [b.address + 4096 * page for page in (3, 1, 2)]
+    b.qp.post_send(
+        SendWr(1, WrOpcode.REG_MR, mr=region, pages=pages, key=key, access=3,
+               iova=0x5000_0010, length=10000)
+    )  # fmt: skip
+    (wc,) = b.expect(OK)
+    assert wc.opcode is WcOpcode.REG_MR
+    a.qp.post_send(
+        SendWr(2, WrOpcode.RDMA_WRITE, [a.sge(0, 10000)], remote_addr=0x5000_0010, rkey=key)
+    )
+    a.expect(OK)
+    assert bytes(b.view[3 * 4096 + 16 : 4 * 4096]) == PATTERN[:4080]
+    assert bytes(b.view[4096 : 2 * 4096]) == PATTERN[4080:8176]
+    assert bytes(b.view[2 * 4096 : 2 * 4096 + 1824]) == PATTERN[8176:10000]
+    assert not any(b.view[:4096])
+    # The peer invalidates it: the receive tells the key, and the key is worth nothing any more.
+    b.receive(9, 8 * 4096, 64)
+    a.send(WrOpcode.SEND_WITH_INV, [a.sge(0, 16)], invalidate_rkey=key)
+    a.expect(OK)
+    (wc,) = b.expect(OK)
+    assert (wc.imm, wc.flags, wc.opcode) == (key, WcFlags.WITH_INV, WcOpcode.RECV)
+    # Register anew in one chain with the SEND that advertises it, then invalidate locally.
+    a.receive(0, 0, 64)
+    again = region.next_key()
+    assert len({stale, key, again}) == 3
+    b.qp.post_send(
+        [
+            SendWr(3, WrOpcode.REG_MR, mr=region, pages=pages[:1], key=again, access=5,
+                   iova=pages[0], length=4096, send_flags=0),
+            SendWr(4, WrOpcode.SEND, [b.sge(0, 16)]),
+            SendWr(5, WrOpcode.LOCAL_INV, invalidate_rkey=again),
+        ]
+    )  # fmt: skip
+    sent, invalidated = b.expect(OK, OK)
+    assert (sent.wr_id, invalidated.wr_id) == (4, 5)
+    assert invalidated.opcode is WcOpcode.LOCAL_INV
+    a.expect(OK)
+    a.qp.post_send(SendWr(6, WrOpcode.RDMA_READ, [a.sge(0, 8)], remote_addr=pages[0], rkey=again))
+    a.expect(WcStatus.REM_ACCESS_ERR)
+
+
+def test_unsignalled(pair: Pair) -> None:
+    """One completion for every fourth request retires those before it; the ring goes round."""
+    a, b = pair
+    for turn in range(40):
+        flags = SendFlags.SIGNALED if turn % 4 == 3 else SendFlags(0)
+        a.view[0] = turn
+        a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 1)], b, turn, flags)
+        if flags:
+            a.expect(OK)
+    a.silent(0)
+    assert list(b.view[3:40:4]) == list(range(3, 40, 4))
+
+
+def test_signal_all(contexts: tuple[Context, Context]) -> None:
+    a, b = connected(*contexts, signal_all=True)
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 1)], b, flags=SendFlags(0))
+    a.expect(OK)
+
+
+def test_full_queues(pair: Pair) -> None:
+    a, b = pair
+    requests = [SendWr(n, WrOpcode.RDMA_WRITE, [a.sge(0, 1)],
+                       remote_addr=b.address, rkey=b.mr.rkey) for n in range(17)]  # fmt: skip
+    with pytest.raises(VerbsError, match="send queue of 16 entries is full"):
+        a.qp.post_send(requests)
+    assert [wc.wr_id for wc in a.expect(*[OK] * 16)] == list(range(16))
+    with pytest.raises(VerbsError, match="receive queue of 16 entries is full"):
+        b.qp.post_recv([RecvWr(n) for n in range(17)])
+    with pytest.raises(VerbsError, match="pieces do not fit"):
+        a.send(WrOpcode.SEND, [a.sge(0, 1)] * 9)
+
+
+def test_order_of_a_long_chain(pair: Pair) -> None:
+    a, b = pair
+    for turn in range(10):
+        for n in range(8):
+            b.receive(n, 64 * n, 64)
+        a.qp.post_send([SendWr(n, WrOpcode.SEND, [a.sge(0, n)], imm=turn) for n in range(8)])
+        assert [wc.wr_id for wc in a.expect(*[OK] * 8)] == list(range(8))
+        done = b.expect(*[OK] * 8)
+        assert [(wc.wr_id, wc.byte_len) for wc in done] == [(n, n) for n in range(8)]
+
+
+def test_fence(pair: Pair) -> None:
+    """A fenced SEND carries what the READ before it brought."""
+    a, b = pair
+    b.view[:8] = b"original"
+    b.receive(0, 4096, 64)
+    a.qp.post_send(
+        [
+            SendWr(1, WrOpcode.RDMA_READ, [a.sge(0, 8)], remote_addr=b.address, rkey=b.mr.rkey),
+            SendWr(2, WrOpcode.SEND, [a.sge(0, 8)], SendFlags.SIGNALED | SendFlags.FENCE),
+        ]
+    )
+    a.expect(OK, OK)
+    b.expect(OK)
+    assert bytes(b.view[4096:4104]) == b"original"
+
+
+def test_more_reads_than_may_be_outstanding(pair: Pair) -> None:
+    a, b = pair
+    b.view[:] = PATTERN
+    for _ in range(4):
+        a.qp.post_send(
+            [SendWr(n, WrOpcode.RDMA_READ, [a.sge(n * 100, 100)],
+                    remote_addr=b.address + n * 100, rkey=b.mr.rkey)
+             for n in range(16)]
+        )  # fmt: skip
+        a.expect(*[OK] * 16)
+    assert bytes(a.view[:1600]) == PATTERN[:1600]
+
+
+def test_flush(pair: Pair) -> None:
+    """ERR flushes what is posted and what is posted afterwards, unsignalled requests too."""
+    a, b = pair
+    for n in range(3):
+        b.receive(n)
+    b.qp.modify_err()
+    done = b.expect(FLUSH, FLUSH, FLUSH)
+    assert [wc.wr_id for wc in done] == [0, 1, 2]
+    b.receive(8)
+    (wc,) = b.expect(FLUSH)
+    assert (wc.wr_id, wc.opcode) == (8, WcOpcode.RECV)
+    b.send(WrOpcode.RDMA_WRITE, [b.sge(0, 1)], a, flags=SendFlags(0))
+    (wc,) = b.expect(FLUSH)
+    assert (wc.wr_id, wc.opcode) == (77, WcOpcode.SEND)
+    assert b.qp.query_state() is QpState.ERR
+
+
+def test_reset_forgets(pair: Pair) -> None:
+    """Unread completions of a queue pair that is reset are gone, those of others stay."""
+    a, b = pair
+    other = Player(a.ctx)
+    other.cq.destroy()
+    b.receive(1)
+    a.send(WrOpcode.SEND, [a.sge(0, 4)])
+    settle(a)
+    a.reconnect(b)
+    b.reconnect(a)
+    assert a.cq.poll() == []
+    assert b.cq.poll() == []
+    b.receive(2)
+    a.send(WrOpcode.SEND, [a.sge(0, 4)])
+    a.expect(OK)
+    (wc,) = b.expect(OK)
+    assert wc.wr_id == 2
+
+
+def test_rnr_forever(contexts: tuple[Context, Context]) -> None:
+    """With RNR retry 7 a SEND waits until a receive is posted, long after."""
+    a, b = connected(*contexts)
+    a.send(WrOpcode.SEND, [a.sge(0, 4)])
+    a.silent(0.03)
+    b.receive()
+    a.expect(OK)
+    b.expect(OK)
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_rnr_retries_end(contexts: tuple[Context, Context], retries: int) -> None:
+    a, b = Player(contexts[0]), Player(contexts[1])
+    a.connect(b, rnr_retry=retries)
+    b.connect(a)
+    a.send(WrOpcode.SEND, [a.sge(0, 4)])
+    a.expect(WcStatus.RNR_RETRY_EXC_ERR)
+    a.wait_state(QpState.ERR)
+    assert b.qp.query_state() is QpState.RTS
+
+
+def test_rnr_timer_zero_means_soon(contexts: tuple[Context, Context]) -> None:
+    """Code 0 is 655 ms; the connection manager uses it, so receives posted late are seen soon."""
+    a, b = Player(contexts[0]), Player(contexts[1])
+    a.connect(b)
+    b.connect(a, min_rnr_timer=0)
+    a.send(WrOpcode.SEND, [a.sge(0, 4)])
+    settle(a)
+    b.receive()
+    a.wait(1, timeout=0.2)
+
+
+@pytest.mark.parametrize("why", ["reset", "nobody"])
+def test_retries_end(contexts: tuple[Context, Context], why: str) -> None:
+    """A peer that is in RESET, or gone: the retry counter runs out."""
+    a, b = Player(contexts[0]), Player(contexts[1])
+    a.connect(b, timeout=8, retry_count=2)
+    if why == "nobody":
+        b.qp.destroy()
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 4)], b)
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 4)], b)
+    a.expect(WcStatus.RETRY_EXC_ERR, FLUSH)
+    a.wait_state(QpState.ERR)
+    assert not any(b.view[:4])
+
+
+def test_wrong_psn(contexts: tuple[Context, Context]) -> None:
+    """A gap in the sequence numbers: NAK 0x60, sent again to no avail, retries exceeded."""
+    a, b = Player(contexts[0]), Player(contexts[1])
+    b.connect(a)
+    a.access = 0
+    a.qp.modify_init()
+    a.qp.modify_rtr(PathAttr(b.ctx.gids[0], b.ctx.mac), b.qp.qpn, PSN)
+    a.qp.modify_rts((PSN + 5) & 0xFFFFFF, timeout=8, retry_count=1)
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 4)], b)
+    a.expect(WcStatus.RETRY_EXC_ERR)
+    assert b.qp.query_state() is QpState.RTS
+
+
+def test_uc(contexts: tuple[Context, Context]) -> None:
+    a, b = connected(*contexts, QpType.UC)
+    a.view[:] = PATTERN
+    b.receive()
+    a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 2000)], b)
+    a.send(WrOpcode.SEND, [a.sge(0, 100)])
+    a.send(WrOpcode.SEND, [a.sge(0, 100)])  # no receive: lost, and nobody is told
+    a.expect(OK, OK, OK)
+    (wc,) = b.expect(OK)
+    assert wc.byte_len == 100
+    assert bytes(b.view[:2000]) == PATTERN[:2000]
+    b.silent(0)
+    with pytest.raises(VerbsError, match="not possible on UC"):
+        a.send(WrOpcode.RDMA_READ, [a.sge(0, 8)], b)
+
+
+def test_shared_receive_queue(contexts: tuple[Context, Context]) -> None:
+    a, b = Player(contexts[0]), Player(contexts[1], srq=True)
+    a.connect(b)
+    b.connect(a)
+    assert b.srq is not None
+    for turn in range(6):
+        for n in range(8):
+            b.receive(n, 64 * n, 64)
+        a.qp.post_send([SendWr(n, WrOpcode.SEND, [a.sge(0, 4 + n)]) for n in range(8)])
+        a.expect(*[OK] * 8)
+        done = b.expect(*[OK] * 8)
+        assert [(wc.wr_id, wc.byte_len) for wc in done] == [(n, 4 + n) for n in range(8)], turn
+    with pytest.raises(VerbsError, match="full"):
+        b.srq.post_recv([RecvWr(n) for n in range(32)])
+
+
+def test_shared_receive_queue_events(contexts: tuple[Context, Context]) -> None:
+    a, b = Player(contexts[0]), Player(contexts[1], srq=True)
+    a.connect(b)
+    b.connect(a)
+    assert b.srq is not None
+    events = b.ctx.async_events
+    while events.get_event(0):
+        pass
+    for n in range(3):
+        b.receive(n)
+    b.srq.arm_limit(3)
+    a.send(WrOpcode.SEND, [a.sge(0, 1)])
+    event = events.get_event(2)
+    assert event is not None
+    assert (event.type, event.number) == (EventType.SRQ_LIMIT, b.srq.srqn)
+    b.qp.modify_err()
+    event = events.get_event(2)
+    assert event is not None
+    assert (event.type, event.number) == (EventType.SRQ_QP_LAST_WQE, b.qp.qpn)
+
+
+def test_large_message_over_scattered_pages(contexts: tuple[Context, Context]) -> None:
+    """A region whose pages lie apart: one message crosses all of them."""
+    a, b = connected(*contexts)
+    a.view[:] = PATTERN
+    pages = [b.address + 4096 * n for n in (7, 2, 9, 4)]
+    mr = b.pd.reg_mr(pages, 4 * 4096 - 100, iova=0x77_0000_0064, access=7)
+    a.qp.post_send(
+        SendWr(1, WrOpcode.RDMA_WRITE, [a.sge(0, mr.length)], remote_addr=mr.iova, rkey=mr.rkey)
+    )
+    a.expect(OK)
+    found = b"".join(bytes(b.view[n * 4096 : (n + 1) * 4096]) for n in (7, 2, 9, 4))
+    assert found == bytes(100) + PATTERN[: 4 * 4096 - 100]
+
+
+def test_reserved_key_and_dma_region(contexts: tuple[Context, Context]) -> None:
+    a, b = connected(*contexts)
+    a.view[:4] = b"data"
+    dma = a.pd.get_dma_mr()
+    keys = [dma.lkey]
+    if a.ctx.local_dma_lkey is not None:
+        keys.append(a.ctx.local_dma_lkey)
+    for offset, key in enumerate(keys):
+        a.send(WrOpcode.RDMA_WRITE, [Sge(a.address, 4, key)], b, 8 * offset)
+        a.expect(OK)
+        assert bytes(b.view[8 * offset : 8 * offset + 4]) == b"data"
