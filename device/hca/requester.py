@@ -9,32 +9,17 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from device.fabric.messages import Op, Payload, Request, Response, Syndrome
+from device.fabric.messages import Payload, Request, Response, Syndrome
 from device.hca import local_operations
 from device.hca.completion import complete_send, fail_send, post_event
 from device.hca.copy import copy_views, note_runs
 from device.hca.flush import enter_error
 from device.hca.local_memory import gather, scatter_runs
 from device.hca.memory_regions import AccessError
+from device.hca.request_tables import HALF, NAK_STATUS, OPS, PSN_MASK, UNRELIABLE, packets_of
 from device.hca.retry import Retry
 from device.hca.role import Role
-from device.hca.wqe import (
-    ATOMIC_CS,
-    ATOMIC_FA,
-    ATOMICS,
-    LOCAL,
-    MASKED_CS,
-    MASKED_FA,
-    RDMA_READ,
-    RDMA_WRITE,
-    RDMA_WRITE_IMM,
-    SEND,
-    SEND_IMM,
-    SEND_INVAL,
-    SendWqe,
-    WqeError,
-    parse_connected,
-)
+from device.hca.wqe import ATOMICS, LOCAL, RDMA_READ, SendWqe, WqeError, parse_connected
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.contexts import QpState
 from device.layout.mlx4.cqe import Syndrome as Status
@@ -44,37 +29,11 @@ from device.pci.bus import DmaError
 if TYPE_CHECKING:
     from device.hca.qp import QueuePair
 
-PSN_MASK = 0xFFFFFF
-HALF = 1 << 23
 WINDOW = 128
 """Requests that may wait for an answer at once."""
 
 ATOMIC_SIZE = 8
-_KIND = 0x60
-_OPS = {
-    SEND: Op.SEND,
-    SEND_IMM: Op.SEND_IMM,
-    SEND_INVAL: Op.SEND_INV,
-    RDMA_WRITE: Op.WRITE,
-    RDMA_WRITE_IMM: Op.WRITE_IMM,
-    RDMA_READ: Op.READ,
-    ATOMIC_CS: Op.COMPARE_SWAP,
-    ATOMIC_FA: Op.FETCH_ADD,
-    MASKED_CS: Op.MASKED_COMPARE_SWAP,
-    MASKED_FA: Op.MASKED_FETCH_ADD,
-}
-_UNRELIABLE = frozenset((SEND, SEND_IMM, RDMA_WRITE, RDMA_WRITE_IMM))
-_NAK_STATUS = {
-    int(Syndrome.NAK_INVALID_REQUEST): Status.REMOTE_INVAL_REQ_ERR,
-    int(Syndrome.NAK_REMOTE_ACCESS): Status.REMOTE_ACCESS_ERR,
-    int(Syndrome.NAK_REMOTE_OPERATION): Status.REMOTE_OP_ERR,
-    int(Syndrome.NAK_INVALID_RD): Status.BAD_RESP_ERR,
-}
-
-
-def packets_of(length: int, mtu: int) -> int:
-    """How many packets a message of `length` bytes takes; an empty one takes one."""
-    return (length + mtu - 1) // mtu or 1
+_KIND = 0x60  # of a syndrome: ACK, RNR NAK or NAK
 
 
 class Requester:
@@ -173,7 +132,7 @@ class Requester:
             elif wqe.signalled:
                 complete_send(qp, wqe.index, opcode, 0)
             return
-        if not self._reliable and opcode not in _UNRELIABLE:
+        if not self._reliable and opcode not in UNRELIABLE:
             self._reject(wqe, Status.LOCAL_QP_OP_ERR)
             return
         if wqe.length > qp.max_message or (opcode in ATOMICS and wqe.length != ATOMIC_SIZE):
@@ -206,7 +165,7 @@ class Requester:
             self._doom(wqe, Status.LOCAL_PROT_ERR)
             return
         request = Request(
-            _OPS[wqe.opcode],
+            OPS[wqe.opcode],
             qp.route,
             qp.qpn,
             qp.remote_qpn,
@@ -249,7 +208,7 @@ class Requester:
         elif syndrome == Syndrome.NAK_PSN:
             self.retry.sequence_error()
         elif syndrome & _KIND:
-            self.fail(_NAK_STATUS.get(syndrome, Status.BAD_RESP_ERR))
+            self.fail(NAK_STATUS.get(syndrome, Status.BAD_RESP_ERR))
         elif self.pending[0].psn == response.psn:
             self._acknowledge(response)
         self._go_on()

@@ -1,0 +1,209 @@
+"""Ethernet queue pairs: offloads on the way out, steering and stripping on the way in."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device.hca.offload import fill_ip_checksum, fill_l4_checksum, insert_vlan, ones_complement
+from device.layout.mlx4.commands import Opcode, SetPort
+from device.layout.mlx4.contexts import QPC, RSS, RSS_OFFSET, ServiceType
+from device.layout.mlx4.cqe import CQE, Syndrome
+from device.layout.mlx4.wqe import CQE_REQUEST, IP_CSUM, TCP_UDP_CSUM
+from tests.unit.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, SendOpcode, TestQp, data, inline
+from tests.unit.test_qp_protection import statuses
+
+BROADCAST = b"\xff" * 6
+
+
+def naive_checksum(raw: bytes) -> int:
+    """RFC 1071 word by word."""
+    total = 0
+    for at in range(0, len(raw), 2):
+        total += int.from_bytes(raw[at : at + 2].ljust(2, b"\0"), "big")
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+@given(st.binary(max_size=200))
+def test_checksum_equals_the_definition(raw: bytes) -> None:
+    assert ones_complement(raw) == naive_checksum(raw)
+
+
+@given(st.binary(max_size=200))
+def test_offloads_survive_any_frame(raw: bytes) -> None:
+    frame = bytearray(raw)
+    fill_ip_checksum(frame)
+    fill_l4_checksum(frame)
+    assert len(frame) == len(raw)
+
+
+def ip_frame(payload: bytes, protocol: int = 17) -> bytearray:
+    """UDP or TCP over IPv4 with empty checksums."""
+    size = 20 if protocol == 6 else 8
+    l4 = pack(">HHHH", 1, 2, 8 + len(payload), 0).ljust(size, b"\0") + payload
+    ip = pack(
+        ">BBHHHBBH4s4s",
+        0x45,
+        0,
+        20 + len(l4),
+        1,
+        0,
+        64,
+        protocol,
+        0,
+        b"\xc0\xa8\1\1",
+        b"\xc0\xa8\1\2",
+    )
+    return bytearray(bytes(12) + b"\x08\x00" + ip + l4)
+
+
+@pytest.mark.parametrize("protocol", [6, 17])
+@pytest.mark.parametrize("payload", [b"", b"odd", b"x" * 100])
+def test_filled_checksums_verify(payload: bytes, protocol: int) -> None:
+    frame = ip_frame(payload, protocol)
+    insert_vlan(frame, 5)
+    frame += bytes(7)  # padding is not covered
+    fill_ip_checksum(frame)
+    fill_l4_checksum(frame)
+    ip, l4 = frame[18:38], frame[38:-7]
+    assert ones_complement(ip) == 0
+    pseudo = bytes(ip[12:20]) + pack(">HH", protocol, len(l4))
+    assert naive_checksum(pseudo + bytes(l4)) == 0
+
+
+def test_ipv6_checksum() -> None:
+    l4 = pack(">HHHH", 1, 2, 11, 0) + b"abc"
+    frame = bytearray(bytes(12) + b"\x86\xdd" + pack(">IHBB", 6 << 28, 11, 17, 1))
+    frame += bytes(range(32)) + l4
+    fill_l4_checksum(frame)
+    assert naive_checksum(bytes(range(32)) + pack(">II", 11, 17) + bytes(frame[54:])) == 0
+
+
+def ethernet_qp(node: Node, qpn: int, **more: int) -> TestQp:
+    """A queue pair as mlx4_en makes them: one cumulative context."""
+    qp = node.create_qp(qpn, ServiceType.MLX, mtu_msgmax=0xFF, **more)
+    for opcode in (Opcode.INIT2RTR_QP, Opcode.RTR2RTS_QP):
+        node.modify(qp, opcode)
+    return qp
+
+
+def steer(node: Node, qpn: int, promiscuous: int = 0) -> None:
+    """RQP_CALC."""
+    mailbox = pack(">I4B12xII", qpn, 7, 7, 0, 0, promiscuous, 1 << 30 | qpn)
+    node.command(Opcode.SET_PORT, mailbox, SetPort.RQP_CALC << 8 | 1, 1)
+
+
+@pytest.fixture
+def pair() -> Pair:
+    """Two guests with an Ethernet queue pair each, in `qa` and `qb`."""
+    pair = Pair()
+    pair.qa, pair.qb = ethernet_qp(pair.a, 0x48), ethernet_qp(pair.b, 0x49)
+    for node, qp in ((pair.a, pair.qa), (pair.b, pair.qb)):
+        steer(node, qp.qpn)
+    return pair
+
+
+def test_frame_is_padded_and_delivered(pair: Pair) -> None:
+    target, key = pair.b.memory(4096)
+    pair.b.post_recv(pair.qb, [(key, target, 2048)])
+    frame = pair.b.mac + pair.a.mac + b"\x08\x06" + b"arp"
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(frame))
+    assert statuses(pair.a, pair.qa) == [0]
+    (got,) = pair.b.completions(pair.qb)
+    assert got.length == 60
+    assert pair.b.host.peek(target, 61) == frame.ljust(61, b"\0")
+    counters = pair.a.hca.port.counters, pair.b.hca.port.counters
+    assert (counters[0].tx_frames, counters[1].rx_octets) == (1, 60)
+
+
+def test_broadcast_strangers_and_missing_receives(pair: Pair) -> None:
+    target, key = pair.b.memory(4096)
+    for destination in (BROADCAST, b"\x01\0\x5e\0\0\1", b"\x02\x77\0\0\0\1", pair.a.mac):
+        pair.b.post_recv(pair.qb, [(key, target, 2048)])
+        pair.a.post_send(pair.qa, SendOpcode.SEND, inline(destination + pair.a.mac + b"\x08\0"))
+    assert len(pair.b.completions(pair.qb)) == 2
+    assert pair.a.completions(pair.qa)
+    assert pair.b.hca.port.counters.rx_dropped == 2
+    steer(pair.b, pair.qb.qpn, 1 << 31 | pair.qb.qpn)
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"\x02\x77\0\0\0\1" + pair.a.mac + b"\x08\0"))
+    assert len(pair.b.completions(pair.qb)) == 1
+
+
+def test_vlan_and_checksums_are_inserted_and_the_tag_is_stripped(pair: Pair) -> None:
+    target, key = pair.b.memory(4096)
+    source, lkey = pair.a.memory(4096)
+    frame = ip_frame(b"payload of some length")
+    frame[:12] = pair.b.mac + pair.a.mac
+    pair.a.host.poke(source, frame)
+    pair.b.post_recv(pair.qb, [(key, target, 2048)])
+    word1 = 0x2005 << 16 | 0x40 << 8 | 2
+    flags = CQE_REQUEST | IP_CSUM | TCP_UDP_CSUM
+    entry = pack(">IIII", SendOpcode.SEND, word1, flags, 0) + data((lkey, source, len(frame)))
+    pair.a.host.poke(pair.qa.address, entry)
+    pair.a.doorbell(pair.qa.qpn)
+    (got,) = pair.b.completions(pair.qb)
+    assert CQE.get(got.raw, "cvlan_present") == 1
+    assert CQE.get(got.raw, "sl_vid") == 0x2005
+    assert got.length == len(frame)
+    received = pair.b.host.peek(target, len(frame))
+    assert ones_complement(received[14:34]) == 0
+    assert received[42:] == frame[42:]
+
+
+def test_long_entries_take_several_slots_and_wrap(pair: Pair) -> None:
+    """mlx4_en uses slots of 64 bytes: an entry of 112 bytes takes two, and the last one wraps."""
+    node = pair.a
+    qp = ethernet_qp(node, 0x50, log_sq_stride=2, log_sq_size=4)
+    target, key = pair.b.memory(4096)
+    index = 0
+    for count in range(20):
+        pair.b.post_recv(pair.qb, [(key, target, 2048)])
+        frame = pair.b.mac + node.mac + b"\x08\0" + bytes((count,)) * 70
+        raw = inline(frame)
+        slots = 3 if count % 5 == 0 else 2
+        raw += pack(">IIQ", 0, 0, 0) * ((slots * 64 - 32 - len(raw)) // 16)
+        ds = (16 + len(raw)) // 16
+        lap = index >> 4 & 1
+        whole = pack(">IIII", lap << 31 | SendOpcode.SEND, ds, CQE_REQUEST, 0) + raw
+        for at in range(0, len(whole), 16):
+            place = ((index * 64) + at) % 1024
+            node.host.poke(qp.address + place, whole[at : at + 16])
+        following = index + slots
+        stamp = (following >> 4 & 1 ^ 1) << 31 | 0x7FFFFFFF  # not valid yet
+        node.host.poke(qp.address + (following % 16) * 64, pack(">I", stamp))
+        node.doorbell(qp.qpn)
+        (done,) = node.completions(qp)
+        assert (done.status, done.index) == (0, index)
+        assert len(pair.b.completions(pair.qb)) == 1
+        assert pair.b.host.peek(target + 14, 70) == bytes((count,)) * 70
+        index = following
+    assert (LOG_SQ, SQ_SHIFT) == (4, 7)
+
+
+def test_rss_queue_pair_forwards_to_its_first_ring(pair: Pair) -> None:
+    node = pair.b
+    context = QPC.pack(service=ServiceType.MLX, rss=1, mtu_msgmax=0xFF)
+    RSS.set(context, "base_qpn", pair.qb.qpn, RSS_OFFSET)
+    node.command(Opcode.RST2INIT_QP, bytes(8) + bytes(context), 0x2C000)
+    for opcode in (Opcode.INIT2RTR_QP, Opcode.RTR2RTS_QP):
+        node.command(opcode, bytes(8) + bytes(QPC.pack()), 0x2C000)
+    steer(node, 0x2C000)
+    target, key = node.memory(4096)
+    node.post_recv(pair.qb, [(key, target, 2048)])
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(BROADCAST + pair.a.mac + b"\x08\0"))
+    assert len(node.completions(pair.qb)) == 1
+    node.doorbell(0x2C000)
+
+
+def test_bad_frames_fail_the_sender_only(pair: Pair) -> None:
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"short"))
+    assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_QP_OP_ERR]
+    target, key = pair.b.memory(4096)
+    pair.b.post_recv(pair.qb, [(key, target, 20)])
+    other = ethernet_qp(pair.a, 0x51)
+    pair.a.post_send(other, SendOpcode.SEND, inline(BROADCAST + pair.a.mac + b"\x08\0"))
+    assert statuses(pair.b, pair.qb) == [Syndrome.LOCAL_LENGTH_ERR]

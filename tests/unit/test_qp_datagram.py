@@ -1,0 +1,171 @@
+"""UD, QP1 with headers made by software, UC: what arrives and what the completion says of it."""
+
+from __future__ import annotations
+
+from struct import pack
+
+import pytest
+
+from device.layout.mlx4.commands import Opcode
+from device.layout.mlx4.contexts import QPC, QpState, ServiceType
+from device.layout.mlx4.cqe import CQE, RecvOpcode, Syndrome
+from device.layout.mlx4.wqe import DATAGRAM
+from device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, ipv4_gid
+from tests.unit.rdma_node import Node, Pair, SendOpcode, TestQp, data, inline, remote
+from tests.unit.test_qp_protection import state, statuses
+
+GSI = 514
+QKEY = 0x1111
+
+
+def ready(node: Node, qp: TestQp, qkey: int = QKEY) -> None:
+    """An unconnected queue pair to RTS."""
+    node.modify(qp, Opcode.INIT2INIT_QP, 1 << 5, qkey=qkey)
+    node.modify(qp, Opcode.INIT2RTR_QP, mtu_msgmax=0xAB)
+    node.modify(qp, Opcode.RTR2RTS_QP)
+
+
+@pytest.fixture
+def pair() -> Pair:
+    """Two UD queue pairs."""
+    pair = Pair(ServiceType.UD, rq_shift=6)
+    ready(pair.a, pair.qa)
+    ready(pair.b, pair.qb)
+    return pair
+
+
+def address(peer: Node, qpn: int, qkey: int = QKEY, **more: int | bytes) -> bytes:
+    """A datagram segment towards a peer."""
+    av = pack(">IBBHBBBBI", 1 << 24 | 1, 0, 0x80, 0, 0, 0, 0, 7, 3 << 20 | 0x12345) + peer.gid
+    values = {"av": av, "dqpn": qpn, "qkey": qkey, "vlan": 0xFFFF, "dmac": peer.mac, **more}
+    return bytes(DATAGRAM.pack(values))
+
+
+def test_datagram_with_its_route_header(pair: Pair) -> None:
+    target, key = pair.b.memory(4096)
+    source, lkey = pair.a.memory(4096)
+    pair.a.host.poke(source, b"hello")
+    pair.b.post_recv(pair.qb, [(key, target, 60), (key, target + 100, 100)])
+    segments = address(pair.b, pair.qb.qpn) + data((lkey, source, 5))
+    pair.a.post_send(pair.qa, SendOpcode.SEND, segments)
+    assert statuses(pair.a, pair.qa) == [0]
+    (got,) = pair.b.completions(pair.qb)
+    assert (got.opcode, got.length, got.remote_qpn) == (RecvOpcode.SEND, 45, pair.qa.qpn)
+    assert CQE.get(got.raw, "grh") == 1
+    assert CQE.get_raw(got.raw, "smac") == pair.a.mac
+    grh = GRH.unpack(pair.b.host.peek(target, 40))
+    assert (grh["version"], grh["next_header"], grh["hop_limit"]) == (6, 0x1B, 7)
+    assert (grh["sgid"], grh["dgid"], grh["flow_label"]) == (pair.a.gid, pair.b.gid, 0x12345)
+    assert pair.b.host.peek(target + 40, 5) == b"hello"
+
+
+def test_wrong_qkey_and_missing_receive_are_dropped(pair: Pair) -> None:
+    target, key = pair.b.memory(4096)
+    pair.a.post_send(
+        pair.qa, SendOpcode.SEND, address(pair.b, pair.qb.qpn) + inline(b"nobody waits")
+    )
+    pair.b.post_recv(pair.qb, [(key, target, 200)])
+    pair.a.post_send(
+        pair.qa, SendOpcode.SEND, address(pair.b, pair.qb.qpn, 0x2222) + inline(b"wrong")
+    )
+    assert statuses(pair.a, pair.qa) == [0, 0]
+    assert pair.b.completions(pair.qb) == []
+    own = address(pair.b, pair.qb.qpn, 0x80000000)  # the queue pair's own Q_Key
+    pair.a.post_send(pair.qa, SendOpcode.SEND_IMM, own + inline(b"right"), immediate=9)
+    (got,) = pair.b.completions(pair.qb)
+    assert (got.opcode, got.immediate) == (RecvOpcode.SEND_WITH_IMM, 9)
+
+
+def test_send_error_leaves_the_receive_side_alone(pair: Pair) -> None:
+    target, key = pair.a.memory(4096)
+    pair.a.post_send(pair.qa, SendOpcode.SEND, address(pair.b, 1) + data((3, 0, 5)), ring=False)
+    pair.a.post_send(pair.qa, SendOpcode.SEND, address(pair.b, 1) + inline(b"after"))
+    assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_PROT_ERR, Syndrome.WR_FLUSH_ERR]
+    assert state(pair.a, pair.qa) == QpState.SQER
+    pair.a.post_recv(pair.qa, [(key, target, 200)])
+    pair.b.post_send(pair.qb, SendOpcode.SEND, address(pair.a, pair.qa.qpn) + inline(b"still"))
+    assert statuses(pair.a, pair.qa) == [0]
+    pair.a.modify(pair.qa, Opcode.SQERR2RTS_QP)
+    pair.a.post_send(pair.qa, SendOpcode.SEND, address(pair.b, 1) + inline(b"again"))
+    assert statuses(pair.a, pair.qa) == [0]
+
+
+def test_group_reaches_its_members(pair: Pair) -> None:
+    gid = bytes.fromhex("ff0e000000000000000000000000c0de")
+    index = pair.b.command(Opcode.MGID_HASH, gid)
+    record = pack(">II8x", 0, 1) + gid + pack(">I", pair.qb.qpn)
+    pair.b.command(Opcode.WRITE_MCG, record.ljust(1024, b"\0"), index)
+    target, key = pair.b.memory(4096)
+    pair.b.post_recv(pair.qb, [(key, target, 200)])
+    group = address(pair.b, 0xFFFFFF, dmac=b"\x33\x33\0\0\xc0\xde")
+    group = group[:16] + gid + group[32:]
+    pair.a.post_send(pair.qa, SendOpcode.SEND, group + inline(b"all"))
+    (got,) = pair.b.completions(pair.qb)
+    assert got.length == 43
+
+
+def mad_headers(a: Node, b: Node, payload: int) -> bytes:
+    """What mlx4_ib puts in front of a MAD on RoCE v1: 74 bytes."""
+    length = 12 + 8 + payload + 4
+    grh = GRH.pack(
+        version=6, payload_length=length, next_header=0x1B, hop_limit=64, sgid=a.gid, dgid=b.gid
+    )
+    bth = BTH.pack(opcode=0x64, pkey=0xFFFF, dest_qpn=1, psn=5)
+    deth = DETH.pack(qkey=GSI_QKEY, source_qpn=1)
+    return b.mac + a.mac + b"\x89\x15" + bytes(grh) + bytes(bth) + bytes(deth)
+
+
+def test_mad_over_qp1() -> None:
+    pair = Pair()
+    qa, qb = (node.create_qp(GSI, ServiceType.MLX, mtu_msgmax=0xAB) for node in (pair.a, pair.b))
+    ready(pair.a, qa, GSI_QKEY)
+    ready(pair.b, qb, GSI_QKEY)
+    source, key = pair.a.memory(4096)
+    target, rkey = pair.b.memory(4096)
+    mad = bytes(range(256))
+    pair.a.host.poke(source, mad)
+    pair.b.post_recv(qb, [(rkey, target, 296)])
+    headers = mad_headers(pair.a, pair.b, 256)
+    # the first chunk ends at the 64-byte boundary of the entry
+    segments = inline(headers[:44]) + inline(headers[44:])
+    segments += data((key, source, 256)) + inline(bytes(4))
+    # the entry is one slot of 128 bytes: 16 + 48 + 48 + 16 = 128, the ICRC would not fit
+    pair.a.post_send(qa, SendOpcode.SEND, segments[:-16])
+    assert statuses(pair.a, qa) == [0]
+    (got,) = pair.b.completions(qb)
+    assert (got.qpn, got.length, got.remote_qpn, got.opcode) == (GSI, 296, 1, RecvOpcode.SEND)
+    assert CQE.get_raw(got.raw, "smac") == pair.a.mac
+    assert pair.b.host.peek(target, 40) == headers[14:54]
+    assert pair.b.host.peek(target + 40, 256) == mad
+
+
+def test_mad_that_is_no_roce_packet_is_refused() -> None:
+    pair = Pair()
+    qp = pair.a.create_qp(GSI, ServiceType.MLX, mtu_msgmax=0xAB)
+    ready(pair.a, qp, GSI_QKEY)
+    pair.a.post_send(qp, SendOpcode.SEND, inline(bytes(90)))
+    assert statuses(pair.a, qp) == [Syndrome.LOCAL_QP_OP_ERR]
+    assert state(pair.a, qp) == QpState.SQER
+
+
+def test_unreliable_connection() -> None:
+    pair = Pair(ServiceType.UC).connect()
+    target, rkey = pair.b.memory(4096)
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"lost: no receive"))
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"written"))
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey ^ 1) + inline(b"dropped"))
+    pair.b.post_recv(pair.qb, [(rkey, target + 64, 64)])
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"received"))
+    assert statuses(pair.a, pair.qa) == [0, 0, 0, 0]
+    assert pair.b.host.peek(target, 7) == b"written"
+    assert pair.b.host.peek(target + 64, 8) == b"received"
+    assert [wc.length for wc in pair.b.completions(pair.qb)] == [8]
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, remote(target, rkey))
+    assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_QP_OP_ERR]
+
+
+def test_context_query_shows_what_was_set() -> None:
+    pair = Pair().connect()
+    context = pair.a.query(Opcode.QUERY_QP, pair.qa.qpn)[8:]
+    assert QPC.get_raw(context, "pri_rgid") == ipv4_gid(bytes((192, 168, 69, 2)))
+    assert QPC.get(context, "local_qpn") == pair.qa.qpn
