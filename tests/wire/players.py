@@ -148,10 +148,10 @@ class Player:
 
 
 def connected(
-    a: Context, b: Context, kind: QpType = QpType.RC, **more: int
+    a: Context, b: Context, kind: QpType = QpType.RC, *, signal_all: bool = False
 ) -> tuple[Player, Player]:
     """Two players, connected; b may be a: loopback."""
-    first, second = Player(a, kind, **more), Player(b, kind, **more)
+    first, second = (Player(ctx, kind, signal_all=signal_all) for ctx in (a, b))
     first.connect(second)
     second.connect(first)
     return first, second
