@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
-from device.buslog.reader import TEXT_KINDS, Event
+from device.buslog.reader import Event
+from device.buslog.record import TEXT_KINDS
 from device.buslog.work_entries import receive_entry, send_entry
 from device.layout.buslog import Kind, What
 from device.layout.fields import Register, RegisterBlock

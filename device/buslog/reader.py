@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from device.buslog.record import META_NAME, RECORD, SEGMENT_GLOB
+from device.buslog.record import META_NAME, RECORD, SEGMENT_GLOB, TEXT_KINDS
 from device.layout.buslog import VERSION, Kind, What
-
-TEXT_KINDS = frozenset((Kind.COMMAND, Kind.NOTE, Kind.RESET))
 
 
 class LogError(Exception):

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import struct
 
+from device.layout.buslog import Kind
+
 RECORD = struct.Struct("<QBBBBIQIH")
 """monotonic ns, device, kind, BAR, what, object, address, length, captured bytes that follow."""
+
+TEXT_KINDS = frozenset((Kind.COMMAND, Kind.NOTE, Kind.RESET))
+"""Kinds whose data is a line of text."""
 
 META_NAME = "meta.json"
 SEGMENT_GLOB = "events-*.bin"

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from device.buslog.record import META_NAME, RECORD, segment_name
-from device.layout.buslog import VERSION, Kind, What
+from device.buslog.record import META_NAME, RECORD, TEXT_KINDS, segment_name
+from device.layout.buslog import VERSION, What
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,6 @@ BATCH = 2048
 SEGMENT_BYTES = 16 << 20
 TOTAL_BYTES = 256 << 20
 CAPTURE = 64
-TEXT_KINDS = frozenset((Kind.COMMAND, Kind.NOTE, Kind.RESET))
 
 _clock = time.monotonic_ns
 _pack = RECORD.pack

@@ -1,0 +1,176 @@
+"""The bus log: what is recorded is read back, decoded, filtered and bounded."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device.buslog import cli
+from device.buslog.decode import decode
+from device.buslog.reader import Event, LogError, LogReader
+from device.buslog.record import META_NAME, RECORD
+from device.buslog.views import Filter, json_line, select, table_line
+from device.buslog.writer import FileLog
+from device.layout.buslog import Kind, What
+from device.layout.mlx4 import bar0, cqe, uar, wqe
+
+
+def _event(kind: Kind, address: int, data: bytes, **more: int) -> Event:
+    return Event(
+        0,
+        1.5,
+        "a",
+        kind,
+        more.get("bar", 0),
+        What(more.get("what", What.OTHER)),
+        more.get("obj", 0),
+        address,
+        more.get("length", len(data)),
+        data,
+    )
+
+
+def _write(folder: Path) -> None:
+    log = FileLog(folder)
+    a, b = log.device("a"), log.device("b")
+    log.record(a, Kind.MMIO_WRITE, 2, 0x80014, 4, uar.send_doorbell(0x41).to_bytes(4, "big"))
+    log.record(a, Kind.DMA_READ, 0, 0x5000, 4096, bytes(4096), What.PAYLOAD, 0x41)
+    log.record(b, Kind.IRQ, 0, 3, 0, b"")
+    log.record(b, Kind.NOTE, 0, 0, 200, b"x" * 200)
+    log.close()
+
+
+def test_events_come_back_in_order(tmp_path: Path) -> None:
+    _write(tmp_path)
+    events = list(LogReader(tmp_path))
+    assert [event.device for event in events] == ["a", "a", "b", "b"]
+    assert [event.time for event in events] == sorted(event.time for event in events)
+    assert (events[1].length, len(events[1].data)) == (4096, 64)
+    assert events[3].text == "x" * 200
+    assert decode(events[0]) == "UAR[128].send qpn=0x41"
+
+
+def test_a_record_cut_short_is_left_out(tmp_path: Path) -> None:
+    _write(tmp_path)
+    segment = next(tmp_path.glob("events-*.bin"))
+    whole = segment.read_bytes()
+    for cut in range(len(whole)):
+        segment.write_bytes(whole[:cut])
+        assert len(list(LogReader(tmp_path))) < 4
+
+
+def test_the_log_is_bounded_and_says_so(tmp_path: Path) -> None:
+    log = FileLog(tmp_path, total=1 << 20, segment=1 << 18)
+    device = log.device("a")
+    for number in range(20000):
+        log.record(device, Kind.DMA_READ, 0, number, 64, bytes(64))
+    log.close()
+    assert sum(path.stat().st_size for path in tmp_path.glob("events-*.bin")) < 3 << 19
+    reader = LogReader(tmp_path)
+    assert reader.dropped
+    assert list(reader)[-1].address == 19999
+
+
+def test_a_full_disk_ends_the_log_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = FileLog(tmp_path)
+    full = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+    assert log._file is not None
+    log._file.close()
+    log._file = full
+    for _ in range(3):
+        log.record(0, Kind.NOTE, 0, 0, 1, b"x")
+        log.flush()
+    full.close()
+    assert caplog.text.count("the bus log ends here") == 1
+
+
+def test_a_folder_without_log_and_another_version_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="holds no bus log"):
+        LogReader(tmp_path)
+    _write(tmp_path)
+    meta = json.loads((tmp_path / META_NAME).read_text())
+    (tmp_path / META_NAME).write_text(json.dumps(meta | {"version": 99}))
+    with pytest.raises(LogError, match="version 99"):
+        LogReader(tmp_path)
+
+
+def test_filters(tmp_path: Path) -> None:
+    _write(tmp_path)
+    reader = LogReader(tmp_path)
+    assert len(list(select(reader, Filter(bar=2)))) == 1
+    assert len(list(select(reader, Filter(device="b")))) == 2
+    assert not list(select(reader, Filter(since=1e9)))
+
+
+def _run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    status = cli.main(parser.parse_args(words))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_command_prints_a_table_and_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _write(tmp_path)
+    status, out, _ = _run(capsys, str(tmp_path), "--kind", "mmio", "--decode")
+    assert status == 0
+    assert "MWr" in out
+    assert "send qpn=0x41" in out
+    status, out, _ = _run(capsys, str(tmp_path), "--format", "jsonl", "--kind", "dma,irq")
+    assert [json.loads(line)["kind"] for line in out.splitlines()] == ["dma_read", "irq"]
+
+
+def test_a_wrong_kind_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = _run(capsys, str(tmp_path), "--kind", "nonsense")
+    assert (status, out) == (2, "")
+    assert "nonsense" in err
+    assert err.count("\n") == 1
+
+
+def test_words_for_a_command_register() -> None:
+    value = (bar0.HCR_GO | 0x31).to_bytes(4, "big")
+    event = _event(Kind.MMIO_WRITE, bar0.HCR_BASE + 0x18, value)
+    assert decode(event) == "HCR.control go=1 opcode=0x31 (NOP)"
+
+
+def test_words_for_a_work_request() -> None:
+    data = wqe.CTRL.pack(opcode=wqe.SendOpcode.RDMA_WRITE, ds=3, cqe=3)
+    data += wqe.RADDR.pack(va=0x1000, rkey=0x200) + wqe.DATA.pack(byte_count=64, lkey=5, va=0x3000)
+    event = _event(Kind.DMA_READ, 0, bytes(data), what=What.SQ_WQE, obj=0x41)
+    assert decode(event) == (
+        "WQE qpn=0x41 RDMA_WRITE signaled raddr=0x1000 rkey=0x200 sge=0x3000+64 lkey=0x5"
+    )
+
+
+def test_words_for_an_error_completion() -> None:
+    data = cqe.ERROR_CQE.pack(qpn=0x41, syndrome=0x13, is_send=1, opcode=cqe.OPCODE_ERROR)
+    event = _event(Kind.DMA_WRITE, 0, bytes(data), what=What.CQE, obj=2)
+    assert decode(event) == "CQE cqn=0x2 qpn=0x41 send ERROR REMOTE_ACCESS_ERR"
+
+
+@given(
+    st.sampled_from(list(Kind)),
+    st.sampled_from(list(What)),
+    st.integers(0, (1 << 64) - 1),
+    st.binary(max_size=64),
+    st.sampled_from((0, 2)),
+)
+def test_whatever_is_in_the_log_has_words(
+    kind: Kind, what: What, address: int, data: bytes, bar: int
+) -> None:
+    event = _event(kind, address, data, what=what, bar=bar, obj=7)
+    assert "\n" not in table_line(event).replace("\n", "" if event.text else "\n")
+    assert json.loads(json_line(event))["kind"] == kind.name.lower()
+
+
+def test_the_size_of_a_record_is_part_of_the_format() -> None:
+    assert RECORD.size == 30
