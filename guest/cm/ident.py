@@ -106,8 +106,8 @@ class CmId:
 
     def attach(self, qp: PathQp) -> None:
         """Give this end its queue pair, which goes to INIT; later states follow by themselves."""
-        self.qp = qp
         qp.to_init()
+        self.qp = qp
 
     def connect(self, param: ConnParam | None = None) -> None:
         """Active side: ask the peer. ESTABLISHED, REJECTED or UNREACHABLE follows."""

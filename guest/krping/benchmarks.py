@@ -25,6 +25,8 @@ def bench_client(thread: KrpingThread, resources: Resources) -> None:
     resources.qp.post_send(resources.advertise(resources.start_address))
     thread.wait_for(State.RDMA_WRITE_ADV)
     _run(thread, resources, thread.options.test)
+    while thread.options.duplex and thread.stats.recv_msgs < 2:
+        thread.await_completion()  # the server's word that its writes are done, too
 
 
 def bench_server(thread: KrpingThread, resources: Resources) -> None:
@@ -34,6 +36,8 @@ def bench_server(thread: KrpingThread, resources: Resources) -> None:
     options = thread.options
     if options.test is Test.WLAT or options.duplex:
         _run(thread, resources, options.test)
+    if options.duplex:
+        resources.qp.post_send(resources.send_wr)
     thread.wait_for(State.ERROR, boundary=True)
     if not thread.disconnected:
         raise KrpingError(thread.failure)

@@ -103,7 +103,11 @@ class Host:
         stats = thread.stats.by_name(thread.name)
         with self._lock:
             self._threads.remove(thread)
-        thread.close()
+        try:
+            thread.close()
+        except (OSError, VerbsError) as problem:
+            # A device that is gone cannot be tidied up; why the run failed is known by then.
+            error = error or _reason(problem)
         options = thread.options
         complete = not options.count or thread.iterations == options.count or options.server
         return Result(
@@ -117,7 +121,7 @@ class Host:
         )
 
 
-def _reason(error: OSError | VerbsError | MemoryError) -> str:
+def _reason(error: Exception) -> str:
     """One line for an error from below."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

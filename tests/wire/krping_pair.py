@@ -21,12 +21,23 @@ CLIENT_IP = "192.168.69.128"
 PATIENCE = 30.0
 
 
+class Output(io.StringIO):
+    """A log stream that counts the servers that began to listen."""
+
+    listening = 0
+
+    def write(self, text: str) -> int:
+        """Keep the text."""
+        self.listening += "rdma_listen" in text
+        return super().write(text)
+
+
 @dataclass
 class Side:
     """One host with its log."""
 
     host: Host
-    output: io.StringIO
+    output: Output
 
     @property
     def text(self) -> str:
@@ -51,7 +62,7 @@ class Run:
 
 def start(side: Side, command: str) -> Run:
     """Run a command beside the test; a server is listening when this returns."""
-    before = side.text.count("rdma_listen")
+    before = side.output.listening
     run = Run(threading.Thread(daemon=True))
 
     def body() -> None:
@@ -59,8 +70,8 @@ def start(side: Side, command: str) -> Run:
 
     run.thread = threading.Thread(target=body, daemon=True)
     run.thread.start()
-    if "server" in command:
-        until(lambda: side.text.count("rdma_listen") > before or bool(run.results))
+    if command.startswith("server"):
+        until(lambda: side.output.listening > before or bool(run.results))
     return run
 
 
@@ -75,7 +86,7 @@ def until(condition: Callable[[], bool]) -> None:
 @contextmanager
 def opened(socket: Path, ip: str, *, debugging: bool = False) -> Iterator[Side]:
     """One HCA with its host."""
-    output = io.StringIO()
+    output = Output()
     bus = WireBus(socket)
     try:
         host = Host(bus, ip, Log(output, debugging=debugging))
