@@ -9,12 +9,13 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 HUGE = 2 << 20
 PAGE = 4096
 _PRESENT = 1 << 63
+_MAP_NORESERVE = 0x4000  # named by the mmap module from Python 3.13 on only
 _FRAME_MASK = (1 << 55) - 1
 _FREE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
 
@@ -27,24 +28,34 @@ def free_hugepages() -> int:
         return 0
 
 
-class HugepageBlocks:
-    """`count` hugepages, mapped in one piece and sorted into physically contiguous blocks."""
+class HugepageFile:
+    """`count` hugepages mapped in one piece; `addresses` are their physical addresses.
 
-    def __init__(self, count: int) -> None:
+    Without `sources` the pages are any that are free. With them, each page is the one that the
+    source of the same index gives up: the kernel hands out the page freed last, and that is the
+    only way to say which page goes where without an address to map it at.
+    """
+
+    def __init__(self, count: int, sources: Sequence[HugepageFile] = ()) -> None:
         name = f"bluebridge-{os.getpid()}-{id(self):x}"
         fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_HUGETLB | os.MFD_HUGE_2MB)
         try:
             os.truncate(fd, count * HUGE)
-            self._map = mmap.mmap(fd, count * HUGE, mmap.MAP_SHARED)
+            # The sources still hold the pages, so none can be reserved at this moment.
+            flags = mmap.MAP_SHARED | (_MAP_NORESERVE if sources else 0)
+            self._map = mmap.mmap(fd, count * HUGE, flags)
         finally:
             os.close(fd)
         self.view = memoryview(self._map)
         start = _mapping_of(name)
-        self._fault_in(start, count)
+        for index in range(count):
+            if sources:
+                sources[index].close()
+            self.view[index * HUGE] = 0
         self.addresses = [_physical(start + index * HUGE) for index in range(count)]
 
     def blocks(self) -> Iterator[tuple[int, memoryview]]:
-        """Physical address and view of each contiguous stretch."""
+        """Physical address and view of each physically contiguous stretch."""
         for first, last in contiguous(self.addresses):
             yield self.addresses[first], self.view[first * HUGE : last * HUGE]
 
@@ -53,17 +64,12 @@ class HugepageBlocks:
         self.view.release()
         self._map.close()
 
-    def _fault_in(self, start: int, count: int) -> None:
-        """Touch each page so that the kernel gives neighbours in memory to neighbours here.
 
-        The kernel hands hugepages out from a list, rising or falling; two pages tell which.
-        """
-        for index in range(min(2, count)):
-            self.view[index * HUGE] = 0
-        falling = count > 1 and _physical(start + HUGE) < _physical(start)
-        rest = range(2, count)
-        for index in reversed(rest) if falling else rest:
-            self.view[index * HUGE] = 0
+def sorted_hugepages(count: int) -> HugepageFile:
+    """`count` hugepages in the order of their physical addresses: neighbours come together."""
+    singles = [HugepageFile(1) for _ in range(count)]
+    singles.sort(key=lambda single: single.addresses[0])
+    return HugepageFile(count, singles)
 
 
 def contiguous(addresses: list[int]) -> Iterator[tuple[int, int]]:

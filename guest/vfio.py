@@ -18,7 +18,7 @@ from pathlib import Path
 from guest.bus import DmaMemory
 from guest.dma import Arena
 from guest.hca.errors import HcaError
-from guest.hugepages import HUGE, HugepageBlocks, free_hugepages
+from guest.hugepages import HUGE, HugepageFile, free_hugepages, sorted_hugepages
 
 VENDOR, DEVICE = 0x15B3, 0x1003
 NOIOMMU_IOMMU = 8
@@ -30,7 +30,7 @@ MSIX_INDEX = 2
 SET_IRQS_NONE, SET_IRQS_EVENTFD, SET_IRQS_TRIGGER = 1 << 0, 1 << 2, 1 << 5
 COMMAND_REGISTER = 4
 COMMAND_MEMORY_AND_MASTER = 6
-GROW_PAGES = 16  # hugepages taken at a time
+GROW_PAGES = 8  # hugepages taken at a time
 
 
 def _request(number: int) -> int:
@@ -92,7 +92,7 @@ class VfioBus:
         self._fds: list[int] = []
         self._eventfds: list[int] = []
         self._maps: list[mmap.mmap] = []
-        self._hugepages: list[HugepageBlocks] = []
+        self._hugepages: list[HugepageFile] = []
         self._arena = Arena()
         self._lock = threading.Lock()
         try:
@@ -237,13 +237,14 @@ class VfioBus:
         fcntl.ioctl(self._device, DEVICE_SET_IRQS, request)
 
     def _grow(self, pages: int) -> None:
-        count = min(max(GROW_PAGES, pages), free_hugepages())
-        if count < pages:
+        """Take more hugepages: a few, or all there are when only sorted ones can be neighbours."""
+        free = free_hugepages()
+        if free < pages:
             raise MemoryError(
-                f"{pages} hugepages of 2 MiB wanted, {count} are free: reserve more "
+                f"{pages} hugepages of 2 MiB wanted, {free} are free: reserve more "
                 "(kernel command line: hugepages=N)"
             )
-        blocks = HugepageBlocks(count)
-        self._hugepages.append(blocks)
-        for address, view in blocks.blocks():
+        file = sorted_hugepages(free) if pages > 1 else HugepageFile(min(GROW_PAGES, free))
+        self._hugepages.append(file)
+        for address, view in file.blocks():
             self._arena.add(address, view)
