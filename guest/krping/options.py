@@ -25,7 +25,7 @@ class MemMode(Enum):
     REG = "reg"
 
 
-class Test(Enum):
+class Task(Enum):
     """What runs after the connection stands."""
 
     PING = "ping"
@@ -49,7 +49,7 @@ class Options:
     server_inv: bool = False
     local_dma_lkey: bool = False
     read_inv: bool = False
-    test: Test = Test.PING
+    test: Task = Task.PING
     poll: bool = False
     duplex: bool = False
     tx_depth: int = DEFAULT_TX_DEPTH
@@ -155,12 +155,12 @@ def _mem_mode(text: str) -> MemMode:
         raise OptionError(f"unknown mem_mode {text} (dma or reg)") from error
 
 
-def _test(given: dict[str, str | None]) -> Test:
+def _test(given: dict[str, str | None]) -> Task:
     """The one test that was picked."""
-    picked = [test for test in (Test.WLAT, Test.RLAT, Test.BW) if test.value in given]
+    picked = [test for test in (Task.WLAT, Task.RLAT, Task.BW) if test.value in given]
     if len(picked) > 1:
         raise OptionError("Pick only one test: bw, rlat, wlat")
-    return picked[0] if picked else Test.PING
+    return picked[0] if picked else Task.PING
 
 
 def _check(options: Options) -> None:
@@ -169,11 +169,11 @@ def _check(options: Options) -> None:
         for name in ("server_inv", "read_inv"):
             if getattr(options, name):
                 raise OptionError(f"{name} is valid only with mem_mode=reg")
-    if options.duplex and options.test is not Test.BW:
+    if options.duplex and options.test is not Task.BW:
         raise OptionError("duplex is valid only with bw")
-    if options.poll and options.test is not Test.RLAT:
+    if options.poll and options.test is not Task.RLAT:
         raise OptionError("poll is valid only with rlat")
-    if options.test is not Test.PING:
+    if options.test is not Task.PING:
         name = options.test.value
         if options.mem_mode is not MemMode.DMA:
             raise OptionError(f"{name} is valid only with mem_mode=dma")
