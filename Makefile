@@ -1,0 +1,38 @@
+# Every target sets up what it needs; a second run starts from the caches.
+PYTHON ?= python3
+BIN := .venv/bin
+SERVER ?= server,addr=192.168.69.127,port=9999
+CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
+
+.PHONY: setup krping test lint bench doctor clean
+
+setup: .venv/.installed
+	@$(BIN)/python -m images build
+
+# The environment follows pyproject.toml; host packages come first, since venv is one of them.
+.venv/.installed: pyproject.toml
+	@$(PYTHON) -m images.host
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+krping: setup
+	$(BIN)/bluebridge krping "$(SERVER)" "$(CLIENT)"
+
+test: setup
+	$(BIN)/python -m pytest tests
+
+lint: .venv/.installed
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m host_tools.bench
+
+doctor: .venv/.installed
+	@$(BIN)/bluebridge doctor
+
+# Removes what this checkout made; `python -m images clean` drops the shared cache as well.
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,63 @@
+"""`python -m images`: build, list and drop the artefacts."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+
+from images.artefacts import Artefacts
+from images.errors import ImageError
+from images.unpack import tree_size
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Exit status 0, or 1 after one line of what went wrong."""
+    parser = argparse.ArgumentParser(prog="python -m images", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("build", help="build what is missing")
+    commands.add_parser("list", help="what is there and how big it is")
+    path = commands.add_parser("path", help="folder of one artefact, built if need be")
+    path.add_argument("name")
+    commands.add_parser("refresh", help="take today's package versions at the next build")
+    commands.add_parser("clean", help="remove the whole cache")
+    options = parser.parse_args(words)
+    try:
+        _run(options.command, Artefacts(), getattr(options, "name", ""))
+    except ImageError as error:
+        print(f"images: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("images: stopped; what is finished is kept", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _run(command: str, artefacts: Artefacts, name: str) -> None:
+    if command == "build":
+        artefacts.build()
+    elif command == "path":
+        if name not in artefacts.recipes:
+            known = ", ".join(artefacts.recipes)
+            raise ImageError(f"there is no artefact {name}", f"name one of {known}")
+        print(artefacts.folder(name))
+    elif command == "refresh":
+        artefacts.packages.refresh()
+    elif command == "clean":
+        shutil.rmtree(artefacts.cache.root, ignore_errors=True)
+    else:
+        _list(artefacts)
+
+
+def _list(artefacts: Artefacts) -> None:
+    for name in artefacts.recipes:
+        folder = artefacts.present(name)
+        if folder is None:
+            print(f"{name:<14} not built")
+        else:
+            print(f"{name:<14} {tree_size(folder) / 1e6:7.1f} MB  {folder}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Debian packages and sources through a private apt root: the host's apt is never touched.
+
+Versions are asked for once and remembered in `versions.json`, so that a later run neither needs
+the network nor wakes up to a different image; `Packages.refresh` forgets them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from images.cache import Cache
+from images.errors import ImageError
+from images.mirror import MEND, debian_mirror
+from images.progress import step
+from images.run import run
+
+SUITE = "trixie"
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+URI_LINE = re.compile(r"^'[^']+' (?P<file>\S+) \d+", re.MULTILINE)
+LISTS_FRESH_SECONDS = 3600
+
+
+class StaleVersions(ImageError):
+    """The mirror no longer carries a version that was remembered."""
+
+
+class NotRemembered(ImageError):
+    """A version is not known yet, and asking for it is off."""
+
+
+class Packages:
+    """Packages of Debian's `SUITE` and its backports, downloaded but never installed.
+
+    A request is what follows `apt-get` on the command line: `["install", "make"]` means the
+    package with everything it needs, `download` the package alone, `source` its source.
+    """
+
+    def __init__(self, cache: Cache) -> None:
+        self.cache = cache
+        self.root = cache.root / "apt"
+        self._versions = cache.root / "versions.json"
+        self._may_ask = True
+
+    def resolve(self, request: Sequence[str], *, backports: bool = False) -> list[str]:
+        """File names that answer `request`, remembered from the first time it was asked."""
+        suffix = " (backports)" if backports else ""
+        return self._remembered(" ".join(request) + suffix, lambda: self._files(request, backports))
+
+    def newest(self, pattern: str) -> str:
+        """The package of the plain suite that matches the regular expression, highest version."""
+        return self._remembered(f"newest {pattern}", lambda: [self._newest(pattern)])[0]
+
+    def fetch(self, request: Sequence[str], *, backports: bool = False) -> list[Path]:
+        """Download what answers `request`; raises `StaleVersions` when the mirror moved on."""
+        files = self.resolve(request, backports=backports)
+        archives = self.root / "cache" / "archives"
+        wanted = [archives / file for file in files]
+        with self.cache.lock("apt"):
+            if not all(path.exists() for path in wanted):
+                self._prepare()
+                verb, *names = request
+                flags = [] if verb == "download" else ["--download-only"]
+                with step(f"download {names[0]}"):
+                    self._apt(["-y", *flags, verb, *names], backports, archives)
+        missing = [path.name for path in wanted if not path.exists()]
+        if missing:
+            raise StaleVersions(
+                f"the mirror no longer has {missing[0]}", "`.venv/bin/python -m images refresh`"
+            )
+        return wanted
+
+    @contextmanager
+    def offline(self) -> Iterator[None]:
+        """Within it, a version that is not remembered raises `NotRemembered`."""
+        before, self._may_ask = self._may_ask, False
+        try:
+            yield
+        finally:
+            self._may_ask = before
+
+    def drop_downloads(self) -> None:
+        """Forget downloaded files; they are needed only while building."""
+        shutil.rmtree(self.root / "cache", ignore_errors=True)
+
+    def refresh(self) -> None:
+        """Ask for versions anew at the next use."""
+        self._versions.unlink(missing_ok=True)
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _remembered(self, request: str, ask: Callable[[], list[str]]) -> list[str]:
+        known = self._read_versions()
+        if request in known:
+            return known[request]
+        if not self._may_ask:
+            raise NotRemembered(f"the version of {request} is not known yet", "make setup")
+        with self.cache.lock("versions"):
+            known = self._read_versions()
+            if request not in known:
+                known[request] = ask()
+                aside = self._versions.with_suffix(f".{os.getpid()}")
+                aside.write_text(json.dumps(known, indent=1, sort_keys=True))
+                aside.rename(self._versions)
+        return known[request]
+
+    def _read_versions(self) -> dict[str, list[str]]:
+        """What was remembered; an unreadable file counts as nothing remembered."""
+        try:
+            known = json.loads(self._versions.read_text())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return known if isinstance(known, dict) else {}
+
+    def _files(self, request: Sequence[str], backports: bool) -> list[str]:
+        self._prepare()
+        verb, *names = request
+        # Files that are downloaded already would be left out of the answer: look elsewhere.
+        nowhere = ["-o", f"Dir::Cache::archives={self.root / 'nowhere'}"]
+        (self.root / "nowhere" / "partial").mkdir(parents=True, exist_ok=True)
+        output = self._apt(
+            [*nowhere, "-y", "--print-uris", verb, *names], backports, self.root / "nowhere"
+        )
+        files = sorted(URI_LINE.findall(output))
+        if not files:
+            raise ImageError(f"the mirror has no {' '.join(names)}", MEND)
+        return files
+
+    def _newest(self, pattern: str) -> str:
+        self._prepare()
+        expression = re.compile(pattern)
+        words = ["--names-only", "search", "^linux-"]
+        output = self._apt(words, False, self.root, tool="apt-cache")
+        names = [line.split(" ", 1)[0] for line in output.splitlines()]
+        found = [name for name in names if expression.fullmatch(name)]
+        if not found:
+            raise ImageError(f"the mirror has no package like {pattern}", MEND)
+        return max(found, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+
+    def _prepare(self) -> None:
+        """Write the sources list and fetch the package lists if they are old or missing."""
+        lists = self.root / "state" / "lists"
+        stamp = self.root / "updated"
+        if stamp.exists() and time.time() - stamp.stat().st_mtime < LISTS_FRESH_SECONDS:
+            return
+        if not KEYRING.exists():
+            raise ImageError(f"{KEYRING} is missing", "sudo apt-get install debian-archive-keyring")
+        for folder in (lists / "partial", self.root / "cache" / "archives" / "partial"):
+            folder.mkdir(parents=True, exist_ok=True)
+        mirror = debian_mirror()
+        lines = [
+            f"{kind} [signed-by={KEYRING}] {mirror} {suite} main"
+            for kind, suite in (("deb", SUITE), ("deb-src", SUITE), ("deb", f"{SUITE}-backports"))
+        ]
+        (self.root / "sources.list").write_text("\n".join(lines) + "\n")
+        with step("package lists"):
+            self._apt(["-o", "APT::Update::Error-Mode=any", "update"], False, self.root)
+        stamp.touch()
+
+    def _apt(self, words: Sequence[str], backports: bool, cwd: Path, tool: str = "apt-get") -> str:
+        release = f"{SUITE}-backports" if backports else SUITE
+        settings = {
+            "Dir::Etc::sourcelist": self.root / "sources.list",
+            "Dir::Etc::sourceparts": "-",
+            "Dir::Etc::preferencesparts": "-",
+            "Dir::State": self.root / "state",
+            "Dir::State::lists": self.root / "state" / "lists",
+            "Dir::State::status": os.devnull,
+            "Dir::Cache": self.root / "cache",
+            "Dir::Log": self.root,
+            "APT::Default-Release": release,
+            "APT::Install-Recommends": "false",
+            "APT::Architecture": "amd64",
+            "APT::Architectures": "amd64",
+            # The cache folder may be out of reach for apt's own download user.
+            "APT::Sandbox::User": "root",
+            "Acquire::Languages": "none",
+            "Debug::NoLocking": "true",
+        }
+        options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+        (self.root / "cache" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
+        return run([tool, *options, *words], cwd=cwd, what=f"{tool} {' '.join(words[-2:])}")

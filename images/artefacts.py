@@ -1,0 +1,130 @@
+"""The finished artefacts, built when they are missing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from images.apt import NotRemembered, Packages, StaleVersions
+from images.cache import Cache
+from images.recipes.guest import GuestRecipe
+from images.recipes.kernel import KernelRecipe
+from images.recipes.libvfio_user import LibvfioUserRecipe
+from images.recipes.qemu import PROGRAM, QemuRecipe
+from images.recipes.recipe import Recipe
+from images.recipes.vfio import VfioRecipe
+from images.unpack import LIBRARIES, foreign
+
+CLIENT = 'name "vfio-user-pci"'
+
+
+@dataclass(frozen=True)
+class Qemu:
+    """How to start QEMU: `command` + arguments, with `env` added to the environment."""
+
+    command: list[str]
+    version: str
+    env: dict[str, str] = field(default_factory=dict)
+
+
+class Artefacts:
+    """What the virtual machines and the device server are made of, kept in one cache folder.
+
+    Each method builds its artefact if need be and raises `images.errors.ImageError`.
+    """
+
+    def __init__(self, cache: Path | None = None) -> None:
+        self.cache = Cache(cache)
+        self.packages = Packages(self.cache)
+
+    @cached_property
+    def recipes(self) -> dict[str, Recipe]:
+        """All recipes by name, in the order they are built."""
+        kernel = KernelRecipe(self.cache, self.packages)
+        vfio = VfioRecipe(self.cache, self.packages, kernel)
+        recipes: list[Recipe] = [
+            LibvfioUserRecipe(self.cache, self.packages),
+            kernel,
+            vfio,
+            GuestRecipe(self.cache, self.packages, kernel, vfio),
+            QemuRecipe(self.cache, self.packages),
+        ]
+        return {recipe.name: recipe for recipe in recipes}
+
+    def qemu(self) -> Qemu:
+        """The host's QEMU when it has a vfio-user client, else the one of the cache."""
+        return host_qemu() or unpacked_qemu(self.folder("qemu"))
+
+    def kernel(self) -> Path:
+        """The uncompressed ELF kernel."""
+        return self.folder("kernel") / "vmlinux"
+
+    def kernel_release(self) -> str:
+        """What `uname -r` prints in the guest."""
+        recipe = self.recipes["kernel"]
+        assert isinstance(recipe, KernelRecipe)
+        return recipe.release()
+
+    def initrd(self) -> Path:
+        """The guest's root, without our Python code (see `images.overlay`)."""
+        return self.folder("guest") / "initrd.cpio"
+
+    def libvfio_user(self) -> Path:
+        """The library; `libvfio-user-layout.so` and `include/` lie beside it."""
+        return self.folder("libvfio-user") / "libvfio-user.so"
+
+    def folder(self, name: str) -> Path:
+        """The finished folder of the artefact `name`."""
+        try:
+            return self.recipes[name].folder()
+        except StaleVersions:
+            # The mirror has moved on since the versions were remembered: take today's.
+            self.packages.refresh()
+            return self.recipes[name].folder()
+
+    def present(self, name: str) -> Path | None:
+        """The folder of the artefact `name` if it is in the cache; asks no network."""
+        try:
+            with self.packages.offline():
+                return self.recipes[name].present()
+        except NotRemembered:
+            return None
+
+    def build(self) -> None:
+        """Build whatever is missing, then drop the downloads."""
+        wanted = [name for name in self.recipes if name != "qemu" or host_qemu() is None]
+        if all(self.present(name) for name in wanted):
+            return
+        for name in wanted:
+            self.folder(name)
+        self.packages.drop_downloads()
+
+
+def host_qemu() -> Qemu | None:
+    """The host's own QEMU if it can be a vfio-user client."""
+    program = shutil.which("qemu-system-x86_64")
+    if program is None or CLIENT not in _output([program, "-device", "help"]):
+        return None
+    return Qemu([program], _version(_output([program, "--version"])))
+
+
+def unpacked_qemu(folder: Path) -> Qemu:
+    """QEMU of an unpacked folder, run by the folder's own dynamic linker."""
+    command = foreign(folder, PROGRAM)
+    for data in ("usr/share/seabios", "usr/share/qemu", "usr/lib/ipxe/qemu"):
+        command += ["-L", str(folder / data)]
+    env = {"QEMU_MODULE_DIR": str(folder / LIBRARIES / "qemu")}
+    return Qemu(command, _version(_output([*command, "--version"])), env)
+
+
+def _output(command: list[str]) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def _version(text: str) -> str:
+    """`11.1.3` out of `QEMU emulator version 11.1.3 (Debian ...)`."""
+    words = text.split()
+    return words[3] if len(words) > 3 else "unknown"

@@ -1,0 +1,123 @@
+"""The folder of finished artefacts: built once, aside, under a lock, then renamed into place."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from images.errors import NO_ROOM, ImageError
+from images.progress import say, step
+
+
+def default_root() -> Path:
+    """`$BLUEBRIDGE_CACHE`, else `bluebridge` under `$XDG_CACHE_HOME` or `~/.cache`."""
+    named = os.environ.get("BLUEBRIDGE_CACHE")
+    if named:
+        return Path(named).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return (Path(base).expanduser() / "bluebridge").absolute()
+
+
+def key_of(*inputs: object) -> str:
+    """A short name that changes when any of `inputs` (JSON values) changes: 16 hex digits."""
+    text = json.dumps(inputs, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def file_digest(*paths: Path) -> str:
+    """Digest of the contents of files, in the order given."""
+    digest = hashlib.sha256()
+    for path in paths:
+        content = path.read_bytes()
+        digest.update(len(content).to_bytes(8, "little") + content)
+    return digest.hexdigest()
+
+
+class Cache:
+    """One cache folder; every method may be called by several processes at once."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root or default_root()
+
+    def folder(self, name: str, key: str) -> Path:
+        """Where the artefact `name` made from `key` lives, whether or not it exists yet."""
+        return self.root / f"{name}-{key}"
+
+    def ensure(self, name: str, key: str, build: Callable[[Path], None]) -> Path:
+        """The artefact's folder, built by `build(empty folder)` if it is not there.
+
+        A second builder waits for the first. A build that fails or is killed leaves no folder
+        under the final name. Raises `ImageError`.
+        """
+        final = self.folder(name, key)
+        if final.is_dir():
+            return final
+        with self.lock(name):
+            if final.is_dir():
+                return final
+            with step(name), self._aside(name) as folder:
+                build(folder)
+                os.utime(folder)
+                os.rename(folder, final)
+            self._drop_older(name, final)
+        return final
+
+    @contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Hold the lock `name` of this cache; it is free again when its holder dies."""
+        with _disk_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            handle = open(self.root / f".{name}.lock", "w")  # noqa: SIM115 (closed below)
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say(f"{name}: waiting for another builder")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+    @contextmanager
+    def _aside(self, name: str) -> Iterator[Path]:
+        """A temporary folder on the same file system, gone afterwards unless it was renamed."""
+        for stale in self.root.glob(f".{name}.build.*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        with _disk_errors(self.root):
+            folder = Path(tempfile.mkdtemp(prefix=f".{name}.build.", dir=self.root))
+            folder.chmod(0o755)
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _drop_older(self, name: str, keep: Path) -> None:
+        """Remove artefacts of the same name under other keys, but for the latest of them.
+
+        A running guest may still use the previous one; two generations are enough.
+        """
+        others = [path for path in self.root.glob(f"{name}-{'[0-9a-f]' * 16}") if path != keep]
+        for path in sorted(others, key=lambda path: path.stat().st_mtime)[:-1]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def _disk_errors(root: Path) -> Iterator[None]:
+    """Turn a full or forbidden disk into one clear line."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise ImageError(f"the disk of {root} is full", NO_ROOM) from error
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
+            raise ImageError(
+                f"cannot write {error.filename or root}: {error.strerror}",
+                "set BLUEBRIDGE_CACHE to a folder of yours",
+            ) from error
+        raise

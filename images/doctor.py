@@ -1,0 +1,129 @@
+"""What this machine has, what is missing, and the exact command that mends it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from images.accelerator import DEVICE, accelerator
+from images.artefacts import Artefacts, host_qemu
+from images.errors import ImageError
+from images.host import NEEDS, install_command
+from images.mirror import debian_mirror
+
+GIB = 1 << 30
+DISK_NEEDED = 3 * GIB
+MEMORY_NEEDED = 3 * GIB
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the doctor: `mend` is the command for it, empty when `ok`."""
+
+    name: str
+    ok: bool
+    found: str
+    mend: str = ""
+
+
+def checks(artefacts: Artefacts | None = None) -> list[Check]:
+    """Everything `bluebridge` stands on, in the order to mend it. Builds nothing."""
+    artefacts = artefacts or Artefacts()
+    return [
+        _processor(),
+        _python(),
+        _memory(),
+        _disk(artefacts.cache.root),
+        *_packages(),
+        _mirror(),
+        *_artefacts(artefacts),
+        _accelerator(artefacts),
+    ]
+
+
+def _processor() -> Check:
+    machine, cores = platform.machine(), len(os.sched_getaffinity(0))
+    ok = machine == "x86_64" and sys.platform == "linux"
+    return Check("processor", ok, f"{machine}, {cores} cores", "" if ok else "use an x86-64 Linux")
+
+
+def _python() -> Check:
+    ok = sys.version_info >= (3, 11)
+    return Check("Python", ok, platform.python_version(), "" if ok else "use Debian 12 or 13")
+
+
+def _memory() -> Check:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    free = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    ok = free >= MEMORY_NEEDED
+    found = f"{free / GIB:.1f} GiB available"
+    return Check("memory", ok, found, "" if ok else "end other programs: two guests want 3 GiB")
+
+
+def _disk(root: Path) -> Check:
+    folder = next(path for path in (root, *root.parents) if path.exists())
+    free = shutil.disk_usage(folder).free
+    # What has been built needs no room any more.
+    ok = free >= DISK_NEEDED or (root.exists() and any(root.glob("guest-*")) and free >= GIB // 4)
+    found = f"{free / GIB:.1f} GiB free for {root}"
+    return Check("disk", ok, found, "" if ok else "free 3 GiB, or set BLUEBRIDGE_CACHE elsewhere")
+
+
+def _packages() -> list[Check]:
+    return [
+        Check(
+            need.package,
+            need.present(),
+            need.purpose if need.present() else "not installed",
+            "" if need.present() else " ".join(install_command([need])),
+        )
+        for need in NEEDS
+    ]
+
+
+def _mirror() -> Check:
+    try:
+        return Check("package mirror", True, debian_mirror())
+    except ImageError as error:
+        return Check("package mirror", False, error.what, error.mend)
+
+
+def _artefacts(artefacts: Artefacts) -> list[Check]:
+    return [_artefact(artefacts, name) for name in artefacts.recipes]
+
+
+def _artefact(artefacts: Artefacts, name: str) -> Check:
+    host = host_qemu() if name == "qemu" else None
+    if host is not None:
+        return Check(name, True, f"{host.command[0]} {host.version}, with vfio-user-pci")
+    present = artefacts.present(name)
+    if present is None:
+        return Check(name, False, "not built yet", "make setup")
+    return Check(name, True, str(present))
+
+
+def _accelerator(artefacts: Artefacts) -> Check:
+    if not DEVICE.exists():
+        return Check("accelerator", True, "tcg (no /dev/kvm)")
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
+        return Check("accelerator", True, "tcg (/dev/kvm is not ours: sudo adduser $USER kvm)")
+    if any(artefacts.present(name) is None for name in ("qemu", "kernel")):
+        return Check("accelerator", True, "not probed yet, `make setup` does")
+    kind = accelerator(artefacts)
+    return Check("accelerator", True, kind if kind == "kvm" else "tcg (KVM ran no guest here)")
+
+
+def main(words: Sequence[str] = ()) -> int:
+    """Print the checks as a table; 0 when nothing is missing."""
+    found = checks()
+    width = max(len(check.name) for check in found)
+    for check in found:
+        print(f"{'ok     ' if check.ok else 'MISSING'} {check.name:<{width}}  {check.found}")
+        if not check.ok:
+            print(f"{'':>{width + 8}}  mend: {check.mend}")
+    return 0 if all(check.ok for check in found) else 1

@@ -1,0 +1,124 @@
+"""What the host itself must have, and installing it through apt.
+
+Run by `make setup` before there is a virtual environment, so it uses the standard library and
+imports nothing that does.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from images.errors import ImageError
+from images.progress import step
+from images.run import failure
+
+
+@dataclass(frozen=True)
+class Need:
+    """A Debian package, what it is for, and whether this machine has what it brings."""
+
+    package: str
+    purpose: str
+    present: Callable[[], bool]
+
+
+def _program(name: str) -> Callable[[], bool]:
+    return lambda: shutil.which(name) is not None
+
+
+def _file(path: str) -> Callable[[], bool]:
+    return lambda: Path(path).exists()
+
+
+def _modules(*names: str) -> Callable[[], bool]:
+    return lambda: all(importlib.util.find_spec(name) is not None for name in names)
+
+
+NEEDS = (
+    Need("python3-venv", "the virtual environment", _modules("venv", "ensurepip")),
+    Need("gcc", "libvfio-user", _program("gcc")),
+    Need("libc6-dev", "libvfio-user", _file("/usr/include/linux/vfio.h")),
+    Need("libjson-c-dev", "libvfio-user", _file("/usr/include/json-c/json.h")),
+    Need("zstd", "unpacking the kernel", _program("zstd")),
+    Need(
+        "debian-archive-keyring",
+        "package signatures",
+        _file("/usr/share/keyrings/debian-archive-keyring.gpg"),
+    ),
+)
+
+
+def missing() -> list[Need]:
+    """Needs this machine does not meet."""
+    return [need for need in NEEDS if not need.present()]
+
+
+def install_command(needs: list[Need]) -> list[str]:
+    """The command that installs `needs`, through sudo unless we are root."""
+    prefix = [] if os.geteuid() == 0 else ["sudo"]
+    packages = [need.package for need in needs]
+    return [*prefix, "apt-get", "install", "-y", "--no-install-recommends", *packages]
+
+
+def install() -> None:
+    """Install what is missing; raises `ImageError` with the command that would mend it."""
+    needs = missing()
+    if not needs:
+        return
+    command = install_command(needs)
+    mend = " ".join(word for word in command if word != "sudo" or shutil.which("sudo"))
+    if shutil.which("apt-get") is None:
+        raise ImageError(
+            f"missing: {', '.join(need.package for need in needs)}, and there is no apt-get",
+            "use Debian 12 or 13, or install their equivalents",
+        )
+    if command[0] == "sudo" and shutil.which("sudo") is None:
+        raise ImageError("packages are missing, and we are neither root nor have sudo", mend)
+    with step(f"install {' '.join(need.package for need in needs)}"):
+        _apt_get(command)
+    still = missing()
+    if still:
+        raise ImageError(f"{still[0].package} did not install", mend)
+
+
+def _apt_get(command: list[str]) -> None:
+    """Install, after fetching the package lists if the first try does not know a package."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
+    update = [*command[: command.index("apt-get") + 1], "update"]
+    for attempt in (command, update, command):
+        done = subprocess.run(
+            attempt,
+            env=environment,
+            stdin=None if attempt[0] == "sudo" else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if attempt is command and done.returncode == 0:
+            return
+    raise failure("installing packages", done.stdout, done.returncode)
+
+
+def main() -> int:
+    """`python3 -m images.host`: check Python, install what is missing."""
+    if sys.version_info < (3, 11):  # noqa: UP036 (this runs before anything checked it)
+        print("images: Python is older than 3.11; to mend it: use Debian 12 or 13", file=sys.stderr)
+        return 1
+    try:
+        install()
+    except ImageError as error:
+        print(f"images: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

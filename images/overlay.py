@@ -1,0 +1,99 @@
+"""Today's guest code, laid over the cached guest root at each start of a guest.
+
+The kernel unpacks archives that stand one behind the other in one initrd, each starting at a
+multiple of four bytes; so a change of our code never rebuilds the guest's root.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from images.cache import Cache, file_digest, key_of
+from images.cpio import ALIGNMENT, CpioWriter
+from images.run import run
+from images.unpack import foreign
+
+HOME = "opt/bluebridge"
+PACKAGES = ("guest", "device/layout")
+SINGLE = ("device/__init__.py",)
+
+
+def build(destination: Path, root: Path, initrd: Path) -> Path:
+    """Write `initrd` followed by the guest code of the repository `root` to `destination`.
+
+    `initrd` is `Artefacts.initrd()`. Raises `images.errors.ImageError`.
+    """
+    archive = overlay(root, initrd)
+    with open(destination, "wb") as out:
+        with open(initrd, "rb") as base:
+            shutil.copyfileobj(base, out, 1 << 20)
+        out.write(bytes(-out.tell() % ALIGNMENT))
+        out.write(archive.read_bytes())
+    return destination
+
+
+def overlay(root: Path, initrd: Path) -> Path:
+    """The archive of the guest code with its byte code, cached under the code's contents."""
+    files = sources(root)
+    names = [path.relative_to(root).as_posix() for path in files]
+    key = key_of(names, file_digest(*files), initrd.parent.name)
+    cache = Cache(initrd.parent.parent)
+
+    def make(folder: Path) -> None:
+        tree = folder / "tree"
+        for path, name in zip(files, names, strict=True):
+            target = tree / HOME / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+        compile_python(initrd.parent / "root", tree, tree / HOME)
+        (folder / "overlay.cpio").write_bytes(archive_of(tree))
+        shutil.rmtree(tree)
+
+    return cache.ensure("overlay", key, make) / "overlay.cpio"
+
+
+def sources(root: Path) -> list[Path]:
+    """The Python files of the repository `root` that the guest needs, sorted."""
+    return sorted(_sources(root))
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    for package in PACKAGES:
+        yield from (root / package).rglob("*.py")
+    for name in SINGLE:
+        yield root / name
+
+
+def archive_of(tree: Path) -> bytes:
+    """A cpio archive of everything below `tree`."""
+    stream = io.BytesIO()
+    writer = CpioWriter(stream)
+    writer.tree(tree)
+    writer.close()
+    return stream.getvalue()
+
+
+def compile_python(guest_root: Path, strip: Path, *folders: Path) -> None:
+    """Byte code beside every source in `folders`, made by the Python of `guest_root`.
+
+    `strip` is taken off the paths that tracebacks show. The byte code is never checked against
+    its source, so the guest starts without compiling and with one file less to read.
+    """
+    command = [
+        *foreign(guest_root, "usr/bin/python3"),
+        "-m",
+        "compileall",
+        "-q",
+        "-s",
+        str(strip),
+        "-p",
+        "/",
+        "--invalidation-mode",
+        "unchecked-hash",
+        *map(str, folders),
+    ]
+    home = {"PYTHONHOME": str(guest_root / "usr")}
+    run(command, env=home, what="compile the guest's Python code")

@@ -1,0 +1,1 @@
+"""How each artefact is made; `recipe.Recipe` is what they have in common."""

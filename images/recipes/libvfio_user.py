@@ -1,0 +1,60 @@
+"""libvfio-user and its layout check, compiled from Debian's qemu source package."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from images.cache import file_digest
+from images.recipes.recipe import Recipe
+from images.run import run
+from images.unpack import unpack_tar
+
+REQUEST = ("source", "qemu/trixie")
+INSIDE = "subprojects/libvfio-user/"
+SOURCES = ("dma", "irq", "libvfio-user", "migration", "pci", "pci_caps", "tran", "tran_sock")
+SHIM = Path(__file__).parents[2] / "device" / "pyvfio_user" / "layout_shim.c"
+FLAGS = ("-std=gnu99", "-O2", "-g", "-fPIC", "-shared", "-D_GNU_SOURCE")
+
+
+class LibvfioUserRecipe(Recipe):
+    """`libvfio-user.so`, `libvfio-user-layout.so` and the headers in `include/`.
+
+    The library's own build asks for its test framework; its eight files need only json-c.
+    """
+
+    name = "libvfio-user"
+
+    def inputs(self) -> Sequence[object]:
+        return [self.packages.resolve(REQUEST), file_digest(SHIM)]
+
+    def build(self, folder: Path) -> None:
+        archives = [path for path in self.packages.fetch(REQUEST) if ".orig.tar" in path.name]
+        unpack_tar(archives[0], folder / "source", INSIDE)
+        (tree,) = (folder / "source").glob(f"*/{INSIDE}")
+        shutil.move(tree / "include", folder / "include")
+        include = f"-I{folder / 'include'}"
+        sources = [tree / "lib" / f"{name}.c" for name in SOURCES]
+        run(
+            [
+                "gcc",
+                *FLAGS,
+                "-fvisibility=hidden",
+                "-Wl,-soname,libvfio-user.so.0",
+                include,
+                "-I/usr/include/json-c",
+                "-o",
+                folder / "libvfio-user.so",
+                *sources,
+                "-ljson-c",
+                "-lpthread",
+            ],
+            what="compile libvfio-user",
+        )
+        check = folder / "libvfio-user-layout.so"
+        run(
+            ["gcc", *FLAGS, "-Wall", "-Wextra", include, "-o", check, SHIM],
+            what="compile its check",
+        )
+        shutil.rmtree(folder / "source")
