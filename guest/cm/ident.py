@@ -7,23 +7,19 @@ import ipaddress
 import secrets
 from typing import TYPE_CHECKING
 
-from device.layout.fields import Value
-from device.layout.net.cm import RejectReason, service_id
+from device.layout.net.cm import IP_HEADER_SIZE, RejectReason
 from device.layout.net.roce import ipv4_gid
 from guest.cm.connection import Connection, Notice, State
 from guest.cm.events import CmError, CmEvent, ConnParam, EventQueue, EventType
-from guest.cm.messages import MalformedMessage, Message, ip_header, parse_ip_header
-from guest.cm.path import ACK_TIMEOUT_CODE, HOP_LIMIT, MTU_1024, PathQp, Rtr, Rts
+from guest.cm.messages import MalformedMessage, Message, parse_ip_header
+from guest.cm.parameters import MAX_RETRY_COUNT, reply_fields, request_fields
+from guest.cm.path import ACK_TIMEOUT_CODE, MTU_1024, PathQp, Rtr, Rts
 from guest.cm.transport import Peer
 from guest.hca.errors import VerbsError
 
 if TYPE_CHECKING:
     from guest.cm.manager import ConnectionManager
 
-CM_RESPONSE_TIMEOUT = 20  # 4.3 s, core/cma.c: CMA_CM_RESPONSE_TIMEOUT
-CM_MAX_RETRIES = 15  # core/cma.c: CMA_MAX_CM_RETRIES
-MAX_RETRY_COUNT = 7
-DEFAULT_PKEY = 0xFFFF
 PSN_BITS = 24
 
 
@@ -115,7 +111,7 @@ class CmId:
         if peer is None:
             raise CmError(errno.EINVAL, "connect before the address is resolved")
         self._param = param or ConnParam()
-        fields = self._request_fields(qp, peer)
+        fields = request_fields(self, qp.qpn, self._psn, peer, self._param)
         with self.manager.lock:
             self._connection = self.manager.new_connection(self, peer)
             self._connection.connect(fields)
@@ -136,16 +132,7 @@ class CmId:
         )
         qp.to_rtr(self._rtr(request, connection.peer, request["path_mtu"]))
         qp.to_rts(rts)
-        fields: dict[str, Value] = {
-            "local_qpn": qp.qpn,
-            "starting_psn": self._psn,
-            "responder_resources": self._param.responder_resources,
-            "initiator_depth": self._param.initiator_depth,
-            "flow_control": self._param.flow_control,
-            "rnr_retry_count": self._param.rnr_retry_count,
-            "local_ca_guid": self.manager.port.guid,
-            "private_data": self._param.private_data,
-        }
+        fields = reply_fields(self.manager.port.guid, qp.qpn, self._psn, self._param)
         with self.manager.lock:
             connection.accept(fields)
         self.manager.wake()
@@ -214,7 +201,7 @@ class CmId:
         child.address, child.port = addresses.destination, self.port
         child.peer_address, child.peer_port = addresses.source, addresses.port
         param = ConnParam(
-            request.raw("private_data")[len(ip_header("0.0.0.0", 0, "0.0.0.0")) :],
+            request.raw("private_data")[IP_HEADER_SIZE:],
             request["initiator_depth"],
             request["responder_resources"],
             request["flow_control"],
@@ -290,32 +277,6 @@ class CmId:
             mtu,
             depth,
         )
-
-    def _request_fields(self, qp: PathQp, peer: Peer) -> dict[str, Value]:
-        """The REQ, as core/cma.c: cma_connect_ib and core/cm.c: cm_format_req fill it."""
-        local, param = self.manager.port, self._param
-        header = ip_header(local.ip, self.port, self.peer_address)
-        return {
-            "service_id": service_id(self.peer_port),
-            "local_ca_guid": local.guid,
-            "local_qpn": qp.qpn,
-            "responder_resources": param.responder_resources,
-            "initiator_depth": param.initiator_depth,
-            "remote_cm_timeout": CM_RESPONSE_TIMEOUT,
-            "local_cm_timeout": CM_RESPONSE_TIMEOUT,
-            "flow_control": param.flow_control,
-            "starting_psn": self._psn,
-            "retry_count": min(param.retry_count, MAX_RETRY_COUNT),
-            "rnr_retry_count": param.rnr_retry_count,
-            "pkey": DEFAULT_PKEY,
-            "path_mtu": MTU_1024,
-            "max_cm_retries": CM_MAX_RETRIES,
-            "primary_local_gid": local.gid,
-            "primary_remote_gid": peer.gid,
-            "primary_hop_limit": HOP_LIMIT,
-            "primary_ack_timeout": ACK_TIMEOUT_CODE,
-            "private_data": header + param.private_data,
-        }
 
     def _need_qp(self) -> PathQp:
         """The queue pair; `CmError` before `attach`."""

@@ -7,7 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from guest.krping.errors import KrpingError
-from guest.krping.options import Task
+from guest.krping.options import Test
 from guest.krping.resources import Resources
 from guest.krping.state import State
 from guest.verbs import SendWr, WrOpcode
@@ -34,7 +34,7 @@ def bench_server(thread: KrpingThread, resources: Resources) -> None:
     thread.wait_for(State.RDMA_READ_ADV, boundary=True)
     resources.qp.post_send(resources.advertise(resources.start_address))
     options = thread.options
-    if options.test is Task.WLAT or options.duplex:
+    if options.test is Test.WLAT or options.duplex:
         _run(thread, resources, options.test)
     if options.duplex:
         resources.qp.post_send(resources.send_wr)
@@ -43,10 +43,10 @@ def bench_server(thread: KrpingThread, resources: Resources) -> None:
         raise KrpingError(thread.failure)
 
 
-def _run(thread: KrpingThread, resources: Resources, test: Task) -> None:
+def _run(thread: KrpingThread, resources: Resources, test: Test) -> None:
     """One test with its result line, which is the module's."""
     begun = time.perf_counter_ns()
-    {Task.WLAT: _wlat, Task.RLAT: _rlat, Task.BW: _bw}[test](thread, resources)
+    {Test.WLAT: _wlat, Test.RLAT: _rlat, Test.BW: _bw}[test](thread, resources)
     seconds, rest = divmod(time.perf_counter_ns() - begun, 10**9)
     count, size = thread.options.count, thread.options.size
     thread.log.note(
@@ -55,12 +55,12 @@ def _run(thread: KrpingThread, resources: Resources, test: Task) -> None:
     )
 
 
-def _reading(test: Task, nanoseconds: int, count: int, size: int) -> str:
+def _reading(test: Test, nanoseconds: int, count: int, size: int) -> str:
     """The result in the unit people ask for, appended to the module's line."""
     each = nanoseconds / 1000 / count
-    if test is Task.BW:
+    if test is Test.BW:
         return f" ({count * size * 8 / max(1, nanoseconds):.3f} Gbit/s)"
-    if test is Task.WLAT:
+    if test is Test.WLAT:
         return f" (RTT/2 {each / 2:.1f} usec)"
     return f" ({each:.1f} usec)"
 

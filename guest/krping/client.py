@@ -7,7 +7,7 @@ import time
 from guest.cm import RcPath
 from guest.krping.benchmarks import bench_client
 from guest.krping.errors import KrpingError
-from guest.krping.options import Task
+from guest.krping.options import Test
 from guest.krping.pattern import ping_data, shown
 from guest.krping.resources import Resources
 from guest.krping.state import State
@@ -31,7 +31,7 @@ class Client(KrpingThread):
         self.cm_id.connect(CONN_PARAM)
         self.wait_for(State.CONNECTED, boundary=True)
         self.log.line("rdma_connect successful")
-        if options.test is Task.PING:
+        if options.test is Test.PING:
             self._pings(resources)
         else:
             bench_client(self, resources)

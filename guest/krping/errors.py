@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
+from device.layout.net.cm import RejectReason
+from guest.cm import CmEvent, EventType
+from guest.krping.options import Options
+
 
 class KrpingError(Exception):
     """The run failed; the text is one line for the user."""
@@ -9,3 +16,18 @@ class KrpingError(Exception):
 
 class Cancelled(Exception):
     """The user ended the run."""
+
+
+def explain(event: CmEvent, options: Options) -> str:
+    """One line for the user about a connection that did not come up."""
+    addr, port = options.addr, options.port
+    if event.status == -errno.ENETUNREACH:
+        return f"{addr} is not in this HCA's network of 24 bits: there is no router here"
+    if event.type in (EventType.ADDR_ERROR, EventType.ROUTE_ERROR):
+        return f"nobody answers at {addr}: is krping running on the server with that address?"
+    if event.type is EventType.REJECTED and event.status == RejectReason.INVALID_SERVICE_ID:
+        return f"nobody listens on port {port} at {addr}: start the krping server first"
+    if event.type is EventType.REJECTED:
+        return f"{addr} port {port} rejected the connection, reason {event.status}"
+    reason = os.strerror(-event.status)
+    return f"{addr} port {port} does not answer connection requests ({reason})"

@@ -25,8 +25,10 @@ class MemMode(Enum):
     REG = "reg"
 
 
-class Task(Enum):
+class Test(Enum):
     """What runs after the connection stands."""
+
+    __test__ = False  # pytest: this is no class of tests
 
     PING = "ping"
     WLAT = "wlat"
@@ -49,7 +51,7 @@ class Options:
     server_inv: bool = False
     local_dma_lkey: bool = False
     read_inv: bool = False
-    test: Task = Task.PING
+    test: Test = Test.PING
     poll: bool = False
     duplex: bool = False
     tx_depth: int = DEFAULT_TX_DEPTH
@@ -155,12 +157,12 @@ def _mem_mode(text: str) -> MemMode:
         raise OptionError(f"unknown mem_mode {text} (dma or reg)") from error
 
 
-def _test(given: dict[str, str | None]) -> Task:
+def _test(given: dict[str, str | None]) -> Test:
     """The one test that was picked."""
-    picked = [test for test in (Task.WLAT, Task.RLAT, Task.BW) if test.value in given]
+    picked = [test for test in (Test.WLAT, Test.RLAT, Test.BW) if test.value in given]
     if len(picked) > 1:
         raise OptionError("Pick only one test: bw, rlat, wlat")
-    return picked[0] if picked else Task.PING
+    return picked[0] if picked else Test.PING
 
 
 def _check(options: Options) -> None:
@@ -169,11 +171,11 @@ def _check(options: Options) -> None:
         for name in ("server_inv", "read_inv"):
             if getattr(options, name):
                 raise OptionError(f"{name} is valid only with mem_mode=reg")
-    if options.duplex and options.test is not Task.BW:
+    if options.duplex and options.test is not Test.BW:
         raise OptionError("duplex is valid only with bw")
-    if options.poll and options.test is not Task.RLAT:
+    if options.poll and options.test is not Test.RLAT:
         raise OptionError("poll is valid only with rlat")
-    if options.test is not Task.PING:
+    if options.test is not Test.PING:
         name = options.test.value
         if options.mem_mode is not MemMode.DMA:
             raise OptionError(f"{name} is valid only with mem_mode=dma")

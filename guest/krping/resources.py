@@ -7,7 +7,7 @@ import struct
 from guest.bus import DmaMemory
 from guest.krping.errors import KrpingError
 from guest.krping.log import Log
-from guest.krping.options import MemMode, Options, Task
+from guest.krping.options import MemMode, Options, Test
 from guest.verbs import (
     AccessFlags,
     Context,
@@ -80,7 +80,7 @@ class Resources:
         self.rdma_address = self._rdma.address
         self._start: DmaMemory | None = None
         self.start, self.start_address = memoryview(b""), 0
-        if not options.server or options.test is not Task.PING:
+        if not options.server or options.test is not Test.PING:
             self._start = context.allocate(_whole_pages(options.size))
             self.start = self._start.view[: options.size]
             self.start_address = self._start.address

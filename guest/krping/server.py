@@ -5,7 +5,7 @@ from __future__ import annotations
 from guest.cm import RcPath
 from guest.krping.benchmarks import bench_server
 from guest.krping.errors import KrpingError
-from guest.krping.options import Task
+from guest.krping.options import Test
 from guest.krping.pattern import ping_data, shown
 from guest.krping.resources import Resources
 from guest.krping.state import State
@@ -30,7 +30,7 @@ class Server(KrpingThread):
         resources.qp.post_recv(resources.recv_wr)
         self.log.line("accepting client connection request")
         child.accept(CONN_PARAM)
-        if options.test is Task.PING:
+        if options.test is Test.PING:
             self._serve(resources)
         else:
             bench_server(self, resources)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import select
 import time
 
 from guest.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
-from guest.krping.errors import Cancelled, KrpingError
+from guest.krping.errors import Cancelled, KrpingError, explain
 from guest.krping.log import Log
-from guest.krping.options import Options, Task
+from guest.krping.options import Options, Test
 from guest.krping.resources import ADVERTISEMENT, Resources
 from guest.krping.state import State, after_advertisement, after_go_ahead
 from guest.krping.stats import Latencies, Stats
 from guest.verbs import Context, Wc, WcOpcode, WcStatus
 
-SPIN_NS = 0
-"""How long completions are looked for before an event is asked for."""
 GRACE_SECONDS = 1.0
 """How long a cancelled thread may take to finish the iteration it is in."""
 PARTING_SECONDS = 2.0
@@ -124,7 +121,7 @@ class KrpingThread:
 
     def await_completion(self) -> None:
         """Handle at least one batch of completions; raises when the run ends before."""
-        while not self._spin():
+        while not self.drain():
             if self.state is State.ERROR:
                 raise KrpingError(self.failure)
             if self.resources is not None:
@@ -134,20 +131,6 @@ class KrpingThread:
             self._sleep(False)
         if self.state is State.ERROR:
             raise KrpingError(self.failure)
-
-    def _spin(self) -> bool:
-        """Look for completions a little before an event is asked for; whether there were any.
-
-        The device answers a read or a write within tens of microseconds; an interrupt and the
-        wake-up behind it cost ten times that.
-        """
-        if self.drain():
-            return True
-        until = time.perf_counter_ns() + SPIN_NS
-        while time.perf_counter_ns() < until:
-            if self.drain():
-                return True
-        return False
 
     def _sleep(self, boundary: bool) -> None:
         """Wait for the completion channel, the connection manager or `cancel`."""
@@ -207,7 +190,7 @@ class KrpingThread:
                 pass
             case _:
                 self.log.note(f"cma event {event.type:d}, error {event.status}")
-                self._fail(self._explain(event))
+                self._fail(explain(event, self.options))
 
     def _requested(self, child: CmId) -> None:
         """A client asks; krping serves one, later ones are turned away."""
@@ -218,20 +201,6 @@ class KrpingThread:
         self.state = State.CONNECT_REQUEST
         self.child = child
         self.log.line(f"child cma {id(child):016x}")
-
-    def _explain(self, event: CmEvent) -> str:
-        """One line for the user about a connection that did not come up."""
-        addr, port = self.options.addr, self.options.port
-        if event.status == -errno.ENETUNREACH:
-            return f"{addr} is not in this HCA's network of 24 bits: there is no router here"
-        if event.type in (EventType.ADDR_ERROR, EventType.ROUTE_ERROR):
-            return f"nobody answers at {addr}: is krping running on the server with that address?"
-        if event.type is EventType.REJECTED and event.status == 8:
-            return f"nobody listens on port {port} at {addr}: start the krping server first"
-        if event.type is EventType.REJECTED:
-            return f"{addr} port {port} rejected the connection, reason {event.status}"
-        reason = os.strerror(-event.status)
-        return f"{addr} port {port} does not answer connection requests ({reason})"
 
     def _fail(self, reason: str) -> None:
         """Enter ERROR, which ends every wait; the first reason is the one to tell."""
@@ -304,7 +273,7 @@ class KrpingThread:
             self.log.note(f"Received bogus data, size {completion.byte_len}")
             self._fail(f"the peer sent {completion.byte_len} bytes where krping sends 16")
             return
-        if self.options.server or self.options.test is not Task.PING:
+        if self.options.server or self.options.test is not Test.PING:
             self.remote = resources.received()
             if self.log.debugging:
                 address, key, size = self.remote

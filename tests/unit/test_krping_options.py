@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.krping.__main__ import own_address
-from guest.krping.options import MAX_SIZE, MemMode, OptionError, Options, Task, parse
+from guest.krping.options import MAX_SIZE, MemMode, OptionError, Options, Test, parse
 
 
 def test_examples_of_the_readme() -> None:
@@ -17,7 +17,7 @@ def test_examples_of_the_readme() -> None:
     client = parse("client,addr=192.168.69.127,port=9999,count=100")
     assert not client.server
     assert (client.count, client.size, client.tx_depth) == (100, 65, 64)
-    assert (client.mem_mode, client.test) == (MemMode.DMA, Task.PING)
+    assert (client.mem_mode, client.test) == (MemMode.DMA, Test.PING)
     assert parse("server,port=1").addr == "0.0.0.0"
     assert parse("client,addr=1.2.3.4,port=1").count == 0
 
@@ -33,7 +33,7 @@ def test_all_options() -> None:
         mem_mode=MemMode.REG, server_inv=True, local_dma_lkey=True, read_inv=True, tx_depth=8,
     )  # fmt: skip
     bench = parse("server,port=1,bw,duplex,count=5,txdepth=9")
-    assert (bench.test, bench.duplex, bench.tx_depth) == (Task.BW, True, 9)
+    assert (bench.test, bench.duplex, bench.tx_depth) == (Test.BW, True, 9)
     assert parse("client,addr=1.2.3.4,port=1,rlat,poll,count=5").poll
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from device.layout.fields import Value
 from device.layout.net.cm import CmAttribute, RejectReason
 from guest.cm import (
     CmError,
@@ -242,7 +243,8 @@ def test_hostile_messages_change_nothing(ends: tuple[End, End]) -> None:
     for kind in CmAttribute:
         transport.send(encode(kind, 1, {}), peer)
         transport.send(encode(kind, 2, {"local_comm_id": 0xFFFFFFFF}), peer)
-    request = {"local_comm_id": 77, "service_id": 0x1060000 | PORT, "private_data": b"\xff" * 92}
+    request: dict[str, Value] = {"local_comm_id": 77, "service_id": 0x1060000 | PORT}
+    request["private_data"] = b"\xff" * 92
     server = listener(ends[0])
     transport.send(encode(CmAttribute.REQ, 3, request), peer)
     transport.send(bytes(256), peer)
