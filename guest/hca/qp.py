@@ -11,11 +11,11 @@ from device.layout.fields import Value
 from device.layout.mlx4.commands import Opcode
 from device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET
 from device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
-from device.layout.mlx4.wqe import CQE_REQUEST, FENCE, SOLICITED, STRONG_ORDER
-from guest.hca import gsi, wqe
+from guest.hca import gsi
 from guest.hca.cq import swap32
-from guest.hca.enums import AccessFlags, QpState, QpType, SendFlags, WrOpcode
+from guest.hca.enums import AccessFlags, QpState, QpType
 from guest.hca.errors import VerbsError
+from guest.hca.operations import FLAGS, IMMEDIATE, INVALID, OVERHEAD, RKEY, operations
 from guest.hca.qp_context import mailbox, transition
 from guest.hca.srq import write_receive
 from guest.hca.work import PathAttr, QpAttr, QpInit, RecvWr, SendWr
@@ -24,29 +24,7 @@ if TYPE_CHECKING:
     from guest.hca.pd import Pd
 
 _CTRL_REST = struct.Struct(">III")
-_OWNER = 1 << 31
-_INVALID = swap32(_OWNER)  # what every slot holds before its first use
 _NO_MAILBOX = 2
-_BUILDERS = {
-    QpType.RC: wqe.CONNECTED,
-    QpType.UC: wqe.UNRELIABLE,
-    QpType.UD: wqe.DATAGRAM,
-    QpType.GSI: gsi.BUILDERS,
-    QpType.RAW_ETH: wqe.RAW,
-}
-# Bytes before the data segments; the inline headers and the ICRC of QP1 included.
-_OVERHEAD = {
-    QpType.RC: 64,
-    QpType.UC: 64,
-    QpType.UD: 64,
-    QpType.GSI: 128,
-    QpType.RAW_ETH: 16,
-}
-_FIRST_WORDS = {
-    opcode: (swap32(code), swap32(code | _OWNER)) for opcode, code in wqe.OPCODES.items()
-}
-_IMMEDIATE = frozenset((WrOpcode.SEND_WITH_IMM, WrOpcode.RDMA_WRITE_WITH_IMM))
-_STRONG = frozenset((WrOpcode.REG_MR, WrOpcode.LOCAL_INV))
 _DEVICE_STATES = {
     0: QpState.RESET,
     1: QpState.INIT,
@@ -57,18 +35,6 @@ _DEVICE_STATES = {
     6: QpState.ERR,
     7: QpState.SQD,
 }
-
-
-def _flag_words() -> tuple[int, ...]:
-    """Control flags for each combination of SendFlags: one lookup per work request."""
-    words = []
-    for flags in range(16):
-        word = CQE_REQUEST if flags & SendFlags.SIGNALED else 0
-        words.append(word | (SOLICITED if flags & SendFlags.SOLICITED else 0))
-    return tuple(words)
-
-
-_FLAGS = _flag_words()
 
 
 def _log2(value: int) -> int:
@@ -86,8 +52,7 @@ class Qp:
         self.recv_cq = init.recv_cq
         self.srq = init.srq
         self.state = QpState.RESET
-        self._builders = _BUILDERS[init.type]
-        self._always = CQE_REQUEST if init.signal_all else 0
+        self._operations = operations(init.type, init.signal_all)
         self._lock = threading.Lock()
         self._recv_lock = threading.Lock()
         self._size(init)
@@ -99,6 +64,7 @@ class Qp:
         self._mtt = self.ctx.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
         self._record = self.ctx.bus.allocate(4, 4)
         self._record_word = self._record.view.cast("I")
+        self._ring = self.ctx.bus.write32
         self._doorbell = self.ctx.uar * PAGE_SIZE + SEND_DOORBELL
         self._doorbell_value = self.qpn << 8
         self._psn = 0
@@ -201,7 +167,7 @@ class Qp:
                     self._post_one(wr)
             finally:
                 if self._sq_head != first:
-                    self.ctx.bus.write32(2, self._doorbell, self._doorbell_value)
+                    self._ring(2, self._doorbell, self._doorbell_value)
 
     def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
         """Post one receive request or several; raises `VerbsError` like `post_send`."""
@@ -259,10 +225,11 @@ class Qp:
             raise VerbsError(f"queues hold 1 to {limits.qp_wqes} requests")
         # Inline data loses four bytes at each 64-byte line and is padded at its end.
         inline = init.max_inline + 4 * (init.max_inline // 60 + 2) + 12 if init.max_inline else 0
-        size = _OVERHEAD[init.type] + max(16 * max(1, init.max_send_sge), inline)
+        size = OVERHEAD[init.type] + max(16 * max(1, init.max_send_sge), inline)
         if size > limits.send_bytes or init.max_recv_sge * 16 > limits.recv_bytes:
             raise VerbsError("too many pieces or inline bytes for one queue entry")
         self._sq_shift = max(6, _log2(size))
+        self._send_sges = ((1 << self._sq_shift) - OVERHEAD[init.type]) >> 4
         self._sq_count = 1 << _log2(init.max_send_wr)
         self._sq_mask = self._sq_count - 1
         has_receives = init.srq is None and init.max_recv_wr > 0
@@ -284,53 +251,47 @@ class Qp:
         self._sq_ids = [0] * self._sq_count
         self._rq_ids = [0] * max(1, self._rq_count)
         for slot in range(self._sq_count):
-            self._words[(self._sq_offset + (slot << self._sq_shift)) >> 2] = _INVALID
+            self._words[(self._sq_offset + (slot << self._sq_shift)) >> 2] = INVALID
         self._record_word[0] = 0
 
     def _post_one(self, wr: SendWr) -> None:
         head = self._sq_head
         if head - self._sq_tail > self._sq_mask:
             raise VerbsError(f"the send queue of {self._sq_count} entries is full")
-        opcode = wr.opcode
-        builder = self._builders.get(opcode)
-        if builder is None:
-            raise VerbsError(f"{opcode!r} is not possible on {self.type.name} queue pairs")
+        operation = self._operations.get(wr.opcode)
+        if operation is None:
+            raise VerbsError(f"{wr.opcode!r} is not possible on {self.type.name} queue pairs")
+        builder, first_words, word, last_kind = operation
+        if wr.inline_data is not None or len(wr.sg_list) > self._send_sges:
+            self._check(wr)
         slot = head & self._sq_mask
         offset = self._sq_offset + (slot << self._sq_shift)
-        self._check(wr)
-        end = builder(self, wr, self._data, offset + 16)
-        flags = int(wr.send_flags)
-        size = (end - offset) >> 4
-        if flags & SendFlags.FENCE:
-            size |= FENCE
-        word = _FLAGS[flags & 15] | self._always
+        size = (builder(self, wr, self._data, offset + 16) - offset) >> 4
+        fence, flags = FLAGS[int(wr.send_flags)]
+        word |= flags
         last = 0
-        if opcode in _IMMEDIATE:
+        if last_kind == IMMEDIATE:
             last = wr.imm
-        elif opcode == WrOpcode.SEND_WITH_INV:
+        elif last_kind == RKEY:
             last = wr.invalidate_rkey
-        elif opcode in _STRONG:
-            word |= STRONG_ORDER
-        elif self.type is QpType.GSI:
+        elif last_kind:
             more, last = gsi.control_words(self, wr)
             word |= more
-        elif self.type is QpType.RAW_ETH:
-            word |= SOLICITED  # of Ethernet frames: no ICRC at the end
-        _CTRL_REST.pack_into(self._data, offset + 4, size, word, last)
+        _CTRL_REST.pack_into(self._data, offset + 4, size | fence, word, last)
         self._sq_ids[slot] = wr.wr_id
         # One 32-bit store makes the entry valid; everything else of it is written by now.
-        self._words[offset >> 2] = _FIRST_WORDS[opcode][1 if head & self._sq_count else 0]
+        self._words[offset >> 2] = first_words[1 if head & self._sq_count else 0]
         self._sq_head = head + 1
 
     def _check(self, wr: SendWr) -> None:
-        room = (1 << self._sq_shift) - _OVERHEAD[self.type]
+        """Refuse what does not fit into an entry, before a byte of it is written."""
+        room = (1 << self._sq_shift) - OVERHEAD[self.type]
         payload = wr.inline_data
-        if payload is not None:
-            length = len(payload)
-            if length + 4 * (length // 60 + 2) + 12 > room:
-                raise VerbsError(f"{length} inline bytes do not fit into a send entry")
-        elif len(wr.sg_list) << 4 > room:
+        if payload is None:
             raise VerbsError(f"{len(wr.sg_list)} pieces do not fit into a send entry")
+        length = len(payload)
+        if length + 4 * (length // 60 + 2) + 12 > room:
+            raise VerbsError(f"{length} inline bytes do not fit into a send entry")
 
     def _receive_one(self, wr: RecvWr) -> None:
         head = self._rq_head
