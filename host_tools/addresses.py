@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv4Network
 
-from host_tools.errors import LabError
+from host_tools.errors import UsageError
 
 PREFIX = 24
 
@@ -19,16 +19,16 @@ def neighbour(server: str) -> str:
 def server_address(server: str, client: str) -> str:
     """The address of the server guest's HCA, given both `addr` options.
 
-    A server may listen on 0.0.0.0; then it has the address the client asks for. Raises `LabError`
+    A server may listen on 0.0.0.0; then it has the address the client asks for. Raises `UsageError`
     when the client asks for an address that no guest has, or one that no host can have.
     """
     listening, wanted = IPv4Address(server), IPv4Address(client)
     if not _is_host(wanted):
-        raise LabError(f"addr={client} is not the address of a host", "choose another address")
+        raise UsageError(f"addr={client} is not the address of a host", "choose another address")
     if int(listening) == 0:
         return client
     if listening != wanted:
-        raise LabError(
+        raise UsageError(
             f"addr={client} is unreachable: the server guest has {server}",
             "give server and client the same addr",
         )

@@ -60,7 +60,10 @@ class Console:
         deadline = time.monotonic() + timeout
         while True:
             left = deadline - time.monotonic()
-            index = self._stream.expect_list(wanted, timeout=max(0.0, min(_SLICE, left)))
+            try:
+                index = self._stream.expect_list(wanted, timeout=max(0.0, min(_SLICE, left)))
+            except OSError:  # QEMU died with unread input: no end of file but a reset
+                raise self._error("QEMU ended") from None
             if index < len(patterns):
                 match = self._stream.match
                 assert isinstance(match, re.Match)
@@ -111,7 +114,7 @@ class Console:
         self._serial += 1
         mark = f"{self._serial:04d}"
         # The marks are split in what is typed, so that an echoed command line never matches them.
-        self._stream.send(f"printf '%s%s\\n' @BEG 'IN{mark}@'; {command}\n")
+        self._type(f"printf '%s%s\\n' @BEG 'IN{mark}@'; {command}\n")
         self._running = (command, mark)
         self._seen = ""
         self._type_end()
@@ -147,14 +150,20 @@ class Console:
 
     def interrupt(self) -> None:
         """Press Ctrl-C in the guest; the terminal forgets typed-ahead input, so type it again."""
-        self._stream.send("\x03")
+        self._type("\x03")
         if self._running is not None:
             self._type_end()
+
+    def _type(self, text: str) -> None:
+        try:
+            self._stream.send(text)
+        except OSError:
+            raise self._error("QEMU ended") from None
 
     def _type_end(self) -> None:
         """Type the line that reports the status of the command before it."""
         assert self._running is not None
-        self._stream.send(f"printf '\\n%s%s%d@\\n' @E 'ND{self._running[1]}:' $?\n")
+        self._type(f"printf '\\n%s%s%d@\\n' @E 'ND{self._running[1]}:' $?\n")
 
     def close(self) -> None:
         """Let go of the console, so that somebody else can attach to its socket."""

@@ -11,11 +11,20 @@ class LabError(Exception):
     one-line message.
     """
 
+    status = 1
+    """Exit status of the tool."""
+
     def __init__(self, what: str, mend: str = "", transcript: str = "") -> None:
         super().__init__(f"{what}; {mend}" if mend else what)
         self.what = what
         self.mend = mend
         self.transcript = transcript
+
+
+class UsageError(LabError):
+    """What the user asked for makes no sense; nothing was started."""
+
+    status = 2
 
 
 class CommandFailed(LabError):
@@ -27,5 +36,5 @@ class CommandFailed(LabError):
             f"guest {guest}: `{command}` ended with status {status}: {last.strip()}",
             transcript=output,
         )
-        self.status = status
+        self.exit_status = status
         self.output = output

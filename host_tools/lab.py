@@ -65,6 +65,7 @@ class Pair:
 
     def _start(self, stack: contextlib.ExitStack) -> None:
         parts = ensure_parts(self._progress)
+        self.accelerator = parts.emulator.accelerator
         self.logs = rundir.log_folder(self._config.log)
         self.folder = stack.enter_context(rundir.run_folder())
         self.server = DeviceServer(self._server_config(parts), self.logs)
@@ -85,7 +86,7 @@ class Pair:
         self.hca_sockets = {
             name: (self._config.sockets or self.folder) / f"hca-{name}.sock" for name in NAMES
         }
-        log = self.logs if self._config.bus_log else None
+        log = self.logs / "bus" if self._config.bus_log else None
         return ServerConfig(self.hca_sockets, log, parts.library, self._config.server_arguments)
 
     def _machine(self, name: str, parts: Parts, initrd: Path) -> Vm:

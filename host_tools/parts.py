@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from images.accelerator import accelerator
-from images.artefacts import Artefacts
 
 from host_tools.errors import LabError
 from host_tools.progress import Progress
 from host_tools.vm import Emulator
 from images import overlay
+from images.artefacts import Artefacts
 from images.errors import ImageError
 
 _ROOT = Path(__file__).resolve().parent.parent

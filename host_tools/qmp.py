@@ -79,7 +79,7 @@ class Qmp:
             except TimeoutError:
                 continue
             except OSError as error:
-                raise QmpError(f"QEMU's control socket broke: {error.strerror}") from error
+                raise QmpError(f"QEMU closed its control socket: {error.strerror}") from error
             if not chunk:
                 raise QmpError("QEMU closed its control socket")
             self._buffer += chunk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import time
@@ -13,7 +14,7 @@ from typing import TypeVar
 from host_tools import console, process
 from host_tools.console import Console
 from host_tools.errors import LabError
-from host_tools.qmp import Qmp
+from host_tools.qmp import Qmp, QmpError
 
 _T = TypeVar("_T")
 _MESSAGE_TIMEOUT_MS = 60_000  # a busy host must not turn a late answer into all-ones for the guest
@@ -53,6 +54,7 @@ class VmConfig:
         ends QEMU at once (with -no-reboot) after its text was printed.
         """
         words = ["console=ttyS0", "quiet", "panic=1", "oops=panic", f"bluebridge.host={self.name}"]
+        words += ["sysctl.kernel.hung_task_panic=1"]  # the console shows emergencies only
         words += [f"hugepages={self.hugepages}", f"bluebridge.vfio={int(self.vfio)}"]
         return " ".join(words)
 
@@ -148,6 +150,15 @@ class Vm:
                         f"guest {self.name}: QEMU opens no socket", f"read {self._messages}"
                     ) from None
                 time.sleep(0.01)  # there is nothing to wait on before the socket exists
+            except QmpError as error:
+                raise self._obituary() or error from None
+
+    def _obituary(self, patience: float = 2.0) -> LabError | None:
+        """Why QEMU hung up, once its process is gone."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        return self.trouble()
 
     @property
     def console(self) -> Console:

@@ -63,7 +63,7 @@ def test_output_and_status(console: Console) -> None:
     assert console.run("printf 'no newline'") == "no newline"
     with pytest.raises(CommandFailed) as caught:
         console.run("echo sorry; sh -c 'exit 7'")
-    assert caught.value.status == 7
+    assert caught.value.exit_status == 7
     assert caught.value.output == "sorry"
     assert console.run("false", check=False) == ""
 

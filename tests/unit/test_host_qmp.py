@@ -12,7 +12,7 @@ import pytest
 
 from host_tools.qmp import Qmp, QmpError
 
-GREETING = {"QMP": {"version": {}, "capabilities": []}}
+GREETING: dict[str, Any] = {"QMP": {"version": {}, "capabilities": []}}
 
 
 class Peer:

@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m host_tools.bench`, called by `make bench`."""

@@ -1,0 +1,74 @@
+"""The figures of a bench run, each with its goal."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured value and what it should be."""
+
+    key: str
+    title: str
+    value: float
+    unit: str
+    goal: str = ""
+    met: bool | None = None
+    """Whether the goal was reached; None for a figure without one."""
+
+    def shown(self) -> str:
+        """The value as people read it."""
+        digits = f"{self.value:,.0f}" if abs(self.value) >= 100 else f"{self.value:.3g}"
+        return f"{digits} {self.unit}"
+
+    def verdict(self) -> str:
+        """`met`, `fell short`, or nothing."""
+        return {True: "met", False: "fell short", None: ""}[self.met]
+
+
+def _figure(
+    key: str, title: str, unit: str, goal: float, compare: Callable[[float, float], bool]
+) -> Callable[[float], Figure]:
+    sign = "<=" if compare(0, 1) else ">="
+
+    def make(value: float) -> Figure:
+        return Figure(key, title, value, unit, f"{sign} {goal:g} {unit}", compare(value, goal))
+
+    return make
+
+
+krping_median = _figure(
+    "krping_64_p50", "krping, 64 bytes, median per iteration, no verbose", "ms", 5, operator.le
+)
+write_bandwidth = _figure(
+    "write_bandwidth", "RDMA WRITE bandwidth, 1 MiB messages", "GiB/s", 1, operator.ge
+)
+write_latency = _figure(
+    "write_latency_p50", "8-byte RDMA WRITE, half of a ping-pong, p50", "us", 150, operator.le
+)
+doorbell_cost = _figure(
+    "doorbell_cpu", "device CPU per doorbell with one WQE", "us", 60, operator.le
+)
+
+
+def memory_growth(iterations: int, first: int, last: int) -> Figure:
+    """Growth of the server's own memory in MiB between the warm-up and the end of a long run.
+
+    The bound allows for what an allocator keeps back; a leak of one byte a record is far above it.
+    """
+    grown = (last - first) / (1 << 20)
+    title = f"{iterations:,} krping iterations, growth of the server's memory"
+    return Figure("server_growth", title, grown, "MiB", "does not grow (<= 2 MiB)", grown <= 2)
+
+
+def log_cost(with_log: float, without: float) -> list[Figure]:
+    """What the bus log costs: doorbell CPU in microseconds with and without it."""
+    return [
+        Figure("doorbell_cpu_no_log", "device CPU per doorbell, bus log off", without, "us"),
+        Figure("log_cost", "cost of the bus log per doorbell", with_log - without, "us"),
+    ]

@@ -1,0 +1,132 @@
+"""A bench run as a table, as JSON, and as docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from host_tools.bench.figures import Figure
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
+RESULTS = ROOT / "build" / "bench"
+
+_TEXT = """\
+# Benchmarks
+
+Measured by `make bench` (`python -m host_tools.bench`, `--long` for the long run), which writes
+this page. Two guests with 2 vCPUs and 1 GiB each share the machine with the device server.
+
+| machine | |
+|---|---|
+{machine}
+
+| figure | measured | goal | |
+|---|---|---|---|
+{figures}
+
+How each is measured:
+
+- **krping** runs `size=64,count=500`, validated on both sides; the client's median.
+- **Bandwidth** is krping's `bw` with `size=1048576,tx-depth=16`: 1000 RDMA WRITEs posted by the
+  guest's Python driver, bytes by the client's clock.
+- **Ping-pong** is krping's `wlat` with 8 bytes, both sides polling memory; half of the median round
+  trip.
+- **Device CPU per doorbell** is the server's processor time over the same ping-pong (a long run
+  less a short one, so that connecting does not count), divided by the doorbells of both guests. It
+  contains everything a doorbell leads to: fetching and decoding the work request, moving the data,
+  the peer's checks and the completion entry.
+- **The bus log's cost** is the same figure with `--log` and without.
+- **Memory** is the server's anonymous resident memory (guest RAM not counted), after 2,000
+  iterations and at the end of the long run.
+"""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where a run took place."""
+
+    cpu: str
+    cores: int
+    memory_gib: int
+    system: str
+    accelerator: str
+    date: str
+
+    @classmethod
+    def here(cls, accelerator: str) -> Machine:
+        """This machine, now."""
+        return cls(
+            _cpu_model(),
+            len(os.sched_getaffinity(0)),
+            round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)),
+            f"{platform.freedesktop_os_release().get('PRETTY_NAME')}, Linux {platform.release()}, "
+            f"Python {platform.python_version()}",
+            accelerator,
+            time.strftime("%Y-%m-%d"),
+        )
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Label and value pairs for a table."""
+        return [
+            ("processor", self.cpu),
+            ("cores", str(self.cores)),
+            ("memory", f"{self.memory_gib} GiB"),
+            ("system", self.system),
+            ("accelerator", self.accelerator),
+            ("date", self.date),
+        ]
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """The figures as aligned text."""
+    rows = [(f.title, f.shown(), f.goal, f.verdict()) for f in figures]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def write_json(machine: Machine, figures: Sequence[Figure]) -> Path:
+    """A dated file with everything; returns its path."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
+    content = {"machine": asdict(machine), "figures": [asdict(figure) for figure in figures]}
+    path.write_text(json.dumps(content, indent=2) + "\n")
+    return path
+
+
+def remembered(key: str) -> Figure | None:
+    """The newest figure `key` of an earlier run, for a page of a run that left it out."""
+    for path in sorted(RESULTS.glob("*.json"), reverse=True):
+        content: dict[str, Any] = json.loads(path.read_text())
+        for figure in content["figures"]:
+            if figure["key"] == key:
+                return Figure(**figure)
+    return None
+
+
+def write_page(machine: Machine, figures: Sequence[Figure]) -> None:
+    """docs/benchmarks.md anew."""
+    PAGE.write_text(
+        _TEXT.format(
+            machine="\n".join(f"| {label} | {value} |" for label, value in machine.rows()),
+            figures="\n".join(
+                f"| {f.title} | {f.shown()} | {f.goal} | {f.verdict()} |" for f in figures
+            ),
+        )
+    )

@@ -1,0 +1,116 @@
+"""The command line and the checks that come before anything boots."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from host_tools import addresses, cli
+from host_tools.errors import LabError, UsageError
+from host_tools.krping import Request, Side
+from host_tools.vm import Emulator, VmConfig, arguments
+
+SERVER = "server,addr=192.168.69.127,port=9999"
+CLIENT = "client,addr=192.168.69.127,port=9999,count=3,validate"
+
+
+def test_request() -> None:
+    request = Request.parse(SERVER, CLIENT)
+    assert (request.server_ip, request.client_ip) == ("192.168.69.127", "192.168.69.128")
+    assert request.count == 3
+    assert "--ip 192.168.69.128" in request.command(server=False)
+    assert CLIENT in request.command(server=False)
+
+
+def test_a_server_on_every_address_gets_the_one_the_client_asks_for() -> None:
+    request = Request.parse("server,addr=0.0.0.0,port=9999", CLIENT)
+    assert request.server_ip == "192.168.69.127"
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "message"),
+    [
+        ("server", CLIENT, "port=N is missing"),
+        (CLIENT, SERVER, "first krping string must contain `server`"),
+        (SERVER, SERVER, "second krping string must contain `client`"),
+        (SERVER + ",frob", CLIENT, "unknown option frob"),
+        (SERVER, CLIENT.replace("127", "5"), "addr=192.168.69.5 is unreachable"),
+        (SERVER, CLIENT.replace("9999", "9998"), "port 9999, the client asks for 9998"),
+        (SERVER, CLIENT + ",size=64", "differ in size=64"),
+        (SERVER, CLIENT + ",mem_mode=reg", "differ in mem_mode=reg"),
+        ("server,addr=0.0.0.0,port=9999", CLIENT.replace("127", "255"), "address of a host"),
+        ("server,addr=10.0.0.300,port=9999", CLIENT, "no IPv4 address"),
+    ],
+)
+def test_wrong_strings_are_one_line_and_status_2(
+    server: str, client: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["krping", server, client]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.startswith("bluebridge: ")
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+def test_next_free_address_wraps() -> None:
+    assert addresses.neighbour("10.1.2.1") == "10.1.2.2"
+    assert addresses.neighbour("10.1.2.254") == "10.1.2.1"
+
+
+def test_special_addresses_are_refused() -> None:
+    for wrong in ("224.0.0.1", "127.0.0.1", "10.0.0.0", "0.1.2.3", "255.255.255.255"):
+        with pytest.raises(UsageError):
+            addresses.server_address("0.0.0.0", wrong)
+
+
+@pytest.mark.parametrize("words", [[], ["frob"], ["krping"], ["up"], ["krping", "a", "b", "--x"]])
+def test_wrong_command_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    assert caught.value.code == 2
+    assert "usage: bluebridge" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["krping", "--help"], ["up", "--help"]])
+def test_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(words)
+    assert caught.value.code == 0
+    assert "usage: bluebridge" in capsys.readouterr().out
+
+
+def test_side_reads_the_last_line() -> None:
+    counts = {"send_bytes": 48, "send_msgs": 3, "recv_bytes": 16, "recv_msgs": 1}
+    stats = {"name": "1-mlx4_0", **counts}
+    text = "[ 1.0] log line\n" + json.dumps({"ok": True, "stats": stats})
+    side = Side.read("a", 0, text)
+    assert side.line == "1-mlx4_0 48 3 16 1 0 0 0 0"
+    assert side.output == "[ 1.0] log line"
+
+
+def test_side_that_never_ran() -> None:
+    text = json.dumps({"ok": False, "stats": {}, "error": "cannot open the HCA: no such device"})
+    with pytest.raises(LabError, match="guest a: krping: cannot open the HCA"):
+        Side.read("a", 1, text)
+
+
+@pytest.mark.parametrize("text", ["", "Traceback\nValueError: 3", "{}", "[]"])
+def test_side_without_a_result(text: str) -> None:
+    with pytest.raises(LabError, match="guest b: krping ended with status 9"):
+        Side.read("b", 9, text)
+
+
+def test_qemu_arguments() -> None:
+    emulator = Emulator(("qemu",), {}, "tcg")
+    config = VmConfig("a", Path("/k"), Path("/i"), (Path("/run/x,y.sock"),))
+    argv = arguments(config, emulator, Path("/run"), Path("/log,s/console-a.log"))
+    devices = [argv[i + 1] for i, word in enumerate(argv) if word == "-device"]
+    assert devices[0].startswith("pcie-root-port,id=port0")
+    assert json.loads(devices[1])["socket"] == {"path": "/run/x,y.sock", "type": "unix"}
+    assert any("logfile=/log,,s/console-a.log" in word for word in argv)
+    assert "bluebridge.host=a" in argv[argv.index("-append") + 1]
+    assert {"-nodefaults", "-no-reboot", "-S"} <= set(argv)
+    assert argv[argv.index("-cpu") + 1] == "max"

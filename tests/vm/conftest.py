@@ -1,0 +1,127 @@
+"""Two booted guests for tests, and the means to see that a lab left nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from host_tools import process
+from host_tools.lab import LabConfig, Pair
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BOOT_SECONDS = 240
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A booted pair whose HCAs belong to vfio-pci."""
+    with Pair(LabConfig(log=tmp_path_factory.mktemp("logs"))) as lab:
+        yield lab
+
+
+class Tool:
+    """A `bluebridge` in a subprocess with run folders of its own."""
+
+    def __init__(self, runtime: Path, words: Sequence[str]) -> None:
+        """Start it; standard error goes to a file, so that it can be read while it runs."""
+        self.runtime = runtime
+        self._errors = runtime.parent / "stderr"
+        runtime.mkdir(mode=0o700)
+        self._process = process.spawn(
+            [sys.executable, "-m", "host_tools.cli", *words],
+            env={"XDG_RUNTIME_DIR": str(runtime), "XDG_STATE_HOME": str(runtime.parent)},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=self._errors.open("wb"),
+        )
+        self.children: dict[int, str] = {}
+
+    @property
+    def errors(self) -> str:
+        """What it printed on standard error so far."""
+        return self._errors.read_text()
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for `condition` while the tool runs; remembers the children seen on the way."""
+        deadline = time.monotonic() + BOOT_SECONDS
+        while not condition():
+            self.children.update(_children(self._process.pid))
+            assert self._process.poll() is None, f"ended before {what}: {self.errors}"
+            assert time.monotonic() < deadline, f"no {what}: {self.errors}"
+            time.sleep(0.05)
+        self.children.update(_children(self._process.pid))
+
+    def child(self, word: str) -> int:
+        """The pid of the child that has `word` in its command line."""
+        self.children.update(_children(self._process.pid))
+        return next(pid for pid, command in self.children.items() if word in command)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the tool a signal."""
+        self._process.send_signal(number)
+
+    def finish(self, timeout: float = BOOT_SECONDS) -> tuple[int, str]:
+        """Wait for its end; returns exit status and standard output."""
+        output, _ = self._process.communicate(timeout=timeout)
+        return self._process.returncode, output.decode()
+
+    def assert_nothing_left(self) -> None:
+        """All children gone, and no run folder: within seconds, the kernel does it by itself."""
+        deadline = time.monotonic() + 20
+        while (left := self._leftovers()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not left
+
+    def _leftovers(self) -> list[str]:
+        living = [command for pid, command in self.children.items() if _command(pid) == command]
+        return living + [str(path) for path in self.runtime.iterdir()]
+
+    def kill(self) -> None:
+        """End it hard, for a test that failed."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Iterator[Callable[..., Tool]]:
+    """Starts `bluebridge WORDS...`; ended with the test."""
+    started: list[Tool] = []
+
+    def start(*words: str) -> Tool:
+        started.append(Tool(tmp_path / "run", words))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+
+
+def _command(pid: int) -> str:
+    """The command line of a process; empty when it is gone or a zombie."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def _children(pid: int) -> dict[int, str]:
+    """Children of a process with their command lines."""
+    try:
+        listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return {}
+    commands = {int(child): _command(int(child)) for child in listed}
+    return {child: command for child, command in commands.items() if command}
+
+
+def alive(pid: int) -> bool:
+    """Whether a process exists."""
+    return os.path.exists(f"/proc/{pid}")

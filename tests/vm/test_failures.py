@@ -1,0 +1,85 @@
+"""Things that go wrong end in one clear line, a status, and an empty machine."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from host_tools.errors import LabError
+from host_tools.krping import Request, run
+from host_tools.lab import LabConfig, Pair
+from tests.vm.conftest import BOOT_SECONDS, Tool, alive
+
+SERVER = "server,addr=192.168.69.127,port=9999"
+CLIENT = "client,addr=192.168.69.127,port=9999"
+
+pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+
+
+def _last(text: str) -> str:
+    return text.strip().splitlines()[-1]
+
+
+def test_a_guest_panics_under_a_run(tmp_path: Path) -> None:
+    with (
+        pytest.raises(LabError, match="guest a: the guest's kernel panicked"),
+        Pair(LabConfig(log=tmp_path)) as pair,
+    ):
+        pids = [pair.server.pid, *(machine.pid for machine in pair.machines)]
+        folder = pair.folder
+        pair.a.console.run("(sleep 4; echo c > /proc/sysrq-trigger) </dev/null >/dev/null 2>&1 &")
+        run(pair, Request.parse(SERVER, CLIENT))
+    assert not any(alive(pid) for pid in pids)
+    assert not folder.exists()
+    assert "sysrq: Trigger a crash" in (tmp_path / "console-a.log").read_text(errors="replace")
+
+
+def test_the_server_dies_mid_run(tool: Callable[..., Tool]) -> None:
+    bluebridge = tool("krping", SERVER, CLIENT)
+    bluebridge.wait_until(lambda: "krping: server" in bluebridge.errors, "two guests")
+    import os
+
+    os.kill(bluebridge.child("-m device"), signal.SIGKILL)
+    status, output = bluebridge.finish(60)
+    assert status == 1
+    assert "the device server ended with status -9" in _last(bluebridge.errors)
+    assert "Traceback" not in bluebridge.errors + output
+    bluebridge.assert_nothing_left()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_tool_is_stopped(tool: Callable[..., Tool], number: signal.Signals) -> None:
+    """While the guests boot: nothing stays, not even after SIGKILL."""
+    bluebridge = tool("up", "--cold")
+    bluebridge.wait_until(lambda: "booting two guests" in bluebridge.errors, "start")
+    bluebridge.wait_until(
+        lambda: sum("qemu" in command for command in bluebridge.children.values()) == 2, "QEMU"
+    )
+    bluebridge.signal(number)
+    status, _ = bluebridge.finish(60)
+    assert status == {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -9}[number]
+    bluebridge.assert_nothing_left()
+
+
+def test_a_taken_socket(tool: Callable[..., Tool], tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "hca-a.sock"))
+        other.listen()
+        bluebridge = tool("krping", SERVER, CLIENT, "--sockets", str(tmp_path))
+        status, _ = bluebridge.finish(60)
+        assert status == 1
+        assert str(tmp_path / "hca-a.sock") in _last(bluebridge.errors)
+        assert (tmp_path / "hca-a.sock").exists()
+    bluebridge.assert_nothing_left()
+
+
+def test_no_space_for_the_log(tool: Callable[..., Tool]) -> None:
+    bluebridge = tool("krping", SERVER, CLIENT, "--log", "/proc/bluebridge")
+    status, _ = bluebridge.finish(60)
+    assert status == 1
+    assert "cannot write the log folder /proc/bluebridge" in _last(bluebridge.errors)
+    bluebridge.assert_nothing_left()

@@ -1,0 +1,82 @@
+"""krping between two guests: the command as a user runs it, and every mode on one booted pair."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from host_tools.krping import Request, run
+from host_tools.lab import Pair
+from tests.vm.conftest import BOOT_SECONDS, Tool
+
+SERVER = "server,addr=192.168.69.127,port=9999"
+CLIENT = "client,addr=192.168.69.127,port=9999"
+NINE = ["name"] + [
+    f"{operation}_{unit}"
+    for operation in ("send", "recv", "write", "read")
+    for unit in ("bytes", "msgs")
+]
+
+pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+
+
+def test_the_command(tool: Callable[..., Tool]) -> None:
+    bluebridge = tool("krping", SERVER, f"{CLIENT},count=100,validate", "--json")
+    bluebridge.wait_until(lambda: "krping: server" in bluebridge.errors, "two guests")
+    status, output = bluebridge.finish()
+    assert status == 0, bluebridge.errors
+    report = json.loads(output.splitlines()[-1])
+    assert report["ok"] is True
+    assert report["iterations"] == report["validated"] == 100
+    times = report["us_per_iteration"]
+    assert 0 < times["min"] <= times["p50"] <= times["p99"]
+    for side in ("server", "client"):
+        assert list(report[side]) == NINE
+        line = " ".join(str(value) for value in report[side].values())
+        assert f"{side} {line}" in output.splitlines()
+    assert report["client"]["send_msgs"] == 200
+    assert report["server"]["write_msgs"] == report["server"]["read_msgs"] == 100
+    assert report["server"]["read_bytes"] == 100 * 65
+    assert "100 of 100 iterations validated" in output
+    bus = output.partition("-- the last iteration on the bus")[2].partition("-- statistics")[0]
+    assert "SEND" in bus and "RDMA_READ" in bus and "RDMA_WRITE" in bus, bus
+    bluebridge.assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "count=10,validate,verbose",
+        "count=10,validate,mem_mode=reg",
+        "count=10,validate,mem_mode=reg,server_inv",
+        "count=10,validate,mem_mode=reg,read_inv,size=8192",
+        "count=10,validate,local_dma_lkey,size=1",
+        "count=3,size=1048576",
+    ],
+)
+def test_modes(pair: Pair, options: str) -> None:
+    outcome = run(pair, Request.parse(f"{SERVER},{options}", f"{CLIENT},{options}"))
+    assert outcome.ok, (outcome.failure(), outcome.server.output, outcome.client.output)
+    if "verbose" in options:
+        assert "ping data (64B max): |rdma-ping-9: " in outcome.client.output
+        assert "server ping data (64B max): |rdma-ping-9: " in outcome.server.output
+
+
+@pytest.mark.parametrize(
+    "options", ["wlat,count=50,size=8", "rlat,poll,count=50,size=8", "bw,count=50,size=65536"]
+)
+def test_benchmarks_of_krping(pair: Pair, options: str) -> None:
+    outcome = run(pair, Request.parse(f"{SERVER},{options}", f"{CLIENT},{options}"))
+    assert outcome.ok, (outcome.failure(), outcome.server.output, outcome.client.output)
+
+
+def test_nobody_listens(pair: Pair) -> None:
+    """The client alone: a clear line, a status, and the guests stay usable."""
+    console = pair.b.console
+    output = console.run(
+        f"python3 -m guest.krping --ip 192.168.69.128 '{CLIENT},count=1'", check=False
+    )
+    assert "nobody answers at 192.168.69.127" in output
+    assert console.run("echo fine") == "fine"

@@ -1,0 +1,85 @@
+"""The unmodified mlx4_core of the guest's kernel on the emulated function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from host_tools.lab import LabConfig, Pair
+from host_tools.vm import Vm
+from tests.vm.conftest import BOOT_SECONDS
+
+pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+LOADS = 3
+
+
+@pytest.fixture(scope="module")
+def unbound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A pair whose HCAs no driver has; mlx4_en and mlx4_ib stay away when mlx4_core asks."""
+    with Pair(LabConfig(log=tmp_path_factory.mktemp("logs"), vfio=False)) as lab:
+        for machine in lab.machines:
+            machine.console.run(
+                "mkdir -p /etc/modprobe.d; for m in mlx4_en mlx4_ib; do "
+                "echo install $m /bin/true; done > /etc/modprobe.d/only-core.conf"
+            )
+        yield lab
+
+
+def _load_and_unload(machine: Vm) -> None:
+    console = machine.console
+    for _ in range(LOADS):
+        console.run("dmesg -c > /dev/null; modprobe mlx4_core", timeout=120)
+        said = console.run("dmesg")
+        assert "mlx4_core" in said
+        bad = [line for line in said.splitlines() if _complains(line)]
+        assert not bad, said
+        driver = console.run(
+            "basename $(readlink /sys/bus/pci/devices/$(lspci -Dn -d 15b3:1003 "
+            "| cut -d' ' -f1)/driver)"
+        )
+        assert driver == "mlx4_core"
+        interrupts = console.run("grep -c mlx4 /proc/interrupts")
+        assert int(interrupts) > 1
+        console.run("rmmod mlx4_core", timeout=120)
+        assert "mlx4_core" not in console.run("lsmod")
+        assert not [line for line in console.run("dmesg").splitlines() if _complains(line)]
+
+
+def _complains(line: str) -> bool:
+    """Whether a kernel line is about something that went wrong in the driver."""
+    words = (
+        "fail",
+        "error",
+        "timeout",
+        "timed out",
+        "warn",
+        "unable",
+        "could not",
+        "call trace",
+        "nop command",
+        "bad ",
+    )
+    lowered = line.lower()
+    return ("mlx4" in lowered or "trace" in lowered) and any(word in lowered for word in words)
+
+
+def test_loads_and_unloads_in_both_guests(unbound: Pair) -> None:
+    """Three times each, side by side; a NOP whose interrupt does not come fails the probe."""
+    unbound.both(_load_and_unload)
+
+
+def test_lspci_is_complete_and_content(unbound: Pair) -> None:
+    shown = unbound.a.console.run("lspci -vvv -d 15b3:1003 2>&1")
+    for part in ("Region 0: Memory at", "Region 2: Memory at", "MSI-X: Enable", "Express"):
+        assert part in shown
+    assert "Power Management" in shown
+    for complaint in (
+        "<access denied>",
+        "unassigned",
+        "!!!",
+        "lspci:",
+        "<chain looped>",
+        "ignored",
+    ):
+        assert complaint not in shown, shown
