@@ -1,0 +1,177 @@
+"""What the guest driver writes into memory, without a device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP
+from device.layout.mlx4.commands import Opcode
+from device.layout.mlx4.contexts import MAP_ENTRY
+from guest.hca import icm
+from guest.hca.cq import swap32
+from guest.hca.enums import QpState
+from guest.hca.errors import FirmwareError, HcaError, VerbsError
+from guest.hca.mr import MAX_PAGE_SHIFT, _blocks, key_of, number_of
+from guest.hca.port import link_local_gid
+from guest.hca.qp_context import transition
+from guest.hca.wqe import INLINE_BIT, write_inline
+from guest.vfio import find_device
+
+ENTRY_SIZES = {
+    "rdmarc_entry": 32, "qpc_entry": 256, "aux_entry": 64, "altc_entry": 64, "eqc_entry": 64,
+    "cqc_entry": 64, "srqc_entry": 64, "cmpt_entry": 64, "mtt_entry": 8, "dmpt_entry": 64,
+}  # fmt: skip
+
+
+def read_inline(data: bytes, offset: int) -> tuple[bytes, int]:
+    """What a device makes of inline segments, by the rules of MLX4's WQE format."""
+    payload = b""
+    while offset + 4 <= len(data):
+        word = int.from_bytes(data[offset : offset + 4], "big")
+        if not word & INLINE_BIT:
+            break
+        length = word & ~INLINE_BIT
+        assert (offset & 63) + 4 + length <= 64, "a chunk crosses a line"
+        payload += data[offset + 4 : offset + 4 + length]
+        offset = (offset + 4 + length + 15) & ~15
+    return payload, offset
+
+
+@given(st.binary(max_size=300), st.sampled_from([16, 32, 48, 64, 112]))
+def test_inline_segments(payload: bytes, offset: int) -> None:
+    data = memoryview(bytearray(1024))
+    end = write_inline(data, offset, payload)
+    assert end % 16 == 0
+    assert read_inline(bytes(data), offset) == (payload, end)
+
+
+@given(st.integers(0, (1 << 24) - 1))
+def test_keys(number: int) -> None:
+    key = key_of(number)
+    assert key >> 8 == number & 0xFFFFFF
+    assert number_of(key) == number
+
+
+@given(
+    address=st.integers(0, 1 << 40),
+    length=st.integers(1, 1 << 24),
+    shift=st.sampled_from([12, 13, 20, 21, 30]),
+    distance=st.integers(0, 1 << 12),
+)
+def test_blocks_of_a_region(address: int, length: int, shift: int, distance: int) -> None:
+    """Every byte's IOVA translates to its address by the rule of the MTT."""
+    iova = address + (distance << shift)
+    blocks, found = _blocks(address, length, iova)
+    assert 12 <= found <= MAX_PAGE_SHIFT
+    size = 1 << found
+    assert len(blocks) == (iova + length - 1) // size - iova // size + 1
+    for offset in (0, length // 2, length - 1):
+        va = iova + offset
+        block = blocks[(va >> found) - (iova >> found)]
+        assert block % size == 0
+        assert block + va % size == address + offset
+
+
+def test_blocks_need_the_same_offset() -> None:
+    with pytest.raises(VerbsError, match="page offset"):
+        _blocks(0x1000, 10, 0x1800)
+
+
+def test_icm_layout() -> None:
+    """Tables do not overlap and lie at multiples of their size."""
+    cap = bytes(QUERY_DEV_CAP.pack(ENTRY_SIZES))
+    tables = icm._tables(cap)
+    bases, total = icm._layout(tables)
+    end = 0
+    for name, base in sorted(bases.items(), key=lambda item: item[1]):
+        size = dict(tables)[name]
+        assert base >= end
+        assert base % size == 0
+        end = base + size
+    assert end <= total
+
+
+def test_map_entries_cover_a_piece() -> None:
+    class Memory:
+        address = 0x40000000
+        view = memoryview(bytearray(1 << 20))
+
+        def free(self) -> None:
+            """Nothing to give back."""
+
+    piece = icm._Piece(0x123000000, Memory(), 1 << 20)
+    position = 0
+    for entry in icm._map_entries(piece):
+        assert MAP_ENTRY.get(entry, "virtual") == piece.virtual + position
+        assert MAP_ENTRY.get(entry, "page") << 12 == Memory.address + position
+        position += 4096 << MAP_ENTRY.get(entry, "log_pages")
+    assert position == 1 << 20
+
+
+def test_init_hca_keeps_bases_that_share_words() -> None:
+    data = INIT_HCA.pack(qpc_base=0x100000)
+    INIT_HCA.set(data, "log_qps", icm.LOG_QPS)
+    assert INIT_HCA.get(data, "qpc_base") == 0x100000 | icm.LOG_QPS
+
+
+def test_transitions() -> None:
+    assert transition(QpState.RESET, QpState.INIT) is Opcode.RST2INIT_QP
+    assert transition(QpState.RTS, QpState.ERR) is Opcode.TOERR_QP
+    assert transition(QpState.ERR, QpState.RESET) is Opcode.TORST_QP
+    with pytest.raises(VerbsError, match="cannot go from RESET to RTS"):
+        transition(QpState.RESET, QpState.RTS)
+    with pytest.raises(VerbsError, match="cannot go from RESET to ERR"):
+        transition(QpState.RESET, QpState.ERR)
+
+
+def test_byte_order() -> None:
+    assert swap32(0x01020304) == 0x04030201
+
+
+def test_link_local_gid() -> None:
+    gid = link_local_gid(bytes.fromhex("0002c9bb0001"))
+    assert gid.hex() == "fe80000000000000" + "0202c9fffebb0001"
+
+
+def test_errors_name_the_command() -> None:
+    assert str(FirmwareError(Opcode.SW2HW_CQ, 3)) == (
+        "command SW2HW_CQ failed: status 0x03 (BAD_PARAM)"
+    )
+    assert "unknown status" in str(FirmwareError(0x123, 0xEE))
+
+
+def sysfs(folder: Path, driver: str | None) -> str:
+    """A sysfs with one ConnectX-3 and one other device."""
+    for address, vendor, device in (("0000:00:01.0", "0x8086", "0x1237"),
+                                    ("0000:01:00.0", "0x15b3", "0x1003")):  # fmt: skip
+        path = folder / "bus/pci/devices" / address
+        path.mkdir(parents=True)
+        (path / "vendor").write_text(vendor + "\n")
+        (path / "device").write_text(device + "\n")
+    if driver:
+        home = folder / "bus/pci/drivers" / driver
+        home.mkdir(parents=True)
+        (path / "driver").symlink_to(home)
+    return str(folder)
+
+
+def test_find_device(tmp_path: Path) -> None:
+    assert find_device(root=sysfs(tmp_path, "vfio-pci")) == "0000:01:00.0"
+
+
+@pytest.mark.parametrize(
+    ("driver", "text"),
+    [("mlx4_core", "is not bound to vfio-pci"), (None, "is not bound to vfio-pci")],
+)
+def test_device_of_another_driver(tmp_path: Path, driver: str | None, text: str) -> None:
+    with pytest.raises(HcaError, match=text):
+        find_device(root=sysfs(tmp_path, driver))
+
+
+def test_no_device(tmp_path: Path) -> None:
+    with pytest.raises(HcaError, match="there is no PCI device 15b3:1003"):
+        find_device(root=str(tmp_path))
