@@ -45,7 +45,13 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--log", type=Path, metavar="DIR", help="folder of the bus log")
     parser.add_argument("--no-log", action="store_true", help="record nothing")
     parser.add_argument("--capture", type=int, default=64, help="bytes of data kept per event")
-    parser.add_argument("--verbosity", default="warning", help="level of messages on stderr")
+    parser.add_argument(
+        "--trace",
+        default="warning",
+        choices=("debug", "info", "warning", "error"),
+        metavar="LEVEL",
+        help="level of messages on stderr: debug, info, warning (default), error",
+    )
     return parser.parse_args(argv)
 
 
@@ -53,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the server; the exit status."""
     arguments = _arguments(argv)
     logging.basicConfig(
-        level=arguments.verbosity.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=arguments.trace.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
         specs = [parse_hca(text, number) for number, text in enumerate(arguments.hca)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from device.buslog.reader import LogError, LogReader
@@ -23,8 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", action="store_true", help="say what each transfer was")
 
 
-def main(arguments: argparse.Namespace) -> int:
-    """Print the log; the exit status."""
+def main(arguments: argparse.Namespace | Sequence[str] | None = None) -> int:
+    """Print the log; the exit status. Takes parsed arguments or the command line's words."""
+    if not isinstance(arguments, argparse.Namespace):
+        parser = argparse.ArgumentParser(
+            prog="bluebridge log", description="show what crossed the bus"
+        )
+        add_arguments(parser)
+        arguments = parser.parse_args(arguments)
     try:
         wanted = _filter(arguments)
         reader = LogReader(arguments.folder)
@@ -35,6 +42,9 @@ def main(arguments: argparse.Namespace) -> int:
         print("the oldest events were dropped to keep the log bounded", file=sys.stderr)
     try:
         _show(reader, wanted, arguments.format, arguments.decode)
+    except LogError as error:
+        print(f"bluebridge log: {error}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # `| head`: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
@@ -44,7 +54,7 @@ def _show(reader: LogReader, wanted: Filter, form: str, decoded: bool) -> None:
     if form == "table":
         print(HEADER if decoded else HEADER.removesuffix(" decoded").rstrip())
     line = table_line if form == "table" else json_line
-    for event in select(reader, wanted):
+    for event in select(reader.since(wanted.since), wanted):
         print(line(event, decoded=decoded))
 
 

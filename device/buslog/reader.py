@@ -60,33 +60,80 @@ class LogReader:
 
     def __iter__(self) -> Iterator[Event]:
         """All events, oldest first; a record cut short by the writer's end is left out."""
+        return self.since(None)
+
+    def since(self, seconds: float | None) -> Iterator[Event]:
+        """Like iterating, but segments that ended before that time are not read at all.
+
+        Event numbers then count from the first event read. Raises `LogError` on damaged segments.
+        """
+        number = 0
+        for path in self._segments(seconds):
+            try:
+                data = path.read_bytes()
+            except FileNotFoundError:
+                continue  # the writer has dropped it meanwhile
+            for event in self._records(path, data):
+                event.number = number
+                number += 1
+                yield event
+
+    def _records(self, path: Path, data: bytes) -> Iterator[Event]:
         names: list[str] = self.meta["devices"]
         start = int(self.meta["started_monotonic_ns"])
-        number = 0
-        for path in sorted(self.folder.glob(SEGMENT_GLOB)):
-            data = path.read_bytes()
-            position, end = 0, len(data)
-            while position + RECORD.size <= end:
-                when, device, kind, bar, what, obj, address, length, kept = RECORD.unpack_from(
-                    data, position
-                )
-                position += RECORD.size
-                if position + kept > end:
-                    break
-                yield Event(
-                    number,
-                    (when - start) / 1e9,
-                    names[device] if device < len(names) else str(device),
-                    Kind(kind),
-                    bar,
-                    What(what),
-                    obj,
-                    address,
-                    length,
-                    data[position : position + kept],
-                )
-                number += 1
-                position += kept
+        position, end = 0, len(data)
+        while position + RECORD.size <= end:
+            when, device, kind, bar, what, obj, address, length, kept = RECORD.unpack_from(
+                data, position
+            )
+            position += RECORD.size
+            if position + kept > end:
+                return
+            try:
+                meaning = _KINDS[kind], _WHATS[what]
+            except KeyError as error:
+                raise LogError(f"{path} is damaged before byte {position}") from error
+            yield Event(
+                0,
+                (when - start) / 1e9,
+                names[device] if device < len(names) else str(device),
+                meaning[0],
+                bar,
+                meaning[1],
+                obj,
+                address,
+                length,
+                data[position : position + kept],
+            )
+            position += kept
+
+    def _segments(self, seconds: float | None) -> list[Path]:
+        """The segments that may hold events from that time on, oldest first."""
+        paths = sorted(self.folder.glob(SEGMENT_GLOB))
+        if seconds is None:
+            return paths
+        limit = int(self.meta["started_monotonic_ns"]) + int(seconds * 1e9)
+        # A segment is of no interest when the next one, too, begins before the limit.
+        first = 0
+        for index, path in enumerate(paths):
+            begin = _begin(path)
+            if begin is not None and begin < limit:
+                first = index
+        return paths[first:]
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+_WHATS = {int(what): what for what in What}
+
+
+def _begin(path: Path) -> int | None:
+    """Time of a segment's first event in monotonic ns; None while it has none."""
+    try:
+        with path.open("rb") as segment:
+            head = segment.read(RECORD.size)
+    except FileNotFoundError:
+        return None
+    return int(RECORD.unpack(head)[0]) if len(head) == RECORD.size else None
 
 
 def _locate(folder: Path) -> Path:

@@ -123,7 +123,7 @@ class FileLog(EventLog):
         if self._file is None:
             return
         try:
-            self._file.write(data)
+            _write_all(self._file, data)
             self._written += len(data)
             if self._written >= self._segment_bytes:
                 self._turn()
@@ -165,3 +165,10 @@ class FileLog(EventLog):
         beside = self._folder / (META_NAME + ".new")
         beside.write_text(json.dumps(meta))
         os.replace(beside, self._folder / META_NAME)
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    """Write all of `data` to an unbuffered file: a nearly full disk takes a part first."""
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]

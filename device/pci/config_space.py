@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from device.layout import pci as layout
-from device.pci.capabilities import Capability
+from device.pci.capabilities import Capability, Express
 from device.pyvfio_user import ConfigSpace
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ class EndpointConfig(ConfigSpace):
     def __init__(self) -> None:
         super().__init__(layout.CONFIG_SIZE)
         self._power_on = b""
+        self._reset_at = -1
 
     def freeze(self) -> None:
         """The present contents are the power-on state."""
@@ -27,6 +28,15 @@ class EndpointConfig(ConfigSpace):
     def reset(self) -> None:
         """Every register as after power-on; BARs too, QEMU keeps the guest's view of those."""
         self.data[:] = self._power_on
+
+    def set_function_reset(self, offset: int) -> None:
+        """Device control of the PCIe capability lies at `offset`: its bit 15 asks for a reset."""
+        self._reset_at = offset + 1
+
+    def asks_reset(self, offset: int, data: bytes) -> bool:
+        """Whether this write initiates a function level reset."""
+        position = self._reset_at - offset
+        return 0 <= position < len(data) and bool(data[position] & 0x80)
 
 
 def compose(
@@ -43,7 +53,11 @@ def compose(
     for bar in bars:
         _add_bar(config, bar)
     for capability in capabilities:
-        config.add_capability(capability.body(), capability.writable())
+        offset = config.add_capability(capability.body(), capability.writable())
+        if isinstance(capability, Express):
+            config.set_function_reset(
+                offset + layout.EXPRESS_CAPABILITY.field("device_control").offset
+            )
     config.freeze()
     return config
 

@@ -108,7 +108,11 @@ class Endpoint:
 
     def _config_write(self, offset: int, data: bytes) -> None:
         self._events.record(self._device, Kind.CONFIG_WRITE, 0, offset, len(data), data)
-        self._config.write(offset, data)
+        if self._config.asks_reset(offset, data):
+            # vfio-pci does this when it opens the device and for VFIO_DEVICE_RESET.
+            self._reset(Reset.FUNCTION_LEVEL)
+        else:
+            self._config.write(offset, data)
 
     def _reader(self, bar: int) -> Callable[[int, int], bytes]:
         record, device, model = self._events.record, self._device, self._plugged()

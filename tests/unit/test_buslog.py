@@ -174,3 +174,33 @@ def test_whatever_is_in_the_log_has_words(
 
 def test_the_size_of_a_record_is_part_of_the_format() -> None:
     assert RECORD.size == 30
+
+
+def test_segments_before_the_wanted_time_are_not_read(tmp_path: Path) -> None:
+    log = FileLog(tmp_path, segment=1 << 12)
+    for number in range(50):
+        log.record(0, Kind.DMA_READ, 0, number, 64, bytes(64))
+        log.flush()
+    log.close()
+    reader = LogReader(tmp_path)
+    events = list(reader)
+    assert [event.address for event in events] == list(range(50))
+    for wanted in (0, 20, 49):
+        late = list(reader.since(events[wanted].time))
+        assert late[-(50 - wanted)].address == wanted
+    sorted(tmp_path.glob("events-*.bin"))[0].write_bytes(b"\0" * 900)
+    assert len(list(reader.since(events[-1].time))) < 50
+
+
+def test_a_damaged_segment_is_named(tmp_path: Path) -> None:
+    _write(tmp_path)
+    segment = next(tmp_path.glob("events-*.bin"))
+    segment.write_bytes(b"\xee" * 70000)
+    with pytest.raises(LogError, match="damaged"):
+        list(LogReader(tmp_path))
+
+
+def test_the_command_takes_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _write(tmp_path)
+    assert cli.main([str(tmp_path), "--bar", "2", "--from", "0", "--to", "60"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2

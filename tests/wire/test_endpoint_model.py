@@ -1,0 +1,134 @@
+"""What an endpoint does for its model, and what becomes of a model that fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from device.buslog.reader import LogReader
+from device.layout import pci as layout
+from device.layout.buslog import Kind
+from tests.wire.client import CONFIG, MSIX, Client, eventfds
+from tests.wire.conftest import StartServer
+from tests.wire.endpoint_device import NOTHING, VECTORS
+from tests.wire.server import ServerProcess
+
+ADDRESS, MEMORY, INTERRUPT, FAULT, RESETS, LATER, FOUND = 0x00, 0x08, 0x10, 0x14, 0x18, 0x1C, 0x20
+RAM = 0x10_0000
+PAGE = 4096
+FLR = 0x8000
+
+
+@pytest.fixture
+def server(start_server: StartServer, tmp_path: Path) -> ServerProcess:
+    return start_server("tests.wire.endpoint_device", str(tmp_path / "p"), str(tmp_path / "bus"))
+
+
+@pytest.fixture
+def client(server: ServerProcess, tmp_path: Path) -> Iterator[Client]:
+    with Client(tmp_path / "p") as made:
+        yield made
+
+
+def _point(client: Client, address: int) -> None:
+    client.write(0, ADDRESS, address.to_bytes(8, "little"))
+
+
+def test_a_failing_model_fails_the_access_only(server: ServerProcess, client: Client) -> None:
+    client.read(0, FAULT, 4, expect=errno.EIO)
+    client.write(0, FAULT, bytes(4), expect=errno.EIO)
+    assert client.alive()
+    assert "a fault of the model" in server.text()
+    assert "Traceback" in server.text()
+
+
+def test_memory_that_goes_while_the_device_uses_it(client: Client) -> None:
+    ram = client.share(RAM, PAGE)
+    ram[:8] = b"in place"
+    _point(client, RAM)
+    assert client.read(0, MEMORY, 8) == b"in place"
+    client.write32(0, LATER, 20)
+    client.dma_unmap(RAM, PAGE)
+    assert client.read(0, MEMORY, 8) == NOTHING
+    client.write(0, MEMORY, b"stranded", expect=errno.EIO)
+    deadline = time.monotonic() + 10
+    while client.read(0, FOUND, 8) == bytes(8) and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert client.read(0, FOUND, 8) == NOTHING
+    assert ram[:8] == b"in place"
+
+
+def test_memory_across_adjacent_regions(client: Client) -> None:
+    low, high = client.share(RAM, PAGE), client.share(RAM + PAGE, PAGE)
+    _point(client, RAM + PAGE - 4)
+    client.write(0, MEMORY, b"lowhhigh")
+    assert (low[-4:], high[:4]) == (b"lowh", b"high")
+    assert client.read(0, MEMORY, 8) == b"lowhhigh"
+    _point(client, RAM + 2 * PAGE - 4)  # the second half is nowhere
+    before = high[:]
+    client.write(0, MEMORY, b"overhang", expect=errno.EIO)
+    assert high[:] == before
+
+
+def test_interrupts_reach_their_eventfd_and_others_are_noted(
+    server: ServerProcess, client: Client, tmp_path: Path
+) -> None:
+    with eventfds(VECTORS) as fds:
+        client.enable_irqs(MSIX, fds)
+        client.write32(0, INTERRUPT, 2)
+        client.write32(0, INTERRUPT, 99)
+        assert os.eventfd_read(fds[2]) == 1
+        for other in (0, 1, 3):
+            with pytest.raises(BlockingIOError):
+                os.eventfd_read(fds[other])
+        client.disable_irqs(MSIX)
+        client.write32(0, INTERRUPT, 2)
+    client.close()
+    server.terminate()
+    events = list(LogReader(tmp_path / "bus"))
+    assert [event.address for event in events if event.kind == Kind.IRQ] == [2]
+    notes = [event.text for event in events if event.kind == Kind.NOTE]
+    assert notes == ["interrupt 99 is not set up", "interrupt 2 is not set up"]
+
+
+def _express(client: Client) -> int:
+    offset = client.read(CONFIG, 0x34, 1)[0]
+    while client.read(CONFIG, offset, 1)[0] != layout.CAP_ID_EXPRESS:
+        offset = client.read(CONFIG, offset + 1, 1)[0]
+    return offset
+
+
+def test_resets_reach_the_model(client: Client) -> None:
+    before = client.read32(0, RESETS)
+    client.reset()
+    assert client.read32(0, RESETS) == before + 1
+    control = _express(client) + layout.EXPRESS_CAPABILITY.field("device_control").offset
+    client.write(CONFIG, control, FLR.to_bytes(2, "little"))
+    assert client.read32(0, RESETS) == before + 2
+    assert client.read(CONFIG, control, 2) == (0x2810).to_bytes(2, "little")
+
+
+def test_a_function_reset_leaves_memory_and_vectors(client: Client) -> None:
+    ram = client.share(RAM, PAGE)
+    with eventfds(VECTORS) as fds:
+        client.enable_irqs(MSIX, fds)
+        control = _express(client) + layout.EXPRESS_CAPABILITY.field("device_control").offset
+        client.write(CONFIG, control, FLR.to_bytes(2, "little"))
+        _point(client, RAM)
+        client.write(0, MEMORY, b"as ever.")
+        client.write32(0, INTERRUPT, 1)
+        assert ram[:8] == b"as ever."
+        assert os.eventfd_read(fds[1]) == 1
+
+
+def test_the_next_client_sees_none_of_the_last_ones_memory(client: Client, tmp_path: Path) -> None:
+    client.share(RAM, PAGE)[:8] = b"a secret"
+    client.close()
+    with Client(tmp_path / "p") as again:
+        _point(again, RAM)
+        assert again.read(0, MEMORY, 8) == NOTHING
