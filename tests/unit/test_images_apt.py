@@ -1,0 +1,162 @@
+"""Mirror derivation and the memory of versions, with apt programs of our own in PATH."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from images import host
+from images.apt import NotRemembered, Packages, StaleVersions
+from images.cache import Cache
+from images.errors import ImageError
+from images.mirror import choose, debian_mirror
+from images.run import failure
+
+LISTING = """\
+http://vendor.example/apt|stable|main
+http://mirror.example/debian-security|bookworm-security|main
+http://mirror.example/debian|bookworm-updates|main
+http://mirror.example/debian/|bookworm|contrib
+http://mirror.example/debian/|bookworm|main
+"""
+APT = """#!/bin/sh
+echo "$*" >> {calls}
+case "$*" in
+    *indextargets*) cat {listing} ;;
+    *print-uris*) echo "'http://mirror.example/x_1%3a2_amd64.deb' x_1%3a2_amd64.deb 7 SHA256:0" ;;
+    *search*) printf 'linux-image-6.12.9 -\\nlinux-image-6.12.10 -\\nlinux-image-7.1.1 -\\n' ;;
+    *download-only*) {download} ;;
+esac
+"""
+
+
+class FakeApt:
+    """apt-get and apt-cache as scripts first in PATH, and what they were asked."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self._calls = folder / "calls"
+        (folder / "listing").write_text(LISTING)
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        monkeypatch.delenv("BLUEBRIDGE_MIRROR", raising=False)
+        self.answer_downloads_with("true")
+
+    def answer_downloads_with(self, shell: str) -> None:
+        """Let a download run the shell words."""
+        for name in ("apt-get", "apt-cache"):
+            script = self.folder / name
+            script.write_text(
+                APT.format(calls=self._calls, listing=self.folder / "listing", download=shell)
+            )
+            script.chmod(0o755)
+
+    def calls(self) -> list[str]:
+        """Command lines so far."""
+        return self._calls.read_text().splitlines() if self._calls.exists() else []
+
+
+@pytest.fixture
+def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeApt:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    return FakeApt(folder, monkeypatch)
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Packages:
+    return Packages(Cache(tmp_path / "cache"))
+
+
+def test_mirror_is_the_plain_debian_suite() -> None:
+    assert choose(LISTING) == "http://mirror.example/debian"
+
+
+def test_no_mirror_without_debian() -> None:
+    assert choose("http://vendor.example/apt|stable|main\nrubbish\n") is None
+
+
+def test_mirror_comes_from_apt_unless_named(apt: FakeApt, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert debian_mirror() == "http://mirror.example/debian"
+    monkeypatch.setenv("BLUEBRIDGE_MIRROR", "http://other.example/debian/")
+    assert debian_mirror() == "http://other.example/debian"
+
+
+def test_mirror_error_names_the_cure(apt: FakeApt) -> None:
+    (apt.folder / "listing").write_text("")
+    with pytest.raises(ImageError, match="no Debian mirror; to mend it: set BLUEBRIDGE_MIRROR"):
+        debian_mirror()
+
+
+def test_versions_are_asked_for_once(apt: FakeApt, packages: Packages, tmp_path: Path) -> None:
+    assert packages.resolve(["install", "x"]) == ["x_1%3a2_amd64.deb"]
+    before = apt.calls()
+    assert Packages(Cache(tmp_path / "cache")).resolve(["install", "x"]) == ["x_1%3a2_amd64.deb"]
+    assert apt.calls() == before
+
+
+def test_offline_asks_nothing(apt: FakeApt, packages: Packages) -> None:
+    with packages.offline(), pytest.raises(NotRemembered):
+        packages.resolve(["install", "x"])
+    assert apt.calls() == []
+
+
+def test_host_lists_are_never_used(apt: FakeApt, packages: Packages) -> None:
+    packages.resolve(["install", "x"])
+    for call in apt.calls():
+        if "indextargets" not in call:
+            assert f"Dir::State::lists={packages.root}/state/lists" in call
+            assert "Dir::Etc::sourceparts=-" in call
+
+
+def test_newest_compares_numbers(apt: FakeApt, packages: Packages) -> None:
+    assert packages.newest(r"linux-image-6\.12\.\d+") == "linux-image-6.12.10"
+
+
+def test_damaged_memory_is_asked_anew(apt: FakeApt, packages: Packages) -> None:
+    packages.cache.root.mkdir()
+    (packages.cache.root / "versions.json").write_text("{half")
+    assert packages.resolve(["install", "x"]) == ["x_1%3a2_amd64.deb"]
+
+
+def test_mirror_that_moved_on_is_told_apart(apt: FakeApt, packages: Packages) -> None:
+    with pytest.raises(StaleVersions, match="no longer has x_1%3a2"):
+        packages.fetch(["install", "x"])
+
+
+def test_no_network_is_one_line(apt: FakeApt, packages: Packages) -> None:
+    apt.answer_downloads_with("echo 'E: Could not resolve mirror.example' >&2; exit 100")
+    with pytest.raises(ImageError, match="mirror cannot be reached; to mend it: check the network"):
+        packages.fetch(["install", "x"])
+
+
+@pytest.mark.parametrize(
+    ("output", "what"),
+    [
+        ("tar: x: Cannot write: No space left on device", "the disk is full"),
+        ("noise\nE: Unable to locate package nix\nmore", "E: Unable to locate package nix"),
+        ("", "exit status 3"),
+    ],
+)
+def test_a_programs_failure_becomes_its_telling_line(output: str, what: str) -> None:
+    assert what in failure("install", output, 3).what
+
+
+def test_install_command_uses_sudo_only_without_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    need = host.Need("gcc", "", lambda: False)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert host.install_command([need])[:2] == ["sudo", "apt-get"]
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert host.install_command([need])[0] == "apt-get"
+
+
+def test_set_up_needs_nothing_but_the_standard_library() -> None:
+    done = subprocess.run(
+        ["python3", "-I", "-c", "import sys; sys.path.insert(0, '.'); import images.host"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,135 @@
+"""The artefact cache: keys, one builder at a time, nothing half-built under a final name."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from images.cache import Cache, default_root, file_digest, key_of
+from images.errors import ImageError
+
+KEY = "0123456789abcdef"
+JSON = st.recursive(
+    st.integers() | st.text() | st.booleans(), lambda inner: st.lists(inner), max_leaves=8
+)
+SLOW_BUILDER = """
+import sys, time
+from pathlib import Path
+from images.cache import Cache
+def build(folder):
+    (folder / "made").write_text("by the slow one")
+    print("building", flush=True)
+    time.sleep(float(sys.argv[2]))
+Cache(Path(sys.argv[1])).ensure("thing", "0123456789abcdef", build)
+"""
+
+
+def slow_builder(root: Path, seconds: float) -> subprocess.Popen[str]:
+    """Another process that has begun to build `thing`."""
+    command = [sys.executable, "-c", SLOW_BUILDER, str(root), str(seconds)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "building\n"
+    return process
+
+
+def make(folder: Path) -> None:
+    (folder / "made").write_text("here")
+
+
+def fail(folder: Path) -> None:
+    (folder / "half").write_text("half")
+    raise ImageError("no luck", "try again")
+
+
+@given(st.lists(JSON))
+def test_equal_inputs_give_equal_keys(inputs: list[object]) -> None:
+    assert key_of(*inputs) == key_of(*inputs)
+    assert len(key_of(*inputs)) == 16
+
+
+@given(st.lists(JSON), JSON)
+def test_one_more_input_gives_another_key(inputs: list[object], extra: object) -> None:
+    assert key_of(*inputs) != key_of(*inputs, extra)
+
+
+def test_digest_tells_where_one_file_ends(tmp_path: Path) -> None:
+    first, second = tmp_path / "1", tmp_path / "2"
+    first.write_bytes(b"ab")
+    second.write_bytes(b"c")
+    one = file_digest(first, second)
+    first.write_bytes(b"a")
+    second.write_bytes(b"bc")
+    assert file_digest(first, second) != one
+
+
+def test_root_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/a")
+    monkeypatch.delenv("BLUEBRIDGE_CACHE", raising=False)
+    assert default_root() == Path("/a/bluebridge")
+    monkeypatch.setenv("BLUEBRIDGE_CACHE", "/b")
+    assert default_root() == Path("/b")
+
+
+def test_builds_once(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    folder = cache.ensure("thing", KEY, make)
+    assert (folder / "made").read_text() == "here"
+    assert cache.ensure("thing", KEY, fail) == folder
+
+
+def test_failed_build_leaves_nothing(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    with pytest.raises(ImageError, match="no luck"):
+        cache.ensure("thing", KEY, fail)
+    assert [path.name for path in tmp_path.iterdir()] == [".thing.lock"]
+    assert cache.ensure("thing", KEY, make).is_dir()
+
+
+def test_second_builder_waits_and_takes_the_first_ones_work(tmp_path: Path) -> None:
+    other = slow_builder(tmp_path, 0.5)
+    folder = Cache(tmp_path).ensure("thing", KEY, fail)
+    assert (folder / "made").read_text() == "by the slow one"
+    assert other.wait(10) == 0
+
+
+def test_killed_builder_neither_blocks_nor_leaves_rubbish(tmp_path: Path) -> None:
+    other = slow_builder(tmp_path, 60)
+    other.send_signal(signal.SIGKILL)
+    other.wait(10)
+    started = time.monotonic()
+    folder = Cache(tmp_path).ensure("thing", KEY, make)
+    assert time.monotonic() - started < 5
+    assert (folder / "made").read_text() == "here"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".thing.lock", folder.name]
+
+
+def test_full_disk_is_one_line_with_the_cure(tmp_path: Path) -> None:
+    def fill(folder: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(ImageError, match="is full; to mend it: free some space"):
+        Cache(tmp_path).ensure("thing", KEY, fill)
+
+
+def test_unwritable_cache_is_one_line_with_the_cure(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ImageError, match=r"cannot write .*; to mend it: set BLUEBRIDGE_CACHE"):
+        Cache(tmp_path / "file" / "below").ensure("thing", KEY, make)
+
+
+def test_keeps_the_one_before_and_drops_what_is_older(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    folders = [cache.ensure("thing", digit * 16, make) for digit in "123"]
+    other = cache.ensure("thing-else", KEY, make)
+    assert [folder.exists() for folder in folders] == [False, True, True]
+    assert other.exists()
