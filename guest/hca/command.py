@@ -22,6 +22,7 @@ class Commands:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._toggle = 1
+        self._idle = False  # whether the register is known to be free: a read costs a round trip
         self._lock = threading.Lock()
         self._input = bus.allocate(MAILBOX_SIZE)
         self._output = bus.allocate(MAILBOX_SIZE)
@@ -34,8 +35,8 @@ class Commands:
         *,
         param: int = 0,
         data: bytes | bytearray | None = None,
-    ) -> int:
-        """Execute a command; returns its immediate result.
+    ) -> None:
+        """Execute a command.
 
         `data` goes into the input mailbox and its address replaces `param`. Raises
         `FirmwareError` on a bad status, `HcaError` when the device does not answer.
@@ -45,6 +46,11 @@ class Commands:
                 self._fill(data)
                 param = self._input.address
             self._execute(opcode, modifier, op_modifier, param, 0)
+
+    def immediate(self, opcode: int, modifier: int = 0, *, param: int = 0) -> int:
+        """Execute a command whose 64-bit result stands in the command register."""
+        with self._lock:
+            self._execute(opcode, modifier, 0, param, 0)
             return self._bus.read32(0, _OUT_HI) << 32 | self._bus.read32(0, _OUT_LO)
 
     def query(
@@ -68,6 +74,7 @@ class Commands:
         """Start a command without mailboxes whose completion comes as an event with `token`."""
         with self._lock:
             self._post(opcode, modifier, 0, 0, 0, token, HCR_EVENT)
+            self._idle = False
 
     def close(self) -> None:
         """Free the mailboxes; no command may follow."""
@@ -95,7 +102,9 @@ class Commands:
         token: int,
         flags: int,
     ) -> None:
-        self._wait(opcode)
+        if not self._idle:
+            self._wait(opcode)
+        self._idle = False
         toggle = HCR_TOGGLE if self._toggle else 0
         self._toggle ^= 1
         values = (
@@ -118,6 +127,7 @@ class Commands:
             if control == 0xFFFFFFFF:
                 raise HcaError(f"the device vanished during {name_of(opcode)}: reads are all ones")
             if not control & HCR_GO:
+                self._idle = True
                 return control
             if time.monotonic() > deadline:
                 raise HcaError(f"command {name_of(opcode)} timed out: the go bit stays set")

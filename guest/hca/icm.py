@@ -75,7 +75,7 @@ class Icm:
 
     def map(self) -> None:
         """Tell the size, lend the auxiliary pages, map every table."""
-        aux_pages = self._commands.run(Opcode.SET_ICM_SIZE, param=self.size)
+        aux_pages = self._commands.immediate(Opcode.SET_ICM_SIZE, param=self.size)
         if aux_pages:
             self._map_aux(aux_pages)
         for name, length in self._lengths.items():
