@@ -1,1 +1,1 @@
-"""The hardware side of bluebridge; this file imports nothing so that guests can import `device.layout`."""
+"""The hardware side of bluebridge; imports nothing, so that guests can import `device.layout`."""
