@@ -184,4 +184,4 @@ class Packages:
         }
         options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
         (self.root / "cache" / "archives" / "partial").mkdir(parents=True, exist_ok=True)
-        return run([tool, *options, *words], cwd=cwd, what=f"{tool} {' '.join(words[-2:])}")
+        return run([tool, *options, *words], cwd=cwd, what=f"{tool}: {words[-1]}")
