@@ -100,7 +100,7 @@ class Packages:
             return known[request]
         if not self._may_ask:
             raise NotRemembered(f"the version of {request} is not known yet", "make setup")
-        with self.cache.lock("versions"):
+        with self.cache.lock("apt"):
             known = self._read_versions()
             if request not in known:
                 known[request] = ask()
