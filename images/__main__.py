@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from images.accelerator import accelerator
 from images.artefacts import Artefacts
 from images.errors import ImageError
 from images.unpack import tree_size
@@ -37,6 +38,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _run(command: str, artefacts: Artefacts, name: str) -> None:
     if command == "build":
         artefacts.build()
+        accelerator(artefacts)
     elif command == "path":
         if name not in artefacts.recipes:
             known = ", ".join(artefacts.recipes)
