@@ -22,7 +22,7 @@ SPINS = 500
 def bench_client(thread: KrpingThread, resources: Resources) -> None:
     """Exchange buffers with the server, run the test that was picked, log its result."""
     thread.state = State.RDMA_READ_ADV
-    resources.qp.post_send(resources.advertise(resources.start_address))
+    thread.post(resources.advertise(resources.start_address))
     thread.wait_for(State.RDMA_WRITE_ADV)
     _run(thread, resources, thread.options.test)
     while thread.options.duplex and thread.stats.recv_msgs < 2:
@@ -32,12 +32,12 @@ def bench_client(thread: KrpingThread, resources: Resources) -> None:
 def bench_server(thread: KrpingThread, resources: Resources) -> None:
     """Answer the client's buffer with ours, do the server's part, wait for the end."""
     thread.wait_for(State.RDMA_READ_ADV, boundary=True)
-    resources.qp.post_send(resources.advertise(resources.start_address))
+    thread.post(resources.advertise(resources.start_address))
     options = thread.options
     if options.test is Test.WLAT or options.duplex:
         _run(thread, resources, options.test)
     if options.duplex:
-        resources.qp.post_send(resources.send_wr)
+        thread.post((resources.send_wr,))
     thread.wait_for(State.ERROR, boundary=True)
     if not thread.disconnected:
         raise KrpingError(thread.failure)
@@ -91,7 +91,7 @@ def _wlat(thread: KrpingThread, resources: Resources) -> None:
         resources.rdma[last] = turn & 0xFF
         thread.state = State.CONNECTED
         begun = clock()
-        resources.qp.post_send(request)
+        thread.post((request,))
         _spin_state(thread, State.RDMA_WRITE_COMPLETE)
         if client:
             _spin_memory(thread, resources, last, turn)
@@ -107,7 +107,7 @@ def _rlat(thread: KrpingThread, resources: Resources) -> None:
     for turn in range(1, thread.options.count + 1):
         thread.state = State.CONNECTED
         begun = clock()
-        resources.qp.post_send(request)
+        thread.post((request,))
         wait(thread, State.RDMA_READ_COMPLETE)
         thread.latencies.add((clock() - begun) / 1000)
         thread.iterations = turn
@@ -125,7 +125,7 @@ def _bw(thread: KrpingThread, resources: Resources) -> None:
         if room > 0:
             now = clock()
             posted.extend([now] * room)
-            resources.qp.post_send([request] * room)
+            thread.post([request] * room, room)
             sent += room
         thread.await_completion()
         now = clock()

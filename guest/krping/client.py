@@ -53,9 +53,9 @@ class Client(KrpingThread):
         """One iteration: advertise the source, be told, advertise the sink, be told."""
         self.state = State.RDMA_READ_ADV
         resources.start[:] = data
-        resources.qp.post_send(resources.advertise(resources.start_address))
+        self.post(resources.advertise(resources.start_address))
         self.wait_for(State.RDMA_WRITE_ADV)
-        resources.qp.post_send(resources.advertise(resources.rdma_address))
+        self.post(resources.advertise(resources.rdma_address))
         self.wait_for(State.RDMA_WRITE_COMPLETE)
 
     def _check(self, resources: Resources, data: bytes) -> None:

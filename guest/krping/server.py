@@ -58,7 +58,7 @@ class Server(KrpingThread):
         if debugging:
             self.log.line("server received sink adv")
         address, key, length = self._remote_buffer()
-        resources.qp.post_send(resources.read_chain(address, key, length))
+        self.post(resources.read_chain(address, key, length))
         if debugging:
             self.log.line("server posted rdma read req")
         self.wait_for(State.RDMA_READ_COMPLETE)
@@ -83,7 +83,7 @@ class Server(KrpingThread):
             self.log.line("server received sink adv")
         address, key, size = self._remote_buffer()
         length = bytes(resources.rdma[:size]).find(0) + 1 or size
-        resources.qp.post_send(resources.write_chain(address, key, length))
+        self.post(resources.write_chain(address, key, length))
         self.wait_for(State.RDMA_WRITE_COMPLETE)
         if debugging:
             self.log.line("server rdma write complete")
@@ -97,7 +97,7 @@ class Server(KrpingThread):
             request.invalidate_rkey = key
             if self.log.debugging:
                 self.log.line(f"send-w-inv rkey {key:#x}")
-        resources.qp.post_send(request)
+        self.post((request,))
         if self.log.debugging:
             self.log.line("server posted go ahead")
 

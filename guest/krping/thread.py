@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from collections.abc import Sequence
 
 from guest.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
 from guest.krping.errors import Cancelled, KrpingError, explain
@@ -13,11 +14,13 @@ from guest.krping.options import Options, Test
 from guest.krping.resources import ADVERTISEMENT, Resources
 from guest.krping.state import State, after_advertisement, after_go_ahead
 from guest.krping.stats import Latencies, Stats
-from guest.verbs import Context, Wc, WcOpcode, WcStatus
+from guest.verbs import Context, SendWr, Wc, WcOpcode, WcStatus
 
 GRACE_SECONDS = 1.0
 """How long a cancelled thread may take to finish the iteration it is in."""
 PARTING_SECONDS = 2.0
+LOOKS = 30
+"""How often to look for a completion that needs the device only, before sleeping until it comes."""
 BATCH = 16
 _SUCCESS, _FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
 _RECV, _SEND = WcOpcode.RECV, WcOpcode.SEND
@@ -47,6 +50,7 @@ class KrpingThread:
         self.resources: Resources | None = None
         self.remote = (0, 0, 0)
         self._cancel_at: float | None = None
+        self._under_way = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.poll()
         self._poller.register(self.cm_id.events.fileno(), select.POLLIN)
@@ -105,10 +109,12 @@ class KrpingThread:
     def wait_for(self, wanted: State, *, boundary: bool = False) -> None:
         """Wait until the state is `wanted` or later; raises when it then is not `wanted`.
 
-        At a `boundary` between iterations a cancelled thread ends at once.
+        At a `boundary` between iterations a cancelled thread ends at once. It spins a little for
+        what only the device has to do, which takes less time than an interrupt. It sleeps when
+        the peer has to act: spinning would take the processor from it.
         """
         while self.state < wanted:
-            if self.drain():
+            if self.drain() or self._look():
                 continue
             if self.resources is not None:
                 self.resources.cq.req_notify()
@@ -118,6 +124,16 @@ class KrpingThread:
         if self.state is not wanted:
             self.log.note(f"wait for {wanted.name} state {self.state:d}")
             raise KrpingError(self.failure or f"wait for {wanted.name} state {self.state:d}")
+
+    def post(self, requests: Sequence[SendWr], signaled: int = 1) -> None:
+        """Post a chain, of which `signaled` work requests will complete."""
+        if self.resources is not None:
+            self._under_way += signaled
+            self.resources.qp.post_send(requests)
+
+    def _look(self) -> bool:
+        """Look a few times for the completion of our own work; whether it came."""
+        return self._under_way > 0 and any(self.drain() for _ in range(LOOKS))
 
     def await_completion(self) -> None:
         """Handle at least one batch of completions; raises when the run ends before."""
@@ -243,6 +259,8 @@ class KrpingThread:
             self._failed(completion)
             return
         opcode, stats = completion.opcode, self.stats
+        if opcode is not _RECV:
+            self._under_way -= 1
         if opcode is _RECV:
             if debugging:
                 self.log.line("recv completion")
