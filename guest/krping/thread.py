@@ -79,19 +79,14 @@ class KrpingThread:
 
     def close(self) -> None:
         """Part from the peer and give everything back; nothing may be called after it."""
-        connection = self.child or self.cm_id
         if self.resources is not None:
-            self._part(connection)
-            if self.child is not None:
-                self.child.destroy()
-            self.log.line(f"destroy cm_id {id(self.cm_id):016x}")
-            self.cm_id.destroy()
+            self._part(self.child or self.cm_id)
+        if self.child is not None:
+            self.child.destroy()
+        self.log.line(f"destroy cm_id {id(self.cm_id):016x}")
+        self.cm_id.destroy()
+        if self.resources is not None:
             self.resources.close()
-        else:
-            if self.child is not None:
-                self.child.destroy()
-            self.log.line(f"destroy cm_id {id(self.cm_id):016x}")
-            self.cm_id.destroy()
         os.close(self._wake)
 
     def _part(self, connection: CmId) -> None:
