@@ -44,6 +44,7 @@ class Pair:
         self._config = config or LabConfig()
         self._progress = progress or Reporter(quiet=True)
         self._stack = contextlib.ExitStack()
+        self._failure: Exception | None = None
         self._trouble: LabError | None = None
 
     def __enter__(self) -> Pair:
@@ -133,16 +134,18 @@ class Pair:
         finally:
             for thread in threads:
                 thread.join()
-        if self._trouble is not None:
-            raise self._trouble
+        if self._failure is not None:
+            raise self._failure
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except LabError as error:
-            self._trouble = self._trouble or self._explain(error)
+        except Exception as error:
+            if self._failure is None:
+                self._failure = self._explain(error)
+                self._trouble = LabError(f"the other side failed: {self._failure}")
 
-    def _explain(self, error: LabError) -> LabError:
+    def _explain(self, error: Exception) -> Exception:
         """Prefer the root cause: a dead server makes guests complain about other things."""
         return self.server.trouble() or error
 

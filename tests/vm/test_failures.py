@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -41,8 +42,6 @@ def test_a_guest_panics_under_a_run(tmp_path: Path) -> None:
 def test_the_server_dies_mid_run(tool: Callable[..., Tool]) -> None:
     bluebridge = tool("krping", SERVER, CLIENT)
     bluebridge.wait_until(lambda: "krping: server" in bluebridge.errors, "two guests")
-    import os
-
     os.kill(bluebridge.child("-m device"), signal.SIGKILL)
     status, output = bluebridge.finish(60)
     assert status == 1
@@ -57,7 +56,11 @@ def test_the_tool_is_stopped(tool: Callable[..., Tool], number: signal.Signals) 
     bluebridge = tool("up", "--cold")
     bluebridge.wait_until(lambda: "booting two guests" in bluebridge.errors, "start")
     bluebridge.wait_until(
-        lambda: sum("qemu" in command for command in bluebridge.children.values()) == 2, "QEMU"
+        lambda: all(
+            any(f"-name bluebridge-{name} " in command for command in bluebridge.children.values())
+            for name in "ab"
+        ),
+        "QEMU",
     )
     bluebridge.signal(number)
     status, _ = bluebridge.finish(60)
