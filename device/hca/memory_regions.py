@@ -255,12 +255,16 @@ class MemoryRegions:
         region.key, region.start, region.length = hardware_key(key), start, length
         region.rights, region.free = int(rights) & ALL_RIGHTS, False
 
-    def invalidate(self, key: int, pd: int) -> None:
-        """LOCAL_INV or SEND_WITH_INV: the MR is free again; raises `AccessError`."""
+    def invalidate(self, key: int, pd: int, *, remote: bool = False) -> None:
+        """LOCAL_INV or SEND_WITH_INV: the MR is free again; raises `AccessError`.
+
+        The owner may invalidate an MR that is free: krping in the kernel posts LOCAL_INV in front
+        of its very first registration. A peer may not.
+        """
         region = self._valid(key, pd)
         if not region.may_invalidate:
             raise AccessError(f"key {key:#x} may not be invalidated")
-        if region.free:
+        if region.free and remote:
             raise AccessError(f"key {key:#x} is not registered")
         region.free = True
         region.starts, region.runs = [], []

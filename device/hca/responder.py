@@ -263,7 +263,7 @@ class Responder:
 
     def _invalidate(self, wqe: ReceiveWqe, rkey: int) -> None:
         try:
-            self._qp.hca.regions.invalidate(rkey, self._qp.pd)
+            self._qp.hca.regions.invalidate(rkey, self._qp.pd, remote=True)
         except AccessError as error:
             fail_receive(self._qp, wqe.index, Status.LOCAL_ACCESS_ERR)
             raise _remote_access(error) from error

@@ -264,8 +264,9 @@ def test_the_life_of_a_fast_registration(driver: Driver) -> None:
         regions.invalidate(base | low, PD)
         with pytest.raises(AccessError):
             resolve(driver, base | low, START, 1)
+        regions.invalidate(base | low, PD)
         with pytest.raises(AccessError):
-            regions.invalidate(base | low, PD)
+            regions.invalidate(base | low, PD, remote=True)
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,8 @@ def test_local_invalidation(pair: Pair) -> None:
     pair.b.post_send(pair.qb, SendOpcode.LOCAL_INVAL, pack(">QIIQQ", 0, key, 0, 0, 0))
     assert [wc.status for wc in pair.b.completions(pair.qb)] == [0, 0]
     pair.b.post_send(pair.qb, SendOpcode.LOCAL_INVAL, pack(">QIIQQ", 0, key, 0, 0, 0))
+    assert pair.b.completions(pair.qb)[0].status == 0
+    pair.b.post_send(pair.qb, SendOpcode.LOCAL_INVAL, pack(">QIIQQ", 0, key ^ 1, 0, 0, 0))
     assert pair.b.completions(pair.qb)[0].status == Syndrome.MW_BIND_ERR
 
 

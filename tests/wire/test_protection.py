@@ -392,7 +392,7 @@ def test_register_more_pages_than_there_is_room_for(pair: tuple[Player, Player])
     b.expect(BIND)
 
 
-@pytest.mark.parametrize("what", ["ordinary region", "free region", "wrong key byte"])
+@pytest.mark.parametrize("what", ["ordinary region", "wrong key byte"])
 def test_invalidate_what_must_not_be(pair: tuple[Player, Player], what: str) -> None:
     a, b = pair
     key = b.mr.rkey
