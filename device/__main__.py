@@ -8,6 +8,7 @@ Prints `ready` when all sockets listen; ends on SIGTERM and SIGINT.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import sys
 from pathlib import Path
@@ -70,6 +71,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError, LibraryError) as error:
         print(f"bluebridge device server: {error}", file=sys.stderr)
         return 2
+    # What exists now lives as long as the server: the collector need not look at it again.
+    gc.collect()
+    gc.freeze()
     try:
         server.run()
     finally:

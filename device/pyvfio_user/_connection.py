@@ -87,7 +87,8 @@ class Connection:
         self._context = context
         self._client = client
         self._inner = inner
-        self._look = Gate(client, mapped, irq_count).look
+        self.gate = Gate(client, mapped, irq_count)
+        self._look = self.gate.look
         self._run = library.calls.vfu_run_ctx
 
     def fileno(self) -> int:

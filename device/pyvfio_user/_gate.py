@@ -70,9 +70,12 @@ class Gate:
         self._mapped = mapped
         self._irq_count = irq_count
         self._buffer = bytearray(64)
+        self.more = True
+        """Whether more than the message just judged may be waiting; saves a look that finds none."""
 
     def look(self) -> Verdict:
         """Judge the next message; the usual ones, region accesses, cost one system call."""
+        self.more = True
         try:
             count = self._receive(self._buffer, 0, _PEEK)
         except BlockingIOError:
@@ -82,6 +85,7 @@ class Gate:
         if count >= 32:
             _, command, size, flags, _ = _unpack_header(self._buffer)
             if flags & 0xF == 0 and 9 <= command <= 10 and 32 <= size <= count:
+                self.more = count > size
                 return Verdict.PASS
         try:
             return self._judge(count) if count else Verdict.DROP

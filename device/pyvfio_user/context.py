@@ -181,18 +181,26 @@ class Context:
             raise RuntimeError("run was called from one of its own callbacks")
         if not self.attach() or self._connection is None:
             return 0
+        self._busy = True
+        try:
+            handled = self._drain(self._connection, limit)
+        finally:
+            self._busy = False
+        self._callbacks.raise_interrupt()
+        return handled
+
+    def _drain(self, connection: Connection, limit: int) -> int:
         handled = 0
-        with self._in_library():
-            step = self._connection.next_message
-            while handled < limit:
-                done = step()
-                if not done:
-                    if done is None:
-                        self._lose_client()
-                    break
-                handled += 1
-                if self._callbacks.interrupt is not None:
-                    break
+        while handled < limit:
+            done = connection.next_message()
+            if not done:
+                if done is None:
+                    self._lose_client()
+                break
+            handled += 1
+            # Without more in sight the caller's poll finds out, cheaper than a look of ours.
+            if not connection.gate.more or self._callbacks.interrupt is not None:
+                break
         return handled
 
     def trigger(self, vector: int) -> bool:
