@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from device.buslog import cli as buslog
+from host_tools import kmod_cli
 from host_tools.errors import LabError
 from host_tools.progress import Reporter
 
@@ -29,7 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     line or a krping string is wrong. 130: stopped with Ctrl-C.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    words, make_arguments = kmod_cli.split(words)
     options = _parser().parse_args(words)
+    options.make_arguments = make_arguments
     try:
         return _run(options)
     except LabError as error:
@@ -58,6 +61,8 @@ def _say(error: LabError) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.command == "log":
         return buslog.main(options)
+    if options.command == "kmod":
+        return kmod_cli.main(options)
     progress = Reporter(quiet=getattr(options, "quiet", False))
     if options.command == "krping":
         from host_tools.krping import krping
@@ -83,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_krping(commands)
     _add_up(commands)
     buslog.add_arguments(commands.add_parser("log", help="show what crossed the bus"))
+    kmod_cli.add_arguments(commands.add_parser("kmod", help="build a module for the guest kernel"))
     commands.add_parser("doctor", help="what this machine has, what is missing, what mends it")
     return parser
 

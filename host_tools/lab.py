@@ -66,6 +66,7 @@ class Pair:
 
     def _start(self, stack: contextlib.ExitStack) -> None:
         parts = ensure_parts(self._progress)
+        self.library = parts.library
         self.accelerator = parts.emulator.accelerator
         self.logs = rundir.log_folder(self._config.log)
         self.folder = stack.enter_context(rundir.run_folder())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
+from host_tools.bench import doorbell, measure, page
 from host_tools.bench import figures as goals
-from host_tools.bench import measure, page
 from host_tools.bench.figures import Figure
 from host_tools.errors import LabError
 from host_tools.lab import LabConfig, Pair
@@ -47,18 +48,27 @@ def _measure(long: bool, progress: Progress) -> tuple[page.Machine, list[Figure]
         progress("RDMA WRITE bandwidth")
         figures.append(goals.write_bandwidth(measure.write_bandwidth_gib(pair)))
         progress("RDMA WRITE ping-pong")
-        logged = measure.ping_pong(pair)
-        figures.append(goals.write_latency(logged.half_us))
-        figures.append(goals.doorbell_cost(logged.doorbell_us))
-    with Pair(LabConfig(bus_log=False), progress) as pair:
-        progress("the same without the bus log")
-        figures += goals.log_cost(logged.doorbell_us, measure.ping_pong(pair).doorbell_us)
+        ping_pong = measure.ping_pong(pair)
+        figures.append(goals.write_latency(ping_pong.half_us))
+        library = pair.library
+        progress("device CPU per doorbell")
+    figures += _doorbells(library, guests=ping_pong.doorbell_us)
     if long:
         with Pair(LabConfig(), progress) as pair:
             progress(f"{LONG_ITERATIONS:,} krping iterations")
             first, last = measure.long_run(pair, LONG_ITERATIONS)
             figures.append(goals.memory_growth(LONG_ITERATIONS, first, last))
     return machine, figures
+
+
+def _doorbells(library: Path, guests: float) -> list[Figure]:
+    """Server CPU per doorbell: alone with and without the bus log, then as the guests saw it."""
+    with_log, without = (doorbell.cost_us(library, logged) for logged in (True, False))
+    return [
+        goals.doorbell_cost(with_log),
+        goals.plain("doorbell_cpu_no_log", "the same with the bus log off", without, "us"),
+        goals.doorbell_cost_in_ping_pong(guests),
+    ]
 
 
 def _parser() -> argparse.ArgumentParser:
