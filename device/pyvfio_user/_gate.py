@@ -71,7 +71,7 @@ class Gate:
         self._irq_count = irq_count
         self._buffer = bytearray(64)
         self.more = True
-        """Whether more than the message just judged may be waiting; saves a look that finds none."""
+        """Whether more than the message just judged may be waiting: saves looking in vain."""
 
     def look(self) -> Verdict:
         """Judge the next message; the usual ones, region accesses, cost one system call."""
