@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from guest.agent import PORT
 from host_tools import console, process
+from host_tools.agent import Agent
 from host_tools.console import Console
 from host_tools.errors import LabError
 from host_tools.qmp import Qmp, QmpError
@@ -19,6 +21,7 @@ from host_tools.qmp import Qmp, QmpError
 _T = TypeVar("_T")
 _MESSAGE_TIMEOUT_MS = 60_000  # a busy host must not turn a late answer into all-ones for the guest
 _START_SECONDS = 60.0
+_AGENT_PORTS = 4
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ def arguments(config: VmConfig, emulator: Emulator, folder: Path, transcript: Pa
     argv += ["-serial", "chardev:console"]
     argv += _socket(folder, config.name, "qmp", "")
     argv += ["-mon", "chardev=qmp,mode=control"]
+    argv += _agent_ports(folder, config.name)
     for number, path in enumerate(config.sockets):
         argv += _vfio_user(number, path)
     return argv
@@ -87,6 +91,22 @@ def _escape(path: Path) -> str:
 def _socket(folder: Path, name: str, what: str, more: str) -> list[str]:
     path = _escape(folder / f"{what}-{name}.sock")
     return ["-chardev", f"socket,id={what},path={path},server=on,wait=off{more}"]
+
+
+def _agent_ports(folder: Path, name: str) -> list[str]:
+    """Several ports, since QEMU serves one client per port and tools may run side by side."""
+    # Far from the root ports, which get their numbers in the order they are made.
+    argv = ["-device", "virtio-serial-pci,id=agent,addr=1e"]
+    for number, path in enumerate(agent_sockets(folder, name)):
+        port = PORT if number == 0 else f"{PORT}.{number}"
+        argv += _socket(folder, name, path.name.removesuffix(f"-{name}.sock"), "")
+        argv += ["-device", f"virtserialport,bus=agent.0,chardev=agent{number},name={port}"]
+    return argv
+
+
+def agent_sockets(folder: Path, name: str) -> list[Path]:
+    """Where the ports of the agent of guest `name` listen."""
+    return [folder / f"agent{number}-{name}.sock" for number in range(_AGENT_PORTS)]
 
 
 def _vfio_user(number: int, path: Path) -> list[str]:
@@ -113,6 +133,7 @@ class Vm:
         self.name = config.name
         self.transcript = logs / f"console-{config.name}.log"
         self.console_socket = folder / f"console-{config.name}.sock"
+        self.agent_sockets = agent_sockets(folder, config.name)
         self._qmp_socket = folder / f"qmp-{config.name}.sock"
         self._messages = logs / f"qemu-{config.name}.log"
         self._argv = arguments(config, emulator, folder, self.transcript)
@@ -120,6 +141,7 @@ class Vm:
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: Qmp | None = None
         self._console: Console | None = None
+        self._agent: Agent | None = None
 
     def spawn(self) -> None:
         """Start QEMU with its CPUs halted. Main thread only (see `process.spawn`)."""
@@ -167,6 +189,18 @@ class Vm:
         return self._console
 
     @property
+    def agent(self) -> Agent:
+        """The agent, connected to at the first use; its waits end with the console's alarms."""
+        if self._agent is None:
+            self._agent = Agent.connect(self.name, self.agent_sockets, alarms=[self._alarm])
+        return self._agent
+
+    def _alarm(self) -> LabError | None:
+        """What is wrong with QEMU, or with whatever else the console watches."""
+        alarms = [self.trouble, *(self._console.alarms if self._console else ())]
+        return next((found for alarm in alarms if (found := alarm()) is not None), None)
+
+    @property
     def qmp(self) -> Qmp:
         """The control socket; the guest must have been released."""
         assert self._qmp is not None, "the guest is not running"
@@ -197,6 +231,8 @@ class Vm:
 
     def stop(self) -> None:
         """End QEMU without ceremony: its disks are memory, there is nothing to flush."""
+        if self._agent is not None:
+            self._agent.close()
         if self._console is not None:
             self._console.close()
         if self._qmp is not None:

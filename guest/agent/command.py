@@ -1,0 +1,262 @@
+"""`run`: a process with its streams, its time limit and its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from typing import TYPE_CHECKING, Any
+
+from guest.agent.channel import Channel, OperationError
+from guest.agent.frames import PAYLOAD_BYTES, Kind
+from guest.agent.loop import READ, WRITE, Timer
+from guest.agent.processes import kill_session, spare_from_oom
+
+if TYPE_CHECKING:
+    from guest.agent.link import Link
+
+_DEATH_SECONDS = 10.0
+"""How long a killed process may take; longer means it is stuck in the kernel."""
+
+
+class Command(Channel):
+    """Runs `argv`, or a line for /bin/sh as `shell`; `cwd`, `env` (added), `stdin`, `timeout`.
+
+    It ends when its first process ends and what was written by then is sent. What it leaves in
+    the background goes on without an audience, except after a time limit, a signal from the host's
+    CLOSE or the host's end: then the whole session is killed.
+    """
+
+    def __init__(self, link: Link, number: int, request: dict[str, Any]) -> None:
+        super().__init__(link, number)
+        shell = request.get("shell")
+        self._argv = ["/bin/sh", "-c", shell] if shell is not None else request["argv"]
+        if not self._argv or not all(isinstance(word, str) for word in self._argv):
+            raise OperationError("request", "a command is a list of words")
+        self._cwd: str | None = request.get("cwd")
+        self._env: dict[str, str] = request.get("env") or {}
+        self._wants_input = bool(request.get("stdin"))
+        self._timeout: float | None = request.get("timeout")
+        self._timer: Timer | None = None
+        self._timed_out = False
+        self._pending: list[bytes] = []
+        self._last_input = False
+        self._input = -1
+        self._outputs: dict[int, Kind] = {}
+        self._status: int | None = None
+
+    def start(self) -> None:
+        """Start the process. Raises `OSError` when there is no such program or folder."""
+        if self._cwd is not None and not os.path.isdir(self._cwd):
+            raise OperationError("ENOENT", f"{self._cwd}: no such folder")
+        self._begin = time.monotonic()
+        self._process = subprocess.Popen(
+            self._argv,
+            stdin=subprocess.PIPE if self._wants_input else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self._cwd,
+            env={**os.environ, **self._env},
+            start_new_session=True,
+            bufsize=0,
+        )
+        spare_from_oom(self._process.pid, 0)
+        self._watch()
+        if self._timeout is not None:
+            self._timer = self.link.loop.later(self._timeout, self._out_of_time)
+
+    def _watch(self) -> None:
+        assert self._process.stdout is not None and self._process.stderr is not None
+        for stream, kind in (
+            (self._process.stdout, Kind.DATA),
+            (self._process.stderr, Kind.ERROR_DATA),
+        ):
+            os.set_blocking(stream.fileno(), False)
+            self._outputs[stream.fileno()] = kind
+        if self._process.stdin is not None:
+            self._input = self._process.stdin.fileno()
+            os.set_blocking(self._input, False)
+        self._pid_fd = os.pidfd_open(self._process.pid)
+        self.watch(self._pid_fd, READ, self._exited)
+        self.resume()
+
+    # Output.
+
+    def resume(self) -> None:
+        """Watch the outputs while they may be sent, else let the pipes fill."""
+        if self._status is not None:
+            return self._drain()
+        for fd in self._outputs:
+            if not self.may_send():
+                self.link.loop.remove(fd)
+            elif not self.link.loop.watches(fd):
+                self.watch(fd, READ, lambda _events, fd=fd: self._readable(fd))  # type: ignore[misc]
+        return None
+
+    def _readable(self, fd: int) -> None:
+        if self.may_send():
+            self._forward(fd)
+        self.resume()
+
+    def _forward(self, fd: int) -> bool:
+        """Send what one read gives; False when the pipe is empty or at its end."""
+        try:
+            data = os.read(fd, min(self.allowance, PAYLOAD_BYTES))
+        except BlockingIOError:
+            return False
+        if data:
+            self.emit(self._outputs[fd], data)
+            return True
+        self.link.loop.remove(fd)
+        del self._outputs[fd]
+        return False
+
+    def _drain(self) -> None:
+        """After the end: send what the pipes still hold, as far as allowed, then report."""
+        for fd in list(self._outputs):
+            while self.may_send() and self._forward(fd):
+                pass
+            if not self.may_send():
+                return  # `resume` comes here again
+        self._report()
+
+    # Input.
+
+    def data(self, payload: bytes) -> None:
+        """Standard input; thrown away once the process does not want it any more."""
+        if self._input < 0:
+            return self.consumed(len(payload))
+        self._pending.append(payload)
+        return self._feed(0)
+
+    def end(self, summary: dict[str, Any]) -> None:
+        """End of standard input."""
+        self._last_input = True
+        if self._input >= 0 and not self._pending:
+            self._close_input()
+
+    def _feed(self, _events: int) -> None:
+        while self._pending:
+            piece = self._pending[0]
+            try:
+                count = os.write(self._input, piece)
+            except BlockingIOError:
+                break
+            except BrokenPipeError:
+                return self._close_input()
+            self.consumed(count)
+            if count < len(piece):
+                self._pending[0] = piece[count:]
+            else:
+                del self._pending[0]
+        return self._after_feeding()
+
+    def _after_feeding(self) -> None:
+        loop = self.link.loop
+        if self._pending:
+            if not loop.watches(self._input):
+                self.watch(self._input, WRITE, self._feed)
+            return
+        loop.remove(self._input)
+        if self._last_input:
+            self._close_input()
+
+    def _close_input(self) -> None:
+        if self._input < 0:
+            return
+        assert self._process.stdin is not None
+        self.link.loop.remove(self._input)
+        self._input = -1
+        # Raw, not buffered: closing writes nothing and so cannot fail or block.
+        self._process.stdin.close()
+        for piece in self._pending:
+            self.consumed(len(piece))
+        self._pending.clear()
+
+    # The end.
+
+    def signal(self, number: int) -> None:
+        """A signal for the command's process group."""
+        if self._status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def _out_of_time(self) -> None:
+        self._timed_out = True
+        kill_session(self._process.pid)
+        self._timer = self.link.loop.later(_DEATH_SECONDS, self._immortal)
+
+    def _immortal(self) -> None:
+        self.fail(
+            OperationError(
+                "stuck", f"process {self._process.pid} is out of time but stuck in the kernel"
+            )
+        )
+
+    def _exited(self, _events: int) -> None:
+        """The first process has ended: no more input, and the outputs hold all there is."""
+        if self._process.poll() is None:
+            return
+        self._status = self._process.returncode
+        self.link.loop.remove(self._pid_fd)
+        os.close(self._pid_fd)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._close_input()
+        for fd in self._outputs:
+            self.link.loop.remove(fd)
+        self._drain()
+
+    def _report(self) -> None:
+        assert self._status is not None
+        if self._timed_out:
+            self._close_outputs()
+        else:
+            self._leave_outputs()
+        self.done(
+            status=self._status if self._status >= 0 else None,
+            signal=-self._status if self._status < 0 else None,
+            timed_out=self._timed_out,
+            seconds=round(time.monotonic() - self._begin, 3),
+        )
+
+    def _close_outputs(self) -> None:
+        for fd in self._outputs:
+            self.link.loop.remove(fd)
+        self._outputs.clear()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            stream.close()
+
+    def _leave_outputs(self) -> None:
+        """Close the pipes, but read on what processes in the background still write to."""
+        for fd in self._outputs:
+            leftover = os.dup(fd)  # closing the pipe would kill whoever writes to it
+            self.link.loop.add(
+                leftover,
+                READ,
+                lambda _events, fd=leftover: self._discard(fd),  # type: ignore[misc]
+            )
+        self._close_outputs()
+
+    def _discard(self, fd: int) -> None:
+        try:
+            data = os.read(fd, PAYLOAD_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self.link.loop.remove(fd)
+            os.close(fd)
+
+    def abort(self) -> None:
+        """Kill it and its session; its end is noticed by `_exited` all the same."""
+        if not hasattr(self, "_process"):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._close_input()
+        self._close_outputs()
+        if self._status is None:
+            self._timed_out = True  # nothing of it is left behind
+            kill_session(self._process.pid)

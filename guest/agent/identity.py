@@ -1,0 +1,120 @@
+"""`personalise`: two guests restored from one snapshot must not be twins."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+import struct
+import time
+from typing import Any
+
+from guest.agent.channel import OperationError
+
+_RNDADDENTROPY = 0x40085203
+"""_IOW('R', 3, int[2]) of linux/random.h: bit count, byte count, bytes; feeds and credits."""
+_RNDRESEEDCRNG = 0x5207
+"""_IO('R', 7): make the generator use what was fed at once."""
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCSIFHWADDR = 0x8913, 0x8914, 0x8924
+_IFF_UP = 1
+_ARPHRD_ETHER = 1
+_MAC_PREFIX_BYTES = 5
+
+
+def personalise(request: dict[str, Any], root: str = "/") -> dict[str, Any]:
+    """Apply the words of `request` that are there; returns what was set.
+
+    `hostname`; `machine_id`, 32 hexadecimal digits; `clock`, seconds since 1970; `entropy`,
+    hexadecimal; `mac_prefix`, five bytes in hexadecimal that the virtio NICs complete with their
+    number. Files are below `root`; with any other than / the clock and the kernel's random pool
+    are out of reach. Raises `OSError`, `ValueError`, `OperationError`.
+    """
+    answer: dict[str, Any] = {}
+    # First of all the pool: whatever is drawn from now on differs from the twin's.
+    if "entropy" in request:
+        _refuse_below(root, "entropy")
+        add_entropy(bytes.fromhex(request["entropy"]))
+    if "clock" in request:
+        _refuse_below(root, "clock")
+        time.clock_settime(time.CLOCK_REALTIME, float(request["clock"]))
+    if "hostname" in request:
+        answer["hostname"] = _set_hostname(root, str(request["hostname"]))
+    if "machine_id" in request:
+        answer["machine_id"] = _set_machine_id(root, str(request["machine_id"]))
+    if "mac_prefix" in request:
+        answer["macs"] = _set_macs(root, bytes.fromhex(request["mac_prefix"]))
+    return answer
+
+
+def _refuse_below(root: str, what: str) -> None:
+    if root != "/":
+        raise OperationError("request", f"the {what} of {root} cannot be set, only that of /")
+
+
+def add_entropy(seed: bytes) -> None:
+    """Mix `seed` into the kernel's random pool and reseed its generator from it."""
+    # An integer count of bits first: random(4), RNDADDENTROPY.
+    info = struct.pack("ii", len(seed) * 8, len(seed)) + seed
+    with open("/dev/urandom", "rb", buffering=0) as pool:
+        fcntl.ioctl(pool, _RNDADDENTROPY, info)
+        fcntl.ioctl(pool, _RNDRESEEDCRNG)
+
+
+def _set_hostname(root: str, name: str) -> str:
+    if not name or len(name) > 64 or not all(char.isalnum() or char in "-." for char in name):
+        raise OperationError("request", f"{name!r} is no host name")
+    _write(os.path.join(root, "proc/sys/kernel/hostname"), name)
+    _write(os.path.join(root, "etc/hostname"), name)
+    return name
+
+
+def _set_machine_id(root: str, machine_id: str) -> str:
+    if len(machine_id) != 32 or int(machine_id, 16) == 0:
+        raise OperationError("request", f"{machine_id!r} is no machine-id")
+    _write(os.path.join(root, "etc/machine-id"), machine_id.lower())
+    return machine_id.lower()
+
+
+def _write(path: str, line: str) -> None:
+    with open(path, "w") as stream:
+        stream.write(line + "\n")
+
+
+def virtio_nics(root: str) -> list[str]:
+    """Names of the network interfaces that are virtio devices, in the order of their numbers."""
+    folder = os.path.join(root, "sys/class/net")
+    found: list[tuple[int, str]] = []
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        driver = os.path.realpath(os.path.join(folder, name, "device/driver"))
+        if os.path.basename(driver) == "virtio_net":
+            with open(os.path.join(folder, name, "ifindex")) as stream:
+                found.append((int(stream.read()), name))
+    return [name for _, name in sorted(found)]
+
+
+def _set_macs(root: str, prefix: bytes) -> dict[str, str]:
+    if len(prefix) != _MAC_PREFIX_BYTES or prefix[0] & 1:
+        raise OperationError("request", "a MAC prefix is five bytes of a unicast address")
+    macs: dict[str, str] = {}
+    for number, name in enumerate(virtio_nics(root)):
+        mac = prefix + bytes([number])
+        _set_mac(name, mac)
+        macs[name] = mac.hex(":")
+    return macs
+
+
+def _set_mac(name: str, mac: bytes) -> None:
+    """netdevice(7); an interface that refuses while it is up is taken down for the moment."""
+    request = struct.pack("16sH6s8x", name.encode(), _ARPHRD_ETHER, mac)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(control, _SIOCSIFHWADDR, request)
+            return
+        answer = fcntl.ioctl(control, _SIOCGIFFLAGS, struct.pack("16sH14x", name.encode(), 0))
+        (flags,) = struct.unpack_from("H", answer, 16)
+        for change in (flags & ~_IFF_UP, None, flags):
+            if change is None:
+                fcntl.ioctl(control, _SIOCSIFHWADDR, request)
+            else:
+                fcntl.ioctl(control, _SIOCSIFFLAGS, struct.pack("16sH14x", name.encode(), change))

@@ -1,0 +1,201 @@
+"""One port: its session, its channels, its bounded queue towards the host."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from guest.agent import PROTOCOL, VERSION, frames
+from guest.agent.channel import Channel, OperationError
+from guest.agent.frames import Frame, FrameReader, Kind
+from guest.agent.loop import READ, WRITE, Loop
+
+_READ_BYTES = 64 * 1024
+_TURN_BYTES = 256 * 1024
+"""How much one port may bring before others have their turn."""
+_ROOM_BYTES = 256 * 1024
+"""Streams pause while so much waits for the host."""
+_FULL_BYTES = 1024 * 1024
+"""Nothing is read while so much waits: a host that never reads must not fill our memory."""
+_MOST_CHANNELS = 64
+
+Operations = Callable[["Link", int, dict[str, Any]], Channel]
+"""Makes the channel for an OPEN request; raises `OperationError` when it makes no sense."""
+
+
+class Link:
+    """Reads frames from a port and serves them. The port stays open for the agent's life.
+
+    The port is watched edge-triggered, since one without a host is forever "hung up".
+    """
+
+    def __init__(self, fd: int, loop: Loop, operations: Operations) -> None:
+        os.set_blocking(fd, False)
+        self.loop = loop
+        self.instance = os.urandom(8).hex()
+        """Tells the host whether it still talks to the agent it has begun with."""
+        self._fd = fd
+        self._operations = operations
+        self._reader = FrameReader()
+        self._channels: dict[int, Channel] = {}
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._unsent = memoryview(b"")
+        self.unread = True
+        """Whether the port may have more to read than was read in the last turn."""
+        loop.add(fd, READ | WRITE | select.EPOLLET, self._ready)
+
+    @property
+    def channels(self) -> int:
+        """How many operations are going on."""
+        return len(self._channels)
+
+    def has_room(self) -> bool:
+        """Whether streams may send."""
+        return self._queued < _ROOM_BYTES
+
+    def _ready(self, events: int) -> None:
+        self.unread = True
+        if events & select.EPOLLHUP:
+            self._end_session()
+        self.turn()
+
+    def turn(self) -> None:
+        """Write what waits, then read and serve a share of what came."""
+        self.flush()
+        budget = _TURN_BYTES
+        while self.unread and budget > 0 and self._queued < _FULL_BYTES:
+            data = self._read()
+            budget -= len(data)
+            self._reader.feed(data)
+            while (frame := self._reader.take()) is not None:
+                self._serve(frame)
+        self.flush()
+
+    def runnable(self) -> bool:
+        """Whether another `turn` would get something done without an event."""
+        return self.unread and self._queued < _FULL_BYTES
+
+    def _read(self) -> bytes:
+        """What the port holds; empty, with `unread` cleared, when that is nothing."""
+        try:
+            data = os.read(self._fd, _READ_BYTES)
+        except BlockingIOError:
+            data = b""
+        except OSError as error:  # the port was unplugged, or a socket's other end reset it
+            print(f"port: {error}", file=sys.stderr)
+            data = b""
+        self.unread = bool(data)
+        return data
+
+    def _serve(self, frame: Frame) -> None:
+        if frame.kind == Kind.SYNC:
+            self._begin_session(frame.session)
+        elif frame.kind == Kind.OPEN:
+            self._open(frame)
+        elif (channel := self._channels.get(frame.channel)) is not None:
+            try:
+                self._pass_on(channel, frame)
+            except Exception as error:
+                channel.fail(error)
+
+    def _begin_session(self, session: bytes) -> None:
+        if session != self._reader.session:
+            self._end_session()
+            self._reader.session = session
+        hello = {"version": VERSION, "protocol": PROTOCOL, "instance": self.instance}
+        self._put(frames.encode_object(session, Kind.HELLO, 0, hello))
+
+    def _end_session(self) -> None:
+        """Stop everything the host had going; a frame already begun is still finished."""
+        for channel in list(self._channels.values()):
+            channel.abort()
+        self._channels.clear()
+        self._queue.clear()
+        self._queued = len(self._unsent)
+        self._reader.session = None
+
+    def _open(self, frame: Frame) -> None:
+        if frame.channel in self._channels:
+            return self._refuse(frame.channel, "request", "the channel is in use")
+        if len(self._channels) >= _MOST_CHANNELS:
+            return self._refuse(frame.channel, "busy", f"more than {_MOST_CHANNELS} at once")
+        try:
+            channel = self._operations(self, frame.channel, frame.object())
+        except (OperationError, ValueError, KeyError, TypeError) as error:
+            code = error.code if isinstance(error, OperationError) else "request"
+            return self._refuse(frame.channel, code, str(error) or type(error).__name__)
+        self._channels[frame.channel] = channel
+        try:
+            channel.start()
+        except Exception as error:
+            channel.fail(error)
+        return None
+
+    def _refuse(self, channel: int, code: str, message: str) -> None:
+        self._send_object(Kind.FAIL, channel, {"code": code, "message": message})
+
+    def _pass_on(self, channel: Channel, frame: Frame) -> None:
+        if frame.kind == Kind.DATA:
+            channel.receive(frame.payload)
+        elif frame.kind == Kind.END:
+            channel.end(frame.object())
+        elif frame.kind == Kind.CREDIT:
+            channel.grant(frame.number())
+        elif frame.kind == Kind.SIGNAL:
+            channel.signal(frame.number())
+        elif frame.kind == Kind.CLOSE:
+            del self._channels[channel.number]
+            channel.abort()
+
+    def finish(self, channel: Channel, kind: Kind, result: dict[str, Any]) -> None:
+        """Say the last word on a channel and forget it; nothing if it is forgotten already."""
+        if self._channels.get(channel.number) is channel:
+            del self._channels[channel.number]
+            self._send_object(kind, channel.number, result)
+
+    def _send_object(self, kind: Kind, channel: int, value: dict[str, Any]) -> None:
+        session = self._reader.session
+        if session is not None:
+            self._put(frames.encode_object(session, kind, channel, value))
+
+    def send(self, kind: Kind, channel: int, payload: bytes) -> None:
+        """Queue a frame for the host, if there is one."""
+        session = self._reader.session
+        if session is not None:
+            self._put(frames.encode(session, kind, channel, payload))
+
+    def _put(self, frame: bytes) -> None:
+        self._queue.append(frame)
+        self._queued += len(frame)
+
+    def flush(self) -> None:
+        """Write until the port takes no more; then let streams refill the queue."""
+        while self._write():
+            if self.has_room():
+                for channel in list(self._channels.values()):
+                    try:
+                        channel.resume()
+                    except Exception as error:
+                        channel.fail(error)
+
+    def _write(self) -> bool:
+        """Write one frame or a part of it; False when nothing could be written."""
+        if not self._unsent:
+            if not self._queue:
+                return False
+            self._unsent = memoryview(self._queue.popleft())
+        try:
+            count = os.write(self._fd, self._unsent)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            print(f"port: {error}", file=sys.stderr)
+            count = len(self._unsent)  # nobody is there to read it
+        self._unsent = self._unsent[count:]
+        self._queued -= count
+        return count > 0

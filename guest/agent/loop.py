@@ -1,0 +1,87 @@
+"""The agent's event loop: one thread, epoll, timers."""
+
+from __future__ import annotations
+
+import heapq
+import select
+import sys
+import time
+import traceback
+from collections.abc import Callable
+
+READ, WRITE = select.EPOLLIN, select.EPOLLOUT
+_LONGEST_WAIT = 1.0
+
+Handler = Callable[[int], None]
+"""Called with the epoll events of its file descriptor."""
+
+
+class Timer:
+    """A call in the future that can be taken back."""
+
+    def __init__(self, when: float, call: Callable[[], None]) -> None:
+        self.when = when
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        """Do not call; harmless when it was called already."""
+        self.call = None
+
+    def __lt__(self, other: Timer) -> bool:
+        return self.when < other.when
+
+
+class Loop:
+    """Calls handlers of file descriptors and timers; no exception of theirs ends it."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Handler] = {}
+        self._timers: list[Timer] = []
+
+    def add(self, fd: int, events: int, handler: Handler) -> None:
+        """Watch `fd`, which must not be watched yet."""
+        self._epoll.register(fd, events)
+        self._handlers[fd] = handler
+
+    def remove(self, fd: int) -> None:
+        """Stop watching `fd`; do this before closing it. Harmless if it is not watched."""
+        if self._handlers.pop(fd, None) is not None:
+            self._epoll.unregister(fd)
+
+    def watches(self, fd: int) -> bool:
+        """Whether `fd` is watched."""
+        return fd in self._handlers
+
+    def later(self, seconds: float, call: Callable[[], None]) -> Timer:
+        """Call `call` after so many seconds of monotonic time."""
+        timer = Timer(time.monotonic() + seconds, call)
+        heapq.heappush(self._timers, timer)
+        return timer
+
+    def run_once(self, idle: bool = True) -> None:
+        """Handle what is ready; when `idle`, wait for something up to a second."""
+        for fd, events in self._epoll.poll(self._patience() if idle else 0):
+            # A handler called before may have removed this one.
+            if (handler := self._handlers.get(fd)) is not None:
+                _guarded(lambda handler=handler, events=events: handler(events))  # type: ignore[misc]
+        now = time.monotonic()
+        while self._timers and self._timers[0].when <= now:
+            timer = heapq.heappop(self._timers)
+            if timer.call is not None:
+                _guarded(timer.call)
+
+    def _patience(self) -> float:
+        while self._timers and self._timers[0].call is None:
+            heapq.heappop(self._timers)
+        if not self._timers:
+            return _LONGEST_WAIT
+        return min(_LONGEST_WAIT, max(0.0, self._timers[0].when - time.monotonic()))
+
+
+def _guarded(call: Callable[[], None]) -> None:
+    """A mistake in one operation must not take the guest's only way in away."""
+    try:
+        call()
+    except Exception:
+        traceback.print_exc(file=sys.stderr)

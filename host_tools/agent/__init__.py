@@ -1,0 +1,36 @@
+"""The host's side of the agent: commands and files in a guest, over a virtio-serial port.
+
+    with Agent.connect("a", sockets) as agent:
+        agent.run("uname -r", timeout=10, check=True).stdout
+        agent.put(Path("x.ko"), "/tmp/")
+        agent.get("/proc/interrupts", Path("interrupts"))
+
+Failures are `AgentError`, which is a `LabError`: one line for the user.
+"""
+
+from host_tools.agent.client import Agent
+from host_tools.agent.command import Command, Completed
+from host_tools.agent.errors import (
+    AgentBusy,
+    AgentCommandFailed,
+    AgentError,
+    AgentLost,
+    AgentRefused,
+    AgentSilent,
+    CommandTimedOut,
+)
+from host_tools.agent.identity import Identity
+
+__all__ = [
+    "Agent",
+    "AgentBusy",
+    "AgentCommandFailed",
+    "AgentError",
+    "AgentLost",
+    "AgentRefused",
+    "AgentSilent",
+    "Command",
+    "CommandTimedOut",
+    "Completed",
+    "Identity",
+]

@@ -1,0 +1,222 @@
+"""`Agent`: what a user of the agent calls."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from guest.agent.frames import PAYLOAD_BYTES
+from host_tools.agent import ports
+from host_tools.agent.command import Command, Completed, Sink, spell
+from host_tools.agent.connection import Connection
+from host_tools.agent.errors import AgentError, AgentRefused
+from host_tools.agent.identity import Identity
+from host_tools.errors import LabError
+
+_START_SECONDS = 120.0
+_RUN_SECONDS = 60.0
+_MOST_OUTPUT = 64 * 1024 * 1024
+_PIECE = 8 * PAYLOAD_BYTES
+
+Alarm = Callable[[], LabError | None]
+
+
+class Agent:
+    """The agent of one guest. Several threads may use it, and commands may overlap."""
+
+    def __init__(self, connection: Connection, port: ports.Port | None = None) -> None:
+        """For a connection that is synchronised; use `connect`."""
+        self.guest = connection.guest
+        self._connection = connection
+        self._port = port
+
+    @classmethod
+    def connect(
+        cls,
+        guest: str,
+        sockets: Sequence[Path],
+        timeout: float = _START_SECONDS,
+        alarms: Sequence[Alarm] = (),
+    ) -> Agent:
+        """Connect to the first free one of the guest's sockets; waits for the agent to start.
+
+        `alarms` are looked at in this and all later waits. Raises `AgentError` or what they report.
+        """
+
+        def trouble() -> LabError | None:
+            return next((found for alarm in alarms if (found := alarm()) is not None), None)
+
+        port = ports.acquire(guest, sockets, min(timeout, 10.0), trouble)
+        connection = Connection(guest, port.connection)
+        connection.alarms += alarms
+        agent = cls(connection, port)
+        try:
+            connection.synchronise(timeout)
+        except BaseException:
+            agent.close()
+            raise
+        return agent
+
+    def close(self) -> None:
+        """Hang up; the agent kills what is still running for us."""
+        self._connection.close()
+        if self._port is not None:
+            self._port.close()
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Commands.
+
+    def start(
+        self,
+        command: str | Sequence[str],
+        timeout: float | None = None,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | BinaryIO | None = None,
+    ) -> Command:
+        """Start a command, a shell line or a list of words, and return at once.
+
+        `timeout` (seconds) is kept in the guest, which kills the command and all of its session.
+        """
+        request: dict[str, Any] = {"op": "run", "timeout": timeout, "stdin": stdin is not None}
+        request |= {"cwd": cwd, "env": dict(env or {})}
+        request["shell" if isinstance(command, str) else "argv"] = (
+            command if isinstance(command, str) else list(command)
+        )
+        spelling = spell(command)
+        channel = self._connection.open(request, f"`{spelling}`")
+        started = Command(self.guest, spelling, channel, timeout)
+        if stdin is not None:
+            started.feed(stdin)
+        return started
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        timeout: float | None = _RUN_SECONDS,
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes | BinaryIO | None = None,
+        on_output: Sink | None = None,
+        check: bool = False,
+        most: int | None = _MOST_OUTPUT,
+    ) -> Completed:
+        """Run a command to its end. Arguments as for `start` and `Command.wait`.
+
+        Raises `AgentRefused` when it cannot be started, `CommandTimedOut`, `AgentCommandFailed`
+        when `check` and its status is not zero, and `AgentLost` or `AgentSilent`.
+        """
+        started = self.start(command, timeout, cwd=cwd, env=env, stdin=stdin)
+        completed = started.wait(on_output, most)
+        if check and completed.status != 0:
+            raise started.failed(completed)
+        return completed
+
+    # Files.
+
+    def put(self, source: Path | bytes, target: str, mode: int | None = None) -> str:
+        """Copy a file, or bytes, into the guest; returns its path there.
+
+        `target` may be a folder, or end in /. The mode is that of the source unless given. Raises
+        `AgentError`; no part of a file ever stands under its final name.
+        """
+        if isinstance(source, bytes):
+            return self._put(io.BytesIO(source), "", target, 0o644 if mode is None else mode)
+        try:
+            with source.open("rb") as stream:
+                chosen = os.fstat(stream.fileno()).st_mode if mode is None else mode
+                return self._put(stream, source.name, target, chosen & 0o7777)
+        except OSError as error:
+            raise AgentError(f"{source}: {error.strerror}") from error
+
+    def _put(self, stream: BinaryIO, name: str, target: str, mode: int) -> str:
+        request = {"op": "put", "path": target, "name": name, "mode": mode}
+        channel = self._connection.open(request, "put")
+        size = checksum = 0
+        try:
+            while data := stream.read(_PIECE):
+                if not channel.send(data):
+                    break  # it failed; the result says why
+                size += len(data)
+                checksum = zlib.crc32(data, checksum)
+            else:
+                channel.end({"size": size, "checksum": checksum})
+            return str(channel.result()["path"])
+        except BaseException:
+            with contextlib.suppress(AgentError):
+                channel.give_up()
+            raise
+
+    def get(self, source: str, target: Path) -> Path:
+        """Copy a file out of the guest, with its mode; returns its path here.
+
+        `target` may be a folder. Raises `AgentError`; a partial file is removed.
+        """
+        if target.is_dir():
+            target = target / os.path.basename(source)
+        partial = target.with_name(f".{target.name}.{os.urandom(6).hex()}.partial")
+        try:
+            with partial.open("xb") as stream:
+                result = self._get(source, stream)
+            partial.chmod(result["mode"] & 0o777)
+            partial.replace(target)
+        except OSError as error:
+            raise AgentError(f"{target}: {error.strerror}") from error
+        finally:
+            partial.unlink(missing_ok=True)
+        return target
+
+    def read(self, source: str) -> bytes:
+        """The content of a file in the guest."""
+        stream = io.BytesIO()
+        self._get(source, stream)
+        return stream.getvalue()
+
+    def _get(self, source: str, stream: BinaryIO) -> dict[str, Any]:
+        channel = self._connection.open({"op": "get", "path": source}, "get")
+        size = checksum = 0
+        try:
+            while (piece := channel.receive()) is not None:
+                stream.write(piece[1])
+                size += len(piece[1])
+                checksum = zlib.crc32(piece[1], checksum)
+        except BaseException:
+            with contextlib.suppress(AgentError):
+                channel.give_up()
+            raise
+        result = channel.result()
+        if (result["size"], result["checksum"]) != (size, checksum):
+            raise AgentRefused(self.guest, "get", "checksum", f"{source}: arrived damaged")
+        return result
+
+    # The guest itself.
+
+    def ping(self) -> dict[str, Any]:
+        """A sign of life: version, protocol, python, pid, hostname, uptime, clock, operations."""
+        return self._connection.open({"op": "ping"}, "ping").result()
+
+    def personalise(self, identity: Identity) -> dict[str, Any]:
+        """Make the guest somebody: names, MACs, clock, randomness; returns what was set."""
+        return self._connection.open(identity.request(), "personalise").result()
+
+    def poweroff(self) -> None:
+        """Switch the guest off; QEMU ends soon after this returns."""
+        self._connection.open({"op": "poweroff"}, "poweroff").result()

@@ -1,0 +1,143 @@
+"""A command in a guest: while it runs, and what is left of it."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from guest.agent.frames import PAYLOAD_BYTES, Kind
+from host_tools.agent.channel import Channel
+from host_tools.agent.errors import AgentCommandFailed, AgentError, CommandTimedOut
+
+Sink = Callable[[str, bytes], None]
+"""Called with "stdout" or "stderr" and a piece of output as it comes."""
+
+_STREAMS = {Kind.DATA: "stdout", Kind.ERROR_DATA: "stderr"}
+_GRACE = 20.0
+"""Seconds beyond its time limit after which the guest, not the command, is to blame."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A command that ended."""
+
+    status: int
+    """Exit status; 128 + the number of the signal that ended it."""
+    stdout: bytes
+    stderr: bytes
+    signal: int | None
+    seconds: float
+    """Measured in the guest."""
+
+    @property
+    def text(self) -> str:
+        """Standard output as text without the last line's end."""
+        return self.stdout.decode(errors="replace").rstrip("\n")
+
+
+def spell(command: str | Sequence[str]) -> str:
+    """A command as one would type it."""
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+class Command:
+    """A command that was started; `Agent.start` makes it."""
+
+    def __init__(self, guest: str, spelling: str, channel: Channel, limit: float | None) -> None:
+        self.guest = guest
+        self.spelling = spelling
+        self._channel = channel
+        self._limit = limit
+        self._deadline = None if limit is None else time.monotonic() + limit + _GRACE
+        self._timed_out = False
+
+    def feed(self, source: bytes | BinaryIO) -> None:
+        """Send standard input from a thread of its own, then its end."""
+        threading.Thread(target=self._feed, args=(source,), daemon=True).start()
+
+    def _feed(self, source: bytes | BinaryIO) -> None:
+        try:
+            if isinstance(source, bytes):
+                self._channel.send(source)
+            else:
+                read = getattr(source, "read1", source.read)  # what is there, not a full block
+                while (data := read(PAYLOAD_BYTES)) and self._channel.send(data):
+                    pass
+            self._channel.end({})
+        except (AgentError, OSError, ValueError):
+            return  # the waiting side hears of it; a closed source is an end like any other
+
+    def output(self) -> Iterator[tuple[str, bytes]]:
+        """Pieces of ("stdout" or "stderr", bytes) as they come, until the command ends.
+
+        Raises `AgentRefused` when it could not be started, `AgentSilent` when the guest hangs.
+        """
+        while (piece := self._receive()) is not None:
+            yield _STREAMS[piece[0]], piece[1]
+
+    def _receive(self) -> tuple[Kind, bytes] | None:
+        try:
+            return self._channel.receive(self._deadline)
+        except TimeoutError:
+            raise AgentError(
+                f"guest {self.guest}: no end of `{self.spelling}`, {_GRACE:.0f} s after its limit",
+                "look at its console",
+            ) from None
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send its process group a signal."""
+        self._channel.signal(number)
+
+    def kill(self) -> None:
+        """End it and all of its session at once; nothing more comes of it."""
+        self._channel.give_up()
+
+    def wait(self, on_output: Sink | None = None, most: int | None = None) -> Completed:
+        """Collect its output until it ends; with `on_output`, pass it on instead.
+
+        Raises `CommandTimedOut` with what was printed; kills the command and raises `AgentError`
+        when it prints more than `most` bytes. Any other exception, Ctrl-C too, kills it as well.
+        """
+        collected: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
+        size = 0
+        try:
+            for name, data in self.output():
+                if on_output is not None:
+                    on_output(name, data)
+                    continue
+                collected[name].append(data)
+                size += len(data)
+                if most is not None and size > most:
+                    raise AgentError(
+                        f"guest {self.guest}: `{self.spelling}` printed more than {most} bytes",
+                        "send its output to a file in the guest",
+                    )
+        except BaseException:
+            self._kill_quietly()
+            raise
+        return self._completed(b"".join(collected["stdout"]), b"".join(collected["stderr"]))
+
+    def _kill_quietly(self) -> None:
+        try:
+            self.kill()
+        except AgentError:
+            return  # the connection is gone, and the command with it
+
+    def _completed(self, stdout: bytes, stderr: bytes) -> Completed:
+        result = self._channel.result()
+        if result["timed_out"]:
+            raise CommandTimedOut(self.guest, self.spelling, self._limit or 0, stdout, stderr)
+        number = result["signal"]
+        status = result["status"] if number is None else 128 + number
+        return Completed(status, stdout, stderr, number, result["seconds"])
+
+    def failed(self, completed: Completed) -> AgentCommandFailed:
+        """The error for a status other than zero."""
+        return AgentCommandFailed(
+            self.guest, self.spelling, completed.status, completed.stdout, completed.stderr
+        )

@@ -1,0 +1,230 @@
+"""One session with the agent: a thread reads frames, any thread may send and wait."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from guest.agent import PROTOCOL, frames
+from guest.agent.frames import Frame, FrameReader, Kind
+from host_tools.agent.channel import Channel
+from host_tools.agent.errors import AgentError, AgentLost, AgentSilent
+from host_tools.errors import LabError
+
+_READ_BYTES = 256 * 1024
+_SLICE = 0.2
+"""Seconds between two looks at the alarms during a wait."""
+_FILLER_AFTER = 0.3
+"""Seconds after which an unanswered SYNC is taken for a guest stuck in an old frame."""
+_REPEAT = 2.0
+"""Seconds of silence after which the agent is asked for a sign of life."""
+_SILENCE = 30.0
+"""Seconds of silence that mean the guest hangs."""
+_SEND_SECONDS = 30
+_OBITUARY = 2.0
+"""Seconds an alarm has to explain why QEMU closed the port."""
+
+
+class Connection:
+    """Frames to and from one agent. All waits look at `alarms` and notice a guest that hangs."""
+
+    def __init__(self, guest: str, connection: socket.socket, silence: float = _SILENCE) -> None:
+        """Take over a connected socket; `synchronise` must come next."""
+        self.guest = guest
+        self.alarms: list[Callable[[], LabError | None]] = []
+        self.changed = threading.Condition()
+        """Guards all channels; notified whenever something came in."""
+        self.hello: dict[str, Any] = {}
+        self._silence = silence
+        self._socket = connection
+        self._session = os.urandom(frames.SESSION_BYTES)
+        self._channels: dict[int, Channel] = {}
+        self._last_channel = 0
+        self._sending = threading.Lock()
+        self._lost: AgentError | None = None
+        self._obituary = 0.0
+        self._heard = self._asked = time.monotonic()
+        # A guest that reads nothing must not block us for ever, not even within a frame.
+        connection.settimeout(None)
+        connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_SECONDS, 0)
+        )
+        self._thread = threading.Thread(
+            target=self._read, name=f"agent of guest {guest}", daemon=True
+        )
+        self._thread.start()
+
+    # Reading.
+
+    def _read(self) -> None:
+        reader = FrameReader(self._session)
+        while True:
+            try:
+                data = self._socket.recv(_READ_BYTES)
+            except OSError:
+                data = b""
+            if not data:
+                self._obituary = time.monotonic() + (_OBITUARY if self.alarms else 0)
+                self._lose(AgentLost(f"guest {self.guest}: QEMU closed the agent's port"))
+                return
+            reader.feed(data)
+            with self.changed:
+                self._heard = time.monotonic()
+                try:
+                    while (frame := reader.take()) is not None:
+                        self._serve(frame)
+                except (ValueError, KeyError, TypeError) as error:
+                    self._lose(AgentLost(f"guest {self.guest}: its agent talks nonsense: {error}"))
+                    return
+                self.changed.notify_all()
+
+    def _serve(self, frame: Frame) -> None:
+        if frame.kind == Kind.HELLO:
+            self._greeted(frame.object())
+        elif (channel := self._channels.get(frame.channel)) is not None:
+            channel.serve(frame)
+            if channel.over:
+                del self._channels[frame.channel]
+
+    def _greeted(self, hello: dict[str, Any]) -> None:
+        if not self.hello:
+            self.hello = hello
+        elif hello["instance"] != self.hello["instance"]:
+            self._lose(AgentLost(f"guest {self.guest}: its agent was started anew"))
+
+    def _lose(self, why: AgentError) -> None:
+        with self.changed:
+            if self._lost is None:
+                self._lost = why
+            self.changed.notify_all()
+
+    # Sending.
+
+    def send(self, frame: bytes) -> None:
+        """Send a whole frame. Raises `AgentLost`, `AgentSilent`."""
+        self.check()
+        with self._sending:
+            try:
+                self._socket.sendall(frame)
+                return
+            except BlockingIOError:
+                failure: AgentError = self.silent("its agent reads nothing")
+            except OSError:
+                failure = AgentLost(f"guest {self.guest}: QEMU closed the agent's port")
+        self._lose(failure)
+        self.check()
+
+    def frame(self, kind: Kind, channel: int = 0, payload: bytes = b"") -> bytes:
+        """A frame of this session."""
+        return frames.encode(self._session, kind, channel, payload)
+
+    def open(self, request: dict[str, Any], what: str) -> Channel:
+        """Start an operation; `what` names it in messages. Raises `AgentError`."""
+        with self.changed:
+            self._last_channel += 1
+            channel = Channel(self, self._last_channel, what)
+            self._channels[channel.number] = channel
+        try:
+            frame = frames.encode_object(self._session, Kind.OPEN, channel.number, request)
+        except ValueError:
+            del self._channels[channel.number]
+            raise AgentError(
+                f"guest {self.guest}: the command is longer than {frames.PAYLOAD_BYTES} bytes",
+                "copy it into the guest as a file",
+            ) from None
+        self.send(frame)
+        return channel
+
+    def forget(self, channel: Channel) -> None:
+        """Serve a channel no longer."""
+        with self.changed:
+            self._channels.pop(channel.number, None)
+
+    # Waiting.
+
+    def check(self) -> None:
+        """Raise if the connection is lost."""
+        if self._lost is None:
+            return
+        # QEMU closes its sockets a little before its process ends and the alarms can say why.
+        while (found := self._trouble()) is None and time.monotonic() < self._obituary:
+            time.sleep(0.02)
+        raise found or self._lost
+
+    def _trouble(self) -> LabError | None:
+        """The first alarm: it explains a lost connection better than the connection can."""
+        return next((found for alarm in self.alarms if (found := alarm()) is not None), None)
+
+    def silent(self, what: str) -> AgentSilent:
+        """The error for a guest that hangs."""
+        return AgentSilent(f"guest {self.guest}: {what}", "look at its console")
+
+    def wait(self, ready: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait, with `changed` held, until `ready`; False at `deadline` (monotonic).
+
+        Raises `AgentLost`, `AgentSilent`, or what an alarm reports.
+        """
+        while not ready():
+            self.check()
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                return False
+            patience = _SLICE if deadline is None else min(_SLICE, deadline - now)
+            if not self.changed.wait(patience):
+                self._look_around()
+        return True
+
+    def _look_around(self) -> None:
+        if (found := self._trouble()) is not None:
+            raise found
+        now = time.monotonic()
+        if now - self._heard > self._silence:
+            raise self.silent(f"no answer for {self._silence:.0f} s")
+        if now - max(self._heard, self._asked) > _REPEAT:
+            self._asked = now
+            self._nudge()
+
+    def _nudge(self) -> None:
+        """Ask for a sign of life, but never block: the reading thread waits for our lock."""
+        if self._sending.acquire(blocking=False):
+            try:
+                with contextlib.suppress(OSError):
+                    self._socket.send(self.frame(Kind.SYNC), socket.MSG_DONTWAIT)
+            finally:
+                self._sending.release()
+
+    def synchronise(self, timeout: float) -> None:
+        """Agree with the agent where frames begin; waits for it to start. Raises `AgentError`."""
+        begin = time.monotonic()
+        deadline = begin + timeout
+        self.send(self.frame(Kind.SYNC))
+        with self.changed:
+            known = self.wait(lambda: bool(self.hello), min(deadline, begin + _FILLER_AFTER))
+        if not known:
+            self.send(frames.FILLER + self.frame(Kind.SYNC))
+            with self.changed:
+                # Silence is normal while the guest boots; no more SYNCs pile up meanwhile.
+                self._heard = self._asked = deadline
+                known = self.wait(lambda: bool(self.hello), deadline)
+        if not known:
+            raise self.silent(f"its agent does not answer within {timeout:.0f} s")
+        spoken = self.hello.get("protocol")
+        if spoken != PROTOCOL:
+            raise AgentError(
+                f"guest {self.guest}: its agent speaks protocol {spoken}, this tool {PROTOCOL}",
+                "start the guest anew",
+            )
+
+    def close(self) -> None:
+        """End the session: the agent stops what is still going on."""
+        self.alarms.clear()
+        self._lose(AgentLost(f"guest {self.guest}: the connection was closed"))
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()

@@ -1,0 +1,34 @@
+"""Who a guest is: chosen anew for every guest, above all for one restored from a snapshot."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+_ENTROPY_BYTES = 64
+_LOCAL = b"\x02"  # first byte of a MAC address that no manufacturer owns
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Host name, machine-id and MAC prefix; random unless given."""
+
+    hostname: str
+    machine_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    """32 hexadecimal digits."""
+    mac_prefix: bytes = field(default_factory=lambda: _LOCAL + os.urandom(4))
+    """Five bytes; the guest's virtio NICs add their number as the sixth."""
+
+    def request(self) -> dict[str, Any]:
+        """What the agent is sent: the identity, fresh randomness, and the time of now."""
+        return {
+            "op": "personalise",
+            "hostname": self.hostname,
+            "machine_id": self.machine_id,
+            "mac_prefix": self.mac_prefix.hex(),
+            "entropy": os.urandom(_ENTROPY_BYTES).hex(),
+            "clock": time.time(),
+        }
