@@ -108,9 +108,23 @@ def test_qemu_arguments() -> None:
     config = VmConfig("a", Path("/k"), Path("/i"), (Path("/run/x,y.sock"),))
     argv = arguments(config, emulator, Path("/run"), Path("/log,s/console-a.log"))
     devices = [argv[i + 1] for i, word in enumerate(argv) if word == "-device"]
-    assert devices[0].startswith("pcie-root-port,id=port0")
-    assert json.loads(devices[1])["socket"] == {"path": "/run/x,y.sock", "type": "unix"}
+    port = next(i for i, word in enumerate(devices) if word.startswith("pcie-root-port,id=port0"))
+    assert json.loads(devices[port + 1])["socket"] == {"path": "/run/x,y.sock", "type": "unix"}
     assert any("logfile=/log,,s/console-a.log" in word for word in argv)
     assert "bluebridge.host=a" in argv[argv.index("-append") + 1]
     assert {"-nodefaults", "-no-reboot", "-S"} <= set(argv)
     assert argv[argv.index("-cpu") + 1] == "max"
+
+
+def test_doctor_names_a_cure_for_whatever_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    status = cli.main(["doctor"])
+    lines = capsys.readouterr().out.splitlines()
+    missing = [line for line in lines if line.startswith("MISSING")]
+    assert any(line.startswith("ok      processor") for line in lines)
+    assert len([line for line in lines if "mend: " in line]) == len(missing)
+    assert status == (1 if missing else 0)
+
+
+def test_log_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["log", str(tmp_path)]) == 2
+    assert "no bus log" in capsys.readouterr().err

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BOOT_SECONDS = 240
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """A booted pair whose HCAs belong to vfio-pci."""
     with Pair(LabConfig(log=tmp_path_factory.mktemp("logs"))) as lab:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,20 @@ def test_the_command(tool: Callable[..., Tool]) -> None:
     assert "100 of 100 iterations validated" in output
     bus = output.partition("-- the last iteration on the bus")[2].partition("-- statistics")[0]
     assert "SEND" in bus and "RDMA_READ" in bus and "RDMA_WRITE" in bus, bus
+    bluebridge.assert_nothing_left()
+
+
+def test_endless_until_ctrl_c(tool: Callable[..., Tool], tmp_path: Path) -> None:
+    bluebridge = tool("krping", SERVER, CLIENT, "--json", "--log", str(tmp_path))
+    recorded = tmp_path / "bus" / "events-000000.bin"
+    bluebridge.wait_until(lambda: "krping: server" in bluebridge.errors, "two guests")
+    before = recorded.stat().st_size
+    bluebridge.wait_until(lambda: recorded.stat().st_size > before + 1_000_000, "iterations")
+    bluebridge.signal(signal.SIGINT)
+    status, output = bluebridge.finish()
+    assert status == 0, bluebridge.errors
+    report = json.loads(output.splitlines()[-1])
+    assert report["validated"] == report["iterations"] > 10
     bluebridge.assert_nothing_left()
 
 

@@ -1,0 +1,73 @@
+"""/run/krping in the guests: commands from a shell, several at once, statistics, Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from host_tools.lab import Pair
+from host_tools.vm import Vm
+from tests.vm.conftest import BOOT_SECONDS
+
+pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+FILE = "/run/krping"
+LOG = "/tmp/krping.log"
+PORTS = (9999, 9998)
+
+
+def _serve(machine: Vm) -> None:
+    ip = "192.168.69.127" if machine.name == "a" else "192.168.69.128"
+    daemon = f"python3 -m guest.krping.control --ip {ip} --log {LOG}"
+    machine.console.run(f"{daemon} </dev/null >/dev/null 2>/tmp/errors & echo $! > /tmp/pid")
+    _until(machine, f"[ -e {FILE} ]")
+
+
+def _end(machine: Vm) -> None:
+    machine.console.run(f"kill $(cat /tmp/pid); while [ -e {FILE} ]; do sleep 0.1; done")
+
+
+def _until(machine: Vm, condition: str) -> None:
+    machine.console.run(f"until {condition}; do sleep 0.1; done", timeout=60)
+
+
+@pytest.fixture
+def served(pair: Pair) -> Iterator[Pair]:
+    """Both guests with a control file, taken away again so that others can have the HCA."""
+    pair.both(_serve)
+    yield pair
+    pair.both(_end)
+
+
+def _write(machine: Vm, name: str, command: str) -> None:
+    """A writer in the background: its pid in /tmp/NAME.pid, at last its status in /tmp/NAME."""
+    machine.console.run(
+        f"rm -f /tmp/{name}; (sh -c 'echo $$ > /tmp/{name}.pid; exec /bin/echo \"$0\" > {FILE}' "
+        f"{command} 2>/dev/null; echo $? > /tmp/{name}) </dev/null >/dev/null 2>&1 &"
+    )
+
+
+def _status(machine: Vm, name: str) -> int:
+    _until(machine, f"[ -s /tmp/{name} ]")
+    return int(machine.console.run(f"cat /tmp/{name}"))
+
+
+def test_control_file(served: Pair) -> None:
+    a, b = served.a, served.b
+    for port in PORTS:
+        _write(a, f"server{port}", f"server,addr=192.168.69.127,port={port}")
+        _until(a, f"[ $(grep -c rdma_listen {LOG}) -gt {PORTS.index(port)} ]")
+    for port in PORTS:
+        _write(b, f"client{port}", f"client,addr=192.168.69.127,port={port},validate")
+    _until(b, f"[ $(grep -c mlx4_0 {FILE}) = 2 ]")
+    lines = b.console.run(f"cat {FILE}").splitlines()
+    assert [line.split()[0] for line in lines] == ["1-mlx4_0", "2-mlx4_0"]
+    assert all(len(line.split()) == 9 for line in lines)
+    for port in PORTS:
+        b.console.run(f"kill -INT $(cat /tmp/client{port}.pid)")
+        assert _status(b, f"client{port}") != 0
+        assert _status(a, f"server{port}") == 0
+    assert b.console.run(f"cat {FILE}") == ""
+    _write(b, "wrong", "client,addr=192.168.69.127,port=9999,fast")
+    assert _status(b, "wrong") != 0
+    assert "unknown option fast" in b.console.run(f"cat {LOG}")
