@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from images.accelerator import accelerator
-
 from host_tools.errors import LabError
 from host_tools.progress import Progress
 from host_tools.vm import Emulator
 from images import overlay
+from images.accelerator import accelerator
 from images.artefacts import Artefacts
 from images.errors import ImageError
 
