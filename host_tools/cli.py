@@ -23,6 +23,17 @@ examples:
 """
 
 
+_MENDS = {
+    errno.ENOSPC: "free some space there",
+    errno.EDQUOT: "free some of your quota there",
+    errno.ENOMEM: "free some memory, or give the guests less with --memory",
+    errno.EACCES: "choose a place you may write to",
+    errno.EPERM: "choose a place you may write to",
+    errno.EROFS: "choose a place that can be written to",
+    errno.EEXIST: "choose another name",
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status.
 
@@ -44,15 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENOMEM):
-            raise
         where = f" ({error.filename})" if error.filename else ""
-        print(f"bluebridge: {error.strerror}{where}; free some there", file=sys.stderr)
+        mend = _MENDS.get(error.errno or 0, "look at that path and at its rights")
+        print(f"bluebridge: {error.strerror or error}{where}; {mend}", file=sys.stderr)
         return 1
 
 
 def _say(error: LabError) -> int:
-    if error.transcript:
+    if error.transcript and error.aloud:
         print(error.transcript.rstrip(), file=sys.stderr)
     print(f"bluebridge: {error}", file=sys.stderr)
     return error.status

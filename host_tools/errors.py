@@ -13,6 +13,8 @@ class LabError(Exception):
 
     status = 1
     """Exit status of the tool."""
+    aloud: bool = False
+    """Whether the transcript is what the user asked for (a compiler's output), to be printed."""
 
     def __init__(self, what: str, mend: str = "", transcript: str = "") -> None:
         super().__init__(f"{what}; {mend}" if mend else what)

@@ -81,7 +81,9 @@ def main(options: argparse.Namespace) -> int:
                 readable=options.readable,
             )
     except BuildFailed as error:
-        raise LabError(error.what, error.mend, error.output) from error
+        failure = LabError(error.what, error.mend, error.output)
+        failure.aloud = True
+        raise failure from error
     except WrongRequest as error:
         raise UsageError(error.what, error.mend) from error
     except ImageError as error:

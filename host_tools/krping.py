@@ -131,17 +131,23 @@ class Outcome:
 
     server: Side
     client: Side
-    test: Test
+    request: Request
     log: Path
 
     @property
+    def complete(self) -> bool:
+        """Whether the client made all iterations it was asked for; an endless run made some."""
+        made = int(self.client.result["iterations"])
+        return made == self.request.count if self.request.count else made > 0
+
+    @property
     def ok(self) -> bool:
-        """Whether both ended well and, in a ping, validated every iteration the client made."""
+        """Whether both ended well, all iterations done and, in a ping, validated on both sides."""
         made = self.client.result["iterations"]
-        return all(
+        return self.complete and all(
             side.status == 0
             and bool(side.result["ok"])
-            and (self.test is not Test.PING or side.result["validated"] == made)
+            and (self.request.test is not Test.PING or side.result["validated"] == made)
             for side in (self.server, self.client)
         )
 
@@ -151,6 +157,8 @@ class Outcome:
             if side.status != 0 and (why := side.result.get("error")):
                 return f"krping {name}: {why}"
         made = self.client.result["iterations"]
+        if not self.complete:
+            return f"krping ended after {made} of {self.request.count or 'endless'} iterations"
         counts = f"{self.client.result['validated']} and {self.server.result['validated']}"
         return f"client and server validated {counts} of {made} iterations"
 
@@ -203,7 +211,7 @@ def run(pair: Pair, request: Request, timeout: float | None = None) -> Outcome:
         raise LabError(f"guest a: the krping server did not listen: {_last_line(output)}")
     pair.b.console.begin(request.command(server=False))
     pair.together(server, client)
-    return Outcome(sides["a"], sides["b"], request.test, pair.logs)
+    return Outcome(sides["a"], sides["b"], request, pair.logs)
 
 
 def _last_line(text: str) -> str:
@@ -220,10 +228,16 @@ def krping(options: argparse.Namespace, progress: Progress) -> int:
     config = LabConfig(
         log=options.log, sockets=options.sockets, cpus=options.cpus, memory_mib=options.memory
     )
-    with Pair(config, progress) as pair:
-        progress(f"krping: server {request.server_ip} in a, client {request.client_ip} in b")
-        outcome = run(pair, request, options.timeout)
-        progress("krping ended, shutting down")
+    pair = Pair(config, progress)
+    try:
+        with pair:
+            progress(f"krping: server {request.server_ip} in a, client {request.client_ip} in b")
+            outcome = run(pair, request, options.timeout)
+            progress("krping ended, shutting down")
+    except LabError as error:
+        if options.json:
+            print(json.dumps({"ok": False, "error": str(error), "log": pair.log_name}))
+        raise
     show(outcome)
     if options.json:
         print(json.dumps(outcome.report()))
@@ -242,8 +256,10 @@ def show(outcome: Outcome) -> None:
     for line in last_iteration(outcome.log):
         print(line)
     print("-- statistics: name, bytes and messages of SEND, RECV, RDMA WRITE, RDMA READ")
-    print(f"server {outcome.server.line}")
-    print(f"client {outcome.client.line}")
+    print("server:")
+    print(outcome.server.line)
+    print("client:")
+    print(outcome.client.line)
     print(f"{report['validated']} of {report['iterations']} iterations validated")
     if (times := report["us_per_iteration"]) is not None:
         print(

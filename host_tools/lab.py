@@ -46,6 +46,8 @@ class Pair:
         self._stack = contextlib.ExitStack()
         self._failure: Exception | None = None
         self._trouble: LabError | None = None
+        self.log_name = ""
+        """Folder of bus log and transcripts as text; empty while there is none."""
 
     def __enter__(self) -> Pair:
         """Start everything; on failure everything already started is ended again."""
@@ -69,6 +71,7 @@ class Pair:
         self.library = parts.library
         self.accelerator = parts.emulator.accelerator
         self.logs = rundir.log_folder(self._config.log)
+        self.log_name = str(self.logs)
         self.folder = stack.enter_context(rundir.run_folder())
         self.server = DeviceServer(self._server_config(parts), self.logs)
         stack.callback(self.server.stop)
