@@ -79,9 +79,11 @@ def _run(options: argparse.Namespace) -> int:
 
         return krping(options, progress)
     if options.command == "up":
+        from host_tools.lab import LabConfig
         from host_tools.up import up
 
-        return up(options.log, options.sockets, progress)
+        config = LabConfig(log=options.log, sockets=options.sockets, vfio=not options.no_vfio)
+        return up(config, progress)
     from images.doctor import main as doctor
 
     return doctor()
@@ -136,6 +138,11 @@ def _add_up(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     )
     parser.add_argument(
         "--cold", action="store_true", required=True, help="boot from power-on (the only way yet)"
+    )
+    parser.add_argument(
+        "--no-vfio",
+        action="store_true",
+        help="leave the HCAs without a driver, for `modprobe mlx4_core` in the guests",
     )
     _add_common(parser)
 

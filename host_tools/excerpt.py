@@ -21,7 +21,7 @@ def last_iteration(folder: Path, client: str = "b") -> list[str]:
     One line that says why instead, when the log is not there or holds no whole iteration.
     """
     try:
-        events = list(deque(LogReader(folder), maxlen=_WINDOW))
+        events = list(deque(LogReader(folder).tail(), maxlen=_WINDOW))
     except LogError as error:
         return [f"no bus log: {error}"]
     found = _bounds(events, client)

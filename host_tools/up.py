@@ -9,7 +9,6 @@ import socket
 import sys
 import termios
 import tty
-from pathlib import Path
 
 from host_tools.console import FAILURES
 from host_tools.errors import LabError
@@ -21,9 +20,9 @@ _ESCAPE = b"\x1d"  # Ctrl-], as in telnet
 _HELP = "a, b: console of that guest (leave it with Ctrl-])   status   quit"
 
 
-def up(log: Path | None, sockets: Path | None, progress: Progress) -> int:
+def up(config: LabConfig, progress: Progress) -> int:
     """Boot a pair and keep it until `quit`, end of input, or a signal. Returns the exit status."""
-    with Pair(LabConfig(log=log, sockets=sockets), progress) as pair:
+    with Pair(config, progress) as pair:
         for machine in pair.machines:
             machine.console.run("stty echo", timeout=30)
             machine.console.close()

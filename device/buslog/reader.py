@@ -67,8 +67,15 @@ class LogReader:
 
         Event numbers then count from the first event read. Raises `LogError` on damaged segments.
         """
+        return self._events(self._segments(seconds))
+
+    def tail(self, segments: int = 2) -> Iterator[Event]:
+        """The events of the last segments only, for what happened at the end of a long log."""
+        return self._events(self._segments(None)[-segments:])
+
+    def _events(self, paths: list[Path]) -> Iterator[Event]:
         number = 0
-        for path in self._segments(seconds):
+        for path in paths:
             try:
                 data = path.read_bytes()
             except FileNotFoundError:
