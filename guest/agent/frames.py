@@ -114,7 +114,7 @@ class FrameReader:
         """Bytes that belonged to no frame."""
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Add what was read; then call `take` until it returns None."""
         self._buffer += data
 

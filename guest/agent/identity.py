@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import socket
 import struct
 import time
 from typing import Any
@@ -106,6 +105,8 @@ def _set_macs(root: str, prefix: bytes) -> dict[str, str]:
 
 def _set_mac(name: str, mac: bytes) -> None:
     """netdevice(7); an interface that refuses while it is up is taken down for the moment."""
+    import socket  # dear at start-up, and most guests have no such NIC
+
     request = struct.pack("16sH6s8x", name.encode(), _ARPHRD_ETHER, mac)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         with contextlib.suppress(OSError):

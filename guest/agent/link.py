@@ -14,7 +14,8 @@ from guest.agent.channel import Channel, OperationError
 from guest.agent.frames import Frame, FrameReader, Kind
 from guest.agent.loop import READ, WRITE, Loop
 
-_READ_BYTES = 64 * 1024
+_PIECE_BYTES, _PIECES = 4096, 16
+"""The driver hands out a page per read, but reads on into the next piece within one call."""
 _TURN_BYTES = 256 * 1024
 """How much one port may bring before others have their turn."""
 _ROOM_BYTES = 256 * 1024
@@ -41,6 +42,9 @@ class Link:
         self._fd = fd
         self._operations = operations
         self._reader = FrameReader()
+        self._input = memoryview(bytearray(_PIECE_BYTES * _PIECES))
+        starts = range(0, len(self._input), _PIECE_BYTES)
+        self._pieces = [self._input[start : start + _PIECE_BYTES] for start in starts]
         self._channels: dict[int, Channel] = {}
         self._queue: deque[bytes] = deque()
         self._queued = 0
@@ -69,9 +73,9 @@ class Link:
         self.flush()
         budget = _TURN_BYTES
         while self.unread and budget > 0 and self._queued < _FULL_BYTES:
-            data = self._read()
-            budget -= len(data)
-            self._reader.feed(data)
+            count = self._read()
+            budget -= count
+            self._reader.feed(self._input[:count])
             while (frame := self._reader.take()) is not None:
                 self._serve(frame)
         self.flush()
@@ -80,17 +84,17 @@ class Link:
         """Whether another `turn` would get something done without an event."""
         return self.unread and self._queued < _FULL_BYTES
 
-    def _read(self) -> bytes:
-        """What the port holds; empty, with `unread` cleared, when that is nothing."""
+    def _read(self) -> int:
+        """Bytes read into `_input`; 0, with `unread` cleared, when the port holds nothing."""
         try:
-            data = os.read(self._fd, _READ_BYTES)
+            count = os.readv(self._fd, self._pieces)
         except BlockingIOError:
-            data = b""
+            count = 0
         except OSError as error:  # the port was unplugged, or a socket's other end reset it
             print(f"port: {error}", file=sys.stderr)
-            data = b""
-        self.unread = bool(data)
-        return data
+            count = 0
+        self.unread = count > 0
+        return count
 
     def _serve(self, frame: Frame) -> None:
         if frame.kind == Kind.SYNC:

@@ -6,7 +6,6 @@ import heapq
 import select
 import sys
 import time
-import traceback
 from collections.abc import Callable
 
 READ, WRITE = select.EPOLLIN, select.EPOLLOUT
@@ -84,4 +83,6 @@ def _guarded(call: Callable[[], None]) -> None:
     try:
         call()
     except Exception:
+        import traceback  # dear, and hardly ever needed
+
         traceback.print_exc(file=sys.stderr)

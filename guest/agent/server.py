@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -80,7 +79,7 @@ class Server:
             return Answer(link, number, self._status())
         if kind == "personalise":
             return self._personalise(link, number, request)
-        if kind == "poweroff":
+        if kind == "poweroff" and self._root == "/":  # with another root this is no guest
             self._loop.later(_POWEROFF_SECONDS, _power_off)  # after the answer
             return Answer(link, number, {})
         raise OperationError("request", f"the agent knows no operation {kind!r}")
@@ -98,7 +97,7 @@ class Server:
             "protocol": PROTOCOL,
             "python": sys.version.split()[0],
             "pid": os.getpid(),
-            "hostname": socket.gethostname(),
+            "hostname": os.uname().nodename,
             "uptime": time.clock_gettime(time.CLOCK_BOOTTIME),
             "clock": time.time(),
             "operations": sum(link.channels for link in self._links),

@@ -201,13 +201,10 @@ def test_too_many_at_once_are_refused(agent: Agent) -> None:
         command.kill()
 
 
-class _Never(io.RawIOBase):
+class _Never(io.BytesIO):
     """Input that never comes."""
 
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
+    def read1(self, size: int | None = -1) -> bytes:
         threading.Event().wait()
         return b""
 
