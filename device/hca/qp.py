@@ -19,9 +19,11 @@ from device.hca.requester import Requester
 from device.hca.responder import Responder
 from device.hca.role import CONNECTED, DATAGRAMS, Role, role_of
 from device.hca.send_queue import SendQueue
+from device.layout.buslog import Kind
 from device.layout.mlx4.contexts import QPC, QpState
 from device.layout.net.roce import MTU_BYTES
 from device.pci.bus import Timer
+from device.throttle import Throttle
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
@@ -184,6 +186,7 @@ class QueuePairs:
         self._pairs: dict[int, QueuePair] = {}
         self._indices: dict[int, int] = {}  # index in the context table to full number
         self._failed: dict[int, QueuePair] = {}
+        self._strangers = Throttle()
         self._timer: Timer | None = None
 
     def __len__(self) -> int:
@@ -238,16 +241,38 @@ class QueuePairs:
         """A message of the fabric for one of the queue pairs, or for none."""
         if isinstance(message, Request):
             qp = self._pairs.get(message.target_qpn)
-            if qp is not None and qp.role in CONNECTED:
-                qp.responder.receive(message)
+            if qp is not None and isinstance(qp.engine, Requester):
+                route, own = message.route, qp.route
+                if route.smac == own.dmac and route.sgid == own.dgid:
+                    qp.responder.receive(message)
+                else:
+                    self._stranger(qp, route)
         elif isinstance(message, Response):
             qp = self._pairs.get(message.target_qpn)
             if qp is not None and isinstance(qp.engine, Requester):
-                qp.engine.receive(message)
+                route, own = message.route, qp.route
+                if route.smac == own.dmac and route.sgid == own.dgid:
+                    qp.engine.receive(message)
+                else:
+                    self._stranger(qp, route)
         elif isinstance(message, Datagram):
             receive_datagram(self._hca, message)
         elif isinstance(message, Frame):
             receive_frame(self._hca, message.data)
+
+    def _stranger(self, qp: QueuePair, route: Route) -> None:
+        """A message for a connection from someone who is not its peer: dropped, and noted.
+
+        Queue pair numbers, PSNs and keys are not secrets; the path in the context says who the
+        peer is (InfiniBand vol. 1, 9.6.1.2).
+        """
+        if qp.state is not QpState.INIT and self._strangers.admits():
+            self._hca.bus.note(
+                Kind.NOTE,
+                f"QP {qp.qpn:#x}: dropped a message of {route.smac.hex(':')}, not its peer "
+                f"({self._strangers.count} so far)",
+                obj=qp.qpn,
+            )
 
     def watch(self, qp: QueuePair) -> None:
         """Look for receives that are posted to a queue pair in ERR: no doorbell tells of them."""

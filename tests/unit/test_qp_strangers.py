@@ -1,0 +1,77 @@
+"""A third HCA that knows every number of a connection still has no part in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from device.fabric.messages import Op, Request, Response, Route, Syndrome
+from device.layout.mlx4.contexts import QpState, ServiceType
+from device.layout.mlx4.cqe import Syndrome as Wc
+from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
+from tests.unit.test_qp_protection import state, statuses
+
+PATTERN = bytes(range(64))
+
+
+@pytest.mark.parametrize("service", [ServiceType.RC, ServiceType.UC])
+def test_request_of_a_third_node_moves_nothing(service: int) -> None:
+    """The same queue pair number, the PSN that is expected and the right key, but not the peer."""
+    pair = Pair(service).connect()
+    third = Node("c", 3, pair.fabric)
+    evil = third.create_qp(pair.qa.qpn, service)
+    third.to_rtr(evil, pair.b, pair.qb.qpn)
+    third.to_rts(evil, retry_count=1)
+    target, rkey = pair.b.memory(4096)
+    pair.b.host.poke(target, PATTERN)
+    pair.b.post_recv(pair.qb, [(rkey, target, 64)])
+    third.post_send(evil, SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"evil"))
+    third.post_send(evil, SendOpcode.SEND, inline(b"evil"))
+    third.host.run(1)
+    assert pair.b.host.peek(target, 64) == PATTERN
+    assert pair.b.completions(pair.qb) == []
+    assert state(pair.b, pair.qb) == QpState.RTS
+    told = [text for _, text, _ in pair.b.host.notes if "not its peer" in text]
+    assert "02:00:00:00:0a:03" in told[0]
+    if service == ServiceType.RC:
+        assert statuses(third, evil)[0] == Wc.TRANSPORT_RETRY_EXC_ERR
+    # the connection goes on where it was
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"good"))
+    assert pair.b.host.peek(target, 4) == b"good"
+
+
+def test_response_of_a_third_node_completes_nothing() -> None:
+    pair = Pair().connect()
+    third = Node("c", 3, pair.fabric)
+    local, key = pair.a.memory(4096)
+    pair.a.post_send(pair.qa, SendOpcode.SEND, data((key, local, 4)))  # waits: no receive
+    route = Route(third.mac, pair.a.mac, third.gid, pair.a.gid)
+    for syndrome in (Syndrome.ACK, Syndrome.NAK_REMOTE_ACCESS):
+        pair.fabric.send(third.hca, Response(route, pair.qa.qpn, 100, syndrome))
+    assert statuses(pair.a, pair.qa) == []
+    assert state(pair.a, pair.qa) == QpState.RTS
+
+
+def test_address_alone_or_gid_alone_is_not_the_peer() -> None:
+    pair = Pair().connect()
+    third = Node("c", 3, pair.fabric)
+    target, rkey = pair.b.memory(4096)
+    for smac, sgid in ((pair.a.mac, third.gid), (third.mac, pair.a.gid)):
+        route = Route(smac, pair.b.mac, sgid, pair.b.gid)
+        pair.fabric.send(
+            third.hca,
+            Request(
+                Op.WRITE, route, pair.qa.qpn, pair.qb.qpn, 100, 1, 4,
+                [memoryview(bytearray(b"evil"))], target, rkey,
+            ),
+        )  # fmt: skip
+    assert pair.b.host.peek(target, 4) == bytes(4)
+
+
+def test_a_flood_of_strangers_does_not_fill_the_log() -> None:
+    pair = Pair().connect()
+    third = Node("c", 3, pair.fabric)
+    route = Route(third.mac, pair.b.mac, third.gid, pair.b.gid)
+    for _ in range(1000):
+        pair.fabric.send(third.hca, Request(Op.WRITE, route, 1, pair.qb.qpn, 100, 1, 0))
+    told = sum("not its peer" in text for _, text, _ in pair.b.host.notes)
+    assert 1 < told < 110
