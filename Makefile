@@ -6,14 +6,15 @@ CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
 .PHONY: setup krping test lint bench doctor clean
 
+# Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
+	@$(BIN)/python -m images.host
 	@$(BIN)/python -m images build
 
 # The environment follows pyproject.toml; host packages come first, since venv is one of them.
 .venv/.installed: pyproject.toml
 	@$(PYTHON) -m images.host
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(PYTHON) -m images.environment .venv
 	@touch $@
 
 krping: setup

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
+import re
 import sys
 from pathlib import Path
 
@@ -18,18 +19,24 @@ from device.pyvfio_user import LibraryError
 from device.server import HcaSpec, Server
 
 MAC_PREFIX = bytes.fromhex("0002c9bb00")
+NEXT_KEY = re.compile(r",(?=(?:name|socket|mac)=)")
 
 
 def parse_hca(text: str, number: int = 0) -> HcaSpec:
-    """`name=a,socket=PATH[,mac=00:02:c9:…]`; raises `ValueError` with one line on nonsense."""
+    """`name=a,socket=PATH[,mac=00:02:c9:…]`; raises `ValueError` with one line on nonsense.
+
+    A comma ends a value only where another key follows, since a path may hold commas.
+    """
     values: dict[str, str] = {}
-    for part in text.split(","):
+    for part in NEXT_KEY.split(text):
         key, separator, value = part.partition("=")
         if not separator or key not in ("name", "socket", "mac") or not value:
             raise ValueError(f"--hca {text}: {part!r} is not name=, socket= or mac=")
         values[key] = value
     if "name" not in values or "socket" not in values:
         raise ValueError(f"--hca {text}: name= and socket= are needed")
+    if "," in values["name"]:
+        raise ValueError(f"--hca {text}: no comma in a name; the keys are name=, socket=, mac=")
     mac = MAC_PREFIX + bytes((number + 1,))
     if "mac" in values:
         mac = bytes.fromhex(values["mac"].replace(":", ""))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Sequence
 
 from images.accelerator import accelerator
 from images.artefacts import Artefacts
-from images.errors import ImageError
+from images.errors import ImageError, of_system
 from images.unpack import tree_size
 
 
@@ -28,6 +29,12 @@ def main(words: Sequence[str] | None = None) -> int:
         _run(options.command, Artefacts(), getattr(options, "name", ""))
     except ImageError as error:
         print(f"images: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        print(f"images: {of_system(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("images: stopped; what is finished is kept", file=sys.stderr)

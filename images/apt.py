@@ -17,11 +17,13 @@ from pathlib import Path
 
 from images.cache import Cache
 from images.errors import ImageError
+from images.host import as_root
 from images.mirror import MEND, debian_mirror
 from images.progress import step
 from images.run import run
 
 SUITE = "trixie"
+KEYRING_PACKAGE = "debian-archive-keyring"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 URI_LINE = re.compile(r"^'[^']+' (?P<file>\S+) \d+", re.MULTILINE)
 LISTS_FRESH_SECONDS = 3600
@@ -149,7 +151,9 @@ class Packages:
         if stamp.exists() and time.time() - stamp.stat().st_mtime < LISTS_FRESH_SECONDS:
             return
         if not KEYRING.exists():
-            raise ImageError(f"{KEYRING} is missing", "sudo apt-get install debian-archive-keyring")
+            raise ImageError(
+                f"{KEYRING} is missing", as_root("apt-get", "install", KEYRING_PACKAGE)
+            )
         for folder in (lists / "partial", self.root / "cache" / "archives" / "partial"):
             folder.mkdir(parents=True, exist_ok=True)
         mirror = debian_mirror()

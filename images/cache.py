@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import json
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from images.errors import NO_ROOM, ImageError
+from images.errors import of_system
 from images.progress import say, step
 
 
@@ -109,15 +108,8 @@ class Cache:
 
 @contextmanager
 def _disk_errors(root: Path) -> Iterator[None]:
-    """Turn a full or forbidden disk into one clear line."""
+    """Turn a full, forbidden or failing disk into one clear line."""
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise ImageError(f"the disk of {root} is full", NO_ROOM) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
-            raise ImageError(
-                f"cannot write {error.filename or root}: {error.strerror}",
-                "set BLUEBRIDGE_CACHE to a folder of yours",
-            ) from error
-        raise
+        raise of_system(error, root) from error

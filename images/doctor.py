@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import platform
 import shutil
@@ -13,7 +14,7 @@ from pathlib import Path
 from images.accelerator import DEVICE, accelerator
 from images.artefacts import Artefacts, host_qemu
 from images.errors import ImageError
-from images.host import NEEDS, install_command
+from images.host import NEEDS, as_root, install_words
 from images.mirror import debian_mirror
 
 GIB = 1 << 30
@@ -80,7 +81,7 @@ def _packages() -> list[Check]:
             need.package,
             need.present(),
             need.purpose if need.present() else "not installed",
-            "" if need.present() else " ".join(install_command([need])),
+            "" if need.present() else as_root(*install_words([need])),
         )
         for need in NEEDS
     ]
@@ -111,7 +112,8 @@ def _accelerator(artefacts: Artefacts) -> Check:
     if not DEVICE.exists():
         return Check("accelerator", True, "tcg (no /dev/kvm)")
     if not os.access(DEVICE, os.R_OK | os.W_OK):
-        return Check("accelerator", True, "tcg (/dev/kvm is not ours: sudo adduser $USER kvm)")
+        join = as_root("adduser", getpass.getuser(), "kvm")
+        return Check("accelerator", True, f"tcg (/dev/kvm is not ours: {join})")
     if any(artefacts.present(name) is None for name in ("qemu", "kernel")):
         return Check("accelerator", True, "not probed yet, `make setup` does")
     kind = accelerator(artefacts)

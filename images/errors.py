@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+
 NO_ROOM = "free some space, or set BLUEBRIDGE_CACHE to a folder on another disk"
+ELSEWHERE = "set BLUEBRIDGE_CACHE to a folder of yours"
 
 
 class ImageError(Exception):
@@ -15,3 +18,18 @@ class ImageError(Exception):
         super().__init__(f"{what}; to mend it: {mend}")
         self.what = what
         self.mend = mend
+
+
+def of_system(error: OSError, place: object = "") -> ImageError:
+    """The one clear line for what the system refused; `place` is told when `error` names none."""
+    where = error.filename or place
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ImageError(f"the disk of {where or 'the cache'} is full", NO_ROOM)
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR):
+        return ImageError(f"cannot write {where or 'the cache'}: {error.strerror}", ELSEWHERE)
+    if error.errno == errno.ENOMEM:
+        return ImageError("this machine is out of memory", "end other programs")
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return ImageError(f"{error.strerror}", "raise the limit with `ulimit -n 4096`")
+    told = f"{where}: {error.strerror or error}" if where else f"{error.strerror or error}"
+    return ImageError(told, "see that message; `make setup` tries again")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -60,11 +61,19 @@ def missing() -> list[Need]:
     return [need for need in NEEDS if not need.present()]
 
 
-def install_command(needs: list[Need]) -> list[str]:
-    """The command that installs `needs`, through sudo unless we are root."""
-    prefix = [] if os.geteuid() == 0 else ["sudo"]
+def install_words(needs: list[Need]) -> list[str]:
+    """The command of root's that installs `needs`."""
     packages = [need.package for need in needs]
-    return [*prefix, "apt-get", "install", "-y", "--no-install-recommends", *packages]
+    return ["apt-get", "install", "-y", "--no-install-recommends", *packages]
+
+
+def as_root(*words: str) -> str:
+    """What to type, as this user on this machine, to run the command `words` as root."""
+    if os.geteuid() == 0:
+        return shlex.join(words)
+    if shutil.which("sudo"):
+        return shlex.join(["sudo", *words])
+    return shlex.join(["su", "-c", shlex.join(words)])
 
 
 def install() -> None:
@@ -72,15 +81,17 @@ def install() -> None:
     needs = missing()
     if not needs:
         return
-    command = install_command(needs)
-    mend = " ".join(word for word in command if word != "sudo" or shutil.which("sudo"))
+    command = install_words(needs)
+    mend = as_root(*command)
     if shutil.which("apt-get") is None:
         raise ImageError(
             f"missing: {', '.join(need.package for need in needs)}, and there is no apt-get",
             "use Debian 12 or 13, or install their equivalents",
         )
-    if command[0] == "sudo" and shutil.which("sudo") is None:
-        raise ImageError("packages are missing, and we are neither root nor have sudo", mend)
+    if os.geteuid() != 0:
+        if shutil.which("sudo") is None:
+            raise ImageError("packages are missing, and we are neither root nor have sudo", mend)
+        command = ["sudo", *command]
     with step(f"install {' '.join(need.package for need in needs)}"):
         _apt_get(command)
     still = missing()
@@ -117,6 +128,9 @@ def main() -> int:
     except ImageError as error:
         print(f"images: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("images: stopped", file=sys.stderr)
+        return 130
     return 0
 
 

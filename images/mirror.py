@@ -3,38 +3,48 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 
 from images.errors import ImageError
 
 MEND = "set BLUEBRIDGE_MIRROR to the address of a Debian mirror"
-FORMAT = "$(SITE)|$(RELEASE)|$(COMPONENT)"
+INDEX = re.compile(r"^'(?P<site>[^']+)/dists/(?P<suite>[^']+)/(?:In)?Release'", re.MULTILINE)
+CODENAMES = ("bullseye", "bookworm", "trixie", "forky", "duke", "sid")
+ALIASES = ("oldoldstable", "oldstable", "stable", "testing", "unstable")
 
 
 def choose(listing: str) -> str | None:
-    """The Debian mirror among the lines `site|release|component` of `apt-get indextargets`.
+    """The Debian mirror among the addresses that `apt-get update --print-uris` prints.
 
-    A security archive carries no full suite, and other vendors' archives no Debian, so the site
-    that offers `main` of a plain Debian suite is taken; None when there is none.
+    A security archive carries no full suite, and other vendors' archives no Debian, though some
+    use its suite names: a site that has a suite's updates as well, or is called `debian`, goes
+    first, and `stable` alone, which anybody may use, is not enough. None when there is none.
     """
-    for line in listing.splitlines():
-        site, _, rest = line.strip().partition("|")
-        release, _, component = rest.partition("|")
-        plain = release.isalpha() and release.islower()
-        if component == "main" and plain and site.rstrip("/").endswith("/debian"):
-            return site.rstrip("/")
-    return None
+    offers = [(match["site"], match["suite"]) for match in INDEX.finditer(listing)]
+    found: list[tuple[int, str]] = []
+    for site, suite in offers:
+        signs = 2 * ((site, f"{suite}-updates") in offers) + site.rstrip("/").endswith("/debian")
+        # A disc is in no drive when it is wanted, and carries neither sources nor backports.
+        named = suite in CODENAMES or (signs and suite in ALIASES)
+        if named and not site.startswith("cdrom:"):
+            found.append((signs, site.rstrip("/")))
+    return max(found, key=lambda offer: offer[0])[1] if found else None
 
 
 def debian_mirror() -> str:
-    """Address of the mirror; `BLUEBRIDGE_MIRROR` overrides. Raises `ImageError`."""
+    """Address of the mirror; `BLUEBRIDGE_MIRROR` overrides. Raises `ImageError`.
+
+    Apt is asked what it would fetch: that needs no package lists, which a new machine or a
+    container has none of, and shows lists of mirrors (`mirror+file:`) as they are configured.
+    """
     named = os.environ.get("BLUEBRIDGE_MIRROR")
     if named:
         return named.rstrip("/")
     if shutil.which("apt-get") is None:
         raise ImageError("this machine has no apt-get", "use Debian 12 or 13")
-    command = ["apt-get", "indextargets", "--format", FORMAT]
+    command = ["apt-get", "update", "--print-uris"]
     listing = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     site = choose(listing)
     if site is None:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from device.buslog.record import META_NAME, RECORD, TEXT_KINDS, segment_name
+from device.buslog.record import META_NAME, RECORD, SEGMENT_GLOB, TEXT_KINDS, segment_name
 from device.layout.buslog import VERSION, What
 
 log = logging.getLogger(__name__)
@@ -59,6 +59,8 @@ class EventLog:
 class FileLog(EventLog):
     """Writes to `folder`, which is made; raises OSError when that is impossible.
 
+    A log that is there already gives way to the new one; files of anybody else are refused.
+
     `total` bounds the bytes on disk: the oldest segments go first. A disk that is full ends the
     log with one warning, never the device.
     """
@@ -72,8 +74,7 @@ class FileLog(EventLog):
         segment: int = SEGMENT_BYTES,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("events-*.bin"):
-            old.unlink()
+        _drop_old(folder)
         self._folder = folder
         self._capture = capture
         self._segment_bytes = segment
@@ -85,8 +86,10 @@ class FileLog(EventLog):
         self._number = 0
         self._written = 0
         self._lost_segments = 0
-        self._file: BinaryIO | None = self._open()
+        # The meta file first: without it a server that is killed now leaves a folder that the
+        # next one takes for somebody else's.
         self._write_meta()
+        self._file: BinaryIO | None = self._open()
 
     def device(self, name: str) -> int:
         """Number of the device called `name`, told in the meta file."""
@@ -165,6 +168,29 @@ class FileLog(EventLog):
         beside = self._folder / (META_NAME + ".new")
         beside.write_text(json.dumps(meta))
         os.replace(beside, self._folder / META_NAME)
+
+
+def _drop_old(folder: Path) -> None:
+    """Remove the segments of the log in `folder`; raises OSError if they are not a log's."""
+    meta = folder / META_NAME
+    segments = sorted(folder.glob(SEGMENT_GLOB))
+    if not _is_meta(meta):
+        strangers = [path for path in (meta, *segments) if path.exists()]
+        if strangers:
+            raise FileExistsError(
+                f"{strangers[0]} is not of a bus log: remove it or name another folder"
+            )
+    for old in segments:
+        old.unlink()
+
+
+def _is_meta(path: Path) -> bool:
+    """Whether `path` was written by a `FileLog`."""
+    try:
+        meta = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return False
+    return isinstance(meta, dict) and {"version", "started_monotonic_ns", "devices"} <= set(meta)
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,8 @@ class LibvfioUserRecipe(Recipe):
     name = "libvfio-user"
 
     def inputs(self) -> Sequence[object]:
-        return [self.packages.resolve(REQUEST), file_digest(SHIM)]
+        # It is linked with the host's libc and runs with no older one: a home may be shared.
+        return [self.packages.resolve(REQUEST), file_digest(SHIM), *platform.libc_ver()]
 
     def build(self, folder: Path) -> None:
         archives = [path for path in self.packages.fetch(REQUEST) if ".orig.tar" in path.name]

@@ -101,6 +101,19 @@ def test_a_folder_without_log_and_another_version_are_refused(tmp_path: Path) ->
         LogReader(tmp_path)
 
 
+def test_a_log_gives_way_to_the_next_and_nobody_elses_file_does(tmp_path: Path) -> None:
+    _write(tmp_path / "log")
+    FileLog(tmp_path / "log").close()
+    assert not list(LogReader(tmp_path / "log"))
+    for name, content in (("events-2024.bin", "mine"), (META_NAME, '{"version": 1}')):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_text(content)
+        with pytest.raises(FileExistsError, match=f"{name} is not of a bus log: remove it or"):
+            FileLog(folder)
+        assert [path.read_text() for path in folder.iterdir()] == [content]
+
+
 def test_filters(tmp_path: Path) -> None:
     _write(tmp_path)
     reader = LogReader(tmp_path)

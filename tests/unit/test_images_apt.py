@@ -15,16 +15,22 @@ from images.mirror import choose, debian_mirror
 from images.run import failure
 
 LISTING = """\
-http://vendor.example/apt|stable|main
-http://mirror.example/debian-security|bookworm-security|main
-http://mirror.example/debian|bookworm-updates|main
-http://mirror.example/debian/|bookworm|contrib
-http://mirror.example/debian/|bookworm|main
+'http://vendor.example/apt/dists/stable/InRelease' vendor.example_apt_dists_stable_InRelease 0
+'http://vendor.example/x/dists/bookworm/InRelease' vendor.example_x_dists_bookworm_InRelease 0
+'http://m.example/debian-security/dists/bookworm-security/InRelease' m_InRelease 0
+'http://m.example/debian/dists/bookworm-updates/InRelease' m_updates_InRelease 0
+'http://m.example/debian/dists/bookworm/InRelease' m_InRelease 0
+'http://m.example/debian/dists/bookworm/main/binary-amd64/Packages.xz' m_Packages 0
+"""
+CLOUD = """\
+'mirror+file:/etc/apt/mirrors/debian.list/dists/trixie/InRelease' _etc_trixie_InRelease 0
+'mirror+file:/etc/apt/mirrors/debian.list/dists/trixie-updates/InRelease' _etc_InRelease 0
+'mirror+file:/etc/apt/mirrors/debian-security.list/dists/trixie-security/InRelease' _etc_x 0
 """
 APT = """#!/bin/sh
 echo "$*" >> {calls}
 case "$*" in
-    *indextargets*) cat {listing} ;;
+    *update*--print-uris) cat {listing} ;;
     *print-uris*) echo "'http://mirror.example/x_1%3a2_amd64.deb' x_1%3a2_amd64.deb 7 SHA256:0" ;;
     *search*) printf 'linux-image-6.12.9 -\\nlinux-image-6.12.10 -\\nlinux-image-7.1.1 -\\n' ;;
     *download-only*) {download} ;;
@@ -70,15 +76,47 @@ def packages(tmp_path: Path) -> Packages:
 
 
 def test_mirror_is_the_plain_debian_suite() -> None:
-    assert choose(LISTING) == "http://mirror.example/debian"
+    assert choose(LISTING) == "http://m.example/debian"
 
 
-def test_no_mirror_without_debian() -> None:
-    assert choose("http://vendor.example/apt|stable|main\nrubbish\n") is None
+def test_mirror_may_be_a_list_of_mirrors() -> None:
+    assert choose(CLOUD) == "mirror+file:/etc/apt/mirrors/debian.list"
+
+
+def test_mirror_may_have_any_path() -> None:
+    plain = "'http://10.0.0.1:3142/pool/dists/trixie/InRelease' x 0"
+    assert choose(plain) == "http://10.0.0.1:3142/pool"
+    assert choose(f"{LISTING}{plain}") == "http://m.example/debian"
+
+
+@pytest.mark.parametrize("site", ["http://vendor.example/apt/dists/stable", "cdrom:[D]/dists/sid"])
+def test_no_mirror_without_debian(site: str) -> None:
+    assert choose(f"'{site}/InRelease' x 0 \nrubbish\n") is None
+
+
+@pytest.mark.parametrize(
+    ("sources", "mirror"),
+    [
+        ("deb http://m.example/any trixie main\n", "http://m.example/any"),
+        ("deb mirror+file:/m.list trixie main\n", "mirror+file:/m.list"),
+    ],
+)
+def test_apt_itself_is_asked_without_lists(
+    sources: str, mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "sources.list").write_text(sources)
+    (tmp_path / "apt.conf").write_text(
+        f'Dir::Etc::sourcelist "{tmp_path}/sources.list";\nDir::Etc::sourceparts "-";\n'
+        f'Dir::State::lists "{tmp_path}/lists";\n'
+    )
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    monkeypatch.delenv("BLUEBRIDGE_MIRROR", raising=False)
+    assert debian_mirror() == mirror
 
 
 def test_mirror_comes_from_apt_unless_named(apt: FakeApt, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert debian_mirror() == "http://mirror.example/debian"
+    assert debian_mirror() == "http://m.example/debian"
     monkeypatch.setenv("BLUEBRIDGE_MIRROR", "http://other.example/debian/")
     assert debian_mirror() == "http://other.example/debian"
 
@@ -105,7 +143,7 @@ def test_offline_asks_nothing(apt: FakeApt, packages: Packages) -> None:
 def test_host_lists_are_never_used(apt: FakeApt, packages: Packages) -> None:
     packages.resolve(["install", "x"])
     for call in apt.calls():
-        if "indextargets" not in call:
+        if call != "update --print-uris":
             assert f"Dir::State::lists={packages.root}/state/lists" in call
             assert "Dir::Etc::sourceparts=-" in call
 
@@ -143,17 +181,39 @@ def test_a_programs_failure_becomes_its_telling_line(output: str, what: str) -> 
     assert what in failure("install", output, 3).what
 
 
-def test_install_command_uses_sudo_only_without_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    need = host.Need("gcc", "", lambda: False)
+@pytest.mark.parametrize(
+    ("user", "sudo", "typed"),
+    [
+        (0, True, "apt-get install x"),
+        (1000, True, "sudo apt-get install x"),
+        (1000, False, "su -c 'apt-get install x'"),
+    ],
+)
+def test_what_to_type_names_sudo_only_where_it_is(
+    user: int, sudo: bool, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    if sudo:
+        (tmp_path / "sudo").write_text("#!/bin/sh\n")
+        (tmp_path / "sudo").chmod(0o755)
+    assert host.as_root("apt-get", "install", "x") == typed
+
+
+def test_neither_root_nor_sudo_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "apt-get").write_text("#!/bin/sh\n")
+    (tmp_path / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert host.install_command([need])[:2] == ["sudo", "apt-get"]
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert host.install_command([need])[0] == "apt-get"
+    monkeypatch.setattr(host, "NEEDS", (host.Need("x", "", lambda: False),))
+    with pytest.raises(ImageError, match=r"nor have sudo; to mend it: su -c 'apt-get install .*'$"):
+        host.install()
 
 
-def test_set_up_needs_nothing_but_the_standard_library() -> None:
+@pytest.mark.parametrize("module", ["images.host", "images.environment"])
+def test_set_up_needs_nothing_but_the_standard_library(module: str) -> None:
     done = subprocess.run(
-        ["python3", "-I", "-c", "import sys; sys.path.insert(0, '.'); import images.host"],
+        ["python3", "-I", "-c", f"import sys; sys.path.insert(0, '.'); import {module}"],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,

@@ -1,0 +1,84 @@
+"""The virtual environment of a checkout: made and filled as pyproject.toml says.
+
+Run by `make` with the host's Python before there is an environment: standard library only.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from images.errors import NO_ROOM, ImageError
+from images.progress import step
+
+PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", ".[dev]")
+NETWORK_SIGNS = (
+    "NewConnectionError",
+    "ConnectTimeoutError",
+    "ConnectionError",
+    "ReadTimeout",
+    "ProxyError",
+    "name resolution",
+    "Name or service not known",
+    "Network is unreachable",
+    "Connection refused",
+)
+"""What pip prints when there is no way to its package index."""
+
+
+def make(folder: Path) -> None:
+    """An environment in `folder` with this project and what it needs; raises `ImageError`."""
+    with step("virtual environment"):
+        _run([sys.executable, "-m", "venv", str(folder)])
+    with step("Python packages"):
+        _run([str(folder / "bin" / "python"), *PIP])
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(
+        command,
+        cwd=Path(__file__).parents[1],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if done.returncode != 0:
+        raise failure(done.stdout, done.returncode)
+
+
+def failure(output: str, status: int) -> ImageError:
+    """The error for venv or pip that ended with `status` after printing `output`."""
+    if "No space left on device" in output:
+        return ImageError("installing Python packages: the disk is full", NO_ROOM)
+    if any(sign in output for sign in NETWORK_SIGNS):
+        return ImageError(
+            "installing Python packages: the package index cannot be reached",
+            "check the network, or name another index in PIP_INDEX_URL",
+        )
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith(("ERROR:", "Error:"))]
+    detail = (telling or lines)[-1:] or [f"exit status {status}"]
+    return ImageError(
+        f"installing Python packages failed: {detail[0]}", "see that message; then `make setup`"
+    )
+
+
+def main() -> int:
+    """`python3 -m images.environment FOLDER`: exit status 0, or 1 after one line."""
+    try:
+        make(Path(sys.argv[1]))
+    except ImageError as error:
+        print(f"images: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("images: stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
