@@ -2,41 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from device.hca.command import CommandError, Status
 from device.layout.buslog import Kind, What
-from device.pci.bus import HostBus, Run
+from device.pci.bus import DmaError, HostBus, Run
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
 
 OWNER_HARDWARE = 0x80
 FILL_BYTES = 1 << 16
+"""How much is written in one go when a whole queue is filled."""
 
 
-@lru_cache(maxsize=8)
-def _owner_image(entry_bytes: int, length: int) -> bytes:
-    """`length` bytes of entries whose last byte says that hardware owns them."""
+@lru_cache(maxsize=2)
+def _owner_image(entry_bytes: int) -> memoryview:
+    """`FILL_BYTES` of entries whose last byte says that hardware owns them."""
     entry = bytes(entry_bytes - 1) + bytes((OWNER_HARDWARE,))
-    return entry * (length // entry_bytes)
+    return memoryview(entry * (FILL_BYTES // entry_bytes))
 
 
 class QueueBuffer:
     """The pages of one queue. `pages` are guest-physical, each `1 << page_shift` bytes.
 
-    Offsets beyond the buffer are a fault of the caller (`IndexError`); memory that vanished
+    Addresses are cut to whole pages, as hardware does: guest memory comes in whole pages, too, so
+    an entry whose offset is a multiple of its size lies within one region. Offsets beyond the buffer are a fault of the caller (`IndexError`); memory that vanished
     raises `DmaError`.
     """
 
     __slots__ = ("_mask", "_shift", "bus", "length", "pages")
 
     def __init__(
-        self, bus: HostBus, pages: list[int], page_shift: int, length: int | None = None
+        self, bus: HostBus, pages: Sequence[int], page_shift: int, length: int | None = None
     ) -> None:
         self.bus = bus
-        self.pages = pages
+        self.pages = [page & -1 << page_shift for page in pages]
         self._shift = page_shift
         self._mask = (1 << page_shift) - 1
         self.length = len(pages) << page_shift if length is None else length
@@ -46,7 +49,7 @@ class QueueBuffer:
         """The buffer of `length` bytes behind an MTT offset.
 
         The translations are copied: drivers never change them while hardware owns the queue.
-        Raises `CommandError` when the range is not mapped or a page is no guest memory.
+        Raises `CommandError`: BAD_PARAM, or ICM_ERROR when the range is not mapped.
         """
         if not 12 <= page_shift <= 31:
             raise CommandError(Status.BAD_PARAM, f"page shift {page_shift}")
@@ -103,14 +106,22 @@ class QueueBuffer:
         self.bus.note_dma(Kind.DMA_WRITE, address, last + 1, bytes(entry), what, obj)
 
     def fill_owner(self, entry_bytes: int, obj: int = 0) -> None:
-        """Give every entry of the queue to hardware, in one go per run of pages.
+        """Give every entry of the queue to hardware.
 
-        Drivers hand over zeroed buffers and zero means "valid" on the first lap.
+        Drivers hand over zeroed buffers and zero means "valid" on the first lap. Raises
+        `CommandError` (BAD_PARAM) before a byte moves when a page is no guest memory.
         """
         runs = self.runs(0, self.length)
-        for (address, part), view in zip(runs, self.bus.views(runs), strict=True):
-            image = _owner_image(entry_bytes, part)
-            view[:] = image
+        image = _owner_image(entry_bytes)
+        try:
+            views = self.bus.views(runs)
+        except DmaError as error:
+            raise CommandError(Status.BAD_PARAM, f"queue {obj:#x}: {error}") from error
+        for view in views:  # more than there are runs where regions of guest memory meet
+            for start in range(0, len(view), FILL_BYTES):
+                part = view[start : start + FILL_BYTES]
+                part[:] = image[: len(part)]
+        for address, length in runs:
             self.bus.note_dma(
-                Kind.DMA_WRITE, address, part, image[:entry_bytes], What.OWNERSHIP, obj
+                Kind.DMA_WRITE, address, length, image[:entry_bytes], What.OWNERSHIP, obj
             )

@@ -10,6 +10,7 @@ import sys
 from array import array
 
 from device.hca.command import CommandError, Status
+from device.hca.extents import Extents
 from device.layout.buslog import What
 from device.pci.bus import DmaError, HostBus, Run
 
@@ -17,6 +18,11 @@ PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT
 MTT_ENTRY = 8
 MTT_PRESENT = 1
+MAX_EXTENTS = 1 << 18
+"""Ranges of lent pages that are remembered: all of a driver's tables by single pages fit."""
+
+_IS_PRESENT = bytes(low & MTT_PRESENT for low in range(256))
+_CLEARED = bytes(low & -MTT_ENTRY for low in range(256))
 
 
 class IcmError(CommandError):
@@ -28,11 +34,11 @@ class IcmError(CommandError):
 
 
 class Icm:
-    """The page map of one HCA: ICM page number to guest-physical page address."""
+    """The page map of one HCA: ICM address to guest-physical address, in whole pages."""
 
     def __init__(self, bus: HostBus) -> None:
         self._bus = bus
-        self._pages: dict[int, int] = {}
+        self._pages = Extents()
         self.mtt_base = 0
         self.dmpt_base = 0
 
@@ -45,41 +51,36 @@ class Icm:
     @property
     def mapped_pages(self) -> int:
         """How many pages the guest lends now."""
-        return len(self._pages)
+        return self._pages.total >> PAGE_SHIFT
 
     def map(self, virtual: int, physical: int, log_pages: int) -> None:
         """Map 2**`log_pages` pages; the last mapping wins, any address is welcome.
 
-        The driver maps the EQ context table beyond the size it announced.
+        The driver maps the EQ context table beyond the size it announced. Raises `CommandError`
+        (EXCEED_LIM) when the guest lends its pages in too many pieces.
         """
-        first = virtual >> PAGE_SHIFT
-        for index in range(1 << log_pages):
-            self._pages[first + index] = physical + (index << PAGE_SHIFT)
+        if len(self._pages) >= MAX_EXTENTS:
+            raise CommandError(Status.EXCEED_LIM, f"ICM in more than {MAX_EXTENTS} pieces")
+        self._pages.map(virtual, PAGE << log_pages, physical)
 
     def unmap(self, virtual: int, pages: int) -> None:
         """Drop `pages` pages; absent ones are fine, the driver always says 64."""
-        first = virtual >> PAGE_SHIFT
-        if pages > len(self._pages):
-            for page in [page for page in self._pages if first <= page < first + pages]:
-                del self._pages[page]
-            return
-        for page in range(first, first + pages):
-            self._pages.pop(page, None)
+        self._pages.unmap(virtual & -PAGE, pages << PAGE_SHIFT)
 
     def runs(self, virtual: int, length: int) -> list[Run]:
         """Guest-physical runs behind a stretch of ICM, neighbours joined; raises `IcmError`."""
         runs: list[Run] = []
         end = virtual + length
         while virtual < end:
-            page = self._pages.get(virtual >> PAGE_SHIFT)
-            if page is None:
+            found = self._pages.find(virtual)
+            if found is None:
                 raise IcmError(virtual)
-            inside = virtual & (PAGE - 1)
-            part = min(PAGE - inside, end - virtual)
-            if runs and runs[-1][0] + runs[-1][1] == page + inside:
+            address, available = found
+            part = min(available, end - virtual)
+            if runs and runs[-1][0] + runs[-1][1] == address:
                 runs[-1] = (runs[-1][0], runs[-1][1] + part)
             else:
-                runs.append((page + inside, part))
+                runs.append((address, part))
             virtual += part
         return runs
 
@@ -103,19 +104,22 @@ class Icm:
         except DmaError as error:
             raise IcmError(virtual) from error
 
-    def read_mtt(self, offset: int, count: int) -> list[int]:
+    def read_mtt(self, offset: int, count: int) -> array[int]:
         """`count` page addresses from byte `offset` of the MTT table.
 
         Raises `IcmError`, and `CommandError` (BAD_PARAM) for an entry that is not present. The
         present bit is gone from the result; block addresses need no further masking.
         """
         start = self.mtt_base + (offset & ~(MTT_ENTRY - 1))
-        entries = array("Q", self.read(start, count * MTT_ENTRY, What.MTT))
+        table = bytearray(self.read(start, count * MTT_ENTRY, What.MTT))
+        low = table[MTT_ENTRY - 1 :: MTT_ENTRY]  # where big-endian entries keep their flags
+        absent = low.translate(_IS_PRESENT).find(0)
+        if absent >= 0:
+            raise CommandError(
+                Status.BAD_PARAM, f"MTT entry {absent} of {offset:#x} is not present"
+            )
+        table[MTT_ENTRY - 1 :: MTT_ENTRY] = low.translate(_CLEARED)
+        entries = array("Q", bytes(table))
         if sys.byteorder == "little":
             entries.byteswap()
-        for index, entry in enumerate(entries):
-            if not entry & MTT_PRESENT:
-                raise CommandError(
-                    Status.BAD_PARAM, f"MTT entry {index} of {offset:#x} is not present"
-                )
-        return [entry & ~(MTT_ENTRY - 1) for entry in entries]
+        return entries

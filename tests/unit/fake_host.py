@@ -1,7 +1,6 @@
 """A host for device models that lives in the test process: memory, a clock, a record of events.
 
-It is a complete implementation of `HostBus`, only without QEMU: several regions of guest memory
-with holes between them, interrupts as a list, timers that run when the test moves the clock.
+It is a complete implementation of `HostBus`, only without QEMU: the server's own `GuestMemory`, interrupts as a list, timers that run when the test moves the clock.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from device.layout.buslog import Kind, What
-from device.pci.bus import DmaError, Run
+from device.pci.bus import Run
+from device.pci.memory import GuestMemory
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class FakeHost:
 
     def __init__(self, name: str = "a", *, base: int = 0x100000, size: int = 8 << 20) -> None:
         self._name = name
-        self._memory: dict[int, bytearray] = {}
+        self._memory = GuestMemory()
         self._timers: list[FakeTimer] = []
         self._soon: deque[Callable[[], None]] = deque()
         self._number = 0
@@ -66,12 +66,13 @@ class FakeHost:
 
     def map(self, base: int, size: int) -> bytearray:
         """Add zeroed memory."""
-        self._memory[base] = bytearray(size)
-        return self._memory[base]
+        memory = bytearray(size)
+        self._memory.add(base, memoryview(memory))
+        return memory
 
     def unmap(self, base: int) -> None:
         """Take the memory at `base` away."""
-        del self._memory[base]
+        self._memory.remove(base)
 
     def allocate(self, length: int, align: int = 4096) -> int:
         """Address of unused, zeroed memory; never given back."""
@@ -81,19 +82,16 @@ class FakeHost:
         return address
 
     def view(self, address: int, length: int) -> memoryview:
-        """A stretch of guest memory; raises `DmaError`."""
-        for base, memory in self._memory.items():
-            if base <= address and address + length <= base + len(memory):
-                return memoryview(memory)[address - base : address - base + length]
-        raise DmaError(address, length)
+        """A stretch of guest memory within one region; raises `DmaError`."""
+        return self._memory.view(address, length)
 
     def peek(self, address: int, length: int) -> bytes:
         """What the guest sees, without an event."""
-        return bytes(self.view(address, length))
+        return self._memory.read(address, length)
 
     def poke(self, address: int, data: bytes | bytearray) -> None:
         """What the guest writes, without an event."""
-        self.view(address, len(data))[:] = data
+        self._memory.write(address, data)
 
     def run(self, seconds: float = 0.0) -> None:
         """Move the clock, running what becomes due in order."""
@@ -133,12 +131,12 @@ class FakeHost:
         self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
         """Store into guest memory."""
-        self.view(address, len(data))[:] = data
+        self._memory.write(address, data)
         self.note_dma(Kind.DMA_WRITE, address, len(data), bytes(data[:64]), what, obj)
 
     def views(self, runs: Sequence[Run]) -> list[memoryview]:
-        """Writable views."""
-        return [self.view(address, length) for address, length in runs]
+        """Writable views; a run across regions becomes several, as in the server."""
+        return self._memory.views(runs)
 
     def note_dma(
         self,

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.hca.buffer import QueueBuffer
+from device.hca.buffer import FILL_BYTES, QueueBuffer
 from device.hca.command import CommandError
+from device.hca.extents import Extents
 from device.hca.icm import Icm, IcmError
 from device.layout.buslog import What
 from device.layout.mlx4.commands import Opcode, Status
@@ -48,8 +49,8 @@ def test_translation_entries_lose_their_present_bit_or_are_refused() -> None:
     icm.map(0x10000, BASE, 0)
     icm.mtt_base = 0x10000
     host.poke(BASE + 16, (0x7000 | 1).to_bytes(8, "big") + (0x123456000 | 1).to_bytes(8, "big"))
-    assert icm.read_mtt(16, 2) == [0x7000, 0x123456000]
-    assert icm.read_mtt(0x13, 1) == [0x7000]
+    assert list(icm.read_mtt(16, 2)) == [0x7000, 0x123456000]
+    assert list(icm.read_mtt(0x13, 1)) == [0x7000]
     with pytest.raises(CommandError) as caught:
         icm.read_mtt(8, 2)
     assert caught.value.status == Status.BAD_PARAM
@@ -105,6 +106,84 @@ def test_entries_fail_before_a_byte_moves() -> None:
     buffer = QueueBuffer(host, [BASE, 0xBAD000], 12)
     with pytest.raises(DmaError):
         buffer.write_entry(4096, bytes(32), What.CQE)
-    with pytest.raises(DmaError):
+    with pytest.raises(CommandError) as caught:
         buffer.fill_owner(32)
+    assert caught.value.status == Status.BAD_PARAM
     assert not any(host.peek(BASE, 4096))
+
+
+def test_a_queue_across_two_regions_of_guest_memory_is_filled_and_logged_once() -> None:
+    host = FakeHost(size=2 * 4096)
+    host.map(BASE + 2 * 4096, 2 * 4096)
+    QueueBuffer(host, [BASE + 4096 * page for page in range(4)], 12).fill_owner(32)
+    assert host.peek(BASE, 4 * 4096)[31::32] == b"\x80" * 512
+    assert [(event.address, event.length) for event in host.events] == [(BASE, 4 * 4096)]
+
+
+def test_addresses_of_a_queue_are_cut_to_whole_pages() -> None:
+    """An address eight bytes before a page would let every entry lie across two regions."""
+    host = FakeHost(size=4096)
+    host.map(BASE + 4096, 4096)
+    buffer = QueueBuffer(host, [BASE + 4096 - 8, BASE + 0x1FFF], 12)
+    buffer.write_entry(0, b"\1" * 32, What.CQE)
+    buffer.write_entry(4096 + 32, b"\2" * 32, What.CQE)
+    assert host.peek(BASE, 32) == b"\1" * 32
+    assert host.peek(BASE + 4096 + 32, 32) == b"\2" * 32
+    assert QueueBuffer(host, [BASE + 4096], 16).address(0) == BASE & -1 << 16
+
+
+def test_a_queue_longer_than_the_image_is_filled_to_its_end() -> None:
+    length = 5 * FILL_BYTES + 4096
+    host = FakeHost(size=length + 4096)
+    QueueBuffer(host, range(BASE, BASE + length, 4096), 12).fill_owner(32)
+    assert host.peek(BASE, length)[31::32] == b"\x80" * (length // 32)
+    assert not any(host.peek(BASE + length, 4096))
+
+
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.integers(0, 24), st.integers(0, 8), st.integers(0, 40)),
+        max_size=30,
+    )
+)
+def test_extents_are_a_dictionary_of_pages(steps: list[tuple[bool, int, int, int]]) -> None:
+    extents, pages = Extents(), dict[int, int]()
+    for mapping, start, count, target in steps:
+        for page in range(start, start + count):
+            pages.pop(page, None)
+            if mapping:
+                pages[page] = target + page - start
+        if mapping and count:
+            extents.map(start << 12, count << 12, target << 12)
+        else:
+            extents.unmap(start << 12, count << 12)
+    for page in range(34):
+        found = extents.find((page << 12) + 5)
+        expected = None if page not in pages else (pages[page] << 12) + 5
+        assert (found and found[0]) == expected
+    assert extents.total == len(pages) << 12
+    assert len(extents) <= len(pages)
+
+
+def test_lending_a_terabyte_costs_a_few_ranges() -> None:
+    """256 entries of 1 GiB each: the guest must not make the device remember each page."""
+    driver = Driver()
+    for command in range(4):
+        entries = b"".join(
+            MAP_ENTRY.pack(virtual=(command * 256 + n) << 30, page=BASE >> 12, log_pages=18)
+            for n in range(256)
+        )
+        driver.command(Opcode.MAP_ICM, entries, 256)
+    assert driver.hca.icm.mapped_pages == 1 << 28
+    driver.command(Opcode.UNMAP_ICM, 0, (1 << 32) - 1)
+    assert driver.hca.icm.mapped_pages == 0
+
+
+def test_pages_in_too_many_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("device.hca.icm.MAX_EXTENTS", 8)
+    driver = Driver()
+    entries = b"".join(
+        MAP_ENTRY.pack(virtual=n << 13, page=BASE >> 12) for n in range(9)
+    )
+    assert driver.try_command(Opcode.MAP_ICM, entries, 9)[0] == Status.EXCEED_LIM
+    assert driver.hca.icm.mapped_pages == 8
