@@ -148,12 +148,6 @@ class Connection:
             case CmAttribute.DREP if self.state is State.DREQ_SENT:
                 self._leave(0, message)
 
-    def received_data(self) -> None:
-        """Data arrived on the queue pair before the RTU: the RTU was lost or is late."""
-        if self.state is State.REP_SENT:
-            self._settle(State.ESTABLISHED)
-            self._tell(Notice(EventType.ESTABLISHED))
-
     def expire(self) -> None:
         """`deadline` has passed: repeat, give up, or leave the time-wait state."""
         if self.state is State.TIMEWAIT:

@@ -155,12 +155,6 @@ class CmId:
                 self._connection.disconnect()
         self.manager.wake()
 
-    def received_data(self) -> None:
-        """Tell that data came in before ESTABLISHED did (rdma_notify with COMM_EST)."""
-        with self.manager.lock:
-            if self._connection is not None:
-                self._connection.received_data()
-
     @property
     def connected(self) -> bool:
         """Whether a DISCONNECTED event is still to come."""

@@ -17,6 +17,7 @@ from guest.hca.enums import AccessFlags, QpState, QpType
 from guest.hca.errors import VerbsError
 from guest.hca.operations import FLAGS, IMMEDIATE, INVALID, OVERHEAD, RKEY, operations
 from guest.hca.qp_context import mailbox, transition
+from guest.hca.qp_geometry import Geometry, log2
 from guest.hca.srq import write_receive
 from guest.hca.work import PathAttr, QpAttr, QpInit, RecvWr, SendWr
 
@@ -35,10 +36,6 @@ _DEVICE_STATES = {
     6: QpState.ERR,
     7: QpState.SQD,
 }
-
-
-def _log2(value: int) -> int:
-    return max(0, value - 1).bit_length()
 
 
 class Qp:
@@ -203,9 +200,9 @@ class Qp:
     def geometry(self) -> dict[str, Value]:
         """Context fields that every transition repeats: sizes and SRQ."""
         values: dict[str, Value] = {
-            "log_sq_size": _log2(self._sq_count),
+            "log_sq_size": log2(self._sq_count),
             "log_sq_stride": self._sq_shift - 4,
-            "log_rq_size": _log2(self._rq_count),
+            "log_rq_size": log2(self._rq_count),
             "log_rq_stride": self._rq_shift - 4,
         }
         if self.srq is not None:
@@ -220,26 +217,13 @@ class Qp:
         return values
 
     def _size(self, init: QpInit) -> None:
-        limits = self.ctx.limits
-        if not 1 <= init.max_send_wr <= limits.qp_wqes or init.max_recv_wr > limits.qp_wqes:
-            raise VerbsError(f"queues hold 1 to {limits.qp_wqes} requests")
-        # Inline data loses four bytes at each 64-byte line and is padded at its end.
-        inline = init.max_inline + 4 * (init.max_inline // 60 + 2) + 12 if init.max_inline else 0
-        size = OVERHEAD[init.type] + max(16 * max(1, init.max_send_sge), inline)
-        if size > limits.send_bytes or init.max_recv_sge * 16 > limits.recv_bytes:
-            raise VerbsError("too many pieces or inline bytes for one queue entry")
-        self._sq_shift = max(6, _log2(size))
-        self._send_sges = ((1 << self._sq_shift) - OVERHEAD[init.type]) >> 4
-        self._sq_count = 1 << _log2(init.max_send_wr)
+        """Lay the queues out; posting reads these numbers from the object itself, for speed."""
+        geometry = Geometry.of(init, self.ctx.limits)
+        self._sq_shift, self._rq_shift = geometry.sq_shift, geometry.rq_shift
+        self._sq_count, self._rq_count = geometry.sq_count, geometry.rq_count
+        self._sq_offset, self._rq_offset = geometry.sq_offset, geometry.rq_offset
         self._sq_mask = self._sq_count - 1
-        has_receives = init.srq is None and init.max_recv_wr > 0
-        self._rq_shift = max(4, _log2(16 * max(1, init.max_recv_sge)))
-        self._rq_count = 1 << _log2(init.max_recv_wr) if has_receives else 0
-        self._max_recv_sge = (1 << self._rq_shift) // 16
-        # The queue with the larger entries comes first (ib/qp.c: set_kernel_sq_size).
-        receives_first = self._rq_count and self._rq_shift > self._sq_shift
-        self._sq_offset = self._rq_count << self._rq_shift if receives_first else 0
-        self._rq_offset = 0 if receives_first else self._sq_count << self._sq_shift
+        self._send_sges, self._max_recv_sge = geometry.send_sges, geometry.recv_sges
 
     def _clear(self) -> None:
         """Empty queues, as they must be on leaving RESET."""

@@ -18,10 +18,15 @@ from guest.verbs import VerbsError
 from guest.vfio import VfioBus
 
 USAGE_STATUS = 2
+INTERRUPTED_STATUS = 128 + signal.SIGINT
+"""What shells give for a program that Ctrl-C ended."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Exit status 0 when every iteration was right, 1 when not, 2 for a wrong command."""
+    """Exit status: 0 when every iteration was made and right, 1 when not, 2 for a wrong command.
+
+    A run with `count` that is interrupted before its last iteration gives 130.
+    """
     given = _parser().parse_args(arguments)
     try:
         options = parse(given.command)
@@ -39,7 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
         host.close()
         log.close()
     _print(result, given.json)
-    return 0 if result.ok else 1
+    if result.ok:
+        return 0
+    return INTERRUPTED_STATUS if result.cancelled else 1
 
 
 def own_address(options: Options, ip: str | None) -> str:

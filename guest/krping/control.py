@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from guest.krping.fuse import DEVICE, ControlFile
+from guest.krping.fuse import DEVICE, ControlFile, mounted
 from guest.krping.host import Host
 from guest.krping.log import Log
 from guest.krping.options import OptionError, parse
@@ -83,14 +83,17 @@ def control_file(path: Path, host: Runner) -> Iterator[ControlFile]:
     if path.exists() and not path.is_symlink():
         raise FileExistsError(errno.EEXIST, f"{path} exists and is not ours: remove it first")
     directory.mkdir(mode=0o755, exist_ok=True)
-    file = ControlFile(directory, NAME, KrpingCommands(host))
     try:
-        path.unlink(missing_ok=True)
-        path.symlink_to(directory / NAME)
-        yield file
+        with mounted(directory) as connection:
+            file = ControlFile(connection, NAME, KrpingCommands(host))
+            try:
+                path.unlink(missing_ok=True)
+                path.symlink_to(directory / NAME)
+                yield file
+            finally:
+                path.unlink(missing_ok=True)
+                file.close()
     finally:
-        path.unlink(missing_ok=True)
-        file.close()
         with contextlib.suppress(OSError):
             directory.rmdir()
 

@@ -14,7 +14,7 @@ import os
 import select
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -45,10 +45,13 @@ class Commands(Protocol):
 
 
 class ControlFile:
-    """Serves `name` inside `directory`, an existing empty one, until `close`."""
+    """Serves a file system with the file `name` on the connection `fd`, which it owns from now on.
 
-    def __init__(self, directory: Path, name: str, commands: Commands) -> None:
-        self._directory = directory
+    `fd` is what `mounted` gives: non-blocking, a request for each read, an answer for each write.
+    """
+
+    def __init__(self, fd: int, name: str, commands: Commands) -> None:
+        self._fd = fd
         self._name = name.encode()
         self._commands = commands
         self._lock = threading.Lock()
@@ -59,13 +62,6 @@ class ControlFile:
         self._next_handle = 0
         self._writers: list[threading.Thread] = []
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-        try:
-            _mount(self._fd, directory)
-        except OSError:
-            os.close(self._fd)
-            os.close(self._wake)
-            raise
         self._handlers: dict[int, Callable[[int, int, bytes], bytes | int | None]] = {
             Opcode.INIT: self._init,
             Opcode.LOOKUP: self._lookup,
@@ -113,7 +109,7 @@ class ControlFile:
         os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
-        """End the running commands, answer their writers, unmount."""
+        """End the running commands, answer their writers, close the connection."""
         with self._lock:
             cancels = [cancel for cancel in self._cancels.values() if cancel is not None]
             writers = list(self._writers)
@@ -121,7 +117,6 @@ class ControlFile:
             cancel()
         for writer in writers:
             writer.join()
-        _libc.umount2(os.fsencode(self._directory), MNT_DETACH)
         os.close(self._fd)
         os.close(self._wake)
 
@@ -240,6 +235,24 @@ class ControlFile:
 
     def _unknown(self, unique: int, node: int, body: bytes) -> int:
         return errno.ENOSYS
+
+
+@contextlib.contextmanager
+def mounted(directory: Path) -> Iterator[int]:
+    """Mount a FUSE connection on `directory`, an existing empty one, unmount it at the end.
+
+    Gives the descriptor for a `ControlFile`, which closes it. Raises `OSError`.
+    """
+    fd = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _mount(fd, directory)
+    except OSError:
+        os.close(fd)
+        raise
+    try:
+        yield fd
+    finally:
+        _libc.umount2(os.fsencode(directory), MNT_DETACH)
 
 
 def _mount(fd: int, directory: Path) -> None:

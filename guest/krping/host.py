@@ -109,9 +109,10 @@ class Host:
             # A device that is gone cannot be tidied up; why the run failed is known by then.
             error = error or _reason(problem)
         options = thread.options
-        complete = not options.count or thread.iterations == options.count or options.server
+        if not error and not thread.complete:
+            error = f"interrupted after {thread.iterations} of {options.count} iterations"
         return Result(
-            ok=not error and (complete or thread.cancelled),
+            ok=not error,
             iterations=thread.iterations,
             validated=thread.validated,
             us_per_iteration=None if options.server else thread.latencies.summary(),

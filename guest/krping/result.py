@@ -10,8 +10,8 @@ class Result:
     """The outcome of one krping command: `stats` has the nine columns by name.
 
     `iterations` counts finished ones, `validated` those whose data was compared and right.
-    `us_per_iteration` is None on a server, which does not begin iterations. `cancelled` runs are
-    fine when nothing failed.
+    `us_per_iteration` is None on a server, which does not begin iterations. A run that was
+    `cancelled` is fine when it was endless or had made its `count` iterations by then.
     """
 
     ok: bool

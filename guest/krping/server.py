@@ -35,6 +35,13 @@ class Server(KrpingThread):
         else:
             bench_server(self, resources)
 
+    @property
+    def complete(self) -> bool:
+        """As on a client; the server of a one-sided benchmark learns no count, only the end."""
+        if self.options.test in (Test.RLAT, Test.BW) and not self.options.duplex:
+            return not self.cancelled
+        return super().complete
+
     def _serve(self, resources: Resources) -> None:
         """Pings until the client disconnects, which only between two of them is a good end."""
         while True:

@@ -8,13 +8,14 @@ import time
 from collections.abc import Sequence
 
 from guest.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
+from guest.krping.completions import completed
 from guest.krping.errors import Cancelled, KrpingError, explain
 from guest.krping.log import Log
-from guest.krping.options import Options, Test
-from guest.krping.resources import ADVERTISEMENT, Resources
-from guest.krping.state import State, after_advertisement, after_go_ahead
+from guest.krping.options import Options
+from guest.krping.resources import Resources
+from guest.krping.state import State
 from guest.krping.stats import Latencies, Stats
-from guest.verbs import Context, SendWr, Wc, WcOpcode, WcStatus
+from guest.verbs import Context, SendWr
 
 GRACE_SECONDS = 1.0
 """How long a cancelled thread may take to finish the iteration it is in."""
@@ -22,9 +23,6 @@ PARTING_SECONDS = 2.0
 LOOKS = 30
 """How often to look for a completion that needs the device only, before sleeping until it comes."""
 BATCH = 16
-_SUCCESS, _FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
-_RECV, _SEND = WcOpcode.RECV, WcOpcode.SEND
-_WRITE, _READ = WcOpcode.RDMA_WRITE, WcOpcode.RDMA_READ
 CONN_PARAM = ConnParam(responder_resources=1, initiator_depth=1)
 
 
@@ -50,7 +48,7 @@ class KrpingThread:
         self.resources: Resources | None = None
         self.remote = (0, 0, 0)
         self._cancel_at: float | None = None
-        self._under_way = 0
+        self.under_way = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.poll()
         self._poller.register(self.cm_id.events.fileno(), select.POLLIN)
@@ -76,6 +74,11 @@ class KrpingThread:
     def cancelled(self) -> bool:
         """Whether `cancel` was called."""
         return self._cancel_at is not None
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was asked for is done; an endless run is at any time."""
+        return not self.options.count or self.iterations == self.options.count
 
     def close(self) -> None:
         """Part from the peer and give everything back; nothing may be called after it."""
@@ -123,12 +126,12 @@ class KrpingThread:
     def post(self, requests: Sequence[SendWr], signaled: int = 1) -> None:
         """Post a chain, of which `signaled` work requests will complete."""
         if self.resources is not None:
-            self._under_way += signaled
+            self.under_way += signaled
             self.resources.qp.post_send(requests)
 
     def _look(self) -> bool:
         """Look a few times for the completion of our own work; whether it came."""
-        return self._under_way > 0 and any(self.drain() for _ in range(LOOKS))
+        return self.under_way > 0 and any(self.drain() for _ in range(LOOKS))
 
     def await_completion(self) -> None:
         """Handle at least one batch of completions; raises when the run ends before."""
@@ -196,12 +199,12 @@ class KrpingThread:
             case EventType.DISCONNECTED:
                 self.log.note("DISCONNECT EVENT...")
                 self.disconnected = True
-                self._fail("the peer disconnected")
+                self.fail("the peer disconnected")
             case EventType.TIMEWAIT_EXIT:
                 pass
             case _:
                 self.log.note(f"cma event {event.type:d}, error {event.status}")
-                self._fail(explain(event, self.options))
+                self.fail(explain(event, self.options))
 
     def _requested(self, child: CmId) -> None:
         """A client asks; krping serves one, later ones are turned away."""
@@ -213,7 +216,7 @@ class KrpingThread:
         self.child = child
         self.log.line(f"child cma {id(child):016x}")
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
         """Enter ERROR, which ends every wait; the first reason is the one to tell."""
         self.state = State.ERROR
         self.failure = self.failure or reason
@@ -240,70 +243,5 @@ class KrpingThread:
         if not completions:
             return False
         for completion in completions:
-            self._completed(completion, resources)
+            completed(self, completion, resources)
         return True
-
-    def _completed(self, completion: Wc, resources: Resources) -> None:
-        """What krping's CQ handler does with one completion."""
-        debugging = self.log.debugging
-        if self.state is State.ERROR:
-            if debugging:
-                self.log.note("cq completion in ERROR state")
-            return
-        if completion.status is not _SUCCESS:
-            self._failed(completion)
-            return
-        opcode, stats = completion.opcode, self.stats
-        if opcode is not _RECV:
-            self._under_way -= 1
-        if opcode is _RECV:
-            if debugging:
-                self.log.line("recv completion")
-            stats.recv_bytes += ADVERTISEMENT.size
-            stats.recv_msgs += 1
-            self._received(completion, resources)
-        elif opcode is _SEND:
-            if debugging:
-                self.log.line("send completion")
-            stats.send_bytes += ADVERTISEMENT.size
-            stats.send_msgs += 1
-        elif opcode is _READ:
-            if debugging:
-                self.log.line("rdma read completion")
-            stats.read_bytes += resources.rdma_wr.sg_list[0].length
-            stats.read_msgs += 1
-            self.state = State.RDMA_READ_COMPLETE
-        elif opcode is _WRITE:
-            if debugging:
-                self.log.line("rdma write completion")
-            stats.write_bytes += resources.rdma_wr.sg_list[0].length
-            stats.write_msgs += 1
-            self.state = State.RDMA_WRITE_COMPLETE
-
-    def _received(self, completion: Wc, resources: Resources) -> None:
-        """The peer's SEND: an advertisement, or on a pinging client the go-ahead."""
-        if completion.byte_len != ADVERTISEMENT.size:
-            self.log.note(f"Received bogus data, size {completion.byte_len}")
-            self._fail(f"the peer sent {completion.byte_len} bytes where krping sends 16")
-            return
-        if self.options.server or self.options.test is not Test.PING:
-            self.remote = resources.received()
-            if self.log.debugging:
-                address, key, size = self.remote
-                self.log.line(f"Received rkey {key:x} addr {address:x} len {size} from peer")
-            self.state = after_advertisement(self.state)
-        else:
-            self.state = after_go_ahead(self.state)
-        resources.qp.post_recv(resources.recv_wr)
-
-    def _failed(self, completion: Wc) -> None:
-        """A completion with an error. A flushed one only says that the connection ended."""
-        if completion.status is _FLUSHED:
-            if self.log.debugging:
-                self.log.line("cq flushed")
-            return
-        self.log.note(
-            f"cq completion failed with wr_id {completion.wr_id:x} status {completion.status:d} "
-            f"opcode {completion.opcode:d} vender_err {completion.vendor_err:x}"
-        )
-        self._fail(f"a work request failed with status {completion.status.name}")

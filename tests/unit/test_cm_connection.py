@@ -152,18 +152,6 @@ def test_lost_reply_and_lost_rtu_are_repeated() -> None:
     assert kinds(pair.active_news) == [EventType.CONNECT_RESPONSE]
 
 
-def test_data_before_the_rtu_counts_as_established() -> None:
-    """And the RTU that comes later is a stray."""
-    pair = Pair()
-    pair.requested()
-    pair.passive.accept(REPLY)
-    pair.deliver()
-    pair.active.ready()
-    pair.passive.received_data()
-    pair.deliver()
-    assert kinds(pair.passive_news) == [EventType.ESTABLISHED]
-
-
 def test_reject() -> None:
     """The reason is the status, the private data comes along."""
     pair = Pair()

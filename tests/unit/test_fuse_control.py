@@ -1,25 +1,23 @@
-"""The control file on the kernel's real FUSE, with commands that only wait."""
+"""The control file, spoken to in the kernel's protocol, with commands that only wait.
+
+The VM tests have the kernel itself in front of it.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
-import signal
-import subprocess
+import stat
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from guest.krping.fuse import DEVICE, ControlFile
-
-pytestmark = pytest.mark.skipif(
-    not os.access(DEVICE, os.W_OK) or os.geteuid() != 0,
-    reason=f"mounting needs root and {DEVICE}; guests have both",
-)
+from guest.krping import fuse_messages as wire
+from guest.krping.fuse import ROOT_NODE
+from guest.krping.fuse_messages import Opcode
+from tests.unit.fuse_peer import NAME, Kernel, connected
 
 
 class Waiting:
@@ -47,28 +45,15 @@ class Waiting:
         return errno.EINTR if cancelled else errno.ETIMEDOUT
 
 
+Control = tuple[Kernel, Waiting]
+
+
 @pytest.fixture
-def control(tmp_path: Path) -> Iterator[tuple[Path, Waiting]]:
-    """A served file and what stands behind it."""
-    directory = tmp_path / "mounted"
-    directory.mkdir()
+def control() -> Iterator[Control]:
+    """The kernel, and what stands behind it."""
     commands = Waiting()
-    file = ControlFile(directory, "control", commands)
-    server = threading.Thread(target=file.serve, daemon=True)
-    server.start()
-    yield directory / "control", commands
-    closer = threading.Thread(target=file.close)
-    file.stop()
-    server.join(5)
-    closer.start()
-    closer.join(5)
-    assert not server.is_alive() and not closer.is_alive()
-    assert not os.path.ismount(directory)
-
-
-def shell(command: str) -> subprocess.Popen[bytes]:
-    """A process of its own: this one must not wait for its own file system."""
-    return subprocess.Popen(["sh", "-c", command], stderr=subprocess.PIPE)
+    with connected(commands) as kernel:
+        yield kernel, commands
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -79,51 +64,95 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_writers_get_the_outcome(control: tuple[Path, Waiting]) -> None:
+def test_the_introduction(control: Control) -> None:
+    """The older of both versions is spoken; writes come whole."""
+    major, minor, *_ = wire.INIT_OUT.unpack(control[0].init)
+    assert (major, minor) == (7, 31)
+    old = wire.INIT_IN.pack(6, 0, 0, 0)
+    with pytest.raises(OSError, match="Protocol error"):
+        control[0].ask(Opcode.INIT, 0, old).wait()
+
+
+def test_writers_get_the_outcome(control: Control) -> None:
     """The length, or an errno that the program shows."""
-    path, _ = control
-    assert shell(f"echo ok > {path}").wait(10) == 0
-    bad = shell(f"/bin/echo bad > {path}")
-    assert bad.wait(10) != 0
-    assert bad.stderr is not None and b"nvalid argument" in bad.stderr.read()
+    kernel, _ = control
+    assert kernel.write("ok") == len("ok\n")
+    with pytest.raises(OSError, match="nvalid argument"):
+        kernel.write("bad")
 
 
-def test_readers_see_what_runs_and_ctrl_c_ends_one(control: tuple[Path, Waiting]) -> None:
+def test_readers_see_what_runs_and_ctrl_c_ends_one(control: Control) -> None:
     """Two writers at once; interrupting one leaves the other."""
-    path, commands = control
-    first, second = shell(f"exec /bin/echo one > {path}"), shell(f"exec /bin/echo two >> {path}")
+    kernel, commands = control
+    first, second = kernel.begin_write("one"), kernel.begin_write("two")
     until(lambda: len(commands.running) == 2)
-    listed = subprocess.run(["cat", str(path)], capture_output=True, timeout=10, check=True)
-    assert sorted(listed.stdout.decode().split()) == ["one", "two"]
-    first.send_signal(signal.SIGINT)
-    assert first.wait(10) != 0
-    until(lambda: commands.running == ["two"])
-    second.send_signal(signal.SIGTERM)
-    second.wait(10)
-    until(lambda: not commands.running)
+    assert sorted(kernel.read().split()) == ["one", "two"]
+    kernel.interrupt(first)
+    with pytest.raises(InterruptedError):
+        first.wait()
+    assert commands.running == ["two"]
+    assert not second.answered.is_set()
+    kernel.interrupt(second)
+    with pytest.raises(InterruptedError):
+        second.wait()
+    assert not commands.running
 
 
-def test_what_is_and_is_not_there(control: tuple[Path, Waiting]) -> None:
+def test_an_interrupt_that_comes_late_or_for_nobody(control: Control) -> None:
+    """It hurts no other writer."""
+    kernel, commands = control
+    done, running = kernel.begin_write("ok"), kernel.begin_write("one")
+    done.wait()
+    kernel.interrupt(done)
+    until(lambda: commands.running == ["one"])
+    kernel.interrupt(done)
+    assert kernel.read() == "one\n"
+    assert not running.answered.is_set()
+    kernel.interrupt(running)
+    with pytest.raises(InterruptedError):
+        running.wait()
+
+
+def test_a_reader_in_pieces_sees_whole_lines(control: Control) -> None:
+    """What runs is looked at once, when the reading begins."""
+    kernel, commands = control
+    commands.running = [f"thread {number}" for number in range(9)]
+    assert kernel.read(piece=7) == commands.read()
+    commands.running = []
+    assert kernel.read() == ""
+
+
+def test_what_is_and_is_not_there(control: Control) -> None:
     """One regular file that cannot be removed or joined by another."""
-    path, _ = control
-    script = (
-        f"cd {path.parent}; test -f control && test ! -e other && ls | grep -qx control "
-        "&& ! rm control 2>/dev/null && ! touch other 2>/dev/null"
-    )
-    assert shell(script).wait(10) == 0
+    kernel, _ = control
+    node = kernel.lookup()
+    assert stat.S_ISREG(kernel.attributes(node)[9])
+    assert stat.S_ISDIR(kernel.attributes(ROOT_NODE)[9])
+    assert kernel.names() == [NAME]
+    with pytest.raises(FileNotFoundError):
+        kernel.lookup("other")
+    unlink, create = 10, 35
+    for opcode, body in (
+        (unlink, NAME.encode() + b"\0"),
+        (create, struct.pack("=IIII", 0, 0o644, 0, 0) + b"other\0"),
+    ):
+        with pytest.raises(OSError, match="not implemented"):
+            kernel.ask(opcode, ROOT_NODE, body).wait()
 
 
-def test_closing_ends_what_runs(tmp_path: Path) -> None:
+def test_each_look_up_is_an_inode_of_its_own(control: Control) -> None:
+    """The kernel locks an inode for as long as a write to it takes."""
+    kernel, _ = control
+    assert len({kernel.lookup() for _ in range(5)}) == 5
+
+
+def test_closing_ends_what_runs() -> None:
     """A daemon that is told to stop leaves no blocked writer behind."""
     commands = Waiting()
-    file = ControlFile(tmp_path, "control", commands)
-    server = threading.Thread(target=file.serve, daemon=True)
-    server.start()
-    writer = shell(f"echo wait > {tmp_path}/control")
-    until(lambda: bool(commands.running))
-    file.stop()
-    server.join(5)
-    file.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        assert writer.wait(5) != 0
-    assert not os.path.ismount(tmp_path)
+    with connected(commands) as kernel:
+        writers = [kernel.begin_write(name) for name in ("one", "two")]
+        until(lambda: len(commands.running) == 2)
+    for writer in writers:
+        with pytest.raises(InterruptedError):
+            writer.wait()
+    assert not commands.running
