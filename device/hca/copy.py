@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from device.layout.buslog import Kind, What
 from device.pci.bus import HostBus, Run
@@ -70,6 +70,25 @@ def note_runs(
     what: What,
     obj: int,
 ) -> None:
-    """Log one transfer per run; `views` are those of the runs, in the same order."""
-    for (address, length), view in zip(runs, views, strict=True):
-        bus.note_dma(kind, address, length, view[:NOTED], what, obj)
+    """Log one transfer per run; `views` are those of the runs, in the same order.
+
+    A run that crosses a border of the guest's memory regions has several views.
+    """
+    rest = iter(views)
+    for address, length in runs:
+        view = next(rest)
+        if view.nbytes == length:
+            bus.note_dma(kind, address, length, view[:NOTED], what, obj)
+        else:
+            bus.note_dma(kind, address, length, _first_bytes(view, rest, length), what, obj)
+
+
+def _first_bytes(view: memoryview, rest: Iterator[memoryview], length: int) -> bytes:
+    """What the log keeps of a run whose first view is `view`; takes its others off `rest`."""
+    data = bytes(view[:NOTED])
+    length -= view.nbytes
+    while length > 0:
+        view = next(rest)
+        data += view[: NOTED - len(data)]
+        length -= view.nbytes
+    return data

@@ -45,7 +45,8 @@ def gather(
 def scatter_runs(qp: QueuePair, sges: Sequence[Sge | bytes], length: int, pd: int) -> list[Run]:
     """Where the first `length` bytes of a scatter list go: no more than that is looked at.
 
-    The caller knows that the list is long enough; raises `AccessError`.
+    The caller knows that the list is long enough and, if it belongs to a send queue, without
+    inline parts: `parse_connected` refuses those. Raises `AccessError`.
     """
     resolve, reserved = qp.hca.regions.resolve, qp.reserved_lkey
     runs: list[Run] = []

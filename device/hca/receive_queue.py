@@ -75,10 +75,9 @@ class ReceiveQueue:
         if self.head != self.index:
             return True
         try:
-            view = self._hca.bus.views([(self.record, 4)])[0]
+            word = b"".join(self._hca.bus.views([(self.record, 4)]))
         except DmaError:
             return False
-        word = bytes(view)
         head = int.from_bytes(word[2:], "big")
         if head == self.index:
             return False

@@ -17,6 +17,7 @@ from device.hca.flush import enter_error
 from device.hca.local_memory import scatter_runs
 from device.hca.memory_regions import AccessError, Rights
 from device.hca.receive_queue import ReceiveWqe
+from device.hca.request_tables import HALF, PSN_MASK
 from device.hca.role import Role
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.contexts import QpState
@@ -28,8 +29,6 @@ from device.pci.bus import DmaError, Run
 if TYPE_CHECKING:
     from device.hca.qp import QueuePair
 
-PSN_MASK = 0xFFFFFF
-HALF = 1 << 23
 ATOMIC_RESULTS = 128
 """Results of atomics that are kept for requests that come again."""
 
@@ -235,11 +234,12 @@ class Responder:
                 Syndrome.NAK_INVALID_REQUEST, EventType.WQ_INVALID_REQUEST, "unaligned atomic"
             )
         runs = self._remote(request, qp.remote_atomic, _REMOTE_ATOMIC, _WORD.size)
-        (view,) = self._views(runs)
-        note_runs(qp.hca.bus, Kind.DMA_READ, runs, [view], What.PAYLOAD, qp.qpn)
-        (original,) = _WORD.unpack(view)
-        view[:] = _WORD.pack(operate(request.op, original, request.atomic))
-        note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, [view], What.PAYLOAD, qp.qpn)
+        views = self._views(runs)  # two, where a border of memory regions cuts the word
+        note_runs(qp.hca.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, qp.qpn)
+        (original,) = _WORD.unpack(b"".join(views))
+        result = _WORD.pack(operate(request.op, original, request.atomic))
+        copy_views(views, [memoryview(result)])
+        note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
         self._results.append((request.psn, original))
         return int(original)
 

@@ -101,7 +101,9 @@ class SendQueue:
         index = self.index
         slot = index & ((1 << self.log_size) - 1)
         address = self.buffer.address(self.base + (slot << self.shift))
-        word0, word1 = _HEADER.unpack(self._qp.hca.bus.views([(address, 8)])[0])
+        views = self._qp.hca.bus.views([(address, _HEADER.size)])
+        # two views where a border of memory regions cuts the header
+        word0, word1 = _HEADER.unpack(views[0] if len(views) == 1 else b"".join(views))
         return None if word0 >> 31 != index >> self.log_size & 1 else word1
 
     def _execute(self, word1: int) -> None:

@@ -90,7 +90,7 @@ class SharedReceiveQueue:
 
     def _available(self) -> int:
         try:
-            word = bytes(self._hca.bus.views([(self.record, 4)])[0])
+            word = b"".join(self._hca.bus.views([(self.record, 4)]))
         except DmaError:
             return 0
         known = int.from_bytes(word[2:], "big")

@@ -144,6 +144,8 @@ def parse_connected(raw: bytes, index: int) -> SendWqe:
     else:
         raise WqeError(f"opcode {opcode:#x}")
     parse_data(wqe, raw, position)
+    if wqe.returns_data and any(isinstance(part, bytes) for part in wqe.parts):
+        raise WqeError("inline data where the answer is to be stored")
     return wqe
 
 

@@ -11,7 +11,7 @@ from device.layout.mlx4.commands import Opcode
 from device.layout.mlx4.contexts import QPC, QpState
 from device.layout.mlx4.cqe import Syndrome
 from device.layout.mlx4.eqe import EventType
-from tests.unit.rdma_node import Node, Pair, SendOpcode, data, remote
+from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.unit.rdma_node import TestQp as Qp
 
 READ = int(Rights.LOCAL_READ)
@@ -188,3 +188,25 @@ def test_failure_comes_after_what_was_posted_before() -> None:
     pair.b.post_recv(pair.qb, [(rkey, target, 64)])
     pair.run(0.01)
     assert statuses(pair.a, pair.qa) == [0, Syndrome.LOCAL_PROT_ERR]
+
+
+@pytest.mark.parametrize("also_memory", [False, True])
+@pytest.mark.parametrize(
+    ("opcode", "operands"), [(SendOpcode.RDMA_READ, b""), (SendOpcode.ATOMIC_FA, bytes(16))]
+)
+def test_inline_data_cannot_be_where_an_answer_goes(
+    opcode: SendOpcode, operands: bytes, also_memory: bool
+) -> None:
+    """Nothing is asked of the peer, and no success is told of data that is nowhere."""
+    pair = Pair().connect()
+    local, key = pair.a.memory(4096)
+    target, rkey = pair.b.memory(4096)
+    pair.a.host.poke(local, PATTERN)
+    segments = remote(target, rkey) + operands + inline(b"four")
+    segments += data((key, local, 4)) if also_memory else inline(b"more")
+    pair.a.post_send(pair.qa, opcode, segments)
+    assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_QP_OP_ERR]
+    assert state(pair.a, pair.qa) == QpState.ERR
+    assert state(pair.b, pair.qb) == QpState.RTS
+    assert pair.a.host.peek(local, 4096) == PATTERN
+    assert pair.b.host.peek(target, 16) == bytes(16)
