@@ -195,6 +195,12 @@ class Vm:
             self._agent = Agent.connect(self.name, self.agent_sockets, alarms=[self._alarm])
         return self._agent
 
+    def forget_agent(self) -> None:
+        """Hang up; the next use of `agent` connects anew, as it must after a lost connection."""
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
+
     def _alarm(self) -> LabError | None:
         """What is wrong with QEMU, or with whatever else the console watches."""
         alarms = [self.trouble, *(self._console.alarms if self._console else ())]
@@ -231,8 +237,7 @@ class Vm:
 
     def stop(self) -> None:
         """End QEMU without ceremony: its disks are memory, there is nothing to flush."""
-        if self._agent is not None:
-            self._agent.close()
+        self.forget_agent()
         if self._console is not None:
             self._console.close()
         if self._qmp is not None:

@@ -212,6 +212,7 @@ class Connection:
                 # Silence is normal while the guest boots; no more SYNCs pile up meanwhile.
                 self._heard = self._asked = deadline
                 known = self.wait(lambda: bool(self.hello), deadline)
+                self._heard = self._asked = time.monotonic()
         if not known:
             raise self.silent(f"its agent does not answer within {timeout:.0f} s")
         spoken = self.hello.get("protocol")
