@@ -29,8 +29,8 @@ class QueueBuffer:
     """The pages of one queue. `pages` are guest-physical, each `1 << page_shift` bytes.
 
     Addresses are cut to whole pages, as hardware does: guest memory comes in whole pages, too, so
-    an entry whose offset is a multiple of its size lies within one region. Offsets beyond the buffer are a fault of the caller (`IndexError`); memory that vanished
-    raises `DmaError`.
+    an entry whose offset is a multiple of its size lies within one region. Offsets beyond the
+    buffer are a fault of the caller (`IndexError`); memory that vanished raises `DmaError`.
     """
 
     __slots__ = ("_mask", "_shift", "bus", "length", "pages")

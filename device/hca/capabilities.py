@@ -74,6 +74,18 @@ _ENTRY_BYTES = {
     "dmpt_entry": 64,
 }
 
+INIT_LIMITS = {
+    "log_qps": range(_LIMITS["log_max_qps"] + 1),
+    "log_srqs": range(_LIMITS["log_max_srqs"] + 1),
+    "log_cqs": range(_LIMITS["log_max_cqs"] + 1),
+    "log_eqs": range(_LIMITS["log_max_eqs"] + 1),
+    "log_mpts": range(_LIMITS["log_max_mpts"] + 1),
+    "log_mc_entries": range(_LIMITS["log_max_mcgs"] + 1),
+    "log_mc_hash": range(_LIMITS["log_max_mcgs"] + 1),
+    "log_mc_entry_size": range(7, 13),  # Linux mlx4.h: MLX4_MIN/MAX_MGM_LOG_ENTRY_SIZE
+}
+"""What INIT_HCA may ask for, by the name of the parameter."""
+
 
 @lru_cache(maxsize=1)
 def device_capabilities() -> bytes:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 INDEX_MASK = 0xFFFFFF  # indices run freely in 24 bits
 STATE_ALWAYS_ARMED = 0xB
 MAX_LOG_SIZE = 22
-MAX_BACKLOG = 1 << 17
+MAX_BACKLOG = 1 << 16
+"""Events of one HCA that wait for room: no more can come while each CQ is armed anew only after
+its event was seen."""
 EVENT_TYPES = 64
 
 
@@ -54,11 +56,13 @@ class EventQueues:
         self._hca = hca
         self._queues: dict[int, EventQueue] = {}
         self._map: dict[int, int] = {}
+        self._backlog = 0
 
     def reset(self) -> None:
         """Forget all queues and the event map."""
         self._queues.clear()
         self._map.clear()
+        self._backlog = 0
 
     def get(self, eqn: int) -> EventQueue | None:
         """The queue `eqn` if hardware owns it."""
@@ -88,7 +92,9 @@ class EventQueues:
 
     def destroy(self, eqn: int) -> None:
         """HW2SW_EQ: nothing is written to the ring from now on."""
-        self._queues.pop(eqn, None)
+        queue = self._queues.pop(eqn, None)
+        if queue is not None:
+            self._backlog -= len(queue.backlog)
 
     def map_events(self, eqn: int, mask: int, unmap: bool) -> None:
         """MAP_EQ: send the event types of a bit mask to `eqn`, or nowhere."""
@@ -119,7 +125,8 @@ class EventQueues:
             )
             return
         if queue.backlog or queue.waiting >= queue.size:
-            if len(queue.backlog) < MAX_BACKLOG:
+            if self._backlog < MAX_BACKLOG:
+                self._backlog += 1
                 queue.backlog.append(bytes(eqe))
             else:
                 self._hca.bus.note(Kind.NOTE, f"EQ {eqn:#x} is not served, an event is lost")
@@ -138,6 +145,7 @@ class EventQueues:
             return
         queue.consumer = value & INDEX_MASK
         while queue.backlog and queue.waiting < queue.size:
+            self._backlog -= 1
             self._write(queue, bytearray(queue.backlog.popleft()))
         if value & EQ_ARM:
             queue.armed = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from device.hca.capabilities import device_capabilities
+from device.hca.capabilities import INIT_LIMITS, device_capabilities
 from device.hca.command import Command, CommandError, Handler, Status
 from device.hca.icm import PAGE, PAGE_SHIFT
 from device.hca.parameters import Parameters
@@ -29,16 +29,6 @@ DIAG_QUERY = 2
 DIAG_BYTES = 0x200
 BIG_ENDIAN_HOST = 1 << 1
 LARGE_ENTRIES = 3 << 29
-LIMITS = {
-    "log_qps": 24,
-    "log_srqs": 24,
-    "log_cqs": 24,
-    "log_eqs": 10,
-    "log_mpts": 24,
-    "log_mc_entries": 24,
-    "log_mc_hash": 24,
-    "log_mc_entry_size": 12,
-}
 
 
 def query_fw(hca: Hca, command: Command) -> bytes:
@@ -133,7 +123,7 @@ def unmap_icm(hca: Hca, command: Command) -> None:
 
 
 def init_hca(hca: Hca, command: Command) -> None:
-    """Start: table sizes and ICM bases."""
+    """Start: table sizes, no larger than QUERY_DEV_CAP offers, and ICM bases."""
     if hca.initialised:
         raise CommandError(Status.BAD_SYS_STATE, "the HCA runs already")
     mailbox = command.mailbox(INIT_HCA.size)
@@ -145,9 +135,11 @@ def init_hca(hca: Hca, command: Command) -> None:
     if get(mailbox, "uar_page_size"):
         raise CommandError(Status.BAD_PARAM, "UAR pages are 4 KiB")
     parameters = Parameters.of_mailbox(mailbox)
-    for name, most in LIMITS.items():
-        if getattr(parameters, name) > most:
-            raise CommandError(Status.EXCEED_LIM, f"{name} {getattr(parameters, name)} > {most}")
+    for name, allowed in INIT_LIMITS.items():
+        wanted = getattr(parameters, name)
+        if wanted not in allowed:
+            status = Status.EXCEED_LIM if wanted >= allowed.stop else Status.BAD_PARAM
+            raise CommandError(status, f"{name} is {wanted}, not within {allowed}")
     hca.parameters = parameters
     hca.icm.mtt_base, hca.icm.dmpt_base = parameters.mtt_base, parameters.dmpt_base
     hca.initialised = True

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from device.pci.bus import Run
 
@@ -14,12 +16,17 @@ def pages_of(start: int, length: int, page_shift: int) -> int:
     return ((start + length - 1) >> page_shift) - (start >> page_shift) + 1 if length else 0
 
 
+def _no_pieces() -> array[int]:
+    return array("Q")
+
+
 @dataclass(slots=True)
 class MemoryRegion:
     """One entry of the MPT. `entry` is the context as the guest wrote it.
 
-    `key` is in hardware form. `starts` and `runs` are the translation with physical neighbours
-    joined: run i begins `starts[i]` bytes behind the page that holds `start`.
+    `key` is in hardware form. `starts` and `addresses` are the translation with physical
+    neighbours joined: piece i begins `starts[i]` bytes behind the page that holds `start`, the
+    last one ends `mapped` bytes behind it.
     """
 
     index: int
@@ -37,44 +44,45 @@ class MemoryRegion:
     mtt_addr: int
     max_pages: int
     software: bool = False
-    starts: list[int] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
+    starts: array[int] = field(default_factory=_no_pieces)
+    addresses: array[int] = field(default_factory=_no_pieces)
+    mapped: int = 0
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces the device has to remember."""
+        return len(self.starts)
 
     def translate(self, va: int, length: int) -> list[Run]:
         """Guest-physical runs of a range that was checked to lie inside."""
         if self.physical:
             return [(va, length)]
+        starts, addresses = self.starts, self.addresses
         offset = va - (self.start >> self.page_shift << self.page_shift)
-        index = bisect_right(self.starts, offset) - 1
-        inside = offset - self.starts[index]
-        address, available = self.runs[index]
-        if inside + length <= available:
-            return [(address + inside, length)]
+        index = bisect_right(starts, offset) - 1
+        end, last = offset + length, len(starts) - 1
         result: list[Run] = []
-        while length:
-            address, available = self.runs[index]
-            part = min(available - inside, length)
-            result.append((address + inside, part))
-            length -= part
-            inside = 0
+        while True:
+            begin = starts[index]
+            limit = starts[index + 1] if index < last else self.mapped
+            if end <= limit:
+                result.append((addresses[index] + offset - begin, end - offset))
+                return result
+            result.append((addresses[index] + offset - begin, limit - offset))
+            offset = limit
             index += 1
-        return result
 
     def set_pages(self, pages: Sequence[int], page_shift: int) -> None:
         """Take a translation over: one address per page of `1 << page_shift` bytes."""
         size = 1 << page_shift
-        starts: list[int] = []
-        runs: list[Run] = []
-        expected = -1
-        first = begin = 0
-        for index, page in enumerate(pages):
-            page &= -size
-            if page != expected:
-                if index:
-                    runs.append((first, index * size - begin))
-                first, begin = page, index * size
-                starts.append(begin)
-            expected = page + size
-        if pages:
-            runs.append((first, len(pages) * size - begin))
-        self.page_shift, self.starts, self.runs = page_shift, starts, runs
+        aligned = array("Q", [page & -size for page in pages])
+        breaks = [0] if aligned else []
+        breaks += [i for i, (a, b) in enumerate(pairwise(aligned), 1) if b - a != size]
+        self.starts = array("Q", [index * size for index in breaks])
+        self.addresses = array("Q", [aligned[index] for index in breaks])
+        self.mapped = len(aligned) * size
+        self.page_shift = page_shift
+
+    def forget_pages(self) -> None:
+        """No translation any more."""
+        self.starts, self.addresses, self.mapped = _no_pieces(), _no_pieces(), 0

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 PD_MASK = 0x1FFFF  # the MPT holds 17 bits of the PD number
 PAGE_SHIFTS = range(12, 32)
 SOFTWARE_OWNED = bytes((MPT_STATUS_SOFTWARE << 4,))
+MAX_PAGES = 1 << 20
+"""Pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
+MAX_PIECES = 1 << 22
+"""Pieces of memory that are no neighbours, over all MRs: 64 MiB of the server's memory."""
 
 
 class Rights(IntFlag):
@@ -70,10 +74,12 @@ class MemoryRegions:
     def __init__(self, hca: Hca) -> None:
         self._hca = hca
         self._regions: dict[int, MemoryRegion] = {}
+        self._pieces = 0
 
     def reset(self) -> None:
         """Forget every MR."""
         self._regions.clear()
+        self._pieces = 0
 
     def __len__(self) -> int:
         return len(self._regions)
@@ -91,7 +97,7 @@ class MemoryRegions:
         """SW2HW_MPT: check an MPT entry, copy its translation, mirror it into the dMPT table.
 
         Raises `CommandError`: BAD_INDEX, BAD_RES_STATE when hardware owns the entry already,
-        BAD_PARAM, ICM_ERROR.
+        BAD_PARAM, ICM_ERROR, EXCEED_LIM.
         """
         if index >> self._hca.parameters.log_mpts:
             raise CommandError(Status.BAD_INDEX, f"MPT {index:#x}")
@@ -101,6 +107,7 @@ class MemoryRegions:
         region = self._parse(index, entry)
         self._mirror(region, b"\0")
         self._regions[index] = region
+        self._pieces += region.pieces
         return region
 
     def destroy(self, index: int) -> None:
@@ -109,6 +116,7 @@ class MemoryRegions:
         if region is None:
             return
         region.software = True
+        self._forget_pages(region)
         try:
             self._mirror(region, SOFTWARE_OWNED)
         except IcmError:
@@ -125,7 +133,9 @@ class MemoryRegions:
                     self._home(region.index), MPT_SIZE, What.MPT, region.index
                 )
                 if entry[0] == 0:
-                    self._regions[region.index] = self._parse(region.index, entry)
+                    region = self._parse(region.index, entry)
+                    self._regions[region.index] = region
+                    self._pieces += region.pieces
             except CommandError:
                 del self._regions[region.index]
 
@@ -179,7 +189,15 @@ class MemoryRegions:
         if region.start + region.length > 1 << 64:
             raise CommandError(Status.BAD_PARAM, "the region wraps around")
         count = pages_of(region.start, region.length, region.page_shift)
+        if count > MAX_PAGES:
+            raise CommandError(Status.EXCEED_LIM, f"an MR of {count} pages")
         region.set_pages(self._hca.icm.read_mtt(region.mtt_addr, count), region.page_shift)
+        if self._pieces + region.pieces > MAX_PIECES:
+            raise CommandError(Status.EXCEED_LIM, f"MRs of more than {MAX_PIECES} pieces")
+
+    def _forget_pages(self, region: MemoryRegion) -> None:
+        self._pieces -= region.pieces
+        region.forget_pages()
 
     # -- the device's side: accesses and work requests ---------------------------------------
 
@@ -251,7 +269,10 @@ class MemoryRegions:
             raise AccessError(f"{start:#x}+{length:#x} with page shift {page_shift} is no region")
         if needed > region.max_pages or len(pages) < needed:
             raise AccessError(f"{needed} pages, the MR has room for {region.max_pages}")
+        if self._pieces + needed > MAX_PIECES:
+            raise AccessError(f"MRs of more than {MAX_PIECES} pieces")
         region.set_pages(pages[:needed], page_shift)
+        self._pieces += region.pieces
         region.key, region.start, region.length = hardware_key(key), start, length
         region.rights, region.free = int(rights) & ALL_RIGHTS, False
 
@@ -267,4 +288,4 @@ class MemoryRegions:
         if region.free and remote:
             raise AccessError(f"key {key:#x} is not registered")
         region.free = True
-        region.starts, region.runs = [], []
+        self._forget_pages(region)

@@ -29,6 +29,11 @@ class EndpointConfig(ConfigSpace):
         """Every register as after power-on; BARs too, QEMU keeps the guest's view of those."""
         self.data[:] = self._power_on
 
+    @property
+    def bus_master(self) -> bool:
+        """Whether the command register lets the function start accesses of its own."""
+        return bool(layout.HEADER.get(self.data, "command") & layout.COMMAND_BUS_MASTER)
+
     def set_function_reset(self, offset: int) -> None:
         """Device control of the PCIe capability lies at `offset`: its bit 15 asks for a reset."""
         self._reset_at = offset + 1

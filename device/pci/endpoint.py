@@ -2,7 +2,7 @@
 
 The endpoint is the model's `HostBus`: it translates bus addresses, raises interrupts, keeps the
 log, and lends the server's loop. A client that vanishes resets the model; the next one finds the
-device as after power-on.
+device as after power-on. Without Bus Master Enable no memory is in reach and no interrupt leaves.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class Endpoint:
         self._events = events
         self._device = events.device(name)
         self._memory = GuestMemory()
+        self._reach = GuestMemory()  # `_memory` while the device is bus master, else an empty one
+        self._master = False
         self._model: Model | None = None
         self._config = compose(identity, bars, capabilities)
         self._context = Context(socket)
@@ -113,6 +115,15 @@ class Endpoint:
             self._reset(Reset.FUNCTION_LEVEL)
         else:
             self._config.write(offset, data)
+        self._follow_command_register()
+
+    def _follow_command_register(self) -> None:
+        """PCI 3.0, 6.2.2: Bus Master Enable rules memory accesses, and MSI-X is one of them."""
+        master = self._config.bus_master
+        if master != self._master:
+            self._master = master
+            self._reach = self._memory if master else GuestMemory()
+            self.note(Kind.NOTE, f"bus master {'on' if master else 'off'}")
 
     def _reader(self, bar: int) -> Callable[[int, int], bytes]:
         record, device, model = self._events.record, self._device, self._plugged()
@@ -149,6 +160,7 @@ class Endpoint:
         log.info("%s: reset (%s)", self._name, why.name.lower())
         self.note(Kind.RESET, why.name.lower().replace("_", " "))
         self._config.reset()
+        self._follow_command_register()
         self._plugged().reset()
 
     # -- HostBus ------------------------------------------------------------------------------
@@ -160,7 +172,7 @@ class Endpoint:
 
     def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
         """Copy of guest memory, logged; raises `DmaError`."""
-        data = self._memory.read(address, length)
+        data = self._reach.read(address, length)
         self._events.record(self._device, Kind.DMA_READ, 0, address, length, data, what, obj)
         return data
 
@@ -168,12 +180,12 @@ class Endpoint:
         self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
         """Write guest memory, logged; raises `DmaError` before a byte moves."""
-        self._memory.write(address, data)
+        self._reach.write(address, data)
         self._events.record(self._device, Kind.DMA_WRITE, 0, address, len(data), data, what, obj)
 
     def views(self, runs: Sequence[Run]) -> list[memoryview]:
         """Writable views of the runs; raises `DmaError` if any byte is missing."""
-        return self._memory.views(runs)
+        return self._reach.views(runs)
 
     def note_dma(
         self,
@@ -194,7 +206,9 @@ class Endpoint:
 
     def interrupt(self, vector: int) -> None:
         """Assert an MSI-X vector; one that the guest has not set up is dropped and noted."""
-        if 0 <= vector < self._vectors and self._context.trigger(vector):
+        if not self._master:
+            self.note(Kind.NOTE, f"interrupt {vector} without bus master is lost", obj=vector)
+        elif 0 <= vector < self._vectors and self._context.trigger(vector):
             self._events.record(self._device, Kind.IRQ, 0, vector, 0, b"")
         else:
             self.note(Kind.NOTE, f"interrupt {vector} is not set up", obj=vector)

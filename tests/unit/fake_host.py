@@ -1,6 +1,7 @@
 """A host for device models that lives in the test process: memory, a clock, a record of events.
 
-It is a complete implementation of `HostBus`, only without QEMU: the server's own `GuestMemory`, interrupts as a list, timers that run when the test moves the clock.
+It is a complete implementation of `HostBus`, only without QEMU: the server's own `GuestMemory`,
+interrupts as a list, timers that run when the test moves the clock.
 """
 
 from __future__ import annotations

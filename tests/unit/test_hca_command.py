@@ -94,6 +94,15 @@ def test_init_hca_once(driver: Driver) -> None:
         ("eqe_cqe_size", 1 << 29, Status.BAD_PARAM),
         ("uar_page_size", 1, Status.BAD_PARAM),
         ("log_mpts", 63, Status.EXCEED_LIM),
+        ("log_mpts", 20, Status.EXCEED_LIM),
+        ("log_qps", 19, Status.EXCEED_LIM),
+        ("log_srqs", 17, Status.EXCEED_LIM),
+        ("log_cqs", 17, Status.EXCEED_LIM),
+        ("log_eqs", 8, Status.EXCEED_LIM),
+        ("log_mc_table_size", 14, Status.EXCEED_LIM),
+        ("log_mc_hash_size", 14, Status.EXCEED_LIM),
+        ("log_mc_entry_size", 13, Status.EXCEED_LIM),
+        ("log_mc_entry_size", 4, Status.BAD_PARAM),
     ],
 )
 def test_init_hca_refuses(driver: Driver, field: str, value: int, status: Status) -> None:

@@ -83,6 +83,25 @@ def test_a_full_ring_loses_nothing(driver: Driver) -> None:
     assert seen == list(range(count))
 
 
+def test_the_backlog_of_all_rings_together_is_bounded(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("device.hca.eq.MAX_BACKLOG", 10)
+    other = driver.create_eq(7, 2, 4)
+    for number in range(other.size + 8):
+        driver.hca.eqs.post(7, bytes(4) + number.to_bytes(4, "big") + bytes(24))
+    for number in range(driver.comp_eq.size + 8):
+        post(driver, number)
+    assert numbers(driver) == list(range(driver.comp_eq.size))
+    driver.eq_doorbell(driver.comp_eq)
+    assert numbers(driver) == [driver.comp_eq.size, driver.comp_eq.size + 1]
+    driver.command(Opcode.HW2SW_EQ, 0, 7, 1)  # what it held is free for others
+    for number in range(driver.comp_eq.size + 9):
+        post(driver, number)
+    driver.eq_doorbell(driver.comp_eq)
+    assert len(numbers(driver)) == driver.comp_eq.size
+
+
 @given(st.lists(st.sampled_from(["post", "poll", "arm", "ci"]), max_size=400))
 def test_no_event_is_ever_lost_or_unannounced(steps: list[str]) -> None:
     driver = Driver().start()

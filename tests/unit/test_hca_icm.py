@@ -182,8 +182,6 @@ def test_lending_a_terabyte_costs_a_few_ranges() -> None:
 def test_pages_in_too_many_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("device.hca.icm.MAX_EXTENTS", 8)
     driver = Driver()
-    entries = b"".join(
-        MAP_ENTRY.pack(virtual=n << 13, page=BASE >> 12) for n in range(9)
-    )
+    entries = b"".join(MAP_ENTRY.pack(virtual=n << 13, page=BASE >> 12) for n in range(9))
     assert driver.try_command(Opcode.MAP_ICM, entries, 9)[0] == Status.EXCEED_LIM
     assert driver.hca.icm.mapped_pages == 8

@@ -216,7 +216,8 @@ def test_refusals(driver: Driver, key: int) -> None:
         (entry(entity_size=11), fresh, Status.BAD_PARAM),
         (entry(entity_size=32), fresh, Status.BAD_PARAM),
         (entry(start=(1 << 64) - 1), fresh, Status.BAD_PARAM),
-        (entry(length=1 << 60), fresh, Status.ICM_ERROR),
+        (entry(length=1 << 60), fresh, Status.EXCEED_LIM),
+        (entry(length=1 << 30), fresh, Status.ICM_ERROR),
         (entry(at=hole), fresh, Status.BAD_PARAM),
         (entry(at=1 << 29), fresh, Status.ICM_ERROR),
     ):
@@ -316,6 +317,27 @@ def test_fast_registration_rights(driver: Driver) -> None:
     assert resolve(driver, key, START, 1, Rights.REMOTE_READ)
     with pytest.raises(AccessError):
         resolve(driver, key, START, 1, Rights.REMOTE_WRITE)
+
+
+def test_pages_of_all_regions_together_are_bounded(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces come back with invalidation and destruction; neighbours count as one."""
+    monkeypatch.setattr("device.hca.memory_regions.MAX_PIECES", 4)
+    scattered = [0x10000, 0x20000, 0x30000]
+    key = driver.create_mr(0x40000000, 3 * 4096, scattered)
+    driver.create_mr(0x40000000, 3 * 4096, [0x10000, 0x11000, 0x12000])
+    fast = driver.create_fast_mr(3)
+    with pytest.raises(AccessError):
+        register(driver, fast)
+    extra = driver.mtt(scattered)
+    entry = bytes(driver.mpt(0x60 << 8, 0x40000000, 3 * 4096, extra))
+    assert driver.try_command(Opcode.SW2HW_MPT, entry, 0x60)[0] == Status.EXCEED_LIM
+    driver.command(Opcode.HW2SW_MPT, 0, key >> 8, 1)
+    for _ in range(5):
+        register(driver, fast)
+        driver.hca.regions.invalidate(fast, PD)
+    driver.command(Opcode.SW2HW_MPT, entry, 0x60)
 
 
 def test_hardware_keys_rotate() -> None:

@@ -32,7 +32,7 @@ class WireBus:
         self._arena = Arena()
         self.ram = self._share(size)
         self._arena.add(RAM_BASE, self.ram)
-        self.client.write(CONFIG, COMMAND, struct.pack("<H", MEMORY_AND_MASTER))
+        self._enable()
 
     def read32(self, bar: int, offset: int) -> int:
         """One 32-bit load."""
@@ -65,9 +65,10 @@ class WireBus:
         return list(self._fds)
 
     def reset(self) -> None:
-        """vfio-user DEVICE_RESET."""
+        """vfio-user DEVICE_RESET; the command register is restored, as the kernel does."""
         with self._lock:
             self.client.reset()
+            self._enable()
 
     def settle(self) -> None:
         """Return after the server has seen every register write sent so far."""
@@ -82,6 +83,9 @@ class WireBus:
         """Vanish."""
         self.client.close()
         self._drop_interrupts()
+
+    def _enable(self) -> None:
+        self.client.write(CONFIG, COMMAND, struct.pack("<H", MEMORY_AND_MASTER))
 
     def _drop_interrupts(self) -> None:
         for fd in self._fds:

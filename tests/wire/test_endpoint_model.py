@@ -22,6 +22,8 @@ ADDRESS, MEMORY, INTERRUPT, FAULT, RESETS, LATER, FOUND = 0x00, 0x08, 0x10, 0x14
 RAM = 0x10_0000
 PAGE = 4096
 FLR = 0x8000
+COMMAND = 4
+MASTER = (layout.COMMAND_MEMORY | layout.COMMAND_BUS_MASTER).to_bytes(2, "little")
 
 
 @pytest.fixture
@@ -32,6 +34,7 @@ def server(start_server: StartServer, tmp_path: Path) -> ServerProcess:
 @pytest.fixture
 def client(server: ServerProcess, tmp_path: Path) -> Iterator[Client]:
     with Client(tmp_path / "p") as made:
+        made.write(CONFIG, COMMAND, MASTER)
         yield made
 
 
@@ -93,7 +96,12 @@ def test_interrupts_reach_their_eventfd_and_others_are_noted(
     events = list(LogReader(tmp_path / "bus"))
     assert [event.address for event in events if event.kind == Kind.IRQ] == [2]
     notes = [event.text for event in events if event.kind == Kind.NOTE]
-    assert notes == ["interrupt 99 is not set up", "interrupt 2 is not set up"]
+    assert notes == [
+        "bus master on",
+        "interrupt 99 is not set up",
+        "interrupt 2 is not set up",
+        "bus master off",
+    ]
 
 
 def _express(client: Client) -> int:
@@ -119,6 +127,7 @@ def test_a_function_reset_leaves_memory_and_vectors(client: Client) -> None:
         client.enable_irqs(MSIX, fds)
         control = _express(client) + layout.EXPRESS_CAPABILITY.field("device_control").offset
         client.write(CONFIG, control, FLR.to_bytes(2, "little"))
+        client.write(CONFIG, COMMAND, MASTER)
         _point(client, RAM)
         client.write(0, MEMORY, b"as ever.")
         client.write32(0, INTERRUPT, 1)
@@ -130,5 +139,37 @@ def test_the_next_client_sees_none_of_the_last_ones_memory(client: Client, tmp_p
     client.share(RAM, PAGE)[:8] = b"a secret"
     client.close()
     with Client(tmp_path / "p") as again:
+        again.write(CONFIG, COMMAND, MASTER)
         _point(again, RAM)
         assert again.read(0, MEMORY, 8) == NOTHING
+
+
+def test_without_bus_master_nothing_reaches_the_guest(client: Client) -> None:
+    """Neither memory nor interrupts, whatever cleared the bit: software or a reset."""
+    ram = client.share(RAM, PAGE)
+    ram[:8] = b"in place"
+    control = _express(client) + layout.EXPRESS_CAPABILITY.field("device_control").offset
+
+    def function_reset() -> None:
+        client.write(CONFIG, control, FLR.to_bytes(2, "little"))
+
+    def software() -> None:
+        client.write(CONFIG, COMMAND, layout.COMMAND_MEMORY.to_bytes(1, "little"))
+
+    with eventfds(VECTORS) as fds:
+        client.enable_irqs(MSIX, fds)
+        for clear in (software, function_reset, client.reset):
+            clear()
+            assert not client.read(CONFIG, COMMAND, 1)[0] & layout.COMMAND_BUS_MASTER
+            _point(client, RAM)
+            assert client.read(0, MEMORY, 8) == NOTHING
+            client.write(0, MEMORY, b"stranded", expect=errno.EIO)
+            assert ram[:8] == b"in place"
+            client.enable_irqs(MSIX, fds)
+            client.write32(0, INTERRUPT, 1)
+            with pytest.raises(BlockingIOError):
+                os.eventfd_read(fds[1])
+            client.write(CONFIG, COMMAND, MASTER)
+            assert client.read(0, MEMORY, 8) == b"in place"
+            client.write32(0, INTERRUPT, 1)
+            assert os.eventfd_read(fds[1]) == 1

@@ -1,0 +1,49 @@
+"""A guest that takes Bus Master Enable away from a busy adapter."""
+
+from __future__ import annotations
+
+import pytest
+
+from device.layout import pci as layout
+from device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
+from guest.verbs import Context, FirmwareError, WcStatus, WrOpcode
+from tests.wire.bus import WireBus
+from tests.wire.client import CONFIG
+from tests.wire.players import PATTERN, Player, connected
+
+OK = WcStatus.SUCCESS
+MASTER = layout.COMMAND_MEMORY | layout.COMMAND_BUS_MASTER
+
+
+def knock_blindly(player: Player) -> None:
+    """Ring the send doorbell; commands with mailboxes are no way to know that it was heard."""
+    bus = player.ctx.bus
+    bus.write32(2, player.ctx.uar * PAGE_SIZE + SEND_DOORBELL, player.qp.qpn << 8)
+    assert isinstance(bus, WireBus)
+    bus.settle()
+
+
+def test_no_bus_master(
+    hca_buses: tuple[WireBus, WireBus], contexts: tuple[Context, Context]
+) -> None:
+    """Bus mastering off in the middle of it: not a byte comes from or goes to this guest."""
+    a, b = connected(*contexts)
+    a.view[:] = PATTERN
+    b.view[:] = bytes(reversed(PATTERN))
+    command = hca_buses[0].client
+    command.write(CONFIG, 4, layout.COMMAND_MEMORY.to_bytes(2, "little"))
+    with pytest.raises(FirmwareError):
+        contexts[0].query_port()
+    before = bytes(hca_buses[0].ram)
+    b.send(WrOpcode.RDMA_WRITE, [b.sge()], a)  # towards the guest that is off
+    b.send(WrOpcode.RDMA_READ, [b.sge()], a)
+    assert b.wait()[0].status is not OK
+    knock_blindly(a)
+    assert bytes(b.view) == bytes(reversed(PATTERN))
+    assert bytes(hca_buses[0].ram) == before
+    command.write(CONFIG, 4, MASTER.to_bytes(2, "little"))
+    a.reconnect(b)
+    b.reconnect(a)
+    a.send(WrOpcode.RDMA_WRITE, [a.sge()], b)
+    a.expect(OK)
+    assert bytes(b.view) == PATTERN
