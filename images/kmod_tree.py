@@ -1,0 +1,87 @@
+"""A private copy of a module's source: where it goes, what comes along, who owns it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from pathlib import Path
+
+from images.errors import ImageError
+from images.sandbox import SYSTEM
+
+SAFE = re.compile(r"[\w./+@%-]+", re.ASCII)
+"""Paths that kbuild takes: it knows neither blanks nor colons."""
+RESERVED = (*SYSTEM, "symvers", "module")
+LEFT_BEHIND = {".git", ".svn", ".hg", "modules.order", "Module.symvers", ".tmp_versions"}
+
+
+def place(folder: Path) -> Path:
+    """Where `folder` is copied to, relative to the sandbox's root.
+
+    Its own path where that is possible, so that messages, absolute paths and neighbours' headers
+    mean the same inside; else a folder of its own.
+    """
+    inside = folder.relative_to("/")
+    if SAFE.fullmatch(str(inside)) and inside.parts and inside.parts[0] not in RESERVED:
+        return inside
+    return Path("module") / re.sub(r"[^\w.+-]", "_", folder.name or "root", flags=re.ASCII)
+
+
+def copy_source(source: Path, target: Path) -> None:
+    """Copy a folder, with links as they are and without what an earlier build left in it.
+
+    A link that leads out of the folder therefore leads nowhere inside, rather than handing the
+    build a file that only we may read. Raises `ImageError`.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        shutil.copytree(source, target, symlinks=True, ignore=_unwanted, dirs_exist_ok=True)
+    except shutil.Error as error:
+        first = error.args[0][0]
+        raise ImageError(f"cannot copy {first[0]}: {first[2]}", "make it readable") from error
+    except OSError as error:
+        raise ImageError(
+            f"cannot copy {error.filename or source}: {error.strerror}",
+            "make it readable, or name a roomier folder in TMPDIR",
+        ) from error
+
+
+def _unwanted(folder: str, names: list[str]) -> set[str]:
+    """Products of kbuild (each has its `.NAME.cmd`), version control, and what is no file."""
+    known = set(names)
+    return {
+        name
+        for name in names
+        if name in LEFT_BEHIND
+        or name.endswith((".ko", ".mod.c"))
+        or (name.startswith(".") and name.endswith(".cmd"))
+        or f".{name}.cmd" in known
+        or not _copyable(os.lstat(os.path.join(folder, name)).st_mode)
+    }
+
+
+def _copyable(mode: int) -> bool:
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+
+
+def hand_over(tree: Path, uid: int) -> None:
+    """Give a private copy to the user that builds, who may then write all of it."""
+    for folder, _, names in os.walk(tree):
+        for path in (Path(folder), *(Path(folder) / name for name in names)):
+            if path.is_symlink():
+                continue
+            path.chmod(path.stat().st_mode | (0o700 if path.is_dir() else 0o600))
+            if os.geteuid() == 0:
+                os.chown(path, uid, uid)
+
+
+def plain_files(tree: Path) -> list[Path]:
+    """Plain files below `tree`. Links are left out: a build may make them lead anywhere."""
+    return sorted(
+        path
+        for folder, _, names in os.walk(tree)
+        for path in (Path(folder) / name for name in names)
+        if stat.S_ISREG(path.lstat().st_mode)
+    )

@@ -1,0 +1,130 @@
+"""Running a stranger's build where it can read a toolchain and write one folder, nothing else.
+
+The build gets its own mounts, process numbers and (empty) network. It sees the toolchain's `/usr`
+read-only and the caller's private tree, and has no privileges: as root it becomes another user,
+and in every case it loses all capabilities and the way to new ones. Mounts and processes belong to
+the namespaces, so they are gone when the build ends or when the caller dies, however that happens.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from images.errors import ImageError
+from images.unpack import MERGED
+
+NOBODY = 65534
+"""Who builds when we are root: a user who owns nothing."""
+NODES = ("null", "zero", "urandom")
+SYSTEM = ("usr", "dev", "proc", "sys", "etc", *MERGED)
+"""First folders that belong to the sandbox itself."""
+COMMAND_FAILED = 90
+"""Exit status of `_SCRIPT` when the command ran and failed; any other one is the sandbox's."""
+_NAMESPACES = ("--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc", "--uts")
+_SCRIPT = f"""\
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
+usr=$1 root=$2; shift 2
+mount --bind "$usr" "$root/usr" &&
+mount -o remount,bind,ro,nosuid,nodev "$root/usr" || exit
+for node in {" ".join(NODES)}; do
+    mount --bind "/dev/$node" "$root/dev/$node" || exit
+done
+exec 3<&0
+trap 'exit 143' TERM
+(read -r line; kill -TERM $$) <&3 >/dev/null 2>&1 &
+chroot "$root" env -i PATH=$PATH HOME=/tmp TMPDIR=/tmp LC_ALL=C "$@" </dev/null 3<&- &
+wait $! || exit {COMMAND_FAILED}
+"""
+"""It is process 1 of its namespace: when it ends, everything in there is killed. Its standard input
+never says anything; the end of it means that the caller is gone."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How this user may make a sandbox: the start of the command line, and who builds."""
+
+    command: tuple[str, ...]
+    uid: int
+    """User that the build runs as, in the caller's numbers."""
+    privileges: tuple[str, ...]
+    """Arguments of `setpriv` inside."""
+
+
+_NO_CAPABILITIES = ("--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+
+
+def _become(uid: int) -> tuple[str, ...]:
+    return (f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *_NO_CAPABILITIES)
+
+
+def choose_way() -> Way:
+    """As root directly; else in a user namespace; else through sudo. Raises `ImageError`."""
+    if os.geteuid() == 0:
+        direct = ("unshare", *_NAMESPACES)
+        if _works(direct):
+            return Way(direct, NOBODY, _become(NOBODY))
+        raise ImageError(
+            "root may not make mount and process namespaces here",
+            "run it outside this container, or give the container CAP_SYS_ADMIN",
+        )
+    own = ("unshare", "--user", "--map-root-user", *_NAMESPACES)
+    if _works(own):
+        return Way(own, os.getuid(), _NO_CAPABILITIES)
+    if shutil.which("sudo") is not None:
+        return Way(("sudo", "unshare", *_NAMESPACES), os.getuid(), _become(os.getuid()))
+    raise ImageError(
+        "building needs root, sudo or user namespaces, and this user has none of them",
+        "run it as root, or install sudo",
+    )
+
+
+def _works(command: Sequence[str]) -> bool:
+    try:
+        done = subprocess.run([*command, "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        return False
+    return done.returncode == 0
+
+
+def furnish(root: Path) -> None:
+    """Make the empty folder `root` a place that `run` can work in."""
+    (root / "usr").mkdir()
+    for name in MERGED:
+        (root / name).symlink_to(f"usr/{name}")
+    (root / "dev").mkdir()
+    for name in NODES:
+        (root / "dev" / name).touch()
+    (root / "tmp").mkdir()
+    (root / "tmp").chmod(0o1777)
+
+
+def run(way: Way, toolchain: Path, root: Path, command: Sequence[str]) -> tuple[bool, str]:
+    """Run `command` inside `root` (see `furnish`) with `/usr` of `toolchain`.
+
+    Returns whether it succeeded and what it printed, both outputs together. Raises `ImageError`
+    when the sandbox itself cannot be made. Nothing runs and nothing is mounted when this ends.
+    """
+    inside = ["setpriv", *way.privileges, *command]
+    words = ["sh", "-c", _SCRIPT, "sandbox", str(toolchain / "usr"), str(root), *inside]
+    with subprocess.Popen(
+        [*way.command, *words],
+        stdin=subprocess.PIPE,  # open as long as we live: the sandbox ends with it
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=way.command[0] != "sudo",  # sudo asks on the terminal
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            output = process.stdout.read().decode(errors="replace")
+        finally:
+            process.stdin.close()
+            process.wait()
+    if process.returncode not in (0, COMMAND_FAILED):
+        last = (output.strip().splitlines() or [f"status {process.returncode}"])[-1]
+        raise ImageError(f"the build's sandbox failed: {last}", "see that message")
+    return process.returncode == 0, output
