@@ -97,7 +97,8 @@ class Responder:
         elif ahead:
             if not self._naked:
                 self._naked = True
-                self._note(f"PSN {request.psn:#x}, expected {self.psn:#x}")
+                gap = f"PSN {request.psn:#x}, expected {self.psn:#x}"
+                self._note(f"NAK {Syndrome.NAK_PSN:#x}: {gap}")
                 self._answer(self.psn, Syndrome.NAK_PSN)
         else:
             self._reliable(request)

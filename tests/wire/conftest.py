@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from device.pyvfio_user import ENVIRONMENT
-from guest.verbs import Context, open_device
+from guest.verbs import Context, WcStatus, WrOpcode, open_device
 from tests.wire.bus import WireBus
+from tests.wire.players import PATTERN, connected
 from tests.wire.server import ServerProcess
 
 StartServer = Callable[..., ServerProcess]
@@ -86,3 +87,20 @@ def contexts(hca_buses: tuple[WireBus, WireBus]) -> Iterator[tuple[Context, Cont
     """Both HCAs brought up by the guest driver."""
     with open_device(hca_buses[0]) as a, open_device(hca_buses[1]) as b:
         yield a, b
+
+
+@pytest.fixture
+def attacker(contexts: tuple[Context, Context]) -> Context:
+    """The guest that misbehaves."""
+    return contexts[0]
+
+
+@pytest.fixture
+def bystanders(contexts: tuple[Context, Context]) -> Iterator[None]:
+    """Two queue pairs of the other guest: they work after the test as before it."""
+    a, b = connected(contexts[1], contexts[1])
+    yield
+    a.view[:] = PATTERN
+    a.send(WrOpcode.RDMA_WRITE, [a.sge()], b)
+    a.expect(WcStatus.SUCCESS)
+    assert bytes(b.view) == PATTERN

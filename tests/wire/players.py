@@ -35,6 +35,13 @@ QKEY = 0x1234567
 PSN = 0xFFFFFE  # wraps at once
 TIMEOUT = 5.0
 PATTERN = bytes(range(256)) * (SIZE // 256)
+ATOMICS = (
+    WrOpcode.ATOMIC_CMP_AND_SWP,
+    WrOpcode.ATOMIC_FETCH_AND_ADD,
+    WrOpcode.MASKED_ATOMIC_CMP_AND_SWP,
+    WrOpcode.MASKED_ATOMIC_FETCH_AND_ADD,
+)
+ONE_SIDED = (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, *ATOMICS)
 
 
 class Player:
@@ -155,6 +162,25 @@ def connected(
     first.connect(second)
     second.connect(first)
     return first, second
+
+
+def request_for(opcode: WrOpcode, a: Player, b: Player) -> SendWr:
+    """A correct one-sided request of 8 bytes."""
+    return SendWr(
+        1, opcode, [a.sge(256, 8)], remote_addr=b.address, rkey=b.mr.rkey,
+        compare_add=1, swap=2,
+    )  # fmt: skip
+
+
+def fill(a: Player, b: Player) -> None:
+    """Different bytes into both memories, none of which is where the other has it."""
+    a.view[:], b.view[:] = PATTERN, PATTERN[::-1]
+
+
+def untouched(a: Player, b: Player) -> None:
+    """Neither memory has changed since `fill`."""
+    assert bytes(a.view) == PATTERN
+    assert bytes(b.view) == PATTERN[::-1]
 
 
 def settle(player: Player) -> None:

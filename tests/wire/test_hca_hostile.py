@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.contexts import CQC, QPC, QPC_MAILBOX_OFFSET
 from device.layout.mlx4.eqe import EventType
 from device.layout.mlx4.uar import NUM_UARS, PAGE_SIZE, SEND_DOORBELL
-from guest.hca.reset import reset_device
 from guest.verbs import (
     Context,
-    FirmwareError,
     QpInit,
     QpState,
     QpType,
@@ -30,29 +26,13 @@ from guest.verbs import (
     open_device,
 )
 from tests.wire.bus import RAM_BASE, RAM_SIZE, WireBus
-from tests.wire.client import CONFIG, Client
-from tests.wire.players import PATTERN, Player, connected, settle
+from tests.wire.client import Client
+from tests.wire.players import Player, connected, fill, settle, untouched
 from tests.wire.server import ServerProcess
 
 OK = WcStatus.SUCCESS
+pytestmark = pytest.mark.usefixtures("bystanders")
 Buses = tuple[WireBus, WireBus]
-
-
-@pytest.fixture
-def attacker(contexts: tuple[Context, Context]) -> Context:
-    """The guest that misbehaves."""
-    return contexts[0]
-
-
-@pytest.fixture(autouse=True)
-def bystanders(contexts: tuple[Context, Context]) -> Iterator[None]:
-    """Two queue pairs of the other guest: they work after the test as before it."""
-    a, b = connected(contexts[1], contexts[1])
-    yield
-    a.view[:] = PATTERN
-    a.send(WrOpcode.RDMA_WRITE, [a.sge()], b)
-    a.expect(OK)
-    assert bytes(b.view) == PATTERN
 
 
 def ring(player: Player) -> memoryview:
@@ -72,6 +52,7 @@ def test_garbage_in_the_send_queue(contexts: tuple[Context, Context], seed: int)
     """Entries of random bytes whose ownership bit is right."""
     noise = random.Random(seed)
     a, b = connected(*contexts)
+    fill(a, b)
     b.receive()
     data = ring(a)
     stride = 1 << a.qp._sq_shift
@@ -84,7 +65,7 @@ def test_garbage_in_the_send_queue(contexts: tuple[Context, Context], seed: int)
             entry[4:8] = struct.pack(">I", noise.randint(0, stride // 16))
         data[slot * stride : (slot + 1) * stride] = entry
     knock(a)
-    assert not any(b.view)
+    untouched(a, b)
     a.qp.query_state()
 
 
@@ -105,10 +86,11 @@ def test_segments_that_stop_in_the_middle(contexts: tuple[Context, Context]) -> 
         struct.pack(">IIII", 0xA, 2, 0xC, 0) + struct.pack(">I", 0x80000000 | 4000),
     ):
         a, b = connected(*contexts)
+        fill(a, b)
         ring(a)[: len(entry)] = entry
         knock(a)
         settle(a)
-        assert not any(b.view)
+        untouched(a, b)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -138,110 +120,21 @@ def hostile_client(ctx: Context) -> Client:
     return ctx.bus.client
 
 
-def test_random_commands(hca_buses: Buses, attacker: Context) -> None:
-    """Every opcode with modifiers and mailboxes of any value; then a reset brings all back."""
-    noise = random.Random(1)
-    commands = attacker.commands
-    refused = 0
-    for opcode in sorted(set(range(0x70)) | {0xFF6, *range(0xFF9, 0x1000)}):
-        for _ in range(4):
-            modifier = noise.choice((0, 1, 2, 8, 0x48, noise.getrandbits(32)))
-            data = noise.randbytes(4096) if noise.random() < 0.5 else bytes(4096)
-            try:
-                commands.run(opcode, modifier, noise.randrange(16), data=data)
-            except FirmwareError:
-                refused += 1
-            try:
-                commands.run(opcode, modifier, 0, param=noise.getrandbits(64))
-            except FirmwareError:
-                refused += 1
-    assert refused > 100
-    reset_device(hca_buses[0])
-    attacker.commands._toggle = 1
-    attacker._open = False
-    with open_device(hca_buses[0]) as again:
-        assert again.port_active
-
-
-def test_mailbox_that_is_no_memory(attacker: Context) -> None:
-    for address in (0, 0xFFF, 0xDEAD_0000_0000, (1 << 64) - 4096, RAM_BASE + RAM_SIZE - 16):
-        with pytest.raises(FirmwareError):
-            attacker.commands.run(Opcode.SW2HW_CQ, 0x90, param=address)
-
-
-@pytest.mark.parametrize(
-    "spoilt",
-    [
-        {"mtt_addr": 0xFFFFFFFFF8},
-        {"mtt_addr": 8 << 17},
-        {"log_size": 31},
-        {"log_page_size": 63},
-        {"eqn": 0xFF},
-        {"doorbell_record": 0xDEAD_0000_0000},
-    ],
-    ids=lambda values: next(iter(values)),
-)
-def test_cq_contexts(attacker: Context, spoilt: dict[str, int]) -> None:
-    """Either refused, or a queue that harms nobody."""
-    good = {"log_size": 4, "uar": 128, "eqn": attacker.async_events.eqn, "mtt_addr": 0x100}
-    context = CQC.pack({**good, **spoilt})
-    try:
-        attacker.commands.run(Opcode.SW2HW_CQ, 0x90, data=context)
-    except FirmwareError:
-        return
-    attacker.commands.run(Opcode.HW2SW_CQ, 0x90, 1)
-
-
-@pytest.mark.parametrize(
-    "spoilt",
-    [
-        {"mtt_addr": 0xFFFFFFFFF8},
-        {"log_sq_size": 15, "log_sq_stride": 7},
-        {"log_rq_size": 15, "log_rq_stride": 7},
-        {"log_page_size": 63},
-        {"cqn_send": 0xFFFFFF},
-        {"cqn_recv": 0xFFFFFF},
-        {"use_srq": 1, "srqn": 0xFFFFFF},
-        {"service": 0x55},
-        {"pd": 0xFFFFFF},
-        {"doorbell_record": 0xDEAD_0000_0000},
-    ],
-    ids=lambda values: next(iter(values)),
-)
-def test_qp_contexts(attacker: Context, spoilt: dict[str, int]) -> None:
-    """Refused, or usable without harm: bring it to RTS, ring its doorbell, reset it."""
-    player = Player(attacker)
-    player.qp.modify_init()
-    qpn = player.qp.qpn
-    attacker.commands.run(Opcode.TORST_QP, qpn, 2)
-    good: dict[str, int | bytes] = {
-        "local_qpn": qpn, "uar": 128, "pd": player.pd.pdn, "log_sq_size": 4, "log_sq_stride": 3,
-        "cqn_send": player.cq.cqn, "cqn_recv": player.cq.cqn, "mtt_addr": player.qp._mtt.address,
-    }  # fmt: skip
-    mailbox = bytes(QPC_MAILBOX_OFFSET) + bytes(QPC.pack({**good, **spoilt}))
-    try:
-        for opcode in (Opcode.RST2INIT_QP, Opcode.INIT2RTR_QP, Opcode.RTR2RTS_QP):
-            attacker.commands.run(opcode, qpn, data=mailbox)
-        attacker.bus.write32(2, attacker.uar * PAGE_SIZE + SEND_DOORBELL, qpn << 8)
-        attacker.commands.run(Opcode.TOERR_QP, qpn, data=mailbox)
-    except FirmwareError:
-        pass
-    attacker.commands.run(Opcode.TORST_QP, qpn, 2)
-
-
 def test_receive_counter_out_of_nowhere(contexts: tuple[Context, Context]) -> None:
     """A doorbell record that claims 65535 receives: the entries are garbage, the sender is told."""
     a, b = connected(*contexts)
+    fill(a, b)
     b.qp._record_word[0] = 0xFFFFFFFF
     a.send(WrOpcode.SEND, [a.sge(0, 64)])
     (wc,) = a.wait()
     assert wc.status is not OK
-    assert not any(b.view)
+    untouched(a, b)
     b.qp.query_state()
 
 
 def test_srq_whose_list_is_a_circle(contexts: tuple[Context, Context]) -> None:
     a, b = Player(contexts[0]), Player(contexts[1], srq=True)
+    fill(a, b)
     a.connect(b)
     b.connect(a)
     assert b.srq is not None
@@ -293,15 +186,6 @@ def test_memory_goes_away(hca_buses: Buses) -> None:
     bus.settle()
     del hold
     assert bus.read32(0, 0x80680 + 0x18) & 1 << 23 == 0
-
-
-def test_no_bus_master(hca_buses: Buses, attacker: Context) -> None:
-    """Bus mastering off and on again in the middle of it."""
-    a = Player(attacker)
-    hca_buses[0].client.write(CONFIG, 4, struct.pack("<H", 2))
-    knock(a)
-    hca_buses[0].client.write(CONFIG, 4, struct.pack("<H", 6))
-    knock(a)
 
 
 def test_guest_vanishes_in_the_middle(

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import random
-import socket
 import struct
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -266,98 +263,3 @@ def test_set_irqs_with_the_wrong_number_of_descriptors(probe: Client) -> None:
         probe.set_irqs(
             MSIX, IrqFlag.DATA_NONE | IrqFlag.TRIGGER, 0, 1, fds=fds[:1], expect=errno.EINVAL
         )
-
-
-@pytest.mark.parametrize(
-    "greeting",
-    [
-        struct.pack("<HH", 1, 0),
-        struct.pack("<HH", 0, 1) + b'{"capabilities":{"max_msg_fds":9999}}\0',
-        struct.pack("<HH", 0, 1) + b'{"capabilities":[]}\0',
-        struct.pack("<HH", 0, 1) + b'{"capabilities":{"max_msg_fds":"x"}}\0',
-        struct.pack("<HH", 0, 1) + b"not json\0",
-        struct.pack("<HH", 0, 1) + b"{}",
-        struct.pack("<HH", 0, 1) + b"[" * 2000 + b"\0",
-        b"\0",
-    ],
-)
-def test_bad_introductions(server: ServerProcess, path: Path, greeting: bytes) -> None:
-    with Client(path, negotiate=False) as client:
-        client.request(Command.VERSION, greeting, expect=errno.EINVAL)
-        assert is_dropped(client)
-    with Client(path) as after:
-        assert after.alive()
-
-
-@pytest.mark.parametrize("first", [Command.RESET, Command.GET_INFO, Command.REGION_READ, 999])
-def test_anything_before_the_introduction(server: ServerProcess, path: Path, first: int) -> None:
-    with Client(path, negotiate=False) as client:
-        client.send(client.pack(first, bytes(16)))
-        with pytest.raises(ConnectionError):
-            while True:
-                client.receive()
-    with Client(path) as after:
-        assert after.alive()
-
-
-@pytest.mark.parametrize("size", [0, 15, 5000, 0xFFFFFFFF])
-def test_introduction_of_impossible_size(server: ServerProcess, path: Path, size: int) -> None:
-    with Client(path, negotiate=False) as client:
-        client.send(client.pack(Command.VERSION, bytes(8), size=size))
-        assert is_dropped(client)
-
-
-def test_silent_callers_do_not_keep_others_out(server: ServerProcess, path: Path) -> None:
-    silent = [Client(path, negotiate=False) for _ in range(5)]
-    silent[2].send(b"\1\0")
-    started = time.monotonic()
-    with Client(path) as client:
-        assert client.alive()
-    assert time.monotonic() - started < 5
-    for caller in silent:
-        caller.close()
-    with Client(path) as client:
-        assert client.alive()
-
-
-def test_client_that_never_takes_its_replies(server: ServerProcess, path: Path) -> None:
-    with Client(path) as greedy:
-        greedy.socket.setblocking(False)
-        request = greedy.pack(Command.REGION_READ, struct.pack("<QII", 0, BAR0, 2048))
-        deadline = time.monotonic() + 10
-        with pytest.raises(ConnectionError):
-            while time.monotonic() < deadline:
-                try:
-                    greedy.socket.send(request, socket.MSG_NOSIGNAL)
-                except BlockingIOError:
-                    time.sleep(0.01)
-    with Client(path) as after:
-        assert after.alive()
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_noise(server: ServerProcess, path: Path, seed: int) -> None:
-    """Random messages with plausible headers; the server may refuse or hang up, no more."""
-    dice = random.Random(seed)
-    client = Client(path)
-    client.socket.settimeout(0.05)
-    for _ in range(60):
-        body = dice.randbytes(dice.choice([0, 4, 16, 20, 24, 32, 48]))
-        if dice.random() < 0.7 and len(body) >= 16:
-            small = struct.pack("<IIII", *(dice.choice([0, 1, 2, 7, 32, 64]) for _ in range(4)))
-            body = small + body[16:]
-        size = HEADER.size + len(body) if dice.random() < 0.95 else dice.randrange(100)
-        fds = [0] * dice.choice([0, 0, 0, 1, 3])
-        try:
-            client.send(client.pack(dice.randrange(2, 16), body, size=size), fds)
-            client.receive()
-        except TimeoutError:
-            continue
-        except OSError:
-            client.close()
-            client = Client(path)
-            client.socket.settimeout(0.05)
-    client.close()
-    assert server.running()
-    with Client(path) as after:
-        assert after.alive()
