@@ -13,7 +13,7 @@ from device.hca.buffer import QueueBuffer
 from device.hca.command import CommandError, Status
 from device.hca.datagram import DatagramSender, receive_datagram
 from device.hca.ethernet import EthernetSender, receive_frame
-from device.hca.flush import POLL_SECONDS, poll
+from device.hca.flush import FailedPairs
 from device.hca.receive_queue import ReceiveQueue
 from device.hca.requester import Requester
 from device.hca.responder import Responder
@@ -22,7 +22,6 @@ from device.hca.send_queue import SendQueue
 from device.layout.buslog import Kind
 from device.layout.mlx4.contexts import QPC, QpState
 from device.layout.net.roce import MTU_BYTES
-from device.pci.bus import Timer
 from device.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ class QueuePair:
     """One queue pair that hardware owns.
 
     `context` is the QPC as merged so far; the attributes repeat what the data path needs of it.
+    `spent` counts what its messages cost, in bytes, until `send_queue.COST_LIMIT` is reached.
     Raises `CommandError` when the context cannot be carried out.
     """
 
@@ -62,8 +62,8 @@ class QueuePair:
         "ack_timeout", "context", "engine", "established", "fast_register", "hca", "last_wqe_told",
         "max_message", "min_rnr_timer", "mtu", "pd", "qkey", "qpn", "read_limit", "recv_cqn",
         "remote_atomic", "remote_qpn", "remote_read", "remote_write", "reserved_lkey", "responder",
-        "retry_count", "rnr_retry", "role", "route", "rq", "send_cqn", "sq", "sqd_event", "srqn",
-        "state", "strip_vlan",
+        "retry_count", "rnr_retry", "role", "route", "rq", "send_cqn", "spent", "sq", "sqd_event",
+        "srqn", "state", "strip_vlan",
     )  # fmt: skip
 
     def __init__(self, hca: Hca, qpn: int, context: bytearray) -> None:
@@ -75,6 +75,7 @@ class QueuePair:
         self.established = False
         self.last_wqe_told = False
         self.sqd_event = False
+        self.spent = 0
         self.load()
         self.sq: SendQueue | None = None
         self.rq: ReceiveQueue | None = None
@@ -179,15 +180,14 @@ class QueuePair:
 
 
 class QueuePairs:
-    """The queue pairs of one HCA, by their full 24-bit number."""
+    """The queue pairs of one HCA, by their full 24-bit number; `failed` are those in ERR."""
 
     def __init__(self, hca: Hca) -> None:
         self._hca = hca
         self._pairs: dict[int, QueuePair] = {}
         self._indices: dict[int, int] = {}  # index in the context table to full number
-        self._failed: dict[int, QueuePair] = {}
         self._strangers = Throttle()
-        self._timer: Timer | None = None
+        self.failed = FailedPairs(hca.bus)
 
     def __len__(self) -> int:
         return len(self._pairs)
@@ -224,12 +224,9 @@ class QueuePairs:
         if qp is None:
             return
         self._indices.pop(qpn & (1 << self._hca.parameters.log_qps) - 1, None)
-        self._failed.pop(qpn, None)
+        self.failed.remove(qpn)
         qp.state = QpState.RST
         qp.engine.stop()
-        if not self._failed and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
     def doorbell(self, qpn: int) -> None:
         """A write to a send doorbell: walk the ring. Unknown numbers are ignored."""
@@ -273,19 +270,6 @@ class QueuePairs:
                 f"({self._strangers.count} so far)",
                 obj=qp.qpn,
             )
-
-    def watch(self, qp: QueuePair) -> None:
-        """Look for receives that are posted to a queue pair in ERR: no doorbell tells of them."""
-        self._failed[qp.qpn] = qp
-        if self._timer is None:
-            self._timer = self._hca.bus.call_later(POLL_SECONDS, self._poll)
-
-    def _poll(self) -> None:
-        self._timer = None
-        for qp in list(self._failed.values()):
-            poll(qp)
-        if self._failed:
-            self._timer = self._hca.bus.call_later(POLL_SECONDS, self._poll)
 
 
 def empty_context(qpn: int) -> bytes:

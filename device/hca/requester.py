@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 WINDOW = 128
 """Requests that may wait for an answer at once."""
 
+MESSAGE_COST = 1 << 16
+"""What a message costs on top of its bytes: as long as it takes to copy that many."""
+
 ATOMIC_SIZE = 8
 _KIND = 0x60  # of a syndrome: ACK, RNR NAK or NAK
 
@@ -180,6 +183,7 @@ class Requester:
             self._reliable,
             wqe.atomic,
         )
+        qp.spent += MESSAGE_COST + wqe.length
         qp.hca.fabric.send(qp.hca, request)
 
     def _reject(self, wqe: SendWqe, status: Status) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from device.hca.request_tables import HALF, PSN_MASK
+from device.hca.send_queue import COST_LIMIT
 from device.layout.buslog import Kind
 from device.layout.mlx4.contexts import QpState
 from device.layout.mlx4.cqe import Syndrome as Status
@@ -27,13 +29,17 @@ connection manager uses it. A request that meets it is offered again every milli
 after as many offers as make up that time a retry counts as used."""
 
 
+BATCH = 16
+"""Requests sent again in one go before other work of the server gets its turn."""
+
+
 class Retry:
     """The retry counters and the one timer of a requester.
 
     `waiting` is true from the decision to send again until that is done: nothing else is sent.
     """
 
-    __slots__ = ("_held", "_qp", "_requester", "_retries", "_rnr", "_timer", "waiting")
+    __slots__ = ("_held", "_next", "_qp", "_requester", "_retries", "_rnr", "_timer", "waiting")
 
     def __init__(self, qp: QueuePair, requester: Requester) -> None:
         self._qp = qp
@@ -42,6 +48,7 @@ class Retry:
         self._retries = 0
         self._rnr = 0
         self._held = 0  # offers made to a receiver with timer code 0
+        self._next: int | None = None  # PSN where the next batch goes on
         self.waiting = False
 
     def cancel(self) -> None:
@@ -50,6 +57,7 @@ class Retry:
             self._timer.cancel()
             self._timer = None
         self._retries = self._rnr = self._held = 0
+        self._next = None
         self.waiting = False
 
     progress = cancel  # a request was answered: every count starts anew
@@ -117,17 +125,40 @@ class Retry:
         return self._qp.state in (QpState.RTS, QpState.SQD)
 
     def _retransmit(self) -> None:
-        """Send everything pending again, until one of them meets an obstacle."""
+        """Send everything pending again, batch by batch, until one meets an obstacle."""
+        qp = self._qp
         self._timer = None
         self.waiting = False
-        requester = self._requester
+        qp.spent = 0
+        following = self._batch()
+        if following is not None:
+            self._next = following
+            self.waiting = True
+            self._timer = qp.hca.bus.call_later(0, self._retransmit)
+        elif self._alive():
+            if self._requester.pending:
+                self.start()
+            if not self.waiting and qp.sq is not None:
+                qp.sq.run()
+
+    def _batch(self) -> int | None:
+        """Send some requests again; the PSN of the next one that is due, if any."""
+        qp, requester = self._qp, self._requester
+        start, self._next = self._next, None
+        sent = 0
         for wqe in list(requester.pending):
             if self.waiting or not self._alive() or wqe.status:
-                break
-            if requester.pending and (wqe.psn - requester.pending[0].psn) & 0xFFFFFF < 1 << 23:
-                requester.transmit(wqe, note=False)
-        if self._alive():
-            if requester.pending:
-                self.start()
-            if not self.waiting and self._qp.sq is not None:
-                self._qp.sq.run()
+                return None
+            if start is not None and _before(wqe.psn, start):
+                continue  # an earlier batch
+            if not requester.pending or _before(wqe.psn, requester.pending[0].psn):
+                continue  # answered by now
+            if sent == BATCH or qp.spent >= COST_LIMIT:
+                return wqe.psn
+            requester.transmit(wqe, note=False)
+            sent += 1
+        return None
+
+
+def _before(psn: int, other: int) -> bool:
+    return (psn - other) & PSN_MASK >= HALF

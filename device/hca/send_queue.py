@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 BUDGET = 64
 """Entries carried out in one go before other work of the server gets its turn."""
 
+COST_LIMIT = 64 << 20
+"""Bytes of messages after which other work gets its turn, however many doorbells they took."""
+
 _HEADER = Struct(">II")
 _FLUSHING = (QpState.ERR, QpState.SQER)
 
@@ -67,14 +70,20 @@ class SendQueue:
 
     def _again(self) -> None:
         self._scheduled = False
+        self._qp.spent = 0
         if self._qp.state is not QpState.RST:
             self.run()
 
     def _walk(self) -> bool:
-        """Whether the budget ran out before the ring did."""
+        """Whether the budget ran out before the ring did.
+
+        One answer can cause the next walk, so what messages cost adds up over all walks.
+        """
         qp = self._qp
         engine = qp.engine
         for _ in range(BUDGET):
+            if qp.spent >= COST_LIMIT:
+                return True
             state = qp.state
             if state is QpState.RTS:
                 if engine.blocked():
