@@ -6,18 +6,19 @@ import random
 
 import pytest
 
-from device.layout.mlx4.commands import Opcode
+from device.layout.mlx4.commands import Opcode, Status
 from device.layout.mlx4.contexts import CQC, QPC, QPC_MAILBOX_OFFSET
 from device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
 from guest.hca.reset import reset_device
 from guest.verbs import (
     Context,
     FirmwareError,
+    QpState,
     WcStatus,
     open_device,
 )
 from tests.wire.bus import RAM_BASE, RAM_SIZE, WireBus
-from tests.wire.players import Player
+from tests.wire.players import PATTERN, Player
 
 OK = WcStatus.SUCCESS
 pytestmark = pytest.mark.usefixtures("bystanders")
@@ -55,61 +56,82 @@ def test_mailbox_that_is_no_memory(attacker: Context) -> None:
             attacker.commands.run(Opcode.SW2HW_CQ, 0x90, param=address)
 
 
-@pytest.mark.parametrize(
-    "spoilt",
-    [
-        {"mtt_addr": 0xFFFFFFFFF8},
-        {"mtt_addr": 8 << 17},
-        {"log_size": 31},
-        {"log_page_size": 63},
-        {"eqn": 0xFF},
-        {"doorbell_record": 0xDEAD_0000_0000},
-    ],
-    ids=lambda values: next(iter(values)),
-)
-def test_cq_contexts(attacker: Context, spoilt: dict[str, int]) -> None:
-    """Either refused, or a queue that harms nobody."""
-    good = {"log_size": 4, "uar": 128, "eqn": attacker.async_events.eqn, "mtt_addr": 0x100}
-    context = CQC.pack({**good, **spoilt})
+def status_of(attacker: Context, opcode: Opcode, number: int, data: bytes) -> Status:
+    """What the firmware says to a command."""
     try:
-        attacker.commands.run(Opcode.SW2HW_CQ, 0x90, data=context)
-    except FirmwareError:
-        return
-    attacker.commands.run(Opcode.HW2SW_CQ, 0x90, 1)
+        attacker.commands.run(opcode, number, data=data)
+    except FirmwareError as error:
+        return Status(error.status)
+    return Status.OK
 
 
 @pytest.mark.parametrize(
-    "spoilt",
+    ("spoilt", "status"),
     [
-        {"mtt_addr": 0xFFFFFFFFF8},
-        {"log_sq_size": 15, "log_sq_stride": 7},
-        {"log_rq_size": 15, "log_rq_stride": 7},
-        {"log_page_size": 63},
-        {"cqn_send": 0xFFFFFF},
-        {"cqn_recv": 0xFFFFFF},
-        {"use_srq": 1, "srqn": 0xFFFFFF},
-        {"service": 0x55},
-        {"pd": 0xFFFFFF},
-        {"doorbell_record": 0xDEAD_0000_0000},
+        ({"mtt_addr": 0xFFFFFFFFF8}, Status.ICM_ERROR),
+        ({"mtt_addr": 8 << 17}, Status.BAD_PARAM),
+        ({"log_size": 31}, Status.BAD_PARAM),
+        ({"log_page_size": 63}, Status.BAD_PARAM),
+        ({"eqn": 0xFF}, Status.BAD_RESOURCE),
+        ({"doorbell_record": 0xDEAD_0000_0000}, Status.OK),
+        ({}, Status.OK),
     ],
-    ids=lambda values: next(iter(values)),
+    ids=lambda value: next(iter(value), "nothing") if isinstance(value, dict) else None,
 )
-def test_qp_contexts(attacker: Context, spoilt: dict[str, int]) -> None:
+def test_cq_contexts(attacker: Context, spoilt: dict[str, int], status: Status) -> None:
+    """Refused for what is spoilt alone; the memory of a refused queue is not written to.
+
+    Where the doorbell record lies matters only when the queue is full.
+    """
+    memory = attacker.allocate(4096)
+    memory.view[:] = PATTERN[:4096]
+    good: dict[str, int | bytes] = {
+        "log_size": 4, "uar": 128, "eqn": attacker.async_events.eqn,
+        "mtt_addr": attacker.icm.allocate_mtt_contiguous(memory.address, 4096).address,
+    }  # fmt: skip
+    cqn = attacker.cq_numbers.allocate()
+    context = bytes(CQC.pack({**good, **spoilt}))
+    assert status_of(attacker, Opcode.SW2HW_CQ, cqn, context) is status
+    if status is not Status.OK:
+        assert bytes(memory.view) == PATTERN[:4096]
+        assert status_of(attacker, Opcode.SW2HW_CQ, cqn, bytes(CQC.pack(good))) is Status.OK
+    attacker.commands.run(Opcode.HW2SW_CQ, cqn, 1)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "status"),
+    [
+        ({"mtt_addr": 0xFFFFFFFFF8}, Status.ICM_ERROR),
+        ({"log_sq_size": 15, "log_sq_stride": 7}, Status.BAD_PARAM),
+        ({"log_rq_size": 15, "log_rq_stride": 7}, Status.OK),
+        ({"log_page_size": 63}, Status.BAD_PARAM),
+        ({"cqn_send": 0xFFFFFF}, Status.OK),
+        ({"cqn_recv": 0xFFFFFF}, Status.OK),
+        ({"use_srq": 1, "srqn": 0xFFFFFF}, Status.OK),
+        ({"service": 0x55}, Status.BAD_PARAM),
+        ({"pd": 0xFFFFFF}, Status.OK),
+        ({"doorbell_record": 0xDEAD_0000_0000}, Status.OK),
+        ({}, Status.OK),
+    ],
+    ids=lambda value: next(iter(value), "nothing") if isinstance(value, dict) else None,
+)
+def test_qp_contexts(attacker: Context, spoilt: dict[str, int], status: Status) -> None:
     """Refused, or usable without harm: bring it to RTS, ring its doorbell, reset it."""
     player = Player(attacker)
-    player.qp.modify_init()
+    player.view[:] = PATTERN
     qpn = player.qp.qpn
-    attacker.commands.run(Opcode.TORST_QP, qpn, 2)
     good: dict[str, int | bytes] = {
         "local_qpn": qpn, "uar": 128, "pd": player.pd.pdn, "log_sq_size": 4, "log_sq_stride": 3,
         "cqn_send": player.cq.cqn, "cqn_recv": player.cq.cqn, "mtt_addr": player.qp._mtt.address,
     }  # fmt: skip
     mailbox = bytes(QPC_MAILBOX_OFFSET) + bytes(QPC.pack({**good, **spoilt}))
-    try:
-        for opcode in (Opcode.RST2INIT_QP, Opcode.INIT2RTR_QP, Opcode.RTR2RTS_QP):
+    assert status_of(attacker, Opcode.RST2INIT_QP, qpn, mailbox) is status
+    if status is Status.OK:
+        for opcode in (Opcode.INIT2RTR_QP, Opcode.RTR2RTS_QP):
             attacker.commands.run(opcode, qpn, data=mailbox)
+        assert player.qp.query_state() is QpState.RTS
         attacker.bus.write32(2, attacker.uar * PAGE_SIZE + SEND_DOORBELL, qpn << 8)
         attacker.commands.run(Opcode.TOERR_QP, qpn, data=mailbox)
-    except FirmwareError:
-        pass
+        assert player.qp.query_state() is QpState.ERR
     attacker.commands.run(Opcode.TORST_QP, qpn, 2)
+    assert bytes(player.view) == PATTERN
