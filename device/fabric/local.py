@@ -14,6 +14,7 @@ from device.fabric.messages import (
     Response,
     Statistics,
 )
+from device.throttle import Throttle
 
 _LOG = logging.getLogger(__name__)
 GROUP_BIT = 1  # of the first byte of a MAC address: broadcast or multicast
@@ -34,7 +35,7 @@ class LocalFabric:
 
     What a port sends while another message is being delivered waits in a queue until that
     delivery is over, so two chatting ports never recurse. An exception of a receiving port is
-    logged and ends that delivery only: the sender is never the victim.
+    logged (of many only some) and ends that delivery only: the sender is never the victim.
     """
 
     def __init__(self) -> None:
@@ -42,6 +43,7 @@ class LocalFabric:
         self._ports: list[FabricPort] = []
         self._queue: deque[tuple[FabricPort, Message]] = deque()
         self._delivering = False
+        self._failures = Throttle()
 
     def attach(self, port: FabricPort) -> None:
         """Connect a port; a second time does nothing."""
@@ -78,7 +80,8 @@ class LocalFabric:
             try:
                 port.receive(message)
             except Exception:
-                _LOG.exception("a port failed on a %s", kind)
+                if self._failures.admits():
+                    _LOG.exception("a port failed on a %s (%d so far)", kind, self._failures.count)
 
     def _targets(self, source: FabricPort, message: Message) -> list[FabricPort]:
         if isinstance(message, Frame):

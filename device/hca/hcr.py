@@ -27,6 +27,7 @@ from device.layout.mlx4.bar0 import HCR, HCR_BASE, HCR_EVENT, HCR_GO
 from device.layout.mlx4.commands import MAILBOX_SIZE, Opcode, name_of
 from device.layout.mlx4.eqe import CMD_EQE, DATA_OFFSET, EventType
 from device.pci.bus import DmaError
+from device.throttle import Throttle
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
@@ -92,6 +93,7 @@ class CommandRegister:
     def __init__(self, hca: Hca) -> None:
         self._hca = hca
         self._words = bytearray(HCR.size)
+        self._failures = Throttle()
 
     def reset(self) -> None:
         """All zero. The toggle too: the driver's first command after a reset carries 1."""
@@ -141,7 +143,9 @@ class CommandRegister:
         except CommandError as error:
             status, reason = error.status, error.reason
         except Exception as error:
-            log.exception("%s: command %s", self._hca.config.name, name_of(command.opcode))
+            if self._failures.admits():
+                name, failures = self._hca.config.name, self._failures.count
+                log.exception("%s: command %s (%d so far)", name, name_of(command.opcode), failures)
             status, reason = Status.INTERNAL_ERR, repr(error)
         self._note(command, status, reason, (perf_counter_ns() - begin) // 1000)
         control = self._word(CONTROL) & 0x00FFFFFF & ~HCR_GO | status << 24

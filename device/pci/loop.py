@@ -10,17 +10,23 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
+from device.throttle import Throttle
+
 log = logging.getLogger(__name__)
 
 Action = Callable[[], None]
+
+FEW_TIMERS = 64
+"""So many cancelled timers may always wait for their time to come."""
 
 
 class LoopTimer:
     """A call that is due at `due` on the monotonic clock."""
 
-    __slots__ = ("action", "due", "number")
+    __slots__ = ("_loop", "action", "due", "number")
 
-    def __init__(self, due: float, number: int, action: Action) -> None:
+    def __init__(self, loop: EventLoop, due: float, number: int, action: Action) -> None:
+        self._loop = loop
         self.due = due
         self.number = number
         self.action: Action | None = action
@@ -30,16 +36,23 @@ class LoopTimer:
 
     def cancel(self) -> None:
         """Forget the call."""
-        self.action = None
+        if self.action is not None:
+            self.action = None
+            self._loop.forgotten()
 
 
 class EventLoop:
-    """Runs until `stop`. An exception out of a callback is logged and ends nothing."""
+    """Runs until `stop`. An exception out of a callback is logged and ends nothing.
+
+    Guests can provoke such exceptions at will, so of many only some are logged.
+    """
 
     def __init__(self) -> None:
         self._poll = select.epoll()
         self._readers: dict[int, Action] = {}
         self._timers: list[LoopTimer] = []
+        self._cancelled = 0  # how many of them
+        self._failures = Throttle()
         self._soon: deque[Action] = deque()
         self._number = 0
         self._stopped = False
@@ -59,9 +72,20 @@ class EventLoop:
     def call_later(self, seconds: float, action: Action) -> LoopTimer:
         """Run `action` after `seconds`."""
         self._number += 1
-        timer = LoopTimer(monotonic() + max(seconds, 0.0), self._number, action)
+        timer = LoopTimer(self, monotonic() + max(seconds, 0.0), self._number, action)
         heapq.heappush(self._timers, timer)
         return timer
+
+    def forgotten(self) -> None:
+        """A timer was cancelled; they are thrown out when they are more than the others.
+
+        Most timers guard against silence and are cancelled long before they are due.
+        """
+        self._cancelled += 1
+        if self._cancelled > FEW_TIMERS and 2 * self._cancelled > len(self._timers):
+            self._timers = [timer for timer in self._timers if timer.action is not None]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
 
     def call_soon(self, action: Action) -> None:
         """Run `action` before the loop sleeps again."""
@@ -83,7 +107,7 @@ class EventLoop:
         for fd, _ in self._poll.poll(timeout):
             action = self._readers.get(fd)
             if action is not None:
-                _call(action)
+                self._call(action)
         self._run_soon()
         self._run_timers()
 
@@ -96,6 +120,7 @@ class EventLoop:
     def _until_timer(self, longest: float) -> float:
         while self._timers and self._timers[0].action is None:
             heapq.heappop(self._timers)
+            self._cancelled -= 1
         if not self._timers:
             return longest
         return min(longest, max(0.0, self._timers[0].due - monotonic()))
@@ -103,18 +128,21 @@ class EventLoop:
     def _run_soon(self) -> None:
         # What these calls add waits for the next round: sockets come between.
         for _ in range(len(self._soon)):
-            _call(self._soon.popleft())
+            self._call(self._soon.popleft())
 
     def _run_timers(self) -> None:
         now = monotonic()
         while self._timers and self._timers[0].due <= now:
-            action = heapq.heappop(self._timers).action
-            if action is not None:
-                _call(action)
+            timer = heapq.heappop(self._timers)
+            action, timer.action = timer.action, None
+            if action is None:
+                self._cancelled -= 1
+            else:
+                self._call(action)
 
-
-def _call(action: Action) -> None:
-    try:
-        action()
-    except Exception:
-        log.exception("a callback of the loop failed")
+    def _call(self, action: Action) -> None:
+        try:
+            action()
+        except Exception:
+            if self._failures.admits():
+                log.exception("a callback of the loop failed (%d so far)", self._failures.count)

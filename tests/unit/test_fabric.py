@@ -115,3 +115,18 @@ def test_detached_ports_get_nothing(ports: tuple[Port, Port, Port]) -> None:
     a.fabric.send(a, response(B))
     assert b.got == []
     assert a.fabric.statistics.bytes == 0
+
+
+def test_failures_that_a_guest_repeats_are_not_all_logged(
+    ports: tuple[Port, Port, Port], caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b, _ = ports
+
+    def fail(message: Message) -> None:
+        raise RuntimeError("boom")
+
+    b.react = fail
+    for _ in range(1000):
+        a.fabric.send(a, response(B))
+    assert len(b.got) == 1000
+    assert 99 <= len(caplog.records) < 110

@@ -132,6 +132,18 @@ def test_a_fault_of_the_emulator_is_an_internal_error(
     assert driver.try_command(Opcode.NOP)[0] == Status.OK
 
 
+def test_faults_that_a_guest_repeats_are_not_all_logged(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(hca: Hca, command: Command) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setitem(hcr.HANDLERS, Opcode.NOP, broken)
+    for _ in range(600):
+        driver.try_command(Opcode.NOP)
+    assert 99 <= len(caplog.records) < 110
+
+
 def test_each_command_is_in_the_log_with_its_name_and_status(driver: Driver) -> None:
     driver.command(Opcode.NOP, 0, 0x1F)
     driver.try_command(0x123)

@@ -57,3 +57,42 @@ def test_a_failing_callback_ends_nothing(loop: EventLoop, caplog: pytest.LogCapt
     with caplog.at_level(logging.ERROR):
         loop.run()
     assert "this one fails" in caplog.text
+
+
+def test_cancelled_timers_do_not_pile_up(loop: EventLoop) -> None:
+    """A connection makes and cancels one per request, and may ask for hours of patience."""
+    ran: list[str] = []
+    loop.call_later(0.001, lambda: ran.append("kept"))
+    for _ in range(100_000):
+        loop.call_later(3600, lambda: ran.append("never")).cancel()
+    assert len(loop._timers) < 1000
+    loop.call_later(0.002, loop.stop)
+    loop.run()
+    assert ran == ["kept"]
+
+
+def test_cancelling_what_ran_or_was_cancelled_counts_for_nothing(loop: EventLoop) -> None:
+    ran: list[int] = []
+    timers = [loop.call_later(0.0, lambda n=n: ran.append(n)) for n in range(200)]  # type: ignore[misc]
+    late = loop.call_later(0.002, loop.stop)
+    loop.step()
+    assert ran == list(range(200))
+    for timer in timers * 2:
+        timer.cancel()
+    loop.run()
+    assert late.action is None
+    assert loop._cancelled == 0
+
+
+def test_a_guest_cannot_fill_the_log_with_failures(
+    loop: EventLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("again")
+
+    for _ in range(1000):
+        loop.call_soon(fail)
+    with caplog.at_level(logging.ERROR):
+        loop.step(0)
+    assert 99 <= len(caplog.records) < 110
+    assert "(512 so far)" in caplog.text
