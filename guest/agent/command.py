@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import subprocess
 import time
@@ -16,6 +17,8 @@ from guest.agent.processes import kill_session, spare_from_oom
 if TYPE_CHECKING:
     from guest.agent.link import Link
 
+_PIPE_BYTES = 256 * 1024
+"""Fewer turns between command and agent while output is plenty."""
 _DEATH_SECONDS = 10.0
 """How long a killed process may take; longer means it is stuck in the kernel."""
 
@@ -73,6 +76,8 @@ class Command(Channel):
             (self._process.stderr, Kind.ERROR_DATA),
         ):
             os.set_blocking(stream.fileno(), False)
+            with contextlib.suppress(OSError):  # a user may run out of pipe pages
+                fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             self._outputs[stream.fileno()] = kind
         if self._process.stdin is not None:
             self._input = self._process.stdin.fileno()
@@ -95,8 +100,8 @@ class Command(Channel):
         return None
 
     def _readable(self, fd: int) -> None:
-        if self.may_send():
-            self._forward(fd)
+        while self.may_send() and self._forward(fd):
+            pass
         self.resume()
 
     def _forward(self, fd: int) -> bool:

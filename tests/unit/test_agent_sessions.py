@@ -269,7 +269,12 @@ def test_an_alarm_explains_a_lost_connection(tmp_path: Path) -> None:
 @pytest.mark.parametrize("late", [0, 0.5])
 def test_a_guest_that_hangs(tmp_path: Path, late: float) -> None:
     path = tmp_path / "sock"
-    stub = _Stub(path, lambda raw: (time.sleep(late), _read_all(raw, _greet(raw))))
+
+    def script(raw: socket.socket) -> None:
+        time.sleep(late)
+        _read_all(raw, _greet(raw))
+
+    stub = _Stub(path, script)
     raw = socket.socket(socket.AF_UNIX)
     raw.connect(str(path))
     connection = Connection("a", raw, silence=0.5)

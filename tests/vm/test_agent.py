@@ -33,6 +33,8 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vm]:
         initrd = parts.initrd_with_overlay(folder)
         config = VmConfig("a", parts.kernel, initrd, vfio=False, hugepages=0, memory_mib=512)
         machine = Vm(config, parts.emulator, folder, tmp_path_factory.mktemp("logs"))
+        machine._argv += ["-netdev", "hubport,id=net,hubid=0"]  # only here guests have a NIC
+        machine._argv += ["-device", "virtio-net-pci,netdev=net,addr=1d,romfile="]
         try:
             vm.boot([machine])
             machine.console.wait_for_prompt(BOOT_SECONDS)
@@ -122,6 +124,16 @@ def test_no_twins(guest: Vm) -> None:
     assert not set(before.splitlines()) & set(after.splitlines())
     assert guest.agent.run("hostname").text == "heron"
     assert abs(guest.agent.ping()["clock"] - time.time()) < 5
+
+
+def test_nics_are_no_twins(guest: Vm) -> None:
+    guest.agent.run("modprobe virtio_net && ip link set eth0 up", check=True, timeout=60)
+    identity = Identity("zebra")
+    wanted = (identity.mac_prefix + b"\0").hex(":")
+    assert guest.agent.personalise(identity)["macs"] == {"eth0": wanted}
+    shown = guest.agent.run("ip link show eth0").text
+    assert wanted in shown
+    assert ",UP" in shown
 
 
 def test_an_agent_that_is_killed_comes_back(guest: Vm) -> None:
