@@ -54,6 +54,11 @@ def failure(output: str, status: int) -> ImageError:
     """The error for venv or pip that ended with `status` after printing `output`."""
     if "No space left on device" in output:
         return ImageError("installing Python packages: the disk is full", NO_ROOM)
+    if "CERTIFICATE_VERIFY_FAILED" in output:
+        return ImageError(
+            "installing Python packages: the package index shows a certificate nobody here trusts",
+            "name the file of your network's certificates in PIP_CERT",
+        )
     if any(sign in output for sign in NETWORK_SIGNS):
         return ImageError(
             "installing Python packages: the package index cannot be reached",

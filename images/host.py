@@ -103,6 +103,7 @@ def _apt_get(command: list[str]) -> None:
     """Install, after fetching the package lists if the first try does not know a package."""
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     update = [*command[: command.index("apt-get") + 1], "update"]
+    said = ""
     for attempt in (command, update, command):
         done = subprocess.run(
             attempt,
@@ -115,7 +116,11 @@ def _apt_get(command: list[str]) -> None:
         )
         if attempt is command and done.returncode == 0:
             return
-    raise failure("installing packages", done.stdout, done.returncode)
+        # An update that reaches no mirror counts as done, so its words are kept for the error;
+        # the latest words come first, since the first telling line is shown.
+        said = done.stdout + said
+    unreachable = "check the network and the mirror in /etc/apt, then `make setup`"
+    raise failure("installing packages", said, done.returncode, unreachable)
 
 
 def main() -> int:

@@ -19,6 +19,7 @@ NETWORK_SIGNS = (
     "Network is unreachable",
 )
 """What apt prints when there is no way to the package mirror."""
+OTHER_MIRROR = "check the network, or name another mirror in BLUEBRIDGE_MIRROR"
 
 
 def run(
@@ -50,14 +51,17 @@ def run(
     return done.stdout
 
 
-def failure(what: str, output: str, status: int) -> ImageError:
-    """The error for a program that ended with `status` after printing `output`."""
+def failure(what: str, output: str, status: int, unreachable: str = OTHER_MIRROR) -> ImageError:
+    """The error for a program that ended with `status` after printing `output`.
+
+    `unreachable` mends a mirror that cannot be reached.
+    """
     if "No space left on device" in output:
         return ImageError(f"{what}: the disk is full", NO_ROOM)
     if any(sign in output for sign in NETWORK_SIGNS):
         return ImageError(
             f"{what}: the package mirror cannot be reached",
-            "check the network, or name another mirror in BLUEBRIDGE_MIRROR",
+            unreachable,
         )
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith("E:") or "error:" in line]

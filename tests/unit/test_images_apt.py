@@ -210,6 +210,22 @@ def test_neither_root_nor_sudo_is_one_line(tmp_path: Path, monkeypatch: pytest.M
         host.install()
 
 
+def test_packages_without_network_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "apt-get").write_text(
+        "#!/bin/sh\ncase $1 in\n"
+        "update) echo 'Err:1 Temporary failure resolving m.example' ;;\n"
+        "*) echo 'E: Package x has no installation candidate'; exit 100 ;;\nesac\n"
+    )
+    (tmp_path / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(host, "NEEDS", (host.Need("x", "", lambda: False),))
+    with pytest.raises(ImageError, match="the package mirror cannot be reached; to mend it: check"):
+        host.install()
+
+
 @pytest.mark.parametrize("module", ["images.host", "images.environment"])
 def test_set_up_needs_nothing_but_the_standard_library(module: str) -> None:
     done = subprocess.run(

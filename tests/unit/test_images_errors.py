@@ -59,6 +59,7 @@ def test_an_impossible_cache_is_one_line(command: str, tmp_path: Path) -> None:
     ("output", "line"),
     [
         (UNREACHABLE, "the package index cannot be reached; to mend it: check the network"),
+        ("NewConnectionError [SSL: CERTIFICATE_VERIFY_FAILED] x\n", "certificates in PIP_CERT"),
         ("noise\nERROR: No matching distribution found for rich>=13\n", "found for rich>=13"),
         ("OSError: [Errno 28] No space left on device", "the disk is full"),
         ("", "exit status 2"),
