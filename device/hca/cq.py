@@ -97,16 +97,26 @@ class CompletionQueue:
     def resize(self, buffer: QueueBuffer, log_size: int) -> None:
         """Move to another buffer: a marker in the old one tells software where to go on.
 
-        Raises `CommandError` (BAD_SIZE) when what is unread would not fit.
+        Raises `CommandError`, and nothing has changed then: BAD_SIZE when what is unread would not
+        fit, RESOURCE_BUSY when the old ring has no room for the marker, BAD_RES_STATE when the
+        queue is broken, BAD_PARAM when either ring is no memory.
         """
+        if self.broken:
+            raise CommandError(Status.BAD_RES_STATE, f"CQ {self.cqn:#x} is broken")
         self._read_consumer()
-        if (self.producer - self._consumer) & INDEX_MASK >= 1 << log_size:
+        unread = (self.producer - self._consumer) & INDEX_MASK
+        if unread >= 1 << log_size:
             raise CommandError(Status.BAD_SIZE, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
+        if unread >= self.size:
+            raise CommandError(Status.RESOURCE_BUSY, f"CQ {self.cqn:#x} is full")
         buffer.fill_owner(CQE_SIZE, self.cqn)
         marker = bytearray(CQE_SIZE)
         marker[OWNER_OFFSET] = OPCODE_RESIZE | (OWNER_BIT if self.producer & self.size else 0)
         offset = (self.producer & (self.size - 1)) * CQE_SIZE
-        self.buffer.write_entry(offset, marker, What.CQE, self.cqn)
+        try:
+            self.buffer.write_entry(offset, marker, What.CQE, self.cqn)
+        except DmaError as error:
+            raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x}: {error}") from error
         self.producer = (self.producer + 1) & INDEX_MASK
         self.buffer, self.size = buffer, 1 << log_size
 
@@ -181,8 +191,11 @@ class CompletionQueues:
         if queue is not None:
             queue.broken = True  # a queue pair may still hold it
 
-    def doorbell(self, value: int) -> None:
-        """The 64-bit CQ doorbell: sn, command and cqn above, consumer index below."""
+    def doorbell(self, page: int, value: int) -> None:
+        """The 64-bit CQ doorbell of a UAR page: sn, command and cqn above, consumer index below.
+
+        A page rings only for queues whose context names it.
+        """
         queue = self._queues.get(value >> 32 & INDEX_MASK)
-        if queue is not None:
+        if queue is not None and queue.uar == page:
             queue.arm(value >> 60 & 3, value >> 56 & 3, value & INDEX_MASK)

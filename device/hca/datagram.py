@@ -135,6 +135,8 @@ class DatagramSender:
         """A UD message by the address vector of its entry."""
         qp = self._qp
         av, target, qkey, vlan, dmac = DATAGRAM.unpack_from(raw, CTRL_SIZE)
+        if AV.get(av, "pd") != qp.pd:
+            raise WqeError(f"an address vector of PD {AV.get(av, 'pd')}, not {qp.pd}")
         port = qp.hca.port
         route = Route(
             smac=port.mac(AV.get(av, "g_slid") & 0x7F),

@@ -114,7 +114,7 @@ def receive_frame(hca: Hca, data: bytes) -> None:
     counters = hca.port.counters
     if len(data) < HEADER_SIZE or data[TYPE_OFFSET:HEADER_SIZE] == _ROCE:
         return
-    qp = _steer(hca, data[:6])
+    qp = _steer(hca, data)
     if qp is None or qp.state not in _RECEIVING:
         counters.rx_dropped += 1
         return
@@ -126,14 +126,17 @@ def receive_frame(hca: Hca, data: bytes) -> None:
         counters.rx_dropped += 1
 
 
-def _steer(hca: Hca, address: bytes) -> QueuePair | None:
+def _steer(hca: Hca, data: bytes) -> QueuePair | None:
+    """The queue pair of a frame; the port's filters do not count for one that wants all."""
     steering = hca.port.steering
-    if address[0] & 1:
+    if steering.promiscuous is not None:
+        qpn: int | None = steering.promiscuous
+    elif not hca.port.admits(data):
+        qpn = None
+    elif data[0] & 1:
         qpn = steering.multicast
     else:
-        qpn = steering.unicast if address in hca.mac_addresses else None
-    if steering.promiscuous is not None:
-        qpn = steering.promiscuous
+        qpn = steering.unicast if data[:6] in hca.mac_addresses else None
     qp = None if qpn is None else hca.qps.get(qpn)
     if qp is not None and qp.role is Role.RSS:  # any entry is a legal choice
         qp = hca.qps.get(RSS.get(qp.context, "base_qpn", RSS_OFFSET))

@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from device.hca.command import CommandError, Status
 from device.layout.mlx4.capabilities import (
     GID_TABLE_ENTRIES,
     MAC_TABLE_ENTRIES,
     VLAN_TABLE_ENTRIES,
 )
 from device.layout.mlx4.eqe import DATA_OFFSET, PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
+from device.layout.net.ethernet import ETHERTYPE_VLAN
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
@@ -22,7 +24,9 @@ PORT_NUMBER = 1
 NO_GID = bytes(16)
 DEFAULT_MTU = 1500
 MAX_MTU = 9600
+MAX_GROUP_ADDRESSES = 4096
 ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its MTU
+_TAGGED = ETHERTYPE_VLAN.to_bytes(2, "big")
 
 
 @dataclass(slots=True)
@@ -161,6 +165,30 @@ class Port:
     def vlan(self, index: int) -> int | None:
         """VLAN id `index` of the table."""
         return self._tables.vlans[index] if index < len(self._tables.vlans) else None
+
+    # -- filters ----------------------------------------------------------------------------
+
+    def filter_multicast(self, address: bytes) -> None:
+        """Add a group address or broadcast; EXCEED_LIM when the list is full."""
+        wanted = self._tables.multicast_filter
+        if len(wanted) >= MAX_GROUP_ADDRESSES and address not in wanted:
+            raise CommandError(Status.EXCEED_LIM, f"{MAX_GROUP_ADDRESSES} group addresses")
+        wanted.add(address)
+
+    def admits(self, frame: bytes) -> bool:
+        """Whether a frame passes the multicast and the VLAN filter.
+
+        Each passes everything until it is programmed; untagged frames have no VLAN to filter by.
+        Linux `en_netdev.c: mlx4_en_do_multicast` lists broadcast, too.
+        """
+        tables = self._tables
+        group = frame[0] & 1 and tables.multicast_filter_on
+        if group and frame[:6] not in tables.multicast_filter:
+            return False
+        if not tables.vlan_filter or frame[12:14] != _TAGGED or len(frame) < 16:
+            return True
+        vlan = int.from_bytes(frame[14:16], "big") & 0xFFF
+        return bool(tables.vlan_filter[-1 - vlan // 8] >> vlan % 8 & 1)  # VLAN 0 comes last
 
     # -- the rest of what the guest sets ----------------------------------------------------
 

@@ -77,7 +77,7 @@ def set_multicast_filter(hca: Hca, command: Command) -> None:
             tables.multicast_filter.clear()
         address = command.in_param & (1 << 48) - 1
         if address:
-            tables.multicast_filter.add(address.to_bytes(6, "big"))
+            hca.port.filter_multicast(address.to_bytes(6, "big"))
     elif command.op_modifier in (MCAST_DISABLE, MCAST_ENABLE):
         tables.multicast_filter_on = command.op_modifier == MCAST_ENABLE
     else:

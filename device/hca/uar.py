@@ -1,9 +1,14 @@
-"""BAR2: doorbells in user access region pages (Linux `mlx4/main.c: map_bf_area`, `inc/cq.h`)."""
+"""BAR2: doorbells in user access region pages (Linux `mlx4/main.c: map_bf_area`, `inc/cq.h`).
+
+A page is what a process may reach: it rings only for queues whose context names that page
+(`usr_page`), and its EQ doorbells are those of EQ numbers 4*page to 4*page+3.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from device.layout.mlx4.contexts import QPC
 from device.layout.mlx4.uar import CQ_DOORBELL, EQ_DOORBELL, PAGE_SIZE, SEND_DOORBELL, UAR_AREA_SIZE
 
 if TYPE_CHECKING:
@@ -25,23 +30,32 @@ class UserAccessRegion:
         self._latched.clear()
 
     def write(self, offset: int, data: bytes) -> None:
-        """A write to BAR2; without INIT_HCA, behind the UAR pages or elsewhere in one: ignored."""
+        """A write to BAR2.
+
+        Ignored without INIT_HCA, behind the UAR pages, elsewhere in one, and for the queues of
+        another page.
+        """
         if offset >= UAR_AREA_SIZE or not self._hca.initialised:
             return
         page, register = offset >> PAGE_SHIFT, offset & (PAGE_SIZE - 1)
         value = int.from_bytes(data, "big")
         if register == SEND_DOORBELL and len(data) == 4:
-            self._hca.qps.doorbell(value >> 8)
+            self._send(page, value >> 8)
         elif CQ_DOORBELL <= register < CQ_DOORBELL + 8:
             self._cq(page, register, value, len(data))
         elif EQ_DOORBELL <= register < EQ_DOORBELL_END and not register & 7 and len(data) == 4:
             self._hca.eqs.doorbell(page * 4 + (register - EQ_DOORBELL) // 8, value)
 
+    def _send(self, page: int, qpn: int) -> None:
+        qp = self._hca.qps.get(qpn)
+        if qp is not None and QPC.get(qp.context, "uar") == page:
+            self._hca.qps.doorbell(qpn)
+
     def _cq(self, page: int, register: int, value: int, length: int) -> None:
         """The 8-byte CQ doorbell comes in one piece, or as two halves in ascending order."""
         if length == 8 and register == CQ_DOORBELL:
-            self._hca.cqs.doorbell(value)
+            self._hca.cqs.doorbell(page, value)
         elif length == 4 and register == CQ_DOORBELL:
             self._latched[page] = value
         elif length == 4 and register == CQ_DOORBELL + 4 and page in self._latched:
-            self._hca.cqs.doorbell(self._latched.pop(page) << 32 | value)
+            self._hca.cqs.doorbell(page, self._latched.pop(page) << 32 | value)

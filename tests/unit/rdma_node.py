@@ -12,7 +12,7 @@ from device.layout.mlx4.contexts import QPC, SRQC, ServiceType
 from device.layout.mlx4.cqe import CQE, ERROR_CQE, OPCODE_ERROR
 from device.layout.mlx4.wqe import CQE_REQUEST, FENCE, INLINE, INVALID_LKEY, SOLICITED, SendOpcode
 from device.layout.net.roce import ipv4_gid
-from tests.unit.hca_driver import Driver, Ring
+from tests.unit.hca_driver import UAR_PAGE, Driver, Ring
 
 SQ_SHIFT, RQ_SHIFT = 7, 5
 LOG_SQ, LOG_RQ = 4, 4
@@ -123,6 +123,7 @@ class Node(Driver):
         values = {
             "service": service,
             "pd": PD,
+            "uar": UAR_PAGE,
             "log_sq_size": LOG_SQ,
             "log_sq_stride": SQ_SHIFT - 4,
             "log_rq_size": LOG_RQ,
@@ -239,7 +240,7 @@ class Node(Driver):
     def doorbell(self, qpn: int) -> None:
         """Ring the send doorbell."""
         value = uar.send_doorbell(qpn).to_bytes(4, "big")
-        self.hca.bar_write(2, 128 * uar.PAGE_SIZE + uar.SEND_DOORBELL, value)
+        self.hca.bar_write(2, UAR_PAGE * uar.PAGE_SIZE + uar.SEND_DOORBELL, value)
 
     def completions(self, qp: TestQp) -> list[Wc]:
         """New completions of the queue pair's CQ."""

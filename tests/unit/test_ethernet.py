@@ -133,6 +133,49 @@ def test_broadcast_strangers_and_missing_receives(pair: Pair) -> None:
     assert len(pair.b.completions(pair.qb)) == 1
 
 
+def arrives(pair: Pair, destination: bytes, vlan: int | None = None) -> bool:
+    """Whether a frame of the first guest reaches software of the second."""
+    target, key = pair.b.memory(4096)
+    tag = b"" if vlan is None else b"\x81\0" + vlan.to_bytes(2, "big")
+    pair.b.post_recv(pair.qb, [(key, target, 2048)])
+    frame = destination + pair.a.mac + tag + b"\x08\0"
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(frame))
+    return bool(pair.b.completions(pair.qb))
+
+
+def test_multicast_filter_as_mlx4_en_programs_it(pair: Pair) -> None:
+    wanted, other = b"\x01\0\x5e\0\0\1", b"\x33\x33\0\0\0\1"
+    for address, clear, form in (
+        (b"", 0, 1),
+        (BROADCAST, 1 << 63, 0),
+        (wanted, 0, 0),
+    ):
+        value = clear | int.from_bytes(address, "big")
+        pair.b.command(Opcode.SET_MCAST_FLTR, value, 1, form)
+    assert arrives(pair, other)  # disabled: all pass
+    pair.b.command(Opcode.SET_MCAST_FLTR, 0, 1, 2)
+    assert [arrives(pair, to) for to in (BROADCAST, wanted, other, pair.b.mac)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    steer(pair.b, pair.qb.qpn, 1 << 31 | pair.qb.qpn)
+    assert arrives(pair, other)
+
+
+def test_vlan_filter_as_mlx4_en_programs_it(pair: Pair) -> None:
+    vlans = (0, 8, 33, 4095)
+    assert all(arrives(pair, pair.b.mac, vlan) for vlan in vlans)
+    bitmap = sum(1 << vlan for vlan in (0, 33)).to_bytes(512, "big")
+    pair.b.command(Opcode.SET_VLAN_FLTR, bitmap, 1)
+    assert [arrives(pair, pair.b.mac, vlan) for vlan in vlans] == [True, False, True, False]
+    assert arrives(pair, pair.b.mac, 0xE000 | 33)  # priority bits are no part of the number
+    assert arrives(pair, pair.b.mac)
+    steer(pair.b, pair.qb.qpn, 1 << 31 | pair.qb.qpn)
+    assert arrives(pair, pair.b.mac, 8)
+
+
 def test_vlan_and_checksums_are_inserted_and_the_tag_is_stripped(pair: Pair) -> None:
     target, key = pair.b.memory(4096)
     source, lkey = pair.a.memory(4096)

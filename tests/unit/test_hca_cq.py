@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from device.layout.mlx4 import uar
 from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.contexts import CQC
+from device.layout.mlx4.contexts import CQC, EQC
 from device.layout.mlx4.cqe import CQE, CQE_SIZE, OPCODE_RESIZE
 from device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, EventType
-from tests.unit.hca_driver import COMP_EQN, Driver, Ring
+from tests.unit.hca_driver import COMP_EQN, UAR_PAGE, Driver, Ring
 
 CQN = 0x85
 
@@ -122,13 +122,25 @@ def test_arming_again_before_the_event_was_seen_gives_no_second_event(
 
 def test_the_doorbell_in_two_halves(driver: Driver, ring: Ring) -> None:
     value = uar.cq_doorbell(1, uar.CQ_ARM_NEXT, CQN, 0)
-    at = 200 * uar.PAGE_SIZE + uar.CQ_DOORBELL
+    at = UAR_PAGE * uar.PAGE_SIZE + uar.CQ_DOORBELL
     driver.write32(at + 4, 0, 2)
     driver.write32(at, value >> 32, 2)
     driver.write32(300 * uar.PAGE_SIZE + uar.CQ_DOORBELL + 4, 0, 2)
     post(driver)
     assert announced(driver) == 0
     driver.write32(at + 4, value & 0xFFFFFFFF, 2)
+    assert announced(driver) == 1
+
+
+def test_only_the_page_of_the_context_rings(driver: Driver, ring: Ring) -> None:
+    value = uar.cq_doorbell(1, uar.CQ_ARM_NEXT, CQN, 0).to_bytes(8, "big")
+    for page in (0, 1, UAR_PAGE + 1, uar.NUM_UARS - 1):
+        driver.hca.bar_write(2, page * uar.PAGE_SIZE + uar.CQ_DOORBELL, value)
+        driver.hca.bar_write(2, page * uar.PAGE_SIZE + uar.CQ_DOORBELL, value[:4])
+        driver.hca.bar_write(2, page * uar.PAGE_SIZE + uar.CQ_DOORBELL + 4, value[4:])
+    post(driver)
+    assert announced(driver) == 0
+    driver.arm_cq(ring, 1)
     assert announced(driver) == 1
 
 
@@ -210,6 +222,52 @@ def test_resize_below_what_is_unread(driver: Driver, ring: Ring) -> None:
     context = bytes(CQC.pack(log_size=3, mtt_addr=mtt))
     assert driver.try_command(Opcode.MODIFY_CQ, context, CQN)[0] == Status.BAD_SIZE
     assert numbers(driver, ring) == list(range(9))
+
+
+def test_resize_of_a_full_ring_overwrites_nothing(driver: Driver, ring: Ring) -> None:
+    """There is no slot for the marker: software has to poll first."""
+    for number in range(16):
+        post(driver, number)
+    address, mtt = driver.buffer(CQE_SIZE << 6)
+    context = bytes(CQC.pack(log_size=6, mtt_addr=mtt))
+    assert driver.try_command(Opcode.MODIFY_CQ, context, CQN)[0] == Status.RESOURCE_BUSY
+    assert numbers(driver, ring) == list(range(16))
+    assert not any(driver.host.peek(address, CQE_SIZE << 6))
+    driver.command(Opcode.MODIFY_CQ, context, CQN)
+    post(driver, 16)
+    assert [CQE.get(entry, "opcode") for entry in driver.poll_cq(ring)] == [OPCODE_RESIZE]
+    assert numbers(driver, Ring(CQN, address, 64, ring.consumer, ring.record)) == [16]
+
+
+def test_rings_over_no_memory_are_bad_parameters(driver: Driver, ring: Ring) -> None:
+    """SW2HW_CQ, SW2HW_EQ and MODIFY_CQ; the queue that should move stays where it is."""
+    nowhere = driver.mtt([0xDEAD0000])
+    made = CQC.pack(log_size=4, eqn=COMP_EQN, mtt_addr=nowhere, doorbell_record=ring.record)
+    assert driver.try_command(Opcode.SW2HW_CQ, bytes(made), 0x90)[0] == Status.BAD_PARAM
+    assert driver.hca.cqs.get(0x90) is None
+    event = EQC.pack(state=9, log_size=4, vector=1, mtt_addr=nowhere)
+    assert driver.try_command(Opcode.SW2HW_EQ, bytes(event), 9)[0] == Status.BAD_PARAM
+    assert driver.hca.eqs.get(9) is None
+    moved = bytes(CQC.pack(log_size=4, mtt_addr=nowhere))
+    assert driver.try_command(Opcode.MODIFY_CQ, moved, CQN)[0] == Status.BAD_PARAM
+    post(driver, 5)
+    assert numbers(driver, ring) == [5]
+
+
+def test_resize_out_of_vanished_memory(driver: Driver) -> None:
+    extra = 0x40000000
+    driver.host.map(extra, 4096)
+    context = CQC.pack(log_size=4, eqn=COMP_EQN, mtt_addr=driver.mtt([extra]))
+    driver.command(Opcode.SW2HW_CQ, bytes(context), CQN)
+    driver.host.unmap(extra)
+    _, mtt = driver.buffer(CQE_SIZE << 6)
+    moved = bytes(CQC.pack(log_size=6, mtt_addr=mtt))
+    assert driver.try_command(Opcode.MODIFY_CQ, moved, CQN)[0] == Status.BAD_PARAM
+    queue = driver.hca.cqs.get(CQN)
+    assert queue is not None and (queue.size, queue.producer) == (16, 0)
+    post(driver)
+    assert len(driver.events(EventType.CQ_ERROR)) == 1
+    assert driver.try_command(Opcode.MODIFY_CQ, moved, CQN)[0] == Status.BAD_RES_STATE
 
 
 def test_moderation_is_accepted(driver: Driver, ring: Ring) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from device.hca.port import MAX_GROUP_ADDRESSES
 from device.layout.mlx4.capabilities import QUERY_PORT, SET_PORT_GENERAL, SET_PORT_RQP_CALC
 from device.layout.mlx4.commands import Opcode, SetPort, Status
 from device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
@@ -19,7 +20,8 @@ from device.layout.net.mad import (
     MgmtClass,
     SmpAttribute,
 )
-from tests.unit.hca_driver import MAC, Driver
+from tests.unit.hca_commands import MAC
+from tests.unit.hca_driver import Driver
 
 OTHER_MAC = bytes.fromhex("0200000000ff")
 GIDS = [bytes(10) + b"\xff\xff" + bytes([192, 168, 69, last]) for last in (127, 128)]
@@ -160,6 +162,10 @@ def test_filters(driver: Driver) -> None:
     driver.command(Opcode.SET_VLAN_FLTR, bytes(511) + b"\1", 1)
     assert tables.vlan_filter[-1] == 1
     assert driver.try_command(Opcode.SET_MCAST_FLTR, 0, 1, 3)[0] == Status.BAD_OP
+    for address in range(MAX_GROUP_ADDRESSES - 2):
+        driver.command(Opcode.SET_MCAST_FLTR, 0x333300000000 | address, 1)
+    assert driver.try_command(Opcode.SET_MCAST_FLTR, 3, 1)[0] == Status.EXCEED_LIM
+    driver.command(Opcode.SET_MCAST_FLTR, group, 1)
 
 
 def test_statistics(driver: Driver) -> None:

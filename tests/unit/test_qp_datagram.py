@@ -59,6 +59,18 @@ def test_datagram_with_its_route_header(pair: Pair) -> None:
     assert pair.b.host.peek(target + 40, 5) == b"hello"
 
 
+def test_an_address_of_another_protection_domain_is_refused(pair: Pair) -> None:
+    target, key = pair.b.memory(4096)
+    pair.b.post_recv(pair.qb, [(key, target, 200)])
+    foreign = bytearray(address(pair.b, pair.qb.qpn) + inline(b"not from here"))
+    foreign[3] = 9
+    pair.a.post_send(pair.qa, SendOpcode.SEND, bytes(foreign))
+    assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_QP_OP_ERR]
+    assert state(pair.a, pair.qa) == QpState.SQER
+    assert pair.b.completions(pair.qb) == []
+    assert not any(pair.b.host.peek(target, 200))
+
+
 def test_wrong_qkey_and_missing_receive_are_dropped(pair: Pair) -> None:
     target, key = pair.b.memory(4096)
     pair.a.post_send(

@@ -7,10 +7,12 @@ from struct import pack, unpack
 import pytest
 
 from device.layout.buslog import Kind, What
+from device.layout.mlx4 import uar
 from device.layout.mlx4.commands import Opcode
 from device.layout.mlx4.contexts import QPC, QpState
 from device.layout.mlx4.cqe import RecvOpcode, Syndrome
 from device.layout.mlx4.wqe import FastRegFlag
+from tests.unit.hca_driver import UAR_PAGE
 from tests.unit.rdma_node import Pair, SendOpcode, data, inline, remote
 
 
@@ -183,6 +185,20 @@ def test_one_doorbell_for_many_entries_keeps_their_order(pair: Pair) -> None:
     pair.a.doorbell(pair.qa.qpn)
     assert [wc.index for wc in pair.a.completions(pair.qa)] == list(range(10))
     assert pair.b.host.peek(target, 1) == b"\x09"
+
+
+def test_only_the_page_of_the_context_rings(pair: Pair) -> None:
+    target, key = pair.b.memory(4096)
+    segments = remote(target, key) + inline(b"rung")
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, segments, ring=False)
+    value = uar.send_doorbell(pair.qa.qpn).to_bytes(4, "big")
+    for page in (0, 1, UAR_PAGE + 1, uar.NUM_UARS - 1):
+        pair.a.hca.bar_write(2, page * uar.PAGE_SIZE + uar.SEND_DOORBELL, value)
+    assert pair.a.completions(pair.qa) == []
+    assert not any(pair.b.host.peek(target, 4))
+    pair.a.doorbell(pair.qa.qpn)
+    assert len(pair.a.completions(pair.qa)) == 1
+    assert pair.b.host.peek(target, 4) == b"rung"
 
 
 def test_both_directions_and_psn_accounting(pair: Pair) -> None:
