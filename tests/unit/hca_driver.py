@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from device.fabric.local import LocalFabric
 from device.fabric.messages import Fabric
-from device.hca.config import HcaConfig
-from device.hca.device import Hca
 from device.hca.memory_regions import hardware_key
-from device.layout.mlx4 import bar0, uar
+from device.layout.mlx4 import uar
 from device.layout.mlx4.capabilities import INIT_HCA
-from device.layout.mlx4.commands import Opcode, Status
+from device.layout.mlx4.commands import Opcode
 from device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT
 from device.layout.mlx4.cqe import CQE_SIZE
 from device.layout.mlx4.eqe import EQE, EQE_SIZE, EventType
-from tests.unit.fake_host import FakeHost
+from tests.unit.hca_commands import MAC, CommandDriver
 
 MTT_BASE = 0x100000000
 DMPT_BASE = 0x140000000
 TABLE_BYTES = 1 << 18
 ASYNC_EQN, COMP_EQN = 4, 5
+UAR_PAGE = 128
 ALL_RIGHTS = 0x1F << 10
-MAC = bytes.fromhex("020000000a01")
 
 
 @dataclass(slots=True)
@@ -36,7 +33,7 @@ class Ring:
     record: int = 0
 
 
-class Driver:
+class Driver(CommandDriver):
     """Host, device and the driver's own state."""
 
     def __init__(
@@ -47,89 +44,10 @@ class Driver:
         mac: bytes = MAC,
         memory: int = 8 << 20,
     ) -> None:
-        self.host = FakeHost(name, size=memory)
-        self.fabric = fabric or LocalFabric()
-        self.hca = Hca(self.host, self.fabric, HcaConfig.of_mac(name, mac))
-        self.mailbox_in = self.host.allocate(4096)
-        self.mailbox_out = self.host.allocate(4096)
-        self.toggle = 1
-        self.token = 0
+        super().__init__(name, fabric=fabric, mac=mac, memory=memory)
         self._mtt_next = 0
         self._mtt_table = 0
         self._keys = 16
-
-    # -- registers and commands -----------------------------------------------------------------
-
-    def read32(self, offset: int, bar: int = 0) -> int:
-        """A 32-bit register."""
-        return int.from_bytes(self.hca.bar_read(bar, offset, 4), "big")
-
-    def write32(self, offset: int, value: int, bar: int = 0) -> None:
-        """A 32-bit store."""
-        self.hca.bar_write(bar, offset, value.to_bytes(4, "big"))
-
-    def post(
-        self,
-        opcode: int,
-        in_param: int = 0,
-        modifier: int = 0,
-        op_modifier: int = 0,
-        out_param: int = 0,
-        *,
-        event: bool = False,
-    ) -> None:
-        """Write the command register and flip the toggle."""
-        words = (
-            in_param >> 32,
-            in_param & 0xFFFFFFFF,
-            modifier,
-            out_param >> 32,
-            out_param & 0xFFFFFFFF,
-            self.token << 16,
-        )
-        for index, word in enumerate(words):
-            self.write32(bar0.HCR_BASE + 4 * index, word)
-        control = bar0.HCR_GO | self.toggle * bar0.HCR_TOGGLE | event * bar0.HCR_EVENT
-        self.write32(bar0.HCR_BASE + 0x18, control | op_modifier << 12 | opcode)
-        self.toggle ^= 1
-
-    def try_command(
-        self,
-        opcode: int,
-        data: bytes | int = 0,
-        modifier: int = 0,
-        op_modifier: int = 0,
-        *,
-        out: bool = False,
-    ) -> tuple[Status, int]:
-        """A polled command with an immediate or a mailbox as its input: status and immediate."""
-        in_param = data if isinstance(data, int) else self.mailbox_in
-        if not isinstance(data, int):
-            self.host.poke(self.mailbox_in, data.ljust(4096, b"\0"))
-        out_param = self.mailbox_out if out else 0
-        self.post(opcode, in_param, modifier, op_modifier, out_param)
-        control = self.read32(bar0.HCR_BASE + 0x18)
-        assert not control & bar0.HCR_GO
-        high = self.read32(bar0.HCR_BASE + 0x0C)
-        low = self.read32(bar0.HCR_BASE + 0x10)
-        return Status(control >> 24), high << 32 | low
-
-    def command(
-        self, opcode: int, data: bytes | int = 0, modifier: int = 0, op_modifier: int = 0
-    ) -> int:
-        """A command that must succeed: its immediate output."""
-        status, value = self.try_command(opcode, data, modifier, op_modifier)
-        assert status == Status.OK, (Opcode(opcode).name, status, self.host.notes[-1])
-        return value
-
-    def query(
-        self, opcode: int, modifier: int = 0, op_modifier: int = 0, data: bytes | int = 0
-    ) -> bytes:
-        """A command that must succeed: its output mailbox."""
-        self.host.poke(self.mailbox_out, bytes(4096))
-        status, _ = self.try_command(opcode, data, modifier, op_modifier, out=True)
-        assert status == Status.OK, (Opcode(opcode).name, status, self.host.notes[-1])
-        return self.host.peek(self.mailbox_out, 4096)
 
     # -- bring-up -------------------------------------------------------------------------------
 
@@ -220,7 +138,7 @@ class Driver:
         address, mtt = self.buffer(CQE_SIZE << log_size)
         record = self.host.allocate(64, 64)
         context = CQC.pack(
-            log_size=log_size, uar=128, eqn=eqn, mtt_addr=mtt, doorbell_record=record
+            log_size=log_size, uar=UAR_PAGE, eqn=eqn, mtt_addr=mtt, doorbell_record=record
         )
         self.command(Opcode.SW2HW_CQ, bytes(context), cqn)
         return Ring(cqn, address, 1 << log_size, record=record)
@@ -240,7 +158,7 @@ class Driver:
     def arm_cq(self, ring: Ring, sn: int, command: int = uar.CQ_ARM_NEXT) -> None:
         """The CQ doorbell as one 8-byte store."""
         value = uar.cq_doorbell(sn, command, ring.number, ring.consumer)
-        self.hca.bar_write(2, 128 * 4096 + uar.CQ_DOORBELL, value.to_bytes(8, "big"))
+        self.hca.bar_write(2, UAR_PAGE * uar.PAGE_SIZE + uar.CQ_DOORBELL, value.to_bytes(8, "big"))
 
     # -- memory regions -------------------------------------------------------------------------
 

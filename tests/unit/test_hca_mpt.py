@@ -11,7 +11,6 @@ from device.hca.memory_regions import (
     AccessError,
     Rights,
     hardware_key,
-    rights_of_fast_register,
 )
 from device.layout.mlx4.capabilities import RESERVED_LKEY
 from device.layout.mlx4.commands import Opcode, Status
@@ -224,120 +223,6 @@ def test_refusals(driver: Driver, key: int) -> None:
         assert driver.try_command(Opcode.SW2HW_MPT, data, index)[0] == status, (index, status)
     assert len(driver.hca.regions) == 1
     driver.command(Opcode.SW2HW_MPT, entry(), fresh)
-
-
-# -- fast registration ---------------------------------------------------------------------------
-
-FAST_PAGES = [0x300000, 0x301000]
-
-
-def register(driver: Driver, key: int, **changes: int) -> None:
-    """REG_MR of two pages, all rights."""
-    values = {"pd": PD, "start": START, "length": 0x1000, "shift": 12, "rights": ALL_RIGHTS}
-    values |= changes
-    driver.hca.regions.fast_register(
-        key,
-        values["pd"],
-        values["start"],
-        values["length"],
-        values["shift"],
-        values["rights"],
-        FAST_PAGES,
-    )
-
-
-def test_the_life_of_a_fast_registration(driver: Driver) -> None:
-    base = driver.create_fast_mr(4)
-    regions = driver.hca.regions
-    with pytest.raises(AccessError):
-        resolve(driver, base, START, 1)
-    for low in (1, 2, 0, 255):
-        register(driver, base | low)
-        assert resolve(driver, base | low, START, 0x1000) == [(0x300123, 0x1000)]
-        for stale in {0, 1, 2, 255} - {low}:
-            with pytest.raises(AccessError):
-                resolve(driver, base | stale, START, 1)
-        with pytest.raises(AccessError):
-            register(driver, base | 7)
-        for bad, pd in ((base | low ^ 1, PD), (base | low, PD + 1)):
-            with pytest.raises(AccessError):
-                regions.invalidate(bad, pd)
-        regions.invalidate(base | low, PD)
-        with pytest.raises(AccessError):
-            resolve(driver, base | low, START, 1)
-        regions.invalidate(base | low, PD)
-        with pytest.raises(AccessError):
-            regions.invalidate(base | low, PD, remote=True)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"pd": 2},
-        {"length": 0x1FFF},
-        {"length": 0x1000000},
-        {"length": 0},
-        {"shift": 11},
-        {"shift": 32},
-        {"start": (1 << 64) - 1},
-    ],
-)
-def test_fast_registrations_that_fail_change_nothing(
-    driver: Driver, changes: dict[str, int]
-) -> None:
-    key = driver.create_fast_mr(2)
-    with pytest.raises(AccessError):
-        register(driver, key, **changes)
-    register(driver, key)
-
-
-def test_ordinary_regions_are_neither_registered_nor_invalidated_by_work_requests(
-    driver: Driver, key: int
-) -> None:
-    with pytest.raises(AccessError):
-        register(driver, key)
-    with pytest.raises(AccessError):
-        driver.hca.regions.invalidate(key, PD)
-    with pytest.raises(AccessError):
-        register(driver, 0x7000 << 8)
-    assert resolve(driver, key, START, 1)
-
-
-def test_a_key_of_another_index_is_refused_even_when_it_masks_to_the_same(driver: Driver) -> None:
-    key = driver.create_fast_mr(2)
-    with pytest.raises(AccessError):
-        register(driver, key | 1 << 31)
-
-
-def test_fast_registration_rights(driver: Driver) -> None:
-    assert rights_of_fast_register(0x1F << 27) == ALL_RIGHTS
-    assert rights_of_fast_register(1 << 29) == Rights.REMOTE_READ
-    key = driver.create_fast_mr(2)
-    register(driver, key, rights=Rights.REMOTE_READ)
-    assert resolve(driver, key, START, 1, Rights.REMOTE_READ)
-    with pytest.raises(AccessError):
-        resolve(driver, key, START, 1, Rights.REMOTE_WRITE)
-
-
-def test_pages_of_all_regions_together_are_bounded(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Pieces come back with invalidation and destruction; neighbours count as one."""
-    monkeypatch.setattr("device.hca.memory_regions.MAX_PIECES", 4)
-    scattered = [0x10000, 0x20000, 0x30000]
-    key = driver.create_mr(0x40000000, 3 * 4096, scattered)
-    driver.create_mr(0x40000000, 3 * 4096, [0x10000, 0x11000, 0x12000])
-    fast = driver.create_fast_mr(3)
-    with pytest.raises(AccessError):
-        register(driver, fast)
-    extra = driver.mtt(scattered)
-    entry = bytes(driver.mpt(0x60 << 8, 0x40000000, 3 * 4096, extra))
-    assert driver.try_command(Opcode.SW2HW_MPT, entry, 0x60)[0] == Status.EXCEED_LIM
-    driver.command(Opcode.HW2SW_MPT, 0, key >> 8, 1)
-    for _ in range(5):
-        register(driver, fast)
-        driver.hca.regions.invalidate(fast, PD)
-    driver.command(Opcode.SW2HW_MPT, entry, 0x60)
 
 
 def test_hardware_keys_rotate() -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from guest.bus import DmaMemory
 from guest.dma import Arena
-from tests.wire.client import CONFIG, MSIX, Client
+from tests.wire.client import Client
+from tests.wire.messages import CONFIG, MSIX
 
 RAM_BASE = 0x1_0000_0000
 RAM_SIZE = 64 << 20

@@ -8,7 +8,7 @@ from device.layout import pci as layout
 from device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
 from guest.verbs import Context, FirmwareError, WcStatus, WrOpcode
 from tests.wire.bus import WireBus
-from tests.wire.client import CONFIG
+from tests.wire.messages import CONFIG
 from tests.wire.players import PATTERN, Player, connected
 
 OK = WcStatus.SUCCESS

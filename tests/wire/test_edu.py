@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.client import CONFIG, INTX, MSI, Client, IrqFlag, eventfds
+from tests.wire.client import Client, eventfds
 from tests.wire.conftest import StartServer
+from tests.wire.messages import CONFIG, INTX, MSI, IrqFlag
 from tests.wire.server import ROOT, ServerProcess
 
 MODULE = "device.pyvfio_user.samples.edu"

@@ -15,8 +15,9 @@ from device.buslog.reader import LogReader
 from device.layout import pci as layout
 from device.layout.buslog import Kind
 from device.layout.mlx4 import bar0, uar
-from tests.wire.client import CONFIG, MSIX, Client
+from tests.wire.client import Client
 from tests.wire.conftest import StartServer
+from tests.wire.messages import CONFIG, MSIX
 from tests.wire.server import ROOT, ServerProcess
 
 CONTROL = bar0.HCR_BASE + 0x18

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.client import HEADER, Client, Command
+from tests.wire.client import Client
 from tests.wire.conftest import StartServer
+from tests.wire.messages import HEADER, Command
 from tests.wire.server import ServerProcess
 
 BAR0 = 0

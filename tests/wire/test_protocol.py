@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.client import CONFIG, MSIX, Client, IrqFlag, eventfds
+from tests.wire.client import Client, eventfds
 from tests.wire.conftest import StartServer
+from tests.wire.messages import CONFIG, MSIX, IrqFlag
 from tests.wire.probe_device import VECTORS
 from tests.wire.server import ServerProcess
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.client import HEADER, MSIX, NO_REPLY, Client, Command, IrqFlag, eventfds
+from tests.wire.client import Client, eventfds
 from tests.wire.conftest import StartServer
+from tests.wire.messages import HEADER, MSIX, NO_REPLY, Command, IrqFlag
 from tests.wire.probe_device import VECTORS
 from tests.wire.server import ServerProcess
 
