@@ -101,7 +101,11 @@ class Console:
         )
 
     def wait_for_prompt(self, timeout: float = 180.0) -> None:
-        """Wait until the guest has booted to its shell, then switch the echo off."""
+        """Wait until the guest has booted to its shell, then switch the echo off.
+
+        Start background jobs in a subshell, `(job &)`: the shell tells of its own ones' end, and it
+        must keep its job control, or Ctrl-C would reach the shell as well as the command.
+        """
         self.expect(PROMPT, timeout=timeout)
         self.run("stty -echo columns 1000 2>/dev/null; true", timeout=60)
 
@@ -135,7 +139,8 @@ class Console:
             return -1, ""
         self._running = None
         _, _, output = self._seen.rpartition(f"@BEGIN{mark}@")
-        return int(match.group(1)), _plain(output)
+        # A terminal that still echoes shows the typed-ahead line somewhere within the output.
+        return int(match.group(1)), _plain(output.replace(self._end_line(mark), ""))
 
     def run(self, command: str, timeout: float = 60.0, check: bool = True) -> str:
         """Run one shell line to its end and return what it printed.
@@ -163,7 +168,11 @@ class Console:
     def _type_end(self) -> None:
         """Type the line that reports the status of the command before it."""
         assert self._running is not None
-        self._type(f"printf '\\n%s%s%d@\\n' @E 'ND{self._running[1]}:' $?\n")
+        self._type(self._end_line(self._running[1]) + "\n")
+
+    @staticmethod
+    def _end_line(mark: str) -> str:
+        return f"printf '\\n%s%s%d@\\n' @E 'ND{mark}:' $?"
 
     def close(self) -> None:
         """Let go of the console, so that somebody else can attach to its socket."""

@@ -80,9 +80,25 @@ def test_progress_then_finish(console: Console) -> None:
     assert console.finish(20) == (0, "first\nsecond")
 
 
+def test_background_jobs_are_silent(console: Console) -> None:
+    console.wait_for_prompt(timeout=20)
+    console.run("(sleep 0.1 &)")
+    assert console.run("sleep 0.3; echo one") == "one"
+    assert console.run("echo two") == "two"
+
+
+def test_status_of_a_program_that_handles_ctrl_c(console: Console) -> None:
+    console.wait_for_prompt(timeout=20)
+    console.begin("sh -c 'trap \"exit 0\" INT; echo started; while :; do sleep 0.1; done'")
+    console.finish(20, progress="started\r?\n")
+    console.interrupt()
+    assert console.finish(20)[0] == 0
+
+
 def test_interrupt(console: Console) -> None:
     console.wait_for_prompt(timeout=20)
-    console.begin("echo started; sleep 100")
+    # From a program of its own, so that it has the terminal before it says so.
+    console.begin("sh -c 'echo started; exec sleep 100'")
     console.finish(20, progress="started\r?\n")
     console.interrupt()
     status, _ = console.finish(20)

@@ -32,7 +32,7 @@ def test_a_guest_panics_under_a_run(tmp_path: Path) -> None:
     ):
         pids = [pair.server.pid, *(machine.pid for machine in pair.machines)]
         folder = pair.folder
-        pair.a.console.run("(sleep 4; echo c > /proc/sysrq-trigger) </dev/null >/dev/null 2>&1 &")
+        pair.a.console.run("((sleep 4; echo c > /proc/sysrq-trigger) </dev/null >/dev/null 2>&1 &)")
         run(pair, Request.parse(SERVER, CLIENT))
     assert not any(alive(pid) for pid in pids)
     assert not folder.exists()

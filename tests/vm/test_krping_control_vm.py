@@ -19,7 +19,7 @@ PORTS = (9999, 9998)
 def _serve(machine: Vm) -> None:
     ip = "192.168.69.127" if machine.name == "a" else "192.168.69.128"
     daemon = f"python3 -m guest.krping.control --ip {ip} --log {LOG}"
-    machine.console.run(f"{daemon} </dev/null >/dev/null 2>/tmp/errors & echo $! > /tmp/pid")
+    machine.console.run(f"({daemon} </dev/null >/dev/null 2>/tmp/errors & echo $! > /tmp/pid)")
     _until(machine, f"[ -e {FILE} ]")
 
 
@@ -42,8 +42,8 @@ def served(pair: Pair) -> Iterator[Pair]:
 def _write(machine: Vm, name: str, command: str) -> None:
     """A writer in the background: its pid in /tmp/NAME.pid, at last its status in /tmp/NAME."""
     machine.console.run(
-        f"rm -f /tmp/{name}; (sh -c 'echo $$ > /tmp/{name}.pid; exec /bin/echo \"$0\" > {FILE}' "
-        f"{command} 2>/dev/null; echo $? > /tmp/{name}) </dev/null >/dev/null 2>&1 &"
+        f"rm -f /tmp/{name}; ((sh -c 'echo $$ > /tmp/{name}.pid; exec /bin/echo \"$0\" > {FILE}' "
+        f"{command} 2>/dev/null; echo $? > /tmp/{name}) </dev/null >/dev/null 2>&1 &)"
     )
 
 
@@ -53,20 +53,25 @@ def _status(machine: Vm, name: str) -> int:
 
 
 def test_control_file(served: Pair) -> None:
+    """Two threads at once; the one's writer is killed, the other's gets Ctrl-C."""
     a, b = served.a, served.b
     for port in PORTS:
         _write(a, f"server{port}", f"server,addr=192.168.69.127,port={port}")
         _until(a, f"[ $(grep -c rdma_listen {LOG}) -gt {PORTS.index(port)} ]")
-    for port in PORTS:
-        _write(b, f"client{port}", f"client,addr=192.168.69.127,port={port},validate")
-    _until(b, f"[ $(grep -c mlx4_0 {FILE}) = 2 ]")
-    lines = b.console.run(f"cat {FILE}").splitlines()
+    first, second = (f"client,addr=192.168.69.127,port={port},validate" for port in PORTS)
+    _write(b, "first", first)
+    b.console.begin(f"echo {second} > {FILE}")
+    _until(a, f"[ $(grep -c mlx4_0 {FILE}) = 2 ]")
+    lines = a.console.run(f"cat {FILE}").splitlines()
     assert [line.split()[0] for line in lines] == ["1-mlx4_0", "2-mlx4_0"]
     assert all(len(line.split()) == 9 for line in lines)
-    for port in PORTS:
-        b.console.run(f"kill -INT $(cat /tmp/client{port}.pid)")
-        assert _status(b, f"client{port}") != 0
-        assert _status(a, f"server{port}") == 0
+    b.console.interrupt()
+    assert b.console.finish(60)[0] != 0
+    assert _status(a, f"server{PORTS[1]}") == 0
+    assert len(b.console.run(f"cat {FILE}").splitlines()) == 1
+    b.console.run("kill $(cat /tmp/first.pid)")
+    assert _status(b, "first") != 0
+    assert _status(a, f"server{PORTS[0]}") == 0
     assert b.console.run(f"cat {FILE}") == ""
     _write(b, "wrong", "client,addr=192.168.69.127,port=9999,fast")
     assert _status(b, "wrong") != 0

@@ -37,7 +37,7 @@ def test_the_command(tool: Callable[..., Tool]) -> None:
     for side in ("server", "client"):
         assert list(report[side]) == NINE
         line = " ".join(str(value) for value in report[side].values())
-        assert f"{side} {line}" in output.splitlines()
+        assert f"{side}:\n{line}\n" in output
     assert report["client"]["send_msgs"] == 200
     assert report["server"]["write_msgs"] == report["server"]["read_msgs"] == 100
     assert report["server"]["read_bytes"] == 100 * 65
