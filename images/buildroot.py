@@ -34,9 +34,12 @@ def inside(root: Path, command: Sequence[str], what: str) -> str:
     own = ["unshare", "--user", "--map-root-user", "--mount"]
     try:
         return run([*own, *wrapped], env=ENVIRONMENT, what=what)
-    except ImageError:
-        if shutil.which("sudo") is None or _namespace_works(own):
+    except ImageError as error:
+        if _namespace_works(own):
             raise
+        if shutil.which("sudo") is None:
+            mend = "run `make setup` as root, or install sudo"
+            raise ImageError(f"{what}: this user may make no user namespace", mend) from error
     assignments = [f"{name}={value}" for name, value in ENVIRONMENT.items()]
     output = run(["sudo", "env", *assignments, "unshare", "--mount", *wrapped], what=what)
     run(["sudo", "chown", "-R", f"{os.getuid()}:{os.getgid()}", root], what=what)
