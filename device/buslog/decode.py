@@ -51,7 +51,7 @@ def _register(event: Event) -> str:
     if event.length * 8 != register.width:
         return f"{place}.{register.name} part={event.data.hex()}"
     value = int.from_bytes(event.data, block.order)
-    if register is not None and block.name == "UAR" and register.name.startswith("eq"):
+    if block.name == "UAR" and register.name.startswith("eq"):
         eqn = index * 4 + int(register.name[2:])
         return f"EQ {eqn} {register.decode(value).partition(' ')[2]}".strip()
     text = register.decode(value)
@@ -149,6 +149,9 @@ def _name(kind: type[IntEnum], value: int) -> str:
 _DMA: dict[What, Callable[[Event], str]] = {
     What.PAYLOAD: _payload,
     What.SQ_WQE: lambda event: f"WQE qpn={event.obj:#x} {send_entry(event.data, event.length)}",
+    What.UD_WQE: lambda event: (
+        f"WQE qpn={event.obj:#x} {send_entry(event.data, event.length, datagram=True)}"
+    ),
     What.RQ_WQE: lambda event: f"RQ WQE qpn={event.obj:#x} {receive_entry(event.data)}",
     What.SRQ_WQE: lambda event: f"SRQ WQE srqn={event.obj:#x} {receive_entry(event.data[16:])}",
     What.CQE: _cqe,

@@ -30,14 +30,17 @@ _IMMEDIATE = {
 }
 
 
-def send_entry(data: bytes, length: int) -> str:
-    """A send WQE; `data` may hold only its beginning, `length` is the whole."""
+def send_entry(data: bytes, length: int, *, datagram: bool = False) -> str:
+    """A send WQE; `data` may hold only its beginning, `length` is the whole.
+
+    A WQE does not tell its service: `datagram` says that an address vector comes first.
+    """
     if len(data) < wqe.CTRL.size:
         return f"{length} bytes"
-    return " ".join(_send_words(data))
+    return " ".join(_send_words(data, datagram))
 
 
-def _send_words(data: bytes) -> Iterator[str]:
+def _send_words(data: bytes, datagram: bool) -> Iterator[str]:
     get = wqe.CTRL.get
     code = get(data, "opcode")
     try:
@@ -60,11 +63,22 @@ def _send_words(data: bytes) -> Iterator[str]:
         if position + wqe.FAST_REG.size <= len(data):
             yield _fast_register(data[position:])
         return
-    if opcode in _REMOTE and position + 16 <= len(data):
+    if datagram and opcode != wqe.SendOpcode.NOP:
+        if position + wqe.DATAGRAM.size <= end:
+            yield _address(data[position:])
+        position += wqe.DATAGRAM.size
+    elif opcode in _REMOTE and position + 16 <= len(data):
         yield f"raddr={wqe.RADDR.get(data, 'va', position):#x}"
         yield f"rkey={wqe.RADDR.get(data, 'rkey', position):#x}"
         position += 16 + _ATOMIC_BYTES.get(opcode, 0)
     yield from _segments(data, position, end)
+
+
+def _address(data: bytes) -> str:
+    get, raw = wqe.DATAGRAM.get, wqe.DATAGRAM.get_raw
+    gid = wqe.AV.get_raw(raw(data, "av"), "dgid").hex()
+    mac = raw(data, "dmac").hex(":")
+    return f"av={gid} dmac={mac} dqpn={get(data, 'dqpn'):#x} qkey={get(data, 'qkey'):#x}"
 
 
 def _fast_register(data: bytes) -> str:

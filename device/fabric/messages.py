@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
+from device.layout.net.ethernet import NO_VLAN
+
 
 class Op(IntEnum):
     """Request opcodes of a reliable or unreliable connection."""
@@ -47,7 +49,7 @@ class Route:
     dmac: bytes
     sgid: bytes
     dgid: bytes
-    vlan: int = 0xFFFF
+    vlan: int = NO_VLAN
     traffic_class: int = 0
     hop_limit: int = 64
     service_level: int = 0

@@ -6,27 +6,20 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from device.fabric.messages import Datagram, Route
-from device.hca.completion import complete_datagram, complete_send, fail_receive, fail_send
+from device.hca.completion import complete_datagram, fail_receive
 from device.hca.copy import copy_views, note_runs
-from device.hca.flush import enter_error, enter_send_error
+from device.hca.flush import enter_error
 from device.hca.local_memory import gather, scatter_runs
 from device.hca.memory_regions import AccessError
-from device.hca.mlx_headers import HeaderError, parse_datagram
+from device.hca.mlx_headers import parse_datagram
 from device.hca.role import DATAGRAMS, Role
-from device.hca.wqe import (
-    DATAGRAM,
-    NOP,
-    SEND,
-    SEND_IMM,
-    SendWqe,
-    WqeError,
-    parse_data,
-    parse_header,
-)
+from device.hca.unconnected import UnconnectedSender
+from device.hca.wqe import DATAGRAM, SEND_IMM, SendWqe, TooLongError, WqeError, parse_data
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.contexts import QpState
 from device.layout.mlx4.cqe import RecvOpcode, Syndrome
 from device.layout.mlx4.wqe import AV, CTRL_SIZE
+from device.layout.net.ethernet import NO_VLAN
 from device.layout.net.roce import (
     BTH_SIZE,
     DETH_SIZE,
@@ -50,7 +43,6 @@ MULTICAST_QPN = 0xFFFFFF
 IMMEDIATE_SIZE = 4
 MAX_MAD = 256
 MAX_PAYLOAD = 4096
-NO_VLAN = 0xFFFF
 _RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
 
 
@@ -67,69 +59,34 @@ def build_grh(route: Route, flow_label: int, payload: int, immediate: bool) -> b
     )
 
 
-class DatagramSender:
-    """The send engine of UD queue pairs and of QP1: every entry is done when it was sent."""
+class DatagramSender(UnconnectedSender):
+    """The send engine of UD queue pairs and of QP1."""
 
-    __slots__ = ("_psn", "_qp")
+    __slots__ = ("_psn",)
 
     def __init__(self, qp: QueuePair) -> None:
-        self._qp = qp
+        super().__init__(qp)
         self._psn = 0
 
-    def execute(self, raw: bytes, index: int) -> None:
-        """Send one datagram."""
+    def _send(self, wqe: SendWqe, raw: bytes) -> None:
         qp = self._qp
-        try:
-            wqe = parse_header(raw, index)
-            failure = None if wqe.opcode == NOP else self._send(wqe, raw)
-        except (WqeError, HeaderError) as error:
-            self._fail(index, Syndrome.LOCAL_QP_OP_ERR, str(error))
-            return
-        except (AccessError, DmaError) as error:
-            self._fail(index, Syndrome.LOCAL_PROT_ERR, str(error))
-            return
-        if failure is not None:
-            self._fail(index, failure, "the message is too long")
-        elif wqe.signalled:
-            complete_send(qp, index, wqe.opcode, wqe.length)
-
-    def blocked(self) -> bool:
-        """Datagrams wait for nothing."""
-        return False
-
-    def abort(self) -> None:
-        """Nothing is ever outstanding."""
-
-    def stop(self) -> None:
-        """Nothing is ever outstanding."""
-
-    def _fail(self, index: int, syndrome: Syndrome, reason: str) -> None:
-        qp = self._qp
-        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {reason}", obj=qp.qpn)
-        fail_send(qp, index, syndrome)
-        enter_send_error(qp)
-
-    def _send(self, wqe: SendWqe, raw: bytes) -> Syndrome | None:
-        """Send it; the syndrome of a message that is too long."""
-        qp = self._qp
-        if wqe.opcode not in (SEND, SEND_IMM):
-            raise WqeError(f"opcode {wqe.opcode:#x}")
         if qp.role is Role.UD:
             if len(raw) < CTRL_SIZE + DATAGRAM.size:
                 raise WqeError("no datagram segment")
-            parse_data(wqe, raw, CTRL_SIZE + DATAGRAM.size)
-            if wqe.length > min(qp.max_message, MAX_PAYLOAD):
-                return Syndrome.LOCAL_LENGTH_ERR
-            payload = b"".join(gather(qp, wqe.parts, note=True))
+            payload = self._gather(wqe, raw, CTRL_SIZE + DATAGRAM.size, What.PAYLOAD)
             message = self._addressed(wqe, raw, payload)
         else:
-            parse_data(wqe, raw, CTRL_SIZE)
-            if wqe.length > MAX_PAYLOAD:
-                return Syndrome.LOCAL_LENGTH_ERR
-            packet = b"".join(gather(qp, wqe.parts, note=True, what=What.MAD))
-            message = parse_datagram(packet, qp.qkey)
+            message = parse_datagram(self._gather(wqe, raw, CTRL_SIZE, What.MAD), qp.qkey)
         qp.hca.fabric.send(qp.hca, message)
-        return None
+
+    def _gather(self, wqe: SendWqe, raw: bytes, position: int, what: What) -> bytes:
+        """The bytes of the message whose segments begin at `position`."""
+        qp = self._qp
+        parse_data(wqe, raw, position)
+        limit = min(qp.max_message, MAX_PAYLOAD) if qp.role is Role.UD else MAX_PAYLOAD
+        if wqe.length > limit:
+            raise TooLongError(f"a message of {wqe.length} bytes")
+        return b"".join(gather(qp, wqe.parts, note=True, what=what))
 
     def _addressed(self, wqe: SendWqe, raw: bytes, payload: bytes) -> Datagram:
         """A UD message by the address vector of its entry."""

@@ -5,22 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from device.fabric.messages import Frame
-from device.hca.completion import complete_frame, complete_send, fail_receive, fail_send
+from device.hca.completion import complete_frame, fail_receive
 from device.hca.copy import copy_views, note_runs
 from device.hca.flush import enter_error
 from device.hca.local_memory import gather, scatter_runs
 from device.hca.memory_regions import AccessError
 from device.hca.offload import fill_ip_checksum, fill_l4_checksum, insert_vlan
 from device.hca.role import Role
-from device.hca.wqe import (
-    NOP,
-    SEND,
-    SEND_IMM,
-    SendWqe,
-    WqeError,
-    parse_data,
-    parse_header,
-)
+from device.hca.unconnected import UnconnectedSender
+from device.hca.wqe import SendWqe, WqeError, parse_data
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.contexts import RSS, RSS_OFFSET, QpState
 from device.layout.mlx4.cqe import Syndrome
@@ -46,49 +39,13 @@ _VLAN = ETHERTYPE_VLAN.to_bytes(2, "big")
 _RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD)
 
 
-class EthernetSender:
-    """The send engine of Ethernet queue pairs: a frame per entry, done when it was sent."""
+class EthernetSender(UnconnectedSender):
+    """The send engine of Ethernet queue pairs: a frame per entry."""
 
-    __slots__ = ("_qp",)
-
-    def __init__(self, qp: QueuePair) -> None:
-        self._qp = qp
-
-    def execute(self, raw: bytes, index: int) -> None:
-        """Send one frame."""
-        qp = self._qp
-        try:
-            wqe = parse_header(raw, index)
-            if wqe.opcode != NOP:
-                self._send(wqe, raw)
-        except WqeError as error:
-            self._fail(index, Syndrome.LOCAL_QP_OP_ERR, error)
-        except (AccessError, DmaError) as error:
-            self._fail(index, Syndrome.LOCAL_PROT_ERR, error)
-        else:
-            if wqe.signalled:
-                complete_send(qp, index, wqe.opcode, wqe.length)
-
-    def blocked(self) -> bool:
-        """Frames wait for nothing."""
-        return False
-
-    def abort(self) -> None:
-        """Nothing is ever outstanding."""
-
-    def stop(self) -> None:
-        """Nothing is ever outstanding."""
-
-    def _fail(self, index: int, syndrome: Syndrome, error: Exception) -> None:
-        qp = self._qp
-        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {error}", obj=qp.qpn)
-        fail_send(qp, index, syndrome)
-        enter_error(qp)
+    __slots__ = ()
 
     def _send(self, wqe: SendWqe, raw: bytes) -> None:
         qp = self._qp
-        if wqe.opcode not in (SEND, SEND_IMM) or qp.role is Role.RSS:
-            raise WqeError(f"opcode {wqe.opcode:#x}")
         parse_data(wqe, raw, CTRL_SIZE)
         if not HEADER_SIZE <= wqe.length <= MAX_FRAME:
             raise WqeError(f"a frame of {wqe.length} bytes")

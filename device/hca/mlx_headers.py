@@ -5,10 +5,10 @@ from __future__ import annotations
 from struct import Struct
 
 from device.fabric.messages import Datagram, Route
-from device.layout.net.ethernet import ETHERTYPE_ROCE, ETHERTYPE_VLAN, HEADER_SIZE
+from device.hca.wqe import WqeError
+from device.layout.net.ethernet import ETHERTYPE_ROCE, ETHERTYPE_VLAN, HEADER_SIZE, NO_VLAN
 from device.layout.net.roce import BTH_SIZE, DETH_SIZE, GRH, GRH_SIZE, ICRC_SIZE, BthOpcode
 
-NO_VLAN = 0xFFFF
 VLAN_SIZE = 4
 IMMEDIATE_SIZE = 4
 _BTH = Struct(">BBHII")
@@ -16,7 +16,7 @@ _DETH = Struct(">II")
 _QPN_MASK = 0xFFFFFF
 
 
-class HeaderError(Exception):
+class HeaderError(WqeError):
     """A packet whose headers are not those of RoCE v1."""
 
 

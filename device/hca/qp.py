@@ -21,6 +21,7 @@ from device.hca.role import CONNECTED, DATAGRAMS, Role, role_of
 from device.hca.send_queue import SendQueue
 from device.layout.buslog import Kind
 from device.layout.mlx4.contexts import QPC, QpState
+from device.layout.net.ethernet import NO_VLAN
 from device.layout.net.roce import MTU_BYTES
 from device.throttle import Throttle
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from device.hca.srq import SharedReceiveQueue
 
 QPN_MASK = 0xFFFFFF
-NO_VLAN = 0xFFFF
 DEFAULT_MTU = 1024
 DEFAULT_LOG_MESSAGE = 30
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from device.hca.buffer import QueueBuffer
 from device.hca.completion import fail_send, post_event
 from device.hca.flush import enter_error, enter_send_error
+from device.hca.role import Role
 from device.hca.wqe import slots_of
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.contexts import QpState
@@ -35,7 +36,9 @@ class SendQueue:
     `base` is the byte offset of the ring in `buffer`, `shift` the logarithm of its stride.
     """
 
-    __slots__ = ("_qp", "_running", "_scheduled", "base", "buffer", "index", "log_size", "shift")
+    __slots__ = (
+        "_qp", "_running", "_scheduled", "_what", "base", "buffer", "index", "log_size", "shift",
+    )  # fmt: skip
 
     def __init__(
         self, qp: QueuePair, buffer: QueueBuffer, base: int, log_size: int, shift: int
@@ -48,6 +51,7 @@ class SendQueue:
         self.index = 0
         self._running = False
         self._scheduled = False
+        self._what = What.UD_WQE if qp.role is Role.UD else What.SQ_WQE
 
     def run(self) -> None:
         """Carry out what is posted, up to a budget; the rest follows soon.
@@ -132,13 +136,12 @@ class SendQueue:
     def _read(self, index: int, length: int) -> bytes:
         start = (index & ((1 << self.log_size) - 1)) << self.shift
         size = 1 << (self.log_size + self.shift)
-        buffer, base, qpn = self.buffer, self.base, self._qp.qpn
+        buffer, base, what, qpn = self.buffer, self.base, self._what, self._qp.qpn
         if start + length <= size:
-            return buffer.read(base + start, length, What.SQ_WQE, qpn)
+            return buffer.read(base + start, length, what, qpn)
         first = size - start
-        return buffer.read(base + start, first, What.SQ_WQE, qpn) + buffer.read(
-            base, length - first, What.SQ_WQE, qpn
-        )
+        head = buffer.read(base + start, first, what, qpn)
+        return head + buffer.read(base, length - first, what, qpn)
 
     def reject(self, index: int, reason: str) -> None:
         """Complete an entry that makes no sense as a local operation error."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from device.layout.mlx4.cqe import Syndrome
 from device.layout.mlx4.wqe import (
     CQE_REQUEST,
     CTRL_SIZE,
@@ -53,7 +54,15 @@ LOCAL = frozenset((NOP, FAST_REG_MR, LOCAL_INVAL))
 
 
 class WqeError(Exception):
-    """A work queue entry that no driver would write."""
+    """A work queue entry that no driver would write; `syndrome` is for its completion."""
+
+    syndrome = Syndrome.LOCAL_QP_OP_ERR
+
+
+class TooLongError(WqeError):
+    """A message that is longer than its queue pair may send."""
+
+    syndrome = Syndrome.LOCAL_LENGTH_ERR
 
 
 class SendWqe:

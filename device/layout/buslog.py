@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-MAGIC = b"BBLOG\0"
 VERSION = 1
 
 
@@ -28,7 +27,7 @@ class What(IntEnum):
 
     OTHER = 0
     PAYLOAD = 1  # [QPN] message bytes of a send, write, read or atomic
-    SQ_WQE = 2  # [QPN] send work queue entry
+    SQ_WQE = 2  # [QPN] send work queue entry, except those of UD queue pairs
     RQ_WQE = 3  # [QPN] receive work queue entry
     SRQ_WQE = 4  # [SRQN]
     CQE = 5  # [CQN] completion queue entry
@@ -42,3 +41,4 @@ class What(IntEnum):
     FRAME = 13  # [QPN] Ethernet frame
     MAD = 14  # [QPN] management datagram with its headers
     OWNERSHIP = 15  # [CQN or EQN] owner byte, or the initial fill of a queue
+    UD_WQE = 16  # [QPN] send work queue entry with an address vector

@@ -164,6 +164,19 @@ def test_words_for_a_work_request() -> None:
     )
 
 
+def test_words_for_a_datagram() -> None:
+    """The address vector is no scatter list, and only the device knows that it is there."""
+    data = wqe.CTRL.pack(opcode=wqe.SendOpcode.SEND, ds=5)
+    av = wqe.AV.pack(pd=7, dgid=bytes(range(16)))
+    data += wqe.DATAGRAM.pack(av=bytes(av), dqpn=0x250, qkey=0x1111, dmac=b"\2\0\0\0\0\1")
+    data += wqe.DATA.pack(byte_count=64, lkey=5, va=0x3000)
+    address = "av=000102030405060708090a0b0c0d0e0f dmac=02:00:00:00:00:01 dqpn=0x250 qkey=0x1111"
+    event = _event(Kind.DMA_READ, 0, bytes(data), what=What.UD_WQE, obj=0x41)
+    assert decode(event) == f"WQE qpn=0x41 SEND {address} sge=0x3000+64 lkey=0x5"
+    short = _event(Kind.DMA_READ, 0, bytes(data[:64]), what=What.UD_WQE, obj=0x41, length=80)
+    assert decode(short) == f"WQE qpn=0x41 SEND {address}"  # what the log keeps of it
+
+
 def test_words_for_an_error_completion() -> None:
     data = cqe.ERROR_CQE.pack(qpn=0x41, syndrome=0x13, is_send=1, opcode=cqe.OPCODE_ERROR)
     event = _event(Kind.DMA_WRITE, 0, bytes(data), what=What.CQE, obj=2)

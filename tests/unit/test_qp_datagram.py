@@ -6,6 +6,7 @@ from struct import pack
 
 import pytest
 
+from device.layout.buslog import What
 from device.layout.mlx4.commands import Opcode
 from device.layout.mlx4.contexts import QPC, QpState, ServiceType
 from device.layout.mlx4.cqe import CQE, RecvOpcode, Syndrome
@@ -69,6 +70,15 @@ def test_an_address_of_another_protection_domain_is_refused(pair: Pair) -> None:
     assert state(pair.a, pair.qa) == QpState.SQER
     assert pair.b.completions(pair.qb) == []
     assert not any(pair.b.host.peek(target, 200))
+
+
+def test_the_log_tells_entries_with_an_address_from_others(pair: Pair) -> None:
+    connected = Pair().connect()
+    pair.a.post_send(pair.qa, SendOpcode.SEND, address(pair.b, pair.qb.qpn) + inline(b"x"))
+    connected.a.post_send(connected.qa, SendOpcode.RDMA_WRITE, remote(0, 0))
+    for node, what in ((pair.a, What.UD_WQE), (connected.a, What.SQ_WQE)):
+        kinds = {event.what for event in node.host.events}
+        assert kinds & {What.UD_WQE, What.SQ_WQE} == {what}
 
 
 def test_wrong_qkey_and_missing_receive_are_dropped(pair: Pair) -> None:

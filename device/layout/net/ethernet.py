@@ -12,6 +12,8 @@ ETHERTYPE_ROCE = 0x8915
 BROADCAST = b"\xff" * 6
 HEADER_SIZE = 14
 MIN_FRAME = 60
+NO_VLAN = 0xFFFF
+"""Where a VLAN tag is expected: none."""
 
 ETHERNET = Struct(
     "ETH",
