@@ -4,6 +4,14 @@ libvfio-user trusts more than it should: it blocks on a message that never ends,
 after one that is too long, leaves its interrupt table on a vector count that wraps around, and
 maps files shorter than the region they stand for (touching the rest kills the process). The gate
 peeks at each message, leaves sound ones in the socket for the library, and answers the others.
+
+It never waits: half a message stays in the socket, which therefore stays readable, so the server's
+loop comes back, with all its other work in between, until the rest is there or patience ends. That
+loop does not sleep meanwhile: a client may keep it awake for `PATIENCE` seconds per connection.
+
+One promise is the client's to break: a file that was long enough when it was mapped can be
+truncated later, and touching what is gone ends the process with SIGBUS. Only a seal
+(F_SEAL_SHRINK) rules that out, which vfio-user does not ask of clients.
 """
 
 from __future__ import annotations
@@ -46,7 +54,7 @@ _unpack_header = HEADER.unpack_from
 class Verdict(Enum):
     """What the caller shall do next."""
 
-    IDLE = 0  # nothing has arrived
+    IDLE = 0  # no message, or only a part of one, has arrived
     PASS = 1  # let the library handle the message
     HANDLED = 2  # the message was answered here
     DROP = 3  # the client is gone, or beyond recovery
@@ -70,6 +78,9 @@ class Gate:
         self._mapped = mapped
         self._irq_count = irq_count
         self._buffer = bytearray(64)
+        self._deadline = 0.0  # for the rest of half a message; 0 without one
+        self._hangup = select.poll()
+        self._hangup.register(client, select.POLLRDHUP)
         self.more = True
         """Whether more than the message just judged may be waiting: saves looking in vain."""
 
@@ -85,6 +96,7 @@ class Gate:
         if count >= 32:
             _, command, size, flags, _ = _unpack_header(self._buffer)
             if flags & 0xF == 0 and 9 <= command <= 10 and 32 <= size <= count:
+                self._deadline = 0.0
                 self.more = count > size
                 return Verdict.PASS
         try:
@@ -93,14 +105,19 @@ class Gate:
             return self._drop(f"something that could not be read: {error}")
 
     def _judge(self, count: int) -> Verdict:
-        if count < HEADER.size and not self._wait_for(HEADER.size):
-            return self._drop("a header that never ended")
-        self._receive(self._buffer, HEADER.size, _PEEK)
+        if count < HEADER.size:
+            if _queued(self._client) < HEADER.size:
+                return self._unfinished("a header that never ended")
+            if self._receive(self._buffer, HEADER.size, _PEEK) < HEADER.size:
+                return self._drop("descriptors in the middle of a header")
         header = Header._make(_unpack_header(self._buffer))
         if not HEADER.size <= header.size <= LARGEST:
             return self._drop(f"a message of {header.size} bytes")
-        if not self._wait_for(header.size):
-            return self._drop(f"command {header.command} without all of its {header.size} bytes")
+        if _queued(self._client) < header.size:
+            return self._unfinished(
+                f"command {header.command} without all of its {header.size} bytes"
+            )
+        self._deadline = 0.0
         if header.is_reply:
             return self._consume(header, b"")
         error = self._fault(header)
@@ -153,20 +170,14 @@ class Gate:
             return Verdict.DROP
         return Verdict.HANDLED
 
-    def _wait_for(self, size: int) -> bool:
-        """Whether `size` bytes are queued; waits a little for a client that sends in pieces."""
-        queued = _queued(self._client)
-        if queued >= size:
-            return True
-        deadline = time.monotonic() + PATIENCE
-        hangup = select.poll()
-        hangup.register(self._client, select.POLLRDHUP)
-        while time.monotonic() < deadline:
-            if hangup.poll(1):
-                return _queued(self._client) >= size
-            if _queued(self._client) >= size:
-                return True
-        return False
+    def _unfinished(self, what: str) -> Verdict:
+        """Half a message: the rest may follow for a while, unless the client has hung up."""
+        now = time.monotonic()
+        if not self._deadline:
+            self._deadline = now + PATIENCE
+        if now > self._deadline or self._hangup.poll(0):
+            return self._drop(what)
+        return Verdict.IDLE
 
     def _drop(self, what: str) -> Verdict:
         log.warning("dropping the client: it sent %s", what)

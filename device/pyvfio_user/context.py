@@ -36,9 +36,11 @@ class Context:
     """One vfio-user device: set it up, then call `run` whenever `poll_fd` is readable.
 
     The socket listens from the start (mode 0600). Set-up calls are for the time before the first
-    client. Everything runs in the calling thread, callbacks inside of `run` and `close`; nothing
-    blocks. A client may leave at any time and another may follow: the device is then reset with
-    `Reset.LOST_CONNECTION`, after its DMA regions have been unmapped.
+    client. Everything runs in the calling thread, callbacks inside of `run` and `close`. `run`
+    waits for no client, with one exception: a client that does not take its replies costs a
+    second once its socket is full, and is dropped then. A client may leave at any time and
+    another may follow: the device is then reset with `Reset.LOST_CONNECTION`, after its DMA
+    regions have been unmapped.
 
     An exception that leaves a callback is logged with its traceback and fails that access with
     its errno (OSError) or EIO; `KeyboardInterrupt` and `SystemExit` come out of `run`.

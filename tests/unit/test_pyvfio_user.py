@@ -8,6 +8,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from device.pyvfio_user import ConfigSpace, LibraryError, load
 from device.pyvfio_user._doorway import Doorway
-from device.pyvfio_user._gate import Gate, Verdict
+from device.pyvfio_user._gate import PATIENCE, Gate, Verdict
 from device.pyvfio_user._messages import HEADER, Command, Header
 from device.pyvfio_user.constants import Protection
 from device.pyvfio_user.memory import DmaRegion, release
@@ -98,6 +99,42 @@ def test_gate_leaves_sound_messages_in_the_socket(pair: Pair) -> None:
     assert server.recv(len(access)) == access
     assert look() is Verdict.PASS
     assert server.recv(100) == access
+    client.close()
+    assert look() is Verdict.DROP
+
+
+@pytest.mark.parametrize("command", [Command.REGION_READ, Command.DMA_UNMAP])
+def test_gate_does_not_wait_for_a_message_in_pieces(pair: Pair, command: Command) -> None:
+    """Byte by byte; each look comes back at once, and later messages get patience of their own."""
+    server, client = pair
+    look = gate(server).look
+    whole = message(command, struct.pack("<QII", 0, 0, 4).ljust(24, b"\0"))
+    for _ in range(2):
+        begin = time.monotonic()
+        for at in range(len(whole) - 1):
+            client.send(whole[at : at + 1])
+            assert look() is Verdict.IDLE
+        assert time.monotonic() - begin < PATIENCE
+        client.send(whole[-1:])
+        assert look() is Verdict.PASS
+        assert server.recv(100) == whole
+        time.sleep(PATIENCE * 0.6)
+
+
+@pytest.mark.parametrize("length", [3, 20])
+def test_gate_drops_half_a_message_when_patience_ends_or_the_client_has(
+    pair: Pair, length: int
+) -> None:
+    server, client = pair
+    look = gate(server).look
+    client.send(message(Command.DMA_UNMAP, bytes(24))[:length])
+    begin = time.monotonic()
+    while look() is Verdict.IDLE:
+        assert time.monotonic() - begin < 10 * PATIENCE
+        time.sleep(0.01)
+    assert time.monotonic() - begin >= PATIENCE
+    look = gate(server).look
+    assert look() is Verdict.IDLE
     client.close()
     assert look() is Verdict.DROP
 

@@ -1,0 +1,27 @@
+"""One guest's QEMU misbehaves on its socket: the other guest's device answers as ever."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from device.pyvfio_user._gate import PATIENCE
+from tests.wire.bus import WireBus
+from tests.wire.messages import Command
+from tests.wire.server import ServerProcess
+
+
+def test_half_a_message_delays_nobody_else(hca_server: tuple[ServerProcess, Path]) -> None:
+    stalled, other = WireBus(hca_server[1] / "a"), WireBus(hca_server[1] / "b")
+    try:
+        other.read32(0, 0)
+        stalled.client.send(stalled.client.pack(Command.GET_INFO, bytes(3), size=64))
+        begin, slowest = time.monotonic(), 0.0
+        while time.monotonic() - begin < PATIENCE:
+            before = time.monotonic()
+            other.read32(0, 0)
+            slowest = max(slowest, time.monotonic() - before)
+        assert slowest < PATIENCE / 2
+    finally:
+        stalled.close()
+        other.close()
