@@ -231,15 +231,14 @@ class Responder:
     def _atomic(self, request: Request) -> int:
         qp = self._qp
         if request.remote_address & _ALIGNMENT:
-            raise Nak(
-                Syndrome.NAK_INVALID_REQUEST, EventType.WQ_INVALID_REQUEST, "unaligned atomic"
-            )
+            event = EventType.WQ_INVALID_REQUEST
+            raise Nak(Syndrome.NAK_INVALID_REQUEST, event, "unaligned atomic")
         runs = self._remote(request, qp.remote_atomic, _REMOTE_ATOMIC, _WORD.size)
         views = self._views(runs)  # two, where a border of memory regions cuts the word
         note_runs(qp.hca.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, qp.qpn)
         (original,) = _WORD.unpack(b"".join(views))
-        result = _WORD.pack(operate(request.op, original, request.atomic))
-        copy_views(views, [memoryview(result)])
+        result = operate(request.op, original, request.atomic)
+        copy_views(views, [memoryview(_WORD.pack(result))])
         note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
         self._results.append((request.psn, original))
         return int(original)
