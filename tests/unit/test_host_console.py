@@ -31,30 +31,26 @@ def console(tmp_path: Path) -> Iterator[Console]:
     master, slave = pty.openpty()
     ours, theirs = socket.socketpair()
     shell = subprocess.Popen(
-        ["/bin/sh", "-i"],
+        ["setsid", "--ctty", "/bin/sh", "-i"],  # with a controlling terminal, for Ctrl-C
         stdin=slave,
         stdout=slave,
         stderr=slave,
-        start_new_session=True,
         env={"PS1": "bluebridge# ", "PATH": os.environ["PATH"]},
-        preexec_fn=lambda: _take_terminal(),
     )
     os.close(slave)
-    for source, target in ((master, theirs.fileno()), (theirs.fileno(), master)):
-        threading.Thread(target=_pump, args=(source, target), daemon=True).start()
+    ends = ((master, theirs.fileno()), (theirs.fileno(), master))
+    pumps = [threading.Thread(target=_pump, args=pair, daemon=True) for pair in ends]
+    for pump in pumps:
+        pump.start()
     yield Console("t", ours, tmp_path / "transcript")
     shell.kill()
     shell.wait()
-    ours.close()
     theirs.shutdown(socket.SHUT_RDWR)
-
-
-def _take_terminal() -> None:
-    """Make the pseudo-terminal the controlling one, so that Ctrl-C works."""
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    for pump in pumps:  # before their descriptors' numbers are given to somebody else
+        pump.join()
+    for end in (ours, theirs):
+        end.close()
+    os.close(master)
 
 
 def test_output_and_status(console: Console) -> None:
