@@ -7,6 +7,7 @@ written to the user's folder, and no Makefile of a stranger ever runs with privi
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from pathlib import Path
 from images import sandbox
 from images.apt import StaleVersions
 from images.artefacts import Artefacts
+from images.cache import Cache
 from images.errors import ImageError
 from images.kmod_tree import copy_source, hand_over, place, plain_files
 from images.progress import say
@@ -29,6 +31,7 @@ ARGUMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)\+?=|-j\d*$|-k$|--keep-going$")
 OURS = {"M", "MO", "O", "KBUILD_EXTMOD", "KBUILD_EXTMOD_OUTPUT", "KBUILD_OUTPUT"}
 ERRORS = ("error:", "ERROR:", "***")
 """What the compiler, modpost and make write before a reason, the most telling first."""
+SCRATCH = "bluebridge-kmod-"
 SYMVERS = "Module.symvers"
 _BUILD = 'make "$@" modules && find "$0" -type f -name "*.ko" -exec objcopy --strip-debug {} ";"'
 
@@ -75,8 +78,9 @@ def build(
     """
     request = check(folder, make_arguments, symvers, readable)
     way = sandbox.choose_way()
-    recipe = toolchain(artefacts or Artefacts())
-    with _scratch() as root:
+    artefacts = artefacts or Artefacts()
+    recipe = toolchain(artefacts)
+    with _scratch(artefacts.cache) as root:
         sandbox.furnish(root)
         tree = _copy_in(request, root)
         for top in root.iterdir():
@@ -151,12 +155,37 @@ def toolchain(artefacts: Artefacts) -> KbuildRecipe:
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
-    """A private folder, readable for the user that builds; gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="bluebridge-kmod-", ignore_cleanup_errors=True) as name:
-        root = Path(name) / "root"
-        root.mkdir(mode=0o755)
+def _scratch(cache: Cache) -> Iterator[Path]:
+    """A private folder, readable for the user that builds; gone afterwards.
+
+    Its lock tells whether its maker lives, so that the next build clears up after a killed one.
+    """
+    with cache.lock("kmod"):
+        for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
+            _remove_stale(path)
+        folder = Path(tempfile.mkdtemp(prefix=SCRATCH))
+        lock = os.open(folder, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        root = folder / "root"
+        root.mkdir()
+        root.chmod(0o755)
         yield root
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove a scratch folder of ours whose maker was killed."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(handle).st_uid == os.geteuid():
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(handle)
 
 
 def _copy_in(request: Request, root: Path) -> Path:
