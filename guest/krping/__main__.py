@@ -44,6 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
         host.close()
         log.close()
     _print(result, given.json)
+    return exit_status(result)
+
+
+def exit_status(result: Result) -> int:
+    """0, 1, or 130 for a run that was interrupted before it was complete."""
     if result.ok:
         return 0
     return INTERRUPTED_STATUS if result.cancelled else 1

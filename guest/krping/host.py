@@ -66,8 +66,8 @@ class Host:
             error_text = _reason(error)
         finally:
             result = self._finish(thread, error_text)
-        if error_text:
-            self.log.note(f"failed: {error_text}")
+        if result.error:
+            self.log.note(f"failed: {result.error}")
         return result
 
     def statistics(self) -> str:

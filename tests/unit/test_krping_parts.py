@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guest.krping.__main__ import exit_status
 from guest.krping.log import Log
 from guest.krping.pattern import ping_data, shown
+from guest.krping.result import Result
 from guest.krping.state import State, after_advertisement, after_go_ahead
 from guest.krping.stats import RESERVOIR, Latencies, Stats
 
@@ -68,6 +71,15 @@ def test_latencies() -> None:
     assert latencies.count == RESERVOIR + 100
     summary = latencies.summary()
     assert summary is not None and (summary["min"], summary["p50"]) == (1.0, 7.0)
+
+
+def test_exit_status() -> None:
+    """An interrupted run is fine only when it was endless or done."""
+    done = Result(True, 3, 3, None, {})
+    assert exit_status(done) == 0
+    assert exit_status(replace(done, cancelled=True)) == 0
+    assert exit_status(replace(done, ok=False, error="why")) == 1
+    assert exit_status(replace(done, ok=False, error="why", cancelled=True)) == 130
 
 
 def test_log_lines(tmp_path: Path) -> None:

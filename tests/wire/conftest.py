@@ -11,6 +11,7 @@ import pytest
 from device.pyvfio_user import ENVIRONMENT
 from guest.verbs import Context, WcStatus, WrOpcode, open_device
 from tests.wire.bus import WireBus
+from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Side, opened
 from tests.wire.players import PATTERN, connected
 from tests.wire.server import ServerProcess
 
@@ -59,7 +60,8 @@ def hca_server(
     """The device server with HCAs `a` and `b`, shared by all tests: its process and its folder."""
     folder = tmp_path_factory.mktemp("hca")
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
-    server = ServerProcess("device", hcas, folder / "server.log")
+    log = ("--log", str(folder / "log"))
+    server = ServerProcess("device", [*hcas, *log], folder / "server.log")
     yield server, folder
     try:
         assert server.running(), server.text()
@@ -104,3 +106,14 @@ def bystanders(contexts: tuple[Context, Context]) -> Iterator[None]:
     a.send(WrOpcode.RDMA_WRITE, [a.sge()], b)
     a.expect(WcStatus.SUCCESS)
     assert bytes(b.view) == PATTERN
+
+
+@pytest.fixture
+def sides(hca_server: tuple[ServerProcess, Path]) -> Iterator[tuple[Side, Side]]:
+    """krping's server side and its client side, with a log to which the server adds no error."""
+    server, folder = hca_server
+    before = len(server.text())
+    with opened(folder / "a", SERVER_IP) as a, opened(folder / "b", CLIENT_IP) as b:
+        yield a, b
+    assert server.running(), server.text()
+    assert "Traceback" not in server.text()[before:], server.text()[before:]

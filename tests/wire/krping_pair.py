@@ -75,6 +75,13 @@ def start(side: Side, command: str) -> Run:
     return run
 
 
+def both(pair: tuple[Side, Side], options: str, port: int = 9999) -> tuple[Run, Run]:
+    """Start server and client with the same options."""
+    address = f"addr={SERVER_IP},port={port}"
+    server = start(pair[0], f"server,{address},{options}".rstrip(","))
+    return server, start(pair[1], f"client,{address},{options}".rstrip(","))
+
+
 def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition that another thread brings about."""
     deadline = time.monotonic() + PATIENCE

@@ -41,7 +41,7 @@ from guest.verbs import (
     open_device,
 )
 from tests.wire.bus import WireBus
-from tests.wire.conftest import StartServer
+from tests.wire.server import ServerProcess
 
 SERVER_IP, CLIENT_IP = "192.168.69.127", "192.168.69.128"
 PORT = 7174
@@ -78,13 +78,11 @@ def open_end(stack: ExitStack, path: Path, ip: str) -> End:
 
 
 @pytest.fixture
-def ends(start_server: StartServer, tmp_path: Path) -> Iterator[tuple[End, End]]:
+def ends(hca_server: tuple[ServerProcess, Path]) -> Iterator[tuple[End, End]]:
     """The listening and the connecting end."""
-    sockets = [f"name={name},socket={tmp_path / name}" for name in "ab"]
-    log = str(tmp_path / "log")
-    start_server("device", "--hca", sockets[0], "--hca", sockets[1], "--log", log)
+    folder = hca_server[1]
     with ExitStack() as stack:
-        yield open_end(stack, tmp_path / "a", SERVER_IP), open_end(stack, tmp_path / "b", CLIENT_IP)
+        yield open_end(stack, folder / "a", SERVER_IP), open_end(stack, folder / "b", CLIENT_IP)
 
 
 def expect(cm_id: CmId, kind: EventType) -> CmEvent:

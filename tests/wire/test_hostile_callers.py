@@ -7,26 +7,33 @@ import random
 import socket
 import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.wire.client import Client
-from tests.wire.conftest import StartServer
 from tests.wire.messages import HEADER, Command
 from tests.wire.server import ServerProcess
 
 BAR0 = 0
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "probe"
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("probe") / "probe"
 
 
-@pytest.fixture
-def server(start_server: StartServer, path: Path) -> ServerProcess:
-    return start_server("tests.wire.probe_device", str(path))
+@pytest.fixture(scope="module")
+def server(path: Path) -> Iterator[ServerProcess]:
+    """One server for all of them: it lives on, whoever called."""
+    server = ServerProcess("tests.wire.probe_device", [str(path)], path.with_name("server.log"))
+    yield server
+    try:
+        assert server.running(), server.text()
+        assert server.terminate() == 0, server.text()
+    finally:
+        server.kill()
 
 
 def is_dropped(client: Client) -> bool:
@@ -79,7 +86,7 @@ def test_introduction_of_impossible_size(server: ServerProcess, path: Path, size
 
 def test_silent_callers_do_not_keep_others_out(server: ServerProcess, path: Path) -> None:
     silent = [Client(path, negotiate=False) for _ in range(5)]
-    silent[2].send(b"\1\0")
+    silent[-1].send(b"\1\0")  # the others have made way for it
     started = time.monotonic()
     with Client(path) as client:
         assert client.alive()

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from guest.krping.control import KrpingCommands
 from tests.unit.fuse_peer import Kernel, connected
-from tests.wire.conftest import StartServer
-from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Side, opened, until
+from tests.wire.krping_pair import SERVER_IP, Side, until
 
 ADDRESS = f"addr={SERVER_IP},port=9999"
 Files = tuple[Side, Kernel, Kernel]
 
 
 @pytest.fixture
-def files(start_server: StartServer, tmp_path: Path) -> Iterator[Files]:
+def files(sides: tuple[Side, Side]) -> Iterator[Files]:
     """The server side, and the kernel in front of a control file for each side."""
-    sockets = [f"name={name},socket={tmp_path / name}" for name in "ab"]
-    log = str(tmp_path / "log")
-    start_server("device", "--hca", sockets[0], "--hca", sockets[1], "--log", log)
+    a, b = sides
     with (
-        opened(tmp_path / "a", SERVER_IP) as a,
-        opened(tmp_path / "b", CLIENT_IP) as b,
         connected(KrpingCommands(a.host)) as first,
         connected(KrpingCommands(b.host)) as second,
     ):

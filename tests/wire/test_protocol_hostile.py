@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tests.wire.client import Client, eventfds
-from tests.wire.conftest import StartServer
 from tests.wire.messages import HEADER, MSIX, NO_REPLY, Command, IrqFlag
 from tests.wire.probe_device import VECTORS
 from tests.wire.server import ServerProcess
@@ -22,14 +21,21 @@ GUEST = 0x1_0000_0000
 TOP = 1 << 64
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "probe"
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("probe") / "probe"
 
 
-@pytest.fixture
-def server(start_server: StartServer, path: Path) -> ServerProcess:
-    return start_server("tests.wire.probe_device", str(path))
+@pytest.fixture(scope="module")
+def server(path: Path) -> Iterator[ServerProcess]:
+    """One server for all of them: it lives on, whoever called."""
+    server = ServerProcess("tests.wire.probe_device", [str(path)], path.with_name("server.log"))
+    yield server
+    try:
+        assert server.running(), server.text()
+        assert server.terminate() == 0, server.text()
+    finally:
+        server.kill()
 
 
 @pytest.fixture

@@ -1,0 +1,28 @@
+"""krping as a process of its own, so that it can be killed.
+
+    python -m tests.wire.krping_process SOCKET IP COMMAND
+
+Standard output is its log.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from guest.krping.host import Host
+from guest.krping.log import Log
+from tests.wire.bus import WireBus
+
+
+def main() -> int:
+    """Run the command; 0 when the run was right."""
+    path, ip, command = sys.argv[1:]
+    host = Host(WireBus(Path(path)), ip, Log())
+    result = host.run(command)
+    host.close()
+    return 0 if result.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
