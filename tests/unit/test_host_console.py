@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
+import select
 import socket
 import subprocess
 import threading
@@ -16,13 +18,14 @@ from host_tools.console import FAILURES, Console
 from host_tools.errors import CommandFailed, LabError
 
 
-def _pump(source: int, target: int) -> None:
-    """Copy until either end closes."""
-    try:
-        while data := os.read(source, 4096):
-            os.write(target, data)
-    except OSError:
-        pass
+def _pump(source: int, target: int, stop: threading.Event) -> None:
+    """Copy until either end closes or `stop` is set."""
+    with contextlib.suppress(OSError):
+        while not stop.is_set():
+            if select.select([source], [], [], 0.02)[0]:
+                if not (data := os.read(source, 4096)):
+                    return
+                os.write(target, data)
 
 
 @pytest.fixture
@@ -39,13 +42,14 @@ def console(tmp_path: Path) -> Iterator[Console]:
     )
     os.close(slave)
     ends = ((master, theirs.fileno()), (theirs.fileno(), master))
-    pumps = [threading.Thread(target=_pump, args=pair, daemon=True) for pair in ends]
+    stop = threading.Event()
+    pumps = [threading.Thread(target=_pump, args=(*pair, stop), daemon=True) for pair in ends]
     for pump in pumps:
         pump.start()
     yield Console("t", ours, tmp_path / "transcript")
     shell.kill()
     shell.wait()
-    theirs.shutdown(socket.SHUT_RDWR)
+    stop.set()
     for pump in pumps:  # before their descriptors' numbers are given to somebody else
         pump.join()
     for end in (ours, theirs):
