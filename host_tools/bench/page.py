@@ -35,7 +35,8 @@ How each is measured:
 
 - **krping** runs `size=64,count=500`, validated on both sides; the client's median.
 - **Bandwidth** is krping's `bw` with `size=1048576,tx-depth=16`: 1000 RDMA WRITEs posted by the
-  guest's Python driver, bytes by the client's clock.
+  guest's Python driver, bytes by the client's clock. All of them move the same 1 MiB, which stays
+  in the processor's caches: read it as what the path costs, not as memory bandwidth.
 - **Ping-pong** is krping's `wlat` with 8 bytes, both sides polling memory; half of the median round
   trip.
 - **Device CPU per doorbell** is the server's processor time for one 8-byte RDMA WRITE between its
@@ -47,6 +48,9 @@ How each is measured:
   falls asleep after each message and finds its caches used by two busy guests when it wakes up.
 - **Memory** is the server's anonymous resident memory (guest RAM not counted), after 2,000
   iterations and at the end of the long run.
+
+The table is one run, and the ping-pong scatters by up to 40 % from run to run on two cores: repeat
+it before comparing. The doorbell goal stands at both of its measurements: they answer differently.
 """
 
 
