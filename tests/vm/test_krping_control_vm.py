@@ -76,3 +76,23 @@ def test_control_file(served: Pair) -> None:
     _write(b, "wrong", "client,addr=192.168.69.127,port=9999,fast")
     assert _status(b, "wrong") != 0
     assert "unknown option fast" in b.console.run(f"cat {LOG}")
+
+
+def test_file_system(served: Pair) -> None:
+    """One regular file, to which nothing can be added and from which nothing can be taken."""
+    script = (
+        "cd /run/.krping && test -f control && test ! -e other && ls | grep -qx control "
+        "&& ! rm -f control 2>/dev/null && ! touch other 2>/dev/null && echo right"
+    )
+    assert served.a.console.run(script) == "right"
+
+
+def test_daemon_ends_with_a_writer_blocked(served: Pair) -> None:
+    """The writer gets its answer, the mount is gone; then the daemon comes back."""
+    a = served.a
+    _write(a, "waiting", "server,addr=192.168.69.127,port=9997")
+    _until(a, f"grep -q listen {FILE}")
+    _end(a)
+    assert _status(a, "waiting") != 0
+    assert a.console.run("grep -c krping /proc/mounts || true") == "0"
+    _serve(a)
