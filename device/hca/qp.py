@@ -63,7 +63,7 @@ class QueuePair:
         "max_message", "min_rnr_timer", "mtu", "pd", "qkey", "qpn", "read_limit", "recv_cqn",
         "remote_atomic", "remote_qpn", "remote_read", "remote_write", "reserved_lkey", "responder",
         "retry_count", "rnr_retry", "role", "route", "rq", "send_cqn", "spent", "sq", "sqd_event",
-        "srqn", "state", "strip_vlan",
+        "srqn", "state", "strip_vlan", "uar",
     )  # fmt: skip
 
     def __init__(self, hca: Hca, qpn: int, context: bytearray) -> None:
@@ -88,6 +88,7 @@ class QueuePair:
         """Take the attributes over from the context, after each transition."""
         get, context = QPC.get, self.context
         self.pd = get(context, "pd")
+        self.uar = get(context, "uar")
         self.send_cqn = get(context, "cqn_send")
         self.recv_cqn = get(context, "cqn_recv")
         self.remote_qpn = get(context, "remote_qpn")
@@ -228,10 +229,10 @@ class QueuePairs:
         qp.state = QpState.RST
         qp.engine.stop()
 
-    def doorbell(self, qpn: int) -> None:
-        """A write to a send doorbell: walk the ring. Unknown numbers are ignored."""
+    def doorbell(self, page: int, qpn: int) -> None:
+        """A send doorbell on a UAR page: walk the ring, if it is there and the page is its own."""
         qp = self._pairs.get(qpn)
-        if qp is not None and qp.sq is not None:
+        if qp is not None and qp.sq is not None and qp.uar == page:
             qp.sq.run()
 
     def receive(self, message: Message) -> None:

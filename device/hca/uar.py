@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from device.layout.mlx4.contexts import QPC
 from device.layout.mlx4.uar import CQ_DOORBELL, EQ_DOORBELL, PAGE_SIZE, SEND_DOORBELL, UAR_AREA_SIZE
 
 if TYPE_CHECKING:
@@ -40,16 +39,11 @@ class UserAccessRegion:
         page, register = offset >> PAGE_SHIFT, offset & (PAGE_SIZE - 1)
         value = int.from_bytes(data, "big")
         if register == SEND_DOORBELL and len(data) == 4:
-            self._send(page, value >> 8)
+            self._hca.qps.doorbell(page, value >> 8)
         elif CQ_DOORBELL <= register < CQ_DOORBELL + 8:
             self._cq(page, register, value, len(data))
         elif EQ_DOORBELL <= register < EQ_DOORBELL_END and not register & 7 and len(data) == 4:
             self._hca.eqs.doorbell(page * 4 + (register - EQ_DOORBELL) // 8, value)
-
-    def _send(self, page: int, qpn: int) -> None:
-        qp = self._hca.qps.get(qpn)
-        if qp is not None and QPC.get(qp.context, "uar") == page:
-            self._hca.qps.doorbell(qpn)
 
     def _cq(self, page: int, register: int, value: int, length: int) -> None:
         """The 8-byte CQ doorbell comes in one piece, or as two halves in ascending order."""
