@@ -84,3 +84,33 @@ def test_lspci_is_complete_and_content(unbound: Pair) -> None:
         "ignored",
     ):
         assert complaint not in shown, shown
+
+
+def test_the_kernel_drivers_ping_each_other(unbound: Pair) -> None:
+    """mlx4_en brings the link up and moves frames; mlx4_ib finds an active port on top of it.
+
+    Last in this file: from here on mlx4_core may ask for the two again.
+    """
+    unbound.both(_bring_up)
+    replies = unbound.a.console.run("ping -c 5 -i 0.2 -w 30 10.9.0.2", timeout=60)
+    assert "5 packets received" in replies or "5 received" in replies
+    for machine in unbound.machines:
+        state = machine.console.run("cat /sys/class/infiniband/mlx4_0/ports/1/state")
+        assert "ACTIVE" in state
+        machine.console.run("modprobe -r mlx4_ib mlx4_en mlx4_core", timeout=120)
+        dmesg = machine.console.run("dmesg")
+        assert not [line for line in dmesg.splitlines() if "Call Trace" in line], dmesg
+
+
+def _bring_up(machine: Vm) -> None:
+    console = machine.console
+    number = 1 + "ab".index(machine.name)
+    console.run("rm -f /etc/modprobe.d/only-core.conf; modprobe mlx4_en", timeout=120)
+    console.run("modprobe mlx4_ib", timeout=120)
+    console.run(
+        "D=$(basename /sys/bus/pci/drivers/mlx4_core/*:*/net/*); "
+        f"ip addr add 10.9.0.{number}/24 dev $D && ip link set $D up; "
+        "until grep -q 1 /sys/class/net/$D/carrier; do sleep 0.1; done; "
+        "until grep -q ACTIVE /sys/class/infiniband/mlx4_0/ports/1/state; do sleep 0.1; done",
+        timeout=60,
+    )
