@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address
 
 from host_tools.errors import UsageError
-
-PREFIX = 24
-
-
-def neighbour(server: str) -> str:
-    """The client's address: the next free one of the server's /24, wrapping at the end."""
-    address = IPv4Address(server)
-    hosts = list(IPv4Network((address, PREFIX), strict=False).hosts())
-    return str(hosts[(hosts.index(address) + 1) % len(hosts)])
 
 
 def server_address(server: str, client: str) -> str:

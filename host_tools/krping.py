@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guest.krping.options import OptionError, Options, Test, parse
+from guest.krping.options import OptionError, Options, Test, next_address, parse
 from guest.krping.stats import Stats
-from host_tools.addresses import neighbour, server_address
+from host_tools.addresses import server_address
 from host_tools.errors import LabError, UsageError
 from host_tools.excerpt import last_iteration
 from host_tools.lab import LabConfig, Pair
@@ -58,7 +58,7 @@ class Request:
         address = server_address(listening.addr, asking.addr)
         if asking.test is Test.PING:
             server, client = _validating(server), _validating(client)
-        return cls(server, client, address, neighbour(address), asking.count, asking.test)
+        return cls(server, client, address, next_address(address), asking.count, asking.test)
 
     def command(self, server: bool) -> str:
         """The shell line that runs one side."""

@@ -11,7 +11,7 @@ from types import FrameType
 
 from guest.krping.host import Host
 from guest.krping.log import Log
-from guest.krping.options import OptionError, Options, parse
+from guest.krping.options import OptionError, Options, next_address, parse
 from guest.krping.result import Result
 from guest.krping.thread import KrpingThread
 from guest.verbs import VerbsError
@@ -65,10 +65,7 @@ def own_address(options: Options, ip: str | None) -> str:
         if options.addr == "0.0.0.0":
             raise OptionError("a server on 0.0.0.0 needs its HCA's address: --ip A.B.C.D")
         return options.addr
-    network = ipaddress.IPv4Network(f"{options.addr}/24", strict=False)
-    hosts = list(network.hosts())
-    following = int(ipaddress.IPv4Address(options.addr)) - int(network.network_address)
-    return str(hosts[following % len(hosts)])
+    return next_address(options.addr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -74,6 +74,14 @@ STRINGS = frozenset(("addr", "mem_mode"))
 ALIASES = {"txdepth": "tx-depth", "tx_depth": "tx-depth"}
 
 
+def next_address(address: str) -> str:
+    """The host address after `address` in its /24, wrapping at the end: the client's by custom."""
+    network = ipaddress.IPv4Network(f"{address}/24", strict=False)
+    hosts = list(network.hosts())
+    following = int(ipaddress.IPv4Address(address)) - int(network.network_address)
+    return str(hosts[following % len(hosts)])
+
+
 def parse(command: str) -> Options:
     """Read a command string; raises `OptionError` with one line saying what is wrong."""
     given = _split(command)

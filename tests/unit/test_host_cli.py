@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from guest.krping.options import next_address
 from host_tools import addresses, cli
 from host_tools.errors import LabError, UsageError
 from host_tools.krping import Request, Side
@@ -56,8 +57,8 @@ def test_wrong_strings_are_one_line_and_status_2(
 
 
 def test_next_free_address_wraps() -> None:
-    assert addresses.neighbour("10.1.2.1") == "10.1.2.2"
-    assert addresses.neighbour("10.1.2.254") == "10.1.2.1"
+    assert next_address("10.1.2.1") == "10.1.2.2"
+    assert next_address("10.1.2.254") == "10.1.2.1"
 
 
 def test_special_addresses_are_refused() -> None:
