@@ -8,6 +8,7 @@ import select
 import struct
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -29,7 +30,7 @@ NUMBER = 0xFFFFFF
 Event = TypeVar("Event")
 
 
-class EventQueue(Generic[Event]):
+class EventQueue(ABC, Generic[Event]):
     """An event queue whose waiting thread drains it; there is no interrupt thread."""
 
     def __init__(self, ctx: Context, vector: int) -> None:
@@ -99,9 +100,9 @@ class EventQueue(Generic[Event]):
         self._ctx.eq_numbers.free(self.eqn)
         self._ctx.free_vector(self._vector)
 
+    @abstractmethod
     def _take(self, kind: int, entry: memoryview) -> None:
         """Turn one entry into pending events."""
-        raise NotImplementedError
 
     def _wait(self, deadline: float | None) -> bool:
         poller = select.poll()

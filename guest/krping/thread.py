@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from guest.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
@@ -26,7 +27,7 @@ BATCH = 16
 CONN_PARAM = ConnParam(responder_resources=1, initiator_depth=1)
 
 
-class KrpingThread:
+class KrpingThread(ABC):
     """One krping run. `run` belongs to the thread that called it; `cancel` may come from any."""
 
     def __init__(
@@ -60,9 +61,9 @@ class KrpingThread:
         """First of the nine columns."""
         return f"{self.number}-{self.context.query_device().name}"
 
+    @abstractmethod
     def run(self) -> None:
         """The whole life of the connection; raises `KrpingError` or `Cancelled`."""
-        raise NotImplementedError
 
     def cancel(self) -> None:
         """End the run soon: at the end of an iteration if that comes within a second."""

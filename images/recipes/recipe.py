@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from images.apt import Packages
 from images.cache import Cache, file_digest, key_of
 
 
-class Recipe:
+class Recipe(ABC):
     """One artefact. Subclasses give `name`, `inputs` and `build`."""
 
     name: str
@@ -21,13 +22,13 @@ class Recipe:
         self.cache = cache
         self.packages = packages
 
+    @abstractmethod
     def inputs(self) -> Sequence[object]:
         """JSON values that decide what comes out, besides this recipe's own source."""
-        raise NotImplementedError
 
+    @abstractmethod
     def build(self, folder: Path) -> None:
         """Make the artefact in the empty `folder`; raises `ImageError`."""
-        raise NotImplementedError
 
     def key(self) -> str:
         """Name of what would be built now."""
