@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from device.buslog.reader import LogError, LogReader
@@ -24,14 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", action="store_true", help="say what each transfer was")
 
 
-def main(arguments: argparse.Namespace | Sequence[str] | None = None) -> int:
-    """Print the log; the exit status. Takes parsed arguments or the command line's words."""
-    if not isinstance(arguments, argparse.Namespace):
-        parser = argparse.ArgumentParser(
-            prog="bluebridge log", description="show what crossed the bus"
-        )
-        add_arguments(parser)
-        arguments = parser.parse_args(arguments)
+def main(arguments: argparse.Namespace) -> int:
+    """Print the log; the exit status."""
     try:
         wanted = _filter(arguments)
         reader = LogReader(arguments.folder)

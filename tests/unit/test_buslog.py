@@ -226,7 +226,10 @@ def test_a_damaged_segment_is_named(tmp_path: Path) -> None:
         list(LogReader(tmp_path))
 
 
-def test_the_command_takes_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_selects_a_bar_and_a_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _write(tmp_path)
-    assert cli.main([str(tmp_path), "--bar", "2", "--from", "0", "--to", "60"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    status, out, _ = _run(capsys, str(tmp_path), "--bar", "2", "--from", "0", "--to", "60")
+    assert status == 0
+    assert len(out.splitlines()) == 2
