@@ -13,7 +13,7 @@ from guest.verbs import Context, WcStatus, WrOpcode, open_device
 from tests.wire.bus import WireBus
 from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Side, opened
 from tests.wire.players import PATTERN, connected
-from tests.wire.server import ServerProcess
+from tests.wire.server import ServerProcess, serving
 
 StartServer = Callable[..., ServerProcess]
 
@@ -61,14 +61,9 @@ def hca_server(
     folder = tmp_path_factory.mktemp("hca")
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
     log = ("--log", str(folder / "log"))
-    server = ServerProcess("device", [*hcas, *log], folder / "server.log")
-    yield server, folder
-    try:
-        assert server.running(), server.text()
-        assert server.terminate() == 0, server.text()
-        assert "Traceback" not in server.text(), server.text()
-    finally:
-        server.kill()
+    with serving("device", [*hcas, *log], folder / "server.log") as server:
+        yield server, folder
+    assert "Traceback" not in server.text(), server.text()
 
 
 @pytest.fixture

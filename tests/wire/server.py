@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,3 +83,15 @@ class ServerProcess:
         self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+
+@contextmanager
+def serving(module: str, arguments: Sequence[str], log: Path) -> Iterator[ServerProcess]:
+    """A server that many tests share: at the end it must still run, and obey SIGTERM."""
+    server = ServerProcess(module, arguments, log)
+    try:
+        yield server
+        assert server.running(), server.text()
+        assert server.terminate() == 0, server.text()
+    finally:
+        server.kill()

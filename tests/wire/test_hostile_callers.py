@@ -14,7 +14,7 @@ import pytest
 
 from tests.wire.client import Client
 from tests.wire.messages import HEADER, Command
-from tests.wire.server import ServerProcess
+from tests.wire.server import ServerProcess, serving
 
 BAR0 = 0
 
@@ -27,13 +27,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(path: Path) -> Iterator[ServerProcess]:
     """One server for all of them: it lives on, whoever called."""
-    server = ServerProcess("tests.wire.probe_device", [str(path)], path.with_name("server.log"))
-    yield server
-    try:
-        assert server.running(), server.text()
-        assert server.terminate() == 0, server.text()
-    finally:
-        server.kill()
+    with serving("tests.wire.probe_device", [str(path)], path.with_name("server.log")) as server:
+        yield server
 
 
 def is_dropped(client: Client) -> bool:
