@@ -19,7 +19,6 @@ _FRAME_CQE = Struct(">IIIHHHHIHH3xB")
 _ERROR_CQE = Struct(">I20xHBB3xB")
 
 VLAN_PRESENT = 1 << 29
-GRH_PRESENT = 1 << 31
 VENDOR_SYNDROME = 0x77
 
 
@@ -58,15 +57,18 @@ def complete_datagram(
     opcode: int,
     length: int,
     immediate: int,
-    source: tuple[int, bytes],
+    source: int,
+    address: bytes,
     sl_vid: int,
     solicited: bool = False,
 ) -> None:
-    """A datagram; `length` counts the 40 GRH bytes, `source` is QPN and MAC of the sender."""
-    qpn, smac = source
+    """A datagram; `length` counts the 40 GRH bytes, `source` is the word with the sender's QPN.
+
+    `address` is the sender's MAC address or LID: both stand at the same place.
+    """
     vlan = VLAN_PRESENT if sl_vid & 0xFFF else 0
     cqe = _DATAGRAM_CQE.pack(
-        vlan | qp.qpn, immediate, GRH_PRESENT | qpn, sl_vid, smac, length, index & 0xFFFF, opcode
+        vlan | qp.qpn, immediate, source, sl_vid, address, length, index & 0xFFFF, opcode
     )
     _post(qp.hca, qp.qpn, qp.recv_cqn, cqe, solicited)
 

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Link(StrEnum):
+    """What the port's cable speaks."""
+
+    ETHERNET = "ethernet"
+    INFINIBAND = "infiniband"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +28,7 @@ class HcaConfig:
     board_id: str = "BB_CX3_A1"
     firmware: tuple[int, int, int] = (2, 42, 5000)
     node_description: str = "bluebridge emulated ConnectX-3"
+    link: Link = Link.ETHERNET
 
     def __post_init__(self) -> None:
         if len(self.mac) != 6 or self.mac[0] & 1 or not any(self.mac):
@@ -30,9 +39,11 @@ class HcaConfig:
             raise ValueError("an HCA has 2 to 128 MSI-X vectors")
 
     @classmethod
-    def of_mac(cls, name: str, mac: bytes, *, msix_vectors: int = 32) -> HcaConfig:
+    def of_mac(
+        cls, name: str, mac: bytes, *, msix_vectors: int = 32, link: Link = Link.ETHERNET
+    ) -> HcaConfig:
         """A configuration whose GUID is made from the MAC address, as adapters do."""
-        return cls(name, mac, guid_of_mac(mac), msix_vectors)
+        return cls(name, mac, guid_of_mac(mac), msix_vectors, link=link)
 
     @property
     def port_guid(self) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from device.fabric.addresses import is_group
 from device.fabric.messages import Datagram, Route
 from device.hca.completion import complete_datagram, fail_receive
 from device.hca.copy import copy_views, note_runs
 from device.hca.flush import enter_error
 from device.hca.local_memory import gather, scatter_runs
 from device.hca.memory_regions import AccessError
-from device.hca.mlx_headers import parse_datagram
 from device.hca.role import DATAGRAMS, Role
 from device.hca.unconnected import UnconnectedSender
 from device.hca.wqe import DATAGRAM, SEND_IMM, SendWqe, TooLongError, WqeError, parse_data
@@ -19,7 +19,6 @@ from device.layout.buslog import Kind, What
 from device.layout.mlx4.contexts import QpState
 from device.layout.mlx4.cqe import RecvOpcode, Syndrome
 from device.layout.mlx4.wqe import AV, CTRL_SIZE
-from device.layout.net.ethernet import NO_VLAN
 from device.layout.net.roce import (
     BTH_SIZE,
     DETH_SIZE,
@@ -40,6 +39,7 @@ IP_VERSION = 6
 OWN_QKEY = 1 << 31
 SMI_QPN = 0
 MULTICAST_QPN = 0xFFFFFF
+NO_GRH = bytes(GRH_SIZE)
 IMMEDIATE_SIZE = 4
 MAX_MAD = 256
 MAX_PAYLOAD = 4096
@@ -76,7 +76,8 @@ class DatagramSender(UnconnectedSender):
             payload = self._gather(wqe, raw, CTRL_SIZE + DATAGRAM.size, What.PAYLOAD)
             message = self._addressed(wqe, raw, payload)
         else:
-            message = parse_datagram(self._gather(wqe, raw, CTRL_SIZE, What.MAD), qp.qkey)
+            packet = self._gather(wqe, raw, CTRL_SIZE, What.MAD)
+            message = qp.hca.port.parse_packet(packet, qp.qkey)
         qp.hca.fabric.send(qp.hca, message)
 
     def _gather(self, wqe: SendWqe, raw: bytes, position: int, what: What) -> bytes:
@@ -94,17 +95,7 @@ class DatagramSender(UnconnectedSender):
         av, target, qkey, vlan, dmac = DATAGRAM.unpack_from(raw, CTRL_SIZE)
         if AV.get(av, "pd") != qp.pd:
             raise WqeError(f"an address vector of PD {AV.get(av, 'pd')}, not {qp.pd}")
-        port = qp.hca.port
-        route = Route(
-            smac=port.mac(AV.get(av, "g_slid") & 0x7F),
-            dmac=dmac,
-            sgid=port.gid(AV.get(av, "gid_index")),
-            dgid=AV.get_raw(av, "dgid"),
-            vlan=vlan,
-            traffic_class=AV.get(av, "tclass"),
-            hop_limit=AV.get(av, "hop_limit"),
-            service_level=AV.get(av, "sl") >> 1,
-        )
+        route = qp.hca.port.datagram_route(qp.context, av, vlan, dmac)
         immediate = wqe.immediate if wqe.opcode == SEND_IMM else None
         self._psn = (self._psn + 1) & 0xFFFFFF
         return Datagram(
@@ -117,12 +108,13 @@ class DatagramSender(UnconnectedSender):
             payload=payload,
             immediate=immediate,
             solicited=wqe.solicited,
+            pkey=route.pkey,
         )
 
 
 def receive_datagram(hca: Hca, message: Datagram) -> None:
     """A datagram from the fabric: for QP1, a UD queue pair, or the members of a group."""
-    if message.route.dmac[0] & 1:
+    if is_group(message.route.dmac):
         own = message.route.smac in hca.mac_addresses
         for qpn, refuses_own in hca.multicast.members(message.route.dgid):
             if not (own and refuses_own and qpn == message.source_qpn):
@@ -137,9 +129,12 @@ def _deliver(hca: Hca, qpn: int, message: Datagram) -> None:
     if qp is None or qp.role not in DATAGRAMS or qp.state not in _RECEIVING:
         return
     mad = qp.role is not Role.UD
-    expected = GSI_QKEY if mad else qp.qkey
-    if message.qkey != expected or len(message.payload) > (MAX_MAD if mad else MAX_PAYLOAD):
+    if not _admits_key(qp, message) or len(message.payload) > (MAX_MAD if mad else MAX_PAYLOAD):
         hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, Q_Key or length", obj=qp.qpn)
+        return
+    pkey_index = hca.port.pkey_index(qp.context, message.pkey, any_index=mad)
+    if pkey_index is None:
+        hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, P_Key", obj=qp.qpn)
         return
     queue = qp.receives
     try:
@@ -161,24 +156,31 @@ def _deliver(hca: Hca, qpn: int, message: Datagram) -> None:
         fail_receive(qp, wqe.index, Syndrome.LOCAL_PROT_ERR)
         enter_error(qp)
         return
-    copy_views(views, [memoryview(message.grh), memoryview(message.payload)])
+    copy_views(views, [memoryview(message.grh or NO_GRH), memoryview(message.payload)])
     what = What.MAD if mad else What.PAYLOAD
     note_runs(hca.bus, Kind.DMA_WRITE, runs, views, what, qp.qpn)
-    _complete(qp, wqe.index, length, message)
+    _complete(qp, wqe.index, length, message, pkey_index)
 
 
-def _complete(qp: QueuePair, index: int, length: int, message: Datagram) -> None:
+def _admits_key(qp: QueuePair, message: Datagram) -> bool:
+    """QP0 has no Q_Key, QP1 a well-known one."""
+    if qp.role is Role.SMI:
+        return True
+    return message.qkey == (GSI_QKEY if qp.role is Role.GSI else qp.qkey)
+
+
+def _complete(qp: QueuePair, index: int, length: int, message: Datagram, pkey_index: int) -> None:
     """The completion names the sender: software answers to what it reads here."""
-    route = message.route
-    vlan = 0 if route.vlan == NO_VLAN else route.vlan & 0xFFF
+    source, sl_vid = qp.hca.port.sender_of(message)
     immediate = message.immediate
     complete_datagram(
         qp,
         index,
         RecvOpcode.SEND if immediate is None else RecvOpcode.SEND_WITH_IMM,
         length,
-        immediate or 0,  # its low bits are the index of the P_Key: always 0 here
-        (message.source_qpn, route.smac),
-        route.service_level << 13 | vlan,
+        pkey_index if immediate is None else immediate,
+        source,
+        message.route.smac,
+        sl_vid,
         message.solicited,
     )

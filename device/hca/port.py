@@ -8,14 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from device.fabric.messages import Datagram, Route
 from device.hca.command import CommandError, Status
+from device.hca.config import Link
+from device.hca.mlx_headers import parse_datagram
 from device.layout.mlx4.capabilities import (
     GID_TABLE_ENTRIES,
     MAC_TABLE_ENTRIES,
     VLAN_TABLE_ENTRIES,
 )
+from device.layout.mlx4.contexts import QPC
+from device.layout.mlx4.cqe import GRH_PRESENT
 from device.layout.mlx4.eqe import DATA_OFFSET, PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
-from device.layout.net.ethernet import ETHERTYPE_VLAN
+from device.layout.mlx4.wqe import AV
+from device.layout.net.ethernet import ETHERTYPE_VLAN, NO_VLAN
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
@@ -74,6 +80,8 @@ class Tables:
 
 class Port:
     """Port 1. `cable` says whether the fabric is plugged in; the rest comes from the guest."""
+
+    link = Link.ETHERNET
 
     def __init__(self, hca: Hca) -> None:
         self._hca = hca
@@ -165,6 +173,54 @@ class Port:
     def vlan(self, index: int) -> int | None:
         """VLAN id `index` of the table."""
         return self._tables.vlans[index] if index < len(self._tables.vlans) else None
+
+    # -- paths ------------------------------------------------------------------------------
+
+    def connected_route(self, context: bytes | bytearray) -> Route:
+        """The way to the peer that a queue pair context (QPC) describes."""
+        get = QPC.get
+        vlan = self.vlan(get(context, "pri_vlan_index")) if get(context, "pri_vlan_valid") else None
+        return Route(
+            smac=self.mac(get(context, "pri_mylmc")),
+            dmac=QPC.get_raw(context, "pri_dmac"),
+            sgid=self.gid(get(context, "pri_mgid_index")),
+            dgid=QPC.get_raw(context, "pri_rgid"),
+            vlan=NO_VLAN if vlan is None else vlan,
+            traffic_class=get(context, "pri_tclass"),
+            hop_limit=get(context, "pri_hop_limit"),
+            service_level=get(context, "pri_sched_queue") >> 3 & 7,
+        )
+
+    def datagram_route(self, context: bytes | bytearray, av: bytes, vlan: int, mac: bytes) -> Route:
+        """The way of one UD message by its address vector; `vlan` and `mac` follow it in a WQE."""
+        get = AV.get
+        return Route(
+            smac=self.mac(get(av, "g_slid") & 0x7F),
+            dmac=mac,
+            sgid=self.gid(get(av, "gid_index")),
+            dgid=AV.get_raw(av, "dgid"),
+            vlan=vlan,
+            traffic_class=get(av, "tclass"),
+            hop_limit=get(av, "hop_limit"),
+            service_level=get(av, "sl") >> 1,
+        )
+
+    def sender_of(self, message: Datagram) -> tuple[int, int]:
+        """Of a completion: the word with the sender's QP number, and service level with VLAN."""
+        route = message.route
+        vlan = 0 if route.vlan == NO_VLAN else route.vlan & 0xFFF
+        return GRH_PRESENT | message.source_qpn, route.service_level << 13 | vlan
+
+    def pkey_index(self, context: bytes | bytearray, pkey: int, *, any_index: bool) -> int | None:
+        """Where the P_Key of a datagram stands in the table; None when it may not come in.
+
+        `any_index` is for QP1, which is in every partition of the port. There is but one on RoCE.
+        """
+        return 0
+
+    def parse_packet(self, packet: bytes, own_qkey: int) -> Datagram:
+        """A packet whose headers software built; raises `HeaderError`."""
+        return parse_datagram(packet, own_qkey)
 
     # -- filters ----------------------------------------------------------------------------
 

@@ -21,7 +21,6 @@ from device.hca.role import CONNECTED, DATAGRAMS, Role, role_of
 from device.hca.send_queue import SendQueue
 from device.layout.buslog import Kind
 from device.layout.mlx4.contexts import QPC, QpState
-from device.layout.net.ethernet import NO_VLAN
 from device.layout.net.roce import MTU_BYTES
 from device.throttle import Throttle
 
@@ -107,21 +106,7 @@ class QueuePair:
         self.ack_timeout = get(context, "pri_ack_timeout")
         self.read_limit = 1 << get(context, "sra_max")
         self.strip_vlan = not get(context, "no_vlan_strip")
-        self.route = self._route()
-
-    def _route(self) -> Route:
-        get, context, port = QPC.get, self.context, self.hca.port
-        vlan = port.vlan(get(context, "pri_vlan_index")) if get(context, "pri_vlan_valid") else None
-        return Route(
-            smac=port.mac(get(context, "pri_mylmc")),
-            dmac=QPC.get_raw(context, "pri_dmac"),
-            sgid=port.gid(get(context, "pri_mgid_index")),
-            dgid=QPC.get_raw(context, "pri_rgid"),
-            vlan=NO_VLAN if vlan is None else vlan,
-            traffic_class=get(context, "pri_tclass"),
-            hop_limit=get(context, "pri_hop_limit"),
-            service_level=get(context, "pri_sched_queue") >> 3 & 7,
-        )
+        self.route = self.hca.port.connected_route(context)
 
     def _has_receive_queue(self) -> bool:
         """Whether the context describes a receive queue.

@@ -13,6 +13,7 @@ IS_SEND_BIT = 0x40
 OPCODE_MASK = 0x1F
 OPCODE_ERROR = 0x1E
 OPCODE_RESIZE = 0x16
+GRH_PRESENT = 1 << 31  # of the word with the remote QPN
 
 
 class RecvOpcode(IntEnum):

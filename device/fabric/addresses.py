@@ -1,0 +1,29 @@
+"""Link-layer addresses: 6-byte MAC addresses on Ethernet, 2-byte LIDs on InfiniBand."""
+
+from __future__ import annotations
+
+LID_SIZE = 2
+PERMISSIVE = b"\xff\xff"
+"""The LID of "whoever is at the other end of the cable"."""
+NO_LID = b"\0\0"
+FIRST_GROUP_LID = 0xC000
+
+_GROUP_BIT = 1  # of the first byte of a MAC address: broadcast or multicast
+_GROUP_BYTE = FIRST_GROUP_LID >> 8
+
+
+def is_group(address: bytes) -> bool:
+    """Whether an address is that of many: broadcast, multicast."""
+    if len(address) == LID_SIZE:
+        return address[0] >= _GROUP_BYTE and address != PERMISSIVE
+    return bool(address[:1]) and bool(address[0] & _GROUP_BIT)
+
+
+def lid_bytes(lid: int) -> bytes:
+    """A LID as an address."""
+    return lid.to_bytes(LID_SIZE, "big")
+
+
+def lid_of(address: bytes) -> int:
+    """An address as a LID."""
+    return int.from_bytes(address, "big")
