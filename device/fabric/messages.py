@@ -8,42 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Protocol
 
 from device.layout.net.ethernet import NO_VLAN
-
-
-class Op(IntEnum):
-    """Request opcodes of a reliable or unreliable connection."""
-
-    SEND = 0
-    SEND_IMM = 1
-    SEND_INV = 2
-    WRITE = 3
-    WRITE_IMM = 4
-    READ = 5
-    COMPARE_SWAP = 6
-    FETCH_ADD = 7
-    MASKED_COMPARE_SWAP = 8
-    MASKED_FETCH_ADD = 9
-
-
-class Syndrome(IntEnum):
-    """AETH syndromes (InfiniBand vol. 1, 9.7.5.2.1)."""
-
-    ACK = 0x00
-    RNR_NAK = 0x20  # low five bits: timer code
-    NAK_PSN = 0x60
-    NAK_INVALID_REQUEST = 0x61
-    NAK_REMOTE_ACCESS = 0x62
-    NAK_REMOTE_OPERATION = 0x63
-    NAK_INVALID_RD = 0x64
+from device.layout.net.operations import Op as Op
+from device.layout.net.operations import Syndrome as Syndrome
+from device.layout.net.roce import DEFAULT_PKEY
 
 
 @dataclass(slots=True)
 class Route:
-    """How a message finds its way: Ethernet addresses (RoCE) or LIDs, and the GIDs."""
+    """How a message finds its way: link-layer addresses (`fabric.addresses`) and the GIDs.
+
+    On InfiniBand the GIDs are zeros when the packet carries no GRH.
+    """
 
     smac: bytes
     dmac: bytes
@@ -53,6 +31,10 @@ class Route:
     traffic_class: int = 0
     hop_limit: int = 64
     service_level: int = 0
+    pkey: int = DEFAULT_PKEY
+    flow_label: int = 0
+    roce: int = 1  # version: 1 is Ethertype 0x8915, 2 is UDP
+    image: bytes = field(default=b"", compare=False, repr=False)  # what the capture makes of it
 
 
 Payload = Sequence[memoryview]
@@ -81,7 +63,11 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """What a responder says to an RC request: `psn` is that of the request it answers."""
+    """What a responder says to an RC request: `psn` is that of the request it answers.
+
+    `packets` is how many the request took (a read: its answer), `read` says that `payload` is
+    what a read asked for, even if that is nothing.
+    """
 
     route: Route
     target_qpn: int
@@ -90,11 +76,16 @@ class Response:
     msn: int = 0
     payload: Payload = ()
     atomic_original: int | None = None
+    packets: int = 1
+    read: bool = False
 
 
 @dataclass(slots=True)
 class Datagram:
-    """A UD message, MADs included. `grh` are the 40 bytes the receiver finds before the payload."""
+    """A UD message, MADs included.
+
+    `grh` are the 40 bytes the receiver finds before the payload; empty on InfiniBand without.
+    """
 
     route: Route
     source_qpn: int

@@ -124,7 +124,7 @@ class Responder:
             return
         self.psn = (self.psn + request.packets) & PSN_MASK
         self.msn = (self.msn + 1) & PSN_MASK
-        self._answer(request.psn, Syndrome.ACK, payload, original)
+        self._answer(request.psn, Syndrome.ACK, payload, original, request)
 
     def _refuse(self, request: Request, nak: Nak) -> None:
         """NAK, then error: software sees the event, the peer the syndrome, nobody a byte."""
@@ -150,24 +150,31 @@ class Responder:
         """A request that was done before: its answer again, nothing is written a second time."""
         if request.op is Op.READ:
             try:
-                self._answer(request.psn, Syndrome.ACK, self._read(request))
+                self._answer(request.psn, Syndrome.ACK, self._read(request), None, request)
             except Nak:
                 self._note("a read that came again is not permitted any more")
         elif request.op in _ATOMIC_OPS:
             for psn, original in self._results:
                 if psn == request.psn:
-                    self._answer(psn, Syndrome.ACK, (), original)
+                    self._answer(psn, Syndrome.ACK, (), original, request)
         else:
-            self._answer(request.psn, Syndrome.ACK)
+            self._answer(request.psn, Syndrome.ACK, (), None, request)
 
     def _answer(
-        self, psn: int, syndrome: int, payload: Payload = (), original: int | None = None
+        self,
+        psn: int,
+        syndrome: int,
+        payload: Payload = (),
+        original: int | None = None,
+        done: Request | None = None,
     ) -> None:
+        """Send an answer; `done` is the request that was carried out."""
         qp = self._qp
-        qp.hca.fabric.send(
-            qp.hca,
-            Response(qp.route, qp.remote_qpn, psn, syndrome, self.msn, payload, original),
-        )
+        answer = Response(qp.route, qp.remote_qpn, psn, syndrome, self.msn, payload, original)
+        if done is not None:
+            answer.packets = done.packets
+            answer.read = done.op is Op.READ
+        qp.hca.fabric.send(qp.hca, answer)
 
     def _note(self, text: str) -> None:
         self._qp.hca.bus.note(Kind.NOTE, f"QP {self._qp.qpn:#x}: {text}", obj=self._qp.qpn)

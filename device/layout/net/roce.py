@@ -114,4 +114,6 @@ def ack_timeout_us(code: int) -> float:
 
 MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
 GSI_QKEY = 0x80010000
+DEFAULT_PKEY = 0xFFFF
+"""Full member of the default partition."""
 GSI_QPN = 1
