@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
-from device.buslog.reader import Event
+from device.buslog.reader import Event, LogError
 from device.buslog.record import TEXT_KINDS
+from device.buslog.wire import ATOMIC, READ, RELIABLE, read_message
 from device.buslog.work_entries import receive_entry, send_entry
 from device.layout.buslog import Kind, What
 from device.layout.fields import Register, RegisterBlock
@@ -14,10 +15,13 @@ from device.layout.mlx4 import bar0, cqe, eqe, uar
 from device.layout.mlx4.commands import name_of
 from device.layout.mlx4.wqe import SendOpcode
 from device.layout.net import cm, ethernet, mad
+from device.layout.net.operations import Syndrome
+from device.layout.net.roce import GSI_QPN
 
 _CM_SEND = bytes((1, mad.MgmtClass.CM, 2, mad.Method.SEND))
 """How every CM datagram begins: base version, class, class version, method."""
 
+WIRE = (What.REQUEST, What.RESPONSE, What.DATAGRAM)
 BLOCKS: dict[int, tuple[RegisterBlock, ...]] = {0: bar0.BLOCKS, 2: uar.BLOCKS}
 
 
@@ -31,7 +35,34 @@ def decode(event: Event) -> str:
         return f"MSI-X vector {event.address}"
     if event.kind in (Kind.CONFIG_READ, Kind.CONFIG_WRITE):
         return f"config {event.address:#x}"
+    if event.kind == Kind.WIRE and event.what in WIRE:
+        return _wire(event)
     return _DMA.get(event.what, _other)(event)
+
+
+def _wire(event: Event) -> str:
+    """A message on its way: what it asks or answers, from where to whom."""
+    try:
+        message = read_message(event)
+    except LogError as error:
+        return str(error)
+    if event.what == What.DATAGRAM:
+        if message.target_qpn <= GSI_QPN:
+            return _mad(event)
+        head = f"UD qpn={message.source_qpn:#x}"
+    elif event.what == What.REQUEST:
+        service = "RC" if message.flags & RELIABLE else "UC"
+        head = f"{service} {message.op.name} qpn={message.source_qpn:#x}"
+    else:
+        data = " with data" if message.flags & (READ | ATOMIC) else ""
+        head = f"{_syndrome(message.syndrome)}{data}"
+    return f"{head} > qpn={message.target_qpn:#x} psn={message.psn:#x} bytes={message.length}"
+
+
+def _syndrome(value: int) -> str:
+    if value & 0x60 == Syndrome.RNR_NAK:
+        return f"RNR_NAK timer={value & 0x1F}"
+    return _name(Syndrome, value)
 
 
 def _find(event: Event) -> tuple[RegisterBlock, int, Register] | None:

@@ -80,12 +80,13 @@ class LogReader:
                 data = path.read_bytes()
             except FileNotFoundError:
                 continue  # the writer has dropped it meanwhile
-            for event in self._records(path, data):
+            for event in self.records(path, data):
                 event.number = number
                 number += 1
                 yield event
 
-    def _records(self, path: Path, data: bytes) -> Iterator[Event]:
+    def records(self, path: Path, data: bytes) -> Iterator[Event]:
+        """The whole records at the start of `data`, a piece of segment `path`; numbers are 0."""
         names: list[str] = self.meta["devices"]
         start = int(self.meta["started_monotonic_ns"])
         position, end = 0, len(data)
@@ -94,12 +95,12 @@ class LogReader:
                 data, position
             )
             position += RECORD.size
-            if position + kept > end:
-                return
             try:
                 meaning = _KINDS[kind], _WHATS[what]
             except KeyError as error:
                 raise LogError(f"{path} is damaged before byte {position}") from error
+            if position + kept > end:
+                return
             yield Event(
                 0,
                 (when - start) / 1e9,

@@ -6,7 +6,7 @@ import struct
 
 from device.layout.buslog import Kind
 
-RECORD = struct.Struct("<QBBBBIQIH")
+RECORD = struct.Struct("<QBBBBIQII")
 """monotonic ns, device, kind, BAR, what, object, address, length, captured bytes that follow."""
 
 TEXT_KINDS = frozenset((Kind.COMMAND, Kind.NOTE, Kind.RESET))

@@ -18,6 +18,7 @@ KINDS: dict[str, frozenset[Kind]] = {
     "config": frozenset((Kind.CONFIG_READ, Kind.CONFIG_WRITE)),
     "reset": frozenset((Kind.RESET,)),
     "note": frozenset((Kind.NOTE,)),
+    "wire": frozenset((Kind.WIRE,)),
 }
 
 # As a PCIe analyzer names them: who drives the bus, and the kind of transaction.
@@ -32,6 +33,7 @@ _DIRECTION_TYPE: dict[Kind, tuple[str, str]] = {
     Kind.COMMAND: ("-", "command"),
     Kind.RESET: ("-", "reset"),
     Kind.NOTE: ("-", "note"),
+    Kind.WIRE: ("dev->wire", "message"),
 }
 
 HEADER = (
@@ -102,7 +104,7 @@ def json_line(event: Event, *, decoded: bool = True) -> str:
     }
     if event.kind in KINDS["mmio"]:
         row["bar"] = event.bar
-    if event.kind in KINDS["dma"]:
+    if event.kind in KINDS["dma"] | KINDS["wire"]:
         row |= {"what": event.what.name.lower(), "obj": event.obj}
     if event.text:
         row["text"] = event.text

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 BATCH = 2048
 SEGMENT_BYTES = 16 << 20
 TOTAL_BYTES = 256 << 20
+BULK_BYTES = 4 << 20
+"""Captured payload that is held back at most."""
 CAPTURE = 64
 
 _clock = time.monotonic_ns
@@ -30,7 +32,9 @@ Data = bytes | bytearray | memoryview
 
 
 class EventLog:
-    """No log: takes events and forgets them."""
+    """No log: takes events and forgets them. `capture` is how many bytes of data it keeps."""
+
+    capture = 0
 
     def device(self, name: str) -> int:
         """Number of the device called `name` in records."""
@@ -48,6 +52,9 @@ class EventLog:
         obj: int = 0,
     ) -> None:
         """One event; `data` are its bytes, or their beginning."""
+
+    def wire(self, record: bytes) -> None:
+        """One message that leaves a port: a whole record, by `device.buslog.wire`."""
 
     def flush(self) -> None:
         """Make everything recorded so far visible to readers."""
@@ -76,13 +83,14 @@ class FileLog(EventLog):
         folder.mkdir(parents=True, exist_ok=True)
         _drop_old(folder)
         self._folder = folder
-        self._capture = capture
+        self.capture = capture
         self._segment_bytes = segment
         self._keep = max(2, total // segment)
         self._names: list[str] = []
         self._started = (time.time_ns(), _clock())
         self._batch: list[bytes] = []
         self._append = self._batch.append
+        self._bulk = 0
         self._number = 0
         self._written = 0
         self._lost_segments = 0
@@ -110,11 +118,18 @@ class FileLog(EventLog):
         obj: int = 0,
     ) -> None:
         """One event; at most `capture` bytes of `data` are kept (all of a text)."""
-        kept = bytes(data) if kind in TEXT_KINDS else bytes(data[: self._capture])
+        kept = bytes(data) if kind in TEXT_KINDS else bytes(data[: self.capture])
         self._append(
             _pack(_clock(), device, kind, bar, what, obj, address, length, len(kept)) + kept
         )
         if len(self._batch) >= BATCH:
+            self.flush()
+
+    def wire(self, record: bytes) -> None:
+        """One message that leaves a port; whoever made the record has cut its payload."""
+        self._append(record)
+        self._bulk += len(record)
+        if len(self._batch) >= BATCH or self._bulk >= BULK_BYTES:
             self.flush()
 
     def flush(self) -> None:
@@ -123,6 +138,7 @@ class FileLog(EventLog):
             return
         data = b"".join(self._batch)
         self._batch.clear()
+        self._bulk = 0
         if self._file is None:
             return
         try:
@@ -162,7 +178,7 @@ class FileLog(EventLog):
             "started_ns": self._started[0],
             "started_monotonic_ns": self._started[1],
             "devices": self._names,
-            "capture": self._capture,
+            "capture": self.capture,
             "segments_dropped": self._lost_segments,
         }
         beside = self._folder / (META_NAME + ".new")

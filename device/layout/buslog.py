@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-VERSION = 1
+VERSION = 2
 
 
 class Kind(IntEnum):
@@ -20,6 +20,7 @@ class Kind(IntEnum):
     CONFIG_READ = 7
     CONFIG_WRITE = 8
     NOTE = 9
+    WIRE = 10  # a message leaves the port: device/buslog/wire.py
 
 
 class What(IntEnum):
@@ -42,3 +43,6 @@ class What(IntEnum):
     MAD = 14  # [QPN] management datagram with its headers
     OWNERSHIP = 15  # [CQN or EQN] owner byte, or the initial fill of a queue
     UD_WQE = 16  # [QPN] send work queue entry with an address vector
+    REQUEST = 17  # [target QPN] on the wire, of a connected queue pair
+    RESPONSE = 18  # [target QPN] on the wire: acknowledgement, NAK, read data, atomic result
+    DATAGRAM = 19  # [target QPN] on the wire, unconnected

@@ -20,6 +20,11 @@ class Op(IntEnum):
     MASKED_FETCH_ADD = 9
 
 
+ATOMICS = frozenset(
+    (Op.COMPARE_SWAP, Op.FETCH_ADD, Op.MASKED_COMPARE_SWAP, Op.MASKED_FETCH_ADD)
+)
+
+
 class Syndrome(IntEnum):
     """AETH syndromes (InfiniBand vol. 1, 9.7.5.2.1)."""
 

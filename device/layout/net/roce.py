@@ -1,4 +1,4 @@
-"""InfiniBand transport headers as RoCE v1 carries them."""
+"""InfiniBand transport headers, as RoCE carries them behind a GRH or UDP."""
 
 from __future__ import annotations
 
@@ -51,6 +51,18 @@ class BthOpcode(IntEnum):
     RC_FETCH_ADD = 0x14
     RC_SEND_LAST_INV = 0x16
     RC_SEND_ONLY_INV = 0x17
+    UC_SEND_FIRST = 0x20
+    UC_SEND_MIDDLE = 0x21
+    UC_SEND_LAST = 0x22
+    UC_SEND_LAST_IMM = 0x23
+    UC_SEND_ONLY = 0x24
+    UC_SEND_ONLY_IMM = 0x25
+    UC_WRITE_FIRST = 0x26
+    UC_WRITE_MIDDLE = 0x27
+    UC_WRITE_LAST = 0x28
+    UC_WRITE_LAST_IMM = 0x29
+    UC_WRITE_ONLY = 0x2A
+    UC_WRITE_ONLY_IMM = 0x2B
     UD_SEND_ONLY = 0x64
     UD_SEND_ONLY_IMM = 0x65
 
@@ -89,6 +101,22 @@ AETH = Struct(
     [bits("syndrome", 0, 4, 31, 24), bits("msn", 0, 4, 23, 0)],
     source="InfiniBand vol. 1, 9.3.5",
 )
+ATOMIC_ETH = Struct(
+    "AtomicETH",
+    28,
+    [
+        u64("va", 0),
+        u32("rkey", 8),
+        u64("swap_or_add", 12),
+        u64("compare", 20),
+    ],
+    source="InfiniBand vol. 1, 9.3.6",
+)
+ATOMIC_ACK_ETH = Struct(
+    "AtomicAckETH", 8, [u64("original", 0, "what was there")], source="InfiniBand vol. 1, 9.3.7"
+)
+IMMEDIATE = Struct("ImmDt", 4, [u32("value", 0)], source="InfiniBand vol. 1, 9.3.8")
+IETH = Struct("IETH", 4, [u32("rkey", 0, "key to invalidate")], source="InfiniBand vol. 1, 9.3.9")
 ICRC_SIZE = 4
 
 

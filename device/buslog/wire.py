@@ -1,0 +1,117 @@
+"""How a message of the fabric stands in the bus log: one record, written once, cut up later.
+
+A record of `Kind.WIRE` says in `what` what the message is. `obj` is the target's QP number,
+`address` the remote address of a request or the value an atomic found, `length` the bytes of the
+message. Its data are, for an Ethernet frame, the frame; for all else `HEAD`, `ROUTE`, `OPERANDS` if
+the request is an atomic, and as much of the payload as was captured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from device.buslog.reader import Event, LogError
+from device.buslog.record import RECORD
+from device.layout.buslog import What
+from device.layout.net.operations import ATOMICS, Op
+
+HEAD = Struct("<BBBxIIIII")
+"""Flags, operation, syndrome, source QPN, PSN, packets, key, immediate."""
+
+RECORD_HEAD = Struct(RECORD.format + HEAD.format[1:])
+"""The record's own head and `HEAD`: both in one go, since every message pays for it."""
+
+ROUTE = Struct("<6s6s16s16sHHIBBBB")
+"""Source and destination address, GIDs, VLAN, P_Key, flow label, traffic class, hop limit, service
+level, form: RoCE version, 0 for InfiniBand, whose addresses are LIDs of two bytes."""
+
+OPERANDS = Struct("<QQQQ")
+"""Swap or add, compare, and the masks of both."""
+
+INFINIBAND = 0
+SOLICITED = 1
+RELIABLE = 2
+IMMEDIATE = 4
+"""The datagram has an immediate value."""
+READ = 8
+"""The response brings what a read asked for."""
+ATOMIC = 16
+"""The response brings what an atomic found."""
+
+
+@dataclass(slots=True)
+class WireMessage:
+    """A message as it was recorded; `payload` may be only its beginning, `length` is the whole.
+
+    `key` is the R_Key of a request, the Q_Key of a datagram, the MSN of a response.
+    """
+
+    time: float
+    device: str
+    what: What
+    length: int
+    payload: bytes
+    op: Op = Op.SEND
+    flags: int = 0
+    syndrome: int = 0
+    source_qpn: int = 0
+    target_qpn: int = 0
+    psn: int = 0
+    packets: int = 1
+    address: int = 0
+    key: int = 0
+    immediate: int = 0
+    atomic: tuple[int, ...] = (0, 0, 0, 0)
+    source: bytes = b""
+    destination: bytes = b""
+    sgid: bytes = b""
+    dgid: bytes = b""
+    vlan: int = 0
+    pkey: int = 0
+    flow_label: int = 0
+    traffic_class: int = 0
+    hop_limit: int = 0
+    service_level: int = 0
+    form: int = 1
+
+
+def read_message(event: Event) -> WireMessage:
+    """What a record of `Kind.WIRE` says; raises `LogError` when it is damaged."""
+    message = WireMessage(event.time, event.device, event.what, event.length, event.data)
+    if event.what == What.FRAME:
+        return message
+    data = event.data
+    if len(data) < HEAD.size + ROUTE.size:
+        raise _damaged(event)
+    message.target_qpn, message.address = event.obj, event.address
+    (
+        message.flags, code, message.syndrome, message.source_qpn,
+        message.psn, message.packets, message.key, message.immediate,
+    ) = HEAD.unpack_from(data)  # fmt: skip
+    _route(message, data)
+    start = HEAD.size + ROUTE.size
+    if event.what == What.REQUEST:
+        try:
+            message.op = Op(code)
+            if message.op in ATOMICS:
+                message.atomic = OPERANDS.unpack_from(data, start)
+                start += OPERANDS.size
+        except (ValueError, IndexError) as error:
+            raise _damaged(event) from error
+    message.payload = data[start:]
+    return message
+
+
+def _route(message: WireMessage, data: bytes) -> None:
+    (
+        message.source, message.destination, message.sgid, message.dgid,
+        message.vlan, message.pkey, message.flow_label, message.traffic_class,
+        message.hop_limit, message.service_level, message.form,
+    ) = ROUTE.unpack_from(data, HEAD.size)  # fmt: skip
+    if message.form == INFINIBAND:
+        message.source, message.destination = message.source[:2], message.destination[:2]
+
+
+def _damaged(event: Event) -> LogError:
+    return LogError(f"the message recorded at {event.time:.6f} s is damaged")

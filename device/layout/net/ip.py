@@ -1,0 +1,70 @@
+"""IP and UDP headers, as RoCE v2 puts them in front of a BTH."""
+
+from __future__ import annotations
+
+from device.layout.fields import Struct, bits, raw, u8, u16
+
+PROTOCOL_UDP = 17
+ROCE_PORT = 4791
+"""UDP destination port of RoCE v2 (InfiniBand annex A17)."""
+FIRST_SOURCE_PORT = 0xC000
+"""RoCE v2 chooses its source ports from here on, by connection (annex A17.4.4)."""
+
+IPV4 = Struct(
+    "IPv4",
+    20,
+    [
+        bits("version", 0, 1, 7, 4, "4"),
+        bits("header_words", 0, 1, 3, 0, "5: no options"),
+        u8("tos", 1, "traffic class of the GRH"),
+        u16("total_length", 2, "from the start of this header on"),
+        u16("identification", 4),
+        bits("dont_fragment", 6, 2, 14),
+        bits("more_fragments", 6, 2, 13),
+        bits("fragment_offset", 6, 2, 12, 0),
+        u8("ttl", 8, "hop limit of the GRH"),
+        u8("protocol", 9, "17 = UDP"),
+        u16("checksum", 10, "of this header"),
+        raw("source", 12, 4),
+        raw("destination", 16, 4),
+    ],
+    source="RFC 791",
+)
+
+IPV6 = Struct(
+    "IPv6",
+    40,
+    [
+        bits("version", 0, 4, 31, 28, "6"),
+        bits("traffic_class", 0, 4, 27, 20),
+        bits("flow_label", 0, 4, 19, 0),
+        u16("payload_length", 4, "from the end of this header on"),
+        u8("next_header", 6, "17 = UDP"),
+        u8("hop_limit", 7),
+        raw("source", 8, 16),
+        raw("destination", 24, 16),
+    ],
+    source="RFC 8200",
+)
+
+UDP = Struct(
+    "UDP",
+    8,
+    [
+        u16("source_port", 0),
+        u16("destination_port", 2),
+        u16("length", 4, "from the start of this header on"),
+        u16("checksum", 6, "0 = none"),
+    ],
+    source="RFC 768",
+)
+
+
+def ones_complement_sum(data: bytes) -> int:
+    """The Internet checksum of `data` (RFC 1071), complemented: what a checksum field holds."""
+    if len(data) & 1:
+        data += b"\0"
+    total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
