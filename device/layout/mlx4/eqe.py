@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from device.layout.fields import Struct, bits, raw, u8, u16, u64
+from device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
 
 EQE_SIZE = 32
 OWNER_OFFSET = 31
@@ -35,6 +35,12 @@ class EventType(IntEnum):
     PORT_MNG_CHG = 0x1D
     RECOVERABLE_ERROR = 0x3E
 
+
+PORT_MNG_GUID_INFO = 0x14
+PORT_MNG_PORT_INFO = 0x15
+PORT_MNG_PKEY_TABLE = 0x16
+PORT_MNG_SL2VL = 0x17
+"""Subtypes of PORT_MNG_CHG."""
 
 PORT_DOWN = 1
 PORT_ACTIVE = 4
@@ -111,6 +117,23 @@ PORT_EQE = Struct(
     source=_SOURCE,
 )
 
+PORT_MNG_EQE = Struct(
+    "EQE.PORT_MNG_CHG",
+    EQE_SIZE,
+    [
+        u8("type", 1),
+        u8("subtype", 3, "0x14 GUIDInfo, 0x15 PortInfo, 0x16 P_KeyTable, 0x17 SLtoVL"),
+        u8("port", 7, "port number"),
+        u16("sm_lid", 8),
+        u16("lid", 10),
+        u32("changed", 12, "b0 SM LID, b1 GID prefix, b2 LID, b3 client reregister, b4 SM SL"),
+        u8("sm_sl", 0x13),
+        u64("gid_prefix", 0x14),
+    ],
+    doc="the part of PortInfo that changed; other subtypes have a block number at 8, a mask at 12",
+    source="inc/device.h: struct mlx4_eqe; ib/mad.c: handle_port_mgmt_change_event",
+)
+
 BY_TYPE: dict[int, Struct] = {
     EventType.COMP: COMP_EQE,
     EventType.COMM_EST: QP_EQE,
@@ -124,6 +147,7 @@ BY_TYPE: dict[int, Struct] = {
     EventType.SRQ_CATAS_ERROR: SRQ_EQE,
     EventType.SRQ_QP_LAST_WQE: QP_EQE,
     EventType.SRQ_LIMIT: SRQ_EQE,
+    EventType.PORT_MNG_CHG: PORT_MNG_EQE,
 }
 
 __all__ = [
@@ -133,6 +157,7 @@ __all__ = [
     "CQ_ERROR_EQE",
     "EQE",
     "PORT_EQE",
+    "PORT_MNG_EQE",
     "QP_EQE",
     "SRQ_EQE",
     "EventType",

@@ -27,6 +27,7 @@ class Method(IntEnum):
     GET = 0x01
     SET = 0x02
     SEND = 0x03
+    TRAP = 0x05
     TRAP_REPRESS = 0x07
     GET_RESP = 0x81
 
@@ -93,21 +94,33 @@ PORT_INFO = Struct(
         u16("lid", 16),
         u16("sm_lid", 18),
         u32("capabilities", 20),
+        u16("diagnostic_code", 24),
+        u16("mkey_lease", 26, "seconds"),
         u8("local_port", 28),
         u8("width_enabled", 29),
         u8("width_supported", 30),
         u8("width_active", 31),
         bits("speed_supported", 32, 1, 7, 4),
         bits("state", 32, 1, 3, 0, "1 down, 2 init, 3 armed, 4 active"),
-        bits("physical_state", 33, 1, 7, 4, "5 = link up"),
+        bits("physical_state", 33, 1, 7, 4, "2 polling, 3 disabled, 5 link up"),
+        bits("link_down_default", 33, 1, 3, 0),
+        bits("mkey_protect", 34, 1, 7, 6),
         bits("lmc", 34, 1, 2, 0),
         bits("speed_active", 35, 1, 7, 4),
         bits("speed_enabled", 35, 1, 3, 0),
         bits("neighbour_mtu", 36, 1, 7, 4),
         bits("sm_sl", 36, 1, 3, 0),
         bits("vl_cap", 37, 1, 7, 4),
+        bits("init_type", 37, 1, 3, 0),
+        u8("vl_high_limit", 38),
+        u8("vl_arb_high_cap", 39),
+        u8("vl_arb_low_cap", 40),
         bits("init_type_reply", 41, 1, 7, 4),
         bits("mtu_cap", 41, 1, 3, 0),
+        bits("vl_stall_count", 42, 1, 7, 5),
+        bits("hoq_life", 42, 1, 4, 0),
+        bits("operational_vls", 43, 1, 7, 4),
+        bits("enforcement", 43, 1, 3, 0),
         u16("mkey_violations", 44),
         u16("pkey_violations", 46),
         u16("qkey_violations", 48),
@@ -115,6 +128,8 @@ PORT_INFO = Struct(
         bits("client_reregister", 51, 1, 7),
         bits("subnet_timeout", 51, 1, 4, 0),
         bits("resp_time", 52, 1, 4, 0),
+        bits("local_phy_errors", 53, 1, 7, 4),
+        bits("overrun_errors", 53, 1, 3, 0),
         bits("speed_ext_active", 62, 1, 7, 4),
     ],
     source="ib/main.c: ib_link_query_port",

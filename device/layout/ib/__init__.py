@@ -1,0 +1,1 @@
+"""InfiniBand: link headers, subnet management, performance management, subnet administration."""

@@ -1,0 +1,50 @@
+"""The link layer: the local route header in front of every InfiniBand packet."""
+
+from __future__ import annotations
+
+from device.layout.fields import Struct, bits, u16
+
+LRH_SIZE = 8
+NEXT_BTH, NEXT_GRH = 2, 3
+"""What follows the LRH: the transport header, or a GRH first."""
+
+LRH = Struct(
+    "LRH",
+    LRH_SIZE,
+    [
+        bits("virtual_lane", 0, 1, 7, 4, "15 = subnet management"),
+        bits("link_version", 0, 1, 3, 0),
+        bits("service_level", 1, 1, 7, 4),
+        bits("next_header", 1, 1, 1, 0, "2 = BTH, 3 = GRH"),
+        u16("dlid", 2, "destination LID"),
+        bits("length", 4, 2, 10, 0, "4-byte words from the LRH to before the VCRC"),
+        u16("slid", 6, "source LID; software leaves all but its path bits to the adapter"),
+    ],
+    source="InfiniBand vol. 1, 7.7; core/ud_header.c: lrh_table",
+)
+
+NO_LID = 0
+FIRST_GROUP_LID = 0xC000
+LAST_GROUP_LID = 0xFFFE
+PERMISSIVE_LID = 0xFFFF
+
+LINK_DOWN, LINK_INIT, LINK_ARMED, LINK_ACTIVE = 1, 2, 3, 4
+"""States of a port."""
+PHYSICAL_POLLING, PHYSICAL_DISABLED, PHYSICAL_LINK_UP = 2, 3, 5
+"""Physical states of a port."""
+
+MTU_4096 = 5
+RATE_40_GBPS = 7
+WIDTH_1X, WIDTH_4X = 1, 2
+SPEED_QDR = 4
+"""Link speed of one lane: 10 Gb/s."""
+
+PKEY_FULL_MEMBER = 0x8000
+PKEY_BASE = 0x7FFF
+"""The low bits of a P_Key name the partition, the highest says who may speak to all of it."""
+
+
+def partitions_match(one: int, other: int) -> bool:
+    """Whether two P_Keys let their owners talk: same partition, not both limited members."""
+    same = not (one ^ other) & PKEY_BASE and one & PKEY_BASE
+    return bool(same and (one | other) & PKEY_FULL_MEMBER)
