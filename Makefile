@@ -10,6 +10,7 @@ CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 setup: .venv/.installed
 	@$(BIN)/python -m images.host
 	@$(BIN)/python -m images build
+	@$(BIN)/python -m host_tools.snapshot
 
 # The environment follows pyproject.toml; host packages come first, since venv is one of them.
 .venv/.installed: pyproject.toml

@@ -12,18 +12,9 @@ import pexpect
 from pexpect import fdpexpect
 
 from host_tools.errors import CommandFailed, LabError
+from host_tools.transcript import FAILURES
 
 PROMPT = r"bluebridge# "
-
-FAILURES: tuple[tuple[str, str], ...] = (
-    (r"Kernel panic - not syncing[^\r\n]*", "the guest's kernel panicked"),
-    (r"\bOops: [^\r\n]*", "the guest's kernel had an Oops"),
-    (r"(?:kernel )?BUG: [^\r\n]*|kernel BUG at [^\r\n]*", "the guest's kernel hit a BUG"),
-    (r"watchdog: BUG: soft lockup[^\r\n]*", "a CPU of the guest is locked up"),
-    (r"INFO: task [^\r\n]* blocked for more than[^\r\n]*", "a task hangs in the guest"),
-    (r"Out of memory: Killed process[^\r\n]*", "the guest ran out of memory"),
-)
-"""What no wait survives: pattern on the console, and what it means."""
 
 _SLICE = 0.2  # seconds between two looks at the alarms
 
@@ -107,6 +98,15 @@ class Console:
         must keep its job control, or Ctrl-C would reach the shell as well as the command.
         """
         self.expect(PROMPT, timeout=timeout)
+        self._settle()
+
+    def wake(self, timeout: float = 60.0) -> None:
+        """Have a guest that is up already show its prompt, then switch the echo off."""
+        self._type("\n")
+        self.expect(PROMPT, timeout=timeout)
+        self._settle()
+
+    def _settle(self) -> None:
         self.run("stty -echo columns 1000 2>/dev/null; true", timeout=60)
 
     def begin(self, command: str) -> None:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from host_tools import rundir, vm
-from host_tools.errors import LabError
-from host_tools.parts import Parts, ensure_parts
+from host_tools import rundir, snapshot
+from host_tools.errors import LabError, UsageError
+from host_tools.machine import Machine
+from host_tools.parts import ensure_parts
 from host_tools.progress import Progress, Reporter
 from host_tools.server import DeviceServer, ServerConfig
 from host_tools.vm import Vm, VmConfig
+from images.snapshot import Snapshot
 
 NAMES = ("a", "b")
+_HCA_PORT = 0
+_DRIVER = "vfio-pci"
 
 
 @dataclass(frozen=True)
@@ -33,21 +38,37 @@ class LabConfig:
     memory_mib: int = 1024
     hugepages: int = 64
     vfio: bool = True
+    """Bind the HCAs to vfio-pci; without it no driver has them."""
     server_arguments: tuple[str, ...] = ()
+    names: tuple[str, str] = NAMES
+    cold: bool = False
+    """Boot from power-on with the devices in place, instead of restoring a snapshot."""
+    hca: bool = True
+    """An HCA in each guest; without it the guests are bare and there is no device server."""
+
+    @property
+    def machine(self) -> Machine:
+        """The size of the guests."""
+        return Machine(self.cpus, self.memory_mib, self.hugepages)
 
 
 class Pair:
-    """Context manager: two booted guests, `pair.a` and `pair.b`, with an HCA each."""
+    """Context manager: two guests that are up, `pair.a` and `pair.b`, with an HCA each."""
 
     def __init__(self, config: LabConfig | None = None, progress: Progress | None = None) -> None:
         """Nothing starts before `with`."""
-        self._config = config or LabConfig()
+        self.config = config or LabConfig()
         self._progress = progress or Reporter(quiet=True)
         self._stack = contextlib.ExitStack()
         self._failure: Exception | None = None
         self._trouble: LabError | None = None
         self.log_name = ""
         """Folder of bus log and transcripts as text; empty while there is none."""
+        self.warnings: list[str] = []
+        """What the user should know although everything works."""
+        self.machines: list[Vm] = []
+        self._server_lock = threading.Lock()
+        self._server_ready = False
 
     def __enter__(self) -> Pair:
         """Start everything; on failure everything already started is ended again."""
@@ -67,43 +88,134 @@ class Pair:
         self._stack.close()
 
     def _start(self, stack: contextlib.ExitStack) -> None:
-        parts = ensure_parts(self._progress)
-        self.library = parts.library
-        self.accelerator = parts.emulator.accelerator
-        self.logs = rundir.log_folder(self._config.log)
+        self._parts = ensure_parts(self._progress)
+        self.library = self._parts.library
+        self.accelerator = self._parts.emulator.accelerator
+        self._snapshot = self._find_snapshot()
+        self.logs = rundir.log_folder(self.config.log)
         self.log_name = str(self.logs)
         self.folder = stack.enter_context(rundir.run_folder())
-        self.server = DeviceServer(self._server_config(parts), self.logs)
-        stack.callback(self.server.stop)
-        self.server.start()
-        self._progress("device server ready, booting two guests")
-        initrd = parts.initrd_with_overlay(self.folder)
-        self.machines = [self._machine(name, parts, initrd) for name in NAMES]
-        for machine in self.machines:
+        self.server = DeviceServer(self._server_config(), self.logs)
+        if self.config.hca:
+            stack.callback(self.server.stop)
+            self.server.spawn()
+        for name in self.config.names:
+            self.machines.append(machine := self._machine(name))
             stack.callback(machine.stop)
-        vm.boot(self.machines)
-        for machine in self.machines:
-            machine.console.alarms += [self.server.trouble, lambda: self._trouble]
-        self.both(lambda machine: machine.console.wait_for_prompt())
-        self._progress(f"guests a and b are up ({parts.emulator.accelerator})")
-
-    def _server_config(self, parts: Parts) -> ServerConfig:
-        self.hca_sockets = {
-            name: (self._config.sockets or self.folder) / f"hca-{name}.sock" for name in NAMES
-        }
-        log = self.logs / "bus" if self._config.bus_log else None
-        return ServerConfig(self.hca_sockets, log, parts.library, self._config.server_arguments)
-
-    def _machine(self, name: str, parts: Parts, initrd: Path) -> Vm:
-        base = VmConfig(name, parts.kernel, initrd, (self.hca_sockets[name],))
-        config = replace(
-            base,
-            cpus=self._config.cpus,
-            memory_mib=self._config.memory_mib,
-            hugepages=self._config.hugepages,
-            vfio=self._config.vfio,
+        self._bring_up(self.machines)
+        how = "restored" if self._snapshot else "booted"
+        self._progress(
+            f"guests {' and '.join(self.config.names)} are up ({how}, {self.accelerator})"
         )
-        return Vm(config, parts.emulator, self.folder, self.logs)
+
+    def _find_snapshot(self) -> Snapshot | None:
+        if self.config.cold:
+            return None
+        return snapshot.ensure(self._parts, self.config.machine, self._progress)
+
+    def _server_config(self) -> ServerConfig:
+        self.hca_sockets = {
+            name: (self.config.sockets or self.folder) / f"hca-{name}.sock"
+            for name in self.config.names
+        }
+        log = self.logs / "bus" if self.config.bus_log else None
+        return ServerConfig(
+            self.hca_sockets, log, self._parts.library, self.config.server_arguments
+        )
+
+    def _machine(self, name: str) -> Vm:
+        sockets = (self.hca_sockets[name],) if self.config.hca else ()
+        vm = Vm(
+            VmConfig(name, self.config.machine, sockets),
+            self._parts.emulator,
+            self.folder,
+            self.logs,
+        )
+        vm.alarms += [self.server.trouble, lambda: self._trouble]
+        return vm
+
+    # Bringing guests up.
+
+    def _bring_up(self, machines: Sequence[Vm]) -> None:
+        """Start `machines`, all at once; main thread only."""
+        if self._snapshot is not None and (failed := self._restore(machines, self._snapshot)):
+            self._give_up_snapshot(failed)
+            machines = [machine for machine, _ in failed]
+        if self._snapshot is None:
+            self._boot(machines)
+
+    def _restore(self, machines: Sequence[Vm], found: Snapshot) -> list[tuple[Vm, LabError]]:
+        """Restore `machines`; returns those whose snapshot was no good, and why."""
+        for machine in machines:
+            machine.spawn(None)
+        self._progress("restoring guests" if len(machines) > 1 else "restoring the guest")
+        failed: list[tuple[Vm, LabError]] = []
+
+        def restore(machine: Vm) -> None:
+            try:
+                machine.restore(found.state)
+            except LabError as error:
+                if machine.was_killed() or self.server.trouble():
+                    raise
+                machine.stop()
+                failed.append((machine, error))
+            else:
+                machine.personalise()
+                self._equip(machine)
+
+        self.together(*(partial(restore, machine) for machine in machines))
+        return failed
+
+    def _give_up_snapshot(self, failed: Sequence[tuple[Vm, LabError]]) -> None:
+        assert self._snapshot is not None
+        line = f"the snapshot did not restore and was thrown away, cold boot ({failed[0][1].what})"
+        self._snapshot.discard()
+        self._snapshot = None
+        self.warnings.append(line)
+        self._progress(line)
+
+    def _equip(self, machine: Vm) -> None:
+        """Plug in the guest's devices as soon as the server is there."""
+        for port, path in enumerate(machine.config.sockets):
+            self._wait_for_server()
+            machine.plug(port, path)
+            if self.config.vfio:
+                machine.bind(port, _DRIVER)
+        machine.touched = False
+
+    def _wait_for_server(self) -> None:
+        with self._server_lock:
+            if not self._server_ready:
+                self.server.wait()
+                self._server_ready = True
+
+    def _boot(self, machines: Sequence[Vm]) -> None:
+        """Boot `machines` from power-on, their devices in place."""
+        if self.config.hca:
+            self._wait_for_server()
+        for machine in machines:
+            boot = self._parts.boot(
+                self.folder, machine.name, self.config.machine, self.config.vfio
+            )
+            machine.spawn(boot)
+        self._progress("booting guests")
+        self.together(*(partial(_boot, machine) for machine in machines))
+
+    def restart(self, name: str) -> None:
+        """Switch guest `name` off and bring it up anew, at the same device server.
+
+        Its devices come back as after a reset; its peer goes on. Main thread only.
+        """
+        machine = self.machine(name)
+        machine.stop()
+        self._bring_up([machine])
+
+    def machine(self, name: str) -> Vm:
+        """The guest of that name. Raises `UsageError`."""
+        for machine in self.machines:
+            if machine.name == name:
+                return machine
+        raise UsageError(f"there is no guest {name}", f"there are {', '.join(self.config.names)}")
 
     @property
     def a(self) -> Vm:
@@ -152,6 +264,12 @@ class Pair:
     def _explain(self, error: Exception) -> Exception:
         """Prefer the root cause: a dead server makes guests complain about other things."""
         return self.server.trouble() or error
+
+
+def _boot(machine: Vm) -> None:
+    machine.release()
+    machine.wait_for_agent()
+    machine.touched = False
 
 
 @contextlib.contextmanager

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from host_tools import machine
 from host_tools.errors import LabError
+from host_tools.machine import Boot, Emulator, Machine
 from host_tools.progress import Progress
-from host_tools.vm import Emulator
 from images import overlay
 from images.accelerator import accelerator
 from images.artefacts import Artefacts
@@ -27,12 +28,18 @@ class Parts:
     initrd: Path
     library: Path
 
-    def initrd_with_overlay(self, folder: Path) -> Path:
-        """The initrd with today's guest code behind it, written into `folder`."""
-        target = folder / "initrd"
+    def guest_code(self) -> Path:
+        """The archive of today's guest code; its folder's name changes with the code."""
         with image_errors():
-            overlay.build(target, _ROOT, self.initrd)
-        return target
+            return overlay.overlay(_ROOT, self.initrd)
+
+    def boot(self, folder: Path, name: str, size: Machine, vfio: bool) -> Boot:
+        """What guest `name` starts from at power-on; the initrd is written into `folder`."""
+        initrd = folder / "initrd"
+        if not initrd.exists():
+            with image_errors():
+                overlay.build(initrd, _ROOT, self.initrd)
+        return Boot(self.kernel, initrd, machine.command_line(name, size, vfio))
 
 
 def ensure_parts(progress: Progress) -> Parts:
@@ -43,7 +50,7 @@ def ensure_parts(progress: Progress) -> Parts:
         qemu = artefacts.qemu()
         kind = accelerator(artefacts)
         return Parts(
-            Emulator(tuple(qemu.command), qemu.env, kind),
+            Emulator(tuple(qemu.command), qemu.env, kind, f"{qemu.version} {qemu.build}"),
             artefacts.kernel(),
             artefacts.initrd(),
             artefacts.libvfio_user(),

@@ -41,10 +41,12 @@ class DeviceServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, timeout: float = 30.0) -> None:
-        """Start the server and wait for its `ready`; main thread only.
+        """Start the server and wait until it is ready; main thread only."""
+        self.spawn()
+        self.wait(timeout)
 
-        Raises `LabError` with the server's own last line when it gives up.
-        """
+    def spawn(self) -> None:
+        """Start the process; main thread only."""
         argv = [sys.executable, "-m", "device"]
         for name, path in self._config.hcas.items():
             argv += ["--hca", f"name={name},socket={path}"]
@@ -59,9 +61,10 @@ class DeviceServer:
                 stdout=subprocess.PIPE,
                 stderr=messages,
             )
-        self._await_ready(time.monotonic() + timeout)
 
-    def _await_ready(self, deadline: float) -> None:
+    def wait(self, timeout: float = 30.0) -> None:
+        """Wait for its `ready`. Raises `LabError` with its own last line when it gives up."""
+        deadline = time.monotonic() + timeout
         assert self._process is not None and self._process.stdout is not None
         pipe = self._process.stdout
         heard = b""

@@ -1,37 +1,34 @@
-"""One guest: a QEMU process with its control socket, its console and its vfio-user devices."""
+"""One guest: a QEMU process with its control socket, its console, its agent and its devices."""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from guest.agent import PORT
-from host_tools import console, process
-from host_tools.agent import Agent
-from host_tools.console import Console
+from host_tools import machine, process
+from host_tools.agent import Agent, Completed, Identity
 from host_tools.errors import LabError
+from host_tools.machine import Boot, Emulator, Machine
 from host_tools.qmp import Qmp, QmpError
+from host_tools.transcript import Transcript
+
+if TYPE_CHECKING:  # pexpect is dear at start-up, and many a run never looks at the console
+    from host_tools.console import Console
 
 _T = TypeVar("_T")
-_MESSAGE_TIMEOUT_MS = 60_000  # a busy host must not turn a late answer into all-ones for the guest
 _START_SECONDS = 60.0
-_AGENT_PORTS = 4
+_RESTORE_SECONDS = 60.0
+_PLUG_SECONDS = 30.0
+_PAUSE = 0.005  # between two looks at something that cannot be waited on
+_ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
 
-
-@dataclass(frozen=True)
-class Emulator:
-    """How QEMU is called on this machine."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    accelerator: str
-    """`kvm` or `tcg`."""
+Alarm = Callable[[], LabError | None]
 
 
 @dataclass(frozen=True)
@@ -39,93 +36,13 @@ class VmConfig:
     """What a guest consists of."""
 
     name: str
-    kernel: Path
-    initrd: Path
+    machine: Machine = field(default_factory=Machine)
     sockets: tuple[Path, ...] = ()
     """vfio-user sockets of its devices, in the order of their root ports."""
-    cpus: int = 2
-    memory_mib: int = 1024
-    hugepages: int = 64
-    """2 MiB pages set aside for DMA memory of the user-space driver."""
-    vfio: bool = True
-    """Bind the HCA to vfio-pci at boot; without it the device is left alone."""
-
-    def command_line(self) -> str:
-        """The kernel's command line.
-
-        `quiet` keeps everything below an error off the console that the commands share; a panic
-        ends QEMU at once (with -no-reboot) after its text was printed.
-        """
-        words = ["console=ttyS0", "quiet", "panic=1", "oops=panic", f"bluebridge.host={self.name}"]
-        words += ["sysctl.kernel.hung_task_panic=1"]  # the console shows emergencies only
-        words += [f"hugepages={self.hugepages}", f"bluebridge.vfio={int(self.vfio)}"]
-        return " ".join(words)
-
-
-def arguments(config: VmConfig, emulator: Emulator, folder: Path, transcript: Path) -> list[str]:
-    """QEMU's whole command line; console and control sockets stand in `folder`."""
-    cpu = "host" if emulator.accelerator == "kvm" else "max"
-    argv = [*emulator.argv, "-nodefaults", "-no-reboot", "-display", "none", "-S"]
-    argv += ["-name", f"bluebridge-{config.name}"]
-    argv += ["-machine", f"q35,accel={emulator.accelerator},memory-backend=ram"]
-    argv += ["-cpu", cpu, "-smp", str(config.cpus), "-m", f"{config.memory_mib}M"]
-    # The device server maps guest memory, so it must be a shared file without a name.
-    argv += ["-object", f"memory-backend-memfd,id=ram,size={config.memory_mib}M,share=on"]
-    argv += ["-kernel", str(config.kernel), "-initrd", str(config.initrd)]
-    argv += ["-append", config.command_line()]
-    argv += _socket(folder, config.name, "console", f",logfile={_escape(transcript)}")
-    argv += ["-serial", "chardev:console"]
-    argv += _socket(folder, config.name, "qmp", "")
-    argv += ["-mon", "chardev=qmp,mode=control"]
-    argv += _agent_ports(folder, config.name)
-    for number, path in enumerate(config.sockets):
-        argv += _vfio_user(number, path)
-    return argv
-
-
-def _escape(path: Path) -> str:
-    """A path inside a comma-separated option."""
-    return str(path).replace(",", ",,")
-
-
-def _socket(folder: Path, name: str, what: str, more: str) -> list[str]:
-    path = _escape(folder / f"{what}-{name}.sock")
-    return ["-chardev", f"socket,id={what},path={path},server=on,wait=off{more}"]
-
-
-def _agent_ports(folder: Path, name: str) -> list[str]:
-    """Several ports, since QEMU serves one client per port and tools may run side by side."""
-    # Far from the root ports, which get their numbers in the order they are made.
-    argv = ["-device", "virtio-serial-pci,id=agent,addr=1e"]
-    for number, path in enumerate(agent_sockets(folder, name)):
-        port = PORT if number == 0 else f"{PORT}.{number}"
-        argv += _socket(folder, name, path.name.removesuffix(f"-{name}.sock"), "")
-        argv += ["-device", f"virtserialport,bus=agent.0,chardev=agent{number},name={port}"]
-    return argv
-
-
-def agent_sockets(folder: Path, name: str) -> list[Path]:
-    """Where the ports of the agent of guest `name` listen."""
-    return [folder / f"agent{number}-{name}.sock" for number in range(_AGENT_PORTS)]
-
-
-def _vfio_user(number: int, path: Path) -> list[str]:
-    """A root port and the device behind it; ports have room for an 8 MiB prefetchable BAR."""
-    port = f"port{number}"
-    device = {
-        "driver": "vfio-user-pci",
-        "id": f"hca{number}",
-        "bus": port,
-        "socket": {"path": str(path), "type": "unix"},
-        "x-msg-timeout": _MESSAGE_TIMEOUT_MS,
-    }
-    reserve = "pref64-reserve=64M,mem-reserve=16M"
-    root_port = f"pcie-root-port,id={port},chassis={number + 1},slot={number + 1},{reserve}"
-    return ["-device", root_port, "-device", json.dumps(device)]
 
 
 class Vm:
-    """A running guest. Made by `start`, ended by `stop`; both are idempotent where it matters."""
+    """A guest. `start` or `restore`, then use it, then `stop`, and so on as often as you like."""
 
     def __init__(self, config: VmConfig, emulator: Emulator, folder: Path, logs: Path) -> None:
         """Sockets go to `folder`, the transcript and QEMU's messages to `logs`."""
@@ -133,30 +50,93 @@ class Vm:
         self.name = config.name
         self.transcript = logs / f"console-{config.name}.log"
         self.console_socket = folder / f"console-{config.name}.sock"
-        self.agent_sockets = agent_sockets(folder, config.name)
+        self.agent_sockets = machine.agent_sockets(folder, config.name)
+        self.alarms: list[Alarm] = []
+        """What else may go wrong during a wait: the server's death, the other guest's panic."""
+        self.touched = False
+        """Whether a command or the console was used since the guest was made ready."""
         self._qmp_socket = folder / f"qmp-{config.name}.sock"
         self._messages = logs / f"qemu-{config.name}.log"
-        self._argv = arguments(config, emulator, folder, self.transcript)
+        self._argv = config.machine.arguments(config.name, emulator, folder, self.transcript)
         self._env = emulator.env
+        self._kernel = Transcript(config.name, self.transcript)
+        self._said_before = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: Qmp | None = None
         self._console: Console | None = None
         self._agent: Agent | None = None
 
-    def spawn(self) -> None:
-        """Start QEMU with its CPUs halted. Main thread only (see `process.spawn`)."""
-        with self._messages.open("wb") as messages:
+    # Power.
+
+    def spawn(self, boot: Boot | None) -> None:
+        """Start QEMU with its CPUs halted, for a boot or for a restore; main thread only."""
+        self._kernel.skip()
+        more = machine.start_arguments(boot) if boot else ["-incoming", "defer"]
+        for port, path in enumerate(self.config.sockets if boot else ()):
+            more += machine.device_arguments(port, path)
+        with self._messages.open("ab") as messages:
+            self._said_before = messages.tell()
             self._process = process.spawn(
-                self._argv, env=self._env, stdout=messages, stderr=messages
+                [*self._argv, *more], env=self._env, stdout=messages, stderr=messages
             )
 
     def release(self) -> None:
-        """Attach to control socket and console, then let the CPUs run."""
+        """Attach to the control socket of a QEMU spawned for a boot and let its CPUs run."""
         self._qmp = self._attach(lambda: Qmp.connect(self._qmp_socket))
-        self._console = self._attach(
-            lambda: console.connect(self.name, self.console_socket, self.transcript)
-        )
         self._qmp.command("cont")
+
+    def restore(self, state: Path) -> None:
+        """Load a snapshot into a QEMU spawned for that, let the CPUs run, find the agent."""
+        self._qmp = self._attach(lambda: Qmp.connect(self._qmp_socket))
+        self._migration_format()
+        self._qmp.command("migrate-incoming", uri=f"file:{state}")
+        self._migrated("restored")
+        self._qmp.command("cont")
+        self.wait_for_agent(_RESTORE_SECONDS)
+
+    def save(self, state: Path) -> None:
+        """Halt the CPUs and write a snapshot; the guest must have no vfio-user device."""
+        self.qmp.command("stop")
+        self._migration_format()
+        self.qmp.command("migrate", uri=f"file:{state}")
+        self._migrated("saved")
+
+    def _migration_format(self) -> None:
+        wanted = [{"capability": "mapped-ram", "state": True}]
+        self.qmp.command("migrate-set-capabilities", capabilities=wanted)
+
+    def _migrated(self, what: str) -> None:
+        deadline = time.monotonic() + _RESTORE_SECONDS
+        while (status := self._migration().get("status")) != "completed":
+            if status == "failed" or time.monotonic() > deadline:
+                raise LabError(f"guest {self.name} was not {what}", f"read {self._messages}")
+            time.sleep(_PAUSE)
+
+    def _migration(self) -> dict[str, Any]:
+        try:
+            return dict(self.qmp.command("query-migrate"))
+        except QmpError as error:  # QEMU leaves when it cannot read a snapshot
+            raise self._obituary() or error from None
+
+    def wait_for_agent(self, timeout: float = 180.0) -> None:
+        """Wait until the guest is up and its agent answers."""
+        self._agent = Agent.connect(self.name, self.agent_sockets, timeout, [self._alarm])
+
+    def personalise(self) -> None:
+        """Make a restored guest somebody: host name, machine-id, clock, randomness."""
+        self.agent.personalise(Identity(self.name))
+
+    def stop(self) -> None:
+        """End QEMU without ceremony: its disks are memory, there is nothing to flush."""
+        self.forget_agent()
+        for connection in (self._console, self._qmp):
+            if connection is not None:
+                connection.close()
+        self._console = self._qmp = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def _attach(self, connect: Callable[[], _T]) -> _T:
         """Connect to a socket that QEMU is about to open; raises `LabError` if it dies instead."""
@@ -171,7 +151,7 @@ class Vm:
                     raise LabError(
                         f"guest {self.name}: QEMU opens no socket", f"read {self._messages}"
                     ) from None
-                time.sleep(0.01)  # there is nothing to wait on before the socket exists
+                time.sleep(_PAUSE)
             except QmpError as error:
                 raise self._obituary() or error from None
 
@@ -182,17 +162,88 @@ class Vm:
             self._process.wait(patience)
         return self.trouble()
 
+    # Devices.
+
+    def plug(self, port: int, socket: Path) -> None:
+        """Plug the device of a vfio-user server into root port `port` and wait for the guest.
+
+        Raises `LabError` when QEMU cannot reach the server or the guest does not list it. There
+        is no way back: QEMU 11.1 dies of an assertion when a vfio-user device with MSI-X is
+        removed (its vfio_user_msix_teardown comes after the BAR's end), so a guest gets rid of a
+        device by being restored.
+        """
+        self.qmp.command("device_add", **machine.vfio_user(port, socket))
+        deadline = time.monotonic() + _PLUG_SECONDS
+        while self.function(port) is None:
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"guest {self.name} does not see the device behind port {port}",
+                    f"read dmesg in the guest and {self._messages}",
+                )
+            time.sleep(_PAUSE)
+
+    def function(self, port: int) -> dict[str, str] | None:
+        """The PCI function behind a root port as the guest sees it (see `Agent.functions`)."""
+        # Firmware numbers the buses in the order of the ports; nothing else has a bus.
+        prefix = f"0000:{port + 1:02x}:"
+        found = (each for each in self.agent.functions() if each["address"].startswith(prefix))
+        return next(found, None)
+
+    def bind(self, port: int, driver: str) -> None:
+        """Give the device behind a root port to a driver that is loaded in the guest."""
+        function = self.function(port)
+        if function is None:
+            raise LabError(f"guest {self.name} has no device behind port {port}")
+        self.agent.bind(function["address"], driver)
+
+    # Use.
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        timeout: float | None = 60.0,
+        check: bool = True,
+        **more: Any,
+    ) -> Completed:
+        """Run a shell line, or a list of words, in the guest; arguments as for `Agent.run`.
+
+        Raises `CommandFailed` when `check` and the status is not 0, `CommandTimedOut`, or what
+        happened to the guest; each names the console's transcript and carries everything that
+        the command printed.
+        """
+        self.touched = True
+        try:
+            return self.agent.run(command, timeout, check=check, **more)
+        except LabError as error:
+            raise self._named(error) from None
+
+    def _named(self, error: LabError) -> LabError:
+        """The same failure, with the path of the console's transcript in its line."""
+        if str(self.transcript) not in str(error):
+            error.mend = "; ".join(filter(None, (error.mend, f"console: {self.transcript}")))
+            error.args = (f"{error.what}; {error.mend}",)
+        return error
+
     @property
     def console(self) -> Console:
-        """The console; the guest must have been released."""
-        assert self._console is not None, "the guest is not running"
+        """The serial console, attached to at the first use."""
+        from host_tools import console
+
+        self.touched = True
+        if self._console is None:
+            self._console = self._attach(
+                lambda: console.connect(self.name, self.console_socket, self.transcript)
+            )
+            self._console.alarms = [self._alarm]
+            self._console.wake()
         return self._console
 
     @property
     def agent(self) -> Agent:
-        """The agent, connected to at the first use; its waits end with the console's alarms."""
+        """The agent, connected to at the first use; its waits end with the alarms."""
         if self._agent is None:
-            self._agent = Agent.connect(self.name, self.agent_sockets, alarms=[self._alarm])
+            self.wait_for_agent()
+        assert self._agent is not None
         return self._agent
 
     def forget_agent(self) -> None:
@@ -202,13 +253,13 @@ class Vm:
             self._agent = None
 
     def _alarm(self) -> LabError | None:
-        """What is wrong with QEMU, or with whatever else the console watches."""
-        alarms = [self.trouble, *(self._console.alarms if self._console else ())]
+        """What is wrong with this guest, or with whatever else is watched."""
+        alarms = [self.trouble, self._kernel.trouble, *self.alarms]
         return next((found for alarm in alarms if (found := alarm()) is not None), None)
 
     @property
     def qmp(self) -> Qmp:
-        """The control socket; the guest must have been released."""
+        """The control socket; the guest must have been released or restored."""
         assert self._qmp is not None, "the guest is not running"
         return self._qmp
 
@@ -219,37 +270,31 @@ class Vm:
         return self._process.pid
 
     def trouble(self) -> LabError | None:
-        """What is wrong with QEMU itself, or None while it runs."""
+        """Why QEMU is gone, or None while it runs: its kernel's last words, or its own."""
         if self._process is None or self._process.poll() is None:
             return None
+        if (died := self._kernel.trouble()) is not None:
+            return died
         said = self.messages()
         last = said.splitlines()[-1] if said.strip() else "it said nothing"
-        status = self._process.returncode
         return LabError(
-            f"guest {self.name}: QEMU ended with status {status}: {last}",
+            f"guest {self.name}: QEMU ended with status {self._process.returncode}: {last}",
             f"read {self._messages}",
             said,
         )
 
+    def ended_by_itself(self) -> bool:
+        """Whether QEMU is gone because the guest panicked or switched itself off."""
+        gone = self._process is not None and self._process.poll() == 0
+        return gone and _ON_SIGNAL not in self.messages()
+
+    def was_killed(self) -> bool:
+        """Whether somebody ended QEMU, by SIGKILL or by a signal that it obeys."""
+        status = self._process.poll() if self._process is not None else None
+        return status == -signal.SIGKILL or (status == 0 and _ON_SIGNAL in self.messages())
+
     def messages(self) -> str:
-        """What QEMU printed."""
-        return self._messages.read_text(errors="replace") if self._messages.exists() else ""
-
-    def stop(self) -> None:
-        """End QEMU without ceremony: its disks are memory, there is nothing to flush."""
-        self.forget_agent()
-        if self._console is not None:
-            self._console.close()
-        if self._qmp is not None:
-            self._qmp.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-
-def boot(machines: Sequence[Vm]) -> None:
-    """Start all guests at once; they then boot side by side."""
-    for machine in machines:
-        machine.spawn()
-    for machine in machines:
-        machine.release()
+        """What QEMU printed since it was spawned."""
+        if not self._messages.exists():
+            return ""
+        return self._messages.read_bytes()[self._said_before :].decode(errors="replace")

@@ -28,6 +28,8 @@ class Qemu:
     command: list[str]
     version: str
     env: dict[str, str] = field(default_factory=dict)
+    build: str = ""
+    """Tells one build of a version from another: size and time of the program's file."""
 
 
 class Artefacts:
@@ -108,7 +110,7 @@ def host_qemu() -> Qemu | None:
     program = shutil.which("qemu-system-x86_64")
     if program is None or CLIENT not in _output([program, "-device", "help"]):
         return None
-    return Qemu([program], _version(_output([program, "--version"])))
+    return Qemu([program], _version(_output([program, "--version"])), build=_build(Path(program)))
 
 
 def unpacked_qemu(folder: Path) -> Qemu:
@@ -117,7 +119,13 @@ def unpacked_qemu(folder: Path) -> Qemu:
     for data in ("usr/share/seabios", "usr/share/qemu", "usr/lib/ipxe/qemu"):
         command += ["-L", str(folder / data)]
     env = {"QEMU_MODULE_DIR": str(folder / LIBRARIES / "qemu")}
-    return Qemu(command, _version(_output([*command, "--version"])), env)
+    version = _version(_output([*command, "--version"]))
+    return Qemu(command, version, env, _build(folder / PROGRAM))
+
+
+def _build(program: Path) -> str:
+    status = program.stat()
+    return f"{status.st_size}-{status.st_mtime_ns}"
 
 
 def _output(command: list[str]) -> str:

@@ -96,6 +96,11 @@ class Cache:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 
+    @staticmethod
+    def remove(folder: Path) -> None:
+        """Remove a folder and what is in it; somebody else may be at it as well."""
+        shutil.rmtree(folder, ignore_errors=True)
+
     def _drop_older(self, name: str, keep: Path) -> None:
         """Remove artefacts of the same name under other keys, but for the latest of them.
 

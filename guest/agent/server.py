@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-from guest.agent import PROTOCOL, VERSION, identity, ports
+from guest.agent import PROTOCOL, VERSION, identity, pci, ports
 from guest.agent.channel import Channel, OperationError
 from guest.agent.command import Command
 from guest.agent.files import Get, Put
@@ -78,18 +79,24 @@ class Server:
         if kind == "ping":
             return Answer(link, number, self._status())
         if kind == "personalise":
-            return self._personalise(link, number, request)
+            return self._answer(link, number, lambda: identity.personalise(request, self._root))
+        if kind == "functions":
+            return self._answer(link, number, lambda: {"functions": pci.functions(self._root)})
+        if kind == "bind":
+            address, driver = str(request.get("address")), str(request.get("driver"))
+            return self._answer(link, number, lambda: pci.bind(address, driver, self._root))
         if kind == "poweroff" and self._root == "/":  # with another root this is no guest
             self._loop.later(_POWEROFF_SECONDS, _power_off)  # after the answer
             return Answer(link, number, {})
         raise OperationError("request", f"the agent knows no operation {kind!r}")
 
-    def _personalise(self, link: Link, number: int, request: dict[str, Any]) -> Channel:
+    def _answer(self, link: Link, number: int, action: Callable[[], dict[str, Any]]) -> Channel:
+        """A channel that says what `action` returns, or why it could not be done."""
         try:
-            return Answer(link, number, identity.personalise(request, self._root))
+            return Answer(link, number, action())
         except OSError as error:
             where = error.filename or "the kernel"
-            raise OperationError("identity", f"{where}: {error.strerror}") from error
+            raise OperationError("system", f"{where}: {error.strerror}") from error
 
     def _status(self) -> dict[str, Any]:
         return {

@@ -217,6 +217,16 @@ class Agent:
         """Make the guest somebody: names, MACs, clock, randomness; returns what was set."""
         return self._connection.open(identity.request(), "personalise").result()
 
+    def functions(self) -> list[dict[str, str]]:
+        """The guest's PCI functions: `address` (0000:01:00.0), `id` (15b3:1003), `driver`."""
+        found = self._connection.open({"op": "functions"}, "functions").result()["functions"]
+        return [dict(function) for function in found]
+
+    def bind(self, address: str, driver: str) -> None:
+        """Give a PCI function to a driver that is loaded. Raises `AgentRefused`."""
+        request = {"op": "bind", "address": address, "driver": driver}
+        self._connection.open(request, "bind").result()
+
     def poweroff(self) -> None:
         """Switch the guest off; QEMU ends soon after this returns."""
         self._connection.open({"op": "poweroff"}, "poweroff").result()

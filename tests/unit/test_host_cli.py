@@ -11,7 +11,7 @@ from guest.krping.options import next_address
 from host_tools import addresses, cli
 from host_tools.errors import LabError, UsageError
 from host_tools.krping import Request, Side
-from host_tools.vm import Emulator, VmConfig, arguments
+from host_tools.machine import Emulator, Machine, command_line, device_arguments
 
 SERVER = "server,addr=192.168.69.127,port=9999"
 CLIENT = "client,addr=192.168.69.127,port=9999,count=3,validate"
@@ -106,15 +106,27 @@ def test_side_without_a_result(text: str) -> None:
 
 def test_qemu_arguments() -> None:
     emulator = Emulator(("qemu",), {}, "tcg")
-    config = VmConfig("a", Path("/k"), Path("/i"), (Path("/run/x,y.sock"),))
-    argv = arguments(config, emulator, Path("/run"), Path("/log,s/console-a.log"))
-    devices = [argv[i + 1] for i, word in enumerate(argv) if word == "-device"]
-    port = next(i for i, word in enumerate(devices) if word.startswith("pcie-root-port,id=port0"))
-    assert json.loads(devices[port + 1])["socket"] == {"path": "/run/x,y.sock", "type": "unix"}
+    argv = Machine().arguments("a", emulator, Path("/run"), Path("/log,s/console-a.log"))
+    ports = [word for word in argv if word.startswith("pcie-root-port,")]
+    assert len(ports) >= 5
+    # 16 MiB of UAR pages fit behind each, a window of several GiB behind one of them.
+    assert sum("pref64-reserve=64M" in word for word in ports) == len(ports) - 1
+    assert sum("pref64-reserve=16G" in word for word in ports) == 1
     assert any("logfile=/log,,s/console-a.log" in word for word in argv)
-    assert "bluebridge.host=a" in argv[argv.index("-append") + 1]
     assert {"-nodefaults", "-no-reboot", "-S"} <= set(argv)
     assert argv[argv.index("-cpu") + 1] == "max"
+
+
+def test_a_device_on_the_command_line() -> None:
+    _, words = device_arguments(3, Path("/run/x,y.sock"))
+    device = json.loads(words)
+    assert device["socket"] == {"path": "/run/x,y.sock", "type": "unix"}
+    assert device["bus"] == "port3"
+
+
+def test_kernel_command_line() -> None:
+    words = command_line("a", Machine(hugepages=7), vfio=True).split()
+    assert {"bluebridge.host=a", "bluebridge.vfio=1", "hugepages=7"} <= set(words)
 
 
 def test_doctor_names_a_cure_for_whatever_is_missing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from host_tools.console import FAILURES, Console
+from host_tools.console import Console
 from host_tools.errors import CommandFailed, LabError
+from host_tools.transcript import FAILURES
 
 
 def _pump(source: int, target: int, stop: threading.Event) -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from host_tools import rundir, vm
+from host_tools import rundir
 from host_tools.agent import Agent, AgentLost, CommandTimedOut, Identity
 from host_tools.errors import LabError
+from host_tools.machine import Machine
 from host_tools.parts import ensure_parts
 from host_tools.progress import Reporter
 from host_tools.vm import Vm, VmConfig
@@ -30,14 +31,15 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vm]:
     """One guest without any device of ours. The last test here ends it."""
     parts = ensure_parts(Reporter(quiet=True))
     with rundir.run_folder() as folder:
-        initrd = parts.initrd_with_overlay(folder)
-        config = VmConfig("a", parts.kernel, initrd, vfio=False, hugepages=0, memory_mib=512)
-        machine = Vm(config, parts.emulator, folder, tmp_path_factory.mktemp("logs"))
+        size = Machine(memory_mib=512, hugepages=0)
+        logs = tmp_path_factory.mktemp("logs")
+        machine = Vm(VmConfig("a", size), parts.emulator, folder, logs)
         machine._argv += ["-netdev", "hubport,id=net,hubid=0"]  # only here guests have a NIC
         machine._argv += ["-device", "virtio-net-pci,netdev=net,addr=1d,romfile="]
         try:
-            vm.boot([machine])
-            machine.console.wait_for_prompt(BOOT_SECONDS)
+            machine.spawn(parts.boot(folder, "a", size, vfio=False))
+            machine.release()
+            machine.wait_for_agent(BOOT_SECONDS)
             yield machine
         finally:
             machine.stop()
