@@ -29,6 +29,18 @@ def _die_with(parent: int) -> Callable[[], None]:
     return prepare
 
 
+def follow(parent: int) -> None:
+    """Get SIGTERM when `parent`, who forked this process, dies; at once if it already has."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def follow_nobody() -> None:
+    """Outlive whoever `follow` named."""
+    _libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+
+
 def spawn(
     argv: Sequence[str],
     *,

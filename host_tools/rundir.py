@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -42,9 +43,11 @@ def run_folder() -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix="bluebridge-", dir=runtime_root()))
     except OSError as error:
         raise LabError(f"no run folder: {error}", "free space or set XDG_RUNTIME_DIR") from error
-    if len(str(folder / "console-x.sock")) > _LONGEST_SOCKET_PATH:
+    try:
+        check_socket_path(folder / "console-b99.sock")
+    except LabError:
         folder.rmdir()
-        raise LabError(f"{folder} is too long for socket paths", "set XDG_RUNTIME_DIR shorter")
+        raise
     janitor = subprocess.Popen(
         ["/bin/sh", "-c", 'read -r _; rm -rf -- "$1"', "bluebridge-janitor", str(folder)],
         stdin=subprocess.PIPE,
@@ -58,6 +61,12 @@ def run_folder() -> Iterator[Path]:
         assert janitor.stdin is not None
         janitor.stdin.close()
         janitor.wait()
+
+
+def check_socket_path(path: Path) -> None:
+    """Raise `LabError` when `path` is too long for the address of a unix socket."""
+    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+        raise LabError(f"{path} is too long for a socket", "set XDG_RUNTIME_DIR shorter")
 
 
 def log_folder(chosen: Path | None) -> Path:
@@ -80,8 +89,30 @@ def log_folder(chosen: Path | None) -> Path:
     return folder.resolve()
 
 
+def keep_logs(folder: Path) -> int:
+    """Protect a log folder of a long run from later runs; returns the descriptor to keep open."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
 def _forget_old_runs(root: Path) -> None:
-    """Keep the newest runs only; the names sort by time."""
+    """Keep the newest runs only, and those still in use; the names sort by time."""
     runs = sorted(root.glob("run-*")) if root.is_dir() else []
     for old in runs[: max(0, len(runs) - _KEPT_RUNS + 1)]:
-        shutil.rmtree(old, ignore_errors=True)
+        if not _in_use(old):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _in_use(folder: Path) -> bool:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

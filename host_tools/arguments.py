@@ -1,0 +1,214 @@
+"""The command line of `bluebridge`: its commands and their options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from device.buslog import cli as buslog
+from host_tools import kmod_cli
+
+_EPILOG = """\
+examples:
+  bluebridge up                                 two guests with an HCA each, until `down`
+  bluebridge run a -- lspci -vv                 a command in guest a
+  bluebridge cp results.txt a:/tmp/             files to a guest, and from it
+  bluebridge console b                          the serial console, Ctrl-] leaves it
+  bluebridge krping "server,addr=192.168.69.127,port=9999" \\
+                    "client,addr=192.168.69.127,port=9999,count=100,validate"
+  bluebridge log ~/.local/state/bluebridge/run-... --kind mmio,dma,irq --decode
+  bluebridge doctor
+"""
+_RUN_USAGE = "bluebridge run [-h] [--timeout SECONDS] GUEST -- COMMAND [ARGUMENT ...]"
+_VALUED = ("--timeout",)
+"""Options of `run` that take a value."""
+
+_Commands = argparse._SubParsersAction  # its name in argparse; there is no public one
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; ends the program with status 2 when it is wrong."""
+    rest, make_arguments = kmod_cli.split(words)
+    rest, command_words = split_run(rest)
+    options = _parser().parse_args(rest)
+    options.make_arguments = make_arguments
+    options.words = command_words
+    return options
+
+
+def split_run(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A `run` command line up to the guest's name, and the command: all after `--`, or what follows
+    the name and our own options."""
+    words = list(words)
+    if words[:1] != ["run"]:
+        return words, []
+    named = False
+    position = 1
+    while position < len(words):
+        word = words[position]
+        if word == "--":
+            return words[:position], words[position + 1 :]
+        if word.startswith("-"):
+            position += 1 if word not in _VALUED else 2
+            continue
+        if named:
+            break
+        named = True
+        position += 1
+    return words[:position], words[position:]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bluebridge",
+        description="A virtual PCIe lab: an emulated ConnectX-3 in each of two QEMU guests.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_up(commands)
+    _add_run(commands)
+    _add_cp(commands)
+    _add_console(commands)
+    _add_ps(commands)
+    _add_restart(commands)
+    _add_down(commands)
+    _add_krping(commands)
+    buslog.add_arguments(commands.add_parser("log", help="show what crossed the bus"))
+    kmod_cli.add_arguments(commands.add_parser("kmod", help="build a module for the guest kernel"))
+    commands.add_parser("doctor", help="what this machine has, what is missing, what mends it")
+    return parser
+
+
+def _add_up(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "up",
+        help="start two guests with their devices and keep them",
+        description="Start a pair of guests, a and b, and return when they are ready. They stay "
+        "until `bluebridge down`. While a pair runs, another `up` adds a2 and b2, and so on.",
+    )
+    parser.add_argument("--pairs", type=int, default=1, metavar="N", help="how many (default 1)")
+    devices = parser.add_mutually_exclusive_group()
+    devices.add_argument(
+        "--hca", action="store_true", help="an HCA in each guest; so it is without any such option"
+    )
+    devices.add_argument("--bare", action="store_true", help="guests without any device")
+    parser.add_argument(
+        "--cold", action="store_true", help="boot from power-on instead of restoring a snapshot"
+    )
+    parser.add_argument(
+        "--no-vfio",
+        action="store_true",
+        help="leave the HCAs without a driver, for `modprobe mlx4_core` in the guests",
+    )
+    parser.add_argument(
+        "--module",
+        type=Path,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="x.ko",
+        help="kernel modules to load in both guests, in this order",
+    )
+    _add_size(parser)
+    _add_common(parser)
+
+
+def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "run",
+        help="run a command in a guest",
+        usage=_RUN_USAGE,
+        description="Run a command in a guest with its output, its input (unless that is a "
+        "terminal) and its exit status: 128+N if signal N ended it, 124 after the time limit, 127 "
+        "for an unknown command, 125 if bluebridge itself failed. One word is a line for the "
+        "guest's shell, several are a command and its arguments.",
+    )
+    parser.add_argument("guest", metavar="GUEST")
+    parser.add_argument(
+        "--timeout", type=_seconds, metavar="SECONDS", help="end the command then (default: never)"
+    )
+
+
+def _add_cp(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "cp",
+        help="copy files to, from and between guests",
+        description="Copy files. NAME:PATH is in a guest, relative to /root; a file here whose "
+        "name has a colon is written ./like:this.",
+    )
+    parser.add_argument("places", nargs="+", metavar="FILE", help="sources, then the target")
+    parser.add_argument("-r", "--recursive", action="store_true", help="folders as well")
+
+
+def _add_console(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("console", help="the serial console of a guest; Ctrl-] leaves it")
+    parser.add_argument("guest", metavar="GUEST")
+
+
+def _add_ps(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("ps", help="what runs, and what has ended")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _add_restart(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "restart",
+        help="switch a guest off and bring it up anew",
+        description="Bring a guest up anew, whether it still runs or has ended. Its devices come "
+        "back as after a reset; its peer and the device server go on.",
+    )
+    parser.add_argument("guest", metavar="GUEST")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def _add_down(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("down", help="end pairs, and wait until nothing of them is left")
+    parser.add_argument(
+        "names", nargs="*", metavar="PAIR", help="its number or one of its guests (default: all)"
+    )
+
+
+def _add_krping(commands: _Commands[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "krping",
+        help="boot two guests and run krping between them",
+        description="Boot two guests, run krping between their HCAs, show statistics, times and "
+        "the bus log of the last iteration. addr belongs to the server guest's HCA; the client "
+        "gets the next address of the same /24. Exit status 0 only if every iteration was "
+        "validated on both sides.",
+    )
+    parser.add_argument("server", help='krping string of the server, "server,addr=...,port=..."')
+    parser.add_argument("client", help='krping string of the client, "client,addr=...,count=..."')
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="give up on krping after this time (default: 120 s and 0.5 s per iteration; "
+        "never without count)",
+    )
+    _add_size(parser)
+    _add_common(parser)
+
+
+def _add_size(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--cpus", type=int, default=2, help="CPUs of a guest (default 2)")
+    parser.add_argument("--memory", type=int, default=1024, metavar="MIB", help="default 1024")
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--log", type=Path, metavar="DIR", help="folder for the bus log")
+    parser.add_argument(
+        "--sockets", type=Path, metavar="DIR", help="folder for the HCAs' vfio-user sockets"
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def _seconds(text: str) -> float:
+    """A time limit: a positive number."""
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(text)
+    return seconds

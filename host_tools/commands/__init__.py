@@ -1,0 +1,5 @@
+"""What `bluebridge` does, one module per command; `host_tools.arguments` holds their options.
+
+Each has `main(options) -> int`, which returns the exit status or raises `LabError`. A module is
+imported only when its command is given: a short command must not wait for the imports of others.
+"""

@@ -1,0 +1,140 @@
+"""`bluebridge console`: a terminal joined with a guest's serial console."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import termios
+import threading
+import tty
+from collections.abc import Iterator
+from pathlib import Path
+
+from host_tools.agent import AgentError
+from host_tools.errors import LabError, UsageError
+from host_tools.keeper import guests
+from host_tools.keeper.guests import Guest
+from host_tools.keeper.locks import Lock
+
+_ESCAPE = b"\x1d"  # Ctrl-], as in telnet
+_AGENT_SECONDS = 5.0
+_OBITUARY_SECONDS = 2.0
+
+
+def main(options: argparse.Namespace) -> int:
+    """Join terminal and console until Ctrl-]; returns 0. Raises `LabError` when the guest ends."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("a console needs a terminal", "`bluebridge run` does not")
+    guest = guests.find(options.guest)
+    guest.check()
+    with _alone(guest), _connected(guest) as console:
+        _adapt(guest)
+        print(f"console of guest {guest.name}; Ctrl-] leaves it", flush=True)
+        with _raw_terminal(), _resizing(guest):
+            console.sendall(b"\n")  # have the shell show where it is
+            left = _relay(console)
+        print()
+    if not left:
+        raise _obituary(guest)
+    return 0
+
+
+@contextlib.contextmanager
+def _alone(guest: Guest) -> Iterator[None]:
+    """QEMU serves one client and lets others wait in silence, so a lock tells them."""
+    with Lock(Path(f"{guest.record.console}.lock"), create=True) as lock:
+        if not lock.take():
+            raise LabError(
+                f"guest {guest.name}: somebody else is at its console",
+                f"Ctrl-] leaves it there; transcript: {guest.record.transcript}",
+            )
+        yield
+
+
+@contextlib.contextmanager
+def _connected(guest: Guest) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as console:
+        try:
+            console.connect(guest.record.console)
+        except OSError as error:
+            guest.check()
+            raise LabError(
+                f"guest {guest.name}: its console does not answer: {error.strerror}"
+            ) from None
+        yield console
+
+
+def _adapt(guest: Guest) -> None:
+    """Tell the guest's terminal our size, and to echo; not from within the console, which may be
+    busy. A guest that cannot be told has a console all the same."""
+    columns, lines = shutil.get_terminal_size()
+    command = ["stty", "-F", "/dev/ttyS0", "echo", "cols", str(columns), "rows", str(lines)]
+    with contextlib.suppress(AgentError), guest.agent(_AGENT_SECONDS) as agent:
+        agent.run(command, _AGENT_SECONDS)
+
+
+@contextlib.contextmanager
+def _resizing(guest: Guest) -> Iterator[None]:
+    """Pass on that the terminal's size changes."""
+
+    def adapt(*_: object) -> None:
+        threading.Thread(target=_adapt, args=(guest,), daemon=True).start()
+
+    before = signal.signal(signal.SIGWINCH, adapt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGWINCH, before)
+
+
+@contextlib.contextmanager
+def _raw_terminal() -> Iterator[None]:
+    before = termios.tcgetattr(sys.stdin)
+    tty.setraw(sys.stdin)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _relay(console: socket.socket) -> bool:
+    """Pass bytes both ways; returns whether the user left, rather than the guest."""
+    keyboard, screen = sys.stdin.fileno(), sys.stdout.fileno()
+    while True:
+        readable, _, _ = select.select([keyboard, console], [], [])
+        if console in readable:
+            try:
+                data = console.recv(65536)
+            except ConnectionError:
+                return False
+            if not data:
+                return False
+            _write(screen, data)
+        if keyboard in readable:
+            typed = os.read(keyboard, 1024)
+            before, escape, _ = typed.partition(_ESCAPE)
+            with contextlib.suppress(ConnectionError):
+                console.sendall(before)
+            if escape or not typed:
+                return True
+
+
+def _write(screen: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(screen, rest) :]
+
+
+def _obituary(guest: Guest) -> LabError:
+    """Why the console was closed; the keeper knows in a moment."""
+    for _ in range(int(_OBITUARY_SECONDS / 0.02)):
+        if (trouble := guest.trouble()) is not None:
+            return trouble
+        threading.Event().wait(0.02)
+    return LabError(f"guest {guest.name}: QEMU closed its console")

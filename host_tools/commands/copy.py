@@ -1,0 +1,128 @@
+"""`bluebridge cp`: files between the host and guests, or from guest to guest."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from host_tools.agent import Agent
+from host_tools.commands.places import Place
+from host_tools.commands.tree import Tree, guest_tree, host_tree
+from host_tools.errors import LabError, UsageError
+from host_tools.keeper import guests
+
+
+def main(options: argparse.Namespace) -> int:
+    """Copy; returns 0. Raises `LabError` for the first file that cannot be copied."""
+    *sources, target = (Place.parse(text) for text in options.places)
+    if not any(place.guest for place in (*sources, target)):
+        raise UsageError("no guest is named", "write NAME:PATH for a file in a guest")
+    with ExitStack() as stack:
+        copier = Copier(_agents(stack), options.recursive)
+        folder = copier.is_folder(target)
+        if not folder and (len(sources) > 1 or target.wants_folder):
+            raise LabError(f"{target} is no folder", "make it first, or name a file")
+        for source in sources:
+            copier.copy(source, target.inside(_name(source)) if folder else target)
+    return 0
+
+
+def _agents(stack: ExitStack) -> Callable[[str], Agent]:
+    """Connections to guests by name, made at the first use."""
+    known: dict[str, Agent] = {}
+
+    def agent(name: str) -> Agent:
+        if name not in known:
+            known[name] = stack.enter_context(guests.find(name).agent())
+        return known[name]
+
+    return agent
+
+
+def _name(source: Place) -> str:
+    """What the copy is called in a folder."""
+    name = os.path.basename(os.path.normpath(source.path))
+    if name in ("", ".", "..", "/"):
+        raise UsageError(f"{source} has no name of its own", "name the folder")
+    return name
+
+
+class Copier:
+    """Copies one thing after the other."""
+
+    def __init__(self, agent: Callable[[str], Agent], recursive: bool) -> None:
+        self._agent = agent
+        self._recursive = recursive
+
+    def is_folder(self, place: Place) -> bool:
+        """Whether a folder is there."""
+        if not place.guest:
+            return os.path.isdir(place.path)
+        test = ["test", "-d", place.path]
+        return self._agent(place.guest).run(test).status == 0
+
+    def copy(self, source: Place, target: Place) -> None:
+        """Copy a file, or a folder if that was asked for, to exactly `target`."""
+        if not self.is_folder(source):
+            self._file(source, target)
+        elif self._recursive:
+            self._folder(source, target)
+        else:
+            raise UsageError(f"{source} is a folder", "copy it with cp -r")
+
+    def _file(self, source: Place, target: Place) -> None:
+        if source.guest and target.guest:
+            with tempfile.TemporaryDirectory(prefix="bluebridge-cp-") as folder:
+                between = Place("", os.path.join(folder, "file"))
+                self._file(source, between)
+                self._file(between, target)
+        elif source.guest:
+            self._get(source, Path(target.path))
+        else:
+            self._put(Path(source.path), target)
+
+    def _get(self, source: Place, target: Path) -> None:
+        if target.is_dir():
+            raise LabError(f"{target} is a folder", "remove it, or choose another name")
+        self._agent(source.guest).get(source.path, target)
+
+    def _put(self, source: Path, target: Place) -> None:
+        if not source.is_file():
+            why = "is no regular file" if source.exists() else "does not exist"
+            raise LabError(f"{source} {why}")
+        self._agent(target.guest).put(source, target.path)
+
+    def _folder(self, source: Place, target: Place) -> None:
+        tree = self._tree(source)
+        self._make(target, tree)
+        for name in tree.files:
+            self._file(source.inside(name), target.inside(name))
+        for name in tree.others:
+            print(f"bluebridge: {source.inside(name)} is no file and was left out", file=sys.stderr)
+
+    def _tree(self, source: Place) -> Tree:
+        if source.guest:
+            return guest_tree(self._agent(source.guest), source.path)
+        return host_tree(source.path)
+
+    def _make(self, target: Place, tree: Tree) -> None:
+        """Make the target and the folders in it."""
+        if target.guest:
+            folders = [target.path, *(target.inside(name).path for name in tree.folders)]
+            _make_in_guest(self._agent(target.guest), folders)
+            return
+        for name in ("", *tree.folders):
+            Path(target.path, name).mkdir(parents=not name, exist_ok=True)
+
+
+_AT_ONCE = 200
+
+
+def _make_in_guest(agent: Agent, folders: list[str]) -> None:
+    for begin in range(0, len(folders), _AT_ONCE):
+        agent.run(["mkdir", "-p", "--", *folders[begin : begin + _AT_ONCE]], check=True)

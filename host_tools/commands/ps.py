@@ -1,0 +1,68 @@
+"""`bluebridge ps`: what runs, and what has ended."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict
+from typing import Any
+
+from host_tools.keeper import epitaph, guests
+from host_tools.keeper.epitaph import Epitaph
+from host_tools.keeper.record import GuestRecord, PairRecord
+
+_STEPS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print pairs and guests; returns 0."""
+    pairs = [pair for _, pair in guests.pairs()]
+    ended = epitaph.read({pair.number for pair in pairs})
+    if options.json:
+        print(json.dumps(_as_json(pairs, ended), indent=2))
+        return 0
+    for pair in pairs:
+        _show(pair)
+    for each in ended:
+        print(f"pair {each.number}  ended: {each.why}")
+        print(f"  logs: {each.logs}")
+    if not pairs and not ended:
+        print("nothing runs; `bluebridge up` starts a pair")
+    return 0
+
+
+def _as_json(pairs: list[PairRecord], ended: list[Epitaph]) -> dict[str, Any]:
+    now = time.time()
+    living = [{**asdict(pair), "uptime": round(now - pair.started, 1)} for pair in pairs]
+    return {"pairs": living, "ended": [asdict(each) for each in ended]}
+
+
+def _show(pair: PairRecord) -> None:
+    state = f"{pair.state}: {pair.why}" if pair.why else pair.state
+    age = _duration(time.time() - pair.started)
+    server = f"server {pair.server}  " if pair.server else ""
+    print(f"pair {pair.number}  {state}  up {age}  {server}keeper {pair.keeper}")
+    for guest in pair.guests:
+        print(f"  {guest.name:<4} {_state(guest)}")
+    for warning in pair.warnings:
+        print(f"  note: {warning}")
+    if pair.logs:
+        print(f"  logs: {pair.logs}")
+
+
+def _state(guest: GuestRecord) -> str:
+    if guest.why:
+        return f"{guest.state}: {guest.why}"
+    words = [guest.state]
+    words += [f"QEMU {guest.pid}"] if guest.pid else []
+    words += [", ".join(guest.devices) or "no device"]
+    words += [f"its console says: {guest.remark}"] if guest.remark else []
+    return "  ".join(words)
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in _STEPS:
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,115 @@
+"""`bluebridge run`: a command in a guest, with its streams and its exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import BinaryIO
+
+from host_tools.agent import AgentError, AgentRefused, AgentSilent, CommandTimedOut
+from host_tools.agent.command import Command
+from host_tools.errors import LabError, UsageError
+from host_tools.keeper import guests
+from host_tools.keeper.guests import Guest
+
+TIMED_OUT = 124
+"""As timeout(1)."""
+FAILED = 125
+"""bluebridge, not the command, failed: as env(1), timeout(1) and docker."""
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+_GRACE = 3.0
+"""Seconds a command may take to end after Ctrl-C."""
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command; returns its exit status, or one of those above."""
+    try:
+        if not options.words:
+            raise UsageError("no command", "bluebridge run GUEST -- COMMAND")
+        return _run(guests.find(options.guest), options.words, options.timeout)
+    except AgentRefused as error:
+        return _refused(options, error)
+    except CommandTimedOut as error:
+        error.transcript = ""  # was shown as it came
+        error.status = TIMED_OUT
+        raise
+    except LabError as error:
+        error.status = FAILED
+        raise
+
+
+def _run(guest: Guest, words: list[str], timeout: float | None) -> int:
+    with guest.agent() as agent:
+        # One word is a line for the guest's shell, several are a command and its arguments.
+        command = agent.start(words[0] if len(words) == 1 else words, timeout, stdin=_input())
+        try:
+            with _ctrl_c(command):
+                return command.wait(_print).status
+        except AgentSilent as error:
+            raise _explained(guest, error) from None
+
+
+def _input() -> BinaryIO | None:
+    """Standard input, unless it is a terminal or closed; unbuffered, since a thread reads it."""
+    try:
+        return None if os.isatty(0) else open(0, "rb", buffering=0, closefd=False)
+    except OSError:
+        return None
+
+
+def _print(stream: str, data: bytes) -> None:
+    target = sys.stdout if stream == "stdout" else sys.stderr
+    target.buffer.write(data)
+    target.buffer.flush()
+
+
+@contextmanager
+def _ctrl_c(command: Command) -> Iterator[None]:
+    """Pass Ctrl-C on to the guest; a command that does not obey, or a second one, kills it."""
+
+    def interrupt() -> None:
+        try:
+            command.signal(signal.SIGINT)
+            threading.Event().wait(_GRACE)
+            command.signal(signal.SIGKILL)
+        except AgentError:
+            return  # the waiting thread hears of it as well
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        # In a thread: the one that was interrupted may hold the connection.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Thread(target=interrupt, daemon=True).start()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _explained(guest: Guest, error: AgentSilent) -> LabError:
+    """A guest that hangs, with what its console says about that."""
+    pair = guest.entry.record()
+    remark = pair.guest(guest.name).remark if pair else ""
+    what = f"{error.what}; {remark}" if remark else error.what
+    return LabError(what, f"read {guest.record.transcript}")
+
+
+def _refused(options: argparse.Namespace, error: AgentRefused) -> int:
+    word = shlex.quote(options.words[0])
+    if error.code == "ENOENT":
+        print(f"bluebridge: guest {options.guest}: no command {word}", file=sys.stderr)
+        return NOT_FOUND
+    if error.code == "EACCES":
+        print(f"bluebridge: guest {options.guest}: {word} is not executable", file=sys.stderr)
+        return NOT_EXECUTABLE
+    error.status = FAILED
+    raise error

@@ -1,0 +1,100 @@
+"""`bluebridge up`: pairs that stay until `bluebridge down`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from host_tools.errors import UsageError
+from host_tools.keeper import epitaph, registry
+from host_tools.keeper.launch import launch
+from host_tools.keeper.plan import Plan
+from host_tools.keeper.record import PairRecord, guest_names
+from host_tools.keeper.registry import Claim
+from host_tools.lab import LabConfig, termination_as_exception
+from host_tools.progress import Reporter
+
+
+def main(options: argparse.Namespace) -> int:
+    """Start pairs, wait until they are ready, say how to reach them."""
+    begin = time.monotonic()
+    plan = _plan(options)
+    with termination_as_exception():
+        claims = _claims(options.pairs)
+        for old in epitaph.read(set()):
+            epitaph.forget(old.number)
+        records = launch(
+            claims,
+            lambda claim: _for_pair(plan, claim, alone=options.pairs == 1),
+            Reporter(quiet=options.quiet),
+        )
+    for record in records:
+        _describe(record, time.monotonic() - begin)
+    _explain(records[0])
+    return 0
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    """What is asked for. Raises `UsageError` for what cannot be."""
+    if options.pairs < 1:
+        raise UsageError(f"--pairs {options.pairs} asks for nothing", "give 1 or more")
+    if options.cpus < 1 or options.memory < 256:
+        raise UsageError("a guest needs a CPU and 256 MiB", "give more with --cpus, --memory")
+    config = LabConfig(
+        log=options.log.absolute() if options.log else None,
+        sockets=options.sockets.absolute() if options.sockets else None,
+        cpus=options.cpus,
+        memory_mib=options.memory,
+        vfio=not options.no_vfio,
+        cold=options.cold,
+        hca=options.hca or not options.bare,
+    )
+    return Plan(config, _modules(options.module))
+
+
+def _modules(paths: list[Path]) -> tuple[Path, ...]:
+    if not paths:
+        return ()
+    from host_tools.keeper import modules
+
+    return modules.check(paths)
+
+
+def _claims(count: int) -> list[Claim]:
+    claims: list[Claim] = []
+    try:
+        for _ in range(count):
+            claims.append(registry.claim())
+    except BaseException:
+        for claim in claims:
+            claim.close()
+            claim.clear()
+        raise
+    return claims
+
+
+def _for_pair(plan: Plan, claim: Claim, alone: bool) -> Plan:
+    """The plan of one pair; several pairs get a folder each in a log folder that was chosen."""
+    config = replace(plan.config, names=guest_names(claim.number))
+    if config.log is not None and not alone:
+        config = replace(config, log=config.log / f"pair{claim.number}")
+    return replace(plan, config=config)
+
+
+def _describe(record: PairRecord, seconds: float) -> None:
+    names = " and ".join(record.names())
+    devices = ", ".join(record.guests[0].devices) or "no device"
+    print(f"pair {record.number} is up after {seconds:.1f} s: guests {names}, {devices} in each")
+    print(f"  bus log and transcripts: {record.logs}")
+    for warning in record.warnings:
+        print(f"  note: {warning}")
+
+
+def _explain(record: PairRecord) -> None:
+    name = record.guests[0].name
+    print(f"  bluebridge run {name} -- lspci -vv     a command in guest {name}")
+    print(f"  bluebridge cp FILE {name}:/tmp/        files to and from it")
+    print(f"  bluebridge console {name}              its console; Ctrl-] leaves it")
+    print("  bluebridge ps · bluebridge down     what runs; the end of it", flush=True)

@@ -1,0 +1,81 @@
+"""The keeper's control socket: one request per connection, served in the keeper's main thread."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from host_tools.errors import LabError
+from host_tools.keeper import messages
+from host_tools.progress import Progress
+
+_PATIENCE = 5.0
+"""Seconds somebody who has connected may take to say what for."""
+
+Handler = Callable[[dict[str, Any], Progress], None]
+"""Does what a request asks for. Raises `LabError`."""
+
+
+class Control:
+    """The listening side."""
+
+    def __init__(self, path: Path, handler: Handler) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(str(path))
+        self.socket.listen()
+        self.socket.setblocking(False)
+        self._handler = handler
+
+    def serve(self) -> None:
+        """Serve everybody who waits."""
+        while True:
+            try:
+                connection, _ = self.socket.accept()
+            except BlockingIOError:
+                return
+            with connection:
+                connection.settimeout(_PATIENCE)
+                # Whoever hangs up early does not want to know how it ended.
+                with contextlib.suppress(OSError):
+                    self._answer(connection)
+
+    def _answer(self, connection: socket.socket) -> None:
+        def progress(message: str) -> None:
+            with contextlib.suppress(OSError):
+                messages.send(connection, progress=message)
+
+        try:
+            request = next(messages.Reader(connection).read(), None)
+            if request is not None:
+                self._handler(request, progress)
+                messages.send(connection, done={})
+        except LabError as error:
+            messages.send(connection, error=messages.error_fields(error))
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.socket.close()
+
+
+def ask(path: Path, request: dict[str, Any], progress: Progress) -> None:
+    """Ask a keeper for something and wait until it is done. Raises `LabError`, its own too."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(path))
+            messages.send(connection, **request)
+        except OSError as error:
+            raise LabError(f"the keeper does not listen: {error.strerror}", _LOOK) from None
+        for message in messages.Reader(connection).messages():
+            if "progress" in message:
+                progress(str(message["progress"]))
+            elif "error" in message:
+                raise messages.as_error(message["error"])
+            elif "done" in message:
+                return
+    raise LabError("the keeper ended meanwhile", _LOOK)
+
+
+_LOOK = "`bluebridge ps` tells what runs"

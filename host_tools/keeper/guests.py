@@ -1,0 +1,94 @@
+"""A guest as commands find it: by name, among the pairs that run, or why it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from host_tools.agent import Agent
+from host_tools.errors import LabError, UsageError
+from host_tools.keeper import epitaph, record, registry
+from host_tools.keeper.record import GuestRecord, PairRecord
+from host_tools.keeper.registry import Entry
+
+_CONNECT_SECONDS = 30.0
+
+
+class Guest:
+    """A guest of a pair that runs."""
+
+    def __init__(self, entry: Entry, pair: PairRecord, name: str) -> None:
+        self.name = name
+        self.entry = entry
+        self.pair = pair
+
+    @property
+    def record(self) -> GuestRecord:
+        """What its keeper said of it when it was found."""
+        return self.pair.guest(self.name)
+
+    def trouble(self) -> LabError | None:
+        """Why it is of no use now, or None; cheap enough to be asked several times a second."""
+        pair = self.entry.record()
+        if pair is None or not self.entry.alive():
+            return _remembered(self.name) or LabError(f"guest {self.name}: its pair was taken down")
+        if pair.state == record.ENDING:
+            return LabError(f"guest {self.name}: its pair ended: {pair.why}", _logs(pair.logs))
+        guest = pair.guest(self.name)
+        if guest.state == record.ENDED:
+            mend = f"read {guest.transcript}; `bluebridge restart {self.name}` brings it back"
+            return LabError(f"guest {self.name}: {guest.why}", mend)
+        if guest.state == record.RESTARTING:
+            return LabError(f"guest {self.name}: {guest.why}", "try again in a moment")
+        if pair.state == record.STARTING:
+            return LabError(f"guest {self.name} is not up yet", "wait for `bluebridge up`")
+        return None
+
+    def check(self) -> None:
+        """Raise `LabError` when it is of no use now."""
+        if (trouble := self.trouble()) is not None:
+            raise trouble
+
+    def agent(self, timeout: float = _CONNECT_SECONDS) -> Agent:
+        """A connection of our own to its agent; its waits end with the guest or the pair."""
+        self.check()
+        sockets = [Path(path) for path in self.record.agents]
+        return Agent.connect(self.name, sockets, timeout, alarms=[self.trouble])
+
+
+def find(name: str) -> Guest:
+    """The guest called `name`. Raises `LabError` that says what runs, or why it no longer does."""
+    known: list[str] = []
+    for entry, pair in pairs():
+        if name in pair.names():
+            return Guest(entry, pair, name)
+        known += pair.names()
+    raise _remembered(name) or _unknown(name, known)
+
+
+def pairs() -> Iterator[tuple[Entry, PairRecord]]:
+    """The pairs that run, or are starting or ending, by number."""
+    for entry in registry.living():
+        if (found := entry.record()) is not None:
+            yield entry, found
+
+
+def _unknown(name: str, known: list[str]) -> LabError:
+    if not known:
+        return LabError("no guest runs", "`bluebridge up` starts a pair")
+    return UsageError(f"there is no guest {name}", f"these run: {', '.join(known)}")
+
+
+def _remembered(name: str) -> LabError | None:
+    """Why the pair that guest `name` belonged to is gone, if that is remembered."""
+    for known in epitaph.read({entry.number for entry in registry.living()}):
+        if name in known.guests:
+            return LabError(
+                f"guest {name}: pair {known.number} ended: {known.why}",
+                f"{_logs(known.logs)}; `bluebridge up` starts a new one",
+            )
+    return None
+
+
+def _logs(logs: str) -> str:
+    return f"logs: {logs}"

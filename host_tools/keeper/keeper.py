@@ -1,0 +1,243 @@
+"""What a keeper process does: it owns a pair, tells about it, and ends with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from host_tools import process, rundir
+from host_tools.errors import LabError
+from host_tools.keeper import epitaph, messages, record
+from host_tools.keeper.control import Control
+from host_tools.keeper.janitor import janitor
+from host_tools.keeper.plan import Plan
+from host_tools.keeper.record import GuestRecord, PairRecord
+from host_tools.keeper.registry import Claim
+from host_tools.keeper.watch import Watch
+from host_tools.lab import Pair, termination_as_exception
+from host_tools.progress import Progress
+from host_tools.vm import Vm
+
+_LOOK_SECONDS = 0.5
+"""How often transcripts are looked at; the end of a process is noticed at once."""
+KEEP = b"keep"
+"""What `up` says when all it was asked for has started; its silence ends the keeper."""
+
+
+def live(claim: Claim, plan: Plan, leash: socket.socket, parent: int) -> int:
+    """The whole life of a keeper, forked by `parent`; returns its exit status.
+
+    Until it is told to `KEEP` its pair, it dies with the parent. SIGINT ends it in good order (so
+    does `down`), SIGTERM and SIGHUP as well, but then the end is remembered.
+    """
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with termination_as_exception():
+            process.follow(parent)
+            Keeper(claim, plan, leash).run()
+    except LabError as error:
+        with contextlib.suppress(OSError):
+            messages.send(leash, error=messages.error_fields(error))
+        return 1
+    except SystemExit:
+        return 1
+    except KeyboardInterrupt:
+        with contextlib.suppress(OSError):
+            stopped = LabError("stopped by `bluebridge down`")
+            messages.send(leash, error=messages.error_fields(stopped))
+        return 0
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+class Keeper:
+    """One pair and everything that outside processes need to know of it."""
+
+    def __init__(self, claim: Claim, plan: Plan, leash: socket.socket) -> None:
+        names = plan.config.names
+        guests = [GuestRecord(name, devices=list(plan.devices)) for name in names]
+        self._record = PairRecord(claim.number, guests, keeper=os.getpid(), started=time.time())
+        self._record.modules = [str(path) for path in plan.modules]
+        self._claim = claim
+        self._plan = plan
+        self._leash = leash
+        self._listener: Progress = self._tell_up
+
+    def run(self) -> None:
+        """Start the pair and keep it to its end. Raises `LabError` for what ended it."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(janitor(self._claim))
+            self._write()
+            logs = rundir.log_folder(self._plan.config.log)
+            self._settle(logs)
+            config = replace(self._plan.config, log=logs)
+            self._pair = stack.enter_context(Pair(config, self._say))
+            self._load_modules(self._pair.machines)
+            self._watch = Watch(self._pair, serves=config.hca)
+            stack.callback(self._watch.close)
+            self._control = Control(self._claim.control, self._handle)
+            stack.callback(self._control.close)
+            stack.enter_context(self._obituary())
+            self._watch.add(self._control.socket)
+            self._ready()
+            while True:
+                self._watch.wait(_LOOK_SECONDS)
+                self._look()
+                self._control.serve()
+
+    def _say(self, message: str) -> None:
+        self._listener(message)
+
+    def _tell_up(self, message: str) -> None:
+        with contextlib.suppress(OSError):  # when `up` is gone, so shall we be, by a signal
+            messages.send(self._leash, progress=message)
+
+    def _write(self) -> None:
+        self._record.write(self._claim.description)
+
+    def _settle(self, logs: Path) -> None:
+        """Leave the terminal and the folder of the command that started us."""
+        self._record.logs = str(logs)
+        self._kept = rundir.keep_logs(logs)
+        os.chdir("/")
+        nothing = os.open(os.devnull, os.O_RDWR)
+        diary = os.open(logs / "keeper.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for source, target in ((nothing, 0), (diary, 1), (diary, 2)):
+            os.dup2(source, target)
+        os.close(nothing)
+        os.close(diary)
+
+    def _load_modules(self, machines: list[Vm]) -> None:
+        if not self._plan.modules:
+            return
+        from host_tools.keeper import modules
+
+        names = ", ".join(path.name for path in self._plan.modules)
+        self._say(f"loading {names}")
+        self._pair.together(
+            *(partial(modules.load, machine, self._plan.modules) for machine in machines)
+        )
+
+    def _ready(self) -> None:
+        """Tell `up`, and go on only when it says so."""
+        for machine in self._pair.machines:
+            self._describe(machine)
+        self._record.server = self._pair.server.pid if self._plan.config.hca else 0
+        self._record.warnings = list(self._pair.warnings)
+        self._record.state = record.RUNNING
+        self._write()
+        messages.send(self._leash, done={})
+        if self._leash.recv(len(KEEP)) != KEEP:
+            raise SystemExit(1)
+        process.follow_nobody()
+        self._leash.close()
+        self._listener = print
+        self._remember(f"its keeper (process {os.getpid()}) was killed")
+
+    def _describe(self, machine: Vm) -> None:
+        """A guest is up."""
+        machine.forget_agent()  # its ports are for others
+        guest = self._record.guest(machine.name)
+        guest.state, guest.why, guest.remark = record.RUNNING, "", ""
+        guest.pid = machine.pid
+        guest.transcript = str(machine.transcript)
+        guest.console = str(machine.console_socket)
+        guest.agents = [str(path) for path in machine.agent_sockets]
+
+    def _look(self) -> None:
+        """Notice what has ended. Raises `LabError` when that is the end of the pair."""
+        self._watch.check_server()
+        changed = False
+        for machine in self._pair.machines:
+            guest = self._record.guest(machine.name)
+            if guest.state != record.RUNNING:
+                continue
+            before = (guest.state, guest.remark)
+            if why := self._watch.end(machine):
+                guest.state, guest.why = record.ENDED, why
+            else:
+                guest.remark = self._watch.remark(machine)
+            changed |= before != (guest.state, guest.remark)
+        if changed:
+            self._write()
+
+    # Requests.
+
+    def _handle(self, request: dict[str, Any], progress: Progress) -> None:
+        name = request.get("restart")
+        if name not in self._plan.config.names:
+            raise LabError(f"the keeper does not understand {request!r}", "is it of this version?")
+        self._restart(self._pair.machine(str(name)), progress)
+
+    def _restart(self, machine: Vm, progress: Progress) -> None:
+        guest = self._record.guest(machine.name)
+        guest.state, guest.why = record.RESTARTING, "it is being restarted"
+        self._write()
+        progress(f"restarting guest {machine.name}")
+        self._listener = progress
+        try:
+            self._pair.restart(machine.name)
+            machine = self._pair.machine(machine.name)
+            self._load_modules([machine])
+            self._describe(machine)
+            self._watch.begin(machine)
+        except LabError as error:
+            # A QEMU that was killed is the end of the pair: `_look` finds it among the running.
+            guest.state = record.RUNNING if machine.was_killed() else record.ENDED
+            guest.why = f"it did not restart: {error.what}"
+            raise
+        finally:
+            self._listener = print
+            self._write()
+
+    # The end.
+
+    @contextlib.contextmanager
+    def _obituary(self) -> Iterator[None]:
+        """Whatever ends the pair is told to those who use it and remembered for the next ones."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._over("it was taken down")
+            epitaph.forget(self._record.number)
+            raise
+        except SystemExit as error:
+            number = int(str(error.code)) - 128
+            why = f"its keeper was ended by signal {number}" if number > 0 else "`up` was ended"
+            self._over(why)
+            self._remember(why)
+            raise
+        except LabError as error:
+            self._over(error.what)
+            self._remember(error.what)
+            raise
+        except BaseException as error:
+            self._over(f"its keeper failed: {error!r}")
+            self._remember(f"its keeper failed: {error!r}; read {self._record.logs}/keeper.log")
+            raise
+
+    def _over(self, why: str) -> None:
+        # From here on nothing must disturb the cleaning up.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        self._record.state, self._record.why = record.ENDING, why
+        with contextlib.suppress(OSError):
+            self._write()
+
+    def _remember(self, why: str) -> None:
+        epitaph.write(self._record.number, tuple(self._record.names()), why, self._record.logs)

@@ -1,0 +1,67 @@
+"""Users' kernel modules: looked at here, put into a guest and loaded there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from host_tools.errors import CommandFailed, LabError, UsageError
+from host_tools.vm import Vm
+from images.kmod import modinfo
+
+_LOAD_SECONDS = 120.0
+_ELF = b"\x7fELF"
+
+
+def check(modules: Sequence[Path]) -> tuple[Path, ...]:
+    """The modules' absolute paths. Raises `UsageError` for what cannot be a module."""
+    for path in modules:
+        try:
+            with path.open("rb") as stream:
+                head = stream.read(len(_ELF))
+        except OSError as error:
+            raise UsageError(
+                f"module {path}: {error.strerror}", "`bluebridge kmod DIR` builds modules"
+            ) from None
+        if head != _ELF:
+            raise UsageError(f"module {path} is no kernel module", "give the .ko file itself")
+    return tuple(path.resolve() for path in modules)
+
+
+def load(machine: Vm, modules: Sequence[Path]) -> None:
+    """Put modules into a guest and load them in their order, with what they depend on.
+
+    Raises `LabError` with the kernel's reason.
+    """
+    known = {path: modinfo(path, ("name", "depends")) for path in modules}
+    ours = {fields["name"] for fields in known.values()}
+    for path, fields in known.items():
+        target = machine.agent.put(path, f"/tmp/{path.name}")
+        for needed in filter(None, fields["depends"].split(",")):
+            if needed not in ours:
+                _load(machine, path, ["modprobe", needed])
+        _load(machine, path, ["insmod", target])
+
+
+def _load(machine: Vm, path: Path, command: list[str]) -> None:
+    try:
+        machine.run(command, timeout=_LOAD_SECONDS)
+    except CommandFailed as error:
+        said = error.output.strip().splitlines()
+        reason = _kernel_reason(machine, path) or (said[-1] if said else "no reason given")
+        raise LabError(
+            f"guest {machine.name}: {path.name} does not load: {reason}",
+            "build it with `bluebridge kmod`" if "magic" in reason else "",
+            error.output,
+        ) from None
+
+
+def _kernel_reason(machine: Vm, path: Path) -> str:
+    """What the kernel logged last about the module."""
+    log = machine.run("dmesg", check=False).text
+    name = re.escape(modinfo(path, ("name",))["name"])
+    about = re.findall(rf"^\[[^]]*\] ({name}: .*)$", log, re.MULTILINE)
+    # That a module is unsigned taints the kernel and stops nothing.
+    told = [line for line in about if "taint" not in line]
+    return str(told[-1]) if told else ""

@@ -1,0 +1,88 @@
+"""What a keeper tells about its pair: a small JSON file, replaced as a whole at every change."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+STARTING, RUNNING, RESTARTING, ENDED, ENDING = (
+    "starting",
+    "running",
+    "restarting",
+    "ended",
+    "ending",
+)
+"""States. A guest is starting, running, restarting or ended; a pair starting, running, ending."""
+
+
+@dataclass
+class GuestRecord:
+    """One guest. Paths are text, as JSON wants them."""
+
+    name: str
+    state: str = STARTING
+    why: str = ""
+    """Why it ended, one clause; empty otherwise."""
+    remark: str = ""
+    """What its console last said of a kernel in trouble; the guest may still be of use."""
+    pid: int = 0
+    """QEMU's process."""
+    transcript: str = ""
+    console: str = ""
+    """Socket of the serial console; QEMU serves one client."""
+    agents: list[str] = field(default_factory=list)
+    """Sockets of the agent's ports."""
+    devices: list[str] = field(default_factory=list)
+
+
+@dataclass
+class PairRecord:
+    """A pair."""
+
+    number: int
+    guests: list[GuestRecord]
+    keeper: int = 0
+    """The keeper's process."""
+    server: int = 0
+    """The device server's process."""
+    state: str = STARTING
+    why: str = ""
+    started: float = 0.0
+    """Seconds since the epoch."""
+    logs: str = ""
+    modules: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def guest(self, name: str) -> GuestRecord:
+        """The guest of that name; raises `KeyError`."""
+        for guest in self.guests:
+            if guest.name == name:
+                return guest
+        raise KeyError(name)
+
+    def names(self) -> Iterator[str]:
+        """The guests' names."""
+        return (guest.name for guest in self.guests)
+
+    def write(self, path: Path) -> None:
+        """Replace the file at `path`; a reader sees the old one or the new one."""
+        draft = path.with_name(f".{path.name}")
+        draft.write_text(json.dumps(asdict(self)))
+        os.replace(draft, path)
+
+    @classmethod
+    def read(cls, path: Path) -> PairRecord:
+        """Raises `OSError` when there is none."""
+        fields: dict[str, Any] = json.loads(path.read_text())
+        guests = [GuestRecord(**guest) for guest in fields.pop("guests")]
+        return cls(guests=guests, **fields)
+
+
+def guest_names(number: int) -> tuple[str, str]:
+    """The names of a pair's guests: a and b, a2 and b2, and so on."""
+    suffix = "" if number == 1 else str(number)
+    return f"a{suffix}", f"b{suffix}"

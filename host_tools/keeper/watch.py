@@ -1,0 +1,84 @@
+"""Notices the end of a guest or of the server, and tells a guest's own end from a violent one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+
+from host_tools.errors import LabError
+from host_tools.lab import Pair
+from host_tools.transcript import Transcript
+from host_tools.vm import Vm
+
+
+class Watch:
+    """Waits for something to happen to a pair's processes."""
+
+    def __init__(self, pair: Pair, serves: bool) -> None:
+        """`serves`: whether the pair has a device server."""
+        self._pair = pair
+        self._serves = serves
+        self._selector = selectors.DefaultSelector()
+        self._transcripts: dict[str, Transcript] = {}
+        if serves:
+            self._add_process(pair.server.pid)
+        for machine in pair.machines:
+            self.begin(machine)
+
+    def add(self, stream: socket.socket) -> None:
+        """Wake up for this as well, when it can be read."""
+        self._selector.register(stream, selectors.EVENT_READ)
+
+    def begin(self, machine: Vm) -> None:
+        """A guest has begun a new life."""
+        transcript = Transcript(machine.name, machine.transcript)
+        transcript.skip()
+        self._transcripts[machine.name] = transcript
+        self._add_process(machine.pid)
+
+    def _add_process(self, pid: int) -> None:
+        # A child that has ended is a zombie until we wait for it, so the number is still its own.
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, "process")
+
+    def wait(self, seconds: float) -> None:
+        """Return when a process ended, when an added stream can be read, or after `seconds`."""
+        for key, _ in self._selector.select(seconds):
+            if key.data == "process":
+                self._selector.unregister(key.fileobj)
+                os.close(key.fd)
+
+    def remark(self, machine: Vm) -> str:
+        """What the guest's console said of a kernel in trouble since it began; else empty."""
+        found = self._transcripts[machine.name].trouble()
+        return "" if found is None else _clause(found, machine)
+
+    def end(self, machine: Vm) -> str:
+        """How the guest ended of its own accord; empty while it lives.
+
+        Raises `LabError` when its QEMU was killed or crashed: that is the pair's end.
+        """
+        trouble = machine.trouble()
+        if trouble is None:
+            return ""
+        if not machine.ended_by_itself():
+            raise trouble
+        return self.remark(machine) or "it was switched off or rebooted"
+
+    def check_server(self) -> None:
+        """Raise `LabError` when the server is gone."""
+        if self._serves and (trouble := self._pair.server.trouble()) is not None:
+            raise trouble
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        for key in list(self._selector.get_map().values()):
+            if key.data == "process":
+                with contextlib.suppress(OSError):
+                    os.close(key.fd)
+        self._selector.close()
+
+
+def _clause(error: LabError, machine: Vm) -> str:
+    return error.what.removeprefix(f"guest {machine.name}: ")
