@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 from device.buslog.writer import EventLog, FileLog
+from device.hca.config import MAX_PORTS, Features
 from device.pyvfio_user import LibraryError
 from device.server import HcaSpec, Server
 
@@ -54,6 +55,19 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-log", action="store_true", help="record nothing")
     parser.add_argument("--capture", type=int, default=64, help="bytes of data kept per event")
     parser.add_argument(
+        "--ports", type=int, choices=range(1, MAX_PORTS + 1), default=1, help="ports of each HCA"
+    )
+    parser.add_argument(
+        "--blueflame",
+        choices=("on", "off"),
+        default="off",
+        help="advertise BlueFlame, sends without a doorbell (default off)",
+    )
+    parser.add_argument("--pro", action="store_true", help="ConnectX-3 Pro: RoCE v2 as well as v1")
+    parser.add_argument(
+        "--large-cqes", action="store_true", help="offer completion entries of 64 bytes"
+    )
+    parser.add_argument(
         "--trace",
         default="warning",
         choices=("debug", "info", "warning", "error"),
@@ -61,6 +75,15 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         help="level of messages on stderr: debug, info, warning (default), error",
     )
     return parser.parse_args(argv)
+
+
+def _features(arguments: argparse.Namespace) -> Features:
+    return Features(
+        ports=arguments.ports,
+        blueflame=arguments.blueflame == "on",
+        pro=arguments.pro,
+        large_cqes=arguments.large_cqes,
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -74,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
         events = EventLog()
         if arguments.log and not arguments.no_log:
             events = FileLog(arguments.log, capture=arguments.capture)
-        server = Server(specs, events)
+        server = Server(specs, events, _features(arguments))
     except (ValueError, OSError, LibraryError) as error:
         print(f"bluebridge device server: {error}", file=sys.stderr)
         return 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from device.buslog.writer import EventLog
 from device.fabric.local import LocalFabric
-from device.hca.config import HcaConfig
+from device.hca.config import PLAIN, Features, HcaConfig
 from device.hca.device import Hca
 from device.layout import pci as layout
 from device.layout.mlx4 import bar0, uar
@@ -43,10 +43,12 @@ class HcaSpec:
 class Server:
     """All devices of one process. Raises OSError when a socket cannot be served."""
 
-    def __init__(self, specs: list[HcaSpec], events: EventLog) -> None:
+    def __init__(self, specs: list[HcaSpec], events: EventLog, features: Features = PLAIN) -> None:
         self.loop = EventLoop()
         self._events = events
-        self._fabric = LocalFabric()
+        self._features = features
+        # one network for the first ports of all HCAs, one for the second
+        self._fabrics = [LocalFabric() for _ in range(features.ports)]
         self._endpoints: list[Endpoint] = []
         try:
             for spec in specs:
@@ -56,7 +58,7 @@ class Server:
             raise
 
     def _add(self, spec: HcaSpec) -> None:
-        config = HcaConfig.of_mac(spec.name, spec.mac)
+        config = HcaConfig.of_mac(spec.name, spec.mac, features=self._features)
         vectors = config.msix_vectors
         capabilities = (
             PowerManagement(),
@@ -67,7 +69,7 @@ class Server:
             spec.name, spec.socket, CONNECTX3, BARS, capabilities, vectors, self.loop, self._events
         )
         self._endpoints.append(endpoint)
-        endpoint.plug(Hca(endpoint, self._fabric, config))
+        endpoint.plug(Hca(endpoint, self._fabrics, config))
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""

@@ -43,7 +43,6 @@ _LIMITS = {
     "log_max_responder_depth": 4,
     "ack_delay": 15,
     "vl_port_width": 0x54,
-    "num_ports": 1,
     "log_max_msg": 30,
     "log_max_gids": 7,
     "log_max_pkeys": 7,
@@ -87,12 +86,13 @@ INIT_LIMITS = {
 """What INIT_HCA may ask for, by the name of the parameter."""
 
 
-@lru_cache(maxsize=1)
-def device_capabilities() -> bytes:
+@lru_cache(maxsize=2)
+def device_capabilities(ports: int) -> bytes:
     """The mailbox of QUERY_DEV_CAP."""
     return bytes(
         QUERY_DEV_CAP.pack(
             {**_LIMITS, **_ENTRY_BYTES},
+            num_ports=ports,
             flags_hi=FLAGS >> 32,
             flags_lo=FLAGS & 0xFFFFFFFF,
             bmme_flags=int(BMME_FLAGS),

@@ -13,6 +13,31 @@ class Link(StrEnum):
     INFINIBAND = "infiniband"
 
 
+MAC_STEP = 0x100
+MAX_PORTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What all HCAs of a server have or lack; raises `ValueError` on nonsense.
+
+    `blueflame`: QUERY_DEV_CAP advertises it (stores to its pages count either way). `pro`: a
+    ConnectX-3 Pro, which speaks RoCE v2 too. `large_cqes`: drivers may choose 64-byte completions.
+    """
+
+    ports: int = 1
+    blueflame: bool = False
+    pro: bool = False
+    large_cqes: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.ports <= MAX_PORTS:
+            raise ValueError(f"an HCA has 1 or {MAX_PORTS} ports, not {self.ports}")
+
+
+PLAIN = Features()
+
+
 @dataclass(frozen=True, slots=True)
 class HcaConfig:
     """The personality of an HCA; survives every reset.
@@ -29,6 +54,7 @@ class HcaConfig:
     firmware: tuple[int, int, int] = (2, 42, 5000)
     node_description: str = "bluebridge emulated ConnectX-3"
     link: Link = Link.ETHERNET
+    features: Features = PLAIN
 
     def __post_init__(self) -> None:
         if len(self.mac) != 6 or self.mac[0] & 1 or not any(self.mac):
@@ -40,15 +66,24 @@ class HcaConfig:
 
     @classmethod
     def of_mac(
-        cls, name: str, mac: bytes, *, msix_vectors: int = 32, link: Link = Link.ETHERNET
+        cls,
+        name: str,
+        mac: bytes,
+        *,
+        msix_vectors: int = 32,
+        link: Link = Link.ETHERNET,
+        features: Features = PLAIN,
     ) -> HcaConfig:
         """A configuration whose GUID is made from the MAC address, as adapters do."""
-        return cls(name, mac, guid_of_mac(mac), msix_vectors, link=link)
+        return cls(name, mac, guid_of_mac(mac), msix_vectors, link=link, features=features)
 
-    @property
-    def port_guid(self) -> int:
-        """GUID of port 1: the EUI-64 after the node's own."""
-        return self.node_guid + 1
+    def port_guid(self, number: int = 1) -> int:
+        """GUID of a port: the EUI-64s after the node's own."""
+        return self.node_guid + number
+
+    def mac_of(self, number: int) -> bytes:
+        """Burned-in address of a port; other HCAs of the lab have the numbers right behind."""
+        return (int.from_bytes(self.mac, "big") + MAC_STEP * (number - 1)).to_bytes(6, "big")
 
 
 def guid_of_mac(mac: bytes) -> int:

@@ -32,6 +32,7 @@ from device.pci.bus import DmaError
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
+    from device.hca.port import Port
     from device.hca.qp import QueuePair
 
 GRH = Struct(">IHBB16s16s")
@@ -77,8 +78,8 @@ class DatagramSender(UnconnectedSender):
             message = self._addressed(wqe, raw, payload)
         else:
             packet = self._gather(wqe, raw, CTRL_SIZE, What.MAD)
-            message = qp.hca.port.parse_packet(packet, qp.qkey)
-        qp.hca.fabric.send(qp.hca, message)
+            message = qp.port.parse_packet(packet, qp.qkey)
+        qp.port.send(message)
 
     def _gather(self, wqe: SendWqe, raw: bytes, position: int, what: What) -> bytes:
         """The bytes of the message whose segments begin at `position`."""
@@ -95,7 +96,7 @@ class DatagramSender(UnconnectedSender):
         av, target, qkey, vlan, dmac = DATAGRAM.unpack_from(raw, CTRL_SIZE)
         if AV.get(av, "pd") != qp.pd:
             raise WqeError(f"an address vector of PD {AV.get(av, 'pd')}, not {qp.pd}")
-        route = qp.hca.port.datagram_route(qp.context, av, vlan, dmac)
+        route = qp.port.datagram_route(qp.context, av, vlan, dmac)
         immediate = wqe.immediate if wqe.opcode == SEND_IMM else None
         self._psn = (self._psn + 1) & 0xFFFFFF
         return Datagram(
@@ -112,27 +113,29 @@ class DatagramSender(UnconnectedSender):
         )
 
 
-def receive_datagram(hca: Hca, message: Datagram) -> None:
+def receive_datagram(hca: Hca, port: Port, message: Datagram) -> None:
     """A datagram from the fabric: for QP1, a UD queue pair, or the members of a group."""
     if is_group(message.route.dmac):
-        own = message.route.smac in hca.mac_addresses
+        own = message.route.smac in port.mac_addresses
         for qpn, refuses_own in hca.multicast.members(message.route.dgid):
             if not (own and refuses_own and qpn == message.source_qpn):
-                _deliver(hca, qpn, message)
+                _deliver(hca, port, qpn, message)
         return
-    special = {SMI_QPN: hca.port.smi_qpn, GSI_QPN: hca.port.gsi_qpn}
-    _deliver(hca, special.get(message.target_qpn, message.target_qpn), message)
+    special = {SMI_QPN: port.smi_qpn, GSI_QPN: port.gsi_qpn}
+    _deliver(hca, port, special.get(message.target_qpn, message.target_qpn), message)
 
 
-def _deliver(hca: Hca, qpn: int, message: Datagram) -> None:
+def _deliver(hca: Hca, port: Port, qpn: int, message: Datagram) -> None:
     qp = hca.qps.get(qpn)
     if qp is None or qp.role not in DATAGRAMS or qp.state not in _RECEIVING:
+        return
+    if qp.port is not port:
         return
     mad = qp.role is not Role.UD
     if not _admits_key(qp, message) or len(message.payload) > (MAX_MAD if mad else MAX_PAYLOAD):
         hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, Q_Key or length", obj=qp.qpn)
         return
-    pkey_index = hca.port.pkey_index(qp.context, message.pkey, any_index=mad)
+    pkey_index = port.pkey_index(qp.context, message.pkey, any_index=mad)
     if pkey_index is None:
         hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, P_Key", obj=qp.qpn)
         return
@@ -171,7 +174,7 @@ def _admits_key(qp: QueuePair, message: Datagram) -> bool:
 
 def _complete(qp: QueuePair, index: int, length: int, message: Datagram, pkey_index: int) -> None:
     """The completion names the sender: software answers to what it reads here."""
-    source, sl_vid = qp.hca.port.sender_of(message)
+    source, sl_vid = qp.port.sender_of(message)
     immediate = message.immediate
     complete_datagram(
         qp,

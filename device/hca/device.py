@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from device.fabric.messages import Fabric, Message
+from collections.abc import Sequence
+
+from device.fabric.messages import Fabric
+from device.hca.command import CommandError, Status
 from device.hca.config import HcaConfig
 from device.hca.cq import CompletionQueues
 from device.hca.eq import EventQueues
@@ -24,15 +27,14 @@ RESET_BYTES = bar0.RESET_VALUE.to_bytes(4, "big")
 
 
 class Hca:
-    """One ConnectX-3: a `Model` for its PCI endpoint, a `FabricPort` for the fabric.
+    """One ConnectX-3: a `Model` for its PCI endpoint, with one port for each of `fabrics`.
 
-    The parts are attributes; `parameters` are those of INIT_HCA, `initialised` says whether one
-    was accepted since the last reset or CLOSE_HCA.
+    `port` is the first of `ports`. The parts are attributes; `parameters` are those of INIT_HCA,
+    `initialised` says whether one was accepted since the last reset or CLOSE_HCA.
     """
 
-    def __init__(self, bus: HostBus, fabric: Fabric, config: HcaConfig) -> None:
+    def __init__(self, bus: HostBus, fabrics: Sequence[Fabric], config: HcaConfig) -> None:
         self.bus = bus
-        self.fabric = fabric
         self.config = config
         self.parameters = Parameters()
         self.initialised = False
@@ -41,18 +43,19 @@ class Hca:
         self.eqs = EventQueues(self)
         self.cqs = CompletionQueues(self)
         self.regions = MemoryRegions(self)
-        self.port = Port(self)
+        self.ports = tuple(Port(self, n, fabric) for n, fabric in enumerate(fabrics, 1))
+        self.port = self.ports[0]
         self.multicast = MulticastGroups(self)
         self.srqs = SharedReceiveQueues(self)
         self.qps = QueuePairs(self)
         self.commands = CommandRegister(self)
         self._uar = UserAccessRegion(self)
-        fabric.attach(self)
 
     def close(self) -> None:
         """Leave the fabric; the HCA is gone."""
         self.clear()
-        self.fabric.detach(self)
+        for port in self.ports:
+            port.leave()
 
     # -- Model --------------------------------------------------------------------------------
 
@@ -92,26 +95,16 @@ class Hca:
         self.cqs.reset()
         self.eqs.reset()
         self.multicast.reset()
-        self.port.reset()
+        for port in self.ports:
+            port.reset()
         self._uar.reset()
         self.parameters = Parameters()
 
-    # -- FabricPort ---------------------------------------------------------------------------
-
-    @property
-    def mac_addresses(self) -> frozenset[bytes]:
-        """Unicast addresses of the port's MAC table."""
-        return self.port.mac_addresses
-
-    @property
-    def link_up(self) -> bool:
-        """Whether the port takes part in traffic."""
-        return self.port.link_up
-
-    def receive(self, message: Message) -> None:
-        """A message from the fabric; nothing happens while the link is down."""
-        if self.port.link_up:
-            self.qps.receive(message)
+    def port_of(self, number: int) -> Port:
+        """The port that a command names, from 1 on; raises `CommandError` (BAD_INDEX)."""
+        if not 1 <= number <= len(self.ports):
+            raise CommandError(Status.BAD_INDEX, f"port {number}")
+        return self.ports[number - 1]
 
 
 def _description(config: HcaConfig) -> bytes:

@@ -29,6 +29,7 @@ from device.pci.bus import DmaError
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
+    from device.hca.port import Port
     from device.hca.qp import QueuePair
 
 MAX_FRAME = 9728
@@ -58,20 +59,20 @@ class EthernetSender(UnconnectedSender):
             insert_vlan(frame, wqe.word1 >> 16)
         if len(frame) < MIN_FRAME:
             frame += bytes(MIN_FRAME - len(frame))
-        counters = qp.hca.port.counters
+        counters = qp.port.counters
         counters.tx_frames += 1
         counters.tx_octets += len(frame)
         counters.tx_broadcast += frame[:6] == BROADCAST
         counters.tx_multicast += frame[0] & 1 and frame[:6] != BROADCAST
-        qp.hca.fabric.send(qp.hca, Frame(bytes(frame)))
+        qp.port.send(Frame(bytes(frame)))
 
 
-def receive_frame(hca: Hca, data: bytes) -> None:
+def receive_frame(hca: Hca, port: Port, data: bytes) -> None:
     """A frame from the fabric: to the queue pair that steering names, or dropped."""
-    counters = hca.port.counters
+    counters = port.counters
     if len(data) < HEADER_SIZE or data[TYPE_OFFSET:HEADER_SIZE] == _ROCE:
         return
-    qp = _steer(hca, data)
+    qp = _steer(hca, port, data)
     if qp is None or qp.state not in _RECEIVING:
         counters.rx_dropped += 1
         return
@@ -83,17 +84,17 @@ def receive_frame(hca: Hca, data: bytes) -> None:
         counters.rx_dropped += 1
 
 
-def _steer(hca: Hca, data: bytes) -> QueuePair | None:
+def _steer(hca: Hca, port: Port, data: bytes) -> QueuePair | None:
     """The queue pair of a frame; the port's filters do not count for one that wants all."""
-    steering = hca.port.steering
+    steering = port.steering
     if steering.promiscuous is not None:
         qpn: int | None = steering.promiscuous
-    elif not hca.port.admits(data):
+    elif not port.admits(data):
         qpn = None
     elif data[0] & 1:
         qpn = steering.multicast
     else:
-        qpn = steering.unicast if data[:6] in hca.mac_addresses else None
+        qpn = steering.unicast if data[:6] in port.mac_addresses else None
     qp = None if qpn is None else hca.qps.get(qpn)
     if qp is not None and qp.role is Role.RSS:  # any entry is a legal choice
         qp = hca.qps.get(RSS.get(qp.context, "base_qpn", RSS_OFFSET))

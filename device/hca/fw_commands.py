@@ -8,7 +8,6 @@ from device.hca.capabilities import INIT_LIMITS, device_capabilities
 from device.hca.command import Command, CommandError, Handler, Status
 from device.hca.icm import PAGE, PAGE_SHIFT
 from device.hca.parameters import Parameters
-from device.hca.port import PORT_NUMBER
 from device.layout.mlx4 import bar0
 from device.layout.mlx4.capabilities import INIT_HCA, QUERY_ADAPTER, QUERY_FW
 from device.layout.mlx4.commands import MAX_MAP_ENTRIES, Opcode
@@ -51,7 +50,7 @@ def query_fw(hca: Hca, command: Command) -> bytes:
 
 def query_dev_cap(hca: Hca, command: Command) -> bytes:
     """What the device can do."""
-    return device_capabilities()
+    return device_capabilities(len(hca.ports))
 
 
 def query_adapter(hca: Hca, command: Command) -> bytes:
@@ -67,9 +66,8 @@ def mod_stat_cfg(hca: Hca, command: Command) -> bytes | None:
     """Static configuration: there is only the physical port id to ask for."""
     if command.op_modifier != MOD_STAT_GET_PORT:
         return None
-    if command.in_modifier >> 8 & 0xFF != PORT_NUMBER:
-        raise CommandError(Status.BAD_INDEX, f"port {command.in_modifier >> 8}")
-    guid = hca.config.port_guid.to_bytes(8, "big")
+    port = hca.port_of(command.in_modifier >> 8 & 0xFF)
+    guid = hca.config.port_guid(port.number).to_bytes(8, "big")
     mailbox = bytearray(0x40)
     mailbox[MAILBOX_GUID_HIGH : MAILBOX_GUID_HIGH + 4] = guid[:4]
     mailbox[MAILBOX_GUID_LOW : MAILBOX_GUID_LOW + 4] = guid[4:]

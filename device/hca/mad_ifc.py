@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from device.hca.command import Command, CommandError, Handler, Status
-from device.hca.port import PORT_NUMBER
+from device.hca.port import Port
 from device.layout.mlx4.commands import Opcode
 from device.layout.net.mad import (
     MAD,
@@ -49,8 +49,7 @@ ANSWERED_CLASSES = frozenset(
 
 def mad_ifc(hca: Hca, command: Command) -> bytes:
     """Answer one MAD; what no agent here understands is silently discarded (BAD_PKT)."""
-    if command.in_modifier & 0xFF != PORT_NUMBER:
-        raise CommandError(Status.BAD_INDEX, f"port {command.in_modifier & 0xFF}")
+    port = hca.port_of(command.in_modifier & 0xFF)
     request = command.mailbox(MAD_SIZE)
     mgmt_class, method = MAD.get(request, "mgmt_class"), MAD.get(request, "method")
     if mgmt_class not in ANSWERED_CLASSES or method not in (Method.GET, Method.SET):
@@ -59,7 +58,7 @@ def mad_ifc(hca: Hca, command: Command) -> bytes:
     MAD.set(response, "method", Method.GET_RESP)
     MAD.set(response, "status", 0)
     if mgmt_class in (MgmtClass.SUBN_LID, MgmtClass.SUBN_DIRECTED):
-        _subnet(hca, response)
+        _subnet(hca, port, response)
     elif mgmt_class == MgmtClass.PERF:
         response[SMP_DATA_OFFSET:] = bytes(MAD_SIZE - SMP_DATA_OFFSET)
     else:
@@ -67,56 +66,56 @@ def mad_ifc(hca: Hca, command: Command) -> bytes:
     return bytes(response)
 
 
-def _subnet(hca: Hca, response: bytearray) -> None:
+def _subnet(hca: Hca, port: Port, response: bytearray) -> None:
     attribute = _ATTRIBUTES.get(MAD.get(response, "attr_id"))
     if attribute is None:
         MAD.set(response, "status", STATUS_UNSUPPORTED_ATTRIBUTE)
         return
-    data = attribute(hca, MAD.get(response, "attr_mod"))
+    data = attribute(hca, port, MAD.get(response, "attr_mod"))
     response[SMP_DATA_OFFSET : SMP_DATA_OFFSET + SMP_DATA_BYTES] = data.ljust(SMP_DATA_BYTES, b"\0")
 
 
-def _node_description(hca: Hca, modifier: int) -> bytes:
+def _node_description(hca: Hca, port: Port, modifier: int) -> bytes:
     return hca.node_description
 
 
-def _node_info(hca: Hca, modifier: int) -> bytes:
+def _node_info(hca: Hca, port: Port, modifier: int) -> bytes:
     return bytes(
         NODE_INFO.pack(
             base_version=1,
             class_version=1,
             node_type=1,
-            ports=1,
+            ports=len(hca.ports),
             system_image_guid=hca.config.node_guid,
             node_guid=hca.config.node_guid,
-            port_guid=hca.config.port_guid,
+            port_guid=hca.config.port_guid(port.number),
             partition_cap=1,
             device_id=DEVICE_ID,
-            local_port=PORT_NUMBER,
+            local_port=port.number,
             vendor_id=VENDOR_ID,
         )
     )
 
 
-def _guid_info(hca: Hca, modifier: int) -> bytes:
-    return hca.config.port_guid.to_bytes(8, "big") if modifier == 0 else b""
+def _guid_info(hca: Hca, port: Port, modifier: int) -> bytes:
+    return hca.config.port_guid(port.number).to_bytes(8, "big") if modifier == 0 else b""
 
 
-def _pkey_table(hca: Hca, modifier: int) -> bytes:
+def _pkey_table(hca: Hca, port: Port, modifier: int) -> bytes:
     return b"\xff\xff" if modifier & 0xFFFF == 0 else b""
 
 
-def _zeros(hca: Hca, modifier: int) -> bytes:
+def _zeros(hca: Hca, port: Port, modifier: int) -> bytes:
     return b""
 
 
-def _port_info(hca: Hca, modifier: int) -> bytes:
-    up = hca.port.link_up
+def _port_info(hca: Hca, port: Port, modifier: int) -> bytes:
+    up = port.link_up
     return bytes(
         PORT_INFO.pack(
             gid_prefix=GID_PREFIX,
             capabilities=CAPABILITIES,
-            local_port=PORT_NUMBER,
+            local_port=port.number,
             width_enabled=3,
             width_supported=3,
             width_active=2,
@@ -134,7 +133,7 @@ def _port_info(hca: Hca, modifier: int) -> bytes:
     )
 
 
-_ATTRIBUTES: dict[int, Callable[[Hca, int], bytes]] = {
+_ATTRIBUTES: dict[int, Callable[[Hca, Port, int], bytes]] = {
     SmpAttribute.NODE_DESCRIPTION: _node_description,
     SmpAttribute.NODE_INFO: _node_info,
     SmpAttribute.GUID_INFO: _guid_info,

@@ -1,4 +1,4 @@
-"""The Ethernet port: link, address tables, A0 steering, counters.
+"""A port: link, address tables, A0 steering, counters, and its plug in a fabric.
 
 Tables are those SET_PORT writes as a whole (Linux `mlx4/port.c`, `ib/main.c: mlx4_ib_update_gids`).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from device.fabric.messages import Datagram, Route
+from device.fabric.messages import Datagram, Fabric, Message, Route
 from device.hca.command import CommandError, Status
 from device.hca.config import Link
 from device.hca.mlx_headers import parse_datagram
@@ -26,7 +26,6 @@ from device.layout.net.ethernet import ETHERTYPE_VLAN, NO_VLAN
 if TYPE_CHECKING:
     from device.hca.device import Hca
 
-PORT_NUMBER = 1
 NO_GID = bytes(16)
 DEFAULT_MTU = 1500
 MAX_MTU = 9600
@@ -79,20 +78,43 @@ class Tables:
 
 
 class Port:
-    """Port 1. `cable` says whether the fabric is plugged in; the rest comes from the guest."""
+    """Port `number`, from 1 on: a `FabricPort`.
+
+    `cable` says whether the fabric is plugged in; the rest comes from the guest. `burned_in` is
+    the MAC address of the port until its table has others.
+    """
 
     link = Link.ETHERNET
 
-    def __init__(self, hca: Hca) -> None:
+    def __init__(self, hca: Hca, number: int, fabric: Fabric) -> None:
         self._hca = hca
+        self._fabric = fabric
+        self.number = number
+        self.burned_in = hca.config.mac_of(number)
         self._cable = True
         self._tables = Tables()
-        self._own: frozenset[bytes] = frozenset((hca.config.mac,))
+        self._own: frozenset[bytes] = frozenset((self.burned_in,))
+        fabric.attach(self)
 
     def reset(self) -> None:
         """Tables empty, link down; the cable stays where it is."""
         self._tables = Tables()
-        self._own = frozenset((self._hca.config.mac,))
+        self._own = frozenset((self.burned_in,))
+
+    def leave(self) -> None:
+        """Disconnect from the fabric for good."""
+        self._fabric.detach(self)
+
+    # -- traffic --------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Hand a message to the fabric."""
+        self._fabric.send(self, message)
+
+    def receive(self, message: Message) -> None:
+        """A message from the fabric; nothing happens while the link is down."""
+        if self._tables.open and self._cable:
+            self._hca.qps.receive(self, message)
 
     # -- link -----------------------------------------------------------------------------
 
@@ -127,7 +149,7 @@ class Port:
             self._report(PORT_ACTIVE if cable else PORT_DOWN)
 
     def _report(self, subtype: int) -> None:
-        event = bytes(PORT_EQE.pack(port=PORT_NUMBER)[DATA_OFFSET:-4])
+        event = bytes(PORT_EQE.pack(port=self.number)[DATA_OFFSET:-4])
         self._hca.eqs.post_async(EventType.PORT_CHANGE, event, subtype)
 
     # -- addresses ------------------------------------------------------------------------
@@ -140,12 +162,12 @@ class Port:
     def set_macs(self, macs: list[bytes | None]) -> None:
         """Replace the MAC table; queue pairs name source addresses by its index."""
         self._tables.macs = macs
-        self._own = frozenset(mac for mac in macs if mac) or frozenset((self._hca.config.mac,))
+        self._own = frozenset(mac for mac in macs if mac) or frozenset((self.burned_in,))
 
     def mac(self, index: int) -> bytes:
         """Source address `index` of the table, the burned-in one where there is none."""
         macs = self._tables.macs
-        return (macs[index] if index < len(macs) else None) or self._hca.config.mac
+        return (macs[index] if index < len(macs) else None) or self.burned_in
 
     def set_gids(self, gids: list[bytes]) -> None:
         """Replace the GID table."""
@@ -279,9 +301,11 @@ class Port:
     @property
     def gsi_qpn(self) -> int:
         """The QP number behind QP1 on the wire; -1 before CONF_SPECIAL_QP."""
-        return self._tables.special_qpn_base + 2 if self._tables.special_qpn_base else -1
+        base = self._tables.special_qpn_base
+        return base + 1 + self.number if base else -1
 
     @property
     def smi_qpn(self) -> int:
         """The QP number behind QP0 on the wire; -1 before CONF_SPECIAL_QP."""
-        return self._tables.special_qpn_base or -1
+        base = self._tables.special_qpn_base
+        return base + self.number - 1 if base else -1

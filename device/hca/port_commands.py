@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from device.hca.command import Command, CommandError, Handler, Status
-from device.hca.port import MAX_MTU, PORT_NUMBER, Counters
+from device.hca.port import MAX_MTU, Counters
 from device.layout.mlx4.capabilities import QUERY_PORT, VLAN_TABLE_ENTRIES
 from device.layout.mlx4.commands import Opcode
 from device.layout.mlx4.ports import ETH_STATS
@@ -21,17 +21,12 @@ MCAST_FLUSH = 1 << 63
 STATS_RESET = 1 << 8
 
 
-def _check_port(number: int) -> None:
-    if number != PORT_NUMBER:
-        raise CommandError(Status.BAD_INDEX, f"port {number}")
-
-
 def query_port(hca: Hca, command: Command) -> bytes:
-    """What the port is: one 40 Gb/s Ethernet port that speaks RoCE."""
-    _check_port(command.in_modifier)
+    """What a port is: 40 Gb/s Ethernet that speaks RoCE."""
+    port = hca.port_of(command.in_modifier)
     return bytes(
         QUERY_PORT.pack(
-            link_up=int(hca.port.link_up),
+            link_up=int(port.link_up),
             autoneg=1,
             suggested_type=1,
             supported_types=TYPE_ETHERNET,
@@ -45,39 +40,38 @@ def query_port(hca: Hca, command: Command) -> bytes:
             log_max_macs=7,
             max_tc=8,
             max_vl=8,
-            mac=int.from_bytes(hca.config.mac, "big"),
+            mac=int.from_bytes(port.burned_in, "big"),
         )
     )
 
 
 def init_port(hca: Hca, command: Command) -> None:
     """Bring the link up."""
-    _check_port(command.in_modifier)
-    hca.port.open()
+    hca.port_of(command.in_modifier).open()
 
 
 def close_port(hca: Hca, command: Command) -> None:
     """Take the link down; always succeeds."""
-    if command.in_modifier == PORT_NUMBER:
-        hca.port.close()
+    if 1 <= command.in_modifier <= len(hca.ports):
+        hca.port_of(command.in_modifier).close()
 
 
 def set_vlan_filter(hca: Hca, command: Command) -> None:
     """A bitmap of VLAN ids, last word first."""
-    _check_port(command.in_modifier)
-    hca.port.tables.vlan_filter = command.mailbox(VLAN_TABLE_ENTRIES * 4)
+    port = hca.port_of(command.in_modifier)
+    port.tables.vlan_filter = command.mailbox(VLAN_TABLE_ENTRIES * 4)
 
 
 def set_multicast_filter(hca: Hca, command: Command) -> None:
     """One address per command; bit 63 empties the list first. The address is immediate."""
-    _check_port(command.in_modifier & 0xFF)
-    tables = hca.port.tables
+    port = hca.port_of(command.in_modifier & 0xFF)
+    tables = port.tables
     if command.op_modifier == MCAST_CONFIG:
         if command.in_param & MCAST_FLUSH:
             tables.multicast_filter.clear()
         address = command.in_param & (1 << 48) - 1
         if address:
-            hca.port.filter_multicast(address.to_bytes(6, "big"))
+            port.filter_multicast(address.to_bytes(6, "big"))
     elif command.op_modifier in (MCAST_DISABLE, MCAST_ENABLE):
         tables.multicast_filter_on = command.op_modifier == MCAST_ENABLE
     else:
@@ -86,8 +80,7 @@ def set_multicast_filter(hca: Hca, command: Command) -> None:
 
 def dump_eth_stats(hca: Hca, command: Command) -> bytes:
     """The port's counters; bit 8 of the modifier zeroes them afterwards."""
-    _check_port(command.in_modifier & 0xFF)
-    tables = hca.port.tables
+    tables = hca.port_of(command.in_modifier & 0xFF).tables
     counts = asdict(tables.counters)
     narrow = {"rx_dropped", "tx_dropped"}
     values = {name: min(n, 0xFFFFFFFF) if name in narrow else n for name, n in counts.items()}
@@ -101,13 +94,13 @@ def conf_special_qp(hca: Hca, command: Command) -> None:
     base = command.in_modifier
     if base & 7 or base >> hca.parameters.log_qps:
         raise CommandError(Status.BAD_PARAM, f"special QPs at {base:#x}")
-    hca.port.special_qpn_base = base
+    for port in hca.ports:
+        port.special_qpn_base = base
 
 
 def sense_port(hca: Hca, command: Command) -> int:
     """What the other end of the cable is: Ethernet, or nothing."""
-    _check_port(command.in_modifier)
-    return TYPE_ETHERNET if hca.port.cable else 0
+    return TYPE_ETHERNET if hca.port_of(command.in_modifier).cable else 0
 
 
 def set_node(hca: Hca, command: Command) -> None:

@@ -17,7 +17,7 @@ from device.hca.flush import FailedPairs
 from device.hca.receive_queue import ReceiveQueue
 from device.hca.requester import Requester
 from device.hca.responder import Responder
-from device.hca.role import CONNECTED, DATAGRAMS, Role, role_of
+from device.hca.role import CONNECTED, DATAGRAMS, SPECIAL, Role, role_of
 from device.hca.send_queue import SendQueue
 from device.layout.buslog import Kind
 from device.layout.mlx4.contexts import QPC, QpState
@@ -26,6 +26,7 @@ from device.throttle import Throttle
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
+    from device.hca.port import Port
     from device.hca.srq import SharedReceiveQueue
 
 QPN_MASK = 0xFFFFFF
@@ -59,7 +60,8 @@ class QueuePair:
 
     __slots__ = (
         "ack_timeout", "context", "engine", "established", "fast_register", "hca", "last_wqe_told",
-        "max_message", "min_rnr_timer", "mtu", "pd", "qkey", "qpn", "read_limit", "recv_cqn",
+        "max_message", "min_rnr_timer", "mtu", "pd", "port", "qkey", "qpn", "read_limit",
+        "recv_cqn",
         "remote_atomic", "remote_qpn", "remote_read", "remote_write", "reserved_lkey", "responder",
         "retry_count", "rnr_retry", "role", "route", "rq", "send_cqn", "spent", "sq", "sqd_event",
         "srqn", "state", "strip_vlan", "uar",
@@ -106,7 +108,14 @@ class QueuePair:
         self.ack_timeout = get(context, "pri_ack_timeout")
         self.read_limit = 1 << get(context, "sra_max")
         self.strip_vlan = not get(context, "no_vlan_strip")
-        self.route = self.hca.port.connected_route(context)
+        self.port = self._port()
+        self.route = self.port.connected_route(context)
+
+    def _port(self) -> Port:
+        """The port of the path; special queue pairs have it in their number."""
+        ports = self.hca.ports
+        number = self.qpn & 1 if self.role in SPECIAL else QPC.get(self.context, "pri_port")
+        return ports[number] if number < len(ports) else ports[0]
 
     def _has_receive_queue(self) -> bool:
         """Whether the context describes a receive queue.
@@ -220,13 +229,13 @@ class QueuePairs:
         if qp is not None and qp.sq is not None and qp.uar == page:
             qp.sq.run()
 
-    def receive(self, message: Message) -> None:
-        """A message of the fabric for one of the queue pairs, or for none."""
+    def receive(self, port: Port, message: Message) -> None:
+        """A message of a port's fabric for one of the queue pairs, or for none."""
         if isinstance(message, Request):
             qp = self._pairs.get(message.target_qpn)
             if qp is not None and isinstance(qp.engine, Requester):
                 route, own = message.route, qp.route
-                if route.smac == own.dmac and route.sgid == own.dgid:
+                if route.smac == own.dmac and route.sgid == own.dgid and qp.port is port:
                     qp.responder.receive(message)
                 else:
                     self._stranger(qp, route)
@@ -234,14 +243,14 @@ class QueuePairs:
             qp = self._pairs.get(message.target_qpn)
             if qp is not None and isinstance(qp.engine, Requester):
                 route, own = message.route, qp.route
-                if route.smac == own.dmac and route.sgid == own.dgid:
+                if route.smac == own.dmac and route.sgid == own.dgid and qp.port is port:
                     qp.engine.receive(message)
                 else:
                     self._stranger(qp, route)
         elif isinstance(message, Datagram):
-            receive_datagram(self._hca, message)
+            receive_datagram(self._hca, port, message)
         elif isinstance(message, Frame):
-            receive_frame(self._hca, message.data)
+            receive_frame(self._hca, port, message.data)
 
     def _stranger(self, qp: QueuePair, route: Route) -> None:
         """A message for a connection from someone who is not its peer: dropped, and noted.

@@ -184,7 +184,7 @@ class Requester:
             wqe.atomic,
         )
         qp.spent += MESSAGE_COST + wqe.length
-        qp.hca.fabric.send(qp.hca, request)
+        qp.port.send(request)
 
     def _reject(self, wqe: SendWqe, status: Status) -> None:
         """A request that cannot even be sent: it fails when its turn comes."""

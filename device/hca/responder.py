@@ -174,7 +174,7 @@ class Responder:
         if done is not None:
             answer.packets = done.packets
             answer.read = done.op is Op.READ
-        qp.hca.fabric.send(qp.hca, answer)
+        qp.port.send(answer)
 
     def _note(self, text: str) -> None:
         self._qp.hca.bus.note(Kind.NOTE, f"QP {self._qp.qpn:#x}: {text}", obj=self._qp.qpn)

@@ -27,6 +27,7 @@ class Role(Enum):
 
 
 CONNECTED = frozenset((Role.RC, Role.UC))
+SPECIAL = frozenset((Role.SMI, Role.GSI))
 DATAGRAMS = frozenset((Role.UD, Role.GSI, Role.SMI))
 
 

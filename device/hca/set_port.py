@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from device.hca.command import Command, CommandError, Handler, Status
-from device.hca.port import ETHERNET_OVERHEAD, MAX_MTU, PORT_NUMBER, Steering
+from device.hca.port import ETHERNET_OVERHEAD, MAX_MTU, Port, Steering
 from device.layout.mlx4.capabilities import (
     GID_TABLE_ENTRIES,
     MAC_TABLE_ENTRIES,
@@ -28,72 +28,69 @@ GENERAL_MTU_VALID = 1
 
 def set_port(hca: Hca, command: Command) -> None:
     """Choose the sub-form: op modifier 1, bits 15:8 of the input modifier."""
-    if command.in_modifier & 0xFF != PORT_NUMBER:
-        raise CommandError(Status.BAD_INDEX, f"port {command.in_modifier & 0xFF}")
+    port = hca.port_of(command.in_modifier & 0xFF)
     if command.op_modifier == FORM_IB:
-        _set_capabilities(hca, command)
+        _set_capabilities(port, command)
         return
     form = _FORMS.get(command.in_modifier >> 8 & 0xFF)
     if command.op_modifier != FORM_ETHERNET or form is None:
         raise CommandError(Status.BAD_OP, f"sub-form {command.in_modifier >> 8:#x}")
-    form(hca, command)
+    form(port, command)
 
 
-def _set_capabilities(hca: Hca, command: Command) -> None:
-    hca.port.tables.capabilities = SET_PORT_IB.get(
-        command.mailbox(SET_PORT_IB.size), "capabilities"
-    )
+def _set_capabilities(port: Port, command: Command) -> None:
+    port.tables.capabilities = SET_PORT_IB.get(command.mailbox(SET_PORT_IB.size), "capabilities")
 
 
-def _general(hca: Hca, command: Command) -> None:
+def _general(port: Port, command: Command) -> None:
     mailbox = command.mailbox(SET_PORT_GENERAL.size)
     if SET_PORT_GENERAL.get(mailbox, "flags") & GENERAL_MTU_VALID:
         mtu = SET_PORT_GENERAL.get(mailbox, "mtu")
         if mtu > MAX_MTU + ETHERNET_OVERHEAD:
             raise CommandError(Status.BAD_PARAM, f"MTU {mtu}")
-        hca.port.tables.mtu = mtu
+        port.tables.mtu = mtu
 
 
-def _rqp_calc(hca: Hca, command: Command) -> None:
+def _rqp_calc(port: Port, command: Command) -> None:
     mailbox = command.mailbox(SET_PORT_RQP_CALC.size)
     get = SET_PORT_RQP_CALC.get
-    hca.port.steering = Steering(
+    port.steering = Steering(
         unicast=get(mailbox, "base_qpn") & 0xFFFFFF,
         multicast=get(mailbox, "mcast_qpn"),
         promiscuous=get(mailbox, "promisc_qpn") if get(mailbox, "promisc_enable") else None,
     )
 
 
-def _mac_table(hca: Hca, command: Command) -> None:
+def _mac_table(port: Port, command: Command) -> None:
     mailbox = command.mailbox(MAC_TABLE_ENTRIES * 8)
     words = (int.from_bytes(mailbox[at : at + 8], "big") for at in range(0, len(mailbox), 8))
-    hca.port.set_macs(
+    port.set_macs(
         [(word & (1 << 48) - 1).to_bytes(6, "big") if word & MAC_VALID else None for word in words]
     )
 
 
-def _vlan_table(hca: Hca, command: Command) -> None:
+def _vlan_table(port: Port, command: Command) -> None:
     mailbox = command.mailbox(VLAN_TABLE_ENTRIES * 4)
     words = (int.from_bytes(mailbox[at : at + 4], "big") for at in range(0, len(mailbox), 4))
-    hca.port.set_vlans([word & 0xFFF if word & VLAN_VALID else None for word in words])
+    port.set_vlans([word & 0xFFF if word & VLAN_VALID else None for word in words])
 
 
-def _gid_table(hca: Hca, command: Command) -> None:
+def _gid_table(port: Port, command: Command) -> None:
     mailbox = command.mailbox(GID_TABLE_ENTRIES * 16)
-    hca.port.set_gids([mailbox[at : at + 16] for at in range(0, len(mailbox), 16)])
+    port.set_gids([mailbox[at : at + 16] for at in range(0, len(mailbox), 16)])
 
 
-def _roce_addresses(hca: Hca, command: Command) -> None:
+def _roce_addresses(port: Port, command: Command) -> None:
     mailbox = command.mailbox(GID_TABLE_ENTRIES * ROCE_ADDRESS_SIZE)
     starts = range(0, len(mailbox), ROCE_ADDRESS_SIZE)
-    hca.port.set_gids([ROCE_ADDRESS.get_raw(mailbox, "gid", at) for at in starts])
+    port.set_gids([ROCE_ADDRESS.get_raw(mailbox, "gid", at) for at in starts])
 
 
-def _accept(hca: Hca, command: Command) -> None:
+def _accept(port: Port, command: Command) -> None:
     """Priorities: one traffic class is all there is, so any assignment to it is right."""
 
 
-_FORMS: dict[int, Callable[[Hca, Command], None]] = {
+_FORMS: dict[int, Callable[[Port, Command], None]] = {
     SetPort.GENERAL: _general,
     SetPort.RQP_CALC: _rqp_calc,
     SetPort.MAC_TABLE: _mac_table,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from device.fabric.local import LocalFabric
 from device.fabric.messages import Fabric
-from device.hca.config import HcaConfig
+from device.hca.config import Features, HcaConfig
 from device.hca.device import Hca
 from device.layout.mlx4 import bar0
 from device.layout.mlx4.commands import Opcode, Status
@@ -23,10 +25,13 @@ class CommandDriver:
         fabric: Fabric | None = None,
         mac: bytes = MAC,
         memory: int = 8 << 20,
+        features: Features | None = None,
+        more_fabrics: Sequence[Fabric] = (),
     ) -> None:
         self.host = FakeHost(name, size=memory)
         self.fabric = fabric or LocalFabric()
-        self.hca = Hca(self.host, self.fabric, HcaConfig.of_mac(name, mac))
+        config = HcaConfig.of_mac(name, mac, features=features or Features())
+        self.hca = Hca(self.host, [self.fabric, *more_fabrics], config)
         self.mailbox_in = self.host.allocate(4096)
         self.mailbox_out = self.host.allocate(4096)
         self.toggle = 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from device.fabric.messages import Fabric
+from device.hca.config import Features
 from device.hca.memory_regions import hardware_key
 from device.layout.mlx4 import uar
 from device.layout.mlx4.capabilities import INIT_HCA
@@ -43,8 +45,17 @@ class Driver(CommandDriver):
         fabric: Fabric | None = None,
         mac: bytes = MAC,
         memory: int = 8 << 20,
+        features: Features | None = None,
+        more_fabrics: Sequence[Fabric] = (),
     ) -> None:
-        super().__init__(name, fabric=fabric, mac=mac, memory=memory)
+        super().__init__(
+            name,
+            fabric=fabric,
+            mac=mac,
+            memory=memory,
+            features=features,
+            more_fabrics=more_fabrics,
+        )
         self._mtt_next = 0
         self._mtt_table = 0
         self._keys = 16

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import pack
 
 from device.fabric.local import LocalFabric
+from device.fabric.messages import Fabric
+from device.hca.config import Features
 from device.layout.mlx4 import uar
 from device.layout.mlx4.commands import Opcode, OptPar, SetPort
 from device.layout.mlx4.contexts import QPC, SRQC, ServiceType
@@ -76,21 +79,40 @@ def decode(raw: bytes) -> Wc:
 class Node(Driver):
     """A guest with an HCA whose port is up."""
 
-    def __init__(self, name: str, number: int, fabric: LocalFabric, memory: int = 8 << 20) -> None:
+    def __init__(
+        self,
+        name: str,
+        number: int,
+        fabric: LocalFabric,
+        memory: int = 8 << 20,
+        features: Features | None = None,
+        more_fabrics: Sequence[Fabric] = (),
+    ) -> None:
         self.mac = bytes((2, 0, 0, 0, 10, number))
         self.gid = ipv4_gid(bytes((192, 168, 69, number)))
-        super().__init__(name, fabric=fabric, mac=self.mac, memory=memory)
+        super().__init__(
+            name,
+            fabric=fabric,
+            mac=self.mac,
+            memory=memory,
+            features=features,
+            more_fabrics=more_fabrics,
+        )
         self.start()
         self.command(Opcode.CONF_SPECIAL_QP, modifier=SPECIAL_BASE)
-        self.set_port(SetPort.GID_TABLE, self.gid.ljust(2048, b"\0"))
-        entry = (1 << 63 | int.from_bytes(self.mac, "big")).to_bytes(8, "big")
-        self.set_port(SetPort.MAC_TABLE, entry.ljust(1024, b"\0"))
-        self.command(Opcode.INIT_PORT, modifier=1)
+        self.open_port(1, self.mac, self.gid)
         self._cqn = 0x80
 
-    def set_port(self, form: SetPort, data: bytes) -> None:
+    def open_port(self, port: int, mac: bytes, gid: bytes) -> None:
+        """One address of each kind, and the link up."""
+        self.set_port(SetPort.GID_TABLE, gid.ljust(2048, b"\0"), port)
+        entry = (1 << 63 | int.from_bytes(mac, "big")).to_bytes(8, "big")
+        self.set_port(SetPort.MAC_TABLE, entry.ljust(1024, b"\0"), port)
+        self.command(Opcode.INIT_PORT, modifier=port)
+
+    def set_port(self, form: SetPort, data: bytes, port: int = 1) -> None:
         """SET_PORT of one table."""
-        self.command(Opcode.SET_PORT, data, form << 8 | 1, 1)
+        self.command(Opcode.SET_PORT, data, form << 8 | port, 1)
 
     def memory(self, length: int, rights: int | None = None, **more: int) -> tuple[int, int]:
         """Fresh pages and the key of an MR over them whose IOVA is their address."""
@@ -146,7 +168,7 @@ class Node(Driver):
         data = pack(">II", mask, 0) + bytes(QPC.pack(values))
         self.command(opcode, data, qp.qpn)
 
-    def to_rtr(self, qp: TestQp, peer: Node, peer_qpn: int, **more: int) -> None:
+    def to_rtr(self, qp: TestQp, peer: Node, peer_qpn: int, **more: int | bytes) -> None:
         """INIT2RTR towards a peer, everything permitted unless `more` says otherwise."""
         values: dict[str, int | bytes] = {
             "remote_qpn": peer_qpn,

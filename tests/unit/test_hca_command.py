@@ -234,7 +234,7 @@ def test_reset_forgets_everything_and_a_second_load_works(driver: Driver) -> Non
         driver.command(Opcode.INIT_PORT, 0, 1)
         driver.write32(bar0.RESET_OFFSET, bar0.RESET_VALUE)
         hca = driver.hca
-        assert (hca.icm.mapped_pages, len(hca.regions), hca.link_up) == (0, 0, False)
+        assert (hca.icm.mapped_pages, len(hca.regions), hca.port.link_up) == (0, 0, False)
         assert hca.cqs.get(0x80) is None and hca.eqs.get(COMP_EQN) is None
         driver.host.take_interrupts()
         hca.eqs.post_async(9, bytes(24))

@@ -52,11 +52,11 @@ def link_bit(driver: Driver) -> int:
 
 
 def test_the_link_follows_init_port_close_port_and_the_cable(driver: Driver) -> None:
-    assert (link_bit(driver), driver.hca.link_up) == (0, False)
+    assert (link_bit(driver), driver.hca.port.link_up) == (0, False)
     driver.command(Opcode.INIT_PORT, 0, 1)
     driver.command(Opcode.INIT_PORT, 0, 1)
     assert changes(driver) == [PORT_ACTIVE, PORT_ACTIVE]
-    assert (link_bit(driver), driver.hca.link_up) == (1, True)
+    assert (link_bit(driver), driver.hca.port.link_up) == (1, True)
     driver.hca.port.plug(False)
     driver.hca.port.plug(False)
     assert changes(driver) == [PORT_DOWN]
@@ -65,7 +65,7 @@ def test_the_link_follows_init_port_close_port_and_the_cable(driver: Driver) -> 
     driver.command(Opcode.CLOSE_PORT, 0, 1)
     driver.command(Opcode.CLOSE_PORT, 0, 1)
     assert changes(driver) == [PORT_DOWN]
-    assert (link_bit(driver), driver.hca.link_up) == (0, False)
+    assert (link_bit(driver), driver.hca.port.link_up) == (0, False)
 
 
 def test_query_port(driver: Driver) -> None:
@@ -93,18 +93,18 @@ def test_there_is_one_port(driver: Driver, opcode: Opcode, modifier: int) -> Non
 
 
 def test_the_mac_table(driver: Driver) -> None:
-    assert driver.hca.mac_addresses == {MAC}
+    assert driver.hca.port.mac_addresses == {MAC}
     table = bytearray(128 * 8)
     table[3 * 8 : 4 * 8] = b"\x80\0" + OTHER_MAC
     assert set_port(driver, SetPort.MAC_TABLE, table) == Status.OK
-    assert driver.hca.mac_addresses == {OTHER_MAC}
+    assert driver.hca.port.mac_addresses == {OTHER_MAC}
     assert (driver.hca.port.mac(3), driver.hca.port.mac(0), driver.hca.port.mac(127)) == (
         OTHER_MAC,
         MAC,
         MAC,
     )
     set_port(driver, SetPort.MAC_TABLE, bytes(1024))
-    assert driver.hca.mac_addresses == {MAC}
+    assert driver.hca.port.mac_addresses == {MAC}
 
 
 def test_the_gid_table(driver: Driver) -> None:

@@ -111,10 +111,11 @@ def request(pair: Pair, psn: int, op: Op = Op.WRITE, **more: object) -> list[Res
     answers: list[Response] = []
     qp = pair.a.hca.qps.get(pair.qa.qpn)
     assert qp is not None
-    original, pair.a.hca.qps.receive = pair.a.hca.qps.receive, answers.append  # type: ignore[method-assign, assignment]
+    original = pair.a.hca.port.receive
+    pair.a.hca.port.receive = answers.append  # type: ignore[method-assign, assignment]
     message = Request(op, qp.route, qp.qpn, pair.qb.qpn, psn, 1, 0, **more)  # type: ignore[arg-type]
-    pair.fabric.send(pair.a.hca, message)
-    pair.a.hca.qps.receive = original  # type: ignore[method-assign]
+    pair.fabric.send(pair.a.hca.port, message)
+    pair.a.hca.port.receive = original  # type: ignore[method-assign]
     return answers
 
 

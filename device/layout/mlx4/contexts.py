@@ -159,6 +159,7 @@ def _path(prefix: str, base: int) -> list[Field]:
         bits(f"{prefix}flow_label", base + 0x0C, 4, 19, 0),
         raw(f"{prefix}rgid", base + 0x10, 16),
         u8(f"{prefix}sched_queue", base + 0x20),
+        bits(f"{prefix}port", base + 0x20, 1, 6, 6, "port - 1"),
         bits(f"{prefix}vlan_index", base + 0x21, 1, 6, 0),
         u8(f"{prefix}feup", base + 0x22),
         u8(f"{prefix}fvl_rx", base + 0x23),
