@@ -34,9 +34,9 @@ class CommandFailed(LabError):
 
     def __init__(self, guest: str, command: str, status: int, output: str) -> None:
         last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+        said = f": {last.strip()}" if last else ""
         super().__init__(
-            f"guest {guest}: `{command}` ended with status {status}: {last.strip()}",
-            transcript=output,
+            f"guest {guest}: `{command}` ended with status {status}{said}", transcript=output
         )
         self.exit_status = status
         self.output = output

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from host_tools import machine, process
-from host_tools.agent import Agent, Completed, Identity
+from host_tools.agent import Agent, AgentRefused, Completed, Identity
 from host_tools.errors import LabError
 from host_tools.machine import Boot, Emulator, Machine
 from host_tools.qmp import Qmp, QmpError
@@ -25,6 +25,7 @@ _T = TypeVar("_T")
 _START_SECONDS = 60.0
 _RESTORE_SECONDS = 60.0
 _PLUG_SECONDS = 30.0
+_BIND_SECONDS = 5.0
 _PAUSE = 0.005  # between two looks at something that cannot be waited on
 _ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
 
@@ -194,7 +195,15 @@ class Vm:
         function = self.function(port)
         if function is None:
             raise LabError(f"guest {self.name} has no device behind port {port}")
-        self.agent.bind(function["address"], driver)
+        deadline = time.monotonic() + _BIND_SECONDS
+        while True:
+            try:
+                return self.agent.bind(function["address"], driver)
+            except AgentRefused:
+                # It is listed before drivers may have it: pci_bus_add_device, match_driver.
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(_PAUSE)
 
     # Use.
 

@@ -1,0 +1,143 @@
+"""Guests that start from a snapshot: quick, whole, and never the worse for a bad one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from host_tools import snapshot
+from host_tools.errors import LabError
+from host_tools.lab import LabConfig, Pair
+from host_tools.machine import ROOT_PORTS, WIDE_PORT, Machine
+from host_tools.parts import ensure_parts
+from host_tools.progress import Reporter
+from images.snapshot import Snapshot
+
+pytestmark = pytest.mark.timeout(480)
+HCA = "15b3:1003"
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with Pair(LabConfig(log=tmp_path_factory.mktemp("logs"))) as pair:
+        assert not pair.warnings
+        yield pair
+
+
+@pytest.fixture
+def own_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Snapshot]:
+    """A snapshot only this test has; the cache's other artefacts are the usual ones."""
+    parts = ensure_parts(Reporter(quiet=True))
+    usual = snapshot.ensure(parts, Machine(), Reporter(quiet=True))
+    own = Snapshot("test", ("test", os.getpid(), str(tmp_path)))
+    own.ensure(lambda state: shutil.copyfile(usual.state, state) and None)
+    monkeypatch.setattr(snapshot, "snapshot_of", lambda parts, size: own)
+    yield own
+    own.discard()
+
+
+def test_each_guest_has_its_hca_with_its_driver(restored: Pair) -> None:
+    for machine in restored.machines:
+        assert machine.run("hostname").text == machine.name
+        function = machine.function(0)
+        assert function is not None
+        assert (function["id"], function["driver"]) == (HCA, "vfio-pci")
+
+
+def test_the_console_of_a_restored_guest_works(restored: Pair) -> None:
+    assert restored.b.console.run("echo $((6 * 7))") == "42"
+
+
+def test_there_are_ports_for_what_is_still_to_come(restored: Pair) -> None:
+    listed = restored.a.run("lspci").text
+    assert listed.count("PCIe Root port") == ROOT_PORTS >= 5
+
+
+def test_a_bar_of_four_gib_can_be_plugged_in(restored: Pair) -> None:
+    """QEMU's own shared-memory device stands in for a bridge with so large a window."""
+    machine = restored.a
+    memory = {"qom_type": "memory-backend-memfd", "id": "wide", "size": 4 * GIB, "share": True}
+    machine.qmp.command("object-add", **memory)
+    device = {"driver": "ivshmem-plain", "id": "wide-device", "memdev": "wide"}
+    machine.qmp.command("device_add", **device, bus=f"port{WIDE_PORT}")
+    deadline = time.monotonic() + 30
+    while (function := machine.function(WIDE_PORT)) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    lines = machine.run(f"until lspci -vs {function['address']} | grep -w size=4G; do :; done").text
+    address = int(lines.split()[2], 16)
+    assert address >= 4 * GIB and address % (4 * GIB) == 0
+    last = machine.run(
+        ["python3", "-c", _TOUCH, f"/sys/bus/pci/devices/{function['address']}/resource2"]
+    )
+    assert last.text.split() == ["beginning", "end"]
+
+
+_TOUCH = """
+import mmap, os, sys
+with open(sys.argv[1], "r+b") as bar:
+    size = os.fstat(bar.fileno()).st_size
+    for place, word in ((0, b"beginning"), (size - 4096, b"end")):
+        with mmap.mmap(bar.fileno(), 4096, offset=place) as page:
+            page[:len(word)] = word
+    for place, word in ((0, b"beginning"), (size - 4096, b"end")):
+        with mmap.mmap(bar.fileno(), 4096, offset=place) as page:
+            print(page[:len(word)].decode(), end=" ")
+"""
+
+
+def test_a_restarted_guest_is_new_and_its_peer_goes_on(restored: Pair) -> None:
+    server = restored.server.pid
+    restored.a.run("touch /tmp/mark")
+    restored.b.run("touch /tmp/mark")
+    restored.restart("a")
+    assert restored.a.run("test -e /tmp/mark", check=False).status == 1
+    restored.b.run("test -e /tmp/mark")
+    assert restored.server.pid == server
+    function = restored.a.function(0)
+    assert function is not None and function["driver"] == "vfio-pci"
+
+
+def test_a_guest_that_panicked_comes_back(restored: Pair) -> None:
+    with pytest.raises(LabError, match=r"kernel panicked.*console-a\.log"):
+        restored.a.run("echo c > /proc/sysrq-trigger", timeout=60)
+    restored.b.run("true")
+    restored.restart("a")
+    assert restored.a.run("hostname").text == "a"
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "garbage"])
+def test_a_bad_snapshot_is_thrown_away(own_snapshot: Snapshot, tmp_path: Path, damage: str) -> None:
+    """The guests boot cold, a line says so, and the next lab makes a new one."""
+    size = own_snapshot.state.stat().st_size
+    with own_snapshot.state.open("r+b") as stream:
+        if damage == "garbage":
+            stream.write(os.urandom(1 << 20))
+        else:
+            stream.truncate(0 if damage == "empty" else size // 2)
+    with Pair(LabConfig(log=tmp_path / "log")) as pair:
+        assert [machine.run("hostname").text for machine in pair.machines] == ["a", "b"]
+        (line,) = pair.warnings
+        assert "thrown away, cold boot" in line
+        function = pair.b.function(0)
+        assert function is not None and function["driver"] == "vfio-pci"
+    assert not own_snapshot.folder.exists()
+
+
+def test_the_key_follows_image_machine_and_emulator() -> None:
+    parts = ensure_parts(Reporter(quiet=True))
+    usual = snapshot.snapshot_of(parts, Machine())
+    assert usual.folder == snapshot.snapshot_of(parts, Machine()).folder
+    assert usual.folder != snapshot.snapshot_of(parts, Machine(memory_mib=512)).folder
+    assert usual.folder != snapshot.snapshot_of(parts, Machine(hugepages=8)).folder
+    other = type(parts.emulator)(
+        parts.emulator.argv, parts.emulator.env, parts.emulator.accelerator, "another build"
+    )
+    changed = type(parts)(other, parts.kernel, parts.initrd, parts.library)
+    assert usual.folder != snapshot.snapshot_of(changed, Machine()).folder
