@@ -1,0 +1,113 @@
+"""Making the guest's root small: patterns, packed tests, and libraries that nobody loads."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from images import elf, prune
+from images.errors import ImageError
+from images.recipes import guest_contents
+from images.unpack import LIBRARIES
+
+NAMES = st.lists(st.text("abc.-0", min_size=1, max_size=12), max_size=6)
+LOADED_AT = 0x4000
+"""Address of the made-up file's only segment, so that addresses and offsets differ."""
+
+
+def shared_object(*names: str) -> bytes:
+    """An ELF file that needs the libraries `names`: header, two segments, dynamic section."""
+    strings, offsets = b"\0", []
+    for name in names:
+        offsets.append(len(strings))
+        strings += name.encode() + b"\0"
+    start = elf.HEADER.size + 2 * elf.SEGMENT.size
+    entries = [(elf.DT_STRTAB, LOADED_AT + start)]
+    entries += [(elf.DT_NEEDED, offset) for offset in offsets]
+    entries += [(elf.DT_NULL, 0), (elf.DT_NEEDED, 0xDEAD)]
+    dynamic = b"".join(elf.ENTRY.pack(*entry) for entry in entries)
+    at, size = start + len(strings), start + len(strings) + len(dynamic)
+    header = elf.HEADER.pack(
+        elf.MAGIC, 3, 62, 1, 0, elf.HEADER.size, 0, 0, 64, elf.SEGMENT.size, 2, 0, 0, 0
+    )
+    load = elf.SEGMENT.pack(elf.PT_LOAD, 5, 0, LOADED_AT, LOADED_AT, size, size, 4096)
+    where = LOADED_AT + at
+    found = elf.SEGMENT.pack(elf.PT_DYNAMIC, 4, at, where, where, len(dynamic), len(dynamic), 8)
+    return header + load + found + strings + dynamic
+
+
+def test_a_program_of_this_host_needs_the_c_library() -> None:
+    assert "libc.so.6" in elf.needed(Path("/bin/sh"))
+
+
+@given(NAMES)
+def test_needed_libraries_come_back(names: list[str]) -> None:
+    assert elf._needed(shared_object(*names)) == names
+
+
+@pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF\x01\x01 of 32 bits"])
+def test_what_is_no_such_file_needs_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert elf.needed(tmp_path / "file") == []
+
+
+def test_patterns_take_folders_files_and_links_but_not_what_is_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "doc/rdma/tests"
+    kept.mkdir(parents=True)
+    (kept / "base.py.gz").write_bytes(gzip.compress(b"pass"))
+    (tmp_path / "doc/rdma/changelog").touch()
+    (tmp_path / "doc/other").mkdir()
+    (tmp_path / "man").symlink_to("doc")
+    prune.remove(tmp_path, ["doc", "man", "absent*"], kept=["doc/rdma/tests"])
+    prune.gunzip(kept)
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    assert left == {"doc", "doc/rdma", "doc/rdma/tests", "doc/rdma/tests/base.py"}
+    assert (kept / "base.py").read_bytes() == b"pass"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A program, a plug-in that is a link, one with a library of its own, and libraries."""
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    folder = tmp_path / LIBRARIES
+    (folder / "plugins").mkdir(parents=True)
+    (tmp_path / "usr/bin/tool").write_bytes(shared_object("libone.so.1"))
+    (folder / "libone.so.1").symlink_to("libone.so.1.2")
+    (folder / "libone.so.1.2").write_bytes(shared_object("libtwo.so"))
+    (folder / "libtwo.so").write_bytes(shared_object("libone.so.1"))
+    (folder / "libmlx.so.3").write_bytes(shared_object())
+    (folder / "plugins/mlx-plugin.so").symlink_to("../libmlx.so.3")
+    (folder / "plugins/libown.so").write_bytes(shared_object())
+    (folder / "plugins/user.so").write_bytes(shared_object("libown.so"))
+    (folder / "libnss_dns.so.2").write_bytes(shared_object())
+    (folder / "libuseless.so.9").write_bytes(shared_object("libalso.so"))
+    (folder / "libalso.so").write_bytes(shared_object())
+    return tmp_path
+
+
+def test_only_needed_libraries_stay(root: Path) -> None:
+    prune.libraries(root, ["libnss_dns.so.2", "libabsent.so"])
+    left = {path.name for path in (root / LIBRARIES).iterdir()} - {"plugins"}
+    assert left == {"libone.so.1", "libone.so.1.2", "libtwo.so", "libmlx.so.3", "libnss_dns.so.2"}
+
+
+def test_a_missing_library_is_named(root: Path) -> None:
+    (root / "usr/bin/other").write_bytes(shared_object("libgone.so.7"))
+    with pytest.raises(ImageError, match=r"lacks the library libgone\.so\.7"):
+        prune.libraries(root, [])
+
+
+def test_the_guests_tables_name_nothing_twice() -> None:
+    for table in (
+        guest_contents.REQUEST,
+        guest_contents.UNWANTED,
+        guest_contents.MODULES,
+        guest_contents.FOLDERS,
+        guest_contents.USELESS,
+    ):
+        assert len(table) == len(set(table))
+    assert not set(guest_contents.REQUEST) & set(guest_contents.UNWANTED)
