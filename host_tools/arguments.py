@@ -111,6 +111,7 @@ def _add_up(commands: _Commands[argparse.ArgumentParser]) -> None:
         metavar="x.ko",
         help="kernel modules to load in both guests, in this order",
     )
+    parser.add_argument("--verbose", action="store_true", help="tell every step on standard error")
     _add_size(parser)
     _add_common(parser)
 

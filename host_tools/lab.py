@@ -13,16 +13,18 @@ from types import FrameType, TracebackType
 
 from host_tools import rundir, snapshot
 from host_tools.errors import LabError, UsageError
-from host_tools.machine import Machine
+from host_tools.machine import Boot, Machine
 from host_tools.parts import ensure_parts
 from host_tools.progress import Progress, Reporter
 from host_tools.server import DeviceServer, ServerConfig
+from host_tools.together import Together
 from host_tools.vm import Vm, VmConfig
 from images.snapshot import Snapshot
 
 NAMES = ("a", "b")
 _HCA_PORT = 0
 _DRIVER = "vfio-pci"
+_RESTORE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,18 @@ class LabConfig:
 class Pair:
     """Context manager: two guests that are up, `pair.a` and `pair.b`, with an HCA each."""
 
-    def __init__(self, config: LabConfig | None = None, progress: Progress | None = None) -> None:
-        """Nothing starts before `with`."""
+    def __init__(
+        self,
+        config: LabConfig | None = None,
+        progress: Progress | None = None,
+        detail: Progress | None = None,
+    ) -> None:
+        """Nothing starts before `with`. `detail` is told each step, `progress` the large ones."""
         self.config = config or LabConfig()
         self._progress = progress or Reporter(quiet=True)
+        self._detail = detail or Reporter(quiet=True)
         self._stack = contextlib.ExitStack()
-        self._failure: Exception | None = None
-        self._trouble: LabError | None = None
+        self._threads = Together()
         self.log_name = ""
         """Folder of bus log and transcripts as text; empty while there is none."""
         self.warnings: list[str] = []
@@ -99,6 +106,7 @@ class Pair:
         if self.config.hca:
             stack.callback(self.server.stop)
             self.server.spawn()
+            self._detail(f"device server: started (process {self.server.pid})")
         for name in self.config.names:
             self.machines.append(machine := self._machine(name))
             stack.callback(machine.stop)
@@ -131,7 +139,7 @@ class Pair:
             self.folder,
             self.logs,
         )
-        vm.alarms += [self.server.trouble, lambda: self._trouble]
+        vm.alarms += [self.server.trouble, self._threads.trouble]
         return vm
 
     # Bringing guests up.
@@ -147,13 +155,13 @@ class Pair:
     def _restore(self, machines: Sequence[Vm], found: Snapshot) -> list[tuple[Vm, LabError]]:
         """Restore `machines`; returns those whose snapshot was no good, and why."""
         for machine in machines:
-            machine.spawn(None)
+            self._spawn(machine, None)
         self._progress("restoring guests" if len(machines) > 1 else "restoring the guest")
         failed: list[tuple[Vm, LabError]] = []
 
         def restore(machine: Vm) -> None:
             try:
-                machine.restore(found.state)
+                self._load(machine, found)
             except LabError as error:
                 if machine.was_killed() or self.server.trouble():
                     raise
@@ -161,10 +169,23 @@ class Pair:
                 failed.append((machine, error))
             else:
                 machine.personalise()
+                self._detail(f"guest {machine.name}: has a name and randomness of its own")
                 self._equip(machine)
 
         self.together(*(partial(restore, machine) for machine in machines))
         return failed
+
+    def _load(self, machine: Vm, found: Snapshot) -> None:
+        machine.attach()
+        self._detail(f"guest {machine.name}: loading the snapshot")
+        machine.load(found.state)
+        self._detail(f"guest {machine.name}: runs")
+        machine.wait_for_agent(_RESTORE_SECONDS)
+        self._detail(f"guest {machine.name}: its agent answers")
+
+    def _spawn(self, machine: Vm, boot: Boot | None) -> None:
+        machine.spawn(boot)
+        self._detail(f"guest {machine.name}: QEMU started (process {machine.pid})")
 
     def _give_up_snapshot(self, failed: Sequence[tuple[Vm, LabError]]) -> None:
         assert self._snapshot is not None
@@ -178,9 +199,12 @@ class Pair:
         """Plug in the guest's devices as soon as the server is there."""
         for port, path in enumerate(machine.config.sockets):
             self._wait_for_server()
+            self._detail(f"guest {machine.name}: plugging in its device")
             machine.plug(port, path)
+            self._detail(f"guest {machine.name}: lists its device")
             if self.config.vfio:
                 machine.bind(port, _DRIVER)
+                self._detail(f"guest {machine.name}: {_DRIVER} has its device")
         machine.touched = False
 
     def _wait_for_server(self) -> None:
@@ -188,6 +212,7 @@ class Pair:
             if not self._server_ready:
                 self.server.wait()
                 self._server_ready = True
+                self._detail("device server: ready")
 
     def _boot(self, machines: Sequence[Vm]) -> None:
         """Boot `machines` from power-on, their devices in place."""
@@ -197,9 +222,18 @@ class Pair:
             boot = self._parts.boot(
                 self.folder, machine.name, self.config.machine, self.config.vfio
             )
-            machine.spawn(boot)
+            self._spawn(machine, boot)
         self._progress("booting guests")
-        self.together(*(partial(_boot, machine) for machine in machines))
+
+        def up(machine: Vm) -> None:
+            machine.attach()
+            machine.release()
+            self._detail(f"guest {machine.name}: booting")
+            machine.wait_for_agent()
+            self._detail(f"guest {machine.name}: its agent answers")
+            machine.touched = False
+
+        self.together(*(partial(up, machine) for machine in machines))
 
     def restart(self, name: str) -> None:
         """Switch guest `name` off and bring it up anew, at the same device server.
@@ -232,44 +266,16 @@ class Pair:
         self.together(*(lambda machine=machine: action(machine) for machine in self.machines))
 
     def together(self, *actions: Callable[[], None]) -> None:
-        """Run `actions` side by side, the last in this thread. Raises the first failure.
+        """Run `actions` side by side. Raises the first failure, or what caused it.
 
-        An action waits on a console, so it ends soon after another one has failed: every console
-        has this pair's trouble among its alarms. After a failure the pair is only good for ending.
+        An action waits on a guest, so it ends soon after another one has failed: every guest has
+        this pair's trouble among its alarms. After a failure the pair is only good for ending.
         """
-        threads = [
-            threading.Thread(target=self._guarded, args=(action,)) for action in actions[:-1]
-        ]
-        for thread in threads:
-            thread.start()
         try:
-            self._guarded(actions[-1])
-        except BaseException:  # Ctrl-C: the threads must end before their consoles do
-            self._trouble = self._trouble or LabError("stopped")
-            raise
-        finally:
-            for thread in threads:
-                thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def _guarded(self, action: Callable[[], None]) -> None:
-        try:
-            action()
+            self._threads.run(actions)
         except Exception as error:
-            if self._failure is None:
-                self._failure = self._explain(error)
-                self._trouble = LabError(f"the other side failed: {self._failure}")
-
-    def _explain(self, error: Exception) -> Exception:
-        """Prefer the root cause: a dead server makes guests complain about other things."""
-        return self.server.trouble() or error
-
-
-def _boot(machine: Vm) -> None:
-    machine.release()
-    machine.wait_for_agent()
-    machine.touched = False
+            # A dead server makes guests complain about other things.
+            raise self.server.trouble() or error from None
 
 
 @contextlib.contextmanager

@@ -64,6 +64,7 @@ def _make(parts: Parts, size: Machine, state: Path) -> None:
         template = Vm(VmConfig(_NAME, size), parts.emulator, folder, rundir.log_folder(logs))
         try:
             template.spawn(parts.boot(folder, _NAME, size, vfio=True))
+            template.attach()
             template.release()
             template.wait_for_agent()
             template.console.wake()  # the shell is up as well

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # pexpect is dear at start-up, and many a run never looks at 
 
 _T = TypeVar("_T")
 _START_SECONDS = 60.0
-_RESTORE_SECONDS = 60.0
+_MIGRATION_SECONDS = 60.0
 _PLUG_SECONDS = 30.0
 _BIND_SECONDS = 5.0
 _PAUSE = 0.005  # between two looks at something that cannot be waited on
@@ -43,7 +43,7 @@ class VmConfig:
 
 
 class Vm:
-    """A guest. `start` or `restore`, then use it, then `stop`, and so on as often as you like."""
+    """A guest: `spawn`, `attach`, `release` or `load`, use it, `stop`; as often as you like."""
 
     def __init__(self, config: VmConfig, emulator: Emulator, folder: Path, logs: Path) -> None:
         """Sockets go to `folder`, the transcript and QEMU's messages to `logs`."""
@@ -81,19 +81,20 @@ class Vm:
                 [*self._argv, *more], env=self._env, stdout=messages, stderr=messages
             )
 
-    def release(self) -> None:
-        """Attach to the control socket of a QEMU spawned for a boot and let its CPUs run."""
+    def attach(self) -> None:
+        """Take hold of the control socket of a QEMU that was just spawned."""
         self._qmp = self._attach(lambda: Qmp.connect(self._qmp_socket))
-        self._qmp.command("cont")
 
-    def restore(self, state: Path) -> None:
-        """Load a snapshot into a QEMU spawned for that, let the CPUs run, find the agent."""
-        self._qmp = self._attach(lambda: Qmp.connect(self._qmp_socket))
+    def release(self) -> None:
+        """Let the CPUs of a QEMU that was spawned for a boot run."""
+        self.qmp.command("cont")
+
+    def load(self, state: Path) -> None:
+        """Load a snapshot into a QEMU that was spawned for that, and let the CPUs run."""
         self._migration_format()
-        self._qmp.command("migrate-incoming", uri=f"file:{state}")
+        self.qmp.command("migrate-incoming", uri=f"file:{state}")
         self._migrated("restored")
-        self._qmp.command("cont")
-        self.wait_for_agent(_RESTORE_SECONDS)
+        self.qmp.command("cont")
 
     def save(self, state: Path) -> None:
         """Halt the CPUs and write a snapshot; the guest must have no vfio-user device."""
@@ -107,7 +108,7 @@ class Vm:
         self.qmp.command("migrate-set-capabilities", capabilities=wanted)
 
     def _migrated(self, what: str) -> None:
-        deadline = time.monotonic() + _RESTORE_SECONDS
+        deadline = time.monotonic() + _MIGRATION_SECONDS
         while (status := self._migration().get("status")) != "completed":
             if status == "failed" or time.monotonic() > deadline:
                 raise LabError(f"guest {self.name} was not {what}", f"read {self._messages}")
@@ -268,7 +269,7 @@ class Vm:
 
     @property
     def qmp(self) -> Qmp:
-        """The control socket; the guest must have been released or restored."""
+        """The control socket."""
         assert self._qmp is not None, "the guest is not running"
         return self._qmp
 

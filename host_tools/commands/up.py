@@ -51,7 +51,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         cold=options.cold,
         hca=options.hca or not options.bare,
     )
-    return Plan(config, _modules(options.module))
+    return Plan(config, _modules(options.module), options.verbose)
 
 
 def _modules(paths: list[Path]) -> tuple[Path, ...]:

@@ -81,10 +81,13 @@ class Keeper:
         with contextlib.ExitStack() as stack:
             stack.enter_context(janitor(self._claim))
             self._write()
+            if self._plan.verbose:
+                self._say(f"keeper: started (process {os.getpid()})")
             logs = rundir.log_folder(self._plan.config.log)
             self._settle(logs)
             config = replace(self._plan.config, log=logs)
-            self._pair = stack.enter_context(Pair(config, self._say))
+            detail = self._say if self._plan.verbose else None
+            self._pair = stack.enter_context(Pair(config, self._say, detail))
             self._load_modules(self._pair.machines)
             self._watch = Watch(self._pair, serves=config.hca)
             stack.callback(self._watch.close)

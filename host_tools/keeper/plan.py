@@ -15,6 +15,8 @@ class Plan:
     config: LabConfig
     modules: tuple[Path, ...] = ()
     """Kernel modules to load in both guests, in this order."""
+    verbose: bool = False
+    """Tell every step of the start."""
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Vm]:
         machine._argv += ["-device", "virtio-net-pci,netdev=net,addr=1d,romfile="]
         try:
             machine.spawn(parts.boot(folder, "a", size, vfio=False))
+            machine.attach()
             machine.release()
             machine.wait_for_agent(BOOT_SECONDS)
             yield machine
