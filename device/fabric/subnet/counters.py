@@ -1,0 +1,64 @@
+"""What a port counts, as performance management reports it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+from device.fabric.addresses import is_group
+from device.fabric.messages import Datagram, Frames, Message, Op, Request, Response
+
+PACKET_OVERHEAD = 30
+"""Bytes around the payload of a packet: LRH, BTH, ICRC, VCRC, without extended headers."""
+WORD = 4
+
+
+@dataclass(slots=True)
+class PortCounters:
+    """Packets, and data in 4-byte words."""
+
+    xmit_data: int = 0
+    rcv_data: int = 0
+    xmit_packets: int = 0
+    rcv_packets: int = 0
+    multicast_xmit_packets: int = 0
+    multicast_rcv_packets: int = 0
+    xmit_discards: int = 0
+    vl15_dropped: int = 0
+    link_downed: int = 0
+
+    def sent(self, packets: int, words: int, group: bool) -> None:
+        """A message left."""
+        self.xmit_packets += packets
+        self.xmit_data += words
+        if group:
+            self.multicast_xmit_packets += packets
+
+    def received(self, packets: int, words: int, group: bool) -> None:
+        """A message came."""
+        self.rcv_packets += packets
+        self.rcv_data += words
+        if group:
+            self.multicast_rcv_packets += packets
+
+    def reset(self) -> None:
+        """All zero."""
+        for name in asdict(self):
+            setattr(self, name, 0)
+
+
+def size_of(message: Message) -> tuple[int, int, bool]:
+    """Packets and 4-byte words of a message, and whether it is for a group."""
+    if isinstance(message, Request):
+        asks = message.op is Op.READ
+        packets, length = (1, 0) if asks else (message.packets, message.length)
+    elif isinstance(message, Response):
+        packets, length = message.packets if message.read else 1, 0
+        for view in message.payload:
+            length += view.nbytes
+    elif isinstance(message, Frames):
+        sizes = [len(frame) for train in message.trains for frame in train.frames]
+        return len(sizes), sum(sizes) // WORD, False
+    else:
+        packets, length = 1, len(message.payload)
+    group = isinstance(message, Datagram) and is_group(message.route.dmac)
+    return packets, (length + packets * PACKET_OVERHEAD) // WORD, group

@@ -1,0 +1,183 @@
+"""The InfiniBand fabric of the server: every port on a cable to one switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from device.fabric.addresses import PERMISSIVE, is_group, lid_of
+from device.fabric.local import LocalFabric
+from device.fabric.messages import Datagram, FabricPort, Frames, Message
+from device.fabric.subnet.counters import PortCounters, size_of
+from device.fabric.subnet.packets import SMI_QPN
+from device.fabric.subnet.port import Change, PortAgent
+from device.fabric.subnet.switch import Switch, SwitchPort
+from device.fabric.subnet.topology import EndPort, Topology
+from device.layout.ib.link import FIRST_GROUP_LID
+from device.layout.ib.smp import NO_PORT, SWITCH_INFO
+
+SWITCH_GUID = 0x0002C90300BB0000
+SWITCH_PORTS = 8
+
+
+class Watcher(Protocol):
+    """Who wants to know what happens in the subnet: a subnet manager, a sender of traps."""
+
+    def changed(self, agent: PortAgent, change: Change) -> None:
+        """A port changed."""
+
+    def left(self, agent: PortAgent) -> None:
+        """A port is gone, cable and all."""
+
+
+class InfinibandFabric(LocalFabric):
+    """Carries messages by LID along the tables of the switch, and SMPs along directed routes.
+
+    A port that joins must be an `EndPort`. Whoever manages the subnet sets the tables: the
+    manager in the switch, or software in a guest.
+    """
+
+    def __init__(self, guid: int = SWITCH_GUID, ports: int = SWITCH_PORTS) -> None:
+        super().__init__()
+        self.switch = Switch(guid, ports, self.send)
+        self.topology = Topology(self.switch.node)
+        self.watchers: list[Watcher] = []
+        self._unicast: dict[tuple[int, bytes], list[FabricPort]] = {}
+        self.switch.agent.listeners.append(self._changed)
+        for port in self.switch.ports.values():
+            port.agent.listeners.append(self._changed)
+
+    def attach(self, port: FabricPort) -> None:
+        """Plug a cable in; `ValueError` when the switch has no port left."""
+        end = cast(EndPort, port)
+        if any(end is other for other in self.topology.ends()):
+            return
+        free = next((own for own in self.switch.ports.values() if own.agent.peer is None), None)
+        if free is None:
+            raise ValueError(f"the InfiniBand switch has {len(self.switch.ports)} ports")
+        super().attach(port)
+        self.topology.add(end)
+        end.agent.listeners.append(self._changed)
+        end.agent.connect(free.agent)
+
+    def detach(self, port: FabricPort) -> None:
+        """Pull the cable."""
+        end = cast(EndPort, port)
+        super().detach(port)
+        end.agent.disconnect()
+        self.topology.remove(end)
+        self._unicast.clear()
+        for watcher in self.watchers:
+            watcher.left(end.agent)
+
+    def _changed(self, agent: PortAgent, change: Change) -> None:
+        self._unicast.clear()
+        if change & Change.STATE:
+            SWITCH_INFO.set(self.switch.node.switch_info, "port_state_change", 1)
+        for watcher in self.watchers:
+            watcher.changed(agent, change)
+
+    # -- forwarding ---------------------------------------------------------------------------
+
+    def _deliver(self, source: FabricPort, message: Message) -> None:
+        self._count(source, message)
+        super()._deliver(source, message)
+
+    def _targets(self, source: FabricPort, message: Message) -> list[FabricPort]:
+        if isinstance(message, Frames):
+            return []
+        address = message.route.dmac
+        managing = isinstance(message, Datagram) and message.target_qpn == SMI_QPN
+        if address == PERMISSIVE:
+            return self._across(source) if managing else []
+        if is_group(address):
+            return self._group(source, address) if isinstance(message, Datagram) else []
+        if managing:
+            return self._forward(source, address, managing=True)
+        key = (id(source), address)
+        targets = self._unicast.get(key)
+        if targets is None:
+            targets = self._unicast[key] = self._forward(source, address, managing=False)
+        return targets
+
+    def _across(self, source: FabricPort) -> list[FabricPort]:
+        """The other end of the cable."""
+        if isinstance(source, SwitchPort):
+            end = self._end(source.agent)
+            return [end] if end is not None else []
+        if source is self.switch:
+            return []
+        peer = cast(EndPort, source).agent.peer
+        return [] if peer is None else [self.switch.ports[peer.number]]
+
+    def _forward(self, source: FabricPort, address: bytes, *, managing: bool) -> list[FabricPort]:
+        """By the unicast table; what is not management needs every port on the way in service."""
+        if not managing and not _in_service(source):
+            return []
+        if address in source.mac_addresses:
+            return [source]
+        egress = self.switch.node.forwarding.get(lid_of(address), NO_PORT)
+        if egress == 0 or address in self.switch.mac_addresses:
+            return [self.switch] if address in self.switch.mac_addresses else []
+        port = self.switch.ports.get(egress)
+        end = None if port is None else self._end(port.agent)
+        if port is None or end is None or address not in end.mac_addresses:
+            return []
+        return [end] if managing or (_in_service(port) and _in_service(end)) else []
+
+    def _group(self, source: FabricPort, address: bytes) -> list[FabricPort]:
+        """The sender itself, whose adapter loops groups back, and the ports of the table."""
+        if not _in_service(source):
+            return []
+        targets: list[FabricPort] = [] if source is self.switch else [source]
+        mask = self.switch.node.multicast.get(lid_of(address), 0)
+        for number, port in self.switch.ports.items():
+            end = self._end(port.agent) if mask >> number & 1 else None
+            if end is not None and end is not source and _in_service(end) and _in_service(port):
+                targets.append(end)
+        return targets
+
+    def _end(self, agent: PortAgent) -> EndPort | None:
+        """Who is at the other end of a switch port's cable."""
+        return None if agent.peer is None else self.topology.end_of(agent.peer)
+
+    # -- counting -----------------------------------------------------------------------------
+
+    def _count(self, source: FabricPort, message: Message) -> None:
+        targets = self._targets(source, message) if source.link_up else []
+        packets, words, group = size_of(message)
+        sender = _agent(source)
+        wire = [target for target in targets if target is not source]
+        if not targets:
+            sender.counters.xmit_discards += packets
+        if wire:
+            _passed(sender.counters, sender.peer, packets, words, group)
+        for target in wire:
+            agent = _agent(target)
+            agent.counters.received(packets, words, group)
+            if agent.peer is not None and agent.peer is not sender:
+                agent.peer.counters.sent(packets, words, group)
+
+    def by_lid(self, lid: int) -> PortAgent | None:
+        """The end port with a LID."""
+        return None if lid >= FIRST_GROUP_LID else self.topology.by_lid(lid.to_bytes(2, "big"))
+
+
+def _passed(
+    counters: PortCounters, peer: PortAgent | None, packets: int, words: int, group: bool
+) -> None:
+    counters.sent(packets, words, group)
+    if peer is not None:
+        peer.counters.received(packets, words, group)
+
+
+def _agent(port: FabricPort) -> PortAgent:
+    return cast(EndPort, port).agent
+
+
+def _in_service(port: FabricPort) -> bool:
+    return _agent(port).carries_data
+
+
+Later = Callable[[float, Callable[[], None]], object]
+"""Calls an action after so many seconds."""

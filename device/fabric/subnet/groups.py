@@ -1,0 +1,187 @@
+"""Multicast groups: who joined, what they agreed on, and the switch's table for it.
+
+Rules: InfiniBand vol. 1, 15.2.5.17; what Linux asks for: `ipoib_multicast.c: ipoib_mcast_join`,
+`core/cma.c: cma_join_ib_multicast`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from device.fabric.subnet.matching import matches, named
+from device.fabric.subnet.port import PortAgent
+from device.layout.ib.link import FIRST_GROUP_LID, LAST_GROUP_LID, MTU_4096, RATE_40_GBPS
+from device.layout.ib.sa import MC_MEMBER_RECORD, SaStatus
+
+FULL, NON_MEMBER, SEND_ONLY, SEND_ONLY_FULL = 1, 2, 4, 8
+RECEIVING = FULL | NON_MEMBER
+KEEPING = FULL | SEND_ONLY_FULL
+"""Members that a group exists for."""
+
+IPOIB_QKEY = 0x0B1B
+IPOIB_SIGNATURES = (b"\x40\x1b", b"\x60\x1b")
+IPOIB_BROADCAST = bytes.fromhex("ff12401bffff000000000000ffffffff")
+SCOPE_LINK = 2
+LIFE_TIME = 14
+MAX_GROUPS = 1024
+_OWN_SIGNATURE = bytes.fromhex("ff12a01bfe80000000000000")
+"""Of the MGIDs that are made up for groups that have none."""
+
+_AGREED = frozenset(
+    ("qkey", "mlid", "mtu", "mtu_selector", "traffic_class", "pkey", "rate", "rate_selector",
+     "service_level", "flow_label", "hop_limit", "life", "life_selector")
+)  # fmt: skip
+_NEEDED = frozenset(("qkey", "pkey", "service_level", "flow_label", "traffic_class"))
+"""What a request must say to create a group (o15-0.1.1)."""
+
+
+class GroupError(Exception):
+    """A join or leave that is refused."""
+
+    def __init__(self, status: SaStatus) -> None:
+        super().__init__(status.name)
+        self.status = status
+
+
+@dataclass(slots=True)
+class Group:
+    """One group. `members` are join states by port; `record` is what they agreed on."""
+
+    record: bytearray
+    lasting: bool = False
+    members: dict[PortAgent, int] = field(default_factory=dict)
+
+    def member_record(self, port: PortAgent | None) -> bytes:
+        """The MCMemberRecord of a member, or of the group alone."""
+        record = bytearray(self.record)
+        if port is not None:
+            MC_MEMBER_RECORD.set(record, "port_gid", port.gid(0))
+            MC_MEMBER_RECORD.set(record, "join_state", self.members.get(port, 0))
+        return bytes(record)
+
+
+class Groups:
+    """All groups. `masks` is the switch's table: egress ports by group LID."""
+
+    def __init__(self, masks: dict[int, int]) -> None:
+        self._masks = masks
+        self._groups: dict[bytes, Group] = {}
+        self._made_up = 0
+        broadcast = MC_MEMBER_RECORD.pack(
+            mgid=IPOIB_BROADCAST, pkey=0xFFFF, scope=SCOPE_LINK, **_defaults(IPOIB_QKEY)
+        )
+        self._add(broadcast, lasting=True)
+
+    def join(self, port: PortAgent, request: bytes, mask: int) -> bytes:
+        """Make `port` a member; the record of its membership. Raises `GroupError`."""
+        get = MC_MEMBER_RECORD.get
+        names = named(MC_MEMBER_RECORD, mask)
+        state = get(request, "join_state")
+        if "join_state" not in names or not state:
+            raise GroupError(SaStatus.INSUFFICIENT_COMPONENTS)
+        mgid = MC_MEMBER_RECORD.get_raw(request, "mgid") if "mgid" in names else bytes(16)
+        group = self._groups.get(mgid)
+        if group is None:
+            if not state & KEEPING:
+                raise GroupError(SaStatus.INVALID_REQUEST)
+            group = self._create(mgid, request, names)
+        elif not matches(MC_MEMBER_RECORD, request, group.record, names & _AGREED, frozenset()):
+            raise GroupError(SaStatus.INVALID_REQUEST)
+        group.members[port] = group.members.get(port, 0) | state
+        self._program(group)
+        return group.member_record(port)
+
+    def leave(self, port: PortAgent, request: bytes) -> bytes:
+        """End a membership, or some of its kinds; the record as it was. Raises `GroupError`."""
+        group = self._groups.get(MC_MEMBER_RECORD.get_raw(request, "mgid"))
+        state = MC_MEMBER_RECORD.get(request, "join_state")
+        if group is None or not group.members.get(port, 0) & state:
+            raise GroupError(SaStatus.INVALID_REQUEST)
+        record = group.member_record(port)
+        self._drop(group, port, state)
+        return record
+
+    def forget(self, port: PortAgent) -> None:
+        """A port is out of service."""
+        for group in list(self._groups.values()):
+            if port in group.members:
+                self._drop(group, port, FULL | NON_MEMBER | SEND_ONLY | SEND_ONLY_FULL)
+
+    def records(self, *, members: bool) -> Iterator[bytes]:
+        """One record for each group, or for each of its members."""
+        for group in self._groups.values():
+            if members:
+                yield from (group.member_record(port) for port in group.members)
+            else:
+                yield group.member_record(None)
+
+    def _drop(self, group: Group, port: PortAgent, state: int) -> None:
+        left = group.members.pop(port) & ~state
+        if left:
+            group.members[port] = left
+        self._program(group)
+        if not group.lasting and not any(each & KEEPING for each in group.members.values()):
+            mgid = MC_MEMBER_RECORD.get_raw(group.record, "mgid")
+            del self._groups[mgid]
+            self._masks.pop(MC_MEMBER_RECORD.get(group.record, "mlid"), None)
+
+    def _create(self, mgid: bytes, request: bytes, names: set[str]) -> Group:
+        if len(self._groups) >= MAX_GROUPS:
+            raise GroupError(SaStatus.NO_RESOURCES)
+        ipoib = mgid[2:4] in IPOIB_SIGNATURES
+        if not ipoib and not names >= _NEEDED:
+            raise GroupError(SaStatus.INSUFFICIENT_COMPONENTS)
+        if any(mgid) and mgid[0] != 0xFF:
+            raise GroupError(SaStatus.INVALID_GID)
+        values = _defaults(IPOIB_QKEY if ipoib else 0)
+        for name in names & _AGREED - {"mlid", "mtu_selector", "rate_selector", "life_selector"}:
+            values[name] = MC_MEMBER_RECORD.get(request, name)
+        for name, best in (("mtu", MTU_4096), ("rate", RATE_40_GBPS)):
+            values[name] = _settle(request, names, name, best)
+        if not any(mgid):
+            self._made_up += 1
+            mgid = _OWN_SIGNATURE + self._made_up.to_bytes(4, "big")
+        pkey = values.pop("pkey", 0xFFFF)
+        scope = mgid[1] & 0xF
+        return self._add(MC_MEMBER_RECORD.pack(values, mgid=mgid, pkey=pkey, scope=scope))
+
+    def _add(self, record: bytearray, *, lasting: bool = False) -> Group:
+        used = {MC_MEMBER_RECORD.get(group.record, "mlid") for group in self._groups.values()}
+        free = (lid for lid in range(FIRST_GROUP_LID, LAST_GROUP_LID) if lid not in used)
+        MC_MEMBER_RECORD.set(record, "mlid", next(free))
+        group = Group(record, lasting)
+        self._groups[MC_MEMBER_RECORD.get_raw(record, "mgid")] = group
+        return group
+
+    def _program(self, group: Group) -> None:
+        """Write the ports of those who want to hear into the switch's table."""
+        mask = 0
+        for port, state in group.members.items():
+            if state & RECEIVING and port.peer is not None:
+                mask |= 1 << port.peer.number
+        self._masks[MC_MEMBER_RECORD.get(group.record, "mlid")] = mask
+
+
+def _defaults(qkey: int) -> dict[str, int]:
+    return {
+        "qkey": qkey,
+        "mtu_selector": 2,
+        "mtu": MTU_4096,
+        "rate_selector": 2,
+        "rate": RATE_40_GBPS,
+        "life_selector": 2,
+        "life": LIFE_TIME,
+    }
+
+
+def _settle(request: bytes, names: set[str], name: str, best: int) -> int:
+    """MTU or rate of a new group: exactly what was asked for, one less than asked, or the best."""
+    if name not in names:
+        return best
+    wanted = MC_MEMBER_RECORD.get(request, name)
+    how = MC_MEMBER_RECORD.get(request, f"{name}_selector") if f"{name}_selector" in names else 2
+    value = {0: best, 1: wanted - 1, 2: wanted, 3: best}[how]
+    if not 0 < value <= best or (how == 0 and best <= wanted):
+        raise GroupError(SaStatus.INVALID_REQUEST)
+    return value

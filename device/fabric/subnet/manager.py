@@ -1,0 +1,136 @@
+"""The subnet manager in the switch: gives LIDs, sets the tables, brings links into service.
+
+It sets ports through their agents, as firmware-managed switches do for their own ports; guests
+see what they would see of any manager: PortInfo that changes, and the events their adapter makes
+of it (Linux `ib/mad.c: handle_port_mgmt_change_event`).
+"""
+
+from __future__ import annotations
+
+from device.fabric.messages import Datagram
+from device.fabric.subnet.administrator import Administrator
+from device.fabric.subnet.fabric import InfinibandFabric, Later
+from device.fabric.subnet.port import DEFAULT_PREFIX, DEFAULT_TIMEOUT, Change, PortAgent
+from device.layout.ib.link import LINK_ACTIVE, LINK_ARMED, LINK_DOWN, LINK_INIT, MTU_4096
+from device.layout.ib.smp import SM_INFO, SM_MASTER, SWITCH_INFO
+from device.layout.net.mad import PORT_INFO
+
+SM_LID = 1
+PRIORITY = 14
+SWEEP_SECONDS = 0.3
+"""From a link that comes up to its service. Drivers lose events in the first moments: they
+start the port before they listen (Linux `ib/main.c: mlx4_ib_probe`)."""
+CONFIRM_SECONDS = 2.0
+"""After which clients are asked to register once more, in case they were too late for the first."""
+
+
+class SubnetManager:
+    """Master of the subnet; its administrator answers for it."""
+
+    def __init__(self, fabric: InfinibandFabric, later: Later) -> None:
+        self._fabric = fabric
+        self._later = later
+        self._lids: dict[int, int] = {}  # by port GUID, kept for as long as the server lives
+        self._activity = 0
+        self._sweeping = False
+        self._unconfirmed: dict[int, PortAgent] = {}
+        self.administrator = Administrator(fabric)
+        fabric.switch.manager = self
+        fabric.watchers.append(self)
+        self._serve_switch()
+
+    # -- Manager ------------------------------------------------------------------------------
+
+    def sm_info(self) -> bytes:
+        """SMInfo."""
+        self._activity += 1
+        return bytes(
+            SM_INFO.pack(
+                guid=self._fabric.switch.agent.guid,
+                activity=self._activity & 0xFFFFFFFF,
+                priority=PRIORITY,
+                state=SM_MASTER,
+            )
+        )
+
+    def administer(self, request: Datagram) -> None:
+        """A MAD for the subnet administrator."""
+        self.administrator.receive(request)
+
+    # -- Watcher ------------------------------------------------------------------------------
+
+    def changed(self, agent: PortAgent, change: Change) -> None:
+        """A link came up: sweep soon. One went down: it is in no group any more."""
+        if not change & Change.STATE:
+            return
+        if agent.state == LINK_INIT and not self._sweeping:
+            self._sweeping = True
+            self._later(SWEEP_SECONDS, self._sweep)
+        elif agent.state == LINK_DOWN and agent.end_port:
+            self.left(agent)
+
+    def left(self, agent: PortAgent) -> None:
+        """A port is out of service: no group has it, no table leads there."""
+        self.administrator.forget(agent)
+        self._unconfirmed.pop(id(agent), None)
+        lid = self._lids.get(agent.guid)
+        if lid is not None and self._fabric.switch.node.forwarding.pop(lid, None) is not None:
+            self._fabric.switch.agent.changed()
+
+    # -- sweeping -----------------------------------------------------------------------------
+
+    def _serve_switch(self) -> None:
+        agent = self._fabric.switch.agent
+        _serve(agent, SM_LID)
+        node = self._fabric.switch.node
+        node.forwarding[SM_LID] = 0
+        SWITCH_INFO.set(node.switch_info, "linear_top", SM_LID)
+
+    def _sweep(self) -> None:
+        self._sweeping = False
+        node = self._fabric.switch.node
+        for port, end in self._fabric.topology.links():
+            if end.state == LINK_ACTIVE and port.state == LINK_ACTIVE:
+                continue
+            lid = self._lids.setdefault(end.guid, SM_LID + 1 + len(self._lids))
+            node.forwarding[lid] = port.number
+            SWITCH_INFO.set(node.switch_info, "linear_top", SM_LID + len(self._lids))
+            _serve(port, 0)
+            _serve(end, lid)
+            self._unconfirmed[id(end)] = end
+        SWITCH_INFO.set(node.switch_info, "port_state_change", 0)
+        self._later(CONFIRM_SECONDS, self._confirm)
+
+    def _confirm(self) -> None:
+        waiting, self._unconfirmed = self._unconfirmed, {}
+        for end in waiting.values():
+            if end.state == LINK_ACTIVE:
+                end.set_info(_port_info(end, end.lid, 0))
+
+
+def _port_info(agent: PortAgent, lid: int, state: int) -> bytes:
+    info = bytearray(agent.info)
+    for name, value in {
+        "gid_prefix": DEFAULT_PREFIX,
+        "lid": lid,
+        "lmc": 0,
+        "sm_lid": SM_LID,
+        "sm_sl": 0,
+        "neighbour_mtu": MTU_4096,
+        "subnet_timeout": DEFAULT_TIMEOUT,
+        "client_reregister": 1,
+        "state": state,
+        "physical_state": 0,
+    }.items():
+        PORT_INFO.set(info, name, value)
+    return bytes(info)
+
+
+def _serve(agent: PortAgent, lid: int) -> None:
+    """Addresses first, then ARMED, then ACTIVE."""
+    if agent.state == LINK_INIT:
+        agent.set_info(_port_info(agent, lid, LINK_ARMED))
+    if agent.state == LINK_ARMED:
+        info = bytearray(_port_info(agent, lid, LINK_ACTIVE))
+        PORT_INFO.set(info, "client_reregister", 0)
+        agent.set_info(bytes(info))

@@ -1,0 +1,63 @@
+"""A node of the subnet: what NodeInfo says, and its ports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from device.fabric.subnet.port import PortAgent
+from device.layout.ib.smp import SWITCH_INFO
+from device.layout.net.mad import NODE_INFO
+
+CHANNEL_ADAPTER, SWITCH = 1, 2
+VENDOR_MELLANOX = 0x0002C9
+DESCRIPTION_SIZE = 64
+
+
+@dataclass
+class Node:
+    """A channel adapter, whose ports count from 1, or a switch, whose port 0 is its own.
+
+    `forwarding` and `multicast` are a switch's tables: egress port by LID, mask of egress ports
+    by group LID.
+    """
+
+    kind: int
+    guid: int
+    device_id: int
+    ports: dict[int, PortAgent]
+    description: bytes = b""
+    switch_info: bytearray = field(default_factory=SWITCH_INFO.pack)
+    forwarding: dict[int, int] = field(default_factory=dict)
+    multicast: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether packets pass through it."""
+        return self.kind == SWITCH
+
+    def info(self, port: int) -> bytes:
+        """NodeInfo, asked for through `port`."""
+        own = self.ports[0] if self.is_switch else self.ports[port]
+        return bytes(
+            NODE_INFO.pack(
+                base_version=1,
+                class_version=1,
+                node_type=self.kind,
+                ports=len(self.ports) - self.is_switch,
+                system_image_guid=self.guid,
+                node_guid=self.guid,
+                port_guid=own.guid,
+                partition_cap=len(own.pkeys),
+                device_id=self.device_id,
+                local_port=port,
+                vendor_id=VENDOR_MELLANOX,
+            )
+        )
+
+    def described(self) -> bytes:
+        """NodeDescription."""
+        return self.description[:DESCRIPTION_SIZE].ljust(DESCRIPTION_SIZE, b"\0")
+
+    def end_ports(self) -> list[PortAgent]:
+        """The ports that have LIDs."""
+        return [port for port in self.ports.values() if port.end_port]

@@ -1,0 +1,48 @@
+"""Management packets that nodes of the fabric itself send."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from device.fabric.addresses import PERMISSIVE
+from device.fabric.messages import Datagram, Route
+from device.layout.net.roce import DEFAULT_PKEY, GRH_NEXT_BTH, GSI_QKEY, GSI_QPN
+
+SMI_QPN = 0
+NO_GID = bytes(16)
+_GRH = Struct(">IHBB16s16s")
+_HEADERS_AND_MAD = 12 + 8 + 256 + 4  # BTH, DETH, MAD, ICRC
+
+
+def smp_to(source: bytes, target: bytes, smp: bytes) -> Datagram:
+    """A subnet management packet between two LIDs."""
+    route = Route(source, target, NO_GID, NO_GID)
+    return Datagram(route, SMI_QPN, SMI_QPN, 0, 0, b"", smp)
+
+
+def directed(smp: bytes) -> Datagram:
+    """A subnet management packet for whoever is at the other end of the cable."""
+    return smp_to(PERMISSIVE, PERMISSIVE, smp)
+
+
+def answer_to(request: Datagram, mad: bytes) -> Datagram:
+    """A MAD back to where `request` came from, to its queue pair."""
+    asked = request.route
+    route = Route(
+        smac=asked.dmac,
+        dmac=asked.smac,
+        sgid=asked.dgid,
+        dgid=asked.sgid,
+        hop_limit=asked.hop_limit,
+        service_level=asked.service_level,
+        pkey=DEFAULT_PKEY,
+    )
+    qkey = GSI_QKEY if request.target_qpn == GSI_QPN else 0
+    grh = _grh(route) if request.grh else b""
+    return Datagram(route, request.target_qpn, request.source_qpn, qkey, 0, grh, mad)
+
+
+def _grh(route: Route) -> bytes:
+    version = 6 << 28
+    hops = max(route.hop_limit, 1)
+    return _GRH.pack(version, _HEADERS_AND_MAD, GRH_NEXT_BTH, hops, route.sgid, route.dgid)

@@ -1,0 +1,359 @@
+"""One InfiniBand port as subnet management sees it: PortInfo, tables, state, cable.
+
+Rules: InfiniBand vol. 1, 14.2.5.6 (PortInfo) and 7.2 (states of a link).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntFlag
+
+from device.fabric.addresses import lid_bytes
+from device.fabric.subnet.counters import PortCounters
+from device.layout.ib.link import (
+    FIRST_GROUP_LID,
+    LINK_ACTIVE,
+    LINK_ARMED,
+    LINK_DOWN,
+    LINK_INIT,
+    MTU_4096,
+    PHYSICAL_DISABLED,
+    PHYSICAL_LINK_UP,
+    PHYSICAL_POLLING,
+    SPEED_QDR,
+    WIDTH_1X,
+    WIDTH_4X,
+)
+from device.layout.net.mad import PORT_INFO
+
+DEFAULT_PREFIX = 0xFE80 << 48
+DEFAULT_TIMEOUT = 18  # 4.096 us * 2^18, a second
+ALL_SPEEDS = 7  # 2.5, 5 and 10 Gb/s
+VLS_4 = 3  # the code of VL 0 to 3
+ARBITRATION_ENTRIES = 8
+VL_TABLE_SIZE = 64
+SL2VL_SIZE = 8
+
+
+class Change(IntFlag):
+    """What a Set changed; the low bits are those of the adapter's event (`EQE.PORT_MNG_CHG`)."""
+
+    SM_LID = 1 << 0
+    GID_PREFIX = 1 << 1
+    LID = 1 << 2
+    CLIENT_REREGISTER = 1 << 3
+    SM_SL = 1 << 4
+    STATE = 1 << 5
+    PKEYS = 1 << 6
+    GUIDS = 1 << 7
+    SL2VL = 1 << 8
+    CAPABILITIES = 1 << 9
+    ROUTES = 1 << 10
+
+
+Listener = Callable[["PortAgent", Change], None]
+
+_FREELY_SET = (
+    "mkey",
+    "mkey_lease",
+    "mkey_protect",
+    "link_down_default",
+    "vl_high_limit",
+    "vl_stall_count",
+    "hoq_life",
+    "enforcement",
+    "mkey_violations",
+    "pkey_violations",
+    "qkey_violations",
+    "subnet_timeout",
+    "init_type",
+    "local_phy_errors",
+    "overrun_errors",
+)
+"""Fields of PortInfo that are what the last Set said."""
+
+_SET_UNLESS_ZERO = ("width_enabled", "speed_enabled", "operational_vls", "neighbour_mtu")
+_END_PORT_ONLY = ("gid_prefix", "lid", "sm_lid", "sm_sl", "lmc")
+_CHANGES = {
+    "gid_prefix": Change.GID_PREFIX,
+    "lid": Change.LID,
+    "lmc": Change.LID,
+    "sm_lid": Change.SM_LID,
+    "sm_sl": Change.SM_SL,
+}
+
+
+class BadField(Exception):
+    """A Set with a value the port cannot take."""
+
+
+class PortAgent:
+    """A port. `number` is its number in its node, `end_port` says whether it has LIDs.
+
+    `listeners` hear of every change, after it happened. `peer` is the port at the other end of
+    the cable; the link is up when both ends are open and neither is disabled.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        guid: int,
+        *,
+        end_port: bool = True,
+        guids: int = 8,
+        pkeys: int = 16,
+        capabilities: int = 0,
+    ) -> None:
+        self.number = number
+        self.end_port = end_port
+        self.peer: PortAgent | None = None
+        self.listeners: list[Listener] = []
+        self.counters = PortCounters()
+        self.lids: frozenset[bytes] = frozenset()
+        self._guid = guid
+        self._guid_count = guids
+        self._pkey_count = pkeys
+        self._capabilities = capabilities
+        self._open = False
+        self._disabled = False
+        self.power_on()
+
+    def power_on(self) -> None:
+        """Everything as it is before anybody set anything; the cable stays."""
+        self._open = self._disabled = False
+        self.guids = [self._guid, *[0] * (self._guid_count - 1)]
+        self.pkeys = [0xFFFF, *[0] * (self._pkey_count - 1)]
+        self.sl2vl: dict[int, bytes] = {}
+        self.arbitration: dict[int, bytes] = {}
+        self.info = PORT_INFO.pack(
+            gid_prefix=DEFAULT_PREFIX,
+            capabilities=self._capabilities,
+            local_port=self.number,
+            width_enabled=WIDTH_1X | WIDTH_4X,
+            width_supported=WIDTH_1X | WIDTH_4X,
+            width_active=WIDTH_4X,
+            speed_supported=ALL_SPEEDS,
+            speed_enabled=ALL_SPEEDS,
+            speed_active=SPEED_QDR,
+            state=LINK_DOWN,
+            physical_state=PHYSICAL_POLLING,
+            link_down_default=PHYSICAL_POLLING,
+            neighbour_mtu=MTU_4096,
+            mtu_cap=MTU_4096,
+            vl_cap=VLS_4,
+            operational_vls=1,
+            vl_arb_high_cap=ARBITRATION_ENTRIES,
+            vl_arb_low_cap=ARBITRATION_ENTRIES,
+            guid_cap=self._guid_count,
+            subnet_timeout=DEFAULT_TIMEOUT,
+            resp_time=DEFAULT_TIMEOUT,
+        )
+        self._address()
+        self.train()
+
+    def get(self, name: str) -> int:
+        """A field of PortInfo."""
+        return PORT_INFO.get(self.info, name)
+
+    @property
+    def guid(self) -> int:
+        """The port GUID."""
+        return self.guids[0]
+
+    @property
+    def lid(self) -> int:
+        """The base LID; 0 before a subnet manager came."""
+        return self.get("lid")
+
+    @property
+    def state(self) -> int:
+        """Logical state of the link."""
+        return self.get("state")
+
+    @property
+    def link_up(self) -> bool:
+        """Whether the cable carries anything, be it but subnet management."""
+        return self.get("physical_state") == PHYSICAL_LINK_UP
+
+    @property
+    def carries_data(self) -> bool:
+        """Whether other traffic than subnet management passes."""
+        return self.state in (LINK_ARMED, LINK_ACTIVE)
+
+    @property
+    def capabilities(self) -> int:
+        """The capability mask."""
+        return self.get("capabilities")
+
+    def set_capabilities(self, mask: int) -> None:
+        """What software says about itself: that it is a subnet manager, for example."""
+        if mask != self.capabilities:
+            self._put("capabilities", mask)
+            self._tell(Change.CAPABILITIES)
+
+    def gid(self, index: int) -> bytes:
+        """GID `index`; zeros where there is none."""
+        guid = self.guids[index] if index < len(self.guids) else 0
+        return (self.get("gid_prefix") << 64 | guid).to_bytes(16, "big") if guid else bytes(16)
+
+    # -- the cable ----------------------------------------------------------------------------
+
+    def connect(self, peer: PortAgent) -> None:
+        """Put a cable between two ports."""
+        self.peer, peer.peer = peer, self
+        self.train()
+
+    def disconnect(self) -> None:
+        """Pull the cable."""
+        peer, self.peer = self.peer, None
+        self.train()
+        if peer is not None:
+            peer.peer = None
+            peer.train()
+
+    def open(self, value: bool = True) -> None:
+        """Switch the transmitter on or off."""
+        self._open = value
+        self.train()
+
+    def always_up(self) -> None:
+        """Of port 0 of a switch, which has no cable: its link is up and waits to be set."""
+        self._put("physical_state", PHYSICAL_LINK_UP)
+        self._put("state", LINK_INIT)
+
+    def ready(self) -> bool:
+        """Whether this end would have the link up."""
+        return self._open and not self._disabled
+
+    def train(self) -> None:
+        """Find out whether the link is up now; both ends follow."""
+        for end in (self, self.peer):
+            if end is not None:
+                end.follow_link()
+
+    def follow_link(self) -> None:
+        """Take over what the cable says: INIT when the link came up, DOWN when it went."""
+        up = self.peer is not None and self.ready() and self.peer.ready()
+        if up == self.link_up:
+            if not up:
+                self._put("physical_state", self._down_state())
+            return
+        self._put("physical_state", PHYSICAL_LINK_UP if up else self._down_state())
+        self._put("state", LINK_INIT if up else LINK_DOWN)
+        if not up:
+            self.counters.link_downed += 1
+        self._tell(Change.STATE)
+
+    def _down_state(self) -> int:
+        return PHYSICAL_DISABLED if self._disabled else PHYSICAL_POLLING
+
+    # -- PortInfo -----------------------------------------------------------------------------
+
+    def set_info(self, data: bytes) -> None:
+        """Set(PortInfo): raises `BadField`, and then nothing changed."""
+        get = PORT_INFO.get
+        self._check(data)
+        changes = Change(0)
+        if self.end_port:
+            for name in _END_PORT_ONLY:
+                changes |= self._take(data, name)
+        for name in _FREELY_SET:
+            self._put(name, get(data, name))
+        for name in _SET_UNLESS_ZERO:
+            if get(data, name):
+                self._put(name, get(data, name))
+        if get(data, "client_reregister") and self.end_port:
+            changes |= Change.CLIENT_REREGISTER
+        if changes & Change.LID:
+            self._address()
+        if changes:
+            self._tell(changes)
+        self._set_state(get(data, "state"), get(data, "physical_state"))
+
+    def _take(self, data: bytes, name: str) -> Change:
+        value = PORT_INFO.get(data, name)
+        if value == self.get(name):
+            return Change(0)
+        self._put(name, value)
+        return _CHANGES[name]
+
+    def _check(self, data: bytes) -> None:
+        state = PORT_INFO.get(data, "state")
+        allowed = {
+            0: True,
+            LINK_DOWN: True,
+            LINK_ARMED: self.state in (LINK_INIT, LINK_ARMED),
+            LINK_ACTIVE: self.state in (LINK_ARMED, LINK_ACTIVE),
+        }
+        if not allowed.get(state, False):
+            raise BadField(f"state {state} from {self.state}")
+        if PORT_INFO.get(data, "physical_state") not in (
+            0,
+            PHYSICAL_POLLING,
+            PHYSICAL_DISABLED,
+            PHYSICAL_LINK_UP,
+        ):
+            raise BadField("physical state")
+        last = PORT_INFO.get(data, "lid") + (1 << PORT_INFO.get(data, "lmc"))
+        if self.end_port and last > FIRST_GROUP_LID:
+            raise BadField("LID")
+        if PORT_INFO.get(data, "neighbour_mtu") > self.get("mtu_cap"):
+            raise BadField("MTU")
+
+    def _set_state(self, state: int, physical: int) -> None:
+        if physical in (PHYSICAL_POLLING, PHYSICAL_DISABLED):
+            self._disabled = physical == PHYSICAL_DISABLED
+            self.train()
+        if state == LINK_DOWN and self.link_up:
+            was, self._disabled = self._disabled, True  # down, and up again at once
+            self.train()
+            self._disabled = was
+            self.train()
+        elif state in (LINK_ARMED, LINK_ACTIVE) and state != self.state:
+            self._put("state", state)
+            self._tell(Change.STATE)
+
+    # -- tables -------------------------------------------------------------------------------
+
+    def set_pkeys(self, block: int, values: list[int]) -> None:
+        """Set(P_KeyTable); what lies behind the table's end is ignored."""
+        start = block * len(values)
+        before = list(self.pkeys)
+        for index, value in enumerate(values, start):
+            if index < len(self.pkeys):
+                self.pkeys[index] = value
+        if self.pkeys != before:
+            self._tell(Change.PKEYS)
+
+    def set_guids(self, block: int, values: list[int]) -> None:
+        """Set(GUIDInfo); the first GUID is burned in."""
+        start = block * len(values)
+        before = list(self.guids)
+        for index, value in enumerate(values, start):
+            if 0 < index < len(self.guids):
+                self.guids[index] = value
+        if self.guids != before:
+            self._tell(Change.GUIDS)
+
+    def set_sl2vl(self, entering: int, table: bytes) -> None:
+        """Set(SLtoVLMappingTable) for packets that enter the node at port `entering`."""
+        changed = self.sl2vl.get(entering) != table
+        self.sl2vl[entering] = table
+        if changed:
+            self._tell(Change.SL2VL)
+
+    def changed(self) -> None:
+        """The node's forwarding tables changed."""
+        self._tell(Change.ROUTES)
+
+    def _put(self, name: str, value: int) -> None:
+        PORT_INFO.set(self.info, name, value)
+
+    def _address(self) -> None:
+        lid = self.lid
+        count = (1 << self.get("lmc")) if lid else 0
+        self.lids = frozenset(lid_bytes(lid + offset) for offset in range(count))
+
+    def _tell(self, change: Change) -> None:
+        for listener in self.listeners:
+            listener(self, change)

@@ -1,0 +1,165 @@
+"""Records of the subnet administrator that describe the subnet as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+
+from device.fabric.subnet.fabric import InfinibandFabric
+from device.fabric.subnet.node import Node
+from device.fabric.subnet.port import PortAgent
+from device.layout.fields import Struct
+from device.layout.ib.link import RATE_40_GBPS, partitions_match
+from device.layout.ib.sa import (
+    FORWARDING_RECORD,
+    GUID_INFO_RECORD,
+    LINK_RECORD,
+    NODE_RECORD,
+    PATH_RECORD,
+    PKEY_TABLE_RECORD,
+    PORT_INFO_RECORD,
+    SM_INFO_RECORD,
+    SWITCH_INFO_RECORD,
+    SaAttribute,
+)
+from device.layout.ib.smp import FORWARDING_BLOCK, GUID_BLOCK, NO_PORT, PKEY_BLOCK
+
+LIFE_TIME = 14  # 4.096 us * 2^14, 67 ms
+SUBNET_LOCAL_HOPS = 0
+BLOCK_SIZE = 64
+
+Rows = Callable[[InfinibandFabric], Iterator[bytes]]
+
+
+def _lid(value: int) -> bytes:
+    return value.to_bytes(2, "big")
+
+
+def nodes(fabric: InfinibandFabric) -> Iterator[bytes]:
+    """NodeRecord: one for each end port."""
+    for node, port in fabric.topology.addressed():
+        yield _lid(port.lid) + bytes(2) + node.info(port.number) + node.described()
+
+
+def _lid_of_node(node: Node, port: PortAgent) -> int:
+    return node.ports[0].lid if node.is_switch else port.lid
+
+
+def _ports(fabric: InfinibandFabric) -> Iterator[tuple[int, PortAgent]]:
+    """Every port of every node with the LID that leads to it."""
+    for node in fabric.topology.nodes():
+        for port in node.ports.values():
+            lid = _lid_of_node(node, port)
+            if lid and (node.is_switch or port.link_up):
+                yield lid, port
+
+
+def port_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
+    """PortInfoRecord: one for each port, of switches too."""
+    for lid, port in _ports(fabric):
+        yield _lid(lid) + bytes((port.number, 0)) + bytes(port.info)
+
+
+def pkey_tables(fabric: InfinibandFabric) -> Iterator[bytes]:
+    """PKeyTableRecord: one for each block of each port's table."""
+    for lid, port in _ports(fabric):
+        for block in range(-(-len(port.pkeys) // PKEY_BLOCK)):
+            keys = port.pkeys[block * PKEY_BLOCK : (block + 1) * PKEY_BLOCK]
+            data = b"".join(key.to_bytes(2, "big") for key in keys).ljust(BLOCK_SIZE, b"\0")
+            yield _lid(lid) + _lid(block) + bytes((port.number, 0, 0, 0)) + data
+
+
+def guid_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
+    """GUIDInfoRecord: one for each block of each end port's table."""
+    for _, port in fabric.topology.addressed():
+        for block in range(-(-len(port.guids) // GUID_BLOCK)):
+            guids = port.guids[block * GUID_BLOCK : (block + 1) * GUID_BLOCK]
+            data = b"".join(guid.to_bytes(8, "big") for guid in guids).ljust(BLOCK_SIZE, b"\0")
+            yield _lid(port.lid) + bytes((block, 0)) + bytes(4) + data
+
+
+def switch_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
+    """SwitchInfoRecord."""
+    node = fabric.switch.node
+    yield _lid(node.ports[0].lid) + bytes(2) + bytes(node.switch_info)
+
+
+def forwarding(fabric: InfinibandFabric) -> Iterator[bytes]:
+    """LinearForwardingTableRecord: the blocks that are in use."""
+    node = fabric.switch.node
+    for block in range(max(node.forwarding, default=0) // FORWARDING_BLOCK + 1):
+        first = block * FORWARDING_BLOCK
+        lids = range(first, first + FORWARDING_BLOCK)
+        ports = bytes(node.forwarding.get(lid, NO_PORT) for lid in lids)
+        yield _lid(node.ports[0].lid) + _lid(block) + bytes(4) + ports
+
+
+def links(fabric: InfinibandFabric) -> Iterator[bytes]:
+    """LinkRecord: each cable, seen from both ends."""
+    own = fabric.switch.agent.lid
+    for port, end in fabric.topology.links():
+        yield bytes(LINK_RECORD.pack(
+            from_lid=own, from_port=port.number, to_port=end.number, to_lid=end.lid
+        ))  # fmt: skip
+        yield bytes(LINK_RECORD.pack(
+            from_lid=end.lid, from_port=end.number, to_port=port.number, to_lid=own
+        ))  # fmt: skip
+
+
+def sm_infos(fabric: InfinibandFabric) -> Iterator[bytes]:
+    """SMInfoRecord: the manager in the switch."""
+    if fabric.switch.manager is not None:
+        yield _lid(fabric.switch.agent.lid) + bytes(2) + fabric.switch.manager.sm_info()
+
+
+def common_pkey(one: PortAgent, other: PortAgent) -> int:
+    """The first P_Key of a port that reaches a peer; 0 when they share no partition."""
+    for key in one.pkeys:
+        if any(partitions_match(key, theirs) for theirs in other.pkeys):
+            return key
+    return 0
+
+
+def path(source: PortAgent, target: PortAgent, pkey: int) -> bytes:
+    """PathRecord between two end ports."""
+    return bytes(
+        PATH_RECORD.pack(
+            dgid=target.gid(0),
+            sgid=source.gid(0),
+            dlid=target.lid,
+            slid=source.lid,
+            hop_limit=SUBNET_LOCAL_HOPS,
+            reversible=1,
+            paths=1,
+            pkey=pkey,
+            mtu_selector=2,
+            mtu=min(source.get("neighbour_mtu"), target.get("neighbour_mtu")),
+            rate_selector=2,
+            rate=RATE_40_GBPS,
+            life_selector=2,
+            life=LIFE_TIME,
+        )
+    )
+
+
+def paths(fabric: InfinibandFabric) -> Iterator[bytes]:
+    """PathRecord: each pair of end ports, both ways, and each to itself."""
+    ends = [port for _, port in fabric.topology.addressed()]
+    for source, target in product(ends, ends):
+        pkey = common_pkey(source, target)
+        if pkey:
+            yield path(source, target, pkey)
+
+
+TABLES: dict[int, tuple[Struct, Rows]] = {
+    SaAttribute.NODE: (NODE_RECORD, nodes),
+    SaAttribute.PORT_INFO: (PORT_INFO_RECORD, port_infos),
+    SaAttribute.SWITCH_INFO: (SWITCH_INFO_RECORD, switch_infos),
+    SaAttribute.LINEAR_FORWARDING: (FORWARDING_RECORD, forwarding),
+    SaAttribute.SM_INFO: (SM_INFO_RECORD, sm_infos),
+    SaAttribute.LINK: (LINK_RECORD, links),
+    SaAttribute.GUID_INFO: (GUID_INFO_RECORD, guid_infos),
+    SaAttribute.PKEY_TABLE: (PKEY_TABLE_RECORD, pkey_tables),
+    SaAttribute.PATH: (PATH_RECORD, paths),
+}
+"""Attributes that are read only: layout of the record, and all records there are."""

@@ -1,0 +1,48 @@
+"""Service records: what ports of the subnet announce (InfiniBand vol. 1, 15.2.5.14)."""
+
+from __future__ import annotations
+
+from device.fabric.subnet.port import PortAgent
+from device.layout.ib.sa import SERVICE_RECORD
+
+MAX_SERVICES = 1024
+
+Key = tuple[int, bytes, int]
+"""Service id, GID, P_Key."""
+
+
+class Services:
+    """All service records, each with the port that registered it; a lease lasts as long as that."""
+
+    def __init__(self) -> None:
+        self._records: dict[Key, tuple[PortAgent, bytes]] = {}
+
+    def register(self, port: PortAgent, record: bytes) -> bool:
+        """Add or replace a record; false when there is no room."""
+        key = _key(record)
+        if key not in self._records and len(self._records) >= MAX_SERVICES:
+            return False
+        self._records[key] = (port, record)
+        return True
+
+    def withdraw(self, record: bytes) -> bytes | None:
+        """Remove a record; the one that was there."""
+        _, found = self._records.pop(_key(record), (None, None))
+        return found
+
+    def forget(self, port: PortAgent) -> None:
+        """A port is out of service."""
+        self._records = {key: item for key, item in self._records.items() if item[0] is not port}
+
+    def records(self) -> list[bytes]:
+        """All of them."""
+        return [record for _, record in self._records.values()]
+
+
+def _key(record: bytes) -> Key:
+    get = SERVICE_RECORD.get
+    return (
+        get(record, "service_id"),
+        SERVICE_RECORD.get_raw(record, "gid"),
+        get(record, "pkey"),
+    )

@@ -1,0 +1,217 @@
+"""The subnet management agent of a node: Get and Set of its attributes.
+
+An HCA's agent is asked through MAD_IFC (Linux `ib/mad.c: ib_process_mad`), a switch's by the
+packets that end there. Rules: InfiniBand vol. 1, 14.2.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from device.fabric.subnet.node import Node
+from device.fabric.subnet.port import BadField, PortAgent
+from device.layout.ib.link import FIRST_GROUP_LID
+from device.layout.ib.smp import (
+    FORWARDING_BLOCK,
+    GUID_BLOCK,
+    MULTICAST_BLOCK,
+    NO_PORT,
+    PKEY_BLOCK,
+    SMP,
+    SMP_DATA_OFFSET,
+    SMP_DATA_SIZE,
+    SWITCH_INFO,
+    SmpStatus,
+    SwitchAttribute,
+)
+from device.layout.net.mad import PORT_INFO, Method, SmpAttribute
+
+PORTS_PER_MASK = 16
+REREGISTER = 0x80
+
+
+class Refused(Exception):
+    """A request that is answered with a status other than OK."""
+
+    def __init__(self, status: SmpStatus) -> None:
+        super().__init__(status.name)
+        self.status = status
+
+
+@dataclass(slots=True)
+class _Query:
+    """One attribute of one request; `data` is None for a Get."""
+
+    node: Node
+    ingress: int
+    modifier: int
+    data: bytes | None
+
+    def port(self, number: int) -> PortAgent:
+        """Port `number`; of a channel adapter 0 means the one that was asked."""
+        wanted = number or (0 if self.node.is_switch else self.ingress)
+        port = self.node.ports.get(wanted)
+        if port is None:
+            raise Refused(SmpStatus.BAD_FIELD)
+        return port
+
+    def read_only(self) -> None:
+        """Refuse a Set."""
+        if self.data is not None:
+            raise Refused(SmpStatus.BAD_METHOD)
+
+    def switch_only(self) -> None:
+        """Refuse what only switches have."""
+        if not self.node.is_switch:
+            raise Refused(SmpStatus.BAD_ATTRIBUTE)
+
+
+def answer(node: Node, ingress: int, smp: bytes) -> bytes | None:
+    """The response to an SMP that came in at port `ingress`; None when there is none.
+
+    The direction bit of a directed route is left to who sends the response.
+    """
+    get = SMP.get
+    method = get(smp, "method")
+    if method not in (Method.GET, Method.SET):
+        return None
+    response = bytearray(smp)
+    SMP.set(response, "method", int(Method.GET_RESP))
+    SMP.set(response, "status", int(SmpStatus.OK))
+    handler = _ATTRIBUTES.get(get(smp, "attr_id"))
+    data = SMP.get_raw(smp, "data") if method == Method.SET else None
+    try:
+        if handler is None:
+            raise Refused(SmpStatus.BAD_ATTRIBUTE)
+        result = handler(_Query(node, ingress, get(smp, "attr_mod"), data))
+    except Refused as refusal:
+        SMP.set(response, "status", int(refusal.status))
+    else:
+        end = SMP_DATA_OFFSET + SMP_DATA_SIZE
+        response[SMP_DATA_OFFSET:end] = result.ljust(SMP_DATA_SIZE, b"\0")
+    return bytes(response)
+
+
+def _node_description(query: _Query) -> bytes:
+    query.read_only()
+    return query.node.described()
+
+
+def _node_info(query: _Query) -> bytes:
+    query.read_only()
+    return query.node.info(query.ingress)
+
+
+def _switch_info(query: _Query) -> bytes:
+    query.switch_only()
+    info = query.node.switch_info
+    if query.data is not None:
+        get = SWITCH_INFO.get
+        for name in ("linear_top", "default_port", "default_multicast_primary",
+                     "default_multicast_other", "life_time", "multicast_top"):  # fmt: skip
+            SWITCH_INFO.set(info, name, get(query.data, name))
+        if get(query.data, "port_state_change"):
+            SWITCH_INFO.set(info, "port_state_change", 0)
+    return bytes(info)
+
+
+def _port_info(query: _Query) -> bytes:
+    port = query.port(query.modifier & 0xFF)
+    if query.data is None:
+        return _port_info_of(query, port)
+    try:
+        port.set_info(query.data)
+    except BadField as error:
+        raise Refused(SmpStatus.BAD_FIELD) from error
+    result = bytearray(_port_info_of(query, port))
+    result[51] |= query.data[51] & REREGISTER
+    return bytes(result)
+
+
+def _port_info_of(query: _Query, port: PortAgent) -> bytes:
+    """PortInfo; LocalPortNum is the port the question came through."""
+    info = bytearray(port.info)
+    PORT_INFO.set(info, "local_port", query.ingress)
+    return bytes(info)
+
+
+def _guid_info(query: _Query) -> bytes:
+    port, block = query.port(0), query.modifier
+    if query.data is not None:
+        port.set_guids(block, _numbers(query.data, 8))
+    values = port.guids[block * GUID_BLOCK : (block + 1) * GUID_BLOCK]
+    return b"".join(value.to_bytes(8, "big") for value in values)
+
+
+def _pkey_table(query: _Query) -> bytes:
+    port = query.port(query.modifier >> 16 if query.node.is_switch else 0)
+    block = query.modifier & 0xFFFF
+    if query.data is not None:
+        port.set_pkeys(block, _numbers(query.data, 2))
+    values = port.pkeys[block * PKEY_BLOCK : (block + 1) * PKEY_BLOCK]
+    return b"".join(value.to_bytes(2, "big") for value in values)
+
+
+def _sl2vl(query: _Query) -> bytes:
+    port = query.port(query.modifier & 0xFF if query.node.is_switch else 0)
+    entering = query.modifier >> 8 & 0xFF
+    if query.data is not None:
+        port.set_sl2vl(entering, query.data[:8])
+    return port.sl2vl.get(entering, b"")
+
+
+def _arbitration(query: _Query) -> bytes:
+    port, block = query.port(query.modifier & 0xFFFF), query.modifier >> 16
+    if query.data is not None:
+        port.arbitration[block & 7] = query.data
+    return port.arbitration.get(block & 7, b"")
+
+
+def _forwarding(query: _Query) -> bytes:
+    query.switch_only()
+    table, first = query.node.forwarding, query.modifier * FORWARDING_BLOCK
+    if first >= FIRST_GROUP_LID:
+        raise Refused(SmpStatus.BAD_FIELD)
+    if query.data is not None:
+        table.update(enumerate(query.data, first))
+        query.port(0).changed()
+    return bytes(table.get(lid, NO_PORT) for lid in range(first, first + FORWARDING_BLOCK))
+
+
+def _multicast(query: _Query) -> bytes:
+    query.switch_only()
+    table, shift = query.node.multicast, (query.modifier >> 28) * PORTS_PER_MASK
+    first = FIRST_GROUP_LID + (query.modifier & 0x1FF) * MULTICAST_BLOCK
+    lids = range(first, first + MULTICAST_BLOCK)
+    if query.data is not None:
+        for lid, mask in zip(lids, _numbers(query.data, 2), strict=True):
+            table[lid] = table.get(lid, 0) & ~(0xFFFF << shift) | mask << shift
+        query.port(0).changed()
+    masks = (table.get(lid, 0) >> shift & 0xFFFF for lid in lids)
+    return b"".join(mask.to_bytes(2, "big") for mask in masks)
+
+
+def _mellanox(query: _Query) -> bytes:
+    """Mellanox's own attribute: no FDR10 (Linux `ib/main.c: ib_link_query_port`)."""
+    query.read_only()
+    return b""
+
+
+def _numbers(data: bytes, size: int) -> list[int]:
+    return [int.from_bytes(data[at : at + size], "big") for at in range(0, len(data), size)]
+
+
+_ATTRIBUTES: dict[int, Callable[[_Query], bytes]] = {
+    SmpAttribute.NODE_DESCRIPTION: _node_description,
+    SmpAttribute.NODE_INFO: _node_info,
+    SmpAttribute.SWITCH_INFO: _switch_info,
+    SmpAttribute.GUID_INFO: _guid_info,
+    SmpAttribute.PORT_INFO: _port_info,
+    SmpAttribute.PKEY_TABLE: _pkey_table,
+    SmpAttribute.SL2VL_TABLE: _sl2vl,
+    SmpAttribute.VL_ARB_TABLE: _arbitration,
+    SwitchAttribute.LINEAR_FORWARDING: _forwarding,
+    SwitchAttribute.MULTICAST_FORWARDING: _multicast,
+    SwitchAttribute.MLNX_EXTENDED_PORT_INFO: _mellanox,
+}

@@ -1,0 +1,159 @@
+"""The switch: ports for cables, and a port 0 of its own where management ends.
+
+External ports are `SwitchPort`s; the `Switch` itself is the fabric's port for what is addressed
+to its LID: its subnet and performance management agents, and the subnet administrator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from device.fabric.messages import Datagram, FabricPort, Message
+from device.fabric.subnet import directed, pma, sma
+from device.fabric.subnet.directed import Fate, Step
+from device.fabric.subnet.node import SWITCH, Node
+from device.fabric.subnet.packets import SMI_QPN, answer_to, smp_to
+from device.fabric.subnet.packets import directed as directed_packet
+from device.fabric.subnet.port import PortAgent
+from device.layout.ib.link import FIRST_GROUP_LID, LINK_ACTIVE
+from device.layout.ib.smp import SMP, SMP_DATA_OFFSET, SMP_SIZE, SWITCH_INFO, SwitchAttribute
+from device.layout.net.mad import MAD, MAD_SIZE, Method, MgmtClass
+from device.layout.net.roce import GSI_QKEY, GSI_QPN
+
+DEVICE_SWITCH = 0xC738  # SwitchX, the generation of ConnectX-3
+DESCRIPTION = b"bluebridge switch"
+MULTICAST_LIDS = 0x400
+LIFE_TIME = 18
+ALL_PORTS_GUIDS, ALL_PORTS_PKEYS = 1, 16
+
+Send = Callable[[FabricPort, Message], None]
+
+
+class Manager(Protocol):
+    """The subnet manager beside the switch, as far as its agent has to know it."""
+
+    def sm_info(self) -> bytes:
+        """SMInfo."""
+
+    def administer(self, request: Datagram) -> None:
+        """A MAD for the subnet administrator."""
+
+
+class SwitchPort:
+    """An external port: takes what comes out of a cable on a directed route."""
+
+    def __init__(self, switch: Switch, agent: PortAgent) -> None:
+        self.agent = agent
+        self._switch = switch
+
+    @property
+    def mac_addresses(self) -> frozenset[bytes]:
+        """None: external ports of switches have no LIDs."""
+        return frozenset()
+
+    @property
+    def link_up(self) -> bool:
+        """Whether something is at the other end."""
+        return self.agent.link_up
+
+    def receive(self, message: Message) -> None:
+        """An SMP on a directed route; nothing else ends here."""
+        if isinstance(message, Datagram):
+            self._switch.smp(message, self.agent.number)
+
+
+class Switch:
+    """The switch of the subnet. `manager` is None until a subnet manager lives in it."""
+
+    def __init__(self, guid: int, ports: int, send: Send) -> None:
+        self._send = send
+        self.manager: Manager | None = None
+        agents = {0: PortAgent(0, guid, guids=ALL_PORTS_GUIDS, pkeys=ALL_PORTS_PKEYS)}
+        for number in range(1, ports + 1):
+            agents[number] = PortAgent(number, guid, end_port=False, pkeys=ALL_PORTS_PKEYS)
+            agents[number].open()
+        agents[0].always_up()
+        self.node = Node(SWITCH, guid, DEVICE_SWITCH, agents, DESCRIPTION)
+        set_info, info = SWITCH_INFO.set, self.node.switch_info
+        set_info(info, "linear_capacity", FIRST_GROUP_LID)
+        set_info(info, "multicast_capacity", MULTICAST_LIDS)
+        set_info(info, "life_time", LIFE_TIME)
+        set_info(info, "partition_enforcement", ALL_PORTS_PKEYS)
+        set_info(info, "enhanced_port0", 1)
+        self.ports = {number: SwitchPort(self, agents[number]) for number in agents if number}
+
+    @property
+    def agent(self) -> PortAgent:
+        """Port 0."""
+        return self.node.ports[0]
+
+    @property
+    def mac_addresses(self) -> frozenset[bytes]:
+        """The LID of port 0."""
+        return self.agent.lids
+
+    @property
+    def link_up(self) -> bool:
+        """Always: port 0 has no cable."""
+        return True
+
+    def receive(self, message: Message) -> None:
+        """What is addressed to the switch's own LID."""
+        if not isinstance(message, Datagram) or len(message.payload) != MAD_SIZE:
+            return
+        if message.target_qpn == SMI_QPN:
+            self.smp(message, 0)
+        elif message.target_qpn == GSI_QPN and message.qkey == GSI_QKEY:
+            self._general(message)
+
+    def smp(self, message: Datagram, ingress: int) -> None:
+        """A subnet management packet that came in at a port."""
+        packet = message.payload
+        if len(packet) != SMP_SIZE or message.target_qpn != SMI_QPN:
+            return
+        if SMP.get(packet, "mgmt_class") == MgmtClass.SUBN_DIRECTED:
+            self._follow(directed.arrive(packet, ingress), ingress)
+        elif SMP.get(packet, "mgmt_class") == MgmtClass.SUBN_LID:
+            answer = self._answer(packet, ingress)
+            if answer is not None:
+                self._send(self, answer_to(message, answer))
+
+    def _follow(self, step: Step, ingress: int) -> None:
+        if step.fate is Fate.HERE:
+            answer = self._answer(step.smp, ingress)
+            if answer is not None:
+                self._follow(directed.reply(answer), ingress)
+        elif step.fate is Fate.PORT:
+            if step.where in self.ports:
+                self._send(self.ports[step.where], directed_packet(step.smp))
+        elif step.fate is Fate.LID:
+            own = self.agent.lid.to_bytes(2, "big")
+            self._send(self, smp_to(own, step.where.to_bytes(2, "big"), step.smp))
+
+    def _answer(self, packet: bytes, ingress: int) -> bytes | None:
+        get = SMP.get
+        if get(packet, "attr_id") == SwitchAttribute.SM_INFO:
+            if self.manager is None or get(packet, "method") != Method.GET:
+                return None
+            response = bytearray(packet)
+            SMP.set(response, "method", int(Method.GET_RESP))
+            info = self.manager.sm_info()
+            response[SMP_DATA_OFFSET : SMP_DATA_OFFSET + len(info)] = info
+            return bytes(response)
+        return sma.answer(self.node, ingress, packet)
+
+    def _general(self, message: Datagram) -> None:
+        """QP1: performance management, and the subnet administrator if there is one."""
+        mgmt_class = MAD.get(message.payload, "mgmt_class")
+        if mgmt_class == MgmtClass.PERF:
+            answer = pma.answer(self.node, 0, message.payload)
+            if answer is not None:
+                self._send(self, answer_to(message, answer))
+        elif mgmt_class == MgmtClass.SUBN_ADM and self.manager is not None:
+            self.manager.administer(message)
+
+    @property
+    def in_service(self) -> bool:
+        """Whether port 0 is active."""
+        return self.agent.state == LINK_ACTIVE

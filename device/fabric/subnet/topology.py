@@ -1,0 +1,78 @@
+"""Who is in the subnet: a switch, and the nodes whose ports are plugged into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from device.fabric.messages import FabricPort
+from device.fabric.subnet.node import Node
+from device.fabric.subnet.port import PortAgent
+
+
+class EndPort(FabricPort, Protocol):
+    """A port of an HCA, as an InfiniBand fabric sees it."""
+
+    @property
+    def agent(self) -> PortAgent:
+        """What subnet management reads and sets."""
+
+    @property
+    def node(self) -> Node:
+        """The node the port belongs to."""
+
+
+class Topology:
+    """Nodes and end ports. `switch` is the one switch everything hangs on."""
+
+    def __init__(self, switch: Node) -> None:
+        self.switch = switch
+        self._ends: list[EndPort] = []
+
+    def add(self, end: EndPort) -> None:
+        """An end port joined."""
+        self._ends.append(end)
+
+    def remove(self, end: EndPort) -> None:
+        """An end port left."""
+        self._ends = [other for other in self._ends if other is not end]
+
+    def ends(self) -> list[EndPort]:
+        """All end ports of HCAs, in the order they came."""
+        return list(self._ends)
+
+    def end_of(self, agent: PortAgent) -> EndPort | None:
+        """The end port that `agent` is about."""
+        return next((end for end in self._ends if end.agent is agent), None)
+
+    def nodes(self) -> list[Node]:
+        """The switch, then every node with a link that is up, each once."""
+        nodes = [self.switch]
+        for end in self._ends:
+            if end.agent.link_up and not any(end.node is node for node in nodes):
+                nodes.append(end.node)
+        return nodes
+
+    def addressed(self) -> Iterator[tuple[Node, PortAgent]]:
+        """Every end port that has a LID, with its node."""
+        for node in self.nodes():
+            for port in node.end_ports():
+                if port.lid and (node.is_switch or port.link_up):
+                    yield node, port
+
+    def by_lid(self, lid: bytes) -> PortAgent | None:
+        """The end port that answers to a LID."""
+        return next((port for _, port in self.addressed() if lid in port.lids), None)
+
+    def by_gid(self, gid: bytes) -> PortAgent | None:
+        """The end port with a GID."""
+        for _, port in self.addressed():
+            if any(port.gid(index) == gid for index in range(len(port.guids)) if any(gid)):
+                return port
+        return None
+
+    def links(self) -> Iterator[tuple[PortAgent, PortAgent]]:
+        """Every cable that carries something, from the switch's end."""
+        for port in self.switch.ports.values():
+            if port.peer is not None and port.link_up:
+                yield port, port.peer
