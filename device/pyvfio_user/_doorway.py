@@ -7,6 +7,7 @@ and hands a client on only when its first message is there.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -19,6 +20,8 @@ from ._messages import HEADER, Header
 log = logging.getLogger(__name__)
 
 MAX_GREETING = 4096
+CALLERS_AT_ONCE = 64
+"""So many callers are let in before the caller of `greeting` may do something else."""
 
 
 class Doorway:
@@ -56,8 +59,21 @@ class Doorway:
         self._poll.unregister(client)
         return client, message
 
+    def turn_away(self) -> None:
+        """Tell whoever has introduced itself that the device is taken (EBUSY), and hang up.
+
+        QEMU holds all its locks while it waits for the answer: silence would stop its guest.
+        """
+        found = self.greeting()
+        if found is None:
+            return
+        caller, message = found
+        refusal = Header._make(HEADER.unpack_from(message)).refusal(errno.EBUSY)
+        with caller, contextlib.suppress(OSError):
+            caller.send(refusal, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
     def _accept(self) -> None:
-        while True:
+        for _ in range(CALLERS_AT_ONCE):
             try:
                 caller, _ = self._listener.accept()
             except BlockingIOError:

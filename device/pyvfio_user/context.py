@@ -40,7 +40,7 @@ class Context:
     waits for no client, with one exception: a client that does not take its replies costs a
     second once its socket is full, and is dropped then. A client may leave at any time and
     another may follow: the device is then reset with `Reset.LOST_CONNECTION`, after its DMA
-    regions have been unmapped.
+    regions have been unmapped. While a client is there, others are refused with EBUSY.
 
     An exception that leaves a callback is logged with its traceback and fails that access with
     its errno (OSError) or EIO; `KeyboardInterrupt` and `SystemExit` come out of `run`.
@@ -169,7 +169,6 @@ class Context:
         self._connection = Connection(
             self._library, self._context, client, inner, self._dma.overlaps, self._irq_count
         )
-        self._poll.unregister(self._doorway)
         self._poll.register(self._connection, select.EPOLLIN)
         log.info("%s: a client has connected", self.path)
         return True
@@ -189,6 +188,9 @@ class Context:
         finally:
             self._busy = False
         self._callbacks.raise_interrupt()
+        if not handled and self._connection is not None:
+            # Nothing of the client's, not even its end: somebody else knocks.
+            self._doorway.turn_away()
         return handled
 
     def _drain(self, connection: Connection, limit: int) -> int:
@@ -254,7 +256,6 @@ class Context:
         if connection is not None:
             self._poll.unregister(connection)
             connection.close()
-            self._poll.register(self._doorway, select.EPOLLIN)
             log.info("%s: the client has gone", self.path)
 
     def _check(self, result: int, what: str) -> None:

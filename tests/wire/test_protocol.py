@@ -226,14 +226,31 @@ def test_fifty_clients_one_after_the_other(server: ServerProcess, path: Path) ->
             assert server.open_files() == files
 
 
-def test_a_second_client_waits_its_turn(server: ServerProcess, path: Path) -> None:
-    first = Client(path)
-    with Client(path, negotiate=False) as second:
-        second.send(second.pack(1, struct.pack("<HH", 0, 1) + b"{}\0"))
-        first.read32(BAR0, 0)
+def test_a_second_client_is_refused_at_once(server: ServerProcess, path: Path) -> None:
+    """It must not wait: QEMU's guest stands still until its introduction is answered."""
+    greeting = struct.pack("<HH", 0, 1) + b"{}\0"
+    with Client(path) as first:
+        lost = first.read32(BAR0, 0x08)
+        for _ in range(3):
+            with Client(path, negotiate=False) as second:
+                second.request(1, greeting, expect=errno.EBUSY)
+                with pytest.raises(ConnectionError):
+                    second.receive()
+        assert first.read32(BAR0, 0x08) == lost
+    with Client(path) as third:
+        assert third.read32(BAR0, 0x08) == lost + 1
+
+
+def test_the_next_client_need_not_wait_for_the_servers_notice(
+    server: ServerProcess, path: Path
+) -> None:
+    """A killed QEMU's successor may knock before the server has seen the end of the first."""
+    for _ in range(50):
+        first = Client(path)
+        first.send(first.pack(9)[:7])  # killed in the middle of a message
         first.close()
-        assert second.reply_to(1).error == 0
-        assert second.read32(BAR0, 0x08) == 1
+        with Client(path) as successor:
+            assert successor.alive()
 
 
 def test_an_idle_server_does_not_spin(server: ServerProcess, path: Path) -> None:
