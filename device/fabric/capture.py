@@ -12,7 +12,7 @@ from device.fabric.messages import (
     Datagram,
     Fabric,
     FabricPort,
-    Frame,
+    Frames,
     Message,
     Op,
     Payload,
@@ -67,7 +67,7 @@ class CapturedFabric:
             elif isinstance(message, Datagram):
                 self._datagram(message)
             else:
-                self._frame(message)
+                self._frames(message)
         self._fabric.send(source, message)
 
     def _request(self, message: Request) -> None:
@@ -126,13 +126,17 @@ class CapturedFabric:
             ) + data
         )  # fmt: skip
 
-    def _frame(self, message: Frame) -> None:
-        data = message.data
-        kept = data[: max(HEADER_BYTES, self._events.capture)]
-        self._events.wire(
-            RECORD.pack(_clock(), self._device, _WIRE, 0, What.FRAME, 0, 0, len(data), len(kept))
-            + kept
-        )
+    def _frames(self, message: Frames) -> None:
+        limit, now, device, wire = (
+            max(HEADER_BYTES, self._events.capture), _clock(), self._device, self._events.wire
+        )  # fmt: skip
+        for train in message.trains:
+            for data in train.frames:
+                kept = data[:limit]
+                wire(
+                    RECORD.pack(now, device, _WIRE, 0, What.FRAME, 0, 0, len(data), len(kept))
+                    + kept
+                )
 
 
 def _beginning(views: Payload, limit: int) -> bytes:

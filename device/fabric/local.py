@@ -8,7 +8,7 @@ from collections import deque
 from device.fabric.messages import (
     Datagram,
     FabricPort,
-    Frame,
+    Frames,
     Message,
     Request,
     Response,
@@ -23,8 +23,8 @@ GROUP_BIT = 1  # of the first byte of a MAC address: broadcast or multicast
 def _length(message: Message) -> int:
     if isinstance(message, Request):
         return message.length
-    if isinstance(message, Frame):
-        return len(message.data)
+    if isinstance(message, Frames):
+        return sum(len(frame) for train in message.trains for frame in train.frames)
     if isinstance(message, Response):
         return sum(view.nbytes for view in message.payload)
     return len(message.payload)
@@ -84,8 +84,8 @@ class LocalFabric:
                     _LOG.exception("a port failed on a %s (%d so far)", kind, self._failures.count)
 
     def _targets(self, source: FabricPort, message: Message) -> list[FabricPort]:
-        if isinstance(message, Frame):
-            return self._frame_targets(source, message.data[:6])
+        if isinstance(message, Frames):
+            return self._frame_targets(source, message.address)
         address = message.route.dmac
         if address[:1] and address[0] & GROUP_BIT:
             if not isinstance(message, Datagram):

@@ -100,13 +100,25 @@ class Datagram:
 
 
 @dataclass(slots=True)
-class Frame:
-    """An Ethernet frame without its FCS."""
+class Train:
+    """Ethernet frames of one flow in order, without FCS: the segments of a large send, or one.
 
-    data: bytes
+    `good`: the sending adapter computed the checksums itself.
+    """
+
+    frames: list[bytes]
+    good: bool = False
 
 
-Message = Request | Response | Datagram | Frame
+@dataclass(slots=True)
+class Frames:
+    """A burst of Ethernet frames to one address."""
+
+    address: bytes
+    trains: list[Train]
+
+
+Message = Request | Response | Datagram | Frames
 
 
 class FabricPort(Protocol):

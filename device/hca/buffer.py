@@ -105,6 +105,30 @@ class QueueBuffer:
         view[last] = entry[last]
         self.bus.note_dma(Kind.DMA_WRITE, address, last + 1, bytes(entry), what, obj)
 
+    def contiguous(self, offset: int) -> int:
+        """How many bytes from `offset` on lie in one page."""
+        return self._mask + 1 - (offset & self._mask)
+
+    def write_entries(self, offset: int, image: bytes, size: int, what: What, obj: int = 0) -> None:
+        """Store entries of `size` bytes that lie within one page, the first one after the others.
+
+        The log has one write for each.
+        """
+        address = self.pages[offset >> self._shift] + (offset & self._mask)
+        length, last = len(image), size - 1
+        views = self.bus.views([(address, length)])
+        if len(views) > 1:  # a border of memory regions: at a page, so between two entries
+            for start in range(0, length, size):
+                self.write_entry(offset + start, image[start : start + size], what, obj)
+            return
+        view = views[0]
+        view[size:] = image[size:]
+        view[:last] = image[:last]
+        view[last] = image[last]
+        note = self.bus.note_dma
+        for start in range(0, length, size):
+            note(Kind.DMA_WRITE, address + start, size, image[start : start + size], what, obj)
+
     def fill_owner(self, entry_bytes: int, obj: int = 0) -> None:
         """Give every entry of the queue to hardware.
 

@@ -14,15 +14,22 @@ FLAGS = (
     | DevFlag.SRQ
     | DevFlag.BAD_PKEY_CNTR
     | DevFlag.BAD_QKEY_CNTR
+    | DevFlag.BLH
     | DevFlag.ATOMIC
     | DevFlag.UD_AV_PORT
     | DevFlag.UD_MCAST
     | DevFlag.IBOE
+    | DevFlag.UC_LOOPBACK
+    | DevFlag.UDP_RSS
+    | DevFlag.VEP_UC_STEER
+    | DevFlag.VEP_MC_STEER
     | DevFlag.PORT_MNG_CHG_EV
 )
 BMME_FLAGS = (
     BmmeFlag.LOCAL_INV | BmmeFlag.REMOTE_INV | BmmeFlag.FAST_REG_WR | BmmeFlag.RESERVED_LKEY
 )
+
+RSS_XOR, RSS_TOEPLITZ, LOG_RSS_TABLE = 1 << 5, 1 << 4, 7
 
 _LIMITS = {
     "log_max_srq_wqes": 14,
@@ -41,6 +48,7 @@ _LIMITS = {
     "log_reserved_mrws": 4,  # the reserved lkey is MPT index 5
     "log_max_requester_depth": 4,
     "log_max_responder_depth": 4,
+    "rss": RSS_XOR | RSS_TOEPLITZ | LOG_RSS_TABLE,
     "ack_delay": 15,
     "vl_port_width": 0x54,
     "log_max_msg": 30,

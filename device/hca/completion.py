@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 _CQE = Struct(">III8xIH5xB")
 _DATAGRAM_CQE = Struct(">IIIH6sIH5xB")
-_FRAME_CQE = Struct(">IIIHHHHIHH3xB")
+_FRAME_CQE = Struct(">II4xH2xHBBIHH3xB")
 _ERROR_CQE = Struct(">I20xHBB3xB")
 
 VLAN_PRESENT = 1 << 29
+SERVICE_VLAN_PRESENT = 1 << 30
 VENDOR_SYNDROME = 0x77
 
 
@@ -73,13 +74,39 @@ def complete_datagram(
     _post(qp.hca, qp.qpn, qp.recv_cqn, cqe, solicited)
 
 
-def complete_frame(
-    qp: QueuePair, index: int, length: int, vlan: int | None, status: int, checksum: int
-) -> None:
-    """An Ethernet frame of `length` bytes; `vlan` is the tag that was stripped, if any."""
-    word = qp.qpn if vlan is None else qp.qpn | VLAN_PRESENT
-    cqe = _FRAME_CQE.pack(word, 0, 0, vlan or 0, 0, status, 0, length, index & 0xFFFF, checksum, 1)
-    _post(qp.hca, qp.qpn, qp.recv_cqn, cqe)
+def send_cqe(qp: QueuePair, index: int, opcode: int, length: int) -> bytes:
+    """The entry `complete_send` would write, for engines that write many at once."""
+    return _CQE.pack(qp.qpn, 0, 0, length, index & 0xFFFF, IS_SEND_BIT | opcode)
+
+
+def frame_cqe(
+    qpn: int,
+    index: int,
+    length: int,
+    vlan: tuple[int, int],
+    status: int,
+    verdict: tuple[int, int],
+    rss_hash: int,
+) -> bytes:
+    """The entry of an Ethernet frame of `length` bytes.
+
+    `vlan` are the bit that says which kind of tag was stripped, 0 for none, and the tag; `status`
+    are `FrameStatus` bits, `verdict` the byte and the checksum that tell of the L4 checksum.
+    """
+    present, tag = vlan
+    checked, checksum = verdict
+    return _FRAME_CQE.pack(
+        present | qpn, rss_hash, tag, status, 0, checked, length, index & 0xFFFF, checksum, 1
+    )
+
+
+def post_many(hca: Hca, qpn: int, cqn: int, entries: list[bytes]) -> None:
+    """Entries in order, with one event for all of them if one is due."""
+    queue = hca.cqs.get(cqn)
+    if queue is None:
+        hca.bus.note(Kind.NOTE, f"QP {qpn:#x}: its CQ {cqn:#x} does not exist", obj=qpn)
+    else:
+        queue.post_many(entries)
 
 
 def fail_send(qp: QueuePair, index: int, syndrome: int) -> None:

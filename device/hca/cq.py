@@ -76,6 +76,45 @@ class CompletionQueue:
         if self._armed == CQ_ARM_NEXT or (urgent and self._armed == CQ_ARM_SOLICITED):
             self._fire()
 
+    def post_many(self, entries: list[bytes]) -> None:
+        """Append entries that are neither solicited nor errors; an event comes after the last.
+
+        Software looks at entries in order, so the first one is written last: until then none of
+        them is seen.
+        """
+        position = 0
+        while position < len(entries) and not self.broken:
+            index, slot = self.producer, self.producer & (self.size - 1)
+            room = self.size - ((index - self._consumer) & INDEX_MASK)
+            if room <= 0:
+                if self._full():
+                    self._break(OVERRUN)
+                    return
+                continue
+            count = min(room, self.size - slot, len(entries) - position, self._page_entries(slot))
+            self._write(slot, entries[position : position + count])
+            position += count
+        if self._armed == CQ_ARM_NEXT and entries and not self.broken:
+            self._fire()
+
+    def _page_entries(self, slot: int) -> int:
+        """How many entries from `slot` on lie in one page."""
+        return self.buffer.contiguous(slot * CQE_SIZE) // CQE_SIZE
+
+    def _write(self, slot: int, entries: list[bytes]) -> None:
+        """Store entries that lie in one page, the first one's last byte after all others."""
+        image = bytearray().join(entries)
+        if self.producer & self.size:
+            for at in range(OWNER_OFFSET, len(image), CQE_SIZE):
+                image[at] |= OWNER_BIT
+        try:
+            self.buffer.write_entries(slot * CQE_SIZE, bytes(image), CQE_SIZE, What.CQE, self.cqn)
+        except DmaError as fault:
+            self._hca.bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            self._break(ACCESS)
+            return
+        self.producer = (self.producer + len(entries)) & INDEX_MASK
+
     def arm(self, sn: int, command: int, consumer: int) -> None:
         """The doorbell that asks for an event; entries that are already there fire it at once.
 

@@ -1,132 +1,157 @@
-"""Ethernet queue pairs: frames out with the offloads of mlx4_en, frames in by A0 steering."""
+"""The send engine of Ethernet queue pairs: frames out, with the offloads of mlx4_en.
+
+Frames and completions of one walk of the ring leave together: a burst costs the receiver one
+event, and the sender one. Linux `en_tx.c: mlx4_en_xmit, mlx4_en_process_tx_cq`.
+"""
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import TYPE_CHECKING
 
-from device.fabric.messages import Frame
-from device.hca.completion import complete_frame, fail_receive
-from device.hca.copy import copy_views, note_runs
-from device.hca.flush import enter_error
-from device.hca.local_memory import gather, scatter_runs
+from device.fabric.messages import Frames, Train
+from device.hca.completion import post_many, send_cqe
+from device.hca.local_memory import gather
 from device.hca.memory_regions import AccessError
-from device.hca.offload import fill_ip_checksum, fill_l4_checksum, insert_vlan
+from device.hca.offload import fill_ip_checksum, fill_l4_checksum, tagged
+from device.hca.packet import Packet
 from device.hca.role import Role
+from device.hca.rss import Spreader
+from device.hca.segment import Headers, SegmentError
 from device.hca.unconnected import UnconnectedSender
-from device.hca.wqe import SendWqe, WqeError, parse_data
-from device.layout.buslog import Kind, What
-from device.layout.mlx4.contexts import RSS, RSS_OFFSET, QpState
+from device.hca.wqe import NOP, SEND, SendWqe, WqeError, parse_data, parse_header
+from device.layout.buslog import What
 from device.layout.mlx4.cqe import Syndrome
-from device.layout.mlx4.wqe import CTRL_SIZE, INSERT_CVLAN, IP_CSUM, TCP_UDP_CSUM
-from device.layout.net.ethernet import (
-    BROADCAST,
-    ETHERTYPE_ROCE,
-    ETHERTYPE_VLAN,
-    HEADER_SIZE,
-    MIN_FRAME,
+from device.layout.mlx4.wqe import (
+    CTRL_SIZE,
+    FORCE_LOOPBACK,
+    IP_CSUM,
+    TCP_UDP_CSUM,
+    SendOpcode,
 )
+from device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
 from device.pci.bus import DmaError
 
 if TYPE_CHECKING:
-    from device.hca.device import Hca
-    from device.hca.port import Port
     from device.hca.qp import QueuePair
 
 MAX_FRAME = 9728
-TYPE_OFFSET = 12
-TAG_SIZE = 4
-_ROCE = ETHERTYPE_ROCE.to_bytes(2, "big")
-_VLAN = ETHERTYPE_VLAN.to_bytes(2, "big")
-_RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD)
+MAX_SEND = 1 << 19
+"""Payload of one large send: what Linux may ask for (`GSO_MAX_SIZE`)."""
+MAX_SEGMENTS = 8192
+BURST = 128
+"""Frames after which a burst leaves, so that the receiver's processor starts on them."""
+FRAME_COST = 1 << 18
+"""What a frame costs of the queue's budget: as long as it takes to copy that many bytes."""
+
+_LSO_SIZE = 4
+_LSO = Struct(">HH")
+_LSO_OPCODE = int(SendOpcode.LSO)
 
 
 class EthernetSender(UnconnectedSender):
-    """The send engine of Ethernet queue pairs: a frame per entry."""
+    """Sends the entries of one ring; an RSS queue pair has no ring but a `spreader`."""
 
-    __slots__ = ()
+    __slots__ = ("_address", "_done", "_frames", "_loop", "_trains", "spreader")
+
+    def __init__(self, qp: QueuePair) -> None:
+        super().__init__(qp)
+        self._address = b""
+        self._loop = False
+        self._frames = 0
+        self._trains: list[Train] = []
+        self._done: list[bytes] = []
+        self.spreader = Spreader(qp.context) if qp.role is Role.RSS else None
+
+    def execute(self, raw: bytes, index: int) -> None:
+        """Send one entry, or complete it in error; `finish` follows at the end of the walk."""
+        try:
+            wqe = parse_header(raw, index)
+            if wqe.opcode != NOP:
+                self._send(wqe, raw)
+        except (WqeError, SegmentError) as error:
+            self.finish()
+            self._fail(index, getattr(error, "syndrome", Syndrome.LOCAL_QP_OP_ERR), error)
+        except (AccessError, DmaError) as error:
+            self.finish()
+            self._fail(index, Syndrome.LOCAL_PROT_ERR, error)
+        else:
+            if wqe.signalled:
+                self._done.append(send_cqe(self._qp, index, wqe.opcode, wqe.length))
+
+    def finish(self) -> None:
+        """Let the burst go: frames first, then the completions of their entries."""
+        if self._trains:
+            trains, self._trains, self._frames = self._trains, [], 0
+            self._qp.port.send_frames(Frames(self._address, trains), loop=self._loop)
+        if self._done:
+            done, self._done = self._done, []
+            post_many(self._qp.hca, self._qp.qpn, self._qp.send_cqn, done)
+
+    def stop(self) -> None:
+        """2RST: what was not let go is forgotten."""
+        self._trains, self._done, self._frames = [], [], 0
 
     def _send(self, wqe: SendWqe, raw: bytes) -> None:
-        qp = self._qp
+        if wqe.opcode == SEND:
+            train = self._frame(wqe, raw)
+        elif wqe.opcode == _LSO_OPCODE:
+            train = self._segments(wqe, raw)
+        else:
+            raise WqeError(f"opcode {wqe.opcode:#x}")
+        frames = train.frames
+        address, loop = frames[0][:6], bool(wqe.flags & FORCE_LOOPBACK) or self._self_test(wqe)
+        if address != self._address or loop != self._loop or self._frames >= BURST:
+            self.finish()
+            self._address, self._loop = address, loop
+        self._trains.append(train)
+        self._frames += len(frames)
+        self._qp.spent += FRAME_COST * len(frames)
+
+    def _self_test(self, wqe: SendWqe) -> bool:
+        """Whether the control segment repeats the destination and that is the port itself.
+
+        Linux does so for its loopback test (`en_tx.c`: MLX4_EN_FLAG_ENABLE_HW_LOOPBACK).
+        """
+        high = wqe.flags >> 16
+        if not high and not wqe.immediate:
+            return False
+        address = high.to_bytes(2, "big") + wqe.immediate.to_bytes(4, "big")
+        return address in self._qp.port.mac_addresses
+
+    def _gather(self, wqe: SendWqe) -> bytes:
+        """What the entry sends, read once: software may change it while it is on its way."""
+        return b"".join(gather(self._qp, wqe.parts, note=True, what=What.FRAME))
+
+    def _frame(self, wqe: SendWqe, raw: bytes) -> Train:
         parse_data(wqe, raw, CTRL_SIZE)
         if not HEADER_SIZE <= wqe.length <= MAX_FRAME:
             raise WqeError(f"a frame of {wqe.length} bytes")
-        frame = bytearray().join(gather(qp, wqe.parts, note=True, what=What.FRAME))
-        if wqe.flags & IP_CSUM:
-            fill_ip_checksum(frame)
-        if wqe.flags & TCP_UDP_CSUM:
-            fill_l4_checksum(frame)
-        if wqe.word1 >> 8 & INSERT_CVLAN:
-            insert_vlan(frame, wqe.word1 >> 16)
-        if len(frame) < MIN_FRAME:
-            frame += bytes(MIN_FRAME - len(frame))
-        counters = qp.port.counters
-        counters.tx_frames += 1
-        counters.tx_octets += len(frame)
-        counters.tx_broadcast += frame[:6] == BROADCAST
-        counters.tx_multicast += frame[0] & 1 and frame[:6] != BROADCAST
-        qp.port.send(Frame(bytes(frame)))
+        frame = tagged(self._gather(wqe), wqe.word1)
+        good = False
+        if wqe.flags & (IP_CSUM | TCP_UDP_CSUM):
+            image = bytearray(frame)
+            packet = Packet(image)
+            if wqe.flags & IP_CSUM:
+                fill_ip_checksum(image, packet)
+            if wqe.flags & TCP_UDP_CSUM:
+                fill_l4_checksum(image, packet)
+                good = packet.whole and bool(wqe.flags & IP_CSUM)
+            frame = bytes(image)
+        return Train([frame.ljust(MIN_FRAME, b"\0")], good)
 
-
-def receive_frame(hca: Hca, port: Port, data: bytes) -> None:
-    """A frame from the fabric: to the queue pair that steering names, or dropped."""
-    counters = port.counters
-    if len(data) < HEADER_SIZE or data[TYPE_OFFSET:HEADER_SIZE] == _ROCE:
-        return
-    qp = _steer(hca, port, data)
-    if qp is None or qp.state not in _RECEIVING:
-        counters.rx_dropped += 1
-        return
-    counters.rx_frames += 1
-    counters.rx_octets += len(data)
-    counters.rx_broadcast += data[:6] == BROADCAST
-    counters.rx_multicast += data[0] & 1 and data[:6] != BROADCAST
-    if not _deliver(qp, data):
-        counters.rx_dropped += 1
-
-
-def _steer(hca: Hca, port: Port, data: bytes) -> QueuePair | None:
-    """The queue pair of a frame; the port's filters do not count for one that wants all."""
-    steering = port.steering
-    if steering.promiscuous is not None:
-        qpn: int | None = steering.promiscuous
-    elif not port.admits(data):
-        qpn = None
-    elif data[0] & 1:
-        qpn = steering.multicast
-    else:
-        qpn = steering.unicast if data[:6] in port.mac_addresses else None
-    qp = None if qpn is None else hca.qps.get(qpn)
-    if qp is not None and qp.role is Role.RSS:  # any entry is a legal choice
-        qp = hca.qps.get(RSS.get(qp.context, "base_qpn", RSS_OFFSET))
-    return qp
-
-
-def _deliver(qp: QueuePair, data: bytes) -> bool:
-    """Scatter a frame into the next receive; whether it went to software."""
-    vlan = None
-    if qp.strip_vlan and data[TYPE_OFFSET:HEADER_SIZE] == _VLAN:
-        vlan = int.from_bytes(data[HEADER_SIZE : HEADER_SIZE + 2], "big")
-        data = data[:TYPE_OFFSET] + data[TYPE_OFFSET + TAG_SIZE :]
-    queue = qp.receives
-    try:
-        wqe = queue.take() if queue is not None else None
-    except DmaError:
-        wqe = None
-    if wqe is None:
-        return False
-    if len(data) > sum(sge[2] for sge in wqe.sges):
-        fail_receive(qp, wqe.index, Syndrome.LOCAL_LENGTH_ERR)
-        return False
-    try:
-        runs = scatter_runs(qp, wqe.sges, len(data), wqe.pd)
-        views = qp.hca.bus.views(runs)
-    except (AccessError, DmaError) as error:
-        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} receive: {error}", obj=qp.qpn)
-        fail_receive(qp, wqe.index, Syndrome.LOCAL_PROT_ERR)
-        enter_error(qp)
-        return False
-    copy_views(views, [memoryview(data)])
-    note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.FRAME, qp.qpn)
-    # no checksum status: software verifies, which is always correct
-    complete_frame(qp, wqe.index, len(data), vlan, 0, 0)
-    return True
+    def _segments(self, wqe: SendWqe, raw: bytes) -> Train:
+        start = CTRL_SIZE + _LSO_SIZE
+        if len(raw) < start:
+            raise WqeError("no segment for the headers of a large send")
+        mss, size = _LSO.unpack_from(raw, CTRL_SIZE)
+        end = start + size
+        if end > len(raw) or not mss or mss + size > MAX_FRAME:
+            raise WqeError(f"a large send of {mss} bytes behind {size} bytes of headers")
+        parse_data(wqe, raw, (end + 15) & ~15)
+        if wqe.length > MAX_SEND or wqe.length > mss * MAX_SEGMENTS:
+            raise WqeError(f"a large send of {wqe.length} bytes, {mss} in each frame")
+        frames = Headers(tagged(raw[start:end], wqe.word1)).cut(self._gather(wqe), mss)
+        frames[-1] = frames[-1].ljust(MIN_FRAME, b"\0")
+        wqe.length += size
+        return Train(frames, True)

@@ -75,7 +75,7 @@ def mod_stat_cfg(hca: Hca, command: Command) -> bytes | None:
 
 
 def nothing(hca: Hca, command: Command) -> None:
-    """NOP, RUN_FW, and firmware memory, which this firmware does not need."""
+    """NOP, RUN_FW, HW_HEALTH_CHECK, and firmware memory, which this firmware does not need."""
 
 
 def set_icm_size(hca: Hca, command: Command) -> int:
@@ -171,6 +171,7 @@ HANDLERS: dict[int, Handler] = {
     Opcode.MOD_STAT_CFG: mod_stat_cfg,
     Opcode.NOP: nothing,
     Opcode.RUN_FW: nothing,
+    Opcode.HW_HEALTH_CHECK: nothing,
     Opcode.UNMAP_FA: nothing,
     Opcode.UNMAP_ICM_AUX: nothing,
     Opcode.MAP_FA: map_firmware,

@@ -10,6 +10,8 @@ from device.layout.mlx4.commands import Opcode
 if TYPE_CHECKING:
     from device.hca.device import Hca
 
+DEFAULT_RECORD = 1
+
 
 def read_mcg(hca: Hca, command: Command) -> bytes:
     """One record."""
@@ -17,7 +19,12 @@ def read_mcg(hca: Hca, command: Command) -> bytes:
 
 
 def write_mcg(hca: Hca, command: Command) -> None:
-    """Store one record; the promiscuous form (op modifier 1) belongs to B0 steering."""
+    """Store one record, or (op modifier 1) the default one of a port and a kind of addresses."""
+    if command.op_modifier == DEFAULT_RECORD:
+        port, steer = hca.port_of(command.in_modifier >> 16 & 0xFF), command.in_modifier >> 1 & 1
+        record = command.mailbox(hca.multicast.record_bytes)
+        hca.multicast.write_default(port.number, steer, record)
+        return
     if command.op_modifier:
         raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
     hca.multicast.write(command.in_modifier, command.mailbox(hca.multicast.record_bytes))

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 Member = tuple[int, bool]
 """QP number, and whether it refuses what it sent itself."""
 
+MAX_KNOWN = 1024
+"""Groups whose members are remembered."""
+
 
 class MulticastGroups:
     """Records by index: hash buckets first, then the chained ones the driver allocates."""
@@ -21,10 +24,14 @@ class MulticastGroups:
     def __init__(self, hca: Hca) -> None:
         self._hca = hca
         self._records: dict[int, bytes] = {}
+        self._defaults: dict[tuple[int, int], list[int]] = {}
+        self._known: dict[tuple[bytes, int], list[Member]] = {}
 
     def reset(self) -> None:
         """No groups."""
         self._records.clear()
+        self._defaults.clear()
+        self._known.clear()
 
     @property
     def record_bytes(self) -> int:
@@ -44,9 +51,29 @@ class MulticastGroups:
         """Store a record."""
         self._check(index)
         self._records[index] = record
+        self._known.clear()
+
+    def write_default(self, port: int, steer: int, record: bytes) -> None:
+        """Store the record of those that want all frames of a kind, whatever their address."""
+        count = MCG.get(record, "members")
+        self._defaults[port, steer] = [qpn for qpn, _ in _members(record, count)]
+
+    def default(self, port: int, steer: int) -> list[int]:
+        """Queue pairs that want all frames of a kind."""
+        return self._defaults.get((port, steer), [])
 
     def members(self, gid: bytes, protocol: int = 0) -> list[Member]:
-        """Who gets a copy of a datagram to `gid`; each record of the chain is visited once."""
+        """Who gets a copy of what is sent to `gid`."""
+        key = (gid, protocol)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            found = self._known[key] = self._search(gid, protocol)
+        return found
+
+    def _search(self, gid: bytes, protocol: int) -> list[Member]:
+        """Follow the chain of a GID's bucket; each record of it is visited once."""
         index = self.hash(gid)
         seen: set[int] = set()
         while index not in seen and index in self._records:

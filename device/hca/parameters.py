@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from device.layout.mlx4.capabilities import INIT_HCA
 
+UNICAST_STEERING = 1 << 3
+
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
@@ -23,6 +25,7 @@ class Parameters:
     log_read_resources: int = 0
     mtt_base: int = 0
     dmpt_base: int = 0
+    unicast_steering: bool = False
 
     @classmethod
     def of_mailbox(cls, raw: bytes) -> Parameters:
@@ -41,4 +44,5 @@ class Parameters:
             log_read_resources=get(raw, "log_rd_per_qp") & 0x7,
             mtt_base=get(raw, "mtt_base"),
             dmpt_base=get(raw, "dmpt_base"),
+            unicast_steering=bool(get(raw, "uc_steering") & UNICAST_STEERING),
         )

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from device.fabric.messages import Datagram, Fabric, Message, Route
+from device.fabric.messages import Datagram, Fabric, Frames, Message, Route
 from device.hca.command import CommandError, Status
 from device.hca.config import Link
+from device.hca.eth_counters import EthCounters
 from device.hca.mlx_headers import parse_datagram
+from device.hca.steering import TAG_TYPES, Steering
 from device.layout.mlx4.capabilities import (
     GID_TABLE_ENTRIES,
     MAC_TABLE_ENTRIES,
@@ -21,7 +23,7 @@ from device.layout.mlx4.contexts import QPC
 from device.layout.mlx4.cqe import GRH_PRESENT
 from device.layout.mlx4.eqe import DATA_OFFSET, PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
 from device.layout.mlx4.wqe import AV
-from device.layout.net.ethernet import ETHERTYPE_VLAN, NO_VLAN
+from device.layout.net.ethernet import NO_VLAN
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
@@ -31,32 +33,6 @@ DEFAULT_MTU = 1500
 MAX_MTU = 9600
 MAX_GROUP_ADDRESSES = 4096
 ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its MTU
-_TAGGED = ETHERTYPE_VLAN.to_bytes(2, "big")
-
-
-@dataclass(slots=True)
-class Steering:
-    """Where Ethernet frames go (RQP_CALC): QP numbers, or None for nowhere."""
-
-    unicast: int | None = None
-    multicast: int | None = None
-    promiscuous: int | None = None
-
-
-@dataclass(slots=True)
-class Counters:
-    """Frames and octets of the port; the data path counts, DUMP_ETH_STATS reports."""
-
-    rx_frames: int = 0
-    rx_octets: int = 0
-    rx_broadcast: int = 0
-    rx_multicast: int = 0
-    rx_dropped: int = 0
-    tx_frames: int = 0
-    tx_octets: int = 0
-    tx_broadcast: int = 0
-    tx_multicast: int = 0
-    tx_dropped: int = 0
 
 
 @dataclass(slots=True)
@@ -74,7 +50,7 @@ class Tables:
     special_qpn_base: int = 0
     mtu: int = DEFAULT_MTU
     capabilities: int = 0
-    counters: Counters = field(default_factory=Counters)
+    counters: EthCounters = field(default_factory=EthCounters)
 
 
 class Port:
@@ -110,6 +86,19 @@ class Port:
     def send(self, message: Message) -> None:
         """Hand a message to the fabric."""
         self._fabric.send(self, message)
+
+    def send_frames(self, message: Frames, *, loop: bool) -> None:
+        """Ethernet frames, to the wire or (`loop`) back to this port; counted either way."""
+        sent = self._tables.counters.tx
+        for train in message.trains:
+            if self.link_up or loop:
+                sent.count(train.frames)
+            else:
+                sent.dropped += len(train.frames)
+        if loop:
+            self._hca.qps.receive(self, message)
+        else:
+            self._fabric.send(self, message)
 
     def receive(self, message: Message) -> None:
         """A message from the fabric; nothing happens while the link is down."""
@@ -263,7 +252,7 @@ class Port:
         group = frame[0] & 1 and tables.multicast_filter_on
         if group and frame[:6] not in tables.multicast_filter:
             return False
-        if not tables.vlan_filter or frame[12:14] != _TAGGED or len(frame) < 16:
+        if not tables.vlan_filter or frame[12:14] not in TAG_TYPES or len(frame) < 16:
             return True
         vlan = int.from_bytes(frame[14:16], "big") & 0xFFF
         return bool(tables.vlan_filter[-1 - vlan // 8] >> vlan % 8 & 1)  # VLAN 0 comes last
@@ -285,7 +274,7 @@ class Port:
         return self._tables
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> EthCounters:
         """Frames and octets since reset."""
         return self._tables.counters
 

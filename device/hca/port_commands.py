@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from device.hca.command import Command, CommandError, Handler, Status
-from device.hca.port import MAX_MTU, Counters
+from device.hca.eth_counters import EthCounters
+from device.hca.port import MAX_MTU
 from device.layout.mlx4.capabilities import QUERY_PORT, VLAN_TABLE_ENTRIES
 from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.ports import ETH_STATS
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
@@ -81,12 +80,10 @@ def set_multicast_filter(hca: Hca, command: Command) -> None:
 def dump_eth_stats(hca: Hca, command: Command) -> bytes:
     """The port's counters; bit 8 of the modifier zeroes them afterwards."""
     tables = hca.port_of(command.in_modifier & 0xFF).tables
-    counts = asdict(tables.counters)
-    narrow = {"rx_dropped", "tx_dropped"}
-    values = {name: min(n, 0xFFFFFFFF) if name in narrow else n for name, n in counts.items()}
+    answer = tables.counters.mailbox()
     if command.in_modifier & STATS_RESET:
-        tables.counters = Counters()
-    return bytes(ETH_STATS.pack(values, rx_total_frames=counts["rx_frames"] & 0xFFFFFFFF))
+        tables.counters = EthCounters()
+    return answer
 
 
 def conf_special_qp(hca: Hca, command: Command) -> None:

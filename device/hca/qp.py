@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from device.fabric.messages import Datagram, Frame, Message, Request, Response, Route
+from device.fabric.messages import Datagram, Frames, Message, Request, Response, Route
 from device.hca.buffer import QueueBuffer
 from device.hca.command import CommandError, Status
 from device.hca.datagram import DatagramSender, receive_datagram
-from device.hca.ethernet import EthernetSender, receive_frame
+from device.hca.ethernet import EthernetSender
+from device.hca.ethernet_receive import receive_frames
 from device.hca.flush import FailedPairs
 from device.hca.receive_queue import ReceiveQueue
 from device.hca.requester import Requester
@@ -45,6 +46,9 @@ class SendEngine(Protocol):
 
     def abort(self) -> None:
         """Complete everything outstanding as flushed; forget timers."""
+
+    def finish(self) -> None:
+        """The walk of the ring is over for now: let go what was collected on the way."""
 
     def stop(self) -> None:
         """Forget everything outstanding without a trace, timers too."""
@@ -249,8 +253,8 @@ class QueuePairs:
                     self._stranger(qp, route)
         elif isinstance(message, Datagram):
             receive_datagram(self._hca, port, message)
-        elif isinstance(message, Frame):
-            receive_frame(self._hca, port, message.data)
+        elif isinstance(message, Frames):
+            receive_frames(self._hca, port, message)
 
     def _stranger(self, qp: QueuePair, route: Route) -> None:
         """A message for a connection from someone who is not its peer: dropped, and noted.

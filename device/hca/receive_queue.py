@@ -72,14 +72,16 @@ class ReceiveQueue:
 
         A look that finds nothing new stays out of the log, since some callers poll.
         """
-        if self.head != self.index:
-            return True
+        return self.head != self.index or self._look()
+
+    def _look(self) -> bool:
+        """Read the doorbell record; whether it holds a number that is new."""
         try:
             word = b"".join(self._hca.bus.views([(self.record, 4)]))
         except DmaError:
             return False
         head = int.from_bytes(word[2:], "big")
-        if head == self.index:
+        if head == self.head:
             return False
         self.head = head
         self._hca.bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, self._qpn)
@@ -94,6 +96,29 @@ class ReceiveQueue:
         raw = self.buffer.read(offset, 1 << self.shift, What.RQ_WQE, self._qpn)
         self.index = (index + 1) & COUNTER_MASK
         return ReceiveWqe(index, parse_receive(raw), self._pd)
+
+    def take_many(self, count: int) -> list[ReceiveWqe]:
+        """The next entries, at most `count`, which are consumed. Raises `DmaError`."""
+        taken: list[ReceiveWqe] = []
+        size = 1 << self.shift
+        while len(taken) < count and self.available(count - len(taken)):
+            slot = self.index & self.mask
+            some = min(count - len(taken), self.head - self.index & COUNTER_MASK)
+            some = min(some, self.mask + 1 - slot)
+            offset = self.base + (slot << self.shift)
+            raw = self.buffer.read(offset, some << self.shift, What.RQ_WQE, self._qpn)
+            for at in range(0, some << self.shift, size):
+                taken.append(ReceiveWqe(self.index, parse_receive(raw[at : at + size]), self._pd))
+                self.index = (self.index + 1) & COUNTER_MASK
+        return taken
+
+    def available(self, wanted: int) -> int:
+        """Entries that are posted; looks at the doorbell record unless `wanted` are known of."""
+        known = self.head - self.index & COUNTER_MASK
+        if known < wanted:
+            self._look()
+            known = self.head - self.index & COUNTER_MASK
+        return known
 
     def drop(self) -> int:
         """Consume the next entry without reading it, to flush it; returns its index."""

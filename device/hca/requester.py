@@ -97,6 +97,9 @@ class Requester:
         self._start(wqe)
         return self._doomed or self.retry.waiting or self._qp.state is not QpState.RTS
 
+    def finish(self) -> None:
+        """Requests go out one by one."""
+
     def abort(self) -> None:
         """Flush all that is outstanding."""
         flushed = list(self.pending)

@@ -67,6 +67,7 @@ class SendQueue:
             self._vanished(fault)
             return
         finally:
+            self._qp.engine.finish()
             self._running = False
         if more:
             self._scheduled = True

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from device.hca.command import Command, CommandError, Handler, Status
-from device.hca.port import ETHERNET_OVERHEAD, MAX_MTU, Port, Steering
+from device.hca.port import ETHERNET_OVERHEAD, MAX_MTU, Port
+from device.hca.steering import Steering
 from device.layout.mlx4.capabilities import (
     GID_TABLE_ENTRIES,
     MAC_TABLE_ENTRIES,

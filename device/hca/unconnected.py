@@ -48,6 +48,9 @@ class UnconnectedSender(ABC):
     def abort(self) -> None:  # noqa: B027 (nothing to do is the answer, not a gap)
         """Nothing is ever outstanding."""
 
+    def finish(self) -> None:  # noqa: B027
+        """Nothing is ever collected."""
+
     def stop(self) -> None:  # noqa: B027
         """Nothing is ever outstanding."""
 

@@ -5,82 +5,17 @@ from __future__ import annotations
 from struct import pack
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from device.hca.offload import fill_ip_checksum, fill_l4_checksum, insert_vlan, ones_complement
+from device.hca.packet import ones_complement
 from device.layout.mlx4.commands import Opcode, SetPort
-from device.layout.mlx4.contexts import QPC, RSS, RSS_OFFSET, ServiceType
-from device.layout.mlx4.cqe import CQE, Syndrome
-from device.layout.mlx4.wqe import CQE_REQUEST, IP_CSUM, TCP_UDP_CSUM
+from device.layout.mlx4.contexts import ServiceType
+from device.layout.mlx4.cqe import FRAME_CQE, FrameStatus, Syndrome
+from device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM
 from tests.unit.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, SendOpcode, TestQp, data, inline
+from tests.unit.test_offload import ip_frame
 from tests.unit.test_qp_protection import statuses
 
 BROADCAST = b"\xff" * 6
-
-
-def naive_checksum(raw: bytes) -> int:
-    """RFC 1071 word by word."""
-    total = 0
-    for at in range(0, len(raw), 2):
-        total += int.from_bytes(raw[at : at + 2].ljust(2, b"\0"), "big")
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
-
-
-@given(st.binary(max_size=200))
-def test_checksum_equals_the_definition(raw: bytes) -> None:
-    assert ones_complement(raw) == naive_checksum(raw)
-
-
-@given(st.binary(max_size=200))
-def test_offloads_survive_any_frame(raw: bytes) -> None:
-    frame = bytearray(raw)
-    fill_ip_checksum(frame)
-    fill_l4_checksum(frame)
-    assert len(frame) == len(raw)
-
-
-def ip_frame(payload: bytes, protocol: int = 17) -> bytearray:
-    """UDP or TCP over IPv4 with empty checksums."""
-    size = 20 if protocol == 6 else 8
-    l4 = pack(">HHHH", 1, 2, 8 + len(payload), 0).ljust(size, b"\0") + payload
-    ip = pack(
-        ">BBHHHBBH4s4s",
-        0x45,
-        0,
-        20 + len(l4),
-        1,
-        0,
-        64,
-        protocol,
-        0,
-        b"\xc0\xa8\1\1",
-        b"\xc0\xa8\1\2",
-    )
-    return bytearray(bytes(12) + b"\x08\x00" + ip + l4)
-
-
-@pytest.mark.parametrize("protocol", [6, 17])
-@pytest.mark.parametrize("payload", [b"", b"odd", b"x" * 100])
-def test_filled_checksums_verify(payload: bytes, protocol: int) -> None:
-    frame = ip_frame(payload, protocol)
-    insert_vlan(frame, 5)
-    frame += bytes(7)  # padding is not covered
-    fill_ip_checksum(frame)
-    fill_l4_checksum(frame)
-    ip, l4 = frame[18:38], frame[38:-7]
-    assert ones_complement(ip) == 0
-    pseudo = bytes(ip[12:20]) + pack(">HH", protocol, len(l4))
-    assert naive_checksum(pseudo + bytes(l4)) == 0
-
-
-def test_ipv6_checksum() -> None:
-    l4 = pack(">HHHH", 1, 2, 11, 0) + b"abc"
-    frame = bytearray(bytes(12) + b"\x86\xdd" + pack(">IHBB", 6 << 28, 11, 17, 1))
-    frame += bytes(range(32)) + l4
-    fill_l4_checksum(frame)
-    assert naive_checksum(bytes(range(32)) + pack(">II", 11, 17) + bytes(frame[54:])) == 0
 
 
 def ethernet_qp(node: Node, qpn: int, **more: int) -> TestQp:
@@ -117,7 +52,7 @@ def test_frame_is_padded_and_delivered(pair: Pair) -> None:
     assert got.length == 60
     assert pair.b.host.peek(target, 61) == frame.ljust(61, b"\0")
     counters = pair.a.hca.port.counters, pair.b.hca.port.counters
-    assert (counters[0].tx_frames, counters[1].rx_octets) == (1, 60)
+    assert (sum(counters[0].tx.frames), sum(counters[1].rx.octets)) == (1, 60)
 
 
 def test_broadcast_strangers_and_missing_receives(pair: Pair) -> None:
@@ -127,7 +62,7 @@ def test_broadcast_strangers_and_missing_receives(pair: Pair) -> None:
         pair.a.post_send(pair.qa, SendOpcode.SEND, inline(destination + pair.a.mac + b"\x08\0"))
     assert len(pair.b.completions(pair.qb)) == 2
     assert pair.a.completions(pair.qa)
-    assert pair.b.hca.port.counters.rx_dropped == 2
+    assert (pair.b.hca.port.counters.filtered, pair.b.hca.port.counters.rx.dropped) == (2, 0)
     steer(pair.b, pair.qb.qpn, 1 << 31 | pair.qb.qpn)
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"\x02\x77\0\0\0\1" + pair.a.mac + b"\x08\0"))
     assert len(pair.b.completions(pair.qb)) == 1
@@ -189,8 +124,11 @@ def test_vlan_and_checksums_are_inserted_and_the_tag_is_stripped(pair: Pair) -> 
     pair.a.host.poke(pair.qa.address, entry)
     pair.a.doorbell(pair.qa.qpn)
     (got,) = pair.b.completions(pair.qb)
-    assert CQE.get(got.raw, "cvlan_present") == 1
-    assert CQE.get(got.raw, "sl_vid") == 0x2005
+    assert FRAME_CQE.get(got.raw, "cvlan_present") == 1
+    assert FRAME_CQE.get(got.raw, "vlan_tag") == 0x2005
+    assert FRAME_CQE.get(got.raw, "checksum") == 0xFFFF
+    status = FrameStatus.IPV4 | FrameStatus.UDP | FrameStatus.IP_OK
+    assert FRAME_CQE.get(got.raw, "status") == status
     assert got.length == len(frame)
     received = pair.b.host.peek(target, len(frame))
     assert ones_complement(received[14:34]) == 0
@@ -227,21 +165,6 @@ def test_long_entries_take_several_slots_and_wrap(pair: Pair) -> None:
     assert (LOG_SQ, SQ_SHIFT) == (4, 7)
 
 
-def test_rss_queue_pair_forwards_to_its_first_ring(pair: Pair) -> None:
-    node = pair.b
-    context = QPC.pack(service=ServiceType.MLX, rss=1, mtu_msgmax=0xFF)
-    RSS.set(context, "base_qpn", pair.qb.qpn, RSS_OFFSET)
-    node.command(Opcode.RST2INIT_QP, bytes(8) + bytes(context), 0x2C000)
-    for opcode in (Opcode.INIT2RTR_QP, Opcode.RTR2RTS_QP):
-        node.command(opcode, bytes(8) + bytes(QPC.pack()), 0x2C000)
-    steer(node, 0x2C000)
-    target, key = node.memory(4096)
-    node.post_recv(pair.qb, [(key, target, 2048)])
-    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(BROADCAST + pair.a.mac + b"\x08\0"))
-    assert len(node.completions(pair.qb)) == 1
-    node.doorbell(0x2C000)
-
-
 def test_bad_frames_fail_the_sender_only(pair: Pair) -> None:
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"short"))
     assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_QP_OP_ERR]
@@ -250,3 +173,34 @@ def test_bad_frames_fail_the_sender_only(pair: Pair) -> None:
     other = ethernet_qp(pair.a, 0x51)
     pair.a.post_send(other, SendOpcode.SEND, inline(BROADCAST + pair.a.mac + b"\x08\0"))
     assert statuses(pair.b, pair.qb) == [Syndrome.LOCAL_LENGTH_ERR]
+
+
+def test_loopback_is_for_those_who_ask(pair: Pair) -> None:
+    """`ethtool -K loopback on` sets a flag; the self test repeats the destination instead."""
+    target, key = pair.a.memory(4096)
+    frame = pair.a.mac + bytes(6) + b"\x08\x06" + bytes(range(50))
+    entry = inline(frame)
+    for flags, immediate in (
+        (CQE_REQUEST, 0),
+        (CQE_REQUEST | FORCE_LOOPBACK, 0),
+        (
+            CQE_REQUEST | int.from_bytes(pair.a.mac[:2], "big") << 16,
+            int.from_bytes(pair.a.mac[2:], "big"),
+        ),
+    ):
+        pair.a.post_recv(pair.qa, [(key, target, 2048)])
+        word0 = SendOpcode.SEND | (pair.qa.sent >> 4 & 1) << 31
+        raw = pack(">IIII", word0, (16 + len(entry)) // 16, flags, immediate) + entry
+        pair.a.host.poke(pair.qa.address + (pair.qa.sent << SQ_SHIFT), raw)
+        pair.qa.sent += 1
+        pair.a.doorbell(pair.qa.qpn)
+    got = pair.a.completions(pair.qa)
+    assert [wc.send for wc in got].count(False) == 2
+    assert pair.a.host.peek(target, 64) == frame
+
+
+def test_frames_wait_for_nobody_when_the_cable_is_out(pair: Pair) -> None:
+    pair.a.hca.port.plug(False)
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(BROADCAST + pair.a.mac + b"\x08\0"))
+    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.a.hca.port.counters.tx.dropped == 1

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from device.fabric.local import LocalFabric
-from device.fabric.messages import Datagram, Frame, Message, Response, Route
+from device.fabric.messages import Datagram, Frames, Message, Response, Route, Train
 
 
 class Port:
@@ -97,9 +97,8 @@ def test_failure_of_a_port_stays_there(
 
 def test_frames_never_come_back_and_groups_reach_all(ports: tuple[Port, Port, Port]) -> None:
     a, b, c = ports
-    a.fabric.send(a, Frame(b"\xff" * 6 + bytes(54)))
-    a.fabric.send(a, Frame(B + bytes(54)))
-    a.fabric.send(a, Frame(A + bytes(54)))  # floods to others, as nobody else has it
+    for address in (b"\xff" * 6, B, A):  # its own floods to others, as nobody else has it
+        a.fabric.send(a, Frames(address, [Train([address + bytes(54)])]))
     assert [len(port.got) for port in ports] == [0, 3, 2]
     a.fabric.send(a, datagram(GROUP))
     assert [len(port.got) for port in ports] == [1, 4, 3]

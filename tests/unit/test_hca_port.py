@@ -169,11 +169,16 @@ def test_filters(driver: Driver) -> None:
 
 
 def test_statistics(driver: Driver) -> None:
-    driver.hca.port.counters.rx_frames = 5
-    driver.hca.port.counters.tx_octets = 1 << 40
+    counters = driver.hca.port.counters
+    counters.receive([b"\xff" * 12 + b"\x08\0"] * 5, wanted=True)
+    counters.receive([b"\x33" * 12 + b"\x81\0\x60\x01\x08\0"] * 2, wanted=True)
+    counters.rx.dropped, counters.tx.octets[3] = 1 << 40, 1 << 40
     stats = ETH_STATS.unpack(driver.query(Opcode.DUMP_ETH_STATS, 1 << 8 | 1))
-    assert (stats["rx_frames"], stats["rx_total_frames"], stats["tx_octets"]) == (5, 5, 1 << 40)
-    assert ETH_STATS.get(driver.query(Opcode.DUMP_ETH_STATS, 1), "rx_frames") == 0
+    assert (stats["rx_frames_8"], stats["rx_broadcast_8"], stats["rx_octets_8"]) == (5, 5, 70)
+    assert (stats["rx_frames_3"], stats["rx_multicast_3"], stats["rx_total_frames"]) == (2, 2, 7)
+    assert (stats["rx_dropped"], stats["rx_no_buffer"]) == (0xFFFFFFFF, 0xFFFFFFFF)
+    assert (stats["tx_octets_3"], stats["tx_octets_0"]) == (1 << 40, 0)
+    assert ETH_STATS.get(driver.query(Opcode.DUMP_ETH_STATS, 1), "rx_frames_8") == 0
 
 
 def test_special_queue_pairs(driver: Driver) -> None:
@@ -263,7 +268,7 @@ def test_multicast_records_and_their_chain(driver: Driver) -> None:
     driver.command(Opcode.WRITE_MCG, bytes(second), 4096)
     assert driver.hca.multicast.members(group) == []
     assert driver.try_command(Opcode.READ_MCG, 0, 1 << 13, out=True)[0] == Status.BAD_INDEX
-    assert driver.try_command(Opcode.WRITE_MCG, b"", 0, 1)[0] == Status.BAD_OP
+    assert driver.try_command(Opcode.WRITE_MCG, b"", 0, 2)[0] == Status.BAD_OP
 
 
 def test_diagnostic_counters_exist(driver: Driver) -> None:

@@ -152,12 +152,20 @@ def test_completions(form: struct.Struct, names: tuple[Name, ...]) -> None:
 
 
 def test_completions_of_frames() -> None:
-    names = (*_HEAD, "sl_vid", "byte_count", "wqe_index", "checksum", _OWNER)
-    data, values = _filled(cqe.CQE, names, 6)
-    status = bytearray(data)
-    status[cqe.ETHERNET_STATUS_OFFSET : cqe.ETHERNET_STATUS_OFFSET + 2] = b"\x12\x34"
-    expected = [*values[:4], 0, 0x1234, 0, *values[4:]]
-    assert list(completion._FRAME_CQE.unpack(status)) == expected
+    names: tuple[Name, ...] = (
+        ("cvlan_present", "svlan_present", "qpn"),
+        "rss_hash",
+        "vlan_tag",
+        "status",
+        "ipv6_extensions",
+        "bad_fcs",
+        "byte_count",
+        "wqe_index",
+        "checksum",
+        ("owner", "opcode"),
+    )
+    data, values = _filled(cqe.FRAME_CQE, names, 6)
+    assert list(completion._FRAME_CQE.unpack(data)) == values
 
 
 def test_completions_in_error() -> None:

@@ -51,7 +51,9 @@ class DevFlag(IntFlag):
     UD_AV_PORT = 1 << 20
     UD_MCAST = 1 << 21
     IBOE = 1 << 30
+    UC_LOOPBACK = 1 << 32
     FCS_KEEP = 1 << 34
+    UDP_RSS = 1 << 40
     VEP_UC_STEER = 1 << 41
     VEP_MC_STEER = 1 << 42
     COUNTERS = 1 << 48
@@ -95,7 +97,7 @@ QUERY_DEV_CAP = Struct(
         bits("log_max_requester_depth", 0x29, 1, 5, 0),
         bits("log_max_responder_depth", 0x2B, 1, 5, 0),
         bits("log_max_gso", 0x2D, 1, 4, 0),
-        u8("rss", 0x2E),
+        u8("rss", 0x2E, "bit 5 XOR, bit 4 Toeplitz, 3:0 log2 of the largest table"),
         bits("ack_delay", 0x35, 1, 4, 0),
         u8("vl_port_width", 0x36),
         bits("num_ports", 0x37, 1, 3, 0),

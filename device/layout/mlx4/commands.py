@@ -64,6 +64,7 @@ class Opcode(IntEnum):
     SET_MCAST_FLTR = 0x048
     DUMP_ETH_STATS = 0x049
     SENSE_PORT = 0x04D
+    HW_HEALTH_CHECK = 0x050
     QUERY_IF_STAT = 0x054
     QUERY_FUNC = 0x056
     SET_NODE = 0x05A

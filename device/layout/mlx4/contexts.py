@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 from device.layout.fields import Field, Struct, bits, raw, u8, u16, u24, u32, u40, u64
 
@@ -234,6 +234,17 @@ QPC = Struct(
 )
 
 PATH = Struct("PATH", PATH_SIZE, _path("", 0), source="inc/qp.h: struct mlx4_qp_path")
+
+class RssFlag(IntFlag):
+    """What a receive side scaling context hashes (core/mlx4_en.h, inc/qp.h: MLX4_RSS_*)."""
+
+    UDP_IPV6 = 1 << 0
+    UDP_IPV4 = 1 << 1
+    TCP_IPV6 = 1 << 2
+    IPV6 = 1 << 3
+    TCP_IPV4 = 1 << 4
+    IPV4 = 1 << 5
+
 
 RSS_OFFSET = 0x3C
 RSS = Struct(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 from device.layout.fields import Struct, bits, raw, u8, u16, u32
 
@@ -72,8 +72,45 @@ CQE = Struct(
     source=_SOURCE,
 )
 
-ETHERNET_STATUS_OFFSET = 0x10  # BE16 of the receive status bits (IPv4, TCP, …)
 RLID_OFFSET = 0x0E
+
+
+class FrameStatus(IntFlag):
+    """What the adapter found in a received Ethernet frame (inc/cq.h: MLX4_CQE_STATUS_*)."""
+
+    IPV4 = 1 << 6
+    IPV4_FRAGMENT = 1 << 7
+    IPV6 = 1 << 8
+    IPV4_OPTIONS = 1 << 9
+    TCP = 1 << 10
+    UDP = 1 << 11
+    IP_OK = 1 << 12
+
+
+L4_CHECKED = 1 << 2  # of byte bad_fcs
+CHECKSUM_GOOD = 0xFFFF
+
+FRAME_CQE = Struct(
+    "CQE.FRAME",
+    CQE_SIZE,
+    [
+        bits("cvlan_present", 0x00, 4, 29),
+        bits("svlan_present", 0x00, 4, 30),
+        bits("qpn", 0x00, 4, 23, 0, "the ring's QPN"),
+        u32("rss_hash", 0x04),
+        u16("vlan_tag", 0x0C, "tag that was stripped"),
+        u16("status", 0x10, "FrameStatus"),
+        u8("ipv6_extensions", 0x12),
+        u8("bad_fcs", 0x13, "bit 4 bad FCS, bit 2 L4 checksum verified"),
+        u32("byte_count", 0x14, "bytes of the frame, without FCS"),
+        u16("wqe_index", 0x18),
+        u16("checksum", 0x1A, "0xFFFF: the TCP or UDP checksum is right"),
+        bits("owner", OWNER_OFFSET, 1, 7),
+        bits("opcode", OWNER_OFFSET, 1, 4, 0),
+    ],
+    doc="completion of an Ethernet receive",
+    source="inc/cq.h: struct mlx4_cqe; core/en_rx.c: mlx4_en_process_rx_cq",
+)
 
 ERROR_CQE = Struct(
     "CQE.ERROR",

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
+from device.layout.fields import Field, Struct, bits, raw, u8, u16, u32, u64
+
+STAT_CLASSES = 9
+NO_VLAN_CLASS = 8
+"""Statistics are kept for eight priorities and for frames without a VLAN tag."""
+
+
+def _by_class(name: str, offset: int, stride: int, doc: str) -> list[Field]:
+    return [
+        u64(f"{name}_{number}", offset + stride * number, doc if not number else "")
+        for number in range(STAT_CLASSES)
+    ]
+
 
 ETH_STATS_SIZE = 2992
 ETH_STATS = Struct(
     "ETH_STATS",
     ETH_STATS_SIZE,
     [
-        u64("rx_broadcast", 0x2D0),
-        u64("rx_multicast", 0x318),
-        u64("rx_octets", 0x3B8),
-        u64("rx_frames", 0x480),
-        u64("tx_broadcast", 0x8B8),
-        u64("tx_multicast", 0x908),
-        u64("tx_octets", 0x9B8),
-        u64("tx_frames", 0xA98),
+        *_by_class("rx_broadcast", 0x2D0, 8, "by priority, 8 = without VLAN tag"),
+        *_by_class("rx_multicast", 0x318, 8, "by priority"),
+        *_by_class("rx_unicast", 0x360, 8, "by priority"),
+        *_by_class("rx_octets", 0x3B8, 24, "by priority"),
+        *_by_class("rx_frames", 0x480, 24, "by priority"),
+        *_by_class("tx_broadcast", 0x8B8, 8, "by priority"),
+        *_by_class("tx_multicast", 0x908, 8, "by priority"),
+        *_by_class("tx_unicast", 0x958, 8, "by priority"),
+        *_by_class("tx_octets", 0x9B8, 24, "by priority"),
+        *_by_class("tx_frames", 0xA98, 24, "by priority"),
         u32("rx_dropped", 0xB98),
+        u32("rx_no_buffer", 0xB9C, "frames for which no receive was posted"),
         u32("rx_total_frames", 0xBA4, "low word of the frames received"),
         u32("tx_dropped", 0xBA8),
     ],

@@ -38,6 +38,7 @@ IP_CSUM = 1 << 4
 TCP_UDP_CSUM = 1 << 5
 FORCE_LOOPBACK = 1 << 0
 INSERT_CVLAN = 1 << 6  # of byte ins_vlan
+INSERT_SVLAN = 1 << 7
 INLINE = 1 << 31
 INVALID_LKEY = 0x100
 STAMP = 0xFFFFFFFF
@@ -127,6 +128,16 @@ DATA = Struct(
         u64("va", 8, "local address"),
     ],
     source="inc/qp.h: mlx4_wqe_data_seg",
+)
+LSO = Struct(
+    "LSO",
+    4,
+    [
+        bits("mss", 0, 4, 31, 16, "payload bytes of each frame but the last"),
+        bits("header_size", 0, 4, 15, 0, "bytes of headers that follow"),
+    ],
+    doc="headers of a large send; the next segment starts at a multiple of 16 bytes",
+    source="inc/qp.h: struct mlx4_wqe_lso_seg; core/en_tx.c: mlx4_en_xmit",
 )
 INLINE_SEG = Struct(
     "INLINE",
