@@ -14,6 +14,7 @@ FLAGS = (
     | DevFlag.SRQ
     | DevFlag.BAD_PKEY_CNTR
     | DevFlag.BAD_QKEY_CNTR
+    | DevFlag.MEM_WINDOW
     | DevFlag.BLH
     | DevFlag.ATOMIC
     | DevFlag.UD_AV_PORT
@@ -26,7 +27,12 @@ FLAGS = (
     | DevFlag.PORT_MNG_CHG_EV
 )
 BMME_FLAGS = (
-    BmmeFlag.LOCAL_INV | BmmeFlag.REMOTE_INV | BmmeFlag.FAST_REG_WR | BmmeFlag.RESERVED_LKEY
+    BmmeFlag.LOCAL_INV
+    | BmmeFlag.REMOTE_INV
+    | BmmeFlag.FAST_REG_WR
+    | BmmeFlag.RESERVED_LKEY
+    | BmmeFlag.TYPE_2_WIN
+    | BmmeFlag.WIN_TYPE_2B
 )
 
 RSS_XOR, RSS_TOEPLITZ, LOG_RSS_TABLE = 1 << 5, 1 << 4, 7

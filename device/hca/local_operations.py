@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from device.hca.memory_region import pages_of
 from device.hca.memory_regions import PAGE_SHIFTS, AccessError, rights_of_fast_register
-from device.hca.wqe import FAST_REG, LOCAL_INVAL, NOP, SendWqe
+from device.hca.memory_windows import BIND, bind
+from device.hca.wqe import BIND_MW, FAST_REG, LOCAL_INVAL, NOP, SendWqe
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.cqe import Syndrome
 from device.pci.bus import DmaError
@@ -27,6 +28,8 @@ def execute(qp: QueuePair, wqe: SendWqe) -> Syndrome | None:
             return None
         if wqe.opcode == LOCAL_INVAL:
             return _invalidate(qp, wqe)
+        if wqe.opcode == BIND_MW:
+            return _bind(qp, wqe)
         return _register(qp, wqe)
     except (AccessError, DmaError) as error:
         qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
@@ -37,7 +40,14 @@ def _invalidate(qp: QueuePair, wqe: SendWqe) -> Syndrome | None:
     if len(wqe.segment) < _KEY_OFFSET + 4:
         return Syndrome.LOCAL_QP_OP_ERR
     key = int.from_bytes(wqe.segment[_KEY_OFFSET : _KEY_OFFSET + 4], "big")
-    qp.hca.regions.invalidate(key, qp.pd)
+    qp.hca.regions.invalidate(key, qp.pd, qpn=qp.qpn)
+    return None
+
+
+def _bind(qp: QueuePair, wqe: SendWqe) -> Syndrome | None:
+    if len(wqe.segment) < BIND.size:
+        return Syndrome.LOCAL_QP_OP_ERR
+    bind(qp, wqe.segment)
     return None
 
 

@@ -1,4 +1,4 @@
-"""One memory region: what its MPT entry says, and where its bytes are."""
+"""One memory region or window: what its MPT entry says, and where its bytes are."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ class MemoryRegion:
     """One entry of the MPT. `entry` is the context as the guest wrote it.
 
     `key` is in hardware form. `starts` and `addresses` are the translation with physical
-    neighbours joined: piece i begins `starts[i]` bytes behind the page that holds `start`, the
-    last one ends `mapped` bytes behind it.
+    neighbours joined: piece i begins `starts[i]` bytes behind address `origin`, the last one ends
+    `mapped` bytes behind it. A window that is bound shares the translation of the MR `parent`,
+    which counts its `windows`; `second_type` windows are bound to one queue pair: `owner_qpn` is
+    the only one whose peer may use it, 0 for any.
     """
 
     index: int
@@ -43,7 +45,12 @@ class MemoryRegion:
     free: bool
     mtt_addr: int
     max_pages: int
-    software: bool = False
+    window: bool = False
+    second_type: bool = False
+    windows: int = 0
+    owner_qpn: int = 0
+    parent: MemoryRegion | None = None
+    origin: int = 0
     starts: array[int] = field(default_factory=_no_pieces)
     addresses: array[int] = field(default_factory=_no_pieces)
     mapped: int = 0
@@ -51,14 +58,14 @@ class MemoryRegion:
     @property
     def pieces(self) -> int:
         """How many pieces the device has to remember."""
-        return len(self.starts)
+        return 0 if self.window else len(self.starts)
 
     def translate(self, va: int, length: int) -> list[Run]:
         """Guest-physical runs of a range that was checked to lie inside."""
+        offset = va - self.origin
         if self.physical:
-            return [(va, length)]
+            return [(offset, length)]
         starts, addresses = self.starts, self.addresses
-        offset = va - (self.start >> self.page_shift << self.page_shift)
         index = bisect_right(starts, offset) - 1
         end, last = offset + length, len(starts) - 1
         result: list[Run] = []
@@ -73,7 +80,10 @@ class MemoryRegion:
             index += 1
 
     def set_pages(self, pages: Sequence[int], page_shift: int) -> None:
-        """Take a translation over: one address per page of `1 << page_shift` bytes."""
+        """Take a translation over: one address per page of `1 << page_shift` bytes.
+
+        The first page is the one that holds address `start`.
+        """
         size = 1 << page_shift
         aligned = array("Q", [page & -size for page in pages])
         breaks = [0] if aligned else []
@@ -82,7 +92,28 @@ class MemoryRegion:
         self.addresses = array("Q", [aligned[index] for index in breaks])
         self.mapped = len(aligned) * size
         self.page_shift = page_shift
+        self.origin = self.start >> page_shift << page_shift
 
     def forget_pages(self) -> None:
         """No translation any more."""
         self.starts, self.addresses, self.mapped = _no_pieces(), _no_pieces(), 0
+
+    def bind(self, parent: MemoryRegion, va: int, length: int, *, zero_based: bool) -> None:
+        """As a window: show `length` bytes of `parent` from its address `va` on."""
+        self.unbind()
+        self.start = 0 if zero_based else va
+        self.length = length
+        self.origin = parent.origin - va if zero_based else parent.origin
+        self.physical, self.page_shift = parent.physical, parent.page_shift
+        self.starts, self.addresses = parent.starts, parent.addresses
+        self.mapped = parent.mapped
+        self.parent = parent
+        parent.windows += 1
+
+    def unbind(self) -> None:
+        """As a window: show nothing."""
+        if self.parent is not None:
+            self.parent.windows -= 1
+            self.parent = None
+        self.rights = self.owner_qpn = 0
+        self.forget_pages()

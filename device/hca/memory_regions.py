@@ -7,65 +7,47 @@ An MPT entry says who may reach which addresses of an MR, the MTT where they are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntFlag
 from typing import TYPE_CHECKING
 
 from device.hca.command import CommandError, Status
 from device.hca.icm import IcmError
 from device.hca.memory_region import MemoryRegion, pages_of
+from device.hca.mpt_entry import (
+    ALL_RIGHTS,
+    KEY_INDEX_MASK,
+    PD_MASK,
+    AccessError,
+    Rights,
+    hardware_key,
+    region_of_entry,
+    rights_of_fast_register,
+)
 from device.layout.buslog import What
 from device.layout.mlx4.capabilities import RESERVED_LKEY
-from device.layout.mlx4.contexts import MPT, MPT_SIZE, MPT_STATUS_FREE, MPT_STATUS_SOFTWARE
+from device.layout.mlx4.contexts import MPT_SIZE, MPT_STATUS_SOFTWARE
 from device.pci.bus import Run
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
 
-PD_MASK = 0x1FFFF  # the MPT holds 17 bits of the PD number
 PAGE_SHIFTS = range(12, 32)
 SOFTWARE_OWNED = bytes((MPT_STATUS_SOFTWARE << 4,))
 MAX_PAGES = 1 << 20
 """Pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
 MAX_PIECES = 1 << 22
 """Pieces of memory that are no neighbours, over all MRs: 64 MiB of the server's memory."""
+MAX_RETURNED = 1024
+"""Entries given back lately, which SYNC_TPT looks at: re-registration does both in a row."""
 
 
-class Rights(IntFlag):
-    """What an MR permits; the values are the bits of the first MPT word."""
-
-    LOCAL_READ = 1 << 10
-    LOCAL_WRITE = 1 << 11
-    REMOTE_READ = 1 << 12
-    REMOTE_WRITE = 1 << 13
-    REMOTE_ATOMIC = 1 << 14
-    BIND_WINDOW = 1 << 15
-
-
-ALL_RIGHTS = 0x3F << 10
-
-
-class AccessError(Exception):
-    """A key, range or right that does not hold; nothing was touched."""
-
-
-def hardware_key(key: int) -> int:
-    """The form an MPT stores a key in: rotated so that the index is in the low bits."""
-    return key >> 8 | (key & 0xFF) << 24
-
-
-def rights_of_fast_register(flags: int) -> Rights:
-    """Rights from the flags word of a fast-registration segment (b27..b31)."""
-    rights = Rights(0)
-    for bit, right in (
-        (27, Rights.LOCAL_READ),
-        (28, Rights.LOCAL_WRITE),
-        (29, Rights.REMOTE_READ),
-        (30, Rights.REMOTE_WRITE),
-        (31, Rights.REMOTE_ATOMIC),
-    ):
-        if flags >> bit & 1:
-            rights |= right
-    return rights
+__all__ = [
+    "ALL_RIGHTS",
+    "AccessError",
+    "MemoryRegions",
+    "Rights",
+    "hardware_key",
+    "rights_of_fast_register",
+]
 
 
 class MemoryRegions:
@@ -74,11 +56,15 @@ class MemoryRegions:
     def __init__(self, hca: Hca) -> None:
         self._hca = hca
         self._regions: dict[int, MemoryRegion] = {}
+        self._returned: dict[int, None] = {}  # indices, oldest first
+        self._owners: set[int] = set()  # queue pairs that bound windows of type 2
         self._pieces = 0
 
     def reset(self) -> None:
         """Forget every MR."""
         self._regions.clear()
+        self._returned.clear()
+        self._owners.clear()
         self._pieces = 0
 
     def __len__(self) -> int:
@@ -101,43 +87,52 @@ class MemoryRegions:
         """
         if index >> self._hca.parameters.log_mpts:
             raise CommandError(Status.BAD_INDEX, f"MPT {index:#x}")
-        present = self._regions.get(index)
-        if present is not None and not present.software:
+        if index in self._regions:
             raise CommandError(Status.BAD_RES_STATE, f"MPT {index:#x} is in use")
         region = self._parse(index, entry)
         self._mirror(region, b"\0")
+        self._returned.pop(index, None)
         self._regions[index] = region
         self._pieces += region.pieces
         return region
 
     def destroy(self, index: int) -> None:
-        """HW2SW_MPT: the entry goes back to software. Closing commands never fail."""
+        """HW2SW_MPT: the entry goes back to software.
+
+        Raises `CommandError` (REG_BOUND) for an MR with windows, the one failure drivers expect.
+        """
         region = self._regions.get(index)
         if region is None:
             return
-        region.software = True
-        self._forget_pages(region)
+        if region.windows:
+            raise CommandError(Status.REG_BOUND, f"MPT {index:#x}: {region.windows} windows")
+        self._release(region)
+        del self._regions[index]
         try:
             self._mirror(region, SOFTWARE_OWNED)
         except IcmError:
-            del self._regions[index]  # nobody can hand it back with SYNC_TPT
+            return  # nobody can hand it back with SYNC_TPT
+        self._returned[index] = None
+        if len(self._returned) > MAX_RETURNED:
+            del self._returned[next(iter(self._returned))]
 
     def synchronise(self) -> None:
         """SYNC_TPT: entries that software edited in the dMPT table and gave back become valid.
 
         Linux `mlx4/mr.c: mlx4_mr_hw_write_mpt`; used by re-registration of user MRs only.
         """
-        for region in [region for region in self._regions.values() if region.software]:
+        for index in list(self._returned):
             try:
-                entry = self._hca.icm.read(
-                    self._home(region.index), MPT_SIZE, What.MPT, region.index
-                )
-                if entry[0] == 0:
-                    region = self._parse(region.index, entry)
-                    self._regions[region.index] = region
-                    self._pieces += region.pieces
+                entry = self._hca.icm.read(self._home(index), MPT_SIZE, What.MPT, index)
+                if entry[0]:
+                    continue  # still software's
+                region = self._parse(index, entry)
             except CommandError:
-                del self._regions[region.index]
+                del self._returned[index]
+                continue
+            del self._returned[index]
+            self._regions[index] = region
+            self._pieces += region.pieces
 
     def query(self, index: int) -> bytes:
         """QUERY_MPT: the entry as it stands."""
@@ -154,32 +149,8 @@ class MemoryRegions:
         self._hca.icm.write(self._home(region.index), image, What.MPT, region.index)
 
     def _parse(self, index: int, entry: bytes) -> MemoryRegion:
-        get = MPT.get
-        shift = get(entry, "entity_size")
-        region = MemoryRegion(
-            index=index,
-            entry=bytearray(entry[:MPT_SIZE]),
-            key=get(entry, "key"),
-            pd=get(entry, "pd"),
-            rights=int.from_bytes(entry[:4], "big") & ALL_RIGHTS,
-            start=get(entry, "start"),
-            length=get(entry, "length"),
-            page_shift=shift,
-            physical=bool(get(entry, "physical")),
-            fast=bool(get(entry, "fast_reg")),
-            may_invalidate=bool(get(entry, "en_inv")),
-            free=get(entry, "status") == MPT_STATUS_FREE,
-            mtt_addr=get(entry, "mtt_addr"),
-            max_pages=get(entry, "mtt_sz"),
-        )
-        mask = (1 << self._hca.parameters.log_mpts) - 1
-        if region.key & mask != index:
-            raise CommandError(
-                Status.BAD_PARAM, f"key {region.key:#x} does not name MPT {index:#x}"
-            )
-        if not get(entry, "region"):
-            raise CommandError(Status.BAD_PARAM, "memory windows are not supported")
-        if not region.physical and not region.free:
+        region = region_of_entry(index, entry, self._hca.parameters.log_mpts)
+        if not (region.window or region.physical or region.free):
             self._load_pages(region)
         return region
 
@@ -195,9 +166,10 @@ class MemoryRegions:
         if self._pieces + region.pieces > MAX_PIECES:
             raise CommandError(Status.EXCEED_LIM, f"MRs of more than {MAX_PIECES} pieces")
 
-    def _forget_pages(self, region: MemoryRegion) -> None:
+    def _release(self, region: MemoryRegion) -> None:
+        """The translation goes, or what a window is bound to."""
         self._pieces -= region.pieces
-        region.forget_pages()
+        region.unbind()
 
     # -- the device's side: accesses and work requests ---------------------------------------
 
@@ -210,12 +182,14 @@ class MemoryRegions:
         pd: int,
         *,
         reserved_lkey_ok: bool = False,
+        qpn: int = 0,
     ) -> list[Run]:
         """Where `length` bytes at `va` of the MR `key` are; raises `AccessError`.
 
         `access` are the `Rights` needed, `pd` the PD of the queue pair. Zero bytes touch nothing
         and pass without a check. `reserved_lkey_ok`: the queue pair may use the reserved lkey,
-        which is guest-physical memory of any PD. Runs may still lie outside of guest memory when
+        which is guest-physical memory of any PD. `qpn` is whose peer asks, which matters to
+        windows of type 2. Runs may still lie outside of guest memory when
         the MR is physical.
         """
         if not length:
@@ -227,6 +201,8 @@ class MemoryRegions:
         region = self._valid(key, pd)
         if region.free:
             raise AccessError(f"key {key:#x} is not registered")
+        if region.owner_qpn and region.owner_qpn != qpn:
+            raise AccessError(f"window {key:#x} is bound to QP {region.owner_qpn:#x}")
         if access & ~region.rights:
             raise AccessError(f"key {key:#x} lacks {Rights(access & ~region.rights)!r}")
         if va < region.start or va + length > region.start + region.length:
@@ -235,7 +211,7 @@ class MemoryRegions:
 
     def _valid(self, key: int, pd: int) -> MemoryRegion:
         region = self._regions.get(self.index_of(key))
-        if region is None or region.software or region.key != hardware_key(key):
+        if region is None or region.key != hardware_key(key):
             raise AccessError(f"key {key:#x} is not valid")
         if region.pd != pd & PD_MASK:
             raise AccessError(f"key {key:#x} belongs to PD {region.pd}, not {pd}")
@@ -256,9 +232,9 @@ class MemoryRegions:
         `pages` are guest-physical addresses, one per page. Raises `AccessError`.
         """
         region = self._regions.get(self.index_of(key))
-        if region is None or region.software or not region.fast:
+        if region is None or not region.fast:
             raise AccessError(f"key {key:#x} is no fast-registration MR")
-        if (region.key ^ hardware_key(key)) & 0xFFFFFF:
+        if (region.key ^ hardware_key(key)) & KEY_INDEX_MASK:
             raise AccessError(f"key {key:#x} has another index than its MR")
         if region.pd != pd & PD_MASK:
             raise AccessError(f"key {key:#x} belongs to PD {region.pd}, not {pd}")
@@ -271,13 +247,37 @@ class MemoryRegions:
             raise AccessError(f"{needed} pages, the MR has room for {region.max_pages}")
         if self._pieces + needed > MAX_PIECES:
             raise AccessError(f"MRs of more than {MAX_PIECES} pieces")
+        region.key, region.start, region.length = hardware_key(key), start, length
         region.set_pages(pages[:needed], page_shift)
         self._pieces += region.pieces
-        region.key, region.start, region.length = hardware_key(key), start, length
         region.rights, region.free = int(rights) & ALL_RIGHTS, False
 
-    def invalidate(self, key: int, pd: int, *, remote: bool = False) -> None:
-        """LOCAL_INV or SEND_WITH_INV: the MR is free again; raises `AccessError`.
+    def find(self, key: int) -> MemoryRegion | None:
+        """The MR or window that a key, whatever its low byte, names; None without one."""
+        region = self._regions.get(self.index_of(key))
+        if region is None or (region.key ^ hardware_key(key)) & KEY_INDEX_MASK:
+            return None
+        return region
+
+    def own(self, window: MemoryRegion, qpn: int) -> None:
+        """Only the peer of this queue pair may use `window` from now on."""
+        window.owner_qpn = qpn
+        self._owners.add(qpn)
+
+    def forget_queue_pair(self, qpn: int) -> None:
+        """A queue pair is gone: windows that only its peer could use are free again.
+
+        Another one may get its number.
+        """
+        if qpn not in self._owners:
+            return
+        self._owners.remove(qpn)
+        for region in [one for one in self._regions.values() if one.owner_qpn == qpn]:
+            region.unbind()
+            region.free = True
+
+    def invalidate(self, key: int, pd: int, *, qpn: int = 0, remote: bool = False) -> None:
+        """LOCAL_INV or SEND_WITH_INV: the MR or window is free again; raises `AccessError`.
 
         The owner may invalidate an MR that is free: krping in the kernel posts LOCAL_INV in front
         of its very first registration. A peer may not.
@@ -287,5 +287,9 @@ class MemoryRegions:
             raise AccessError(f"key {key:#x} may not be invalidated")
         if region.free and remote:
             raise AccessError(f"key {key:#x} is not registered")
+        if region.windows:
+            raise AccessError(f"key {key:#x} has {region.windows} windows")
+        if region.owner_qpn and region.owner_qpn != qpn:
+            raise AccessError(f"window {key:#x} is bound to QP {region.owner_qpn:#x}")
         region.free = True
-        self._forget_pages(region)
+        self._release(region)

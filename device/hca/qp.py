@@ -226,6 +226,7 @@ class QueuePairs:
         self.failed.remove(qpn)
         qp.state = QpState.RST
         qp.engine.stop()
+        self._hca.regions.forget_queue_pair(qpn)
 
     def doorbell(self, page: int, qpn: int) -> None:
         """A send doorbell on a UAR page: walk the ring, if it is there and the page is its own."""

@@ -207,7 +207,7 @@ class Responder:
             )
         try:
             return qp.hca.regions.resolve(
-                request.rkey, request.remote_address, length, right, qp.pd
+                request.rkey, request.remote_address, length, right, qp.pd, qpn=qp.qpn
             )
         except AccessError as error:
             raise _remote_access(error) from error
@@ -270,7 +270,7 @@ class Responder:
 
     def _invalidate(self, wqe: ReceiveWqe, rkey: int) -> None:
         try:
-            self._qp.hca.regions.invalidate(rkey, self._qp.pd, remote=True)
+            self._qp.hca.regions.invalidate(rkey, self._qp.pd, qpn=self._qp.qpn, remote=True)
         except AccessError as error:
             fail_receive(self._qp, wqe.index, Status.LOCAL_ACCESS_ERR)
             raise _remote_access(error) from error

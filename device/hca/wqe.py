@@ -46,11 +46,12 @@ MASKED_CS = int(SendOpcode.MASKED_ATOMIC_CS)
 MASKED_FA = int(SendOpcode.MASKED_ATOMIC_FA)
 FAST_REG_MR = int(SendOpcode.FAST_REG_MR)
 LOCAL_INVAL = int(SendOpcode.LOCAL_INVAL)
+BIND_MW = int(SendOpcode.BIND_MW)
 
 SENDS = frozenset((SEND, SEND_IMM, SEND_INVAL))
 WRITES = frozenset((RDMA_WRITE, RDMA_WRITE_IMM))
 ATOMICS = frozenset((ATOMIC_CS, ATOMIC_FA, MASKED_CS, MASKED_FA))
-LOCAL = frozenset((NOP, FAST_REG_MR, LOCAL_INVAL))
+LOCAL = frozenset((NOP, FAST_REG_MR, LOCAL_INVAL, BIND_MW))
 
 
 class WqeError(Exception):

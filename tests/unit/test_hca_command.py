@@ -15,6 +15,7 @@ from device.layout.mlx4.capabilities import (
     QUERY_DEV_CAP,
     QUERY_FW,
     RESERVED_LKEY,
+    BmmeFlag,
     DevFlag,
 )
 from device.layout.mlx4.commands import Opcode, Status
@@ -195,7 +196,8 @@ def test_query_dev_cap_offers_what_krping_needs(driver: Driver) -> None:
     assert DevFlag.RC | DevFlag.SRQ | DevFlag.ATOMIC | DevFlag.IBOE | DevFlag.PORT_MNG_CHG_EV in (
         flags
     )
-    assert caps["bmme_flags"] == 0x00000CC0
+    wanted = BmmeFlag.LOCAL_INV | BmmeFlag.REMOTE_INV | BmmeFlag.FAST_REG_WR
+    assert wanted | BmmeFlag.RESERVED_LKEY in BmmeFlag(int(caps["bmme_flags"]))
     assert caps["reserved_lkey"] == RESERVED_LKEY
     assert caps["num_ports"] == 1
     assert caps["blueflame"] == 0

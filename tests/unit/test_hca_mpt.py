@@ -211,7 +211,7 @@ def test_refusals(driver: Driver, key: int) -> None:
         (entry(), 1 << 19, Status.BAD_INDEX),
         (entry(), key >> 8, Status.BAD_RES_STATE),
         (entry(), fresh + 1, Status.BAD_PARAM),
-        (entry(region=0), fresh, Status.BAD_PARAM),
+        (entry(region=0, physical=1), fresh, Status.BAD_PARAM),
         (entry(entity_size=11), fresh, Status.BAD_PARAM),
         (entry(entity_size=32), fresh, Status.BAD_PARAM),
         (entry(start=(1 << 64) - 1), fresh, Status.BAD_PARAM),

@@ -55,6 +55,16 @@ class FastRegFlag(IntFlag):
     ATOMIC = 1 << 31
 
 
+class BindFlag(IntFlag):
+    """Flags of a bind segment: the first three of `flags1`, the others of `flags2`."""
+
+    REMOTE_READ = 1 << 29
+    REMOTE_WRITE = 1 << 30
+    REMOTE_ATOMIC = 1 << 31
+    ZERO_BASED = 1 << 30
+    TYPE_2 = 1 << 31
+
+
 CTRL = Struct(
     "CTRL",
     16,
@@ -169,12 +179,12 @@ BIND = Struct(
     "BIND",
     32,
     [
-        u32("flags1", 0),
-        u32("flags2", 4),
-        u32("new_rkey", 8),
-        u32("lkey", 0x0C),
-        u64("va", 0x10),
-        u64("length", 0x18),
+        u32("flags1", 0, "bit 29 remote read, 30 remote write, 31 remote atomic"),
+        u32("flags2", 4, "bit 30 zero-based, 31 type 2"),
+        u32("new_rkey", 8, "key of the window from now on"),
+        u32("lkey", 0x0C, "key of the region behind it"),
+        u64("va", 0x10, "first address of the region to show"),
+        u64("length", 0x18, "bytes; 0 takes a window of type 1 back"),
     ],
     source="inc/qp.h: mlx4_wqe_bind_seg",
 )

@@ -20,9 +20,7 @@ class Op(IntEnum):
     MASKED_FETCH_ADD = 9
 
 
-ATOMICS = frozenset(
-    (Op.COMPARE_SWAP, Op.FETCH_ADD, Op.MASKED_COMPARE_SWAP, Op.MASKED_FETCH_ADD)
-)
+ATOMICS = frozenset((Op.COMPARE_SWAP, Op.FETCH_ADD, Op.MASKED_COMPARE_SWAP, Op.MASKED_FETCH_ADD))
 
 
 class Syndrome(IntEnum):
