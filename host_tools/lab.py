@@ -77,6 +77,9 @@ class Pair:
         self._server_lock = threading.Lock()
         self._server_ready = False
 
+    def __repr__(self) -> str:
+        return f"<pair of guests {' and '.join(self.config.names)}>"
+
     def __enter__(self) -> Pair:
         """Start everything; on failure everything already started is ended again."""
         with contextlib.ExitStack() as stack:

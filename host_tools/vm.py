@@ -55,7 +55,7 @@ class Vm:
         self.alarms: list[Alarm] = []
         """What else may go wrong during a wait: the server's death, the other guest's panic."""
         self.touched = False
-        """Whether a command or the console was used since the guest was made ready."""
+        """Whether agent, console or control socket were used since the guest was made ready."""
         self._qmp_socket = folder / f"qmp-{config.name}.sock"
         self._messages = logs / f"qemu-{config.name}.log"
         self._argv = config.machine.arguments(config.name, emulator, folder, self.transcript)
@@ -66,6 +66,9 @@ class Vm:
         self._qmp: Qmp | None = None
         self._console: Console | None = None
         self._agent: Agent | None = None
+
+    def __repr__(self) -> str:
+        return f"<guest {self.name}>"
 
     # Power.
 
@@ -251,6 +254,7 @@ class Vm:
     @property
     def agent(self) -> Agent:
         """The agent, connected to at the first use; its waits end with the alarms."""
+        self.touched = True
         if self._agent is None:
             self.wait_for_agent()
         assert self._agent is not None
@@ -270,6 +274,7 @@ class Vm:
     @property
     def qmp(self) -> Qmp:
         """The control socket."""
+        self.touched = True
         assert self._qmp is not None, "the guest is not running"
         return self._qmp
 

@@ -1,0 +1,42 @@
+"""What is new in a bus log since the last look, without reading the old once more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from device.buslog.reader import Event, LogReader
+from device.buslog.record import RECORD, SEGMENT_GLOB
+
+
+class Follower:
+    """Reads a log while it is written; each call of `new` goes on where the last one ended."""
+
+    def __init__(self, reader: LogReader) -> None:
+        """Begins with the oldest event there is."""
+        self._reader = reader
+        self._segment: Path | None = None
+        self._position = 0
+
+    def new(self) -> Iterator[Event]:
+        """The events recorded since the last call, oldest first; their numbers are 0.
+
+        Raises `LogError` on damaged segments.
+        """
+        for path in sorted(self._reader.folder.glob(SEGMENT_GLOB)):
+            if self._segment is not None and path.name < self._segment.name:
+                continue
+            if path != self._segment:  # the writer has turned to a new one
+                self._segment, self._position = path, 0
+            yield from self._rest(path)
+
+    def _rest(self, path: Path) -> Iterator[Event]:
+        try:
+            with path.open("rb") as segment:
+                segment.seek(self._position)
+                data = segment.read()
+        except FileNotFoundError:
+            return  # the writer has dropped it meanwhile
+        for event in self._reader.records(path, data):
+            self._position += RECORD.size + len(event.data)
+            yield event

@@ -1,0 +1,266 @@
+"""Who owns the labs of a test session: makes pairs, lends them to tests, ends them all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+import pytest
+
+from device.buslog.reader import LogError, LogReader
+from host_tools.errors import LabError, UsageError
+from host_tools.lab import NAMES, LabConfig, Pair
+from host_tools.pytest_plugin import marks
+from host_tools.pytest_plugin.buslog import BusLog, since_beginning
+from host_tools.pytest_plugin.marks import Wishes
+from host_tools.pytest_plugin.scratch import Scratch, ScratchBase
+from host_tools.transcript import Transcript
+
+
+@dataclass(eq=False)
+class Held:
+    """A running pair, with what must be remembered of it."""
+
+    pair: Pair
+    scratch: Scratch
+    wishes: Wishes | None
+    """What the marks asked for; None if it was made by `Lab.pair`."""
+    module: str | None
+    """The module whose tests share it."""
+    pids: tuple[int, ...] | None
+    watches: list[Transcript]
+    lent: float = 0.0
+    """When the present test got it (monotonic); 0 for its first test, which sees all of it."""
+    spoilt: bool = False
+    """Whether it is no good for another test."""
+
+    def trouble(self) -> LabError | None:
+        """What happened to a guest or the server since the pair was made, if anything."""
+        looks = [watch.trouble for watch in self.watches]
+        looks += [machine.trouble for machine in self.pair.machines]
+        if self.pair.config.hca:
+            looks.append(self.pair.server.trouble)
+        return next((found for look in looks if (found := look()) is not None), None)
+
+    def is_clean(self) -> bool:
+        """Whether nothing ran in the guests since they were restored and made ready."""
+        untouched = not any(machine.touched for machine in self.pair.machines)
+        return untouched and self.pids == pids_of(self.pair) and not self.pair.config.cold
+
+
+class Lab:
+    """Makes pairs. One per test session; ends with it, and every pair with it."""
+
+    def __init__(self, base: ScratchBase) -> None:
+        """Nothing starts before somebody asks for a pair."""
+        self.base = base
+        self._lendable: Held | None = None
+        self._own: list[Held] = []
+        self._trouble: LabError | None = None
+        self.warnings: list[str] = []
+        """What the user should know although the tests run."""
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End what still runs."""
+        for held in self._all():
+            self._end(held)
+        self._lendable = None
+        self._own.clear()
+
+    # What tests call.
+
+    @contextlib.contextmanager
+    def pair(
+        self,
+        *,
+        cold: bool = False,
+        hca: bool = True,
+        vfio: bool = True,
+        cpus: int = LabConfig.cpus,
+        memory_mib: int = LabConfig.memory_mib,
+        hugepages: int = LabConfig.hugepages,
+        bus_log: bool = True,
+        server_arguments: tuple[str, ...] = (),
+        names: tuple[str, str] = NAMES,
+    ) -> Iterator[Pair]:
+        """Two guests of one's own, until the end of the `with` block; arguments as `LabConfig`.
+
+        For fixtures of a wider scope and for tests with more than one pair. Its logs, `pair.logs`,
+        are kept if one of the tests that ran meanwhile and used `lab` failed.
+        """
+        config = LabConfig(
+            bus_log=bus_log,
+            cpus=cpus,
+            memory_mib=memory_mib,
+            hugepages=hugepages,
+            vfio=vfio,
+            server_arguments=server_arguments,
+            names=names,
+            cold=cold,
+            hca=hca,
+        )
+        if self._lendable is not None and self._lendable.module is None:
+            self._drop(spoilt_only=True)
+        held = self._start(config, current_test())
+        self._own.append(held)
+        try:
+            yield held.pair
+        finally:
+            self._own.remove(held)
+            self._end(held)
+
+    def scratch(self, node: str) -> Path:
+        """The scratch folder of a test that has no pair, made at the first call."""
+        for each in self.base.used_by(node):
+            if not any(held.scratch is each for held in self._own):
+                return each.path
+        made = self.base.make(node)
+        made.tests.append(node)
+        made.over = True
+        return made.path
+
+    def buslog(self, pair: Pair) -> BusLog:
+        """The bus log of a pair, from where its present test began."""
+        if not (pair.config.bus_log and pair.config.hca):
+            raise UsageError("this pair has no bus log", "ask for a pair with an HCA and bus_log")
+        held = next((each for each in self._all() if each.pair is pair), None)
+        begin = 0.0
+        if held is not None and held.lent:
+            try:
+                begin = held.lent - time.monotonic() + since_beginning(LogReader(pair.logs))
+            except LogError as error:
+                raise LabError(f"the bus log cannot be read: {error}") from error
+        alarms = [machine.trouble for machine in pair.machines]
+        return BusLog(pair.logs, begin, [pair.server.trouble, *alarms])
+
+    # What the plugin calls.
+
+    def lend(self, node: pytest.Item) -> Pair:
+        """The pair for a test: that of its module, one known clean, or a new one."""
+        wishes = marks.wishes_of(node)
+        module = module_of(node) if marks.is_shared(node) else None
+        held = self._lendable
+        if held is not None and not _fits(held, wishes, module):
+            self._drop()
+            held = None
+        if held is None:
+            name = module or node.nodeid
+            held = self._lendable = self._start(LabConfig(**wishes.settings()), name)
+            held.wishes, held.module = wishes, module
+        else:
+            held.lent = time.monotonic()
+        if node.nodeid not in held.scratch.tests:
+            held.scratch.tests.append(node.nodeid)
+        return held.pair
+
+    def take_back(self, node: pytest.Item) -> None:
+        """After a test: keep its pair for the next one, or end it."""
+        held = self._lendable
+        if held is None:
+            return
+        held.spoilt |= marks.may_crash(node) or held.trouble() is not None
+        self._drop(spoilt_only=held.module is not None or held.is_clean())
+
+    def leave_module(self, node: pytest.Item, following: pytest.Item | None) -> None:
+        """End the pair that a module shared when the next test belongs to another one."""
+        held = self._lendable
+        if held is None or held.module is None:
+            return
+        if following is None or module_of(following) != held.module:
+            self._drop()
+
+    def check(self, node: pytest.Item) -> None:
+        """Fail a test under which a guest or the server came to grief without its noticing."""
+        found = self.trouble(node.nodeid)
+        if found is not None and not marks.may_crash(node):
+            pytest.fail(str(found), pytrace=False)
+
+    def trouble(self, node: str) -> LabError | None:
+        """What happened to a guest or the server of a test, if anything."""
+        for held in self._all():
+            if node in held.scratch.tests and (found := held.trouble()) is not None:
+                return found
+        return self._trouble
+
+    def begin(self, node: pytest.Item) -> None:
+        """A test begins: pairs that are open already concern it if it uses `lab`."""
+        self._trouble = None
+        if "lab" in getattr(node, "fixturenames", ()):
+            for held in self._own:
+                if node.nodeid not in held.scratch.tests:
+                    held.scratch.tests.append(node.nodeid)
+                    held.lent = time.monotonic()
+
+    def failed(self, node: str) -> None:
+        """A test failed, even if it was expected to: its folders stay, its pair goes."""
+        for each in self._all():
+            if node in each.scratch.tests:
+                each.spoilt = True
+
+    def _all(self) -> list[Held]:
+        return [*([self._lendable] if self._lendable else []), *self._own]
+
+    def _start(self, config: LabConfig, name: str) -> Held:
+        scratch = self.base.make(name)
+        scratch.tests.append(current_test())
+        pair = Pair(replace(config, log=scratch.path))
+        try:
+            pair.__enter__()
+        except BaseException as error:
+            scratch.over = True
+            if isinstance(error, SystemExit):  # a signal that `Pair` has turned into this
+                pytest.exit("stopped by a signal", returncode=int(str(error.code)))
+            raise
+        self.warnings += pair.warnings
+        watches = [Transcript(machine.name, machine.transcript) for machine in pair.machines]
+        return Held(pair, scratch, None, None, pids_of(pair), watches)
+
+    def _drop(self, spoilt_only: bool = False) -> None:
+        """End the pair that could be lent; with `spoilt_only`, only if nobody can use it."""
+        held = self._lendable
+        if held is not None and (held.spoilt or not spoilt_only):
+            self._lendable = None
+            self._end(held)
+
+    def _end(self, held: Held) -> None:
+        self._trouble = self._trouble or held.trouble()
+        held.scratch.over = True
+        held.pair.__exit__(None, None, None)
+
+
+def _fits(held: Held, wishes: Wishes, module: str | None) -> bool:
+    """Whether a pair that was not spoilt can serve a test."""
+    if held.spoilt or held.wishes != wishes or held.module != module:
+        return False
+    return held.trouble() is None and (module is not None or held.is_clean())
+
+
+def pids_of(pair: Pair) -> tuple[int, ...] | None:
+    """The processes of the guests; None if one is switched off."""
+    try:
+        return tuple(machine.pid for machine in pair.machines)
+    except AssertionError:
+        return None
+
+
+def module_of(node: pytest.Item) -> str:
+    """Node id of the module of a test."""
+    return node.nodeid.partition("::")[0]
+
+
+def current_test() -> str:
+    """Node id of the test that is running or being set up; pytest tells it this way."""
+    return os.environ.get("PYTEST_CURRENT_TEST", "session").rpartition(" (")[0] or "session"

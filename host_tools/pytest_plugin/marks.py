@@ -1,0 +1,128 @@
+"""What the marks of a test wish for, checked before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from host_tools.errors import UsageError
+
+DEVICES = {"hca": "hca"}
+"""Name of a device in the mark `devices`, and the field of `LabConfig` that asks for it."""
+
+LIMITS = {"cpus": (1, 64), "memory_mib": (256, 65536), "hugepages": (0, 16384)}
+"""Arguments of the mark `machine`, the smallest and the largest value of each."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """A pair as a test wants it; None leaves a figure to `LabConfig`."""
+
+    cold: bool = False
+    hca: bool = True
+    vfio: bool = True
+    cpus: int | None = None
+    memory_mib: int | None = None
+    hugepages: int | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Arguments for `LabConfig`."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def wishes_of(node: pytest.Item) -> Wishes:
+    """What the marks `cold_boot`, `devices` and `machine` ask for; the closest of each counts.
+
+    Raises `UsageError` in one line that names the test when a mark makes no sense.
+    """
+    wishes = Wishes()
+    for name, read in _READERS.items():
+        mark = node.get_closest_marker(name)
+        if mark is not None:
+            try:
+                wishes = read(wishes, *mark.args, **mark.kwargs)
+            except _MarkError as error:
+                raise UsageError(f"{node.nodeid}: mark {name}: {error}") from None
+    return wishes
+
+
+def is_shared(node: pytest.Item) -> bool:
+    """Whether the tests of its module share a pair."""
+    return node.get_closest_marker("shared_pair") is not None
+
+
+def may_crash(node: pytest.Item) -> bool:
+    """Whether a guest or the server may end in this test without failing it."""
+    return node.get_closest_marker("may_crash") is not None
+
+
+def check(node: pytest.Item, fixtures: Collection[str]) -> None:
+    """Raise `UsageError` for marks that are wrong, or that no fixture of the test heeds."""
+    wishes_of(node)
+    for name in _READERS:
+        if node.get_closest_marker(name) is not None and "pair" not in fixtures:
+            raise UsageError(
+                f"{node.nodeid}: mark {name}: the test does not use the fixture `pair`",
+                "give lab.pair() arguments instead",
+            )
+
+
+class _MarkError(Exception):
+    """What is wrong with a mark."""
+
+
+def _bare(wishes: Wishes, *args: Any, **kwargs: Any) -> Wishes:
+    if args or kwargs:
+        raise _MarkError("takes no arguments")
+    return wishes
+
+
+def _cold_boot(wishes: Wishes, *args: Any, **kwargs: Any) -> Wishes:
+    return replace(_bare(wishes, *args, **kwargs), cold=True)
+
+
+def _devices(wishes: Wishes, *names: Any, vfio: Any = None, **others: Any) -> Wishes:
+    if others:
+        raise _MarkError(f"no argument {_first(others)}; besides devices there is vfio=")
+    for name in names:
+        if name not in DEVICES:
+            raise _MarkError(f"no device {name!r}; there is {_listed(DEVICES)}, or () for none")
+    if len(set(names)) != len(names):
+        raise _MarkError("a device is named twice; each guest has one of a kind")
+    if vfio not in (None, True, False):
+        raise _MarkError(f"vfio={vfio!r} is neither True nor False")
+    if vfio is not None and "hca" not in names:
+        raise _MarkError('vfio= says who drives the HCA; name "hca" as well')
+    wanted = {field: name in names for name, field in DEVICES.items()}
+    return replace(wishes, **wanted, vfio=vfio is not False)
+
+
+def _machine(wishes: Wishes, *args: Any, **figures: Any) -> Wishes:
+    if args or not figures:
+        raise _MarkError(f"takes named arguments: {_listed(LIMITS)}")
+    for name, value in figures.items():
+        if name not in LIMITS:
+            raise _MarkError(f"no argument {name}; there is {_listed(LIMITS)}")
+        low, high = LIMITS[name]
+        if type(value) is not int or not low <= value <= high:
+            raise _MarkError(f"{name}={value!r} is no number from {low} to {high}")
+    return replace(wishes, **figures)
+
+
+def _first(names: Collection[str]) -> str:
+    return next(iter(names))
+
+
+def _listed(names: Collection[str]) -> str:
+    return ", ".join(names)
+
+
+_READERS: dict[str, Callable[..., Wishes]] = {
+    "cold_boot": _cold_boot,
+    "devices": _devices,
+    "machine": _machine,
+    "shared_pair": _bare,
+}

@@ -1,0 +1,95 @@
+"""Scratch folders: one per test or shared pair, kept or removed when the verdict is known."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Keep = Literal["always", "failed", "never"]
+KEEP: tuple[Keep, ...] = ("always", "failed", "never")
+
+_LONGEST_NAME = 80
+
+
+@dataclass(eq=False)
+class Scratch:
+    """The folder of one pair, or of one test that has none."""
+
+    path: Path
+    failed: bool = False
+    """Whether a test that used it failed."""
+    tests: list[str] = field(default_factory=list)
+    """Node ids of the tests that used it, in their order."""
+    judged: set[str] = field(default_factory=set)
+    """Those whose outcome is known."""
+    over: bool = False
+    """Whether nobody will use it any more."""
+
+
+class ScratchBase:
+    """Makes the folders in `root`, and removes those that nobody needs."""
+
+    def __init__(self, root: Path, keep: Keep) -> None:
+        """`root` is made with the first folder, and goes when it is empty at the end."""
+        self.root = root
+        self.keep = keep
+        self.kept: list[Path] = []
+        """Folders that stay, of tests that are over."""
+        self._folders: list[Scratch] = []
+
+    def make(self, node: str) -> Scratch:
+        """A new folder named after a node id."""
+        name = folder_name(node)
+        self.root.mkdir(parents=True, exist_ok=True)
+        number = 1
+        while True:
+            path = self.root / (name if number == 1 else f"{name}-{number}")
+            try:
+                path.mkdir()
+                break
+            except FileExistsError:
+                number += 1
+        made = Scratch(path)
+        self._folders.append(made)
+        return made
+
+    def used_by(self, node: str) -> list[Scratch]:
+        """The folders of a test."""
+        return [each for each in self._folders if node in each.tests]
+
+    def judge(self, node: str, failed: bool) -> None:
+        """A test is through; `failed` says whether any part of it failed."""
+        for each in self.used_by(node):
+            each.judged.add(node)
+            each.failed |= failed
+        self._settle()
+
+    def close(self) -> list[Path]:
+        """The end: remove what need not be kept; returns what was kept in this session.
+
+        A test that was never judged was interrupted, and somebody will ask why it took so long.
+        """
+        for each in self._folders:
+            each.over = True
+            each.failed |= not each.judged.issuperset(each.tests)
+        self._settle()
+        if self.root.is_dir() and not any(self.root.iterdir()):
+            self.root.rmdir()
+        return self.kept
+
+    def _settle(self) -> None:
+        for each in [each for each in self._folders if each.over]:
+            self._folders.remove(each)
+            if self.keep == "always" or (self.keep == "failed" and each.failed):
+                self.kept.append(each.path)
+            else:
+                shutil.rmtree(each.path, ignore_errors=True)
+
+
+def folder_name(node: str) -> str:
+    """A node id as the name of a folder: its last file and what follows, without odd characters."""
+    last = node.rpartition("/")[2].replace(".py", "", 1)
+    return re.sub(r"[^A-Za-z0-9_.=]+", "-", last).strip("-.")[:_LONGEST_NAME] or "test"
