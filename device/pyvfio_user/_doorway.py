@@ -20,6 +20,8 @@ from ._messages import HEADER, Header
 log = logging.getLogger(__name__)
 
 MAX_GREETING = 4096
+BACKLOG = 128
+"""Callers who may wait to be let in; who does not wait in `connect` is turned away beyond that."""
 CALLERS_AT_ONCE = 64
 """So many callers are let in before the caller of `greeting` may do something else."""
 
@@ -128,7 +130,7 @@ def _listen(path: Path) -> socket.socket:
                 raise
             _remove_stale(path)
             _bind(listener, path)
-        listener.listen(8)
+        listener.listen(BACKLOG)
         listener.setblocking(False)
     except BaseException:
         listener.close()
