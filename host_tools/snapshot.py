@@ -61,7 +61,8 @@ def _make(parts: Parts, size: Machine, state: Path) -> None:
     logs = rundir.state_root() / "snapshot" / state.parent.name
     shutil.rmtree(logs, ignore_errors=True)
     with rundir.run_folder() as folder:
-        template = Vm(VmConfig(_NAME, size), parts.emulator, folder, rundir.log_folder(logs))
+        # A name of one letter, as the check of the folder's length for sockets supposes.
+        template = Vm(VmConfig("s", size), parts.emulator, folder, rundir.log_folder(logs))
         try:
             template.spawn(parts.boot(folder, _NAME, size, vfio=True))
             template.attach()

@@ -26,6 +26,7 @@ _START_SECONDS = 60.0
 _MIGRATION_SECONDS = 60.0
 _PLUG_SECONDS = 30.0
 _BIND_SECONDS = 5.0
+_LAST_MOMENT = 1.0
 _PAUSE = 0.005  # between two looks at something that cannot be waited on
 _ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
 
@@ -305,7 +306,12 @@ class Vm:
 
     def was_killed(self) -> bool:
         """Whether somebody ended QEMU, by SIGKILL or by a signal that it obeys."""
-        status = self._process.poll() if self._process is not None else None
+        if self._process is None:
+            return False
+        # Its sockets close a moment before the kernel tells us of its end.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_MOMENT)
+        status = self._process.poll()
         return status == -signal.SIGKILL or (status == 0 and _ON_SIGNAL in self.messages())
 
     def messages(self) -> str:

@@ -12,22 +12,16 @@ import pytest
 
 from host_tools import snapshot
 from host_tools.errors import LabError
-from host_tools.lab import LabConfig, Pair
+from host_tools.lab import Pair
 from host_tools.machine import ROOT_PORTS, WIDE_PORT, Machine
 from host_tools.parts import ensure_parts
 from host_tools.progress import Reporter
+from host_tools.pytest_plugin.lab import Lab
 from images.snapshot import Snapshot
 
-pytestmark = pytest.mark.timeout(480)
+pytestmark = [pytest.mark.timeout(480), pytest.mark.shared_pair]
 HCA = "15b3:1003"
 GIB = 1 << 30
-
-
-@pytest.fixture(scope="module")
-def restored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    with Pair(LabConfig(log=tmp_path_factory.mktemp("logs"))) as pair:
-        assert not pair.warnings
-        yield pair
 
 
 @pytest.fixture
@@ -36,32 +30,37 @@ def own_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Sn
     parts = ensure_parts(Reporter(quiet=True))
     usual = snapshot.ensure(parts, Machine(), Reporter(quiet=True))
     own = Snapshot("test", ("test", os.getpid(), str(tmp_path)))
-    own.ensure(lambda state: shutil.copyfile(usual.state, state) and None)
+
+    def copy(state: Path) -> None:
+        shutil.copyfile(usual.state, state)
+
+    own.ensure(copy)
     monkeypatch.setattr(snapshot, "snapshot_of", lambda parts, size: own)
     yield own
     own.discard()
 
 
-def test_each_guest_has_its_hca_with_its_driver(restored: Pair) -> None:
-    for machine in restored.machines:
+def test_each_guest_has_its_hca_with_its_driver(pair: Pair) -> None:
+    assert not pair.warnings
+    for machine in pair.machines:
         assert machine.run("hostname").text == machine.name
         function = machine.function(0)
         assert function is not None
         assert (function["id"], function["driver"]) == (HCA, "vfio-pci")
 
 
-def test_the_console_of_a_restored_guest_works(restored: Pair) -> None:
-    assert restored.b.console.run("echo $((6 * 7))") == "42"
+def test_the_console_of_a_restored_guest_works(pair: Pair) -> None:
+    assert pair.b.console.run("echo $((6 * 7))") == "42"
 
 
-def test_there_are_ports_for_what_is_still_to_come(restored: Pair) -> None:
-    listed = restored.a.run("lspci").text
+def test_there_are_ports_for_what_is_still_to_come(pair: Pair) -> None:
+    listed = pair.a.run("lspci").text
     assert listed.count("PCIe Root port") == ROOT_PORTS >= 5
 
 
-def test_a_bar_of_four_gib_can_be_plugged_in(restored: Pair) -> None:
+def test_a_bar_of_four_gib_can_be_plugged_in(pair: Pair) -> None:
     """QEMU's own shared-memory device stands in for a bridge with so large a window."""
-    machine = restored.a
+    machine = pair.a
     memory = {"qom_type": "memory-backend-memfd", "id": "wide", "size": 4 * GIB, "share": True}
     machine.qmp.command("object-add", **memory)
     device = {"driver": "ivshmem-plain", "id": "wide-device", "memdev": "wide"}
@@ -92,28 +91,29 @@ with open(sys.argv[1], "r+b") as bar:
 """
 
 
-def test_a_restarted_guest_is_new_and_its_peer_goes_on(restored: Pair) -> None:
-    server = restored.server.pid
-    restored.a.run("touch /tmp/mark")
-    restored.b.run("touch /tmp/mark")
-    restored.restart("a")
-    assert restored.a.run("test -e /tmp/mark", check=False).status == 1
-    restored.b.run("test -e /tmp/mark")
-    assert restored.server.pid == server
-    function = restored.a.function(0)
+def test_a_restarted_guest_is_new_and_its_peer_goes_on(pair: Pair) -> None:
+    server = pair.server.pid
+    pair.a.run("touch /tmp/mark")
+    pair.b.run("touch /tmp/mark")
+    pair.restart("a")
+    assert pair.a.run("test -e /tmp/mark", check=False).status == 1
+    pair.b.run("test -e /tmp/mark")
+    assert pair.server.pid == server
+    function = pair.a.function(0)
     assert function is not None and function["driver"] == "vfio-pci"
 
 
-def test_a_guest_that_panicked_comes_back(restored: Pair) -> None:
+@pytest.mark.may_crash
+def test_a_guest_that_panicked_comes_back(pair: Pair) -> None:
     with pytest.raises(LabError, match=r"kernel panicked.*console-a\.log"):
-        restored.a.run("echo c > /proc/sysrq-trigger", timeout=60)
-    restored.b.run("true")
-    restored.restart("a")
-    assert restored.a.run("hostname").text == "a"
+        pair.a.run("echo c > /proc/sysrq-trigger", timeout=60)
+    pair.b.run("true")
+    pair.restart("a")
+    assert pair.a.run("hostname").text == "a"
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "garbage"])
-def test_a_bad_snapshot_is_thrown_away(own_snapshot: Snapshot, tmp_path: Path, damage: str) -> None:
+def test_a_bad_snapshot_is_thrown_away(own_snapshot: Snapshot, lab: Lab, damage: str) -> None:
     """The guests boot cold, a line says so, and the next lab makes a new one."""
     size = own_snapshot.state.stat().st_size
     with own_snapshot.state.open("r+b") as stream:
@@ -121,7 +121,7 @@ def test_a_bad_snapshot_is_thrown_away(own_snapshot: Snapshot, tmp_path: Path, d
             stream.write(os.urandom(1 << 20))
         else:
             stream.truncate(0 if damage == "empty" else size // 2)
-    with Pair(LabConfig(log=tmp_path / "log")) as pair:
+    with lab.pair() as pair:
         assert [machine.run("hostname").text for machine in pair.machines] == ["a", "b"]
         (line,) = pair.warnings
         assert "thrown away, cold boot" in line
