@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+from device.buslog.pcap import export
 from device.buslog.reader import LogError, LogReader
 from device.buslog.views import HEADER, KINDS, Filter, json_line, select, table_line
 
@@ -21,11 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="until", type=float, metavar="T", help="seconds")
     parser.add_argument("--format", choices=("table", "jsonl"), default="table")
     parser.add_argument("--decode", action="store_true", help="say what each transfer was")
+    export.add_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Print the log; the exit status."""
     try:
+        export.check_arguments(arguments)
         wanted = _filter(arguments)
         reader = LogReader(arguments.folder)
     except (LogError, ValueError) as error:
@@ -34,7 +37,10 @@ def main(arguments: argparse.Namespace) -> int:
     if reader.dropped:
         print("the oldest events were dropped to keep the log bounded", file=sys.stderr)
     try:
-        _show(reader, wanted, arguments.format, arguments.decode)
+        if arguments.pcap is not None:
+            export.run(reader, wanted, arguments)
+        else:
+            _show(reader, wanted, arguments.format, arguments.decode)
     except LogError as error:
         print(f"bluebridge log: {error}", file=sys.stderr)
         return 2

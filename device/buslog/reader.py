@@ -38,9 +38,13 @@ class Event:
 
 
 class LogReader:
-    """A log folder, or a run's folder that has one inside as `bus`. Raises `LogError`."""
+    """A log folder, or a run's folder that has one inside as `bus`. Raises `LogError`.
+
+    `cut` says whether what was read last ended in the middle of a record.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self.cut = False
         self.folder = _locate(folder)
         try:
             self.meta: dict[str, Any] = json.loads((self.folder / META_NAME).read_text())
@@ -100,6 +104,7 @@ class LogReader:
             except KeyError as error:
                 raise LogError(f"{path} is damaged before byte {position}") from error
             if position + kept > end:
+                self.cut = True
                 return
             yield Event(
                 0,
@@ -114,6 +119,7 @@ class LogReader:
                 data[position : position + kept],
             )
             position += kept
+        self.cut = position < end
 
     def _segments(self, seconds: float | None) -> list[Path]:
         """The segments that may hold events from that time on, oldest first."""

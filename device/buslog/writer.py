@@ -32,9 +32,13 @@ Data = bytes | bytearray | memoryview
 
 
 class EventLog:
-    """No log: takes events and forgets them. `capture` is how many bytes of data it keeps."""
+    """No log: takes events and forgets them.
+
+    `capture` is how many bytes of data are kept, `active` whether anything is.
+    """
 
     capture = 0
+    active = False
 
     def device(self, name: str) -> int:
         """Number of the device called `name` in records."""
@@ -71,6 +75,8 @@ class FileLog(EventLog):
     `total` bounds the bytes on disk: the oldest segments go first. A disk that is full ends the
     log with one warning, never the device.
     """
+
+    active = True
 
     def __init__(
         self,

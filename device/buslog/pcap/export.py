@@ -1,0 +1,155 @@
+"""`bluebridge log DIR --pcap FILE`: write the log's messages as a pcapng capture."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from device.buslog.pcap.file import PcapngWriter
+from device.buslog.pcap.frames import frames_of
+from device.buslog.reader import LogError, LogReader
+from device.buslog.views import Filter, select
+from device.buslog.wire import read_message
+from device.layout.buslog import Kind
+
+STANDARD_OUTPUT = Path("-")
+ROCE = {"v1": 1, "v2": 2}
+_OWN_OPTIONS = ("roce", "fill", "force")
+_OTHER_OPTIONS = ("bar", "kind", "decode")
+
+
+@dataclass(slots=True)
+class Summary:
+    """What an export wrote; `cut` counts frames whose payload the log did not keep."""
+
+    messages: int = 0
+    frames: int = 0
+    cut: int = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of an export."""
+    parser.add_argument(
+        "--pcap",
+        type=Path,
+        metavar="FILE",
+        help="write what crossed the fabric as a capture for tshark (- for standard output)",
+    )
+    parser.add_argument(
+        "--roce", choices=sorted(ROCE), help="with --pcap: as this version, whatever it was"
+    )
+    parser.add_argument(
+        "--fill",
+        action="store_true",
+        help="with --pcap: zeros where the log kept no payload, so that no frame is cut short",
+    )
+    parser.add_argument("--force", action="store_true", help="with --pcap: replace FILE")
+
+
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Raises `ValueError` for options that do not go together."""
+    if arguments.pcap is None:
+        for name in _OWN_OPTIONS:
+            if getattr(arguments, name):
+                raise ValueError(f"--{name} needs --pcap FILE")
+        return
+    for name in _OTHER_OPTIONS:
+        value = getattr(arguments, name)
+        if value is not None and value is not False:  # BAR 0 is a choice, too
+            raise ValueError(f"--{name} chooses events to print, --pcap writes messages: drop one")
+
+
+def run(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> None:
+    """Write the file and say what is in it; raises `LogError` and leaves no file then."""
+    path: Path = arguments.pcap
+    try:
+        with _opened(path, replace=arguments.force) as file:
+            roce = ROCE.get(arguments.roce or "")
+            summary = export(reader, wanted, file, roce=roce, fill=arguments.fill)
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        raise LogError(f"{path}: {error.strerror}; {_mend(error)}") from error
+    if reader.cut:
+        print("the log's last event is cut short: its writer was killed", file=sys.stderr)
+    print(_report(path, summary), file=sys.stderr)
+
+
+def export(
+    reader: LogReader,
+    wanted: Filter,
+    file: BinaryIO,
+    *,
+    roce: int | None = None,
+    fill: bool = False,
+) -> Summary:
+    """Write every message that passes the filter; raises `LogError` when there is none.
+
+    `roce` forces a version, `fill` makes up for payload that was not captured.
+    """
+    writer = PcapngWriter(file)
+    summary = Summary()
+    started = int(reader.meta["started_ns"])
+    for event in select(reader.since(wanted.since), wanted):
+        if event.kind is not Kind.WIRE:
+            continue
+        summary.messages += 1
+        message, when = read_message(event), started + round(event.time * 1e9)
+        if fill:
+            message.payload = message.payload.ljust(message.length, b"\0")
+        for frame in frames_of(message, roce):
+            writer.write(event.device, when, frame)
+            summary.frames += 1
+            summary.cut += len(frame.data) < frame.length
+    if not summary.messages:
+        raise LogError(f"{reader.folder} holds no message of the fabric that passes the filters")
+    return summary
+
+
+@contextmanager
+def _opened(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """`path` to write to: it appears when all is written, and not at all after an error."""
+    if path == STANDARD_OUTPUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    if path.is_dir():
+        raise LogError(f"{path} is a folder: name a file in it")
+    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+        with path.open("wb") as device:  # a pipe to tshark, say
+            yield device
+        return
+    if path.exists() and not replace:
+        raise LogError(f"{path} exists: name another file or add --force")
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with beside.open("xb") as file:
+            yield file
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _mend(error: OSError) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space or name a file on another disk"
+    return "name a file that can be written"
+
+
+def _report(path: Path, summary: Summary) -> str:
+    place = "standard output" if path == STANDARD_OUTPUT else str(path)
+    text = f"{place}: {summary.frames} frames of {summary.messages} messages"
+    if summary.cut:
+        text += (
+            f"; {summary.cut} are cut short: a larger --capture BYTES of the device server keeps "
+            "more, --fill puts zeros there"
+        )
+    return text
