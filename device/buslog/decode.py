@@ -37,6 +37,9 @@ def decode(event: Event) -> str:
         return f"config {event.address:#x}"
     if event.kind == Kind.WIRE and event.what in WIRE:
         return _wire(event)
+    if event.kind == Kind.BLUEFLAME:
+        page = uar.blueflame_page(event.address)
+        return f"BlueFlame page {page}: {_DMA.get(event.what, _other)(event)}"
     return _DMA.get(event.what, _other)(event)
 
 

@@ -19,6 +19,7 @@ KINDS: dict[str, frozenset[Kind]] = {
     "reset": frozenset((Kind.RESET,)),
     "note": frozenset((Kind.NOTE,)),
     "wire": frozenset((Kind.WIRE,)),
+    "blueflame": frozenset((Kind.BLUEFLAME,)),
 }
 
 # As a PCIe analyzer names them: who drives the bus, and the kind of transaction.
@@ -34,6 +35,7 @@ _DIRECTION_TYPE: dict[Kind, tuple[str, str]] = {
     Kind.RESET: ("-", "reset"),
     Kind.NOTE: ("-", "note"),
     Kind.WIRE: ("dev->wire", "message"),
+    Kind.BLUEFLAME: ("-", "entry"),
 }
 
 HEADER = (
@@ -104,7 +106,7 @@ def json_line(event: Event, *, decoded: bool = True) -> str:
     }
     if event.kind in KINDS["mmio"]:
         row["bar"] = event.bar
-    if event.kind in KINDS["dma"] | KINDS["wire"]:
+    if event.kind in KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"]:
         row |= {"what": event.what.name.lower(), "obj": event.obj}
     if event.text:
         row["text"] = event.text

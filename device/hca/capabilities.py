@@ -1,11 +1,16 @@
-"""The answer to QUERY_DEV_CAP: small tables, no optional feature that brings commands along."""
+"""The answer to QUERY_DEV_CAP: table sizes, and which features drivers may use."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from device.hca.config import Features
 from device.layout.mlx4.capabilities import QUERY_DEV_CAP, RESERVED_LKEY, BmmeFlag, DevFlag
-from device.layout.mlx4.uar import UAR_AREA_CODE
+from device.layout.mlx4.uar import (
+    LOG_BLUEFLAME_REGISTER,
+    LOG_BLUEFLAME_REGISTERS,
+    UAR_AREA_CODE,
+)
 
 FLAGS = (
     DevFlag.RC
@@ -101,12 +106,15 @@ INIT_LIMITS = {
 
 
 @lru_cache(maxsize=2)
-def device_capabilities(ports: int) -> bytes:
+def device_capabilities(ports: int, features: Features) -> bytes:
     """The mailbox of QUERY_DEV_CAP."""
     return bytes(
         QUERY_DEV_CAP.pack(
             {**_LIMITS, **_ENTRY_BYTES},
             num_ports=ports,
+            blueflame=int(features.blueflame),
+            log_bf_reg_size=LOG_BLUEFLAME_REGISTER,
+            log_bf_regs_per_page=LOG_BLUEFLAME_REGISTERS,
             flags_hi=FLAGS >> 32,
             flags_lo=FLAGS & 0xFFFFFFFF,
             bmme_flags=int(BMME_FLAGS),

@@ -50,7 +50,7 @@ def query_fw(hca: Hca, command: Command) -> bytes:
 
 def query_dev_cap(hca: Hca, command: Command) -> bytes:
     """What the device can do."""
-    return device_capabilities(len(hca.ports))
+    return device_capabilities(len(hca.ports), hca.config.features)
 
 
 def query_adapter(hca: Hca, command: Command) -> bytes:

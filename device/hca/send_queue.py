@@ -37,7 +37,8 @@ class SendQueue:
     """
 
     __slots__ = (
-        "_qp", "_running", "_scheduled", "_what", "base", "buffer", "index", "log_size", "shift",
+        "_given", "_qp", "_running", "_scheduled", "base", "buffer", "index", "log_size", "shift",
+        "what",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +52,8 @@ class SendQueue:
         self.index = 0
         self._running = False
         self._scheduled = False
-        self._what = What.UD_WQE if qp.role is Role.UD else What.SQ_WQE
+        self._given: bytes | None = None  # the next entry, when it need not be fetched
+        self.what = What.UD_WQE if qp.role is Role.UD else What.SQ_WQE
 
     def run(self) -> None:
         """Carry out what is posted, up to a budget; the rest follows soon.
@@ -72,6 +74,22 @@ class SendQueue:
         if more:
             self._scheduled = True
             self._qp.hca.bus.call_soon(self._again)
+
+    def accepts(self, owner: int, index: int) -> bool:
+        """Whether an entry with this ownership bit and 16-bit index may be pushed now."""
+        return (
+            index == self.index & 0xFFFF
+            and owner == self.index >> self.log_size & 1
+            and self._qp.state is QpState.RTS
+            and not self._running
+            and not self._scheduled
+        )
+
+    def push(self, entry: bytes) -> None:
+        """Carry out an entry that software handed over whole, then what follows it in the ring."""
+        self._given = entry
+        self.run()
+        self._given = None  # one that had to wait is read from the ring when its time comes
 
     def _again(self) -> None:
         self._scheduled = False
@@ -95,6 +113,9 @@ class SendQueue:
                     if qp.state is QpState.RTS:
                         return False
                     continue  # what was blocked failed
+                if self._given is not None:
+                    self._execute_given(self._given)
+                    continue
                 header = self._peek()
                 if header is None:
                     return False
@@ -134,10 +155,17 @@ class SendQueue:
             return
         self._qp.engine.execute(raw, index)
 
+    def _execute_given(self, entry: bytes) -> None:
+        """An entry of the length it states; its VLAN fields held the QP number and say nothing."""
+        self._given = None
+        index = self.index
+        self.index = index + slots_of(entry[7], self.shift)
+        self._qp.engine.execute(b"%b\0\0\0%b" % (entry[:4], entry[7:]), index)
+
     def _read(self, index: int, length: int) -> bytes:
         start = (index & ((1 << self.log_size) - 1)) << self.shift
         size = 1 << (self.log_size + self.shift)
-        buffer, base, what, qpn = self.buffer, self.base, self._what, self._qp.qpn
+        buffer, base, what, qpn = self.buffer, self.base, self.what, self._qp.qpn
         if start + length <= size:
             return buffer.read(base + start, length, what, qpn)
         first = size - start

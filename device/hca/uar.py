@@ -1,4 +1,6 @@
-"""BAR2: doorbells in user access region pages (Linux `mlx4/main.c: map_bf_area`, `inc/cq.h`).
+"""BAR2: doorbells in user access region pages, then BlueFlame pages.
+
+Linux `mlx4/main.c: map_bf_area`, `inc/cq.h`.
 
 A page is what a process may reach: it rings only for queues whose context names that page
 (`usr_page`), and its EQ doorbells are those of EQ numbers 4*page to 4*page+3.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from device.hca.blueflame import BlueFlame
 from device.layout.mlx4.uar import CQ_DOORBELL, EQ_DOORBELL, PAGE_SIZE, SEND_DOORBELL, UAR_AREA_SIZE
 
 if TYPE_CHECKING:
@@ -23,18 +26,22 @@ class UserAccessRegion:
     def __init__(self, hca: Hca) -> None:
         self._hca = hca
         self._latched: dict[int, int] = {}
+        self._blueflame = BlueFlame(hca)
 
     def reset(self) -> None:
         """Forget halves of doorbells."""
         self._latched.clear()
+        self._blueflame.reset()
 
     def write(self, offset: int, data: bytes) -> None:
         """A write to BAR2.
 
-        Ignored without INIT_HCA, behind the UAR pages, elsewhere in one, and for the queues of
-        another page.
+        Ignored without INIT_HCA, elsewhere in a page, and for the queues of another page.
         """
-        if offset >= UAR_AREA_SIZE or not self._hca.initialised:
+        if not self._hca.initialised:
+            return
+        if offset >= UAR_AREA_SIZE:
+            self._blueflame.write(offset - UAR_AREA_SIZE, data)
             return
         page, register = offset >> PAGE_SHIFT, offset & (PAGE_SIZE - 1)
         value = int.from_bytes(data, "big")

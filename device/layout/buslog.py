@@ -21,6 +21,7 @@ class Kind(IntEnum):
     CONFIG_WRITE = 8
     NOTE = 9
     WIRE = 10  # a message leaves the port: device/buslog/wire.py
+    BLUEFLAME = 11  # a whole send entry that came through a BlueFlame page
 
 
 class What(IntEnum):

@@ -235,6 +235,7 @@ QPC = Struct(
 
 PATH = Struct("PATH", PATH_SIZE, _path("", 0), source="inc/qp.h: struct mlx4_qp_path")
 
+
 class RssFlag(IntFlag):
     """What a receive side scaling context hashes (core/mlx4_en.h, inc/qp.h: MLX4_RSS_*)."""
 

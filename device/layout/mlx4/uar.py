@@ -59,7 +59,38 @@ UAR = RegisterBlock(
     ),
 )
 
-BLOCKS = (UAR,)
+LOG_BLUEFLAME_REGISTER = 9
+LOG_BLUEFLAME_REGISTERS = 3  # of a page
+BLUEFLAME_BUFFER = 1 << (LOG_BLUEFLAME_REGISTER - 1)  # software alternates between two halves
+BLUEFLAME_LINE = 64  # entries come in whole lines
+
+BLUEFLAME = RegisterBlock(
+    "BLUEFLAME",
+    bar=2,
+    base=UAR_AREA_SIZE,
+    size=PAGE_SIZE,
+    stride=PAGE_SIZE,
+    count=NUM_UARS,
+    doc="one page per UAR page, of the same index: whole send entries instead of a doorbell",
+    source="core/main.c: map_bf_area; core/en_tx.c: mlx4_bf_copy; lib/qp.c: mlx4_post_send",
+    registers=tuple(
+        Register(
+            f"buffer{slot}",
+            slot * BLUEFLAME_BUFFER,
+            BLUEFLAME_BUFFER * 8,
+            Access.WO,
+            "a send entry in ascending stores, its length rounded up to 64 bytes",
+        )
+        for slot in range(PAGE_SIZE // BLUEFLAME_BUFFER)
+    ),
+)
+
+BLOCKS = (UAR, BLUEFLAME)
+
+
+def blueflame_page(offset: int) -> int:
+    """The UAR page that belongs to an offset of BAR2 behind the UAR pages."""
+    return (offset - UAR_AREA_SIZE) // PAGE_SIZE
 
 
 def send_doorbell(qpn: int) -> int:

@@ -1,0 +1,197 @@
+"""BlueFlame: entries stored into the adapter are carried out unfetched, odd ones are fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import pack
+
+import pytest
+
+from device.hca.config import Features
+from device.layout.buslog import Kind, What
+from device.layout.mlx4.capabilities import QUERY_DEV_CAP
+from device.layout.mlx4.commands import Opcode
+from device.layout.mlx4.uar import (
+    BLUEFLAME,
+    BLUEFLAME_BUFFER,
+    BLUEFLAME_LINE,
+    NUM_UARS,
+    PAGE_SIZE,
+)
+from device.layout.mlx4.wqe import CQE_REQUEST
+from tests.unit.hca_driver import UAR_PAGE, Driver
+from tests.unit.rdma_node import LOG_SQ, SQ_SHIFT, Pair, SendOpcode, inline, remote
+
+PAYLOAD = b"straight from the processor"
+
+
+class Sender:
+    """A connected pair; A posts through BlueFlame into B's memory."""
+
+    def __init__(self) -> None:
+        self.pair = Pair().connect()
+        self.a, self.qa = self.pair.a, self.pair.qa
+        self.target, self.rkey = self.pair.b.memory(4096)
+        self.half = 0
+
+    def entry(self, data: bytes = PAYLOAD) -> bytes:
+        """An inline RDMA WRITE as `mlx4_post_send` leaves it in the ring, which it does here."""
+        segments = remote(self.target, self.rkey) + inline(data)
+        index, ds = self.qa.sent, (16 + len(segments)) // 16
+        slot, lap = index & (1 << LOG_SQ) - 1, index >> LOG_SQ & 1
+        word0 = lap << 31 | (index & 0xFFFF) << 8 | SendOpcode.RDMA_WRITE
+        raw = pack(">IIII", word0, self.qa.qpn << 8 | ds, CQE_REQUEST, 0) + segments
+        self.a.host.poke(self.qa.address + (slot << SQ_SHIFT), raw)
+        self.qa.sent += 1
+        return raw
+
+    def store(self, raw: bytes, *, page: int = UAR_PAGE, step: int = 8) -> None:
+        """The stores of `mlx4_bf_copy`."""
+        for offset, data in stores(raw, step):
+            self.write(offset, data, page)
+        self.half ^= BLUEFLAME_BUFFER
+
+    def write(self, offset: int, data: bytes, page: int = UAR_PAGE) -> None:
+        """One store into the present half of register 0."""
+        self.a.hca.bar_write(2, BLUEFLAME.base + page * PAGE_SIZE + self.half + offset, data)
+
+    def fetched(self) -> int:
+        """How many entries the device read from the ring."""
+        events = self.a.host.events
+        return sum(e.what == What.SQ_WQE and e.kind == Kind.DMA_READ for e in events)
+
+    def statuses(self) -> list[int]:
+        """Statuses of new completions of A."""
+        return [wc.status for wc in self.a.completions(self.qa)]
+
+    def arrived(self, data: bytes = PAYLOAD) -> bool:
+        """Whether B has the data."""
+        return self.pair.b.host.peek(self.target, len(data)) == data
+
+
+def stores(raw: bytes, step: int) -> Iterator[tuple[int, bytes]]:
+    """Ascending stores of whole lines."""
+    padded = raw.ljust(-(-len(raw) // BLUEFLAME_LINE) * BLUEFLAME_LINE, b"\0")
+    return ((at, padded[at : at + step]) for at in range(0, len(padded), step))
+
+
+def test_the_switch_changes_the_capability_and_nothing_else() -> None:
+    with_it = Driver(features=Features(blueflame=True)).query(Opcode.QUERY_DEV_CAP)
+    without = Driver().query(Opcode.QUERY_DEV_CAP)
+    assert [at for at in range(len(without)) if with_it[at] != without[at]] == [0x4C]
+    caps = QUERY_DEV_CAP.unpack(with_it)
+    assert (caps["blueflame"], caps["log_bf_reg_size"], caps["log_bf_regs_per_page"]) == (1, 9, 3)
+
+
+@pytest.mark.parametrize("step", [4, 8, 16, 64])
+@pytest.mark.parametrize("length", [4, 27, 60, 76])
+def test_an_entry_is_carried_out_without_being_fetched(step: int, length: int) -> None:
+    sender = Sender()
+    data = bytes(range(1, length + 1))
+    sender.store(sender.entry(data), step=step)
+    assert sender.statuses() == [0]
+    assert sender.arrived(data)
+    assert sender.fetched() == 0
+    (event,) = [e for e in sender.a.host.events if e.kind == Kind.BLUEFLAME]
+    assert (event.what, event.obj) == (What.SQ_WQE, sender.qa.qpn)
+
+
+def test_laps_halves_and_doorbells_in_between() -> None:
+    sender = Sender()
+    for round_ in range(40):
+        data = round_.to_bytes(2, "big") * 8
+        if round_ % 5 == 4:
+            sender.a.post_send(
+                sender.qa, SendOpcode.RDMA_WRITE, remote(sender.target, sender.rkey) + inline(data)
+            )
+        else:
+            sender.store(sender.entry(data))
+        assert sender.statuses() == [0]
+        assert sender.arrived(data)
+    assert sender.fetched() == 8
+
+
+def test_entries_in_the_ring_come_first() -> None:
+    """The index says that another entry is due: the ring is walked, both are fetched."""
+    sender = Sender()
+    sender.entry(b"first, no doorbell")
+    sender.store(sender.entry())
+    assert sender.statuses() == [0, 0]
+    assert sender.arrived()
+    assert sender.fetched() == 2
+
+
+@pytest.mark.parametrize("page", [0, UAR_PAGE + 1, NUM_UARS - 1])
+def test_a_page_of_another_index_means_a_doorbell(page: int) -> None:
+    """What the first driver on System z did: all its entries went to the first page."""
+    sender = Sender()
+    sender.store(sender.entry(), page=page)
+    assert (sender.statuses(), sender.fetched()) == ([0], 1)
+    assert sender.arrived()
+
+
+def disordered(sender: Sender, raw: bytes) -> None:
+    """The second and third store change places."""
+    pieces = list(stores(raw, 8))
+    pieces[1], pieces[2] = pieces[2], pieces[1]
+    for offset, data in pieces:
+        sender.write(offset, data)
+
+
+def torn(sender: Sender, raw: bytes) -> None:
+    """The last line never comes, a new entry begins."""
+    for offset, data in list(stores(raw, 8))[:-2]:
+        sender.write(offset, data)
+    sender.write(0, bytes(8))
+
+
+def other_half(sender: Sender, raw: bytes) -> None:
+    """The entry is spread over both halves."""
+    for offset, data in stores(raw, 8):
+        sender.write(offset + (BLUEFLAME_BUFFER if offset >= 32 else 0), data)
+
+
+def repeated(sender: Sender, raw: bytes) -> None:
+    """A store comes twice."""
+    for offset, data in stores(raw, 8):
+        sender.write(offset, data)
+        if offset == 24:
+            sender.write(offset, data)
+
+
+@pytest.mark.parametrize("stray", [disordered, torn, other_half, repeated])
+def test_stores_that_are_not_well_formed_mean_a_doorbell(stray: object) -> None:
+    sender = Sender()
+    assert callable(stray)
+    stray(sender, sender.entry())
+    assert (sender.statuses(), sender.fetched()) == ([0], 1)
+    assert sender.arrived()
+    sender.store(sender.entry(b"next"))
+    assert (sender.statuses(), sender.fetched()) == ([0], 1)
+    assert sender.arrived(b"next")
+
+
+def test_an_entry_of_no_size_is_fetched() -> None:
+    sender = Sender()
+    raw = bytearray(sender.entry())
+    raw[7] &= 0xC0
+    sender.store(bytes(raw))
+    assert (sender.statuses(), sender.fetched()) == ([0], 1)
+
+
+def test_pages_of_nobody_are_harmless() -> None:
+    sender = Sender()
+    raw = bytearray(sender.entry())
+    raw[4:7] = (0x777777).to_bytes(3, "big")
+    sender.store(bytes(raw))
+    sender.write(8, bytes(8))
+    sender.a.hca.bar_write(2, (16 << 20) - 8, bytes(8))
+    assert sender.statuses() == []
+
+
+def test_a_flood_of_oddities_does_not_fill_the_log() -> None:
+    sender = Sender()
+    before = len(sender.a.host.notes)
+    for _ in range(500):
+        sender.store(bytes(64))
+    assert len(sender.a.host.notes) - before < 50
