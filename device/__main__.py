@@ -14,46 +14,83 @@ import re
 import sys
 from pathlib import Path
 
-from device.buslog.writer import EventLog, FileLog
-from device.hca.config import MAX_PORTS, Features
+from device.buslog.writer import CAPTURE, EventLog, FileLog
+from device.hca.config import MAX_PORTS, Features, Link
 from device.pyvfio_user import LibraryError
 from device.server import HcaSpec, Server
 
 MAC_PREFIX = bytes.fromhex("0002c9bb00")
-NEXT_KEY = re.compile(r",(?=(?:name|socket|mac)=)")
+KEYS = ("name", "socket", "mac", "link")
+NEXT_KEY = re.compile(f",(?=(?:{'|'.join(KEYS)})=)")
 
 
-def parse_hca(text: str, number: int = 0) -> HcaSpec:
-    """`name=a,socket=PATH[,mac=00:02:c9:…]`; raises `ValueError` with one line on nonsense.
+def parse_hca(text: str, number: int = 0, link: Link = Link.ETHERNET) -> HcaSpec:
+    """`name=a,socket=PATH[,mac=00:02:c9:…][,link=…]`; raises `ValueError` with one line.
 
     A comma ends a value only where another key follows, since a path may hold commas.
     """
     values: dict[str, str] = {}
     for part in NEXT_KEY.split(text):
         key, separator, value = part.partition("=")
-        if not separator or key not in ("name", "socket", "mac") or not value:
-            raise ValueError(f"--hca {text}: {part!r} is not name=, socket= or mac=")
+        if not separator or key not in KEYS or not value:
+            raise ValueError(f"--hca {text}: {part!r} is not name=, socket=, mac= or link=")
         values[key] = value
     if "name" not in values or "socket" not in values:
         raise ValueError(f"--hca {text}: name= and socket= are needed")
     if "," in values["name"]:
-        raise ValueError(f"--hca {text}: no comma in a name; the keys are name=, socket=, mac=")
+        raise ValueError(
+            f"--hca {text}: no comma in a name; the keys are name=, socket=, mac=, link="
+        )
     mac = MAC_PREFIX + bytes((number + 1,))
     if "mac" in values:
         mac = bytes.fromhex(values["mac"].replace(":", ""))
         if len(mac) != 6 or mac[0] & 1:
             raise ValueError(f"--hca {text}: {values['mac']} is no unicast MAC address")
-    return HcaSpec(values["name"], Path(values["socket"]), mac)
+    kind = values.get("link", link)
+    if kind not in tuple(Link):
+        raise ValueError(f"--hca {text}: link= is {' or '.join(Link)}")
+    return HcaSpec(values["name"], Path(values["socket"]), mac, Link(kind))
+
+
+def _capture(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of bytes, 0 or more")
+    return count
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m device", description="the emulated hardware")
     parser.add_argument(
-        "--hca", action="append", required=True, metavar="name=N,socket=PATH[,mac=MAC]"
+        "--hca", action="append", required=True, metavar="name=N,socket=PATH[,mac=MAC][,link=LINK]"
+    )
+    parser.add_argument(
+        "--link",
+        choices=[link.value for link in Link],
+        default=Link.ETHERNET.value,
+        help="what ports speak of which link= says nothing (default ethernet)",
+    )
+    parser.add_argument(
+        "--sm",
+        choices=("builtin", "none"),
+        default="builtin",
+        help="who manages InfiniBand: the switch (builtin, default), or software in a guest",
     )
     parser.add_argument("--log", type=Path, metavar="DIR", help="folder of the bus log")
     parser.add_argument("--no-log", action="store_true", help="record nothing")
-    parser.add_argument("--capture", type=int, default=64, help="bytes of data kept per event")
+    parser.add_argument(
+        "--control", type=Path, metavar="SOCKET", help="take commands there, see device.control"
+    )
+    parser.add_argument(
+        "--capture",
+        type=_capture,
+        default=CAPTURE,
+        metavar="BYTES",
+        help=f"of data and of each message's payload kept in the log (default {CAPTURE})",
+    )
     parser.add_argument(
         "--ports", type=int, choices=range(1, MAX_PORTS + 1), default=1, help="ports of each HCA"
     )
@@ -83,6 +120,7 @@ def _features(arguments: argparse.Namespace) -> Features:
         blueflame=arguments.blueflame == "on",
         pro=arguments.pro,
         large_cqes=arguments.large_cqes,
+        subnet_manager=arguments.sm == "builtin",
     )
 
 
@@ -93,11 +131,12 @@ def main(argv: list[str] | None = None) -> int:
         level=arguments.trace.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
-        specs = [parse_hca(text, number) for number, text in enumerate(arguments.hca)]
+        link = Link(arguments.link)
+        specs = [parse_hca(text, number, link) for number, text in enumerate(arguments.hca)]
         events = EventLog()
         if arguments.log and not arguments.no_log:
             events = FileLog(arguments.log, capture=arguments.capture)
-        server = Server(specs, events, _features(arguments))
+        server = Server(specs, events, _features(arguments), arguments.control)
     except (ValueError, OSError, LibraryError) as error:
         print(f"bluebridge device server: {error}", file=sys.stderr)
         return 2

@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from device.buslog.writer import EventLog
-from device.fabric.local import LocalFabric
-from device.hca.config import PLAIN, Features, HcaConfig
+from device.control import ControlSocket, Panel
+from device.fabric.capture import CapturedFabric
+from device.fabric.messages import Fabric
+from device.fabric.networks import Networks
+from device.hca.config import PLAIN, Features, HcaConfig, Link
 from device.hca.device import Hca
 from device.layout import pci as layout
 from device.layout.mlx4 import bar0, uar
@@ -28,37 +31,59 @@ CONNECTX3 = Identity(
     layout.VENDOR_MELLANOX,
     layout.SUBSYSTEM_CONNECTX3,
 )
+IDENTITIES = {
+    Link.ETHERNET: CONNECTX3,
+    Link.INFINIBAND: replace(CONNECTX3, class_code=layout.CLASS_INFINIBAND),
+}
 BARS = (Bar(0, bar0.BAR0_SIZE), Bar(2, uar.BAR2_SIZE, prefetchable=True))
 
 
 @dataclass(frozen=True, slots=True)
 class HcaSpec:
-    """One HCA to serve: its name in the log, its socket, its MAC address."""
+    """One HCA to serve: its name in the log, its socket, its MAC address, what its ports speak."""
 
     name: str
     socket: Path
     mac: bytes
+    link: Link = Link.ETHERNET
 
 
 class Server:
-    """All devices of one process. Raises OSError when a socket cannot be served."""
+    """All devices of one process, and a socket for `control` if wanted.
 
-    def __init__(self, specs: list[HcaSpec], events: EventLog, features: Features = PLAIN) -> None:
+    Raises OSError when a socket cannot be served, ValueError when a network has no room.
+    """
+
+    def __init__(
+        self,
+        specs: list[HcaSpec],
+        events: EventLog,
+        features: Features = PLAIN,
+        control: Path | None = None,
+    ) -> None:
         self.loop = EventLoop()
         self._events = events
         self._features = features
-        # one network for the first ports of all HCAs, one for the second
-        self._fabrics = [LocalFabric() for _ in range(features.ports)]
+        self._networks = Networks(
+            [spec.link for spec in specs],
+            features.ports,
+            self.loop.call_later,
+            managed=features.subnet_manager,
+        )
         self._endpoints: list[Endpoint] = []
+        self._hcas: dict[str, Hca] = {}
+        self._control: ControlSocket | None = None
         try:
             for spec in specs:
                 self._add(spec)
+            if control is not None:
+                self._control = ControlSocket(control, Panel(self._hcas), self.loop)
         except BaseException:
             self.close()
             raise
 
     def _add(self, spec: HcaSpec) -> None:
-        config = HcaConfig.of_mac(spec.name, spec.mac, features=self._features)
+        config = HcaConfig.of_mac(spec.name, spec.mac, link=spec.link, features=self._features)
         vectors = config.msix_vectors
         capabilities = (
             PowerManagement(),
@@ -66,10 +91,30 @@ class Server:
             Express(),
         )
         endpoint = Endpoint(
-            spec.name, spec.socket, CONNECTX3, BARS, capabilities, vectors, self.loop, self._events
+            spec.name,
+            spec.socket,
+            IDENTITIES[spec.link],
+            BARS,
+            capabilities,
+            vectors,
+            self.loop,
+            self._events,
         )
         self._endpoints.append(endpoint)
-        endpoint.plug(Hca(endpoint, self._fabrics, config))
+        hca = Hca(endpoint, self._cables(spec), config)
+        self._hcas[spec.name] = hca
+        endpoint.plug(hca)
+
+    def _cables(self, spec: HcaSpec) -> list[Fabric]:
+        """The fabrics as the ports of an HCA reach them: with a log, past a tap each."""
+        fabrics: list[Fabric] = [*self._networks.of(spec.link)]
+        if not self._events.active:
+            return fabrics
+        names = [spec.name, *(f"{spec.name}/{port}" for port in range(2, len(fabrics) + 1))]
+        return [
+            CapturedFabric(fabric, self._events, name)
+            for fabric, name in zip(fabrics, names, strict=True)
+        ]
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
@@ -85,6 +130,8 @@ class Server:
 
     def close(self) -> None:
         """Close sockets and log."""
+        if self._control is not None:
+            self._control.close()
         for endpoint in self._endpoints:
             endpoint.close()
         self._events.close()

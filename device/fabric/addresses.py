@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
+
+class Link(StrEnum):
+    """What a port's cable speaks."""
+
+    ETHERNET = "ethernet"
+    INFINIBAND = "infiniband"
+
+
 LID_SIZE = 2
 PERMISSIVE = b"\xff\xff"
 """The LID of "whoever is at the other end of the cable"."""

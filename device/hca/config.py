@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-
-class Link(StrEnum):
-    """What the port's cable speaks."""
-
-    ETHERNET = "ethernet"
-    INFINIBAND = "infiniband"
-
+from device.fabric.addresses import Link as Link
 
 MAC_STEP = 0x100
 MAX_PORTS = 2
@@ -23,12 +16,14 @@ class Features:
 
     `blueflame`: QUERY_DEV_CAP advertises it (stores to its pages count either way). `pro`: a
     ConnectX-3 Pro, which speaks RoCE v2 too. `large_cqes`: drivers may choose 64-byte completions.
+    `subnet_manager`: whether InfiniBand networks have one of their own.
     """
 
     ports: int = 1
     blueflame: bool = False
     pro: bool = False
     large_cqes: bool = False
+    subnet_manager: bool = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.ports <= MAX_PORTS:

@@ -41,6 +41,7 @@ OWN_QKEY = 1 << 31
 SMI_QPN = 0
 MULTICAST_QPN = 0xFFFFFF
 NO_GRH = bytes(GRH_SIZE)
+NO_GID = bytes(16)
 IMMEDIATE_SIZE = 4
 MAX_MAD = 256
 MAX_PAYLOAD = 4096
@@ -105,12 +106,18 @@ class DatagramSender(UnconnectedSender):
             target_qpn=target & 0xFFFFFF,
             qkey=qp.qkey if qkey & OWN_QKEY else qkey,
             psn=self._psn,
-            grh=build_grh(route, AV.get(av, "flow_label"), len(payload), immediate is not None),
+            grh=self._grh(route, av, len(payload), immediate is not None),
             payload=payload,
             immediate=immediate,
             solicited=wqe.solicited,
             pkey=route.pkey,
         )
+
+    def _grh(self, route: Route, av: bytes, payload: int, immediate: bool) -> bytes:
+        """The GRH; on InfiniBand there is one only where the address asks for it."""
+        if route.dgid == NO_GID:
+            return b""
+        return build_grh(route, AV.get(av, "flow_label"), payload, immediate)
 
 
 def receive_datagram(hca: Hca, port: Port, message: Datagram) -> None:
@@ -135,7 +142,7 @@ def _deliver(hca: Hca, port: Port, qpn: int, message: Datagram) -> None:
     if not _admits_key(qp, message) or len(message.payload) > (MAX_MAD if mad else MAX_PAYLOAD):
         hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, Q_Key or length", obj=qp.qpn)
         return
-    pkey_index = port.pkey_index(qp.context, message.pkey, any_index=mad)
+    pkey_index = port.pkey_index(qp, message)
     if pkey_index is None:
         hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, P_Key", obj=qp.qpn)
         return

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from device.fabric.messages import Fabric
+from device.fabric.subnet.node import CHANNEL_ADAPTER, Node
 from device.hca.command import CommandError, Status
-from device.hca.config import HcaConfig
+from device.hca.config import HcaConfig, Link
 from device.hca.cq import CompletionQueues
 from device.hca.eq import EventQueues
 from device.hca.hcr import CommandRegister
+from device.hca.health import Health
+from device.hca.ib_port import InfinibandPort
 from device.hca.icm import Icm
 from device.hca.memory_regions import MemoryRegions
 from device.hca.multicast import MulticastGroups
@@ -23,6 +26,7 @@ from device.layout.mlx4 import bar0
 from device.pci.bus import HostBus
 
 BAR0, BAR2 = 0, 2
+DEVICE_ID = 4099
 RESET_BYTES = bar0.RESET_VALUE.to_bytes(4, "big")
 
 
@@ -38,18 +42,30 @@ class Hca:
         self.config = config
         self.parameters = Parameters()
         self.initialised = False
+        self.node = Node(CHANNEL_ADAPTER, config.node_guid, DEVICE_ID, {})
         self.node_description = _description(config)
         self.icm = Icm(bus)
         self.eqs = EventQueues(self)
         self.cqs = CompletionQueues(self)
         self.regions = MemoryRegions(self)
-        self.ports = tuple(Port(self, n, fabric) for n, fabric in enumerate(fabrics, 1))
+        make = InfinibandPort if config.link is Link.INFINIBAND else Port
+        self.ports = tuple(make(self, n, fabric) for n, fabric in enumerate(fabrics, 1))
         self.port = self.ports[0]
         self.multicast = MulticastGroups(self)
         self.srqs = SharedReceiveQueues(self)
         self.qps = QueuePairs(self)
         self.commands = CommandRegister(self)
+        self.health = Health()
         self._uar = UserAccessRegion(self)
+
+    @property
+    def node_description(self) -> bytes:
+        """64 bytes: who this is, as software or the configuration says."""
+        return self.node.described()
+
+    @node_description.setter
+    def node_description(self, value: bytes) -> None:
+        self.node.description = value
 
     def close(self) -> None:
         """Leave the fabric; the HCA is gone."""
@@ -62,17 +78,19 @@ class Hca:
     def bar_read(self, bar: int, offset: int, length: int) -> bytes:
         """Registers of BAR0; all else reads zero.
 
-        Zero is also what ownership, semaphore and the catastrophic error buffer have to say:
-        free, taken by the reader, healthy.
+        Zero is also what ownership and semaphore have to say: free, taken by the reader.
         """
-        if bar == BAR0 and self.commands.covers(offset, length):
-            return self.commands.read(offset - bar0.HCR_BASE, length)
+        if bar == BAR0:
+            if self.commands.covers(offset, length):
+                return self.commands.read(offset - bar0.HCR_BASE, length)
+            return self.health.read(offset, length)
         return bytes(length)
 
     def bar_write(self, bar: int, offset: int, data: bytes) -> None:
         """Commands and the reset register in BAR0, doorbells in BAR2; the rest is ignored."""
         if bar == BAR2:
-            self._uar.write(offset, data)
+            if not self.health.failed:
+                self._uar.write(offset, data)
         elif bar == BAR0 and self.commands.covers(offset, len(data)):
             self.commands.write(offset - bar0.HCR_BASE, data)
         elif bar == BAR0 and offset == bar0.RESET_OFFSET and data == RESET_BYTES:
@@ -84,7 +102,22 @@ class Hca:
         self.clear()
         self.icm.reset()
         self.commands.reset()
+        self.health.reset()
         self.node_description = _description(self.config)
+
+    @property
+    def failed(self) -> bool:
+        """Whether an internal error stopped the HCA; only a reset brings it back."""
+        return self.health.failed
+
+    def fail(self, reason: str) -> None:
+        """An internal error: all stops at once, and the error buffer tells who polls it.
+
+        Linux `mlx4/catas.c: poll_catas` looks every five seconds and resets the device.
+        """
+        self.bus.note(Kind.NOTE, f"internal error: {reason}")
+        self.clear()
+        self.health.fail(reason)
 
     def clear(self) -> None:
         """Forget every object, as CLOSE_HCA does: no DMA and no interrupt from now on."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from device.hca.command import Command, CommandError, Handler, Status
+from device.hca.ib_port import InfinibandPort
 from device.hca.port import Port
 from device.layout.mlx4.commands import Opcode
 from device.layout.net.mad import (
@@ -51,6 +52,8 @@ def mad_ifc(hca: Hca, command: Command) -> bytes:
     """Answer one MAD; what no agent here understands is silently discarded (BAD_PKT)."""
     port = hca.port_of(command.in_modifier & 0xFF)
     request = command.mailbox(MAD_SIZE)
+    if isinstance(port, InfinibandPort):
+        return port.answer_mad(request)
     mgmt_class, method = MAD.get(request, "mgmt_class"), MAD.get(request, "method")
     if mgmt_class not in ANSWERED_CLASSES or method not in (Method.GET, Method.SET):
         raise CommandError(Status.BAD_PKT, f"class {mgmt_class:#x} method {method:#x}")

@@ -22,13 +22,17 @@ from device.layout.mlx4.capabilities import (
 from device.layout.mlx4.contexts import QPC
 from device.layout.mlx4.cqe import GRH_PRESENT
 from device.layout.mlx4.eqe import DATA_OFFSET, PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
+from device.layout.mlx4.ports import SET_PORT_IB
 from device.layout.mlx4.wqe import AV
 from device.layout.net.ethernet import NO_VLAN
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
+    from device.hca.qp import QueuePair
 
 NO_GID = bytes(16)
+TYPE_ETHERNET = 2
+SPEED_40G = 0x40
 DEFAULT_MTU = 1500
 MAX_MTU = 9600
 MAX_GROUP_ADDRESSES = 4096
@@ -80,6 +84,30 @@ class Port:
     def leave(self) -> None:
         """Disconnect from the fabric for good."""
         self._fabric.detach(self)
+
+    def properties(self) -> dict[str, int]:
+        """What QUERY_PORT says: 40 Gb/s Ethernet that speaks RoCE."""
+        return {
+            "link_up": int(self.link_up),
+            "autoneg": 1,
+            "suggested_type": 1,
+            "supported_types": TYPE_ETHERNET,
+            "ib_mtu": 5,
+            "eth_mtu": MAX_MTU,
+            "link_speed": SPEED_40G,
+            "max_width": 3,
+            "log_max_gids": 7,
+            "log_max_pkeys": 0,
+            "log_max_vlans": 7,
+            "log_max_macs": 7,
+            "max_tc": 8,
+            "max_vl": 8,
+            "mac": int.from_bytes(self.burned_in, "big"),
+        }
+
+    def set_capabilities(self, mailbox: bytes) -> None:
+        """SET_PORT of InfiniBand, which means nothing on Ethernet."""
+        self._tables.capabilities = SET_PORT_IB.get(mailbox, "capabilities")
 
     # -- traffic --------------------------------------------------------------------------
 
@@ -222,10 +250,10 @@ class Port:
         vlan = 0 if route.vlan == NO_VLAN else route.vlan & 0xFFF
         return GRH_PRESENT | message.source_qpn, route.service_level << 13 | vlan
 
-    def pkey_index(self, context: bytes | bytearray, pkey: int, *, any_index: bool) -> int | None:
-        """Where the P_Key of a datagram stands in the table; None when it may not come in.
+    def pkey_index(self, qp: QueuePair, message: Datagram) -> int | None:
+        """Where the P_Key of a datagram stands in the table; None when `qp` must not have it.
 
-        `any_index` is for QP1, which is in every partition of the port. There is but one on RoCE.
+        There is but one on RoCE.
         """
         return 0
 

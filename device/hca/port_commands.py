@@ -6,42 +6,20 @@ from typing import TYPE_CHECKING
 
 from device.hca.command import Command, CommandError, Handler, Status
 from device.hca.eth_counters import EthCounters
-from device.hca.port import MAX_MTU
 from device.layout.mlx4.capabilities import QUERY_PORT, VLAN_TABLE_ENTRIES
 from device.layout.mlx4.commands import Opcode
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
 
-TYPE_ETHERNET = 2
-SPEED_40G = 0x40
 MCAST_CONFIG, MCAST_DISABLE, MCAST_ENABLE = 0, 1, 2
 MCAST_FLUSH = 1 << 63
 STATS_RESET = 1 << 8
 
 
 def query_port(hca: Hca, command: Command) -> bytes:
-    """What a port is: 40 Gb/s Ethernet that speaks RoCE."""
-    port = hca.port_of(command.in_modifier)
-    return bytes(
-        QUERY_PORT.pack(
-            link_up=int(port.link_up),
-            autoneg=1,
-            suggested_type=1,
-            supported_types=TYPE_ETHERNET,
-            ib_mtu=5,
-            eth_mtu=MAX_MTU,
-            link_speed=SPEED_40G,
-            max_width=3,
-            log_max_gids=7,
-            log_max_pkeys=0,
-            log_max_vlans=7,
-            log_max_macs=7,
-            max_tc=8,
-            max_vl=8,
-            mac=int.from_bytes(port.burned_in, "big"),
-        )
-    )
+    """What a port is."""
+    return bytes(QUERY_PORT.pack(hca.port_of(command.in_modifier).properties()))
 
 
 def init_port(hca: Hca, command: Command) -> None:
@@ -96,8 +74,9 @@ def conf_special_qp(hca: Hca, command: Command) -> None:
 
 
 def sense_port(hca: Hca, command: Command) -> int:
-    """What the other end of the cable is: Ethernet, or nothing."""
-    return TYPE_ETHERNET if hca.port_of(command.in_modifier).cable else 0
+    """What the other end of the cable is: the port's own kind, or nothing."""
+    port = hca.port_of(command.in_modifier)
+    return port.properties()["supported_types"] if port.cable else 0
 
 
 def set_node(hca: Hca, command: Command) -> None:

@@ -21,6 +21,7 @@ from device.hca.responder import Responder
 from device.hca.role import CONNECTED, DATAGRAMS, SPECIAL, Role, role_of
 from device.hca.send_queue import SendQueue
 from device.layout.buslog import Kind
+from device.layout.ib.link import partitions_match
 from device.layout.mlx4.contexts import QPC, QpState
 from device.layout.net.roce import MTU_BYTES
 from device.throttle import Throttle
@@ -240,7 +241,12 @@ class QueuePairs:
             qp = self._pairs.get(message.target_qpn)
             if qp is not None and isinstance(qp.engine, Requester):
                 route, own = message.route, qp.route
-                if route.smac == own.dmac and route.sgid == own.dgid and qp.port is port:
+                if (
+                    route.smac == own.dmac
+                    and route.sgid == own.dgid
+                    and qp.port is port
+                    and (route.pkey == own.pkey or partitions_match(route.pkey, own.pkey))
+                ):
                     qp.responder.receive(message)
                 else:
                     self._stranger(qp, route)
@@ -248,7 +254,12 @@ class QueuePairs:
             qp = self._pairs.get(message.target_qpn)
             if qp is not None and isinstance(qp.engine, Requester):
                 route, own = message.route, qp.route
-                if route.smac == own.dmac and route.sgid == own.dgid and qp.port is port:
+                if (
+                    route.smac == own.dmac
+                    and route.sgid == own.dgid
+                    and qp.port is port
+                    and (route.pkey == own.pkey or partitions_match(route.pkey, own.pkey))
+                ):
                     qp.engine.receive(message)
                 else:
                     self._stranger(qp, route)

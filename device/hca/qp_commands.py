@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from device.hca.command import Command, CommandError, Handler, Status
 from device.hca.completion import post_event
+from device.hca.config import Link
 from device.hca.flush import enter_error
 from device.hca.qp import QPN_MASK, QueuePair, empty_context
 from device.hca.requester import Requester
@@ -44,7 +45,7 @@ OPTIONAL: dict[OptPar, tuple[str, ...]] = {
 }
 """Fields of the context by the bit of the mask that announces them."""
 
-LINK_ETHERNET = 1
+LINK_TYPE = {Link.INFINIBAND: 0, Link.ETHERNET: 1}
 
 
 def _take(target: bytearray, source: bytes, *names: str) -> None:
@@ -77,11 +78,13 @@ def _merge_rtr(qp: QueuePair, source: bytes, mask: int) -> None:
     _take_if_set(qp.context, source, "min_rnr_timer")
     if qp.role in CONNECTED or any(QPC.get_raw(source, "pri_path")):
         timeout = QPC.get(qp.context, "pri_ack_timeout")
+        pkey_index = QPC.get(qp.context, "pri_pkey_index")
         _take(qp.context, source, "pri_path")
+        QPC.set(qp.context, "pri_pkey_index", pkey_index)  # it changes by the mask only
         if not QPC.get(source, "pri_ack_timeout"):
             QPC.set(qp.context, "pri_ack_timeout", timeout)
     # the mailbox of RTR2RTS names another link type: the port decides, not software
-    QPC.set(qp.context, "pri_link_type", LINK_ETHERNET)
+    QPC.set(qp.context, "pri_link_type", LINK_TYPE[qp.port.link])
     qp.responder.psn = QPC.get(source, "next_recv_psn")
 
 

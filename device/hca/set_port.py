@@ -31,16 +31,12 @@ def set_port(hca: Hca, command: Command) -> None:
     """Choose the sub-form: op modifier 1, bits 15:8 of the input modifier."""
     port = hca.port_of(command.in_modifier & 0xFF)
     if command.op_modifier == FORM_IB:
-        _set_capabilities(port, command)
+        port.set_capabilities(command.mailbox(SET_PORT_IB.size))
         return
     form = _FORMS.get(command.in_modifier >> 8 & 0xFF)
     if command.op_modifier != FORM_ETHERNET or form is None:
         raise CommandError(Status.BAD_OP, f"sub-form {command.in_modifier >> 8:#x}")
     form(port, command)
-
-
-def _set_capabilities(port: Port, command: Command) -> None:
-    port.tables.capabilities = SET_PORT_IB.get(command.mailbox(SET_PORT_IB.size), "capabilities")
 
 
 def _general(port: Port, command: Command) -> None:

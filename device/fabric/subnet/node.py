@@ -57,7 +57,3 @@ class Node:
     def described(self) -> bytes:
         """NodeDescription."""
         return self.description[:DESCRIPTION_SIZE].ljust(DESCRIPTION_SIZE, b"\0")
-
-    def end_ports(self) -> list[PortAgent]:
-        """The ports that have LIDs."""
-        return [port for port in self.ports.values() if port.end_port]

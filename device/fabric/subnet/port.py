@@ -188,7 +188,7 @@ class PortAgent:
     def set_capabilities(self, mask: int) -> None:
         """What software says about itself: that it is a subnet manager, for example."""
         if mask != self.capabilities:
-            self._put("capabilities", mask)
+            self.put("capabilities", mask)
             self._tell(Change.CAPABILITIES)
 
     def gid(self, index: int) -> bytes:
@@ -218,8 +218,8 @@ class PortAgent:
 
     def always_up(self) -> None:
         """Of port 0 of a switch, which has no cable: its link is up and waits to be set."""
-        self._put("physical_state", PHYSICAL_LINK_UP)
-        self._put("state", LINK_INIT)
+        self.put("physical_state", PHYSICAL_LINK_UP)
+        self.put("state", LINK_INIT)
 
     def ready(self) -> bool:
         """Whether this end would have the link up."""
@@ -236,10 +236,10 @@ class PortAgent:
         up = self.peer is not None and self.ready() and self.peer.ready()
         if up == self.link_up:
             if not up:
-                self._put("physical_state", self._down_state())
+                self.put("physical_state", self._down_state())
             return
-        self._put("physical_state", PHYSICAL_LINK_UP if up else self._down_state())
-        self._put("state", LINK_INIT if up else LINK_DOWN)
+        self.put("physical_state", PHYSICAL_LINK_UP if up else self._down_state())
+        self.put("state", LINK_INIT if up else LINK_DOWN)
         if not up:
             self.counters.link_downed += 1
         self._tell(Change.STATE)
@@ -258,10 +258,10 @@ class PortAgent:
             for name in _END_PORT_ONLY:
                 changes |= self._take(data, name)
         for name in _FREELY_SET:
-            self._put(name, get(data, name))
+            self.put(name, get(data, name))
         for name in _SET_UNLESS_ZERO:
             if get(data, name):
-                self._put(name, get(data, name))
+                self.put(name, get(data, name))
         if get(data, "client_reregister") and self.end_port:
             changes |= Change.CLIENT_REREGISTER
         if changes & Change.LID:
@@ -274,7 +274,7 @@ class PortAgent:
         value = PORT_INFO.get(data, name)
         if value == self.get(name):
             return Change(0)
-        self._put(name, value)
+        self.put(name, value)
         return _CHANGES[name]
 
     def _check(self, data: bytes) -> None:
@@ -310,7 +310,7 @@ class PortAgent:
             self._disabled = was
             self.train()
         elif state in (LINK_ARMED, LINK_ACTIVE) and state != self.state:
-            self._put("state", state)
+            self.put("state", state)
             self._tell(Change.STATE)
 
     # -- tables -------------------------------------------------------------------------------
@@ -346,7 +346,8 @@ class PortAgent:
         """The node's forwarding tables changed."""
         self._tell(Change.ROUTES)
 
-    def _put(self, name: str, value: int) -> None:
+    def put(self, name: str, value: int) -> None:
+        """Store a field of PortInfo without further ado."""
         PORT_INFO.set(self.info, name, value)
 
     def _address(self) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from device.fabric.subnet.fabric import InfinibandFabric
-from device.fabric.subnet.node import Node
 from device.fabric.subnet.port import PortAgent
 from device.layout.fields import Struct
 from device.layout.ib.link import RATE_40_GBPS, partitions_match
@@ -41,17 +40,11 @@ def nodes(fabric: InfinibandFabric) -> Iterator[bytes]:
         yield _lid(port.lid) + bytes(2) + node.info(port.number) + node.described()
 
 
-def _lid_of_node(node: Node, port: PortAgent) -> int:
-    return node.ports[0].lid if node.is_switch else port.lid
-
-
 def _ports(fabric: InfinibandFabric) -> Iterator[tuple[int, PortAgent]]:
-    """Every port of every node with the LID that leads to it."""
-    for node in fabric.topology.nodes():
-        for port in node.ports.values():
-            lid = _lid_of_node(node, port)
-            if lid and (node.is_switch or port.link_up):
-                yield lid, port
+    """Every port in the subnet with the LID that leads to it."""
+    for node, port in fabric.topology.addressed():
+        for each in node.ports.values() if node.is_switch else (port,):
+            yield port.lid, each
 
 
 def port_infos(fabric: InfinibandFabric) -> Iterator[bytes]:

@@ -69,6 +69,7 @@ class Switch:
     def __init__(self, guid: int, ports: int, send: Send) -> None:
         self._send = send
         self.manager: Manager | None = None
+        self.repressed: Callable[[], None] = lambda: None  # what a TrapRepress is told to
         agents = {0: PortAgent(0, guid, guids=ALL_PORTS_GUIDS, pkeys=ALL_PORTS_PKEYS)}
         for number in range(1, ports + 1):
             agents[number] = PortAgent(number, guid, end_port=False, pkeys=ALL_PORTS_PKEYS)
@@ -133,6 +134,9 @@ class Switch:
 
     def _answer(self, packet: bytes, ingress: int) -> bytes | None:
         get = SMP.get
+        if get(packet, "method") == Method.TRAP_REPRESS:
+            self.repressed()
+            return None
         if get(packet, "attr_id") == SwitchAttribute.SM_INFO:
             if self.manager is None or get(packet, "method") != Method.GET:
                 return None

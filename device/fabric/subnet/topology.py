@@ -45,20 +45,14 @@ class Topology:
         """The end port that `agent` is about."""
         return next((end for end in self._ends if end.agent is agent), None)
 
-    def nodes(self) -> list[Node]:
-        """The switch, then every node with a link that is up, each once."""
-        nodes = [self.switch]
-        for end in self._ends:
-            if end.agent.link_up and not any(end.node is node for node in nodes):
-                nodes.append(end.node)
-        return nodes
-
     def addressed(self) -> Iterator[tuple[Node, PortAgent]]:
         """Every end port that has a LID, with its node."""
-        for node in self.nodes():
-            for port in node.end_ports():
-                if port.lid and (node.is_switch or port.link_up):
-                    yield node, port
+        own = self.switch.ports[0]
+        if own.lid:
+            yield self.switch, own
+        for end in self._ends:
+            if end.agent.lid and end.agent.link_up:
+                yield end.node, end.agent
 
     def by_lid(self, lid: bytes) -> PortAgent | None:
         """The end port that answers to a LID."""

@@ -1,0 +1,41 @@
+"""The networks of a server: of each kind of link one for each port number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from device.fabric.addresses import Link
+from device.fabric.local import LocalFabric
+from device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric, Later
+from device.fabric.subnet.manager import SubnetManager
+from device.fabric.subnet.traps import TrapSender
+
+
+class Networks:
+    """Networks for `ports` ports of adapters with `links`.
+
+    `managed` says whether the switch of an InfiniBand network has a subnet manager; otherwise
+    software in a guest has to be one, and the switch sends it traps. `later` calls an action
+    after so many seconds.
+    """
+
+    def __init__(self, links: Iterable[Link], ports: int, later: Later, *, managed: bool) -> None:
+        self._networks = {
+            link: [_network(link, number, later, managed) for number in range(ports)]
+            for link in set(links)
+        }
+
+    def of(self, link: Link) -> list[LocalFabric]:
+        """The networks that ports 1, 2… of an adapter with this kind of link are on."""
+        return self._networks[link]
+
+
+def _network(link: Link, number: int, later: Later, managed: bool) -> LocalFabric:
+    if link is Link.ETHERNET:
+        return LocalFabric()
+    fabric = InfinibandFabric(SWITCH_GUID + number)
+    if managed:
+        SubnetManager(fabric, later)
+    else:
+        TrapSender(fabric, later)
+    return fabric

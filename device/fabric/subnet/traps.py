@@ -1,0 +1,87 @@
+"""Traps of the switch: it tells a subnet manager elsewhere that a link came or went.
+
+Rules: InfiniBand vol. 1, 13.4.9 and 14.3.1: a trap is sent again until the manager represses it.
+"""
+
+from __future__ import annotations
+
+from device.fabric.addresses import lid_bytes
+from device.fabric.subnet.fabric import InfinibandFabric, Later
+from device.fabric.subnet.packets import smp_to
+from device.fabric.subnet.port import Change, PortAgent
+from device.layout.ib.smp import (
+    NOTICE,
+    NOTICE_128_LID,
+    NOTICE_URGENT,
+    SMP,
+    TRAP_LINK_STATE,
+    SwitchAttribute,
+)
+from device.layout.net.mad import Method, MgmtClass
+
+REPEAT_SECONDS = 1.0
+ATTEMPTS = 5
+PRODUCER_SWITCH = 2
+
+
+class TrapSender:
+    """Watches the ports of the switch; trap 128 goes to the manager that port 0 knows."""
+
+    def __init__(self, fabric: InfinibandFabric, later: Later) -> None:
+        self._fabric = fabric
+        self._later = later
+        self._tid = 0
+        self._left = 0
+        fabric.switch.repressed = self.repressed
+        fabric.watchers.append(self)
+
+    def changed(self, agent: PortAgent, change: Change) -> None:
+        """A link of the switch changed its state."""
+        own = self._fabric.switch.node.ports.get(agent.number) is agent
+        if own and agent.number and change & Change.STATE:
+            idle, self._left = not self._left, ATTEMPTS
+            self._tid += 1
+            if idle:
+                self._send()
+
+    def left(self, agent: PortAgent) -> None:
+        """A port is gone: the state of its link said so already."""
+
+    def repressed(self) -> None:
+        """The manager has heard."""
+        self._left = 0
+
+    def _send(self) -> None:
+        if not self._left:
+            return
+        self._left -= 1
+        own = self._fabric.switch.agent
+        manager = own.get("sm_lid")
+        if manager:
+            smp = _link_state(own.lid, self._tid)
+            self._fabric.send(
+                self._fabric.switch, smp_to(lid_bytes(own.lid), lid_bytes(manager), smp)
+            )
+        self._later(REPEAT_SECONDS, self._send)
+
+
+def _link_state(lid: int, tid: int) -> bytes:
+    notice = NOTICE.pack(
+        generic=1,
+        type=NOTICE_URGENT,
+        producer=PRODUCER_SWITCH,
+        trap=TRAP_LINK_STATE,
+        issuer_lid=lid,
+    )
+    notice[NOTICE_128_LID : NOTICE_128_LID + 2] = lid_bytes(lid)
+    return bytes(
+        SMP.pack(
+            base_version=1,
+            mgmt_class=int(MgmtClass.SUBN_LID),
+            class_version=1,
+            method=int(Method.TRAP),
+            tid=tid,
+            attr_id=int(SwitchAttribute.NOTICE),
+            data=bytes(notice),
+        )
+    )
