@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from host_tools.bench import doorbell, measure, page
+from host_tools.bench import doorbell, measure, page, ready
 from host_tools.bench import figures as goals
 from host_tools.bench.figures import Figure
 from host_tools.errors import LabError
 from host_tools.lab import LabConfig, Pair
+from host_tools.parts import ensure_parts
 from host_tools.progress import Progress, Reporter
 
 LONG_ITERATIONS = 100_000
+CYCLES = 50
 
 
 def main() -> int:
     """Exit status 0 when everything was measured, whether or not the goals were met."""
-    options = _parser().parse_args()
+    parser = _parser()
+    options = parser.parse_args()
+    if unknown := set(options.sections) - set(_SECTIONS):
+        parser.error(f"there is no section {', '.join(unknown)}; there are {', '.join(_SECTIONS)}")
     progress = Reporter()
+    figures: list[Figure] = []
     try:
-        machine, figures = _measure(options.long, progress)
+        for name in options.sections or _SECTIONS:
+            figures += _SECTIONS[name](options.long, progress)
+        machine = page.Machine.here(ensure_parts(progress).emulator.accelerator)
     except LabError as error:
         print(error.transcript, file=sys.stderr)
         print(f"bench: {error}", file=sys.stderr)
@@ -30,19 +40,15 @@ def main() -> int:
         return 130
     print(page.table(figures))
     print(f"written: {page.write_json(machine, figures)}")
-    if not any(figure.key == "server_growth" for figure in figures) and (
-        earlier := page.remembered("server_growth")
-    ):
-        figures.append(earlier)
-    page.write_page(machine, figures)
+    page.write_page(machine, page.completed(figures))
     print(f"written: {page.PAGE}")
     return 0
 
 
-def _measure(long: bool, progress: Progress) -> tuple[page.Machine, list[Figure]]:
+def _hca(long: bool, progress: Progress) -> list[Figure]:
+    """krping between guests, and what the device spends on it."""
     figures: list[Figure] = []
     with Pair(LabConfig(), progress) as pair:
-        machine = page.Machine.here(pair.accelerator)
         progress("krping, 64 bytes")
         figures.append(goals.krping_median(measure.krping_median_ms(pair)))
         progress("RDMA WRITE bandwidth")
@@ -58,7 +64,22 @@ def _measure(long: bool, progress: Progress) -> tuple[page.Machine, list[Figure]
             progress(f"{LONG_ITERATIONS:,} krping iterations")
             first, last = measure.long_run(pair, LONG_ITERATIONS)
             figures.append(goals.memory_growth(LONG_ITERATIONS, first, last))
-    return machine, figures
+    return figures
+
+
+def _lab(long: bool, progress: Progress) -> list[Figure]:
+    """How soon a lab is ready; whether anything piles up."""
+    ready.up_seconds(1)  # makes the snapshot if need be
+    progress("bluebridge up, restored")
+    warm = statistics.median(ready.up_seconds(15))
+    progress("bluebridge up --cold")
+    cold = statistics.median(ready.up_seconds(5, "--cold"))
+    figures = [goals.up_warm(warm), goals.plain("up_cold", "the same with --cold", cold, "s")]
+    progress(f"{CYCLES} cycles of restore, test, restore at one device server")
+    figures += goals.growth("cycles", f"{CYCLES} cycles", *ready.cycles(CYCLES, progress))
+    progress(f"{CYCLES} labs, one after the other")
+    figures += goals.growth("labs", f"{CYCLES} labs", *ready.labs(CYCLES, progress))
+    return figures
 
 
 def _doorbells(library: Path, guests: float) -> list[Figure]:
@@ -73,10 +94,15 @@ def _doorbells(library: Path, guests: float) -> list[Figure]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m host_tools.bench", description=__doc__)
+    names = ", ".join(_SECTIONS)
+    parser.add_argument("sections", nargs="*", help=f"what to measure: {names} (default: all)")
     parser.add_argument(
         "--long", action="store_true", help="also 100,000 iterations with the memory watched"
     )
     return parser
+
+
+_SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {"lab": _lab, "hca": _hca}
 
 
 if __name__ == "__main__":

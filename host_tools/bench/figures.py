@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from host_tools.bench.stock import Stock
+
 GIB = 1 << 30
 
 
@@ -61,6 +63,48 @@ doorbell_cost_in_ping_pong = _figure(
     60,
     operator.le,
 )
+
+
+up_warm = _figure(
+    "up_warm",
+    "`bluebridge up` from a warm cache until a command was answered in each guest, median",
+    "s",
+    3,
+    operator.le,
+)
+
+_MEMORY_SLACK = 2 * (1 << 20)  # what an allocator keeps back
+
+
+def growth(key: str, title: str, early: Stock, late: Stock) -> list[Figure]:
+    """What piled up over many guests; the rows of one measurement."""
+    figures = []
+    for name in ("processes", "files", "descriptors"):
+        grown = getattr(late, name) - getattr(early, name)
+        text = f"{title}: more {_NAMES[name]}"
+        figures.append(Figure(f"{key}_{name}", text, grown, "", "0", grown <= 0))
+    disk, memory = late.disk - early.disk, late.memory - early.memory
+    figures.append(
+        Figure(f"{key}_disk", f"{title}: more disk", disk / 1024, "KiB", "0 KiB", disk <= 0)
+    )
+    figures.append(
+        Figure(
+            f"{key}_memory",
+            f"{title}: more memory of server and lab",
+            memory / (1 << 20),
+            "MiB",
+            "does not grow (<= 2 MiB)",
+            memory <= _MEMORY_SLACK,
+        )
+    )
+    return figures
+
+
+_NAMES = {
+    "processes": "processes",
+    "files": "files and sockets",
+    "descriptors": "open files",
+}
 
 
 def plain(key: str, title: str, value: float, unit: str) -> Figure:

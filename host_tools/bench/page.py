@@ -20,8 +20,9 @@ RESULTS = ROOT / "build" / "bench"
 _TEXT = """\
 # Benchmarks
 
-Measured by `make bench` (`python -m host_tools.bench`, `--long` for the long run), which writes
-this page. Two guests with 2 vCPUs and 1 GiB each share the machine with the device server.
+Measured by `make bench` (`python -m host_tools.bench [lab] [hca]`, `--long` for the long run),
+which writes this page. Guests have 2 vCPUs and 1 GiB each and share the machine with the device
+server.
 
 | machine | |
 |---|---|
@@ -33,6 +34,11 @@ this page. Two guests with 2 vCPUs and 1 GiB each share the machine with the dev
 
 How each is measured:
 
+- **up** is what a user waits for: from `bluebridge up` until `bluebridge run a` and `run b`, typed
+  at the same time, have ended; 15 times from a warm cache, 5 times with `--cold`.
+- **A cycle** is a short krping run between the guests, then both are thrown away and restored anew,
+  all at one device server. **A lab** is what a test has: server and guests come, run krping, go.
+  Growth is counted from the fifth to the last.
 - **krping** runs `size=64,count=500`, validated on both sides; the client's median.
 - **Bandwidth** is krping's `bw` with `size=1048576,tx-depth=16`: 1000 RDMA WRITEs posted by the
   guest's Python driver, bytes by the client's clock. All of them move the same 1 MiB, which stays
@@ -116,14 +122,14 @@ def write_json(machine: Machine, figures: Sequence[Figure]) -> Path:
     return path
 
 
-def remembered(key: str) -> Figure | None:
-    """The newest figure `key` of an earlier run, for a page of a run that left it out."""
+def completed(figures: Sequence[Figure]) -> list[Figure]:
+    """`figures` and, for whatever this run left out, the newest figures of earlier runs."""
+    known = {figure.key: figure for figure in figures}
     for path in sorted(RESULTS.glob("*.json"), reverse=True):
         content: dict[str, Any] = json.loads(path.read_text())
         for figure in content["figures"]:
-            if figure["key"] == key:
-                return Figure(**figure)
-    return None
+            known.setdefault(figure["key"], Figure(**figure))
+    return list(known.values())
 
 
 def write_page(machine: Machine, figures: Sequence[Figure]) -> None:
