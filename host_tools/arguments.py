@@ -15,6 +15,7 @@ examples:
   bluebridge run a -- lspci -vv                 a command in guest a
   bluebridge cp results.txt a:/tmp/             files to a guest, and from it
   bluebridge console b                          the serial console, Ctrl-] leaves it
+  bluebridge link a down                        pull the cable; `up` plugs it in again
   bluebridge krping "server,addr=192.168.69.127,port=9999" \\
                     "client,addr=192.168.69.127,port=9999,count=100,validate"
   bluebridge log ~/.local/state/bluebridge/run-... --kind mmio,dma,irq --decode
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_console(commands)
     _add_ps(commands)
     _add_restart(commands)
+    _add_hardware(commands)
     _add_down(commands)
     _add_krping(commands)
     buslog.add_arguments(commands.add_parser("log", help="show what crossed the bus"))
@@ -162,6 +164,25 @@ def _add_restart(commands: _Commands[argparse.ArgumentParser]) -> None:
     )
     parser.add_argument("guest", metavar="GUEST")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def _add_hardware(commands: _Commands[argparse.ArgumentParser]) -> None:
+    link = commands.add_parser(
+        "link",
+        help="pull the cable out of a guest's HCA, or plug it in",
+        description="Pull the cable of a port, or plug it in again: the guest sees its link go.",
+    )
+    link.add_argument("guest", metavar="GUEST")
+    link.add_argument("state", choices=("up", "down"))
+    link.add_argument("--port", type=int, default=1, metavar="N", help="of two (default 1)")
+    fault = commands.add_parser(
+        "fault",
+        help="break a guest's HCA, for its driver to mend",
+        description="Inject an internal error: the HCA stops and fills its error buffer. mlx4_core "
+        "notices within five seconds, resets the device and starts anew.",
+    )
+    fault.add_argument("guest", metavar="GUEST")
+    fault.add_argument("text", nargs="?", default="", help="what the error buffer says, 60 letters")
 
 
 def _add_down(commands: _Commands[argparse.ArgumentParser]) -> None:

@@ -21,6 +21,8 @@ _MODULES = {
     "console": "host_tools.commands.console",
     "ps": "host_tools.commands.ps",
     "restart": "host_tools.commands.restart",
+    "link": "host_tools.commands.hardware",
+    "fault": "host_tools.commands.hardware",
     "down": "host_tools.commands.down",
 }
 """Where the `main` of a command is."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 
-from host_tools import rundir, snapshot
+from host_tools import hardware, rundir, snapshot
 from host_tools.errors import LabError, UsageError
 from host_tools.machine import Boot, Machine
 from host_tools.parts import ensure_parts
@@ -131,7 +131,11 @@ class Pair:
         }
         log = self.logs / "bus" if self.config.bus_log else None
         return ServerConfig(
-            self.hca_sockets, log, self._parts.library, self.config.server_arguments
+            self.hca_sockets,
+            log,
+            self._parts.library,
+            self.config.server_arguments,
+            self.folder / hardware.SOCKET,
         )
 
     def _machine(self, name: str) -> Vm:

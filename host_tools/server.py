@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from host_tools import process
+from host_tools import hardware, process
 from host_tools.errors import LabError
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +29,8 @@ class ServerConfig:
     """libvfio-user.so."""
     extra: tuple[str, ...] = field(default=())
     """More arguments of `python -m device`."""
+    control: Path | None = None
+    """Socket for `tell`; None for none."""
 
 
 class DeviceServer:
@@ -52,6 +54,8 @@ class DeviceServer:
             argv += ["--hca", f"name={name},socket={path}"]
         if self._config.log is not None:
             argv += ["--log", str(self._config.log)]
+        if self._config.control is not None:
+            argv += ["--control", str(self._config.control)]
         env = {"PYVFIO_USER_LIBRARY": str(self._config.library), "PYTHONUNBUFFERED": "1"}
         with self._messages.open("wb") as messages:
             self._process = process.spawn(
@@ -84,6 +88,11 @@ class DeviceServer:
         """The process id."""
         assert self._process is not None, "the server is not running"
         return self._process.pid
+
+    def tell(self, line: str) -> list[str]:
+        """Have it carry out a line of `device.control`; the lines of its answer."""
+        assert self._config.control is not None, "the server has no control socket"
+        return hardware.tell(self._config.control, line)
 
     def messages(self) -> str:
         """What the server wrote to its standard error."""

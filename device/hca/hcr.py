@@ -110,9 +110,12 @@ class CommandRegister:
     def write(self, offset: int, data: bytes) -> None:
         """Store bytes; a control word with GO starts the command, which is done on return.
 
-        The driver sees GO clear and its own toggle when it polls next.
+        The driver sees GO clear and its own toggle when it polls next. After an internal error
+        GO stays: nobody is there to take the command.
         """
         self._words[offset : offset + len(data)] = data
+        if self._hca.failed:
+            return
         if offset + len(data) == HCR.size and self._word(CONTROL) & HCR_GO:
             self._execute()
 

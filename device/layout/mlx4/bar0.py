@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from device.layout.fields import Access, Register, RegisterBlock
+from device.layout.fields import Access, Register, RegisterBlock, Struct, raw, u32
 
 BAR0_SIZE = 1 << 20
 MSIX_TABLE_OFFSET = 0x7C000
@@ -16,6 +16,7 @@ CLR_INT_OFFSET = 0xF00D8
 SEMAPHORE_OFFSET = 0xF03FC
 CATAS_OFFSET = 0x1F020
 CATAS_DWORDS = 16
+CATAS_CODE_INJECTED = 0x42420001
 CLOCK_OFFSET = 0x8
 
 RESET_VALUE = 1
@@ -102,6 +103,17 @@ CONTROL = RegisterBlock(
         ),
         Register("clock", CLOCK_OFFSET, 64, Access.RO, "free-running internal clock"),
     ),
+)
+
+CATAS = Struct(
+    "CATAS",
+    CATAS_DWORDS * 4,
+    [
+        u32("code", 0, "0 = healthy; anything else is an internal error"),
+        raw("text", 4, CATAS_DWORDS * 4 - 4, "why, for people; opaque to drivers"),
+    ],
+    doc="catastrophic error buffer in BAR0, at the offset that QUERY_FW tells",
+    source="core/catas.c: poll_catas, dump_err_buf",
 )
 
 BLOCKS = (HCR, CONTROL)

@@ -1,0 +1,142 @@
+"""The hands on the hardware: a socket where a line pulls a cable or breaks an adapter.
+
+    link NAME[/PORT] up|down    put the cable of a port in, or pull it
+    fault NAME [TEXT]           an internal error: the adapter stops until software resets it
+    status                      a line for each port
+
+The answer to a line is zero or more lines of text and then `ok`, or `error: ` and the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from device.hca.device import Hca
+from device.pci.loop import EventLoop
+
+MAX_LINE = 4096
+MAX_CLIENTS = 16
+BACKLOG = 16
+
+
+class Panel:
+    """What can be done to the HCAs of a server, as lines of text."""
+
+    def __init__(self, hcas: Mapping[str, Hca]) -> None:
+        self._hcas = hcas
+        self._words: dict[str, Callable[[Sequence[str]], list[str]]] = {
+            "link": self._link,
+            "fault": self._fault,
+            "status": self._status,
+        }
+
+    def carry_out(self, line: str) -> list[str]:
+        """The lines that answer one line; the last one is `ok` or an error."""
+        words = line.split()
+        action = self._words.get(words[0]) if words else None
+        if action is None:
+            return [f"error: {line.strip()[:80]!r} is none of {', '.join(self._words)}"]
+        try:
+            return [*action(words[1:]), "ok"]
+        except ValueError as error:
+            return [f"error: {error}"]
+
+    def _hca(self, name: str) -> Hca:
+        if name not in self._hcas:
+            raise ValueError(f"there is no HCA {name!r}, but {', '.join(self._hcas)}")
+        return self._hcas[name]
+
+    def _link(self, words: Sequence[str]) -> list[str]:
+        if len(words) != 2 or words[1] not in ("up", "down"):
+            raise ValueError("write: link NAME[/PORT] up|down")
+        name, _, number = words[0].partition("/")
+        hca = self._hca(name)
+        if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= len(hca.ports):
+            raise ValueError(f"HCA {name!r} has no port {number!r}, but 1 to {len(hca.ports)}")
+        hca.ports[int(number or "1") - 1].plug(words[1] == "up")
+        return []
+
+    def _fault(self, words: Sequence[str]) -> list[str]:
+        if not words:
+            raise ValueError("write: fault NAME [TEXT]")
+        self._hca(words[0]).fail(" ".join(words[1:]) or "injected")
+        return []
+
+    def _status(self, words: Sequence[str]) -> list[str]:
+        if words:
+            raise ValueError("write: status")
+        lines = []
+        for name, hca in self._hcas.items():
+            state = "failed" if hca.failed else "working"
+            for port in hca.ports:
+                cable = "in" if port.cable else "out"
+                link = "up" if port.link_up else "down"
+                lines.append(f"{name}/{port.number} {state} cable {cable} link {link}")
+        return lines
+
+
+class ControlSocket:
+    """A Unix socket at `path` whose lines a `Panel` carries out. Raises `OSError`."""
+
+    def __init__(self, path: Path, panel: Panel, loop: EventLoop) -> None:
+        self._path = path
+        self._panel = panel
+        self._loop = loop
+        self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        try:
+            self._socket.bind(str(path))
+            path.chmod(0o600)
+            self._socket.listen(BACKLOG)
+        except OSError as error:
+            self._socket.close()
+            raise OSError(error.errno, f"control socket {path}: {error.strerror}") from error
+        loop.add_reader(self._socket.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop listening; the socket goes away."""
+        for number in list(self._clients):
+            self._drop(number)
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._socket.accept()
+        except OSError:  # whoever it was has gone again
+            return
+        if len(self._clients) >= MAX_CLIENTS:
+            client.close()
+            return
+        client.setblocking(False)
+        number = client.fileno()
+        self._clients[number] = client, bytearray()
+        self._loop.add_reader(number, lambda: self._read(number))
+
+    def _read(self, number: int) -> None:
+        client, waiting = self._clients[number]
+        try:
+            data = client.recv(MAX_LINE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        waiting += data
+        while (end := waiting.find(b"\n")) >= 0:
+            line = waiting[:end].decode(errors="replace")
+            del waiting[: end + 1]
+            answer = "".join(f"{text}\n" for text in self._panel.carry_out(line))
+            with contextlib.suppress(OSError):  # a client that does not read gets no answer
+                client.sendall(answer.encode())
+        if not data or len(waiting) > MAX_LINE:
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        client, _ = self._clients.pop(number)
+        self._loop.remove_reader(number)
+        client.close()

@@ -1,0 +1,86 @@
+"""What a person can do to the hardware: cables, faults, and the driver's way out of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from device.control import Panel
+from device.layout.mlx4 import bar0
+from device.layout.mlx4.bar0 import CATAS
+from device.layout.mlx4.commands import Opcode
+from device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, EventType
+from tests.unit.hca_driver import Driver
+from tests.unit.rdma_node import Pair, SendOpcode
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """A device whose port is open."""
+    driver = Driver().start()
+    driver.command(Opcode.INIT_PORT, 0, 1)
+    driver.events(EventType.PORT_CHANGE)
+    return driver
+
+
+@pytest.fixture
+def panel(driver: Driver) -> Panel:
+    """Its panel."""
+    return Panel({"a": driver.hca})
+
+
+def error_buffer(driver: Driver) -> bytes:
+    """What `poll_catas` reads."""
+    words = range(bar0.CATAS_OFFSET, bar0.CATAS_OFFSET + bar0.CATAS_DWORDS * 4, 4)
+    return b"".join(driver.hca.bar_read(0, at, 4) for at in words)
+
+
+def test_the_cable(driver: Driver, panel: Panel) -> None:
+    assert panel.carry_out("status") == ["a/1 working cable in link up", "ok"]
+    assert panel.carry_out("link a down") == ["ok"]
+    assert panel.carry_out("link a/1 down") == ["ok"]
+    assert panel.carry_out("status")[0] == "a/1 working cable out link down"
+    assert panel.carry_out("link a up") == ["ok"]
+    events = [event["subtype"] for event in driver.events(EventType.PORT_CHANGE)]
+    assert events == [PORT_DOWN, PORT_ACTIVE]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "frob", "link", "link a", "link a sideways", "link b up", "link a/2 up", "link a/x up",
+     "fault", "fault b", "status a", "link a up now", "\0"],
+)  # fmt: skip
+def test_nonsense_is_one_line(panel: Panel, line: str) -> None:
+    (answer,) = panel.carry_out(line)
+    assert answer.startswith("error: ")
+
+
+def test_a_fault_stops_everything_until_a_reset(driver: Driver, panel: Panel) -> None:
+    assert not any(error_buffer(driver))
+    assert panel.carry_out("fault a parity in the TPT") == ["ok"]
+    raw = error_buffer(driver)
+    assert CATAS.get(raw, "code") != 0
+    assert CATAS.get_raw(raw, "text").rstrip(b"\0") == b"parity in the TPT"
+    assert panel.carry_out("status")[0] == "a/1 failed cable in link down"
+    driver.post(Opcode.NOP)
+    control = driver.read32(bar0.HCR_BASE + 0x18)
+    assert control & bar0.HCR_GO  # the command waits for ever
+    driver.host.take_interrupts()
+    driver.eq_doorbell(driver.comp_eq)
+    assert driver.host.take_interrupts() == []
+    driver.write32(bar0.RESET_OFFSET, bar0.RESET_VALUE)
+    assert not any(error_buffer(driver))
+    driver.toggle = 1
+    driver.start()
+    driver.command(Opcode.INIT_PORT, 0, 1)
+    assert driver.hca.port.link_up
+
+
+def test_peers_of_a_failed_adapter_hear_nothing() -> None:
+    pair = Pair()
+    pair.connect()
+    pair.b.hca.fail("gone")
+    pair.a.post_send(pair.qa, SendOpcode.SEND)
+    pair.run(2.0)
+    (wc,) = pair.a.completions(pair.qa)
+    assert wc.status == 0x15
+    assert not pair.b.completions(pair.qb)
