@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 INDEX_MASK = 0xFFFFFF  # indices run freely in 24 bits
 MAX_LOG_SIZE = 22
+SHORTEST_TIMER = 500
+"""Microseconds; the server's loop sleeps in milliseconds."""
 OVERRUN = 1
 ACCESS = 2
 
@@ -43,6 +45,8 @@ class CompletionQueue:
         self.broken = False
         self._consumer = 0  # last one seen in the doorbell record
         self._armed = 0  # 0, CQ_ARM_SOLICITED or CQ_ARM_NEXT
+        self._unreported = 0  # entries that moderation holds back
+        self._delayed = False  # whether their time runs
         self._armed_sn = 0
         self._fired_sn = 0
         self._last_solicited: int | None = None  # producer index of the newest solicited entry
@@ -73,8 +77,10 @@ class CompletionQueue:
         urgent = solicited or error
         if urgent:
             self._last_solicited = index
-        if self._armed == CQ_ARM_NEXT or (urgent and self._armed == CQ_ARM_SOLICITED):
+        if urgent and self._armed:
             self._fire()
+        elif self._armed == CQ_ARM_NEXT:
+            self._due(1)
 
     def post_many(self, entries: list[bytes]) -> None:
         """Append entries that are neither solicited nor errors; an event comes after the last.
@@ -95,7 +101,7 @@ class CompletionQueue:
             self._write(slot, entries[position : position + count])
             position += count
         if self._armed == CQ_ARM_NEXT and entries and not self.broken:
-            self._fire()
+            self._due(len(entries))
 
     def _page_entries(self, slot: int) -> int:
         """How many entries from `slot` on lie in one page."""
@@ -171,8 +177,32 @@ class CompletionQueue:
             return
         self._consumer = int.from_bytes(word, "big") & INDEX_MASK
 
+    def _due(self, entries: int) -> None:
+        """An event is due for new entries: now, or with more of them as MODIFY_CQ said.
+
+        Periods are microseconds. Those too short for a timer end when the server has dealt with
+        all that is there to be done now, which is when nothing more can come along anyway.
+        """
+        if self.max_count <= 1 or not self.period:
+            self._fire()
+            return
+        self._unreported += entries
+        if self._unreported >= self.max_count:
+            self._fire()
+        elif not self._delayed:
+            self._delayed = True
+            if self.period < SHORTEST_TIMER:
+                self._hca.bus.call_soon(self._expire)
+            else:
+                self._hca.bus.call_later(self.period / 1e6, self._expire)
+
+    def _expire(self) -> None:
+        self._delayed = False
+        if self._unreported and self._armed == CQ_ARM_NEXT and not self.broken:
+            self._fire()
+
     def _fire(self) -> None:
-        self._fired_sn, self._armed = self._armed_sn, 0
+        self._fired_sn, self._armed, self._unreported = self._armed_sn, 0, 0
         self._hca.eqs.post(self.eqn, self._event)
 
     def _break(self, syndrome: int) -> None:
@@ -190,6 +220,8 @@ class CompletionQueues:
 
     def reset(self) -> None:
         """Forget all queues."""
+        for queue in self._queues.values():
+            queue.broken = True  # a timer may still know it
         self._queues.clear()
 
     def get(self, cqn: int) -> CompletionQueue | None:

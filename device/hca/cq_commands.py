@@ -26,7 +26,7 @@ def hw2sw_cq(hca: Hca, command: Command) -> None:
 
 
 def modify_cq(hca: Hca, command: Command) -> None:
-    """Another buffer, or interrupt moderation: kept, but each armed CQ reports at once."""
+    """Another buffer, or interrupt moderation: how many entries one event may stand for."""
     queue = hca.cqs.get(command.in_modifier)
     if queue is None:
         raise CommandError(Status.BAD_INDEX, f"CQ {command.in_modifier:#x}")
