@@ -39,5 +39,8 @@ class Bus(Protocol):
     def reset(self) -> None:
         """Reset the function."""
 
+    def abandon(self) -> None:
+        """The device is gone: see to it that giving it back does not wait for it."""
+
     def close(self) -> None:
         """Give the device back: interrupts off, memory freed."""

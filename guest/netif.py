@@ -10,6 +10,7 @@ receive buffers back. The IPv4-mapped GID of the address is added to the port.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import threading
 import time
@@ -28,7 +29,7 @@ from device.layout.net.ethernet import (
 from device.layout.net.roce import ipv4_gid
 from guest.hca.context import Context
 from guest.hca.enums import AccessFlags, QpType, WcStatus
-from guest.hca.errors import VerbsError
+from guest.hca.errors import DeviceLost, VerbsError
 from guest.hca.work import QpInit, RecvWr, SendWr, Sge, Wc
 
 RECEIVES = 64
@@ -44,6 +45,7 @@ class NetInterface:
     """Address `ip` (dotted IPv4) with `prefix` bits of network on the port of `ctx`."""
 
     def __init__(self, ctx: Context, ip: str, prefix: int = 24) -> None:
+        self._health = ctx.health
         self.network = ipaddress.IPv4Interface(f"{ip}/{prefix}")
         self.mac = ctx.mac
         self.gid_index = ctx.add_gid(ipv4_gid(self.network.ip.packed))
@@ -73,7 +75,7 @@ class NetInterface:
         """The MAC address behind `ip`; asks every half second.
 
         Raises `TimeoutError` when nobody answers in time, `ValueError` for an address that is no
-        neighbour.
+        neighbour, `DeviceLost`.
         """
         address = ipaddress.IPv4Address(ip)
         if address not in self.network.network:
@@ -85,6 +87,7 @@ class NetInterface:
         with self._changed:
             while target not in self._neighbours:
                 rest = deadline - time.monotonic()
+                self._health.check()
                 if rest <= 0:
                     raise TimeoutError(f"{ip} does not answer ARP requests")
                 self._send_arp(ARP_REQUEST, BROADCAST, _NOBODY, target)
@@ -117,6 +120,11 @@ class NetInterface:
         self.close()
 
     def _run(self) -> None:
+        # Who waits for us finds out for himself that the device is lost.
+        with contextlib.suppress(DeviceLost):
+            self._serve()
+
+    def _serve(self) -> None:
         while not self._closing:
             self._cq.req_notify()
             while completions := self._cq.poll(RECEIVES):

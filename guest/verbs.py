@@ -20,7 +20,8 @@ an MSI-X vector of its own; whoever calls `get_event` drains that queue and re-a
 thread, so a wake-up costs one thread switch. `fileno()` is the vector's eventfd: after it became
 readable call `get_event(0)` until it gives None. One CQ event comes per `req_notify`; as always,
 poll the CQ empty after arming it, then wait. `ctx.async_events` is the same thing for vector 0.
-Verbs may be called from several threads.
+Verbs may be called from several threads. Waits look at the device once a second: when it is gone
+they end with `DeviceLost`, as do verbs, while everything that destroys or closes succeeds.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from guest.hca.enums import (
     WrOpcode,
 )
 from guest.hca.eq import AsyncChannel
-from guest.hca.errors import FirmwareError, HcaError, VerbsError
+from guest.hca.errors import DeviceLost, FirmwareError, HcaError, VerbsError
 from guest.hca.mr import FastRegMr, Mr
 from guest.hca.pd import Pd
 from guest.hca.qp import Qp
@@ -67,6 +68,7 @@ __all__ = [
     "Context",
     "Cq",
     "DeviceAttr",
+    "DeviceLost",
     "FastRegMr",
     "FirmwareError",
     "HcaError",

@@ -41,6 +41,7 @@ class GsiTransport:
     """
 
     def __init__(self, context: Context, gid_index: int) -> None:
+        self._health = context.health
         self._gid_index = gid_index
         self._lock = threading.Lock()
         self._pd = context.alloc_pd()
@@ -66,7 +67,11 @@ class GsiTransport:
         return self._channel.fileno()
 
     def receive(self) -> list[Received]:
-        """Everything that arrived, receives posted anew; finished sends give their slots back."""
+        """Everything that arrived, receives posted anew; finished sends give their slots back.
+
+        Raises `DeviceLost`.
+        """
+        self._health.check()
         while self._channel.get_event(0) is not None:
             pass
         self._cq.req_notify()
@@ -105,6 +110,8 @@ class GsiTransport:
     def flush(self, timeout: float) -> None:
         """Wait until every posted send completed; what arrives meanwhile is dropped."""
         deadline = time.monotonic() + timeout
+        if self._health.lost:
+            return  # nothing will leave any more
         self.receive()
         while len(self._free) < SENDS and (left := deadline - time.monotonic()) > 0:
             select.select([self._channel.fileno()], [], [], min(left, 0.05))

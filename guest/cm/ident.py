@@ -155,6 +155,10 @@ class CmId:
                 self._connection.disconnect()
         self.manager.wake()
 
+    def device_removed(self) -> None:
+        """The device is lost; call under the manager's lock."""
+        self._tell(EventType.DEVICE_REMOVAL)
+
     @property
     def connected(self) -> bool:
         """Whether a DISCONNECTED event is still to come."""

@@ -24,6 +24,8 @@ from guest.cm.events import CmError
 from guest.cm.ident import CmId
 from guest.cm.messages import MalformedMessage, Message, decode, encode
 from guest.cm.transport import MadTransport, Peer, Received
+from guest.hca.errors import DeviceLost
+from guest.hca.health import PERIOD
 
 FIRST_EPHEMERAL_PORT = 49152
 LAST_PORT = 0xFFFF
@@ -124,7 +126,16 @@ class ConnectionManager:
             print(f"cm: MAD not sent: {error}", flush=True)
 
     def _run(self) -> None:
-        """The thread: MADs as they come, deadlines as they pass."""
+        """The thread: it serves until it is told to end, or the device is lost."""
+        try:
+            self._serve()
+        except DeviceLost:
+            with self.lock:
+                for owner in {*self._ids.values(), *self._listeners.values()}:
+                    owner.device_removed()
+
+    def _serve(self) -> None:
+        """MADs as they come, deadlines as they pass."""
         poller = select.poll()
         poller.register(self._transport.fileno(), select.POLLIN)
         poller.register(self._wake, select.POLLIN)
@@ -136,16 +147,15 @@ class ConnectionManager:
                 if fd == self._wake:
                     os.eventfd_read(self._wake)
 
-    def _expire(self) -> float | None:
-        """Serve passed deadlines; milliseconds until the next one, None when there is none."""
+    def _expire(self) -> float:
+        """Serve passed deadlines; milliseconds until the next, or until the device is looked at."""
         with self.lock:
             now = time.monotonic()
             for owner in list(self._ids.values()):
                 owner.expire(now)
             deadlines = [at for owner in self._ids.values() if (at := owner.deadline) is not None]
-        if not deadlines:
-            return None
-        return max(0.0, min(deadlines) - time.monotonic()) * 1000 + 1
+        rest = min(deadlines, default=now + PERIOD) - time.monotonic()
+        return min(max(0.0, rest), PERIOD) * 1000 + 1
 
     def _dispatch(self, received: Received) -> None:
         """Hand one MAD to whom it belongs."""

@@ -29,7 +29,10 @@ class MadTransport(Protocol):
         """Readable when `receive` may have something."""
 
     def receive(self) -> list[Received]:
-        """Everything that arrived; never waits. Must be called once before polling `fileno`."""
+        """Everything that arrived; never waits. Must be called once before polling `fileno`.
+
+        Raises `DeviceLost` when the device is gone; it wants to be asked every few seconds.
+        """
 
     def send(self, mad: bytes, peer: Peer) -> None:
         """Post one MAD; it may be lost. Raises `OSError` when it cannot even be posted."""

@@ -6,21 +6,40 @@ import threading
 import time
 
 from device.layout.mlx4.bar0 import HCR, HCR_EVENT, HCR_GO, HCR_TOGGLE
-from device.layout.mlx4.commands import MAILBOX_SIZE, name_of
+from device.layout.mlx4.commands import MAILBOX_SIZE, MODIFIER_UNMAP_EQ, Opcode, name_of
 from guest.bus import Bus
-from guest.hca.errors import FirmwareError, HcaError
+from guest.hca.errors import DeviceLost, FirmwareError, HcaError
+from guest.hca.health import ALL_ONES, Health
 
 TIMEOUT_SECONDS = 60.0
 POLL_TOKEN = 0xFFFF
 _HCR = [HCR.at(register.name) for register in HCR.registers]
+_TEAR_DOWN = frozenset(
+    (
+        Opcode.CLOSE_HCA,
+        Opcode.CLOSE_PORT,
+        Opcode.CONF_SPECIAL_QP,
+        Opcode.HW2SW_CQ,
+        Opcode.HW2SW_EQ,
+        Opcode.HW2SW_MPT,
+        Opcode.HW2SW_SRQ,
+        Opcode.TOERR_QP,
+        Opcode.TORST_QP,
+        Opcode.UNMAP_FA,
+        Opcode.UNMAP_ICM,
+        Opcode.UNMAP_ICM_AUX,
+    )
+)
+"""Commands that only take something away: a lost device has done so already."""
 _OUT_HI, _OUT_LO, _CONTROL = HCR.at("out_param_hi"), HCR.at("out_param_lo"), HCR.at("control")
 
 
 class Commands:
     """The command interface in polling mode, one command at a time."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, health: Health) -> None:
         self._bus = bus
+        self._health = health
         self._toggle = 1
         self._idle = False  # whether the register is known to be free: a read costs a round trip
         self._lock = threading.Lock()
@@ -39,13 +58,20 @@ class Commands:
         """Execute a command.
 
         `data` goes into the input mailbox and its address replaces `param`. Raises
-        `FirmwareError` on a bad status, `HcaError` when the device does not answer.
+        `FirmwareError` on a bad status, `HcaError` when the device does not answer, `DeviceLost`
+        when it is gone; but then what only tears down succeeds, so that whoever holds something
+        can give it back (core/cmd.c: mlx4_internal_err_ret_value).
         """
-        with self._lock:
-            if data is not None:
-                self._fill(data)
-                param = self._input.address
-            self._execute(opcode, modifier, op_modifier, param, 0)
+        try:
+            with self._lock:
+                if data is not None:
+                    self._fill(data)
+                    param = self._input.address
+                self._execute(opcode, modifier, op_modifier, param, 0)
+        except DeviceLost:
+            unmaps = opcode == Opcode.MAP_EQ and modifier & MODIFIER_UNMAP_EQ
+            if opcode not in _TEAR_DOWN and not unmaps:
+                raise
 
     def immediate(self, opcode: int, modifier: int = 0, *, param: int = 0) -> int:
         """Execute a command whose 64-bit result stands in the command register."""
@@ -102,6 +128,8 @@ class Commands:
         token: int,
         flags: int,
     ) -> None:
+        if self._health.lost:
+            raise self._health.loss()
         if not self._idle:
             self._wait(opcode)
         self._idle = False
@@ -124,8 +152,8 @@ class Commands:
         pause = 0.0
         while True:
             control = self._bus.read32(0, _CONTROL)
-            if control == 0xFFFFFFFF:
-                raise HcaError(f"the device vanished during {name_of(opcode)}: reads are all ones")
+            if control == ALL_ONES:
+                raise self._health.loss()
             if not control & HCR_GO:
                 self._idle = True
                 return control

@@ -17,6 +17,7 @@ from guest.hca.cq import Cq
 from guest.hca.enums import QpType
 from guest.hca.eq import AsyncChannel
 from guest.hca.errors import HcaError, VerbsError
+from guest.hca.health import Health
 from guest.hca.icm import LOG_CQS, LOG_EQS, LOG_MPTS, LOG_QPS, LOG_SRQS, Icm
 from guest.hca.mr import MAX_FAST_REG_PAGES
 from guest.hca.numbers import Numbers
@@ -59,8 +60,9 @@ class Context:
         self._vector_lock = threading.Lock()
         self._firmware_memory: DmaMemory | None = None
         self._open = False
-        reset_device(bus)
-        self.commands = Commands(bus)
+        self.health = Health(bus, self.name)
+        reset_device(bus, self.health)
+        self.commands = Commands(bus, self.health)
         self._firmware = self._start_firmware()
         self._dev_cap = self.commands.query(Opcode.QUERY_DEV_CAP)
         self.limits = self._limits()
@@ -220,6 +222,9 @@ class Context:
         if pages:
             self._firmware_memory = self.bus.allocate(pages << 12)
             self._map_firmware(self._firmware_memory.address, pages)
+        # core/fw.c: mlx4_QUERY_FW decodes the BAR in this way.
+        bar = (QUERY_FW.get(firmware, "catas_bar") >> 6) * 2
+        self.health.watch(bar, QUERY_FW.get(firmware, "catas_offset"))
         self.commands.run(Opcode.RUN_FW)
         # Ask for the default log page size, as Linux does; old firmware may not know how.
         with contextlib.suppress(VerbsError):

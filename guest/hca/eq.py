@@ -16,6 +16,7 @@ from device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode
 from device.layout.mlx4.contexts import EQ_STATE_ARMED, EQC
 from device.layout.mlx4.eqe import CMD_EQE, EQE_SIZE, OWNER_OFFSET, EventType
 from device.layout.mlx4.uar import EQ_ARM, eq_doorbell_offset
+from guest.hca.health import PERIOD
 from guest.hca.work import AsyncEvent
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class EventQueue(ABC, Generic[Event]):
     def get_event(self, timeout: float | None = None) -> Event | None:
         """The next event; waits up to `timeout` seconds (None: without end).
 
-        None after the time has passed, after `wake` and once the queue is closed.
+        None after the time has passed, after `wake` and once the queue is closed. A wait ends
+        with `DeviceLost` within seconds when the device is gone.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -107,11 +109,13 @@ class EventQueue(ABC, Generic[Event]):
     def _wait(self, deadline: float | None) -> bool:
         poller = select.poll()
         poller.register(self._fd, select.POLLIN)
-        if deadline is None:
-            poller.poll()
-            return True
-        rest = deadline - time.monotonic()
-        return rest > 0 and bool(poller.poll(rest * 1000))
+        while True:
+            rest = PERIOD if deadline is None else min(PERIOD, deadline - time.monotonic())
+            if rest <= 0:
+                return False
+            if poller.poll(rest * 1000):
+                return True
+            self._ctx.health.check()
 
     def _drain(self) -> None:
         with contextlib.suppress(BlockingIOError):

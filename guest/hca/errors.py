@@ -13,6 +13,10 @@ class HcaError(VerbsError):
     """The device does not answer as a working ConnectX-3 does."""
 
 
+class DeviceLost(HcaError):
+    """The device is gone, or has failed for good: nothing can be asked of it any more."""
+
+
 class FirmwareError(VerbsError):
     """A firmware command came back with a status other than OK."""
 

@@ -14,22 +14,27 @@ from device.layout.mlx4.bar0 import (
 )
 from guest.bus import Bus
 from guest.hca.errors import HcaError
+from guest.hca.health import ALL_ONES, Health
 
 SEMAPHORE_SECONDS = 10.0
 READY_SECONDS = 2.0
 
 
-def reset_device(bus: Bus) -> None:
+def reset_device(bus: Bus, health: Health) -> None:
     """Become the owner and reset; raises `HcaError` when the device is taken or stays silent.
 
     Linux sleeps a second after the reset; here the command register is polled instead, which is
     idle with toggle 0 as soon as the reset is done.
     """
-    if bus.read32(0, OWNERSHIP_OFFSET):
+    owner = bus.read32(0, OWNERSHIP_OFFSET)
+    if owner == ALL_ONES:
+        raise health.loss()
+    if owner:
         raise HcaError("the device is owned by another driver (ownership word is not 0)")
-    _wait(bus, SEMAPHORE_OFFSET, SEMAPHORE_SECONDS, "hardware semaphore")
+    _wait(bus, health, SEMAPHORE_OFFSET, SEMAPHORE_SECONDS, "hardware semaphore")
     bus.write32(0, RESET_OFFSET, RESET_VALUE)
-    _wait(bus, HCR.at("control"), READY_SECONDS, "command register after the reset", HCR_GO)
+    after = "command register after the reset"
+    _wait(bus, health, HCR.at("control"), READY_SECONDS, after, HCR_GO)
 
 
 def release_device(bus: Bus) -> None:
@@ -37,12 +42,17 @@ def release_device(bus: Bus) -> None:
     bus.write32(0, OWNERSHIP_OFFSET, 0)
 
 
-def _wait(bus: Bus, offset: int, seconds: float, what: str, mask: int = 0xFFFFFFFF) -> None:
+def _wait(
+    bus: Bus, health: Health, offset: int, seconds: float, what: str, mask: int = ALL_ONES
+) -> None:
     deadline = time.monotonic() + seconds
     while True:
         value = bus.read32(0, offset)
-        if value != 0xFFFFFFFF and not value & mask:
+        if value != ALL_ONES and not value & mask:
             return
         if time.monotonic() > deadline:
+            # Only after a while: a device may read as all ones in the middle of its reset.
+            if value == ALL_ONES:
+                raise health.loss()
             raise HcaError(f"the {what} stays at {value:#010x}")
         time.sleep(0.001)

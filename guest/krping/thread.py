@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from guest.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
+from guest.hca.health import PERIOD
 from guest.krping.completions import completed
 from guest.krping.errors import Cancelled, KrpingError, explain
 from guest.krping.log import Log
@@ -96,6 +97,7 @@ class KrpingThread(ABC):
     def _part(self, connection: CmId) -> None:
         """Disconnect, and wait for the peer to hear it: our process may be gone at once."""
         waiting = connection.connected and not self.disconnected
+        waiting = waiting and not self.context.health.lost
         connection.disconnect()
         deadline = time.monotonic() + PARTING_SECONDS
         while waiting and (left := deadline - time.monotonic()) > 0:
@@ -156,7 +158,10 @@ class KrpingThread(ABC):
                 raise Cancelled
             timeout = left * 1000
         channel = self.resources.channel if self.resources is not None else None
-        ready = self._poller.poll(timeout)
+        # Slices: of the device's end nothing else would tell.
+        ready = self._poller.poll(min(PERIOD * 1000, timeout or PERIOD * 1000))
+        if not ready:
+            self.context.health.check()
         for fd, _ in ready:
             if fd == self._wake:
                 os.eventfd_read(self._wake)
@@ -172,6 +177,7 @@ class KrpingThread(ABC):
         for fd, _ in self._poller.poll(0):
             if fd == self.cm_id.events.fileno():
                 self._connection_event(self.cm_id.events.get_nowait())
+        self.context.health.check()
         if self._cancel_at is not None:
             raise Cancelled
         if self.state is State.ERROR:
@@ -203,6 +209,9 @@ class KrpingThread(ABC):
                 self.fail("the peer disconnected")
             case EventType.TIMEWAIT_EXIT:
                 pass
+            case EventType.DEVICE_REMOVAL:
+                self.log.note("cma detected device removal!!!!")
+                self.fail(str(self.context.health.loss()))
             case _:
                 self.log.note(f"cma event {event.type:d}, error {event.status}")
                 self.fail(explain(event, self.options))

@@ -6,6 +6,7 @@ server signals; register writes are posted, as QEMU's are.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import struct
@@ -36,18 +37,21 @@ class WireBus:
         self._enable()
 
     def read32(self, bar: int, offset: int) -> int:
-        """One 32-bit load."""
+        """One 32-bit load; all ones when the server is gone, as with QEMU."""
         with self._lock:
-            return int.from_bytes(self.client.read(bar, offset, 4), "big")
+            try:
+                return int.from_bytes(self.client.read(bar, offset, 4), "big")
+            except OSError:
+                return 0xFFFFFFFF
 
     def write32(self, bar: int, offset: int, value: int) -> None:
-        """One 32-bit store."""
-        with self._lock:
+        """One 32-bit store, which a server that is gone does not hear."""
+        with self._lock, contextlib.suppress(OSError):
             self.client.write(bar, offset, value.to_bytes(4, "big"), posted=True)
 
     def write64(self, bar: int, offset: int, value: int) -> None:
-        """One 64-bit store."""
-        with self._lock:
+        """One 64-bit store, which a server that is gone does not hear."""
+        with self._lock, contextlib.suppress(OSError):
             self.client.write(bar, offset, value.to_bytes(8, "big"), posted=True)
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
@@ -79,6 +83,9 @@ class WireBus:
     def available(self) -> int:
         """Free bytes of DMA memory."""
         return self._arena.available
+
+    def abandon(self) -> None:
+        """Nothing here waits for a dead server."""
 
     def close(self) -> None:
         """Vanish."""

@@ -43,7 +43,7 @@ def test_random_commands(hca_buses: Buses, attacker: Context) -> None:
             except FirmwareError:
                 refused += 1
     assert refused > 100
-    reset_device(hca_buses[0])
+    reset_device(hca_buses[0], attacker.health)
     attacker.commands._toggle = 1
     attacker._open = False
     with open_device(hca_buses[0]) as again:
