@@ -43,7 +43,7 @@ Payload = Sequence[memoryview]
 
 @dataclass(slots=True)
 class Request:
-    """A request of an RC or UC queue pair."""
+    """A request of an RC, UC or XRC queue pair; only those of XRC name an SRQ, `srqn`."""
 
     op: Op
     route: Route
@@ -59,6 +59,7 @@ class Request:
     solicited: bool = False
     reliable: bool = True
     atomic: tuple[int, int, int, int] = (0, 0, 0, 0)  # swap/add, compare, swap mask, compare mask
+    srqn: int | None = None
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ FLAGS = (
     DevFlag.RC
     | DevFlag.UC
     | DevFlag.UD
+    | DevFlag.XRC
     | DevFlag.SRQ
     | DevFlag.BAD_PKEY_CNTR
     | DevFlag.BAD_QKEY_CNTR
@@ -76,6 +77,8 @@ _LIMITS = {
     "log_max_mcgs": 13,
     "reserved_pds": 1,
     "log_max_pds": 15,
+    "reserved_xrcds": 0,
+    "log_max_xrcds": 16,
     "max_icm_size": 1 << 40,
     "reserved_lkey": RESERVED_LKEY,
 }

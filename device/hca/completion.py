@@ -46,10 +46,17 @@ def complete_receive(
     length: int,
     immediate: int = 0,
     solicited: bool = False,
+    *,
+    cqn: int | None = None,
+    source: int | None = None,
 ) -> None:
-    """A receive of a connected queue pair; `immediate` may be an invalidated rkey."""
-    cqe = _CQE.pack(qp.qpn, immediate, qp.remote_qpn, length, index & 0xFFFF, opcode)
-    _post(qp.hca, qp.qpn, qp.recv_cqn, cqe, solicited)
+    """A receive of a connected queue pair; `immediate` may be an invalidated rkey.
+
+    `cqn` and `source` (the peer's number) are the queue pair's own unless an XRC SRQ has others.
+    """
+    remote = qp.remote_qpn if source is None else source
+    cqe = _CQE.pack(qp.qpn, immediate, remote, length, index & 0xFFFF, opcode)
+    _post(qp.hca, qp.qpn, qp.recv_cqn if cqn is None else cqn, cqe, solicited)
 
 
 def complete_datagram(
@@ -117,10 +124,10 @@ def fail_send(qp: QueuePair, index: int, syndrome: int) -> None:
     _post(qp.hca, qp.qpn, qp.send_cqn, cqe, error=True)
 
 
-def fail_receive(qp: QueuePair, index: int, syndrome: int) -> None:
-    """A receive work request that failed or is flushed."""
+def fail_receive(qp: QueuePair, index: int, syndrome: int, cqn: int | None = None) -> None:
+    """A receive work request that failed or is flushed; `cqn` as in `complete_receive`."""
     cqe = _ERROR_CQE.pack(qp.qpn, index & 0xFFFF, VENDOR_SYNDROME, syndrome, OPCODE_ERROR)
-    _post(qp.hca, qp.qpn, qp.recv_cqn, cqe, error=True)
+    _post(qp.hca, qp.qpn, qp.recv_cqn if cqn is None else cqn, cqe, error=True)
 
 
 def post_event(hca: Hca, event: int, number: int) -> None:

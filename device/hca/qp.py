@@ -20,6 +20,7 @@ from device.hca.requester import Requester
 from device.hca.responder import Responder
 from device.hca.role import CONNECTED, DATAGRAMS, SPECIAL, Role, role_of
 from device.hca.send_queue import SendQueue
+from device.hca.xrc import XrcResponder
 from device.layout.buslog import Kind
 from device.layout.ib.link import partitions_match
 from device.layout.mlx4.contexts import QPC, QpState
@@ -69,7 +70,7 @@ class QueuePair:
         "recv_cqn",
         "remote_atomic", "remote_qpn", "remote_read", "remote_write", "reserved_lkey", "responder",
         "retry_count", "rnr_retry", "role", "route", "rq", "send_cqn", "spent", "sq", "sqd_event",
-        "srqn", "state", "strip_vlan", "uar",
+        "srqn", "state", "strip_vlan", "uar", "xrcd",
     )  # fmt: skip
 
     def __init__(self, hca: Hca, qpn: int, context: bytearray) -> None:
@@ -87,7 +88,7 @@ class QueuePair:
         self.rq: ReceiveQueue | None = None
         if self.role is not Role.RSS:
             self._make_queues()
-        self.responder = Responder(self)
+        self.responder = XrcResponder(self) if self.role is Role.XRC else Responder(self)
         self.engine = self._make_engine()
 
     def load(self) -> None:
@@ -101,6 +102,7 @@ class QueuePair:
         self.mtu = MTU_BYTES.get(get(context, "mtu"), DEFAULT_MTU)
         self.max_message = 1 << (get(context, "msg_max") or DEFAULT_LOG_MESSAGE)
         self.qkey = get(context, "qkey")
+        self.xrcd = get(context, "xrcd")
         self.srqn = get(context, "srqn") if get(context, "use_srq") else None
         self.reserved_lkey = bool(get(context, "reserved_lkey"))
         self.fast_register = bool(get(context, "fast_reg_enable"))

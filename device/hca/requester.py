@@ -18,7 +18,7 @@ from device.hca.local_memory import gather, scatter_runs
 from device.hca.memory_regions import AccessError
 from device.hca.request_tables import HALF, NAK_STATUS, OPS, PSN_MASK, UNRELIABLE, packets_of
 from device.hca.retry import Retry
-from device.hca.role import Role
+from device.hca.role import RELIABLE, Role
 from device.hca.wqe import ATOMICS, LOCAL, RDMA_READ, SendWqe, WqeError, parse_connected
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.contexts import QpState
@@ -47,13 +47,14 @@ class Requester:
     """
 
     __slots__ = (
-        "_doomed", "_held", "_qp", "_reads", "_reliable", "_stalled",
+        "_doomed", "_held", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
         "next_psn", "pending", "retry",
     )  # fmt: skip
 
     def __init__(self, qp: QueuePair) -> None:
         self._qp = qp
-        self._reliable = qp.role is Role.RC
+        self._reliable = qp.role in RELIABLE
+        self._xrc = qp.role is Role.XRC
         self._held: SendWqe | None = None  # read from the ring, must wait
         self._doomed = False  # a local failure is pending, nothing follows it
         self._stalled = False  # the walk of the ring stopped because of us
@@ -185,6 +186,7 @@ class Requester:
             wqe.solicited,
             self._reliable,
             wqe.atomic,
+            wqe.flags >> 8 if self._xrc else None,
         )
         qp.spent += MESSAGE_COST + wqe.length
         qp.port.send(request)

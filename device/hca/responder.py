@@ -16,9 +16,9 @@ from device.hca.copy import copy_views, note_runs
 from device.hca.flush import enter_error
 from device.hca.local_memory import scatter_runs
 from device.hca.memory_regions import AccessError, Rights
-from device.hca.receive_queue import ReceiveWqe
+from device.hca.receive_queue import ReceiveQueue, ReceiveWqe
 from device.hca.request_tables import HALF, PSN_MASK
-from device.hca.role import Role
+from device.hca.role import RELIABLE, Role
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.contexts import QpState
 from device.layout.mlx4.cqe import RecvOpcode
@@ -28,6 +28,7 @@ from device.pci.bus import DmaError, Run
 
 if TYPE_CHECKING:
     from device.hca.qp import QueuePair
+    from device.hca.srq import SharedReceiveQueue
 
 ATOMIC_RESULTS = 128
 """Results of atomics that are kept for requests that come again."""
@@ -68,10 +69,11 @@ class NotReady(Exception):
 class Responder:
     """Answers requests of one peer. `psn` is the one expected next, `msn` counts messages done."""
 
-    __slots__ = ("_naked", "_qp", "_results", "msn", "psn")
+    __slots__ = ("_naked", "_pd", "_qp", "_results", "msn", "psn")
 
     def __init__(self, qp: QueuePair) -> None:
         self._qp = qp
+        self._pd = qp.pd
         self._naked = False  # a NAK is out; what follows is dropped until the expected PSN comes
         self._results: deque[tuple[int, int]] = deque(maxlen=ATOMIC_RESULTS)
         self.psn = 0
@@ -83,7 +85,8 @@ class Responder:
         if (
             qp.state not in _READY
             or request.source_qpn != qp.remote_qpn
-            or request.reliable != (qp.role is Role.RC)
+            or request.reliable != (qp.role in RELIABLE)
+            or (request.srqn is None) == (qp.role is Role.XRC)
         ):
             return
         if not qp.established:
@@ -207,7 +210,7 @@ class Responder:
             )
         try:
             return qp.hca.regions.resolve(
-                request.rkey, request.remote_address, length, right, qp.pd, qpn=qp.qpn
+                request.rkey, request.remote_address, length, right, self._pd, qpn=qp.qpn
             )
         except AccessError as error:
             raise _remote_access(error) from error
@@ -227,7 +230,7 @@ class Responder:
             copy_views(views, request.payload)
             note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
         if wqe is not None:
-            self._complete(wqe, request)
+            self._complete_receive(wqe, _RECEIVE_OPCODE[request.op], request)
 
     def _read(self, request: Request) -> Payload:
         runs = self._remote(request, self._qp.remote_read, _REMOTE_READ, request.length)
@@ -266,17 +269,20 @@ class Responder:
         if views:
             copy_views(views, request.payload)
             note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
-        self._complete(wqe, request)
+        self._complete_receive(wqe, _RECEIVE_OPCODE[request.op], request)
 
     def _invalidate(self, wqe: ReceiveWqe, rkey: int) -> None:
         try:
-            self._qp.hca.regions.invalidate(rkey, self._qp.pd, qpn=self._qp.qpn, remote=True)
+            self._qp.hca.regions.invalidate(rkey, self._pd, qpn=self._qp.qpn, remote=True)
         except AccessError as error:
-            fail_receive(self._qp, wqe.index, Status.LOCAL_ACCESS_ERR)
+            self._fail_receive(wqe, Status.LOCAL_ACCESS_ERR)
             raise _remote_access(error) from error
 
+    def _receives(self) -> ReceiveQueue | SharedReceiveQueue | None:
+        return self._qp.receives
+
     def _take(self) -> ReceiveWqe:
-        queue = self._qp.receives
+        queue = self._receives()
         try:
             wqe = queue.take() if queue is not None else None
         except DmaError as error:
@@ -289,18 +295,16 @@ class Responder:
 
     def _failed(self, wqe: ReceiveWqe, status: Status, reason: str) -> Nak:
         """Complete a receive that the message did not fit; its completion is the only news."""
-        fail_receive(self._qp, wqe.index, status)
+        self._fail_receive(wqe, status)
         return Nak(_RECEIVE_FAILURE.get(status, Syndrome.NAK_REMOTE_OPERATION), None, reason)
 
-    def _complete(self, wqe: ReceiveWqe, request: Request) -> None:
+    def _complete_receive(self, wqe: ReceiveWqe, opcode: int, request: Request) -> None:
         complete_receive(
-            self._qp,
-            wqe.index,
-            _RECEIVE_OPCODE[request.op],
-            request.length,
-            0 if request.op is Op.SEND else request.immediate,
-            request.solicited,
+            self._qp, wqe.index, opcode, request.length, request.immediate, request.solicited
         )
+
+    def _fail_receive(self, wqe: ReceiveWqe, status: int) -> None:
+        fail_receive(self._qp, wqe.index, status)
 
 
 def _remote_access(error: Exception) -> Nak:

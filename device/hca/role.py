@@ -20,13 +20,15 @@ class Role(Enum):
     RC = "RC"
     UC = "UC"
     UD = "UD"
+    XRC = "XRC"
     GSI = "GSI"
     SMI = "SMI"
     ETHERNET = "ETH"
     RSS = "RSS"
 
 
-CONNECTED = frozenset((Role.RC, Role.UC))
+CONNECTED = frozenset((Role.RC, Role.UC, Role.XRC))
+RELIABLE = frozenset((Role.RC, Role.XRC))
 SPECIAL = frozenset((Role.SMI, Role.GSI))
 DATAGRAMS = frozenset((Role.UD, Role.GSI, Role.SMI))
 
@@ -40,6 +42,8 @@ def role_of(hca: Hca, qpn: int, context: bytes | bytearray) -> Role:
         return Role.UC
     if service == ServiceType.UD:
         return Role.UD
+    if service == ServiceType.XRC:
+        return Role.XRC
     if service != ServiceType.MLX:
         raise CommandError(Status.BAD_PARAM, f"service type {service}")
     if QPC.get(context, "rss"):

@@ -31,6 +31,7 @@ class SharedReceiveQueue:
         "_known",
         "buffer",
         "consumed",
+        "cqn",
         "current",
         "limit",
         "log_size",
@@ -38,6 +39,7 @@ class SharedReceiveQueue:
         "record",
         "shift",
         "srqn",
+        "xrcd",
     )
 
     def __init__(self, hca: Hca, srqn: int, context: bytes) -> None:
@@ -47,6 +49,8 @@ class SharedReceiveQueue:
         self.log_size = get(context, "log_size")
         self.shift = get(context, "log_stride") + 4
         self.pd = get(context, "pd")
+        self.xrcd = get(context, "xrcd")
+        self.cqn = get(context, "cqn")
         self.record = get(context, "doorbell_record") & ~3
         self.limit = 0
         self.current = 0

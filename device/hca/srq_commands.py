@@ -53,6 +53,8 @@ def _context(srq: SharedReceiveQueue) -> bytes:
             srqn=srq.srqn,
             log_stride=srq.shift - 4,
             pd=srq.pd,
+            xrcd=srq.xrcd,
+            cqn=srq.cqn,
             limit_watermark=srq.limit,
             wqe_counter=srq.consumed,
             doorbell_record=srq.record,

@@ -199,18 +199,20 @@ class Node(Driver):
         }
         self.modify(qp, Opcode.RTR2RTS_QP, 0, **values)
 
-    def create_srq(self, srqn: int, log_size: int = 4, shift: int = 5) -> TestQp:
+    def create_srq(self, srqn: int, log_size: int = 4, shift: int = 6, **more: int) -> TestQp:
         """SW2HW_SRQ with the free list linked as drivers do."""
         address, mtt = self.buffer(1 << (log_size + shift))
         record = self.host.allocate(64, 64)
-        context = SRQC.pack(
-            log_size=log_size,
-            srqn=srqn,
-            log_stride=shift - 4,
-            pd=PD,
-            mtt_addr=mtt,
-            doorbell_record=record,
-        )
+        values = {
+            "log_size": log_size,
+            "srqn": srqn,
+            "log_stride": shift - 4,
+            "pd": PD,
+            "mtt_addr": mtt,
+            "doorbell_record": record,
+            **more,
+        }
+        context = SRQC.pack(values)
         self.command(Opcode.SW2HW_SRQ, bytes(context), srqn)
         for slot in range(1 << log_size):
             following = (slot + 1) % (1 << log_size)
@@ -247,11 +249,12 @@ class Node(Driver):
         solicited: bool = False,
         immediate: int = 0,
         ring: bool = True,
+        srqn: int = 0,
     ) -> None:
         """Write an entry, its ownership dword last, and ring."""
         slot, lap = qp.sent & (1 << LOG_SQ) - 1, qp.sent >> LOG_SQ & 1
         ds = (16 + len(segments) + 15) // 16
-        flags = CQE_REQUEST * signalled | SOLICITED * solicited
+        flags = CQE_REQUEST * signalled | SOLICITED * solicited | srqn << 8
         raw = pack(">IIII", lap << 31 | opcode, FENCE * fence | ds, flags, immediate) + segments
         assert len(raw) <= 1 << SQ_SHIFT
         self.host.poke(qp.address + (slot << SQ_SHIFT), raw)
