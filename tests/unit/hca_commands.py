@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from device.fabric.local import LocalFabric
 from device.fabric.messages import Fabric
-from device.hca.config import Features, HcaConfig
+from device.fabric.subnet.fabric import InfinibandFabric
+from device.hca.config import Features, HcaConfig, Link
 from device.hca.device import Hca
 from device.layout.mlx4 import bar0
 from device.layout.mlx4.commands import Opcode, Status
@@ -30,7 +31,8 @@ class CommandDriver:
     ) -> None:
         self.host = FakeHost(name, size=memory)
         self.fabric = fabric or LocalFabric()
-        config = HcaConfig.of_mac(name, mac, features=features or Features())
+        link = Link.INFINIBAND if isinstance(self.fabric, InfinibandFabric) else Link.ETHERNET
+        config = HcaConfig.of_mac(name, mac, link=link, features=features or Features())
         self.hca = Hca(self.host, [self.fabric, *more_fabrics], config)
         self.mailbox_in = self.host.allocate(4096)
         self.mailbox_out = self.host.allocate(4096)

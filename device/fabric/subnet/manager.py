@@ -66,8 +66,10 @@ class SubnetManager:
         if agent.state == LINK_INIT and not self._sweeping:
             self._sweeping = True
             self._later(SWEEP_SECONDS, self._sweep)
-        elif agent.state == LINK_DOWN and agent.end_port:
-            self.left(agent)
+        elif agent.state == LINK_DOWN:
+            end = agent if agent.end_port else agent.peer  # one that was reset says nothing itself
+            if end is not None:
+                self.left(end)
 
     def left(self, agent: PortAgent) -> None:
         """A port is out of service: no group has it, no table leads there."""

@@ -39,10 +39,9 @@ class TrapSender:
         """A link of the switch changed its state."""
         own = self._fabric.switch.node.ports.get(agent.number) is agent
         if own and agent.number and change & Change.STATE:
-            idle, self._left = not self._left, ATTEMPTS
             self._tid += 1
-            if idle:
-                self._send()
+            self._left = ATTEMPTS
+            self._send(self._tid)
 
     def left(self, agent: PortAgent) -> None:
         """A port is gone: the state of its link said so already."""
@@ -51,18 +50,15 @@ class TrapSender:
         """The manager has heard."""
         self._left = 0
 
-    def _send(self) -> None:
-        if not self._left:
-            return
-        self._left -= 1
+    def _send(self, tid: int) -> None:
         own = self._fabric.switch.agent
         manager = own.get("sm_lid")
-        if manager:
-            smp = _link_state(own.lid, self._tid)
-            self._fabric.send(
-                self._fabric.switch, smp_to(lid_bytes(own.lid), lid_bytes(manager), smp)
-            )
-        self._later(REPEAT_SECONDS, self._send)
+        if tid != self._tid or not self._left or not manager:
+            return  # there is other news, the manager has heard, there is none
+        self._left -= 1
+        trap = smp_to(lid_bytes(own.lid), lid_bytes(manager), _link_state(own.lid, tid))
+        self._fabric.send(self._fabric.switch, trap)
+        self._later(REPEAT_SECONDS, lambda: self._send(tid))
 
 
 def _link_state(lid: int, tid: int) -> bytes:
