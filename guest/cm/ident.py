@@ -124,7 +124,7 @@ class CmId:
             raise CmError(errno.EINVAL, "accept without a connection request")
         self._param = param or ConnParam()
         rts = Rts(
-            self._psn,
+            request["starting_psn"],
             request["primary_ack_timeout"],
             request["retry_count"],
             request["rnr_retry_count"],
@@ -248,7 +248,7 @@ class CmId:
         if connection is None:
             return
         rts = Rts(
-            self._psn,
+            reply["starting_psn"],
             ACK_TIMEOUT_CODE,
             min(self._param.retry_count, MAX_RETRY_COUNT),
             reply["rnr_retry_count"],
@@ -265,11 +265,16 @@ class CmId:
         self._tell(EventType.ESTABLISHED, 0, reply.raw("private_data"))
 
     def _rtr(self, message: Message, peer: Peer, mtu: int) -> Rtr:
-        """What RTR needs of a REQ or REP."""
+        """What RTR needs of a REQ or REP.
+
+        Each side names the PSN it expects first, which the other one then starts with
+        (core/cm.c: ib_send_cm_req and ib_send_cm_rep keep theirs as rq_psn, cm_req_handler and
+        cm_rep_handler the peer's as sq_psn).
+        """
         depth = min(self._param.responder_resources, message["initiator_depth"])
         return Rtr(
             message["local_qpn"],
-            message["starting_psn"],
+            self._psn,
             peer,
             self.manager.port.gid_index,
             mtu,

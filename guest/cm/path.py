@@ -18,7 +18,7 @@ MIN_RNR_TIMER = 12
 
 @dataclass(frozen=True, slots=True)
 class Rtr:
-    """INIT to RTR: the peer's queue pair number and PSN, its address, our GID index, MTU code."""
+    """INIT to RTR: the peer's QP number, our PSN, the peer's address, our GID index, MTU code."""
 
     dest_qpn: int
     rq_psn: int
@@ -30,7 +30,7 @@ class Rtr:
 
 @dataclass(frozen=True, slots=True)
 class Rts:
-    """RTR to RTS: our PSN, ACK timeout code, retries, reads and atomics in flight."""
+    """RTR to RTS: the peer's PSN, ACK timeout code, retries, reads and atomics in flight."""
 
     sq_psn: int
     ack_timeout: int

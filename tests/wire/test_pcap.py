@@ -101,3 +101,21 @@ def test_the_data_of_reads_and_writes(session: Path, tmp_path: Path) -> None:
             written += packet.payload
     assert read == written
     assert read == b"".join(ping_data(number, SIZE) for number in range(COUNT))
+
+
+def test_each_side_begins_with_the_number_the_other_one_named(
+    session: Path, tmp_path: Path
+) -> None:
+    """REQ and REP say which PSN their sender expects (Linux core/cm.c: rq_psn)."""
+    packets = _packets(_capture(session, tmp_path / "file"))
+    named = {}
+    for side, packet in packets:
+        mad = packet.payload
+        if packet.target == GSI and int.from_bytes(mad[16:18], "big") in (REQ, REP):
+            place = 24 + (44 if mad[17] == REQ else 20)
+            named[side] = int.from_bytes(mad[place : place + 3], "big")
+    first = {}
+    for side, packet in packets:
+        if packet.opcode <= READ:
+            first.setdefault(side, packet.psn)
+    assert first == {"a": named["b"], "b": named["a"]}
