@@ -27,7 +27,7 @@ class IbNode(Node):
 
     def open_port(self, port: int, mac: bytes, gid: bytes) -> None:
         """QP0 and QP1 with receives, and INIT_PORT in between, as ib_mad starts a port."""
-        self._cqn = 0x80
+        self._cqn = 0xC0  # the base class starts at 0x80 afterwards
         self._buffers: dict[int, int] = {}  # of received MADs, by queue pair number
         self._taken: dict[int, int] = {}
         self.smi, self.gsi = self._special(0), self._special(2)

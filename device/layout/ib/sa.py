@@ -19,6 +19,9 @@ SA_MAD = Struct(
     "SA_MAD",
     SA_HEADER_SIZE,
     [
+        u8("base_version", 0, "1"),
+        u8("mgmt_class", 1, "0x03"),
+        u8("class_version", 2, "2"),
         u8("method", 3),
         u16("status", 4),
         u64("tid", 8),
