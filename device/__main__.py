@@ -89,7 +89,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         type=_capture,
         default=CAPTURE,
         metavar="BYTES",
-        help=f"of data and of each message's payload kept in the log (default {CAPTURE})",
+        help=f"kept in the log of each transfer (default {CAPTURE}) and, if more than it keeps "
+        "anyway, of each message",
     )
     parser.add_argument(
         "--ports", type=int, choices=range(1, MAX_PORTS + 1), default=1, help="ports of each HCA"

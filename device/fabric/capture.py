@@ -23,6 +23,8 @@ from device.fabric.messages import (
 from device.layout.buslog import Kind, What
 from device.layout.net.roce import GSI_QPN
 
+PAYLOAD_BYTES = 256
+"""What is kept of a payload at least: small messages are to be whole in a capture."""
 HEADER_BYTES = 128
 """What is kept of a frame at least: the headers of TCP over IPv6 with their options."""
 
@@ -39,15 +41,17 @@ class CapturedFabric:
     """A `Fabric` for the port of `device`: records, then hands on.
 
     What is recorded is what leaves the port, delivered or not, as on a real cable. MADs are kept
-    whole, since little else explains a connection; of all else `events.capture` bytes.
+    whole, since little else explains a connection; of all else `events.capture` bytes, if they
+    are more than the least.
     """
 
-    __slots__ = ("_device", "_events", "_fabric")
+    __slots__ = ("_device", "_events", "_fabric", "_limit")
 
     def __init__(self, fabric: Fabric, events: EventLog, device: str) -> None:
         self._fabric = fabric
         self._events = events
         self._device = events.device(device)
+        self._limit = max(PAYLOAD_BYTES, events.capture)
 
     def attach(self, port: FabricPort) -> None:
         """Connect a port."""
@@ -76,7 +80,7 @@ class CapturedFabric:
         if op >= _FIRST_ATOMIC:
             data += wire.OPERANDS.pack(*message.atomic)
         elif message.payload:
-            data += _beginning(message.payload, self._events.capture)
+            data += _beginning(message.payload, self._limit)
         self._events.wire(
             _head(
                 _clock(), self._device, _WIRE, 0, _REQUEST, message.target_qpn,
@@ -96,7 +100,7 @@ class CapturedFabric:
         data, length = route.image or _image(route), 0
         if payload:
             length = sum(view.nbytes for view in payload)
-            data += _beginning(payload, self._events.capture)
+            data += _beginning(payload, self._limit)
         self._events.wire(
             _head(
                 _clock(), self._device, _WIRE, 0, _RESPONSE, message.target_qpn,
@@ -114,7 +118,7 @@ class CapturedFabric:
         else:
             flags |= wire.IMMEDIATE
         label = int.from_bytes(message.grh[:4], "big")
-        limit = len(payload) if message.target_qpn <= GSI_QPN else self._events.capture
+        limit = len(payload) if message.target_qpn <= GSI_QPN else self._limit
         data = _pack_route(message.route, message.pkey, label if label >> 28 == _IPV6 else 0)
         data += payload[:limit]
         self._events.wire(

@@ -221,13 +221,13 @@ def test_a_version_of_roce_can_be_forced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("capture", [0, 5, MTU, MTU + 7])
+@pytest.mark.parametrize("capture", [0, 300, MTU, MTU + 7])
 def test_payload_that_was_not_kept(tmp_path: Path, way: str, capture: int) -> None:
     """Headers and lengths are right all the same; a frame ends where the payload does."""
     record = logged(tmp_path, [request(routes()[way], Op.SEND, 3 * MTU)], capture)[0]
     cut = packets(record)
     assert len(cut) == 3
-    assert b"".join(packet.payload for packet in cut) == content(3 * MTU)[:capture]
+    assert b"".join(packet.payload for packet in cut) == content(3 * MTU)[: max(capture, 256)]
     assert [packet.whole for packet in cut] == [(at + 1) * MTU <= capture for at in range(3)]
 
 
