@@ -91,37 +91,38 @@ class Vm:
 
     def release(self) -> None:
         """Let the CPUs of a QEMU that was spawned for a boot run."""
-        self.qmp.command("cont")
+        self._order("cont")
 
     def load(self, state: Path) -> None:
         """Load a snapshot into a QEMU that was spawned for that, and let the CPUs run."""
         self._migration_format()
-        self.qmp.command("migrate-incoming", uri=f"file:{state}")
+        self._order("migrate-incoming", uri=f"file:{state}")
         self._migrated("restored")
-        self.qmp.command("cont")
+        self._order("cont")
 
     def save(self, state: Path) -> None:
         """Halt the CPUs and write a snapshot; the guest must have no vfio-user device."""
-        self.qmp.command("stop")
+        self._order("stop")
         self._migration_format()
-        self.qmp.command("migrate", uri=f"file:{state}")
+        self._order("migrate", uri=f"file:{state}")
         self._migrated("saved")
 
     def _migration_format(self) -> None:
         wanted = [{"capability": "mapped-ram", "state": True}]
-        self.qmp.command("migrate-set-capabilities", capabilities=wanted)
+        self._order("migrate-set-capabilities", capabilities=wanted)
 
     def _migrated(self, what: str) -> None:
         deadline = time.monotonic() + _MIGRATION_SECONDS
-        while (status := self._migration().get("status")) != "completed":
+        while (status := self._order("query-migrate").get("status")) != "completed":
             if status == "failed" or time.monotonic() > deadline:
                 raise LabError(f"guest {self.name} was not {what}", f"read {self._messages}")
             time.sleep(_PAUSE)
 
-    def _migration(self) -> dict[str, Any]:
+    def _order(self, name: str, **arguments: Any) -> Any:
+        """A command to QEMU; when it is gone the reason is raised, not how we noticed."""
         try:
-            return dict(self.qmp.command("query-migrate"))
-        except QmpError as error:  # QEMU leaves when it cannot read a snapshot
+            return self.qmp.command(name, **arguments)
+        except QmpError as error:
             raise self._obituary() or error from None
 
     def wait_for_agent(self, timeout: float = 180.0) -> None:
@@ -161,7 +162,7 @@ class Vm:
             except QmpError as error:
                 raise self._obituary() or error from None
 
-    def _obituary(self, patience: float = 2.0) -> LabError | None:
+    def _obituary(self, patience: float = _LAST_MOMENT) -> LabError | None:
         """Why QEMU hung up, once its process is gone."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -178,7 +179,7 @@ class Vm:
         removed (its vfio_user_msix_teardown comes after the BAR's end), so a guest gets rid of a
         device by being restored.
         """
-        self.qmp.command("device_add", **machine.vfio_user(port, socket))
+        self._order("device_add", **machine.vfio_user(port, socket))
         deadline = time.monotonic() + _PLUG_SECONDS
         while self.function(port) is None:
             if time.monotonic() > deadline:

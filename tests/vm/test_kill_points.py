@@ -1,0 +1,244 @@
+"""Whatever is killed, and whenever: nothing of the pair is left, and the next `up` works.
+
+Each point has a name: what is killed, and when. During a start the moment is a line of
+`up --verbose`; later it is something a user does meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.vm.lab_commands import PATIENCE, Commands, alive
+
+pytestmark = pytest.mark.timeout(2 * PATIENCE)
+
+SERVER = "server,addr=192.168.69.127,port=9999"
+CLIENT = "client,addr=192.168.69.127,port=9999"
+KRPING = "python3 -m guest.krping --ip"
+VICTIMS = {"server": "device server", "a": "guest a", "b": "guest b", "keeper": "keeper"}
+
+
+@pytest.fixture
+def bluebridge(tmp_path: Path) -> Iterator[Commands]:
+    """Commands with a registry of this test's own."""
+    commands = Commands(tmp_path)
+    yield commands
+    commands.good("down")
+    commands.wait_until_nothing_is_left()
+
+
+class Start:
+    """A `bluebridge up --verbose` that is under way."""
+
+    def __init__(self, bluebridge: Commands, *words: str) -> None:
+        self.process = bluebridge.start("up", "--verbose", *words)
+        self.pids = {"up": self.process.pid}
+        self.said = ""
+
+    def read_until(self, moment: str) -> None:
+        """Wait for a line that has `moment`, noting the processes named on the way."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            text = line.decode()
+            self.said += text
+            if (match := re.search(r"(keeper|device server|guest \w+): .*process (\d+)", text)):
+                self.pids[match[1].removeprefix("guest ").removeprefix("device ")] = int(match[2])
+            if moment in text:
+                return
+        raise AssertionError(f"no {moment!r} in: {self.said}")
+
+    def end(self) -> str:
+        """Wait for its end; returns its last line."""
+        assert self.process.stderr is not None
+        self.said += self.process.stderr.read().decode()
+        self.process.communicate(timeout=PATIENCE)
+        return self.said.strip().splitlines()[-1]
+
+
+STARTS = [
+    ("server", "device server: started"),
+    ("server", "guest b: QEMU started"),
+    ("server", "guest a: loading the snapshot"),
+    ("server", "guest b: its agent answers"),
+    ("server", "device server: ready"),
+    ("server", "guest a: plugging in its device"),
+    ("server", "guest a: lists its device"),
+    ("a", "guest a: QEMU started"),
+    ("a", "guest a: loading the snapshot"),
+    ("a", "guest a: runs"),
+    ("a", "guest a: its agent answers"),
+    ("a", "guest a: plugging in its device"),
+    ("a", "guest a: lists its device"),
+    ("b", "guest b: QEMU started"),
+    ("b", "guest b: loading the snapshot"),
+    ("b", "guest a: has a name and randomness of its own"),
+    ("b", "guest a: vfio-pci has its device"),
+    ("keeper", "keeper: started"),
+    ("keeper", "guest a: QEMU started"),
+    ("keeper", "guest a: plugging in its device"),
+    ("up", "guest a: QEMU started"),
+    ("up", "guest a: plugging in its device"),
+]
+COLD_STARTS = [("server", "guest a: booting"), ("b", "guest b: booting")]
+
+
+def _name(point: tuple[str, str]) -> str:
+    return f"{point[0]} at {point[1]!r}"
+
+
+@pytest.mark.parametrize("point", STARTS, ids=_name)
+def test_killed_during_up(bluebridge: Commands, point: tuple[str, str]) -> None:
+    _kill_during_start(bluebridge, point)
+
+
+@pytest.mark.parametrize("point", COLD_STARTS, ids=_name)
+def test_killed_during_a_cold_up(bluebridge: Commands, point: tuple[str, str]) -> None:
+    _kill_during_start(bluebridge, point, "--cold")
+
+
+def _kill_during_start(bluebridge: Commands, point: tuple[str, str], *words: str) -> None:
+    victim, moment = point
+    start = Start(bluebridge, *words)
+    start.read_until(moment)
+    os.kill(start.pids[victim], signal.SIGKILL)
+    last = start.end()
+    if start.process.returncode == 0:  # it was ready in that moment, and noticed afterwards
+        bluebridge.wait_until_nothing_is_left()
+        last = bluebridge.bad("run", "a", "true")[1]
+    elif victim != "up":
+        assert start.process.returncode == 1
+    if victim != "up":
+        assert last.startswith("bluebridge: ")
+        assert VICTIMS[victim] in last, start.said
+        assert "Traceback" not in start.said
+    _nothing_is_left(bluebridge, start.pids)
+    _the_next_up_works(bluebridge)
+
+
+def _nothing_is_left(bluebridge: Commands, pids: dict[str, int]) -> None:
+    bluebridge.wait_until_nothing_is_left()
+    bluebridge.wait(lambda: not any(alive(pid) for pid in pids.values()))
+
+
+def _the_next_up_works(bluebridge: Commands) -> None:
+    bluebridge.good("up", "--quiet")
+    for name in "ab":
+        assert bluebridge.good("run", name, "lspci -nd 15b3:").count("15b3:1003") == 1
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Something that goes on while a process is killed."""
+
+    command: tuple[str, ...]
+    """A `bluebridge` command; none for an idle pair."""
+    sign: str = ""
+    """What its output says once it is under way."""
+    until: str = ""
+    """A shell line for guest a that ends once it is under way."""
+
+
+IDLE = Busy(())
+RUN = Busy(("run", "a", "echo here; sleep 1000"), "here")
+COPY_IN = Busy(("cp", "BIG", "a:/tmp/big"), until='until [ "$(ls -A /tmp)" ]; do sleep 0.1; done')
+COPY_OUT = Busy(("run", "b", "cat /dev/zero"), "\0")
+TRAFFIC = Busy(("run", "b", f"{KRPING} 192.168.69.128 {CLIENT},verbose"), "ping")
+RESTART = Busy(("restart", "a"), "restoring the guest")
+LATER: dict[str, tuple[str, Busy]] = {
+    "server of an idle pair": ("server", IDLE),
+    "guest a of an idle pair": ("a", IDLE),
+    "keeper of an idle pair": ("keeper", IDLE),
+    "server while a command runs": ("server", RUN),
+    "guest a while a command runs in it": ("a", RUN),
+    "guest b while a command runs in guest a": ("b", RUN),
+    "guest a while a file is copied to it": ("a", COPY_IN),
+    "guest b while output streams from it": ("b", COPY_OUT),
+    "server in the middle of krping": ("server", TRAFFIC),
+    "guest a in the middle of krping": ("a", TRAFFIC),
+    "guest b in the middle of krping": ("b", TRAFFIC),
+    "keeper in the middle of krping": ("keeper", TRAFFIC),
+    "server while guest a restarts": ("server", RESTART),
+    "guest b while guest a restarts": ("b", RESTART),
+    "keeper while guest a restarts": ("keeper", RESTART),
+}
+
+
+@pytest.mark.parametrize("point", LATER)
+def test_killed_later(bluebridge: Commands, tmp_path: Path, point: str) -> None:
+    victim, busy = LATER[point]
+    start = Start(bluebridge)
+    start.read_until("are up")
+    start.end()
+    pids = {name: pid for name, pid in start.pids.items() if name != "up"}
+    others = [_begin(bluebridge, busy, tmp_path)] if busy.command else []
+    if busy is TRAFFIC:
+        others.insert(0, bluebridge.start("run", "a", f"{KRPING} 192.168.69.127 {SERVER}"))
+    if busy.sign:
+        _read_until(others[-1], busy.sign)
+    if busy.until:
+        bluebridge.good("run", "a", busy.until)
+    os.kill(pids[victim], signal.SIGKILL)
+    for other in others:
+        _, errors = other.communicate(timeout=PATIENCE)
+        if busy is RESTART and other.returncode == 0:
+            continue  # it was through in that moment
+        assert other.returncode not in (0, 2)
+        assert errors.decode().strip().splitlines()[-1].startswith("bluebridge: ")
+        assert b"host_tools" not in errors  # no traceback of ours; the guest's krping may have one
+    _nothing_is_left(bluebridge, pids)
+    status, line = bluebridge.bad("run", "a", "true")
+    assert status == 125 and VICTIMS[victim] in line
+    _the_next_up_works(bluebridge)
+
+
+def test_a_killed_server_is_the_end_of_its_pair_only(bluebridge: Commands) -> None:
+    start = Start(bluebridge, "--pairs", "2")
+    start.end()
+    pairs = {pair["number"]: pair for pair in bluebridge.ps()["pairs"]}
+    os.kill(pairs[2]["server"], signal.SIGKILL)
+    bluebridge.wait(lambda: [pair["number"] for pair in bluebridge.ps()["pairs"]] == [1])
+    assert bluebridge.good("run", "b", "hostname") == "b\n"
+    assert "the device server" in bluebridge.bad("run", "a2", "true")[1]
+
+
+def test_down_that_is_killed_is_finished_by_the_next(bluebridge: Commands) -> None:
+    bluebridge.good("up", "--quiet")
+    down = bluebridge.start("down")
+    os.kill(down.pid, signal.SIGKILL)
+    down.communicate(timeout=PATIENCE)
+    bluebridge.good("down")
+    bluebridge.wait_until_nothing_is_left()
+
+
+def test_there_are_thirty_points() -> None:
+    assert len(STARTS) + len(COLD_STARTS) + len(LATER) >= 30
+
+
+def _begin(bluebridge: Commands, busy: Busy, folder: Path) -> subprocess.Popen[bytes]:
+    big = folder / "big"
+    with big.open("wb") as stream:
+        stream.truncate(1 << 30)
+    return bluebridge.start(*(str(big) if word == "BIG" else word for word in busy.command))
+
+
+def _read_until(process: subprocess.Popen[bytes], sign: str) -> None:
+    """Read both streams until one of them has shown `sign`."""
+    streams = [stream for stream in (process.stdout, process.stderr) if stream is not None]
+    with selectors.DefaultSelector() as selector:
+        for stream in streams:
+            selector.register(stream, selectors.EVENT_READ)
+        seen = b""
+        while sign.encode() not in seen:
+            for key, _ in selector.select():
+                data = os.read(key.fd, 4096)
+                assert data, seen
+                seen += data
