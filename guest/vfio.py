@@ -180,7 +180,9 @@ class VfioBus:
         self._eventfds, self._fds = [], []
 
     def _open(self) -> int:
-        if (self._functions / "config").read_bytes()[:4] == b"\xff" * 4:
+        with open(self._functions / "config", "rb", buffering=0) as config:
+            identity = config.read(4)
+        if identity == b"\xff" * 4:
             # Opening would reset it, and wait as `abandon` says.
             raise DeviceLost(f"{self.address}: the device is gone (reads return all ones)")
         group_path = self._group()
