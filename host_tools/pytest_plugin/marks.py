@@ -60,12 +60,15 @@ def may_crash(node: pytest.Item) -> bool:
 
 
 def check(node: pytest.Item, fixtures: Collection[str]) -> None:
-    """Raise `UsageError` for marks that are wrong, or that no fixture of the test heeds."""
+    """Raise `UsageError` for marks that are wrong, or that no fixture of the test heeds.
+
+    A mark of the whole module may concern some of its tests only.
+    """
     wishes_of(node)
-    for name in _READERS:
-        if node.get_closest_marker(name) is not None and "pair" not in fixtures:
+    for mark in node.own_markers:
+        if mark.name in _READERS and "pair" not in fixtures:
             raise UsageError(
-                f"{node.nodeid}: mark {name}: the test does not use the fixture `pair`",
+                f"{node.nodeid}: mark {mark.name}: the test does not use the fixture `pair`",
                 "give lab.pair() arguments instead",
             )
 

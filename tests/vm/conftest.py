@@ -1,4 +1,4 @@
-"""Two booted guests for tests, and the means to see that a lab left nothing behind."""
+"""`bluebridge` as a subprocess, and the means to see that it left nothing behind."""
 
 from __future__ import annotations
 
@@ -13,17 +13,9 @@ from pathlib import Path
 import pytest
 
 from host_tools import process
-from host_tools.lab import LabConfig, Pair
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BOOT_SECONDS = 240
-
-
-@pytest.fixture(scope="session")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """A booted pair whose HCAs belong to vfio-pci."""
-    with Pair(LabConfig(log=tmp_path_factory.mktemp("logs"))) as lab:
-        yield lab
 
 
 class Tool:

@@ -12,7 +12,7 @@ import pytest
 
 from host_tools.errors import LabError
 from host_tools.krping import Request, run
-from host_tools.lab import LabConfig, Pair
+from host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS, Tool, alive
 
 SERVER = "server,addr=192.168.69.127,port=9999"
@@ -25,10 +25,11 @@ def _last(text: str) -> str:
     return text.strip().splitlines()[-1]
 
 
-def test_a_guest_panics_under_a_run(tmp_path: Path) -> None:
+@pytest.mark.may_crash
+def test_a_guest_panics_under_a_run(lab: Lab) -> None:
     with (
         pytest.raises(LabError, match="guest a: the guest's kernel panicked"),
-        Pair(LabConfig(log=tmp_path)) as pair,
+        lab.pair() as pair,
     ):
         pids = [pair.server.pid, *(machine.pid for machine in pair.machines)]
         folder = pair.folder
@@ -36,7 +37,7 @@ def test_a_guest_panics_under_a_run(tmp_path: Path) -> None:
         run(pair, Request.parse(SERVER, CLIENT))
     assert not any(alive(pid) for pid in pids)
     assert not folder.exists()
-    assert "sysrq: Trigger a crash" in (tmp_path / "console-a.log").read_text(errors="replace")
+    assert "sysrq: Trigger a crash" in (pair.logs / "console-a.log").read_text(errors="replace")
 
 
 def test_the_server_dies_mid_run(tool: Callable[..., Tool]) -> None:
@@ -52,9 +53,8 @@ def test_the_server_dies_mid_run(tool: Callable[..., Tool]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_the_tool_is_stopped(tool: Callable[..., Tool], number: signal.Signals) -> None:
-    """While the guests boot: nothing stays, not even after SIGKILL."""
-    bluebridge = tool("up", "--cold")
-    bluebridge.wait_until(lambda: "booting two guests" in bluebridge.errors, "start")
+    """While the guests start: nothing stays, not even after SIGKILL."""
+    bluebridge = tool("krping", SERVER, CLIENT)
     bluebridge.wait_until(
         lambda: all(
             any(f"-name bluebridge-{name} " in command for command in bluebridge.children.values())

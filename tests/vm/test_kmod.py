@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from host_tools import cli
-from host_tools.lab import Pair
+from host_tools.vm import Vm
 from images.artefacts import Artefacts
 from tests.unit.test_kmod import state
 from tests.vm.conftest import BOOT_SECONDS
@@ -63,20 +63,19 @@ def build_both(sources: Path) -> None:
     assert kmod(*words, "--", *arguments) == 0
 
 
+@pytest.mark.devices()
 def test_modules_load_in_a_guest(
-    sources: Path, pair: Pair, capsys: pytest.CaptureFixture[str]
+    sources: Path, guest_a: Vm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     build_both(sources)
     release = Artefacts().kernel_release()
     printed = capsys.readouterr().out
     assert printed.count(f"  vermagic: {release} SMP") == 2
     assert "out/bb_hello.ko" in printed and "  depends:  bb_base\n" in printed
-    agent = pair.a.agent
     for name in ("bb_base", "bb_hello"):
-        there = agent.put(Path("out") / f"{name}.ko", "/tmp/")
-        assert agent.run(["insmod", there], timeout=60).status == 0
-    assert "bluebridge hello: 42 7" in agent.run("dmesg", timeout=60).text
-    assert agent.run("rmmod bb_hello bb_base", timeout=60).status == 0
+        guest_a.run(["insmod", guest_a.agent.put(Path("out") / f"{name}.ko", "/tmp/")])
+    assert "bluebridge hello: 42 7" in guest_a.run("dmesg").text
+    guest_a.run("rmmod bb_hello bb_base")
 
 
 def test_sources_stay_as_they_are(sources: Path) -> None:

@@ -10,7 +10,7 @@ from host_tools.lab import Pair
 from host_tools.vm import Vm
 from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
 FILE = "/run/krping"
 LOG = "/tmp/krping.log"
 PORTS = (9999, 9998)

@@ -21,7 +21,7 @@ NINE = ["name"] + [
     for unit in ("bytes", "msgs")
 ]
 
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
 
 
 def test_the_command(tool: Callable[..., Tool]) -> None:

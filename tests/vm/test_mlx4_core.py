@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from host_tools.lab import LabConfig, Pair
+from host_tools.lab import Pair
 from host_tools.vm import Vm
 from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+pytestmark = [
+    pytest.mark.timeout(2 * BOOT_SECONDS),
+    pytest.mark.devices("hca", vfio=False),
+    pytest.mark.shared_pair,
+]
 LOADS = 3
 
 
-@pytest.fixture(scope="module")
-def unbound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """A pair whose HCAs no driver has; mlx4_en and mlx4_ib stay away when mlx4_core asks."""
-    with Pair(LabConfig(log=tmp_path_factory.mktemp("logs"), vfio=False)) as lab:
-        for machine in lab.machines:
-            machine.console.run(
-                "mkdir -p /etc/modprobe.d; for m in mlx4_en mlx4_ib; do "
-                "echo install $m /bin/true; done > /etc/modprobe.d/only-core.conf"
-            )
-        yield lab
+@pytest.fixture
+def only_core(pair: Pair) -> Pair:
+    """mlx4_en and mlx4_ib stay away when mlx4_core asks for them."""
+    for machine in pair.machines:
+        machine.run(
+            "mkdir -p /etc/modprobe.d; for m in mlx4_en mlx4_ib; do "
+            "echo install $m /bin/true; done > /etc/modprobe.d/only-core.conf"
+        )
+    return pair
 
 
 def _load_and_unload(machine: Vm) -> None:
@@ -65,13 +66,13 @@ def _complains(line: str) -> bool:
     return ("mlx4" in lowered or "trace" in lowered) and any(word in lowered for word in words)
 
 
-def test_loads_and_unloads_in_both_guests(unbound: Pair) -> None:
+def test_loads_and_unloads_in_both_guests(only_core: Pair) -> None:
     """Three times each, side by side; a NOP whose interrupt does not come fails the probe."""
-    unbound.both(_load_and_unload)
+    only_core.both(_load_and_unload)
 
 
-def test_lspci_is_complete_and_content(unbound: Pair) -> None:
-    shown = unbound.a.console.run("lspci -vvv -d 15b3:1003 2>&1")
+def test_lspci_is_complete_and_content(guest_a: Vm) -> None:
+    shown = guest_a.run("lspci -vvv -d 15b3:1003 2>&1").text
     for part in ("Region 0: Memory at", "Region 2: Memory at", "MSI-X: Enable", "Express"):
         assert part in shown
     assert "Power Management" in shown
@@ -86,15 +87,12 @@ def test_lspci_is_complete_and_content(unbound: Pair) -> None:
         assert complaint not in shown, shown
 
 
-def test_the_kernel_drivers_ping_each_other(unbound: Pair) -> None:
-    """mlx4_en brings the link up and moves frames; mlx4_ib finds an active port on top of it.
-
-    Last in this file: from here on mlx4_core may ask for the two again.
-    """
-    unbound.both(_bring_up)
-    replies = unbound.a.console.run("ping -c 5 -i 0.2 -w 30 10.9.0.2", timeout=60)
+def test_the_kernel_drivers_ping_each_other(pair: Pair) -> None:
+    """mlx4_en brings the link up and moves frames; mlx4_ib finds an active port on top of it."""
+    pair.both(_bring_up)
+    replies = pair.a.console.run("ping -c 5 -i 0.2 -w 30 10.9.0.2", timeout=60)
     assert "5 packets received" in replies or "5 received" in replies
-    for machine in unbound.machines:
+    for machine in pair.machines:
         state = machine.console.run("cat /sys/class/infiniband/mlx4_0/ports/1/state")
         assert "ACTIVE" in state
         machine.console.run("modprobe -r mlx4_ib mlx4_en mlx4_core", timeout=120)
