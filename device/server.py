@@ -93,7 +93,7 @@ class Server:
         endpoint = Endpoint(
             spec.name,
             spec.socket,
-            IDENTITIES[spec.link],
+            replace(IDENTITIES[spec.link], device=config.device_id),
             BARS,
             capabilities,
             vectors,

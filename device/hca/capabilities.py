@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from device.hca.config import Features
+from device.hca.if_counters import COUNTERS
 from device.layout.mlx4.capabilities import QUERY_DEV_CAP, RESERVED_LKEY, BmmeFlag, DevFlag
 from device.layout.mlx4.uar import (
     LOG_BLUEFLAME_REGISTER,
@@ -30,6 +31,7 @@ FLAGS = (
     | DevFlag.UDP_RSS
     | DevFlag.VEP_UC_STEER
     | DevFlag.VEP_MC_STEER
+    | DevFlag.COUNTERS
     | DevFlag.PORT_MNG_CHG_EV
 )
 BMME_FLAGS = (
@@ -79,6 +81,7 @@ _LIMITS = {
     "log_max_pds": 15,
     "reserved_xrcds": 0,
     "log_max_xrcds": 16,
+    "max_counters": COUNTERS,
     "max_icm_size": 1 << 40,
     "reserved_lkey": RESERVED_LKEY,
 }
@@ -120,6 +123,6 @@ def device_capabilities(ports: int, features: Features) -> bytes:
             log_bf_regs_per_page=LOG_BLUEFLAME_REGISTERS,
             flags_hi=FLAGS >> 32,
             flags_lo=FLAGS & 0xFFFFFFFF,
-            bmme_flags=int(BMME_FLAGS),
+            bmme_flags=BMME_FLAGS | BmmeFlag.ROCE_V1_V2 * features.pro,
         )
     )

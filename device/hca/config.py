@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from device.fabric.addresses import Link as Link
+from device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
 
 MAC_STEP = 0x100
 MAX_PORTS = 2
@@ -71,6 +72,11 @@ class HcaConfig:
     ) -> HcaConfig:
         """A configuration whose GUID is made from the MAC address, as adapters do."""
         return cls(name, mac, guid_of_mac(mac), msix_vectors, link=link, features=features)
+
+    @property
+    def device_id(self) -> int:
+        """What NodeInfo calls the part, and software by its decimal name: MT4099, MT4103."""
+        return DEVICE_CONNECTX3_PRO if self.features.pro else DEVICE_CONNECTX3
 
     def port_guid(self, number: int = 1) -> int:
         """GUID of a port: the EUI-64s after the node's own."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from device.fabric.addresses import is_group
@@ -12,6 +11,7 @@ from device.hca.copy import copy_views, note_runs
 from device.hca.flush import enter_error
 from device.hca.local_memory import gather, scatter_runs
 from device.hca.memory_regions import AccessError
+from device.hca.network_headers import build_network_header
 from device.hca.role import DATAGRAMS, Role
 from device.hca.unconnected import UnconnectedSender
 from device.hca.wqe import DATAGRAM, SEND_IMM, SendWqe, TooLongError, WqeError, parse_data
@@ -20,13 +20,9 @@ from device.layout.mlx4.contexts import QpState
 from device.layout.mlx4.cqe import RecvOpcode, Syndrome
 from device.layout.mlx4.wqe import AV, CTRL_SIZE
 from device.layout.net.roce import (
-    BTH_SIZE,
-    DETH_SIZE,
-    GRH_NEXT_BTH,
     GRH_SIZE,
     GSI_QKEY,
     GSI_QPN,
-    ICRC_SIZE,
 )
 from device.pci.bus import DmaError
 
@@ -35,30 +31,14 @@ if TYPE_CHECKING:
     from device.hca.port import Port
     from device.hca.qp import QueuePair
 
-GRH = Struct(">IHBB16s16s")
-IP_VERSION = 6
 OWN_QKEY = 1 << 31
 SMI_QPN = 0
 MULTICAST_QPN = 0xFFFFFF
 NO_GRH = bytes(GRH_SIZE)
 NO_GID = bytes(16)
-IMMEDIATE_SIZE = 4
 MAX_MAD = 256
 MAX_PAYLOAD = 4096
 _RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
-
-
-def build_grh(route: Route, flow_label: int, payload: int, immediate: bool) -> bytes:
-    """The global route header of a datagram of `payload` bytes, as the receiver finds it."""
-    length = BTH_SIZE + DETH_SIZE + IMMEDIATE_SIZE * immediate + (payload + 3 & ~3) + ICRC_SIZE
-    return GRH.pack(
-        IP_VERSION << 28 | route.traffic_class << 20 | flow_label,
-        length,
-        GRH_NEXT_BTH,
-        route.hop_limit,
-        route.sgid,
-        route.dgid,
-    )
 
 
 class DatagramSender(UnconnectedSender):
@@ -80,6 +60,7 @@ class DatagramSender(UnconnectedSender):
         else:
             packet = self._gather(wqe, raw, CTRL_SIZE, What.MAD)
             message = qp.port.parse_packet(packet, qp.qkey)
+        qp.traffic.sent(1, len(message.payload))
         qp.port.send(message)
 
     def _gather(self, wqe: SendWqe, raw: bytes, position: int, what: What) -> bytes:
@@ -106,18 +87,17 @@ class DatagramSender(UnconnectedSender):
             target_qpn=target & 0xFFFFFF,
             qkey=qp.qkey if qkey & OWN_QKEY else qkey,
             psn=self._psn,
-            grh=self._grh(route, av, len(payload), immediate is not None),
+            grh=_header(route, len(payload), immediate is not None),
             payload=payload,
             immediate=immediate,
             solicited=wqe.solicited,
             pkey=route.pkey,
         )
 
-    def _grh(self, route: Route, av: bytes, payload: int, immediate: bool) -> bytes:
-        """The GRH; on InfiniBand there is one only where the address asks for it."""
-        if route.dgid == NO_GID:
-            return b""
-        return build_grh(route, AV.get(av, "flow_label"), payload, immediate)
+
+def _header(route: Route, payload: int, immediate: bool) -> bytes:
+    """On InfiniBand there is a GRH only where the address asks for it."""
+    return b"" if route.dgid == NO_GID else build_network_header(route, payload, immediate)
 
 
 def receive_datagram(hca: Hca, port: Port, message: Datagram) -> None:
@@ -167,6 +147,7 @@ def _deliver(hca: Hca, port: Port, qpn: int, message: Datagram) -> None:
         enter_error(qp)
         return
     copy_views(views, [memoryview(message.grh or NO_GRH), memoryview(message.payload)])
+    qp.traffic.received(1, len(message.payload))
     what = What.MAD if mad else What.PAYLOAD
     note_runs(hca.bus, Kind.DMA_WRITE, runs, views, what, qp.qpn)
     _complete(qp, wqe.index, length, message, pkey_index)

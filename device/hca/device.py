@@ -14,6 +14,7 @@ from device.hca.hcr import CommandRegister
 from device.hca.health import Health
 from device.hca.ib_port import InfinibandPort
 from device.hca.icm import Icm
+from device.hca.if_counters import InterfaceCounters
 from device.hca.memory_regions import MemoryRegions
 from device.hca.multicast import MulticastGroups
 from device.hca.parameters import Parameters
@@ -26,7 +27,6 @@ from device.layout.mlx4 import bar0
 from device.pci.bus import HostBus
 
 BAR0, BAR2 = 0, 2
-DEVICE_ID = 4099
 RESET_BYTES = bar0.RESET_VALUE.to_bytes(4, "big")
 
 
@@ -42,9 +42,10 @@ class Hca:
         self.config = config
         self.parameters = Parameters()
         self.initialised = False
-        self.node = Node(CHANNEL_ADAPTER, config.node_guid, DEVICE_ID, {})
+        self.node = Node(CHANNEL_ADAPTER, config.node_guid, config.device_id, {})
         self.node_description = _description(config)
         self.icm = Icm(bus)
+        self.counters = InterfaceCounters()
         self.eqs = EventQueues(self)
         self.cqs = CompletionQueues(self)
         self.regions = MemoryRegions(self)
@@ -128,6 +129,7 @@ class Hca:
         self.cqs.reset()
         self.eqs.reset()
         self.multicast.reset()
+        self.counters.reset()
         for port in self.ports:
             port.reset()
         self._uar.reset()

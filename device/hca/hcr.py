@@ -10,9 +10,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from device.hca import (
+    config_dev,
     cq_commands,
     eq_commands,
     fw_commands,
+    if_counters,
     mad_ifc,
     mcg_commands,
     mpt_commands,
@@ -39,6 +41,8 @@ HANDLERS: dict[int, Handler] = {
     **fw_commands.HANDLERS,
     **eq_commands.HANDLERS,
     **cq_commands.HANDLERS,
+    **config_dev.HANDLERS,
+    **if_counters.HANDLERS,
     **mpt_commands.HANDLERS,
     **port_commands.HANDLERS,
     **set_port.HANDLERS,

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from device.hca.device import Hca
 
 VENDOR_ID = 0x0002C9
-DEVICE_ID = 4099
 GID_PREFIX = 0xFE80 << 48
 SMP_DATA_BYTES = 64
 STATE_DOWN, STATE_ACTIVE = 1, 4
@@ -93,7 +92,7 @@ def _node_info(hca: Hca, port: Port, modifier: int) -> bytes:
             node_guid=hca.config.node_guid,
             port_guid=hca.config.port_guid(port.number),
             partition_cap=1,
-            device_id=DEVICE_ID,
+            device_id=hca.config.device_id,
             local_port=port.number,
             vendor_id=VENDOR_ID,
         )

@@ -5,7 +5,7 @@ Tables are those SET_PORT writes as a whole (Linux `mlx4/port.c`, `ib/main.c: ml
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from device.fabric.messages import Datagram, Fabric, Frames, Message, Route
@@ -13,48 +13,24 @@ from device.hca.command import CommandError, Status
 from device.hca.config import Link
 from device.hca.eth_counters import EthCounters
 from device.hca.mlx_headers import parse_datagram
+from device.hca.port_tables import NO_GID, Tables
+from device.hca.roce_routes import connected_route, datagram_route
 from device.hca.steering import TAG_TYPES, Steering
-from device.layout.mlx4.capabilities import (
-    GID_TABLE_ENTRIES,
-    MAC_TABLE_ENTRIES,
-    VLAN_TABLE_ENTRIES,
-)
-from device.layout.mlx4.contexts import QPC
 from device.layout.mlx4.cqe import GRH_PRESENT
 from device.layout.mlx4.eqe import DATA_OFFSET, PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
 from device.layout.mlx4.ports import SET_PORT_IB
-from device.layout.mlx4.wqe import AV
 from device.layout.net.ethernet import NO_VLAN
 
 if TYPE_CHECKING:
     from device.hca.device import Hca
     from device.hca.qp import QueuePair
 
-NO_GID = bytes(16)
 TYPE_ETHERNET = 2
 SPEED_40G = 0x40
 DEFAULT_MTU = 1500
 MAX_MTU = 9600
 MAX_GROUP_ADDRESSES = 4096
 ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its MTU
-
-
-@dataclass(slots=True)
-class Tables:
-    """Everything a reset or CLOSE_HCA forgets about a port."""
-
-    open: bool = False
-    macs: list[bytes | None] = field(default_factory=lambda: [None] * MAC_TABLE_ENTRIES)
-    vlans: list[int | None] = field(default_factory=lambda: [None] * VLAN_TABLE_ENTRIES)
-    gids: list[bytes] = field(default_factory=lambda: [NO_GID] * GID_TABLE_ENTRIES)
-    steering: Steering = field(default_factory=Steering)
-    multicast_filter: set[bytes] = field(default_factory=set)
-    multicast_filter_on: bool = False
-    vlan_filter: bytes = b""
-    special_qpn_base: int = 0
-    mtu: int = DEFAULT_MTU
-    capabilities: int = 0
-    counters: EthCounters = field(default_factory=EthCounters)
 
 
 class Port:
@@ -186,9 +162,15 @@ class Port:
         macs = self._tables.macs
         return (macs[index] if index < len(macs) else None) or self.burned_in
 
-    def set_gids(self, gids: list[bytes]) -> None:
-        """Replace the GID table."""
+    def set_gids(self, gids: list[bytes], versions: Sequence[int] = ()) -> None:
+        """Replace the GID table; `versions` are the RoCE versions of its entries, else 1."""
         self._tables.gids = gids
+        self._tables.versions = versions
+
+    def roce_version(self, index: int) -> int:
+        """The RoCE version that goes with GID `index`."""
+        versions = self._tables.versions
+        return versions[index] if index < len(versions) else 1
 
     @property
     def gids(self) -> list[bytes]:
@@ -217,32 +199,11 @@ class Port:
 
     def connected_route(self, context: bytes | bytearray) -> Route:
         """The way to the peer that a queue pair context (QPC) describes."""
-        get = QPC.get
-        vlan = self.vlan(get(context, "pri_vlan_index")) if get(context, "pri_vlan_valid") else None
-        return Route(
-            smac=self.mac(get(context, "pri_mylmc")),
-            dmac=QPC.get_raw(context, "pri_dmac"),
-            sgid=self.gid(get(context, "pri_mgid_index")),
-            dgid=QPC.get_raw(context, "pri_rgid"),
-            vlan=NO_VLAN if vlan is None else vlan,
-            traffic_class=get(context, "pri_tclass"),
-            hop_limit=get(context, "pri_hop_limit"),
-            service_level=get(context, "pri_sched_queue") >> 3 & 7,
-        )
+        return connected_route(self, context)
 
     def datagram_route(self, context: bytes | bytearray, av: bytes, vlan: int, mac: bytes) -> Route:
         """The way of one UD message by its address vector; `vlan` and `mac` follow it in a WQE."""
-        get = AV.get
-        return Route(
-            smac=self.mac(get(av, "g_slid") & 0x7F),
-            dmac=mac,
-            sgid=self.gid(get(av, "gid_index")),
-            dgid=AV.get_raw(av, "dgid"),
-            vlan=vlan,
-            traffic_class=get(av, "tclass"),
-            hop_limit=get(av, "hop_limit"),
-            service_level=get(av, "sl") >> 1,
-        )
+        return datagram_route(self, av, vlan, mac)
 
     def sender_of(self, message: Datagram) -> tuple[int, int]:
         """Of a completion: the word with the sender's QP number, and service level with VLAN."""

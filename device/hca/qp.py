@@ -18,7 +18,7 @@ from device.hca.flush import FailedPairs
 from device.hca.receive_queue import ReceiveQueue
 from device.hca.requester import Requester
 from device.hca.responder import Responder
-from device.hca.role import CONNECTED, DATAGRAMS, SPECIAL, Role, role_of
+from device.hca.role import CONNECTED, DATAGRAMS, Role, role_of
 from device.hca.send_queue import SendQueue
 from device.hca.xrc import XrcResponder
 from device.layout.buslog import Kind
@@ -70,7 +70,7 @@ class QueuePair:
         "recv_cqn",
         "remote_atomic", "remote_qpn", "remote_read", "remote_write", "reserved_lkey", "responder",
         "retry_count", "rnr_retry", "role", "route", "rq", "send_cqn", "spent", "sq", "sqd_event",
-        "srqn", "state", "strip_vlan", "uar", "xrcd",
+        "srqn", "state", "strip_vlan", "traffic", "uar", "xrcd",
     )  # fmt: skip
 
     def __init__(self, hca: Hca, qpn: int, context: bytearray) -> None:
@@ -117,11 +117,12 @@ class QueuePair:
         self.strip_vlan = not get(context, "no_vlan_strip")
         self.port = self._port()
         self.route = self.port.connected_route(context)
+        self.traffic = self.hca.counters.of(get(context, "pri_counter_index"))
 
     def _port(self) -> Port:
-        """The port of the path; special queue pairs have it in their number."""
+        """The port of the path."""
         ports = self.hca.ports
-        number = self.qpn & 1 if self.role in SPECIAL else QPC.get(self.context, "pri_port")
+        number = QPC.get(self.context, "pri_port")
         return ports[number] if number < len(ports) else ports[0]
 
     def _has_receive_queue(self) -> bool:

@@ -189,6 +189,10 @@ class Requester:
             wqe.flags >> 8 if self._xrc else None,
         )
         qp.spent += MESSAGE_COST + wqe.length
+        if wqe.returns_data:
+            qp.traffic.sent(1, 0)
+        else:
+            qp.traffic.sent(wqe.packets, wqe.length)
         qp.port.send(request)
 
     def _reject(self, wqe: SendWqe, status: Status) -> None:
@@ -211,6 +215,7 @@ class Requester:
             return
         if not self._acknowledge_before(response.psn):
             return
+        qp.traffic.rx_packets += response.packets if response.read else 1
         syndrome = response.syndrome
         if syndrome & _KIND == Syndrome.RNR_NAK:
             self.retry.not_ready(syndrome & 0x1F)
@@ -246,6 +251,7 @@ class Requester:
                     self.fail(Status.BAD_RESP_ERR)
                     return
                 self._store(wqe, response.payload)
+                self._qp.traffic.rx_bytes += wqe.length
             elif wqe.opcode in ATOMICS:
                 if response.atomic_original is None:
                     self.fail(Status.BAD_RESP_ERR)

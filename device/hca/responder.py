@@ -16,6 +16,7 @@ from device.hca.copy import copy_views, note_runs
 from device.hca.flush import enter_error
 from device.hca.local_memory import scatter_runs
 from device.hca.memory_regions import AccessError, Rights
+from device.hca.nak import Nak, NotReady, remote_access
 from device.hca.receive_queue import ReceiveQueue, ReceiveWqe
 from device.hca.request_tables import HALF, PSN_MASK
 from device.hca.role import RELIABLE, Role
@@ -53,19 +54,6 @@ _ALIGNMENT = 7
 _RECEIVE_FAILURE = {Status.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
 
 
-class Nak(Exception):
-    """A request that is refused: the syndrome for the peer, the event for our software."""
-
-    def __init__(self, syndrome: Syndrome, event: EventType | None, reason: str) -> None:
-        super().__init__(reason)
-        self.syndrome = syndrome
-        self.event = event
-
-
-class NotReady(Exception):
-    """No receive is posted."""
-
-
 class Responder:
     """Answers requests of one peer. `psn` is the one expected next, `msn` counts messages done."""
 
@@ -91,6 +79,10 @@ class Responder:
             return
         if not qp.established:
             self._establish()
+        if request.op is Op.READ:
+            qp.traffic.received(1, 0)
+        else:
+            qp.traffic.received(request.packets, request.length)
         if not request.reliable:
             self._unreliable(request)
             return
@@ -177,6 +169,10 @@ class Responder:
         if done is not None:
             answer.packets = done.packets
             answer.read = done.op is Op.READ
+        if answer.read and done is not None:
+            qp.traffic.sent(done.packets, done.length)
+        else:
+            qp.traffic.sent(1, 0)
         qp.port.send(answer)
 
     def _note(self, text: str) -> None:
@@ -213,13 +209,13 @@ class Responder:
                 request.rkey, request.remote_address, length, right, self._pd, qpn=qp.qpn
             )
         except AccessError as error:
-            raise _remote_access(error) from error
+            raise remote_access(error) from error
 
     def _views(self, runs: list[Run]) -> list[memoryview]:
         try:
             return self._qp.hca.bus.views(runs) if runs else []
         except DmaError as error:
-            raise _remote_access(error) from error
+            raise remote_access(error) from error
 
     def _write(self, request: Request) -> None:
         qp = self._qp
@@ -276,7 +272,7 @@ class Responder:
             self._qp.hca.regions.invalidate(rkey, self._pd, qpn=self._qp.qpn, remote=True)
         except AccessError as error:
             self._fail_receive(wqe, Status.LOCAL_ACCESS_ERR)
-            raise _remote_access(error) from error
+            raise remote_access(error) from error
 
     def _receives(self) -> ReceiveQueue | SharedReceiveQueue | None:
         return self._qp.receives
@@ -305,7 +301,3 @@ class Responder:
 
     def _fail_receive(self, wqe: ReceiveWqe, status: int) -> None:
         fail_receive(self._qp, wqe.index, status)
-
-
-def _remote_access(error: Exception) -> Nak:
-    return Nak(Syndrome.NAK_REMOTE_ACCESS, EventType.WQ_ACCESS_ERROR, str(error))

@@ -29,7 +29,6 @@ class Role(Enum):
 
 CONNECTED = frozenset((Role.RC, Role.UC, Role.XRC))
 RELIABLE = frozenset((Role.RC, Role.XRC))
-SPECIAL = frozenset((Role.SMI, Role.GSI))
 DATAGRAMS = frozenset((Role.UD, Role.GSI, Role.SMI))
 
 

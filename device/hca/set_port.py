@@ -80,7 +80,10 @@ def _gid_table(port: Port, command: Command) -> None:
 def _roce_addresses(port: Port, command: Command) -> None:
     mailbox = command.mailbox(GID_TABLE_ENTRIES * ROCE_ADDRESS_SIZE)
     starts = range(0, len(mailbox), ROCE_ADDRESS_SIZE)
-    port.set_gids([ROCE_ADDRESS.get_raw(mailbox, "gid", at) for at in starts])
+    port.set_gids(
+        [ROCE_ADDRESS.get_raw(mailbox, "gid", at) for at in starts],
+        [2 if ROCE_ADDRESS.get(mailbox, "version", at) == 2 else 1 for at in starts],
+    )
 
 
 def _accept(port: Port, command: Command) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from device.fabric.messages import Payload, Request, Syndrome
 from device.hca.completion import complete_receive, fail_receive
-from device.hca.responder import Nak, Responder
+from device.hca.nak import Nak
+from device.hca.responder import Responder
 from device.layout.mlx4.eqe import EventType
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from device.hca import completion, datagram, mlx_headers
+from device.hca import completion, mlx_headers, network_headers
 from device.hca import wqe as device_wqe
 from device.layout.fields import Struct
 from device.layout.mlx4 import cqe, wqe
@@ -62,7 +62,7 @@ ROWS = [
     Row("guest fast reg", guest_wqe._FAST_REG, wqe.FAST_REG, _FAST),
     Row("guest srq next", guest_srq._NEXT, wqe.SRQ_NEXT, ("next_wqe_index",)),
     Row("guest srq data", guest_srq._DATA, wqe.DATA, _DATA),
-    Row("grh", datagram.GRH, roce.GRH, (
+    Row("grh", network_headers.GRH, roce.GRH, (
         ("version", "traffic_class", "flow_label"), "payload_length", "next_header", "hop_limit",
         "sgid", "dgid",
     )),

@@ -167,6 +167,7 @@ def _path(prefix: str, base: int) -> list[Field]:
     ]
 
 
+ROCE_MODE_V2 = 2  # of the QPC: packets in UDP
 QPC_SIZE = 248
 QPC_MAILBOX_OFFSET = 8
 QPC_SERVICE_OFFSET = 1

@@ -51,6 +51,32 @@ ROCE_ADDRESS = Struct(
     source="ib/main.c: mlx4_ib_update_gids_v1_v2",
 )
 
+CONFIG_DEV_ROCE_PORT = 1 << 3
+CONFIG_DEV = Struct(
+    "CONFIG_DEV",
+    0x84,
+    [
+        u32("update_flags", 0x00, "bit 3: the UDP port of RoCE v2 is to be set"),
+        u16("roce_entropy", 0x14),
+        u16("roce_port", 0x16, "UDP destination port of RoCE v2"),
+    ],
+    source="core/fw.c: struct mlx4_config_dev, mlx4_config_roce_v2_port",
+)
+
+IF_COUNTER = Struct(
+    "IF_COUNTER",
+    0x30,
+    [
+        u8("mode", 0x03, "0: as follows"),
+        u32("interfaces", 0x04),
+        u64("rx_frames", 0x10),
+        u64("rx_bytes", 0x18),
+        u64("tx_frames", 0x20),
+        u64("tx_bytes", 0x28),
+    ],
+    source="inc/device.h: struct mlx4_counter; core/cmd.c: mlx4_get_counter_stats",
+)
+
 MCG_GID_OFFSET = 0x10
 MCG_QPN_OFFSET = 0x20
 MCG = Struct(
