@@ -79,8 +79,8 @@ class HcaConfig:
         return DEVICE_CONNECTX3_PRO if self.features.pro else DEVICE_CONNECTX3
 
     def port_guid(self, number: int = 1) -> int:
-        """GUID of a port: the EUI-64s after the node's own."""
-        return self.node_guid + number
+        """GUID of a port; other HCAs of the lab have the numbers right behind the node's."""
+        return self.node_guid + MAC_STEP * number
 
     def mac_of(self, number: int) -> bytes:
         """Burned-in address of a port; other HCAs of the lab have the numbers right behind."""

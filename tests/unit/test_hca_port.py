@@ -215,7 +215,7 @@ def test_node_info_and_description(driver: Driver) -> None:
     info = NODE_INFO.unpack(mad(driver, SmpAttribute.NODE_INFO)[SMP_DATA_OFFSET:])
     assert info["node_guid"] == 0x0000000300000A01
     assert (info["port_guid"], info["node_type"], info["vendor_id"]) == (
-        0x0000000300000A02,
+        0x0000000300000B01,
         1,
         0x0002C9,
     )
@@ -234,7 +234,7 @@ def test_port_info_follows_the_link(driver: Driver) -> None:
 
 def test_tables_of_the_subnet_agent(driver: Driver) -> None:
     assert mad(driver, SmpAttribute.PKEY_TABLE)[SMP_DATA_OFFSET:][:4] == b"\xff\xff\0\0"
-    assert mad(driver, SmpAttribute.GUID_INFO)[SMP_DATA_OFFSET:][:8].hex() == "0000000300000a02"
+    assert mad(driver, SmpAttribute.GUID_INFO)[SMP_DATA_OFFSET:][:8].hex() == "0000000300000b01"
     assert not any(mad(driver, SmpAttribute.GUID_INFO, 1)[SMP_DATA_OFFSET:])
     assert not any(mad(driver, SmpAttribute.SL2VL_TABLE)[SMP_DATA_OFFSET:])
     assert not any(mad(driver, 0x12, 0, MgmtClass.PERF)[SMP_DATA_OFFSET:])

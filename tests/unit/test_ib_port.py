@@ -78,11 +78,11 @@ def test_what_the_agents_say_of_the_node(fresh: Subnet) -> None:
     info = NODE_INFO.unpack(ask(a, SmpAttribute.NODE_INFO))
     guid = a.hca.config.node_guid
     assert (info["node_type"], info["ports"], info["local_port"]) == (1, 1, 1)
-    assert (info["node_guid"], info["port_guid"]) == (guid, guid + 1)
+    assert (info["node_guid"], info["port_guid"]) == (guid, guid + 0x100)
     assert ask(a, SmpAttribute.NODE_DESCRIPTION).startswith(b"bluebridge")
     a.command(Opcode.SET_NODE, b"renamed", 1)
     assert ask(a, SmpAttribute.NODE_DESCRIPTION) == b"renamed".ljust(64, b"\0")
-    assert ask(a, SmpAttribute.GUID_INFO)[:16] == (guid + 1).to_bytes(8, "big") + bytes(8)
+    assert ask(a, SmpAttribute.GUID_INFO)[:16] == (guid + 0x100).to_bytes(8, "big") + bytes(8)
     assert ask(a, SmpAttribute.PKEY_TABLE)[:4] == b"\xff\xff\0\0"
     assert not any(ask(a, SmpAttribute.SL2VL_TABLE))
     assert not any(ask(a, SwitchAttribute.MLNX_EXTENDED_PORT_INFO))

@@ -12,7 +12,7 @@ from device.fabric.subnet.administrator import Administrator
 from device.fabric.subnet.fabric import InfinibandFabric, Later
 from device.fabric.subnet.port import DEFAULT_PREFIX, DEFAULT_TIMEOUT, Change, PortAgent
 from device.layout.ib.link import LINK_ACTIVE, LINK_ARMED, LINK_DOWN, LINK_INIT, MTU_4096
-from device.layout.ib.smp import SM_INFO, SM_MASTER, SWITCH_INFO
+from device.layout.ib.smp import SM_INFO, SM_MASTER, SWITCH_INFO, PortCapability
 from device.layout.net.mad import PORT_INFO
 
 SM_LID = 1
@@ -25,12 +25,14 @@ CONFIRM_SECONDS = 2.0
 
 
 class SubnetManager:
-    """Master of the subnet; its administrator answers for it."""
+    """Master of the subnet; its administrator answers for it.
+
+    Port n of the switch leads to LID n + 1, whoever is there.
+    """
 
     def __init__(self, fabric: InfinibandFabric, later: Later) -> None:
         self._fabric = fabric
         self._later = later
-        self._lids: dict[int, int] = {}  # by port GUID, kept for as long as the server lives
         self._activity = 0
         self._sweeping = False
         self._unconfirmed: dict[int, PortAgent] = {}
@@ -72,21 +74,19 @@ class SubnetManager:
                 self.left(end)
 
     def left(self, agent: PortAgent) -> None:
-        """A port is out of service: no group has it, no table leads there."""
+        """A port is out of service: no group has it."""
         self.administrator.forget(agent)
         self._unconfirmed.pop(id(agent), None)
-        lid = self._lids.get(agent.guid)
-        if lid is not None and self._fabric.switch.node.forwarding.pop(lid, None) is not None:
-            self._fabric.switch.agent.changed()
 
     # -- sweeping -----------------------------------------------------------------------------
 
     def _serve_switch(self) -> None:
         agent = self._fabric.switch.agent
+        agent.set_capabilities(int(PortCapability.IS_SM | PortCapability.SYSTEM_GUID))
         _serve(agent, SM_LID)
         node = self._fabric.switch.node
-        node.forwarding[SM_LID] = 0
-        SWITCH_INFO.set(node.switch_info, "linear_top", SM_LID)
+        node.forwarding.update({SM_LID + number: number for number in node.ports})
+        SWITCH_INFO.set(node.switch_info, "linear_top", max(node.forwarding))
 
     def _sweep(self) -> None:
         self._sweeping = False
@@ -94,11 +94,8 @@ class SubnetManager:
         for port, end in self._fabric.topology.links():
             if end.state == LINK_ACTIVE and port.state == LINK_ACTIVE:
                 continue
-            lid = self._lids.setdefault(end.guid, SM_LID + 1 + len(self._lids))
-            node.forwarding[lid] = port.number
-            SWITCH_INFO.set(node.switch_info, "linear_top", SM_LID + len(self._lids))
             _serve(port, 0)
-            _serve(end, lid)
+            _serve(end, SM_LID + port.number)
             self._unconfirmed[id(end)] = end
         SWITCH_INFO.set(node.switch_info, "port_state_change", 0)
         self._later(CONFIRM_SECONDS, self._confirm)
