@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from host_tools.errors import UsageError
-from host_tools.keeper import epitaph, registry
+from host_tools.keeper import epitaph
 from host_tools.keeper.launch import launch
 from host_tools.keeper.plan import Plan
 from host_tools.keeper.record import PairRecord, guest_names
-from host_tools.keeper.registry import Claim
 from host_tools.lab import LabConfig, termination_as_exception
 from host_tools.progress import Reporter
 
@@ -22,17 +21,16 @@ def main(options: argparse.Namespace) -> int:
     begin = time.monotonic()
     plan = _plan(options)
     with termination_as_exception():
-        claims = _claims(options.pairs)
         for old in epitaph.read(set()):
             epitaph.forget(old.number)
         records = launch(
-            claims,
-            lambda claim: _for_pair(plan, claim, alone=options.pairs == 1),
+            options.pairs,
+            lambda number: _for_pair(plan, number, alone=options.pairs == 1),
             Reporter(quiet=options.quiet),
         )
-    for record in records:
-        _describe(record, time.monotonic() - begin)
-    _explain(records[0])
+        for record in records:
+            _describe(record, time.monotonic() - begin)
+        _explain(records[0])
     return 0
 
 
@@ -62,24 +60,11 @@ def _modules(paths: list[Path]) -> tuple[Path, ...]:
     return modules.check(paths)
 
 
-def _claims(count: int) -> list[Claim]:
-    claims: list[Claim] = []
-    try:
-        for _ in range(count):
-            claims.append(registry.claim())
-    except BaseException:
-        for claim in claims:
-            claim.close()
-            claim.clear()
-        raise
-    return claims
-
-
-def _for_pair(plan: Plan, claim: Claim, alone: bool) -> Plan:
+def _for_pair(plan: Plan, number: int, alone: bool) -> Plan:
     """The plan of one pair; several pairs get a folder each in a log folder that was chosen."""
-    config = replace(plan.config, names=guest_names(claim.number))
+    config = replace(plan.config, names=guest_names(number))
     if config.log is not None and not alone:
-        config = replace(config, log=config.log / f"pair{claim.number}")
+        config = replace(config, log=config.log / f"pair{number}")
     return replace(plan, config=config)
 
 

@@ -93,9 +93,9 @@ class Keeper:
             stack.callback(self._watch.close)
             self._control = Control(self._claim.control, self._handle)
             stack.callback(self._control.close)
-            stack.enter_context(self._obituary())
             self._watch.add(self._control.socket)
             self._ready()
+            stack.enter_context(self._obituary())
             while True:
                 self._watch.wait(_LOOK_SECONDS)
                 self._look()
@@ -221,7 +221,7 @@ class Keeper:
             raise
         except SystemExit as error:
             number = int(str(error.code)) - 128
-            why = f"its keeper was ended by signal {number}" if number > 0 else "`up` was ended"
+            why = f"its keeper was ended by signal {number}"
             self._over(why)
             self._remember(why)
             raise

@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from host_tools.errors import LabError
-from host_tools.keeper import keeper, messages
+from host_tools.keeper import keeper, messages, registry
 from host_tools.keeper.plan import Plan
 from host_tools.keeper.record import PairRecord
 from host_tools.keeper.registry import Claim
@@ -22,8 +23,13 @@ from host_tools.progress import Progress
 _GRACE = 30.0
 """Seconds a keeper may take to end its pair before it is killed; the kernel ends the rest then."""
 _PAUSE = 0.01
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 """Pairs started side by side: each boots two guests."""
+
+
+Say = Callable[["Child", str], None]
+"""Reports what a child says."""
 
 
 @dataclass
@@ -37,72 +43,77 @@ class Child:
     ready: bool = False
 
 
-def launch(
-    claims: Sequence[Claim], plan: Callable[[Claim], Plan], progress: Progress
-) -> list[PairRecord]:
-    """Start a keeper for each of `claims` and wait until all pairs are ready; main thread only.
+def launch(count: int, plan: Callable[[int], Plan], progress: Progress) -> list[PairRecord]:
+    """Start `count` pairs, each as `plan` says for its number; main thread only.
 
     Raises `LabError` for the first that fails, after the end of all others; so it is with any other
-    exception. The claims are used up.
+    exception.
     """
     children: list[Child] = []
+    say = _labelled(progress) if count > 1 else _plain(progress)
     try:
-        for begin in range(0, len(claims), _AT_ONCE):
-            batch = [
-                _fork(claim, plan(claim), claims, children)
-                for claim in claims[begin : begin + _AT_ONCE]
-            ]
-            _await(batch, _prefixes(claims, progress))
+        while len(children) < count:
+            fresh = [_fork(plan, children) for _ in range(min(_AT_ONCE, count - len(children)))]
+            _await(fresh, say)
         records = [_record(child) for child in children]
+        for number in _ENDING:  # from here on they stay, so our end must not look like theirs
+            signal.signal(number, signal.SIG_IGN)
         for child in children:
             child.leash.sendall(keeper.KEEP)
     except BaseException:
         with _undisturbed():
-            _end(children, claims)
+            _end(children)
         raise
     for child in children:
         child.leash.close()
     return records
 
 
-def _fork(claim: Claim, plan: Plan, claims: Sequence[Claim], children: list[Child]) -> Child:
+def _labelled(progress: Progress) -> Say:
+    return lambda child, text: progress(f"pair {child.claim.number}: {text}")
+
+
+def _plain(progress: Progress) -> Say:
+    return lambda _child, text: progress(text)
+
+
+def _fork(plan: Callable[[int], Plan], children: list[Child]) -> Child:
+    """Claim a number and fork its keeper; `children` gets one more."""
+    claim = registry.claim()
     ours, theirs = socket.socketpair()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    parent = os.getpid()
-    pid = os.fork()
+    try:
+        wanted = plan(claim.number)
+        parent = os.getpid()
+        pid = os.fork()
+    except BaseException:
+        claim.close()
+        claim.clear()
+        raise
     if pid == 0:
-        status = 1
-        try:
-            # What belongs to the parent or to other keepers must not stay open here: they end
-            # with its last copy.
-            for stranger in (ours, *(child.leash for child in children)):
-                stranger.close()
-            for other in claims:
-                if other is not claim:
-                    other.close()
-            status = keeper.live(claim, plan, theirs, parent)
-        finally:
+        # The leashes of other keepers must not stay open here: they end with the last copy.
+        _become_keeper(claim, wanted, theirs, parent, [ours, *(each.leash for each in children)])
+    theirs.close()
+    claim.close()  # the keeper has it now
+    children.append(Child(claim, pid, ours, messages.Reader(ours)))
+    return children[-1]
+
+
+def _become_keeper(
+    claim: Claim, plan: Plan, leash: socket.socket, parent: int, strange: Sequence[socket.socket]
+) -> NoReturn:
+    status = 1
+    try:
+        for each in strange:
+            each.close()
+        status = keeper.live(claim, plan, leash, parent)
+    finally:
+        with contextlib.suppress(OSError):
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(status)
-    theirs.close()
-    child = Child(claim, pid, ours, messages.Reader(ours))
-    children.append(child)
-    claim.close()  # the keeper has it now
-    return child
+        os._exit(status)
 
 
-def _prefixes(claims: Sequence[Claim], progress: Progress) -> Callable[[Child, str], None]:
-    """How to report what a child says: with several pairs, each line names its own."""
-
-    def say(child: Child, text: str) -> None:
-        progress(f"pair {child.claim.number}: {text}" if len(claims) > 1 else text)
-
-    return say
-
-
-def _await(children: Sequence[Child], say: Callable[[Child, str], None]) -> None:
+def _await(children: Sequence[Child], say: Say) -> None:
     """Relay progress until all are ready. Raises `LabError` when one fails."""
     with selectors.DefaultSelector() as selector:
         for child in children:
@@ -112,7 +123,7 @@ def _await(children: Sequence[Child], say: Callable[[Child, str], None]) -> None
                 _listen(key.data, say)
 
 
-def _listen(child: Child, say: Callable[[Child, str], None]) -> None:
+def _listen(child: Child, say: Say) -> None:
     for message in child.reader.read():
         if "progress" in message:
             say(child, str(message["progress"]))
@@ -136,8 +147,8 @@ def _record(child: Child) -> PairRecord:
 # Failure.
 
 
-def _end(children: Sequence[Child], claims: Sequence[Claim]) -> None:
-    """End all keepers and leave nothing of what was claimed."""
+def _end(children: Sequence[Child]) -> None:
+    """End all keepers and leave nothing of theirs."""
     for child in children:
         child.leash.close()
         with contextlib.suppress(ProcessLookupError):
@@ -145,11 +156,9 @@ def _end(children: Sequence[Child], claims: Sequence[Claim]) -> None:
     deadline = time.monotonic() + _GRACE
     for child in children:
         _reap(child.pid, deadline)
-    for claim in claims:
-        claim.close()
-        while claim.alive() and time.monotonic() < deadline:  # its janitor is at work
+        while child.claim.alive() and time.monotonic() < deadline:  # its janitor is at work
             time.sleep(_PAUSE)
-        claim.clear()
+        child.claim.clear()
 
 
 def _reap(pid: int, deadline: float) -> None:
@@ -166,8 +175,7 @@ def _reap(pid: int, deadline: float) -> None:
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """Put off Ctrl-C and other signals that end us until everything else has ended."""
-    numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """Lines of JSON between a keeper and those who ask it: progress, then one result or one error.
 
-    {"progress": "restoring guest a"}
-    {"done": {...}}          or    {"error": {"what": ..., "mend": ..., "transcript": ...}}
+{"progress": "restoring guest a"}
+{"done": {...}}          or    {"error": {"what": ..., "mend": ..., "transcript": ...}}
 """
 
 from __future__ import annotations

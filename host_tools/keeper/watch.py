@@ -62,6 +62,8 @@ class Watch:
         trouble = machine.trouble()
         if trouble is None:
             return ""
+        if machine.was_killed():
+            raise LabError(f"guest {machine.name}: its QEMU (process {machine.pid}) was killed")
         if not machine.ended_by_itself():
             raise trouble
         return self.remark(machine) or "it was switched off or rebooted"

@@ -67,7 +67,9 @@ def test_special_addresses_are_refused() -> None:
             addresses.server_address("0.0.0.0", wrong)
 
 
-@pytest.mark.parametrize("words", [[], ["frob"], ["krping"], ["up"], ["krping", "a", "b", "--x"]])
+@pytest.mark.parametrize(
+    "words", [[], ["frob"], ["krping"], ["up", "--x"], ["krping", "a", "b", "--x"]]
+)
 def test_wrong_command_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         cli.main(words)

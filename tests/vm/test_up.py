@@ -1,51 +1,198 @@
-"""`bluebridge up --cold` as somebody at a terminal uses it."""
+"""The life of pairs: `up`, `ps`, `restart`, `down`, and all the ways to end."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
+import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import pexpect
 import pytest
 
-from tests.vm.conftest import BOOT_SECONDS, ROOT
+from tests.vm.lab_commands import PATIENCE, Commands, alive
 
-pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+pytestmark = pytest.mark.timeout(2 * PATIENCE)
 
 
-def test_consoles_and_quit(tmp_path: Path) -> None:
-    runtime = tmp_path / "run"
-    runtime.mkdir(mode=0o700)
-    tool = pexpect.spawn(
-        sys.executable,
-        ["-m", "host_tools.cli", "up", "--cold", "--log", str(tmp_path / "log")],
-        env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
-        cwd=str(ROOT),
-        encoding="utf-8",
-        timeout=BOOT_SECONDS,
+@pytest.fixture
+def bluebridge(tmp_path: Path) -> Iterator[Commands]:
+    """Commands with a registry of this test's own; nothing may be left after `down`."""
+    commands = Commands(tmp_path)
+    yield commands
+    commands.close()
+
+
+def _pair(bluebridge: Commands, number: int = 1) -> dict[str, Any]:
+    pair: dict[str, Any] = next(p for p in bluebridge.ps()["pairs"] if p["number"] == number)
+    return pair
+
+
+def test_from_up_to_down(bluebridge: Commands) -> None:
+    assert bluebridge.good("ps").startswith("nothing runs")
+    assert bluebridge.good("down") == "nothing runs\n"
+    status, line = bluebridge.bad("run", "a", "true")
+    assert (status, "`bluebridge up` starts a pair" in line) == (125, True)
+
+    said = bluebridge.good("up")
+    assert "guests a and b, HCA (vfio-pci) in each" in said
+    pair = _pair(bluebridge)
+    assert f"bus log and transcripts: {pair['logs']}" in said
+    assert pair["state"] == "running"
+    for name in "ab":
+        assert "Mellanox" in bluebridge.good("run", name, "lspci -d 15b3:")
+    processes = bluebridge.processes()
+    assert {pair["server"], pair["guests"][0]["pid"], pair["guests"][1]["pid"]} <= set(processes)
+    assert f"server {pair['server']}" in bluebridge.good("ps")
+
+    assert bluebridge.good("down") == "pair 1 is down\n"
+    assert not bluebridge.processes() and not list(bluebridge.runtime.iterdir())
+    assert not alive(pair["keeper"])
+    assert Path(pair["guests"][0]["transcript"]).exists(), "logs stay"
+    assert bluebridge.good("ps").startswith("nothing runs")
+
+
+def test_more_pairs_get_the_next_names(bluebridge: Commands, tmp_path: Path) -> None:
+    bluebridge.good("up", "--bare", "--pairs", "2", "--log", str(tmp_path / "log"))
+    assert bluebridge.good("run", "a2", "hostname") == "a2\n"
+    assert (tmp_path / "log/pair2/console-b2.log").exists()
+    status, line = bluebridge.bad("run", "c", "true")
+    assert (status, "these run: a, b, a2, b2" in line) == (125, True)
+
+    assert bluebridge.good("down", "b") == "pair 1 is down\n"
+    assert [pair["number"] for pair in bluebridge.ps()["pairs"]] == [2]
+    assert "guests a and b" in bluebridge.good("up", "--bare"), "the free number is taken again"
+    assert bluebridge.good("run", "a2", "cat /proc/sys/kernel/random/boot_id") != bluebridge.good(
+        "run", "a", "cat /proc/sys/kernel/random/boot_id"
+    ) or bluebridge.good("run", "a2", "cat /etc/machine-id") != bluebridge.good(
+        "run", "a", "cat /etc/machine-id"
     )
-    try:
-        tool.expect(r"console of a: (\S+)\r\n")
-        assert isinstance(tool.match, re.Match) and Path(tool.match.group(1)).is_socket()
-        tool.expect("bluebridge> ")
-        for name in "ab":
-            tool.sendline(name)
-            tool.expect("bluebridge# ")
-            tool.sendline("echo $((6 * 7)) on $(hostname)")
-            tool.expect(f"\n42 on {name}\r\n")
-            tool.send("\x1d")
-            tool.expect("bluebridge> ")
-        tool.sendline("status")
-        tool.expect(r"server (\d+), a (\d+), b (\d+)")
-        assert isinstance(tool.match, re.Match)
-        pids = [int(pid) for pid in tool.match.groups()]
-        tool.sendline("quit")
-        tool.expect(pexpect.EOF)
-        tool.close()
-        assert tool.exitstatus == 0
-        assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
-        assert not list(runtime.iterdir())
-    finally:
-        tool.close(force=True)
+    assert bluebridge.bad("down", "pair7")[1].startswith("bluebridge: there is no")
+    assert bluebridge.good("down", "2", "a") == "pair 2 is down\npair 1 is down\n"
+
+
+def test_two_ups_at_the_same_time(bluebridge: Commands) -> None:
+    both = [bluebridge.start("up", "--bare") for _ in range(2)]
+    said = b"".join(each.communicate(timeout=PATIENCE)[0] for each in both)
+    assert [each.returncode for each in both] == [0, 0]
+    assert b"guests a and b," in said and b"guests a2 and b2," in said
+    assert {bluebridge.good("run", name, "hostname") for name in ("a", "b2")} == {"a\n", "b2\n"}
+
+
+def test_a_guest_that_ends_by_itself_can_be_restarted(bluebridge: Commands) -> None:
+    bluebridge.good("up")
+    server = _pair(bluebridge)["server"]
+    status, line = bluebridge.bad("run", "a", "echo c > /proc/sysrq-trigger")
+    transcript = bluebridge.guest("a")["transcript"]
+    assert status == 125
+    assert "guest a: the guest's kernel panicked" in line and transcript in line
+    assert "sysrq triggered crash" in Path(transcript).read_text(errors="replace")
+    assert bluebridge.bad("run", "a", "true")[1] == line
+    assert "a    ended: the guest's kernel panicked" in bluebridge.good("ps")
+    assert "Mellanox" in bluebridge.good("run", "b", "lspci -d 15b3:"), "its peer goes on"
+
+    assert bluebridge.good("restart", "a") == "guest a is up again\n"
+    assert "Mellanox" in bluebridge.good("run", "a", "lspci -d 15b3:")
+    assert bluebridge.guest("a")["why"] == ""
+    bluebridge.run("run", "b", "poweroff -f")
+    bluebridge.wait(lambda: bluebridge.guest("b")["state"] == "ended")
+    assert "switched off" in bluebridge.bad("run", "b", "true")[1]
+    bluebridge.good("restart", "b")
+    assert "Mellanox" in bluebridge.good("run", "b", "lspci -d 15b3:")
+    assert _pair(bluebridge)["server"] == server
+
+
+def test_a_restart_while_somebody_uses_the_guest(bluebridge: Commands) -> None:
+    bluebridge.good("up", "--bare")
+    before = bluebridge.guest("a")["pid"]
+    waiting = bluebridge.start("run", "a", "echo here; sleep 1000")
+    assert waiting.stdout is not None and waiting.stdout.readline() == b"here\n"
+    bluebridge.good("restart", "a")
+    _, errors = waiting.communicate(timeout=PATIENCE)
+    assert waiting.returncode == 125
+    assert b"guest a: it is being restarted" in errors or b"guest a: " in errors
+    assert errors.count(b"\n") == 1
+    assert bluebridge.guest("a")["pid"] != before
+
+
+@pytest.mark.parametrize("victim", ["keeper", "server", "a", "b"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_process_that_is_killed_ends_the_pair(
+    bluebridge: Commands, victim: str, number: signal.Signals
+) -> None:
+    bluebridge.good("up", "--quiet")
+    pair = _pair(bluebridge)
+    pids = {"keeper": pair["keeper"], "server": pair["server"]}
+    pids |= {guest["name"]: guest["pid"] for guest in pair["guests"]}
+    waiting = bluebridge.start("run", "b", "echo here; sleep 1000")
+    assert waiting.stdout is not None and waiting.stdout.readline() == b"here\n"
+    os.kill(pids[victim], number)
+    _, errors = waiting.communicate(timeout=PATIENCE)
+    bluebridge.wait_until_nothing_is_left()
+    cause = {"keeper": "its keeper", "server": "the device server"}.get(victim, f"guest {victim}:")
+    assert waiting.returncode == 125
+    for line in (errors.decode(), bluebridge.bad("run", "a", "true")[1], bluebridge.good("ps")):
+        assert cause in line and pair["logs"] in line
+    assert not alive(pair["keeper"])
+    assert bluebridge.ps()["ended"][0]["number"] == 1
+
+    bluebridge.good("up", "--bare", "--quiet")
+    assert bluebridge.ps()["ended"] == []
+    assert bluebridge.good("run", "a", "hostname") == "a\n"
+
+
+STAGES = ["looking for", "restoring guests", "are up"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_up_is_stopped(bluebridge: Commands, stage: str, number: signal.Signals) -> None:
+    up = bluebridge.start("up", "--pairs", "2")
+    _read_until(up, f"pair 2: .*{stage}" if stage != STAGES[0] else stage)
+    up.send_signal(number)
+    output, _ = up.communicate(timeout=PATIENCE)
+    if b"is up" not in output:  # it may have been ready in that moment
+        bluebridge.wait_until_nothing_is_left()
+        assert up.returncode == {2: 130, 15: 143, 9: -9}[number]
+        assert bluebridge.ps() == {"pairs": [], "ended": []}
+
+
+def _read_until(process: subprocess.Popen[bytes], pattern: str) -> None:
+    assert process.stderr is not None
+    said = b""
+    for line in process.stderr:
+        said += line
+        if re.search(pattern, line.decode()):
+            return
+    raise AssertionError(f"{pattern} was never said: {said.decode()}")
+
+
+def test_down_while_it_starts(bluebridge: Commands) -> None:
+    up = bluebridge.start("up")
+    _read_until(up, "restoring")
+    assert bluebridge.good("down") == "pair 1 is down\n"
+    _, errors = up.communicate(timeout=PATIENCE)
+    assert up.returncode == 1
+    assert errors.decode().splitlines()[-1] == "bluebridge: stopped by `bluebridge down`"
+
+
+def test_what_cannot_start_leaves_nothing(bluebridge: Commands, tmp_path: Path) -> None:
+    assert "--pairs 0" in bluebridge.bad("up", "--pairs", "0")[1]
+    assert "a guest needs" in bluebridge.bad("up", "--memory", "16")[1]
+    assert "/proc/nowhere" in bluebridge.bad("up", "--quiet", "--log", "/proc/nowhere")[1]
+    blocked = tmp_path / "hca-a.sock"
+    blocked.mkdir()
+    line = bluebridge.bad("up", "--quiet", "--sockets", str(tmp_path))[1]
+    assert str(blocked) in line
+    bluebridge.wait_until_nothing_is_left()
+
+
+def test_what_a_killed_keeper_left_is_cleared(bluebridge: Commands) -> None:
+    """Even when nobody was there to clean up behind it."""
+    stale = bluebridge.runtime / f"bluebridge-{os.getuid()}-1"
+    stale.mkdir()
+    (stale / "lock").touch()
+    (stale / "control.sock").touch()
+    assert "guests a and b" in bluebridge.good("up", "--bare")
