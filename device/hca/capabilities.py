@@ -63,6 +63,7 @@ _LIMITS = {
     "log_max_requester_depth": 4,
     "log_max_responder_depth": 4,
     "rss": RSS_XOR | RSS_TOEPLITZ | LOG_RSS_TABLE,
+    "flow_stats": 1,
     "ack_delay": 15,
     "vl_port_width": 0x54,
     "log_max_msg": 30,

@@ -79,6 +79,13 @@ class EthernetSender(UnconnectedSender):
             if wqe.signalled:
                 self._done.append(send_cqe(self._qp, index, wqe.opcode, wqe.length))
 
+    def blocked(self) -> bool:
+        """Whether the port pauses; it runs the queue again when it no longer does."""
+        flow = self._qp.port.flow
+        if flow.paused:
+            flow.wait(self._qp)
+        return flow.paused
+
     def finish(self) -> None:
         """Let the burst go: frames first, then the completions of their entries."""
         if self._trains:

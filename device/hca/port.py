@@ -12,6 +12,7 @@ from device.fabric.messages import Datagram, Fabric, Frames, Message, Route
 from device.hca.command import CommandError, Status
 from device.hca.config import Link
 from device.hca.eth_counters import EthCounters
+from device.hca.flow_control import FlowControl
 from device.hca.mlx_headers import parse_datagram
 from device.hca.port_tables import NO_GID, Tables
 from device.hca.roce_routes import connected_route, datagram_route
@@ -49,12 +50,14 @@ class Port:
         self.burned_in = hca.config.mac_of(number)
         self._cable = True
         self._tables = Tables()
+        self.flow = FlowControl(hca, self)
         self._own: frozenset[bytes] = frozenset((self.burned_in,))
         fabric.attach(self)
 
     def reset(self) -> None:
         """Tables empty, link down; the cable stays where it is."""
         self._tables = Tables()
+        self.flow.reset()
         self._own = frozenset((self.burned_in,))
 
     def leave(self) -> None:

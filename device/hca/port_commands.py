@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 MCAST_CONFIG, MCAST_DISABLE, MCAST_ENABLE = 0, 1, 2
 MCAST_FLUSH = 1 << 63
 STATS_RESET = 1 << 8
+STATS_FLOW_CONTROL = 1 << 12
 
 
 def query_port(hca: Hca, command: Command) -> bytes:
@@ -56,8 +57,11 @@ def set_multicast_filter(hca: Hca, command: Command) -> None:
 
 
 def dump_eth_stats(hca: Hca, command: Command) -> bytes:
-    """The port's counters; bit 8 of the modifier zeroes them afterwards."""
-    tables = hca.port_of(command.in_modifier & 0xFF).tables
+    """The port's counters; bit 8 zeroes them afterwards, bit 12 asks for those of pauses."""
+    port = hca.port_of(command.in_modifier & 0xFF)
+    if command.in_modifier & STATS_FLOW_CONTROL:
+        return port.flow.mailbox()
+    tables = port.tables
     answer = tables.counters.mailbox()
     if command.in_modifier & STATS_RESET:
         tables.counters = EthCounters()

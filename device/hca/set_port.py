@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from device.hca.device import Hca
 
 FORM_IB, FORM_ETHERNET = 0, 1
-GENERAL_MTU_VALID = 1
+GENERAL_MTU_VALID, GENERAL_PPRX_VALID, GENERAL_PPTX_VALID = 1, 2, 4
+PAUSE_ON = 1 << 7
 
 
 def set_port(hca: Hca, command: Command) -> None:
@@ -46,6 +47,11 @@ def _general(port: Port, command: Command) -> None:
         if mtu > MAX_MTU + ETHERNET_OVERHEAD:
             raise CommandError(Status.BAD_PARAM, f"MTU {mtu}")
         port.tables.mtu = mtu
+    flags = SET_PORT_GENERAL.get(mailbox, "flags")
+    if flags & GENERAL_PPRX_VALID:
+        port.flow.obeys = bool(SET_PORT_GENERAL.get(mailbox, "pprx") & PAUSE_ON)
+    if flags & GENERAL_PPTX_VALID:
+        port.flow.sends = bool(SET_PORT_GENERAL.get(mailbox, "pptx") & PAUSE_ON)
 
 
 def _rqp_calc(port: Port, command: Command) -> None:

@@ -120,6 +120,7 @@ QUERY_DEV_CAP = Struct(
         u8("log_max_qp_per_mcg", 0x61),
         bits("reserved_mgms", 0x62, 1, 3, 0),
         u8("log_max_mcgs", 0x63),
+        bits("flow_stats", 0x70, 1, 4, doc="DUMP_ETH_STATS counts pauses"),
         bits("reserved_pds", 0x64, 1, 7, 4, "a count, not a logarithm"),
         bits("log_max_pds", 0x65, 1, 5, 0),
         bits("reserved_xrcds", 0x66, 1, 7, 4, "a count; the one behind is for SRQs without XRC"),

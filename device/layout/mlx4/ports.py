@@ -39,6 +39,22 @@ ETH_STATS = Struct(
     source="core/mlx4_en.h: struct mlx4_en_stat_out_mbox; core/en_port.c",
 )
 
+FLOW_STATS_PRIORITIES = 8
+FLOW_STATS = Struct(
+    "FLOW_STATS",
+    0x40,
+    [
+        u64("rx_pause", 0x00, "pause frames received"),
+        u64("rx_pause_duration", 0x08, "microseconds"),
+        u64("rx_pause_transition", 0x10, "how often sending stopped"),
+        u64("tx_pause", 0x18, "pause frames sent"),
+        u64("tx_pause_duration", 0x20, "microseconds"),
+        u64("tx_pause_transition", 0x28, "how often the peer was asked to stop"),
+    ],
+    doc="one of eight priorities in the answer to DUMP_ETH_STATS with bit 12",
+    source="core/mlx4_stats.h: struct mlx4_en_stat_out_flow_control_mbox",
+)
+
 ROCE_ADDRESS_SIZE = 32
 ROCE_ADDRESS = Struct(
     "ROCE_ADDRESS",

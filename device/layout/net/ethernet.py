@@ -9,6 +9,7 @@ ETHERTYPE_ARP = 0x0806
 ETHERTYPE_VLAN = 0x8100
 ETHERTYPE_SERVICE_VLAN = 0x88A8
 ETHERTYPE_IPV6 = 0x86DD
+ETHERTYPE_MAC_CONTROL = 0x8808
 ETHERTYPE_ROCE = 0x8915
 BROADCAST = b"\xff" * 6
 HEADER_SIZE = 14
@@ -25,6 +26,21 @@ ETHERNET = Struct(
         u16("ethertype", 12, "protocol"),
     ],
     source="IEEE 802.3",
+)
+
+PAUSE_ADDRESS = bytes.fromhex("0180c2000001")
+PAUSE_OPCODE = 1
+PAUSE = Struct(
+    "PAUSE",
+    MIN_FRAME,
+    [
+        raw("dmac", 0, 6, "01:80:c2:00:00:01, never forwarded"),
+        raw("smac", 6, 6),
+        u16("ethertype", 12, "0x8808, MAC control"),
+        u16("opcode", 14, "1"),
+        u16("quanta", 16, "how long to send nothing, in times of 512 bits; 0 = go on"),
+    ],
+    source="IEEE 802.3 annex 31B",
 )
 
 ARP_REQUEST = 1
