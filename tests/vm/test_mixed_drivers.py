@@ -1,0 +1,198 @@
+"""A guest with the kernel's mlx4 drivers and one with the project's own: krping against rping."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from device.buslog.pcap import export
+from device.buslog.reader import LogReader
+from device.buslog.views import Filter
+from host_tools.agent import Completed
+from host_tools.lab import Pair
+from host_tools.vm import Vm
+from tests.unit.capture_reader import Parsed, parse, read_file
+from tests.vm.conftest import BOOT_SECONDS
+
+pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
+
+KERNEL, OWN = "192.168.69.127", "192.168.69.128"
+PORT, CLOSED = 9999, 9998
+SIZE, COUNT = 4097, 50
+"""Five packets of 1024 bytes, the last of a single byte."""
+LOG = "/tmp/mixed.log"
+PATIENCE = 60.0
+REJECTED_SERVICE_ID = 8
+
+
+@pytest.fixture
+def kernel(pair: Pair) -> Vm:
+    """The guest whose kernel drives the HCA; the first test hands it over."""
+    if pair.a.run("ls /sys/class/infiniband", check=False).status != 0:
+        pair.a.run(f"bluebridge-mlx4 {KERNEL}/24", timeout=2 * PATIENCE)
+    return pair.a
+
+
+@pytest.fixture
+def own(pair: Pair) -> Vm:
+    """The guest in which krping drives the HCA."""
+    return pair.b
+
+
+def _until(condition: str) -> str:
+    """A shell line that waits for a condition."""
+    return f"until {condition}; do sleep 0.05; done"
+
+
+def _krping(options: str) -> str:
+    return f"python3 -m guest.krping --ip {OWN} --json {options}"
+
+
+def _client(options: str, port: int = PORT) -> str:
+    return _krping(f"client,addr={KERNEL},port={port},{options}")
+
+
+def _result(output: str) -> dict[str, Any]:
+    """The object that krping prints last."""
+    found = json.loads(output.splitlines()[-1])
+    assert isinstance(found, dict)
+    return found
+
+
+def _serve_by_kernel(kernel: Vm, options: str) -> None:
+    """Start rping and wait until it listens."""
+    kernel.run(f"rping -s -a {KERNEL} -p {PORT} {options} > {LOG} 2>&1 & echo $! > {LOG}.pid")
+    kernel.run(_until("rdma resource show cm_id | grep -q LISTEN"), timeout=PATIENCE)
+
+
+def _serve_by_krping(own: Vm, options: str) -> None:
+    """Start krping and wait until it listens."""
+    own.run(f"{_krping(f'server,addr={OWN},port={PORT},{options}')} > {LOG} 2>&1 &")
+    own.run(_until(f"grep -q rdma_listen {LOG}"), timeout=PATIENCE)
+
+
+def _served(own: Vm) -> dict[str, Any]:
+    """What the krping server says in the end."""
+    own.run(_until(f"""grep -q '^{{"ok"' {LOG}"""), timeout=PATIENCE)
+    return _result(own.run(f"tail -n 1 {LOG}").text)
+
+
+def _ended(kernel: Vm) -> Completed:
+    """Wait for the end of the rping in the background; its output."""
+    kernel.run(_until(f"! kill -0 $(cat {LOG}.pid) 2>/dev/null"), timeout=PATIENCE)
+    return kernel.run(f"cat {LOG}")
+
+
+def _rping(kernel: Vm, options: str, port: int = PORT) -> Completed:
+    """Run rping's client to its end."""
+    command = f"rping -c -a {OWN} -p {port} -V {options}"
+    return kernel.run(command, timeout=PATIENCE, check=False)
+
+
+def _errors(done: Completed) -> str:
+    return done.stderr.decode()
+
+
+@pytest.mark.parametrize("mode", ["mem_mode=dma", "mem_mode=reg", "local_dma_lkey"])
+def test_rping_serves_krping(kernel: Vm, own: Vm, mode: str) -> None:
+    _serve_by_kernel(kernel, f"-S {SIZE}")
+    options = f"count={COUNT},size={SIZE},validate,{mode}"
+    result = _result(own.run(_client(options), timeout=PATIENCE).text)
+    assert (result["ok"], result["validated"]) == (True, COUNT)
+    assert "server DISCONNECT EVENT..." in _ended(kernel).text
+
+
+def test_krping_serves_rping(kernel: Vm, own: Vm) -> None:
+    _serve_by_krping(own, f"size={SIZE},validate,count={COUNT}")
+    client = _rping(kernel, f"-S {SIZE} -C {COUNT}")
+    assert client.status == 0, _errors(client)
+    served = _served(own)
+    assert (served["ok"], served["validated"]) == (True, COUNT)
+    assert served["stats"]["read_bytes"] == COUNT * SIZE
+
+
+def test_the_kernel_finds_its_neighbour_by_arp(kernel: Vm, own: Vm) -> None:
+    """Nothing remembers the other's address: both ask, both are answered."""
+    kernel.run("ip neigh flush all")
+    _serve_by_krping(own, "count=1")
+    assert _rping(kernel, "-S 65 -C 1").status == 0
+    assert _served(own)["ok"]
+    known = kernel.run(f"ip neigh show {OWN}").text
+    assert re.search(r"lladdr 00:02:c9:bb:00:02", known), known
+
+
+def test_one_server_and_client_after_client(kernel: Vm, own: Vm) -> None:
+    """krping resets its HCA each time, so every connection has the same queue pair number."""
+    _serve_by_kernel(kernel, f"-P -S {SIZE}")
+    try:
+        for _ in range(3):
+            result = own.run(_client(f"count=5,size={SIZE},validate"), timeout=PATIENCE)
+            assert _result(result.text)["validated"] == 5
+    finally:
+        kernel.run(f"kill $(cat {LOG}.pid)")
+
+
+def test_nobody_listens(kernel: Vm, own: Vm) -> None:
+    """Each side's connection manager refuses by the same reason and understands the other's."""
+    asked = own.run(_client("count=1", CLOSED), timeout=PATIENCE, check=False)
+    assert asked.status == 1
+    assert _result(asked.text)["error"].startswith(f"nobody listens on port {CLOSED}")
+    _serve_by_krping(own, "count=1")
+    refused = _rping(kernel, "-S 65 -C 1", CLOSED)
+    assert refused.status != 0
+    assert f"RDMA_CM_EVENT_REJECTED, error {REJECTED_SERVICE_ID}" in _errors(refused)
+    assert _rping(kernel, "-S 65 -C 1").status == 0  # the server was not disturbed
+    assert _served(own)["ok"]
+
+
+def test_an_rping_client_is_killed(kernel: Vm, own: Vm) -> None:
+    """The kernel disconnects in its name."""
+    _serve_by_krping(own, f"size={SIZE},validate")
+    kernel.run(f"rping -c -a {OWN} -p {PORT} -S {SIZE} -V & echo $! > {LOG}.pid")
+    own.run(_until(f"grep -q ESTABLISHED {LOG}"), timeout=PATIENCE)
+    kernel.run(f"kill -9 $(cat {LOG}.pid)")
+    assert _served(own)["validated"] > 0
+
+
+def test_a_krping_client_is_killed(kernel: Vm, own: Vm) -> None:
+    """Nobody disconnects in its name, and the next one has the same queue pair number.
+
+    The kernel calls the new request stale and disconnects the old connection (core/cm.c:
+    cm_match_req); the request after that one is served.
+    """
+    _serve_by_kernel(kernel, f"-P -S {SIZE}")
+    try:
+        own.run(f"{_client(f'size={SIZE}')} > {LOG} 2>&1 & echo $! > {LOG}.pid")
+        own.run(_until(f"grep -q ESTABLISHED {LOG}"), timeout=PATIENCE)
+        own.run(f"kill -9 $(cat {LOG}.pid)")
+        for _ in range(2):
+            again = own.run(_client(f"count=5,size={SIZE},validate"), PATIENCE, check=False)
+        assert _result(again.text)["validated"] == 5, again.text
+    finally:
+        kernel.run(f"kill $(cat {LOG}.pid)")
+
+
+def test_a_client_whose_buffer_is_too_large(kernel: Vm, own: Vm) -> None:
+    _serve_by_krping(own, "size=64")
+    _rping(kernel, f"-S {SIZE} -C 1")
+    assert f"the client's size={SIZE} is larger" in _served(own)["error"]
+
+
+def test_what_crossed_the_fabric(pair: Pair, kernel: Vm, own: Vm, tmp_path: Path) -> None:
+    """Every packet of both drivers is right, and each side starts where the other one said."""
+    _serve_by_krping(own, f"size={SIZE},count=2")
+    assert _rping(kernel, f"-S {SIZE} -C 2").status == 0
+    assert _served(own)["ok"]
+    with (tmp_path / "capture").open("wb") as file:
+        export.export(LogReader(pair.logs), Filter(), file)
+    packets = [found for frame in read_file(tmp_path / "capture") if (found := parse(frame))]
+    assert any(packet.payload[16:18] == b"\0\x10" for packet in packets if packet.target == 1)
+    assert not [packet for packet in packets if _is_sequence_error(packet)]
+
+
+def _is_sequence_error(packet: Parsed) -> bool:
+    return packet.opcode == 0x11 and packet.extensions["aeth"][0] == 0x60
