@@ -95,7 +95,7 @@ def _register(event: Event) -> str:
 
 
 def _cqe(event: Event) -> str:
-    data = event.data
+    data = event.data[-cqe.CQE_SIZE :]  # large entries have it in their second half
     if len(data) < cqe.CQE_SIZE:
         return f"CQE of CQ {event.obj:#x}"
     opcode = cqe.CQE.get(data, "opcode")

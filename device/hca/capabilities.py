@@ -70,6 +70,8 @@ _LIMITS = {
     "log_max_gids": 7,
     "log_max_pkeys": 7,
     "rate_support": 0xFFFF,
+    "timestamps": 1,
+    "map_clock": 1,
     "uar_size_code": UAR_AREA_CODE,
     "log_page_size": 12,
     "max_sq_sge": 32,
@@ -115,6 +117,7 @@ INIT_LIMITS = {
 @lru_cache(maxsize=2)
 def device_capabilities(ports: int, features: Features) -> bytes:
     """The mailbox of QUERY_DEV_CAP."""
+    flags = FLAGS | DevFlag.CQE_64B * features.large_cqes
     return bytes(
         QUERY_DEV_CAP.pack(
             {**_LIMITS, **_ENTRY_BYTES},
@@ -122,8 +125,8 @@ def device_capabilities(ports: int, features: Features) -> bytes:
             blueflame=int(features.blueflame),
             log_bf_reg_size=LOG_BLUEFLAME_REGISTER,
             log_bf_regs_per_page=LOG_BLUEFLAME_REGISTERS,
-            flags_hi=FLAGS >> 32,
-            flags_lo=FLAGS & 0xFFFFFFFF,
+            flags_hi=flags >> 32,
+            flags_lo=flags & 0xFFFFFFFF,
             bmme_flags=BMME_FLAGS | BmmeFlag.ROCE_V1_V2 * features.pro,
         )
     )

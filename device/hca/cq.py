@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from device.hca.buffer import QueueBuffer
 from device.hca.command import CommandError, Status
+from device.hca.cqe_form import CqeForm
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.contexts import CQC
 from device.layout.mlx4.cqe import CQE_SIZE, OPCODE_RESIZE, OWNER_BIT, OWNER_OFFSET
@@ -28,13 +29,15 @@ ACCESS = 2
 
 
 class CompletionQueue:
-    """One ring of 32-byte entries."""
+    """One ring of entries. `form` is None while they are plain ones of 32 bytes."""
 
     def __init__(self, hca: Hca, cqn: int, context: bytes, buffer: QueueBuffer) -> None:
         self._hca = hca
         self._event = bytes(COMP_EQE.pack(type=EventType.COMP, cqn=cqn))
         self.cqn = cqn
         self.buffer = buffer
+        self.form = _form_of(hca, context)
+        self._stride = CQE_SIZE if self.form is None else self.form.size
         self.size = 1 << CQC.get(context, "log_size")
         self.eqn = CQC.get(context, "eqn")
         self.uar = CQC.get(context, "uar")
@@ -64,11 +67,13 @@ class CompletionQueue:
             self._break(OVERRUN)
             return
         entry = bytearray(cqe)
-        entry[OWNER_OFFSET] = entry[OWNER_OFFSET] & ~OWNER_BIT | (
-            OWNER_BIT if index & self.size else 0
-        )
+        if index & self.size:
+            entry[OWNER_OFFSET] |= OWNER_BIT
+        if self.form is not None:
+            entry = self.form.of(entry)
         try:
-            self.buffer.write_entry((index & (self.size - 1)) * CQE_SIZE, entry, What.CQE, self.cqn)
+            offset = (index & (self.size - 1)) * self._stride
+            self.buffer.write_entry(offset, entry, What.CQE, self.cqn)
         except DmaError as fault:
             self._hca.bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
             self._break(ACCESS)
@@ -105,16 +110,20 @@ class CompletionQueue:
 
     def _page_entries(self, slot: int) -> int:
         """How many entries from `slot` on lie in one page."""
-        return self.buffer.contiguous(slot * CQE_SIZE) // CQE_SIZE
+        return self.buffer.contiguous(slot * self._stride) // self._stride
 
     def _write(self, slot: int, entries: list[bytes]) -> None:
         """Store entries that lie in one page, the first one's last byte after all others."""
-        image = bytearray().join(entries)
+        stride = self._stride
+        if self.form is None:
+            image = bytearray().join(entries)
+        else:
+            image = bytearray().join(self.form.of(bytearray(entry)) for entry in entries)
         if self.producer & self.size:
-            for at in range(OWNER_OFFSET, len(image), CQE_SIZE):
+            for at in range(stride - 1, len(image), stride):
                 image[at] |= OWNER_BIT
         try:
-            self.buffer.write_entries(slot * CQE_SIZE, bytes(image), CQE_SIZE, What.CQE, self.cqn)
+            self.buffer.write_entries(slot * stride, bytes(image), stride, What.CQE, self.cqn)
         except DmaError as fault:
             self._hca.bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
             self._break(ACCESS)
@@ -142,22 +151,22 @@ class CompletionQueue:
     def resize(self, buffer: QueueBuffer, log_size: int) -> None:
         """Move to another buffer: a marker in the old one tells software where to go on.
 
-        Raises `CommandError`, and nothing has changed then: BAD_SIZE when what is unread would not
-        fit, RESOURCE_BUSY when the old ring has no room for the marker, BAD_RES_STATE when the
-        queue is broken, BAD_PARAM when either ring is no memory.
+        Raises `CommandError`, and nothing has changed then: BAD_PARAM when what is unread would not
+        fit (BAD_SIZE would be told as a lack of memory) or a ring is no memory, RESOURCE_BUSY when
+        the old ring has no room for the marker, BAD_RES_STATE when the queue is broken.
         """
         if self.broken:
             raise CommandError(Status.BAD_RES_STATE, f"CQ {self.cqn:#x} is broken")
         self._read_consumer()
         unread = (self.producer - self._consumer) & INDEX_MASK
         if unread >= 1 << log_size:
-            raise CommandError(Status.BAD_SIZE, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
+            raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
         if unread >= self.size:
             raise CommandError(Status.RESOURCE_BUSY, f"CQ {self.cqn:#x} is full")
-        buffer.fill_owner(CQE_SIZE, self.cqn)
-        marker = bytearray(CQE_SIZE)
-        marker[OWNER_OFFSET] = OPCODE_RESIZE | (OWNER_BIT if self.producer & self.size else 0)
-        offset = (self.producer & (self.size - 1)) * CQE_SIZE
+        buffer.fill_owner(self._stride, self.cqn)
+        marker = bytearray(self._stride)
+        marker[-1] = OPCODE_RESIZE | (OWNER_BIT if self.producer & self.size else 0)
+        offset = (self.producer & (self.size - 1)) * self._stride
         try:
             self.buffer.write_entry(offset, marker, What.CQE, self.cqn)
         except DmaError as error:
@@ -211,6 +220,11 @@ class CompletionQueue:
         self._hca.eqs.post_async(EventType.CQ_ERROR, bytes(event[DATA_OFFSET:-4]))
 
 
+def _form_of(hca: Hca, context: bytes) -> CqeForm | None:
+    large, timestamps = hca.parameters.large_cqes, bool(CQC.get(context, "timestamps"))
+    return CqeForm(large=large, timestamps=timestamps) if large or timestamps else None
+
+
 class CompletionQueues:
     """The completion queues of one HCA."""
 
@@ -239,11 +253,11 @@ class CompletionQueues:
             raise CommandError(Status.BAD_RES_STATE, f"CQ {cqn:#x} is in use")
         if self._hca.eqs.get(CQC.get(context, "eqn")) is None:
             raise CommandError(Status.BAD_RESOURCE, f"EQ {CQC.get(context, 'eqn'):#x}")
-        if CQC.get(context, "collapsed") or CQC.get(context, "timestamps"):
-            raise CommandError(Status.BAD_PARAM, "collapsed and timestamped CQs are not offered")
+        if CQC.get(context, "collapsed"):
+            raise CommandError(Status.BAD_PARAM, "collapsed CQs are not offered")
         buffer = self.buffer_of(context)
         if fill:
-            buffer.fill_owner(CQE_SIZE, cqn)
+            buffer.fill_owner(self._stride, cqn)
         self._queues[cqn] = CompletionQueue(self._hca, cqn, context, buffer)
 
     def buffer_of(self, context: bytes) -> QueueBuffer:
@@ -253,8 +267,13 @@ class CompletionQueues:
             raise CommandError(Status.BAD_PARAM, f"2**{log_size} completions")
         shift = CQC.get(context, "log_page_size") + 12
         return QueueBuffer.from_mtt(
-            self._hca, CQC.get(context, "mtt_addr"), shift, CQE_SIZE << log_size
+            self._hca, CQC.get(context, "mtt_addr"), shift, self._stride << log_size
         )
+
+    @property
+    def _stride(self) -> int:
+        """Bytes that an entry of any queue takes, as INIT_HCA said."""
+        return CQE_SIZE << self._hca.parameters.large_cqes
 
     def destroy(self, cqn: int) -> None:
         """HW2SW_CQ: no entry and no event of this queue from now on."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from device.fabric.messages import Fabric
 from device.fabric.subnet.node import CHANNEL_ADAPTER, Node
+from device.hca import clock
 from device.hca.command import CommandError, Status
 from device.hca.config import HcaConfig, Link
 from device.hca.cq import CompletionQueues
@@ -84,6 +85,8 @@ class Hca:
         if bar == BAR0:
             if self.commands.covers(offset, length):
                 return self.commands.read(offset - bar0.HCR_BASE, length)
+            if clock.covers(offset, length):
+                return clock.read(offset, length)
             return self.health.read(offset, length)
         return bytes(length)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from device.hca.capabilities import INIT_LIMITS, device_capabilities
+from device.hca.clock import CORE_CLOCK_MHZ
 from device.hca.command import Command, CommandError, Handler, Status
 from device.hca.icm import PAGE, PAGE_SHIFT
-from device.hca.parameters import Parameters
+from device.hca.parameters import LARGE_CQES, LARGE_EQES, Parameters
 from device.layout.mlx4 import bar0
 from device.layout.mlx4.capabilities import INIT_HCA, QUERY_ADAPTER, QUERY_FW
 from device.layout.mlx4.commands import MAX_MAP_ENTRIES, Opcode
@@ -27,7 +28,6 @@ MAILBOX_GUID_HIGH, MAILBOX_GUID_LOW = 0x14, 0x1C
 DIAG_QUERY = 2
 DIAG_BYTES = 0x200
 BIG_ENDIAN_HOST = 1 << 1
-LARGE_ENTRIES = 3 << 29
 
 
 def query_fw(hca: Hca, command: Command) -> bytes:
@@ -128,7 +128,8 @@ def init_hca(hca: Hca, command: Command) -> None:
     get = INIT_HCA.get
     if get(mailbox, "version") != INIT_HCA_VERSION:
         raise CommandError(Status.BAD_PARAM, f"version {get(mailbox, 'version')}")
-    if get(mailbox, "flags") & BIG_ENDIAN_HOST or get(mailbox, "eqe_cqe_size") & LARGE_ENTRIES:
+    refused = LARGE_EQES if hca.config.features.large_cqes else LARGE_EQES | LARGE_CQES
+    if get(mailbox, "flags") & BIG_ENDIAN_HOST or get(mailbox, "eqe_cqe_size") & refused:
         raise CommandError(Status.BAD_PARAM, "big-endian hosts and 64-byte entries are not offered")
     if get(mailbox, "uar_page_size"):
         raise CommandError(Status.BAD_PARAM, "UAR pages are 4 KiB")
@@ -144,10 +145,10 @@ def init_hca(hca: Hca, command: Command) -> None:
 
 
 def query_hca(hca: Hca, command: Command) -> bytes:
-    """What INIT_HCA said; the clock's frequency is none of it."""
+    """What INIT_HCA said, and how fast the clock runs."""
     answer = bytearray(hca.parameters.raw)
     INIT_HCA.set(answer, "global_caps", 0)
-    INIT_HCA.set(answer, "core_clock", 0)
+    INIT_HCA.set(answer, "core_clock", CORE_CLOCK_MHZ)
     INIT_HCA.set(answer, "cacheline", 0)
     return bytes(answer)
 

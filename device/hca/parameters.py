@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from device.layout.mlx4.capabilities import INIT_HCA
 
 UNICAST_STEERING = 1 << 3
+LARGE_EQES, LARGE_CQES = 1 << 29, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Parameters:
     mtt_base: int = 0
     dmpt_base: int = 0
     unicast_steering: bool = False
+    large_cqes: bool = False
 
     @classmethod
     def of_mailbox(cls, raw: bytes) -> Parameters:
@@ -44,5 +46,6 @@ class Parameters:
             log_read_resources=get(raw, "log_rd_per_qp") & 0x7,
             mtt_base=get(raw, "mtt_base"),
             dmpt_base=get(raw, "dmpt_base"),
+            large_cqes=bool(get(raw, "eqe_cqe_size") & LARGE_CQES),
             unicast_steering=bool(get(raw, "uc_steering") & UNICAST_STEERING),
         )

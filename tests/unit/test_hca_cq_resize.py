@@ -42,7 +42,7 @@ def test_resize_below_what_is_unread(driver: Driver, ring: Ring) -> None:
         post(driver, number)
     _, mtt = driver.buffer(4096)
     context = bytes(CQC.pack(log_size=3, mtt_addr=mtt))
-    assert driver.try_command(Opcode.MODIFY_CQ, context, CQN)[0] == Status.BAD_SIZE
+    assert driver.try_command(Opcode.MODIFY_CQ, context, CQN)[0] == Status.BAD_PARAM
     assert numbers(driver, ring) == list(range(9))
 
 

@@ -50,7 +50,7 @@ class Start:
         for line in self.process.stderr:
             text = line.decode()
             self.said += text
-            if (match := re.search(r"(keeper|device server|guest \w+): .*process (\d+)", text)):
+            if match := re.search(r"(keeper|device server|guest \w+): .*process (\d+)", text):
                 self.pids[match[1].removeprefix("guest ").removeprefix("device ")] = int(match[2])
             if moment in text:
                 return

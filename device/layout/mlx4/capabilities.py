@@ -105,6 +105,7 @@ QUERY_DEV_CAP = Struct(
         bits("log_max_gids", 0x3B, 1, 3, 0),
         bits("log_max_pkeys", 0x3F, 1, 3, 0),
         u16("rate_support", 0x3C),
+        bits("timestamps", 0x3E, 1, 7, doc="CQs may have timestamps"),
         u32("flags_hi", 0x40, "DevFlag 63:32"),
         u32("flags_lo", 0x44, "DevFlag 31:0"),
         bits("reserved_uars", 0x48, 1, 7, 4),
@@ -139,6 +140,7 @@ QUERY_DEV_CAP = Struct(
         u32("bmme_flags", 0x94, "BmmeFlag"),
         u32("reserved_lkey", 0x98),
         u64("max_icm_size", 0xA0),
+        bits("map_clock", 0xC1, 1, 7, doc="user space may read the clock"),
     ],
     source="core/fw.c: mlx4_QUERY_DEV_CAP",
 )

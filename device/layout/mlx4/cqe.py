@@ -13,6 +13,8 @@ IS_SEND_BIT = 0x40
 OPCODE_MASK = 0x1F
 OPCODE_ERROR = 0x1E
 OPCODE_RESIZE = 0x16
+TS_HIGH_OFFSET = 0x0C  # of entries with timestamps: bits 47:16 of the clock
+TS_LOW_OFFSET = 0x1D  # and 15:0
 GRH_PRESENT = 1 << 31  # of the word with the remote QPN
 
 
