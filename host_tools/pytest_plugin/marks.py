@@ -34,7 +34,7 @@ class Wishes:
 
 
 def wishes_of(node: pytest.Item) -> Wishes:
-    """What the marks `cold_boot`, `devices` and `machine` ask for; the closest of each counts.
+    """What the marks of a test ask for; the closest of each name counts.
 
     Raises `UsageError` in one line that names the test when a mark makes no sense.
     """
@@ -66,7 +66,7 @@ def check(node: pytest.Item, fixtures: Collection[str]) -> None:
     """
     wishes_of(node)
     for mark in node.own_markers:
-        if mark.name in _READERS and "pair" not in fixtures:
+        if mark.name in _OF_PAIR and "pair" not in fixtures:
             raise UsageError(
                 f"{node.nodeid}: mark {mark.name}: the test does not use the fixture `pair`",
                 "give lab.pair() arguments instead",
@@ -128,4 +128,7 @@ _READERS: dict[str, Callable[..., Wishes]] = {
     "devices": _devices,
     "machine": _machine,
     "shared_pair": _bare,
+    "may_crash": _bare,
 }
+_OF_PAIR = frozenset(_READERS) - {"may_crash"}
+"""Marks that say nothing about the pairs of `lab.pair()`."""

@@ -91,5 +91,6 @@ class ScratchBase:
 
 def folder_name(node: str) -> str:
     """A node id as the name of a folder: its last file and what follows, without odd characters."""
-    last = node.rpartition("/")[2].replace(".py", "", 1)
-    return re.sub(r"[^A-Za-z0-9_.=]+", "-", last).strip("-.")[:_LONGEST_NAME] or "test"
+    file, _, rest = node.partition("::")
+    whole = f"{Path(file).stem}-{rest}"
+    return re.sub(r"[^A-Za-z0-9_.=]+", "-", whole).strip("-.")[:_LONGEST_NAME] or "test"

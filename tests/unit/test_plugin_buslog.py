@@ -1,0 +1,129 @@
+"""The fixture `buslog`: records of a log that is being written, and waiting for one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from device.buslog.writer import FileLog
+from device.layout.buslog import Kind
+from device.layout.mlx4 import bar0
+from host_tools.errors import LabError, UsageError
+from host_tools.pytest_plugin.buslog import BusLog, BusLogTimeout
+
+RING = 0x80014
+"""Offset in BAR 2 of the send doorbell of UAR page 128."""
+
+
+class Writer:
+    """A device server's side of a log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = FileLog(folder, segment=4096)
+        self.devices = {name: self.log.device(name) for name in "ab"}
+
+    def ring(self, guest: str, qpn: int) -> None:
+        """A doorbell, visible at once."""
+        data = (qpn << 8).to_bytes(4, "big")
+        self.log.record(self.devices[guest], Kind.MMIO_WRITE, 2, RING, 4, data)
+        self.log.flush()
+
+    def say(self, guest: str, text: str) -> None:
+        """A firmware command, visible at once."""
+        self.log.record(self.devices[guest], Kind.COMMAND, 0, 0, 0, text.encode())
+        self.log.flush()
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Writer]:
+    writer = Writer(tmp_path / "bus")
+    yield writer
+    writer.log.close()
+
+
+def test_records_are_decoded_and_filtered(writer: Writer, tmp_path: Path) -> None:
+    writer.ring("a", 0x49)
+    writer.ring("b", 0x4A)
+    writer.say("b", "QUERY_FW status=OK")
+    writer.log.record(1, Kind.MMIO_READ, 0, bar0.BLOCKS[0].base, 4, bytes(4))
+    writer.log.flush()
+    log = BusLog(tmp_path)
+    assert [record.guest for record in log] == ["a", "b", "b", "b"]
+    (bell,) = log.records(kind="mmio", guest="b", bar=2)
+    assert (bell.kind, bell.bar, bell.address, bell.length) == (Kind.MMIO_WRITE, 2, RING, 4)
+    assert "qpn=0x4a" in bell.decoded and bell.decoded in str(bell)
+    assert log.records(kind=Kind.MMIO_WRITE) == log.records(kind="mmio_write")
+    assert [record.guest for record in log.records(containing="QUERY_FW")] == ["b"]
+    assert log.records(guest="c") == []
+    with pytest.raises(UsageError, match="no kind 'doorbell'; use one of mmio, dma"):
+        log.records(kind="doorbell")
+
+
+def test_waiting_for_a_record_that_is_still_to_come(writer: Writer, tmp_path: Path) -> None:
+    """Over several segments, each record looked at once."""
+    log = BusLog(tmp_path)
+    seen: list[int] = []
+
+    def write() -> None:
+        for number in range(500):
+            writer.ring("a", number)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+
+    def is_last(record: object) -> bool:
+        seen.append(1)
+        return "qpn=0x1f3" in str(record)
+
+    found = log.wait_for(is_last, timeout=60, guest="a")
+    thread.join()
+    assert "qpn=0x1f3" in found.decoded
+    assert len(seen) == 500
+    assert len(list((tmp_path / "bus").glob("events-*.bin"))) > 2
+
+
+def test_what_is_there_already_is_found_at_once(writer: Writer, tmp_path: Path) -> None:
+    writer.ring("a", 0x41)
+    writer.ring("a", 0x42)
+    assert "qpn=0x41" in BusLog(tmp_path).wait_for(kind="mmio", timeout=0).decoded
+
+
+def test_a_wait_in_vain_shows_the_last_records(writer: Writer, tmp_path: Path) -> None:
+    for number in range(30):
+        writer.ring("a", number)
+    with pytest.raises(BusLogTimeout, match=r"no such record on the bus within 0 s.*/bus") as told:
+        BusLog(tmp_path).wait_for(containing="never", timeout=0)
+    lines = told.value.transcript.splitlines()
+    assert lines[0].split()[0] == "timestamp"
+    assert len(lines) == 21 and "qpn=0x1d" in lines[-1]
+    assert isinstance(told.value, AssertionError)
+
+
+def test_a_wait_ends_with_the_pair(writer: Writer, tmp_path: Path) -> None:
+    """But what came before the end still counts."""
+    writer.ring("a", 0x41)
+    log = BusLog(tmp_path, alarms=[lambda: None, lambda: LabError("the server is gone")])
+    assert log.wait_for(guest="a").guest == "a"
+    with pytest.raises(LabError, match="the server is gone"):
+        log.wait_for(guest="b", timeout=600)
+
+
+def test_only_what_comes_from_now_on(writer: Writer, tmp_path: Path) -> None:
+    writer.ring("a", 0x41)
+    log = BusLog(tmp_path)
+    log.skip()
+    assert list(log) == []
+    with pytest.raises(BusLogTimeout) as told:
+        log.wait_for(guest="a", timeout=0)
+    assert told.value.transcript == "nothing was recorded"
+    writer.ring("a", 0x42)
+    assert "qpn=0x42" in log.wait_for(guest="a").decoded
+    assert [record.decoded for record in BusLog(tmp_path, log.now())] == []
+
+
+def test_no_log_is_told(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"the bus log cannot be read: .*holds no bus log"):
+        BusLog(tmp_path)

@@ -1,0 +1,166 @@
+"""Scratch folders of the pytest plugin, and what its reports show; no guest is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from host_tools.pytest_plugin.scratch import ScratchBase, folder_name
+
+pytest_plugins = ["pytester"]
+
+TESTS = """
+    import pytest
+    from host_tools.errors import LabError
+
+    def test_good(scratch):
+        (scratch / "note").write_text("good")
+
+    @pytest.mark.parametrize("what", ["a/b"])
+    def test_bad(scratch, what):
+        (scratch / "note").write_text("bad")
+        raise LabError("guest a: it broke", transcript="\\n".join(f"line {n}" for n in range(900)))
+
+    @pytest.fixture
+    def falling(scratch):
+        yield
+        raise ValueError("late")
+
+    def test_late(falling):
+        pass
+"""
+
+
+def _kept(base: Path) -> set[str]:
+    return (
+        {path.name for run in base.iterdir() for path in run.iterdir()} if base.exists() else set()
+    )
+
+
+@pytest.mark.parametrize(
+    ("keep", "kept"),
+    [
+        ("failed", {"test_it-test_bad-a-b", "test_it-test_late"}),
+        ("always", {"test_it-test_good", "test_it-test_bad-a-b", "test_it-test_late"}),
+        ("never", set()),
+    ],
+)
+def test_keeping(pytester: pytest.Pytester, keep: str, kept: set[str]) -> None:
+    pytester.makepyfile(test_it=TESTS)
+    pytester.makeini("[pytest]\nbluebridge_scratch = scratches\nbluebridge_keep = always\n")
+    result = pytester.runpytest(f"--bluebridge-keep={keep}")
+    result.assert_outcomes(passed=2, failed=1, errors=1)
+    assert _kept(pytester.path / "scratches") == kept
+    for name in kept:
+        result.stdout.fnmatch_lines([f"kept: *scratches/*/{name}"])
+    assert kept or not any((pytester.path / "scratches").iterdir())
+
+
+def test_folders_stand_among_those_of_pytest_by_default(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it=TESTS)
+    pytester.runpytest(f"--basetemp={pytester.path / 'temp'}")
+    assert (pytester.path / "temp" / "bluebridge" / "test_it-test_bad-a-b" / "note").exists()
+    assert not (pytester.path / "temp" / "bluebridge" / "test_it-test_good").exists()
+
+
+def test_a_failure_shows_its_transcript_and_its_folder(pytester: pytest.Pytester) -> None:
+    """The end of a long transcript; all of it is in the folder."""
+    pytester.makepyfile(test_it=TESTS)
+    pytester.makeini("[pytest]\nbluebridge_scratch = scratches\n")
+    result = pytester.runpytest()
+    result.stdout.fnmatch_lines(
+        [
+            "E * host_tools.errors.LabError: guest a: it broke",
+            "*- bluebridge: guest a: it broke -*",
+            "... 500 lines before, all of them in */test_it-test_bad-a-b/transcript.txt",
+            "line 500",
+            "line 899",
+            "*- bluebridge: scratch folder -*",
+            "*/test_it-test_bad-a-b",
+            "FAILED test_it.py::test_bad* - host_tools.errors.LabError: guest a: it*",
+        ]
+    )
+    (whole,) = (pytester.path / "scratches").glob("*/*/transcript.txt")
+    assert len(whole.read_text().splitlines()) == 900
+
+
+ERRORS = """
+    import pytest
+    from host_tools import krping
+
+    def ask(call):
+        return call()
+
+    def test_direct(lab):
+        ask(lambda: krping.Request.parse("server,port=1,nonsense", "client"))
+
+    def test_as_a_cause(lab):
+        try:
+            krping.Request.parse("client", "client")
+        except Exception as error:
+            raise ValueError("mine") from error
+
+    @pytest.fixture
+    def setup(lab):
+        krping.Request.parse("nonsense", "")
+
+    def test_setup(setup):
+        pass
+"""
+
+
+def test_tracebacks_end_where_the_users_code_ends(pytester: pytest.Pytester) -> None:
+    """No frame of this package, of the causes neither; --full-trace has them all."""
+    pytester.makepyfile(test_it=ERRORS)
+    result = pytester.runpytest()
+    result.assert_outcomes(failed=2, errors=1)
+    shown = result.stdout.str()
+    assert "host_tools/krping.py" not in shown
+    assert "OptionError" not in shown
+    result.stdout.fnmatch_lines(["test_it.py:8: *", "test_it.py:5: *", "test_it.py:8: UsageError"])
+    result.stdout.fnmatch_lines(["*test_it.py:12: UsageError", "*ValueError: mine"])
+    assert "host_tools/krping.py" in pytester.runpytest("--full-trace").stdout.str()
+
+
+def test_an_interrupted_test_keeps_its_folder(tmp_path: Path) -> None:
+    """Nobody knows how it would have ended."""
+    base = ScratchBase(tmp_path / "base", "failed")
+    over, interrupted = base.make("test_a.py::test_one"), base.make("test_a.py::test_two")
+    over.tests.append("one")
+    interrupted.tests.append("two")
+    base.judge("one", failed=False)
+    assert base.close() == [interrupted.path]
+    assert [path.name for path in base.root.iterdir()] == ["test_a-test_two"]
+
+
+def test_a_shared_folder_is_kept_for_one_failure(tmp_path: Path) -> None:
+    base = ScratchBase(tmp_path / "base", "failed")
+    shared = base.make("test_a.py")
+    shared.tests += ["one", "two", "three"]
+    for name in shared.tests:
+        base.judge(name, failed=name == "two")
+    assert shared.path.exists()
+    shared.over = True
+    base.judge("four", failed=False)
+    assert base.kept == [shared.path]
+
+
+@pytest.mark.parametrize(
+    ("node", "name"),
+    [
+        ("tests/vm/test_a.py::TestB::test_c[x/y-1]", "test_a-TestB-test_c-x-y-1"),
+        ("test_a.py", "test_a"),
+        ("test_a.py::test_b[../..]", "test_a-test_b"),
+        ("test_a.py::test_b[" + "x" * 300 + "]", "test_a-test_b-" + "x" * 66),
+        ("::..", "test"),
+    ],
+)
+def test_names_of_folders(node: str, name: str) -> None:
+    assert folder_name(node) == name
+
+
+def test_names_are_never_taken_twice(tmp_path: Path) -> None:
+    base = ScratchBase(tmp_path, "never")
+    names = [base.make("test_a.py::test_b").path.name for _ in range(3)]
+    assert names == ["test_a-test_b", "test_a-test_b-2", "test_a-test_b-3"]
