@@ -11,35 +11,22 @@ from typing import TYPE_CHECKING
 from device.fabric.addresses import NO_LID, is_group, lid_bytes, lid_of
 from device.fabric.messages import Datagram, Fabric, Message, Route
 from device.fabric.subnet import pma, sma
-from device.fabric.subnet.packets import smp_to
 from device.fabric.subnet.port import Change, PortAgent
 from device.hca.command import CommandError, Status
 from device.hca.config import Link
+from device.hca.ib_events import capability_trap, management_events
 from device.hca.ib_headers import NO_GID, parse_ib_datagram
 from device.hca.port import Port
 from device.hca.role import CONNECTED, DATAGRAMS
 from device.layout.ib.link import LINK_ACTIVE, LINK_DOWN, partitions_match
 from device.layout.ib.smp import (
-    NOTICE,
-    NOTICE_144_CAPABILITIES,
-    NOTICE_144_LID,
-    NOTICE_INFO,
-    SMP,
-    TRAP_CAPABILITY,
     PortCapability,
-    SwitchAttribute,
 )
 from device.layout.mlx4.contexts import QPC
 from device.layout.mlx4.cqe import GRH_PRESENT
 from device.layout.mlx4.eqe import (
-    DATA_OFFSET,
     PORT_ACTIVE,
     PORT_DOWN,
-    PORT_MNG_EQE,
-    PORT_MNG_GUID_INFO,
-    PORT_MNG_PKEY_TABLE,
-    PORT_MNG_PORT_INFO,
-    EventType,
 )
 from device.layout.mlx4.ports import SET_PORT_IB
 from device.layout.mlx4.wqe import AV
@@ -62,14 +49,11 @@ LOG_GIDS, LOG_PKEYS = 3, 4
 MAX_VLS = 8
 GRH_FLAG = 0x80  # of the byte with the path bits
 PATH_BITS = 0x7F
+MAX_ROUTES = 1024
 ACCEPTED_VLS = {1: 1, 2: 2, 4: 3, 8: 4}
 """Code of VLCap by the number of lanes software asks for."""
 
-_PORT_INFO_EVENTS = (
-    Change.SM_LID | Change.GID_PREFIX | Change.LID | Change.CLIENT_REREGISTER | Change.SM_SL
-)
 _REROUTING = Change.LID | Change.GID_PREFIX | Change.GUIDS | Change.PKEYS
-_TABLE_EVENTS = {Change.PKEYS: PORT_MNG_PKEY_TABLE, Change.GUIDS: PORT_MNG_GUID_INFO}
 
 
 class InfinibandPort(Port):
@@ -88,12 +72,14 @@ class InfinibandPort(Port):
             capabilities=int(CAPABILITIES),
         )
         self.agent.listeners.append(self._changed)
+        self._routes: dict[tuple[bytes, int], Route] = {}  # of datagrams, until an address changes
         self.node.ports[number] = self.agent
         super().__init__(hca, number, fabric)
 
     def reset(self) -> None:
         """As power-on: no LID, link down."""
         super().reset()
+        self._routes.clear()
         self.agent.power_on()
 
     def properties(self) -> dict[str, int]:
@@ -178,51 +164,19 @@ class InfinibandPort(Port):
 
     def _changed(self, agent: PortAgent, change: Change) -> None:
         if change & _REROUTING:
+            self._routes.clear()
             self._reroute()
-        if change & _PORT_INFO_EVENTS:
-            self._manage(
-                PORT_MNG_PORT_INFO,
-                sm_lid=agent.get("sm_lid"),
-                lid=agent.lid,
-                changed=int(change & _PORT_INFO_EVENTS),
-                sm_sl=agent.get("sm_sl"),
-                gid_prefix=agent.get("gid_prefix"),
-            )
-        for kind, subtype in _TABLE_EVENTS.items():
-            if change & kind:
-                self._manage(subtype, changed=0xFFFFFFFF)
+        management_events(self._hca.eqs, agent, change)
         if change & Change.STATE and agent.state in (LINK_ACTIVE, LINK_DOWN):
             self._report(PORT_ACTIVE if agent.state == LINK_ACTIVE else PORT_DOWN)
         if change & Change.CAPABILITIES and agent.state == LINK_ACTIVE:
-            self._trap_capabilities()
-
-    def _manage(self, subtype: int, **values: int) -> None:
-        event = bytes(PORT_MNG_EQE.pack(values, port=self.number)[DATA_OFFSET:])
-        self._hca.eqs.post_async(EventType.PORT_MNG_CHG, event[:-1], subtype)
+            self.send(capability_trap(agent))
 
     def _reroute(self) -> None:
         """Queue pairs send from the addresses the port has now."""
         for qp in self._hca.qps.all():
             if qp.port is self and qp.role in CONNECTED | DATAGRAMS:
                 qp.route = self.connected_route(qp.context)
-
-    def _trap_capabilities(self) -> None:
-        """Tell the subnet manager that the capability mask changed (trap 144)."""
-        manager, own = self.agent.get("sm_lid"), self.agent.lid
-        notice = NOTICE.pack(generic=1, type=NOTICE_INFO, producer=1, trap=TRAP_CAPABILITY)
-        NOTICE.set(notice, "issuer_lid", own)
-        notice[NOTICE_144_LID : NOTICE_144_LID + 2] = own.to_bytes(2, "big")
-        end = NOTICE_144_CAPABILITIES + 4
-        notice[NOTICE_144_CAPABILITIES:end] = self.agent.capabilities.to_bytes(4, "big")
-        smp = SMP.pack(
-            base_version=1,
-            mgmt_class=int(MgmtClass.SUBN_LID),
-            class_version=1,
-            method=int(Method.TRAP),
-            attr_id=int(SwitchAttribute.NOTICE),
-            data=bytes(notice),
-        )
-        self.send(smp_to(lid_bytes(own), lid_bytes(manager), bytes(smp)))
 
     # -- addresses and paths ------------------------------------------------------------------
 
@@ -264,6 +218,15 @@ class InfinibandPort(Port):
 
     def datagram_route(self, context: bytes | bytearray, av: bytes, vlan: int, mac: bytes) -> Route:
         """The way of one UD message by its address vector; groups are reached with a GRH."""
+        key = av, QPC.get(context, "pri_pkey_index")
+        route = self._routes.get(key)
+        if route is None:
+            if len(self._routes) >= MAX_ROUTES:
+                self._routes.clear()
+            route = self._routes[key] = self._addressed(context, av)
+        return route
+
+    def _addressed(self, context: bytes | bytearray, av: bytes) -> Route:
         get = AV.get
         source = get(av, "g_slid")
         grh = source & GRH_FLAG

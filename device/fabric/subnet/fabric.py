@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 from device.fabric.addresses import PERMISSIVE, is_group, lid_of
 from device.fabric.local import LocalFabric
@@ -30,6 +30,17 @@ class Watcher(Protocol):
         """A port is gone, cable and all."""
 
 
+Cable = tuple[PortCounters, PortCounters]
+"""Counters of the sending and the receiving end."""
+
+
+class _Way(NamedTuple):
+    """Where messages of a port for a LID go, and the cables they pass."""
+
+    targets: list[FabricPort]
+    passed: list[Cable]
+
+
 class InfinibandFabric(LocalFabric):
     """Carries messages by LID along the tables of the switch, and SMPs along directed routes.
 
@@ -42,7 +53,7 @@ class InfinibandFabric(LocalFabric):
         self.switch = Switch(guid, ports, self.send)
         self.topology = Topology(self.switch.node)
         self.watchers: list[Watcher] = []
-        self._unicast: dict[tuple[int, bytes], list[FabricPort]] = {}
+        self._ways: dict[tuple[int, bytes], _Way] = {}
         self.switch.agent.listeners.append(self._changed)
         for port in self.switch.ports.values():
             port.agent.listeners.append(self._changed)
@@ -66,12 +77,12 @@ class InfinibandFabric(LocalFabric):
         super().detach(port)
         end.agent.disconnect()
         self.topology.remove(end)
-        self._unicast.clear()
+        self._ways.clear()
         for watcher in self.watchers:
             watcher.left(end.agent)
 
     def _changed(self, agent: PortAgent, change: Change) -> None:
-        self._unicast.clear()
+        self._ways.clear()
         if change & Change.STATE:
             SWITCH_INFO.set(self.switch.node.switch_info, "port_state_change", 1)
         for watcher in self.watchers:
@@ -80,7 +91,8 @@ class InfinibandFabric(LocalFabric):
     # -- forwarding ---------------------------------------------------------------------------
 
     def _deliver(self, source: FabricPort, message: Message) -> None:
-        self._count(source, message)
+        if source.link_up:
+            self._count(source, message)
         super()._deliver(source, message)
 
     def _targets(self, source: FabricPort, message: Message) -> list[FabricPort]:
@@ -94,11 +106,16 @@ class InfinibandFabric(LocalFabric):
             return self._group(source, address) if isinstance(message, Datagram) else []
         if managing:
             return self._forward(source, address, managing=True)
+        return self._way(source, address).targets
+
+    def _way(self, source: FabricPort, address: bytes) -> _Way:
+        """Where data for a LID goes; remembered until something changes."""
         key = (id(source), address)
-        targets = self._unicast.get(key)
-        if targets is None:
-            targets = self._unicast[key] = self._forward(source, address, managing=False)
-        return targets
+        way = self._ways.get(key)
+        if way is None:
+            targets = self._forward(source, address, managing=False)
+            way = self._ways[key] = _Way(targets, _passed(source, targets))
+        return way
 
     def _across(self, source: FabricPort) -> list[FabricPort]:
         """The other end of the cable."""
@@ -144,31 +161,41 @@ class InfinibandFabric(LocalFabric):
     # -- counting -----------------------------------------------------------------------------
 
     def _count(self, source: FabricPort, message: Message) -> None:
-        targets = self._targets(source, message) if source.link_up else []
+        if isinstance(message, Frames):
+            return
         packets, words, group = size_of(message)
-        sender = _agent(source)
-        wire = [target for target in targets if target is not source]
+        address = message.route.dmac
+        managing = isinstance(message, Datagram) and message.target_qpn == SMI_QPN
+        if group or managing or address == PERMISSIVE:
+            targets = self._targets(source, message)
+            passed = _passed(source, targets)
+        else:
+            way = self._way(source, address)
+            targets, passed = way.targets, way.passed
+        for sent, received in passed:
+            sent.sent(packets, words, group)
+            received.received(packets, words, group)
         if not targets:
-            sender.counters.xmit_discards += packets
-        if wire:
-            _passed(sender.counters, sender.peer, packets, words, group)
-        for target in wire:
-            agent = _agent(target)
-            agent.counters.received(packets, words, group)
-            if agent.peer is not None and agent.peer is not sender:
-                agent.peer.counters.sent(packets, words, group)
+            _agent(source).counters.xmit_discards += packets
 
     def by_lid(self, lid: int) -> PortAgent | None:
         """The end port with a LID."""
         return None if lid >= FIRST_GROUP_LID else self.topology.by_lid(lid.to_bytes(2, "big"))
 
 
-def _passed(
-    counters: PortCounters, peer: PortAgent | None, packets: int, words: int, group: bool
-) -> None:
-    counters.sent(packets, words, group)
-    if peer is not None:
-        peer.counters.received(packets, words, group)
+def _passed(source: FabricPort, targets: list[FabricPort]) -> list[Cable]:
+    """The counters on the way: into the switch once, out of it to each target."""
+    agents = [_agent(target) for target in targets if target is not source]
+    if not agents:
+        return []
+    sender = _agent(source)
+    ways = []
+    if sender.peer is not None:
+        ways.append((sender.counters, sender.peer.counters))
+    for agent in agents:
+        if agent.peer is not None and agent is not sender.peer:
+            ways.append((agent.peer.counters, agent.counters))
+    return ways
 
 
 def _agent(port: FabricPort) -> PortAgent:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from enum import IntFlag
 
 from device.fabric.addresses import lid_bytes
+from device.fabric.subnet import port_info
 from device.fabric.subnet.counters import PortCounters
 from device.layout.ib.link import (
-    FIRST_GROUP_LID,
     LINK_ACTIVE,
     LINK_ARMED,
     LINK_DOWN,
@@ -51,47 +51,24 @@ class Change(IntFlag):
     ROUTES = 1 << 10
 
 
-Listener = Callable[["PortAgent", Change], None]
-
-_FREELY_SET = (
-    "mkey",
-    "mkey_lease",
-    "mkey_protect",
-    "link_down_default",
-    "vl_high_limit",
-    "vl_stall_count",
-    "hoq_life",
-    "enforcement",
-    "mkey_violations",
-    "pkey_violations",
-    "qkey_violations",
-    "subnet_timeout",
-    "init_type",
-    "local_phy_errors",
-    "overrun_errors",
-)
-"""Fields of PortInfo that are what the last Set said."""
-
-_SET_UNLESS_ZERO = ("width_enabled", "speed_enabled", "operational_vls", "neighbour_mtu")
-_END_PORT_ONLY = ("gid_prefix", "lid", "sm_lid", "sm_sl", "lmc")
 _CHANGES = {
     "gid_prefix": Change.GID_PREFIX,
     "lid": Change.LID,
     "lmc": Change.LID,
     "sm_lid": Change.SM_LID,
     "sm_sl": Change.SM_SL,
+    "client_reregister": Change.CLIENT_REREGISTER,
 }
 
-
-class BadField(Exception):
-    """A Set with a value the port cannot take."""
+Listener = Callable[["PortAgent", Change], None]
 
 
 class PortAgent:
     """A port. `number` is its number in its node, `end_port` says whether it has LIDs.
 
-    `listeners` hear of every change, after it happened. `peer` is the port at the other end of
-    the cable; the link is up when both ends are open and neither is disabled.
+    `link_up` says whether the cable carries anything, `carries_data` whether that may be more than
+    subnet management. `listeners` hear of every change, after it happened. `peer` is the port at
+    the other end of the cable; the link is up when both ends are open and neither is disabled.
     """
 
     def __init__(
@@ -110,6 +87,7 @@ class PortAgent:
         self.listeners: list[Listener] = []
         self.counters = PortCounters()
         self.lids: frozenset[bytes] = frozenset()
+        self.link_up = self.carries_data = False
         self._guid = guid
         self._guid_count = guids
         self._pkey_count = pkeys
@@ -148,6 +126,7 @@ class PortAgent:
             subnet_timeout=DEFAULT_TIMEOUT,
             resp_time=DEFAULT_TIMEOUT,
         )
+        self._remember()
         self._address()
         self.train()
 
@@ -169,16 +148,6 @@ class PortAgent:
     def state(self) -> int:
         """Logical state of the link."""
         return self.get("state")
-
-    @property
-    def link_up(self) -> bool:
-        """Whether the cable carries anything, be it but subnet management."""
-        return self.get("physical_state") == PHYSICAL_LINK_UP
-
-    @property
-    def carries_data(self) -> bool:
-        """Whether other traffic than subnet management passes."""
-        return self.state in (LINK_ARMED, LINK_ACTIVE)
 
     @property
     def capabilities(self) -> int:
@@ -251,54 +220,16 @@ class PortAgent:
 
     def set_info(self, data: bytes) -> None:
         """Set(PortInfo): raises `BadField`, and then nothing changed."""
-        get = PORT_INFO.get
-        self._check(data)
+        port_info.check(self.info, data, end_port=self.end_port)
+        named = port_info.apply(self.info, data, end_port=self.end_port)
         changes = Change(0)
-        if self.end_port:
-            for name in _END_PORT_ONLY:
-                changes |= self._take(data, name)
-        for name in _FREELY_SET:
-            self.put(name, get(data, name))
-        for name in _SET_UNLESS_ZERO:
-            if get(data, name):
-                self.put(name, get(data, name))
-        if get(data, "client_reregister") and self.end_port:
-            changes |= Change.CLIENT_REREGISTER
+        for name in named:
+            changes |= _CHANGES[name]
         if changes & Change.LID:
             self._address()
         if changes:
             self._tell(changes)
-        self._set_state(get(data, "state"), get(data, "physical_state"))
-
-    def _take(self, data: bytes, name: str) -> Change:
-        value = PORT_INFO.get(data, name)
-        if value == self.get(name):
-            return Change(0)
-        self.put(name, value)
-        return _CHANGES[name]
-
-    def _check(self, data: bytes) -> None:
-        state = PORT_INFO.get(data, "state")
-        allowed = {
-            0: True,
-            LINK_DOWN: True,
-            LINK_ARMED: self.state in (LINK_INIT, LINK_ARMED),
-            LINK_ACTIVE: self.state in (LINK_ARMED, LINK_ACTIVE),
-        }
-        if not allowed.get(state, False):
-            raise BadField(f"state {state} from {self.state}")
-        if PORT_INFO.get(data, "physical_state") not in (
-            0,
-            PHYSICAL_POLLING,
-            PHYSICAL_DISABLED,
-            PHYSICAL_LINK_UP,
-        ):
-            raise BadField("physical state")
-        last = PORT_INFO.get(data, "lid") + (1 << PORT_INFO.get(data, "lmc"))
-        if self.end_port and last > FIRST_GROUP_LID:
-            raise BadField("LID")
-        if PORT_INFO.get(data, "neighbour_mtu") > self.get("mtu_cap"):
-            raise BadField("MTU")
+        self._set_state(PORT_INFO.get(data, "state"), PORT_INFO.get(data, "physical_state"))
 
     def _set_state(self, state: int, physical: int) -> None:
         if physical in (PHYSICAL_POLLING, PHYSICAL_DISABLED):
@@ -349,6 +280,13 @@ class PortAgent:
     def put(self, name: str, value: int) -> None:
         """Store a field of PortInfo without further ado."""
         PORT_INFO.set(self.info, name, value)
+        if name in ("state", "physical_state"):
+            self._remember()
+
+    def _remember(self) -> None:
+        """Keep at hand what every message asks for."""
+        self.link_up = self.get("physical_state") == PHYSICAL_LINK_UP
+        self.carries_data = self.state in (LINK_ARMED, LINK_ACTIVE)
 
     def _address(self) -> None:
         lid = self.lid

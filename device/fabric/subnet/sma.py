@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from device.fabric.subnet.node import Node
-from device.fabric.subnet.port import BadField, PortAgent
+from device.fabric.subnet.port import PortAgent
+from device.fabric.subnet.port_info import BadField
 from device.layout.ib.link import FIRST_GROUP_LID
 from device.layout.ib.smp import (
     FORWARDING_BLOCK,

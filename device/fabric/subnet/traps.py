@@ -9,6 +9,7 @@ from device.fabric.addresses import lid_bytes
 from device.fabric.subnet.fabric import InfinibandFabric, Later
 from device.fabric.subnet.packets import smp_to
 from device.fabric.subnet.port import Change, PortAgent
+from device.layout.ib.link import LINK_DOWN, LINK_INIT
 from device.layout.ib.smp import (
     NOTICE,
     NOTICE_128_LID,
@@ -36,9 +37,9 @@ class TrapSender:
         fabric.watchers.append(self)
 
     def changed(self, agent: PortAgent, change: Change) -> None:
-        """A link of the switch changed its state."""
-        own = self._fabric.switch.node.ports.get(agent.number) is agent
-        if own and agent.number and change & Change.STATE:
+        """A link of the switch came up or went down; what a manager makes of it is no news."""
+        own = agent.number and self._fabric.switch.node.ports.get(agent.number) is agent
+        if own and change & Change.STATE and agent.state in (LINK_DOWN, LINK_INIT):
             self._tid += 1
             self._left = ATTEMPTS
             self._send(self._tid)
