@@ -5,6 +5,7 @@ Serves the virtio-serial ports of its name, or the given file descriptors instea
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from guest.agent.server import Server
@@ -16,6 +17,9 @@ def main(words: list[str]) -> None:
     unknown = [name for name, _ in options if name not in ("fd", "root")]
     if unknown:
         sys.exit(f"guest.agent: unknown option {unknown[0]!r}\n{__doc__}")
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        # /bin/sh has background jobs ignore them, and what we start would inherit that.
+        signal.signal(number, signal.SIG_DFL)
     server = Server(next((value for name, value in options if name == "root"), "/"))
     descriptors = [int(value) for name, value in options if name == "fd"]
     for fd in descriptors:
