@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from device.buslog.reader import Event, LogError
 from device.buslog.record import TEXT_KINDS
-from device.buslog.wire import ATOMIC, READ, RELIABLE, read_message
+from device.buslog.wire import ATOMIC, READ, RELIABLE, XRC, read_message
 from device.buslog.work_entries import receive_entry, send_entry
 from device.layout.buslog import Kind, What
 from device.layout.fields import Register, RegisterBlock
@@ -55,6 +55,7 @@ def _wire(event: Event) -> str:
         head = f"UD qpn={message.source_qpn:#x}"
     elif event.what == What.REQUEST:
         service = "RC" if message.flags & RELIABLE else "UC"
+        service = f"XRC srqn={message.srqn:#x}" if message.flags & XRC else service
         head = f"{service} {message.op.name} qpn={message.source_qpn:#x}"
     else:
         data = " with data" if message.flags & (READ | ATOMIC) else ""

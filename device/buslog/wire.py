@@ -2,14 +2,16 @@
 
 A record of `Kind.WIRE` says in `what` what the message is. `obj` is the target's QP number,
 `address` the remote address of a request or the value an atomic found, `length` the bytes of the
-message. Its data are, for an Ethernet frame, the frame; for all else `HEAD`, `ROUTE`, `OPERANDS` if
-the request is an atomic, and as much of the payload as was captured.
+message. Its data are, for an Ethernet frame, the frame; for all else `HEAD`, `ROUTE`, `TARGET_SRQ`
+if the request is one of XRC, `OPERANDS` if it is an atomic, and as much of the payload as was
+captured.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
+from struct import error as StructError
 
 from device.buslog.reader import Event, LogError
 from device.buslog.record import RECORD
@@ -26,6 +28,9 @@ ROUTE = Struct("<6s6s16s16sHHIBBBB")
 """Source and destination address, GIDs, VLAN, P_Key, flow label, traffic class, hop limit, service
 level, form: RoCE version, 0 for InfiniBand, whose addresses are LIDs of two bytes."""
 
+TARGET_SRQ = Struct("<I")
+"""Number of the SRQ."""
+
 OPERANDS = Struct("<QQQQ")
 """Swap or add, compare, and the masks of both."""
 
@@ -38,6 +43,7 @@ READ = 8
 """The response brings what a read asked for."""
 ATOMIC = 16
 """The response brings what an atomic found."""
+XRC = 32
 
 
 @dataclass(slots=True)
@@ -62,6 +68,7 @@ class WireMessage:
     address: int = 0
     key: int = 0
     immediate: int = 0
+    srqn: int = 0
     atomic: tuple[int, ...] = (0, 0, 0, 0)
     source: bytes = b""
     destination: bytes = b""
@@ -94,10 +101,13 @@ def read_message(event: Event) -> WireMessage:
     if event.what == What.REQUEST:
         try:
             message.op = Op(code)
+            if message.flags & XRC:
+                (message.srqn,) = TARGET_SRQ.unpack_from(data, start)
+                start += TARGET_SRQ.size
             if message.op in ATOMICS:
                 message.atomic = OPERANDS.unpack_from(data, start)
                 start += OPERANDS.size
-        except (ValueError, IndexError) as error:
+        except (ValueError, StructError) as error:
             raise _damaged(event) from error
     message.payload = data[start:]
     return message

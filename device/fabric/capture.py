@@ -33,8 +33,6 @@ _head = wire.RECORD_HEAD.pack
 _HEAD_SIZE = wire.HEAD.size
 _WIRE, _REQUEST, _RESPONSE = int(Kind.WIRE), int(What.REQUEST), int(What.RESPONSE)
 _FIRST_ATOMIC = int(Op.COMPARE_SWAP)
-_IPV6 = 6
-_FLOW_LABEL = 0xFFFFF
 
 
 class CapturedFabric:
@@ -77,6 +75,10 @@ class CapturedFabric:
     def _request(self, message: Request) -> None:
         op, route = message.op, message.route
         data = route.image or _image(route)
+        flags = wire.SOLICITED * message.solicited | wire.RELIABLE * message.reliable
+        if message.srqn is not None:
+            flags |= wire.XRC
+            data += wire.TARGET_SRQ.pack(message.srqn)
         if op >= _FIRST_ATOMIC:
             data += wire.OPERANDS.pack(*message.atomic)
         elif message.payload:
@@ -85,14 +87,14 @@ class CapturedFabric:
             _head(
                 _clock(), self._device, _WIRE, 0, _REQUEST, message.target_qpn,
                 message.remote_address, message.length, _HEAD_SIZE + len(data),
-                wire.SOLICITED * message.solicited | wire.RELIABLE * message.reliable, op, 0,
+                flags, op, 0,
                 message.source_qpn, message.psn, message.packets, message.rkey, message.immediate,
             ) + data
         )  # fmt: skip
 
     def _response(self, message: Response) -> None:
         route, original, payload = message.route, message.atomic_original, message.payload
-        flags = wire.RELIABLE | wire.READ * message.read
+        flags = wire.RELIABLE | wire.READ * message.read | wire.XRC * message.xrc
         if original is None:
             original = 0
         else:
@@ -117,9 +119,8 @@ class CapturedFabric:
             immediate = 0
         else:
             flags |= wire.IMMEDIATE
-        label = int.from_bytes(message.grh[:4], "big")
         limit = len(payload) if message.target_qpn <= GSI_QPN else self._limit
-        data = _pack_route(message.route, message.pkey, label if label >> 28 == _IPV6 else 0)
+        data = _pack_route(message.route, message.pkey)
         data += payload[:limit]
         self._events.wire(
             _head(
@@ -155,11 +156,11 @@ def _beginning(views: Payload, limit: int) -> bytes:
 
 def _image(route: Route) -> bytes:
     """A route as the log keeps it, made once: a connection's never changes."""
-    route.image = _pack_route(route, route.pkey, route.flow_label)
+    route.image = _pack_route(route, route.pkey)
     return route.image
 
 
-def _pack_route(route: Route, pkey: int, flow_label: int) -> bytes:
+def _pack_route(route: Route, pkey: int) -> bytes:
     return wire.ROUTE.pack(
         route.smac,
         route.dmac,
@@ -167,7 +168,7 @@ def _pack_route(route: Route, pkey: int, flow_label: int) -> bytes:
         route.dgid,
         route.vlan,
         pkey,
-        flow_label & _FLOW_LABEL,
+        route.flow_label,
         route.traffic_class,
         route.hop_limit,
         route.service_level,

@@ -67,7 +67,7 @@ class Response:
     """What a responder says to an RC request: `psn` is that of the request it answers.
 
     `packets` is how many the request took (a read: its answer), `read` says that `payload` is
-    what a read asked for, even if that is nothing.
+    what a read asked for, even if that is nothing. `xrc`: it comes from an XRC queue pair.
     """
 
     route: Route
@@ -79,6 +79,7 @@ class Response:
     atomic_original: int | None = None
     packets: int = 1
     read: bool = False
+    xrc: bool = False
 
 
 @dataclass(slots=True)

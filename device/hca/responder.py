@@ -48,6 +48,7 @@ _RECEIVE_OPCODE = {
     Op.SEND_INV: int(RecvOpcode.SEND_WITH_INVALIDATE),
     Op.WRITE_IMM: int(RecvOpcode.RDMA_WRITE_WITH_IMM),
 }
+_XRC = Role.XRC
 _READY = (QpState.RTR, QpState.RTS, QpState.SQD)
 _WORD = Struct("<Q")  # atomics work on the host's integers
 _ALIGNMENT = 7
@@ -166,6 +167,8 @@ class Responder:
         """Send an answer; `done` is the request that was carried out."""
         qp = self._qp
         answer = Response(qp.route, qp.remote_qpn, psn, syndrome, self.msn, payload, original)
+        if qp.role is _XRC:
+            answer.xrc = True
         if done is not None:
             answer.packets = done.packets
             answer.read = done.op is Op.READ

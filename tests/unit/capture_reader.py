@@ -12,7 +12,7 @@ from struct import unpack, unpack_from
 ETHERNET, ERF = 1, 197
 _RETH, _AETH, _ATOMIC, _ATOMIC_ACK, _IMM, _IETH, _DETH = 16, 4, 28, 8, 4, 4, 8
 
-EXTENSIONS = {  # of the low five bits of the opcode, in the order of InfiniBand vol. 1, table 38
+EXTENSIONS: dict[int, tuple[str, ...]] = {  # by operation: InfiniBand vol. 1, table 38
     0x00: (), 0x01: (), 0x02: (), 0x03: ("imm",), 0x04: (), 0x05: ("imm",),
     0x06: ("reth",), 0x07: (), 0x08: (), 0x09: ("imm",), 0x0A: ("reth",), 0x0B: ("reth", "imm"),
     0x0C: ("reth",), 0x0D: ("aeth",), 0x0E: (), 0x0F: ("aeth",), 0x10: ("aeth",), 0x11: ("aeth",),
@@ -21,7 +21,7 @@ EXTENSIONS = {  # of the low five bits of the opcode, in the order of InfiniBand
 }  # fmt: skip
 SIZES = {
     "reth": _RETH, "aeth": _AETH, "atomic": _ATOMIC, "atomic_ack": _ATOMIC_ACK, "imm": _IMM,
-    "ieth": _IETH, "deth": _DETH,
+    "ieth": _IETH, "deth": _DETH, "xrceth": 4,
 }  # fmt: skip
 
 
@@ -213,7 +213,11 @@ def _transport(data: bytes, start: int, length: int, before: bytes, frame: Captu
     opcode, flags, pkey, qpn, word = unpack_from(">BBHII", data, start)
     assert flags & 0x0F == 0 and qpn >> 24 == 0 and word >> 24 & 0x7F == 0
     position, extensions = start + 12, dict[str, bytes]()
-    names = ("deth", *EXTENSIONS[opcode & 0x1F]) if opcode >> 5 == 3 else EXTENSIONS[opcode & 0x1F]
+    names = EXTENSIONS[opcode & 0x1F]
+    if opcode >> 5 == 3:
+        names = ("deth", *names)
+    elif opcode >> 5 == 5 and not 0x0D <= opcode & 0x1F <= 0x12:
+        names = ("xrceth", *names)
     for name in names:
         extensions[name] = data[position : position + SIZES[name]]
         position += SIZES[name]

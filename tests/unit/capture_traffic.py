@@ -77,13 +77,15 @@ def packets_of(length: int) -> int:
     return -(-length // MTU) or 1
 
 
-def request(route: Route, op: Op, length: int, *, reliable: bool = True) -> Request:
+def request(
+    route: Route, op: Op, length: int, *, reliable: bool = True, srqn: int | None = None
+) -> Request:
     """A request of A with everything in it that the operation can carry."""
     sends = op not in (Op.READ, Op.COMPARE_SWAP, Op.FETCH_ADD)
     return Request(
         op, route, QPN_A, QPN_B, PSN, packets_of(length), length,
         views(content(length)) if sends else (), ADDRESS, RKEY, 0xDEADBEEF, True, reliable,
-        (0x1111, 0x2222, 0xFFFF, 0xFFFF),
+        (0x1111, 0x2222, 0xFFFF, 0xFFFF), srqn,
     )  # fmt: skip
 
 
@@ -102,6 +104,8 @@ def requests(route: Route) -> Iterator[Message]:
     for op in (Op.COMPARE_SWAP, Op.FETCH_ADD):
         yield request(route, op, 8)
         yield Response(route, QPN_A, PSN, 0, 3, (), 0x55AA)
+    yield request(route, Op.SEND_IMM, MTU + 1, srqn=0x77)
+    yield Response(route, QPN_A, PSN, 0, 3, packets=2, xrc=True)
     for syndrome in (Syndrome.NAK_PSN, Syndrome.NAK_REMOTE_ACCESS, Syndrome.RNR_NAK | 14):
         yield Response(route, QPN_A, PSN, syndrome, 3)
 

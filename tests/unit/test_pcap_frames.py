@@ -198,6 +198,23 @@ def test_atomics_carry_their_operands(tmp_path: Path) -> None:
     assert "masks 0xffff and 0xffff" in next(frames_of(masked)).comment
 
 
+def test_xrc_requests_name_their_queue(tmp_path: Path) -> None:
+    route = routes()["v1"]
+    messages: list[Message] = [
+        request(route, Op.SEND_IMM, MTU + 1, srqn=0x77),
+        request(route, Op.READ, 1, srqn=0x77),
+        request(route, Op.FETCH_ADD, 8, srqn=0x77),
+        Response(route, QPN_A, PSN, 0, 3, views(content(1)), read=True, xrc=True),
+    ]
+    cut = [packets(record) for record in logged(tmp_path, messages)]
+    assert [opcodes(each) for each in cut] == [[0xA0, 0xA3], [0xAC], [0xB4], [0xB0]]
+    assert {packet.extensions["xrceth"].hex() for each in cut[:3] for packet in each} == {
+        "00000077"
+    }
+    assert cut[0][1].extensions["imm"].hex() == "deadbeef"
+    assert "xrceth" not in cut[3][0].extensions
+
+
 def test_a_datagram_says_who_sent_it(tmp_path: Path) -> None:
     plain, immediate, _, mad = (
         packets(record)[0] for record in logged(tmp_path, [*datagrams(routes()["v1"])])

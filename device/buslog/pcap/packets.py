@@ -23,12 +23,15 @@ from device.layout.net.roce import (
     IETH,
     IMMEDIATE,
     MTU_BYTES,
+    RELIABLE_SERVICE,
     RETH,
+    UNRELIABLE_SERVICE,
+    XRC_ETH,
+    XRC_SERVICE,
     BthOpcode,
 )
 
 PSN_MASK = 0xFFFFFF
-UNRELIABLE = BthOpcode.UC_SEND_FIRST - BthOpcode.RC_SEND_FIRST
 NO_CREDITS = 0x1F
 """AETH credit code of a responder that does not count credits (9.7.7.2.3)."""
 
@@ -72,7 +75,7 @@ def packets_of(message: WireMessage) -> Iterator[Packet]:
         yield from _response(message)
     elif message.op == Op.READ:
         reth = RETH.pack(va=message.address, rkey=message.key, length=message.length)
-        yield Packet(_bth(message, BthOpcode.RC_READ_REQUEST, 0, ack=True) + reth)
+        yield Packet(_ask(message, BthOpcode.RC_READ_REQUEST, 0, ack=True) + reth)
     elif message.op in ATOMICS:
         yield _atomic(message)
     else:
@@ -96,7 +99,7 @@ def _bth(
     gsi = message.what == What.DATAGRAM and message.source_qpn <= GSI_QPN
     return bytes(
         BTH.pack(
-            opcode=opcode,
+            opcode=opcode + _service(message),
             solicited=int(solicited),
             migrated=int(not gsi),
             pad=-length & 3,
@@ -106,6 +109,31 @@ def _bth(
             psn=message.psn + index & PSN_MASK,
         )
     )
+
+
+def _service(message: WireMessage) -> int:
+    """What tells the opcodes of a message's service from those of the reliable connection."""
+    if message.what == What.DATAGRAM:
+        return 0  # has opcodes of its own
+    if message.flags & wire.XRC:
+        return XRC_SERVICE
+    return RELIABLE_SERVICE if message.flags & wire.RELIABLE else UNRELIABLE_SERVICE
+
+
+def _ask(
+    message: WireMessage,
+    opcode: int,
+    index: int,
+    *,
+    ack: bool,
+    solicited: bool = False,
+    length: int = 0,
+) -> bytes:
+    """The BTH of a request, with the SRQ it is for behind it if the service is XRC."""
+    headers = _bth(message, opcode, index, ack=ack, solicited=solicited, length=length)
+    if message.flags & wire.XRC:
+        headers += XRC_ETH.pack(srqn=message.srqn & PSN_MASK)
+    return headers
 
 
 def _datagram(message: WireMessage) -> Packet:
@@ -130,7 +158,7 @@ def _atomic(message: WireMessage) -> Packet:
     comment = ""
     if message.op in _MASKED:
         comment = f"masked atomic, masks {masks[0]:#x} and {masks[1]:#x}, shown as its plain kind"
-    return Packet(_bth(message, opcode, 0, ack=True) + operands, comment=comment)
+    return Packet(_ask(message, opcode, 0, ack=True) + operands, comment=comment)
 
 
 def _response(message: WireMessage) -> Iterator[Packet]:
@@ -173,10 +201,10 @@ def _pieces(message: WireMessage) -> Iterator[Packet]:
     reliable = bool(message.flags & wire.RELIABLE)
     last = message.packets - 1
     for index, offset, length in _cut(message):
-        opcode = _opcode(message, index) + UNRELIABLE * (not reliable)
+        opcode = _opcode(message, index)
         at_end = index == last
         notify = at_end and message.op != Op.WRITE and bool(message.flags & wire.SOLICITED)
-        headers = _bth(
+        headers = _ask(
             message, opcode, index, ack=at_end and reliable, solicited=notify, length=length
         )
         if not index and message.op not in _SENDS:

@@ -51,21 +51,14 @@ class BthOpcode(IntEnum):
     RC_FETCH_ADD = 0x14
     RC_SEND_LAST_INV = 0x16
     RC_SEND_ONLY_INV = 0x17
-    UC_SEND_FIRST = 0x20
-    UC_SEND_MIDDLE = 0x21
-    UC_SEND_LAST = 0x22
-    UC_SEND_LAST_IMM = 0x23
-    UC_SEND_ONLY = 0x24
-    UC_SEND_ONLY_IMM = 0x25
-    UC_WRITE_FIRST = 0x26
-    UC_WRITE_MIDDLE = 0x27
-    UC_WRITE_LAST = 0x28
-    UC_WRITE_LAST_IMM = 0x29
-    UC_WRITE_ONLY = 0x2A
-    UC_WRITE_ONLY_IMM = 0x2B
     UD_SEND_ONLY = 0x64
     UD_SEND_ONLY_IMM = 0x65
 
+
+RELIABLE_SERVICE = 0x00
+UNRELIABLE_SERVICE = 0x20
+XRC_SERVICE = 0xA0
+"""Added to the opcodes of the reliable connection: the same operations of another service."""
 
 BTH_SIZE = 12
 BTH = Struct(
@@ -100,6 +93,9 @@ AETH = Struct(
     4,
     [bits("syndrome", 0, 4, 31, 24), bits("msn", 0, 4, 23, 0)],
     source="InfiniBand vol. 1, 9.3.5",
+)
+XRC_ETH = Struct(
+    "XRCETH", 4, [bits("srqn", 0, 4, 23, 0, "target SRQ")], source="InfiniBand vol. 1, annex A14"
 )
 ATOMIC_ETH = Struct(
     "AtomicETH",
