@@ -20,6 +20,8 @@ from host_tools.keeper import guests
 def main(options: argparse.Namespace) -> int:
     """Copy; returns 0. Raises `LabError` for the first file that cannot be copied."""
     *sources, target = (Place.parse(text) for text in options.places)
+    if not sources:
+        raise UsageError("nothing to copy", "name a source and a target")
     if not any(place.guest for place in (*sources, target)):
         raise UsageError("no guest is named", "write NAME:PATH for a file in a guest")
     with ExitStack() as stack:
