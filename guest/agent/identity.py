@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import struct
 import time
+import uuid
 from typing import Any
 
 from guest.agent.channel import OperationError
@@ -19,15 +21,21 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _SIOCSIFHWADDR = 0x8913, 0x8914, 0x8924
 _IFF_UP = 1
 _ARPHRD_ETHER = 1
 _MAC_PREFIX_BYTES = 5
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_OWN_BOOT_ID = "/run/boot_id"
+_MS_BIND = 0x1000
+"""linux/mount.h."""
+_libc = ctypes.CDLL(None, use_errno=True)  # loaded before any snapshot: no restore waits for it
 
 
 def personalise(request: dict[str, Any], root: str = "/") -> dict[str, Any]:
     """Apply the words of `request` that are there; returns what was set.
 
-    `hostname`; `machine_id`, 32 hexadecimal digits; `clock`, seconds since 1970; `entropy`,
-    hexadecimal; `mac_prefix`, five bytes in hexadecimal that the virtio NICs complete with their
-    number. Files are below `root`; with any other than / the clock and the kernel's random pool
-    are out of reach. Raises `OSError`, `ValueError`, `OperationError`.
+    `hostname`; `machine_id`, 32 hexadecimal digits; `boot_id`, a UUID; `clock`, seconds since
+    1970; `entropy`, hexadecimal; `mac_prefix`, five bytes in hexadecimal that the virtio NICs
+    complete with their number. Files are below `root`; with any other than / the clock, the boot
+    id and the kernel's random pool are out of reach. Raises `OSError`, `ValueError`,
+    `OperationError`.
     """
     answer: dict[str, Any] = {}
     # First of all the pool: whatever is drawn from now on differs from the twin's.
@@ -41,6 +49,9 @@ def personalise(request: dict[str, Any], root: str = "/") -> dict[str, Any]:
         answer["hostname"] = _set_hostname(root, str(request["hostname"]))
     if "machine_id" in request:
         answer["machine_id"] = _set_machine_id(root, str(request["machine_id"]))
+    if "boot_id" in request:
+        _refuse_below(root, "boot id")
+        answer["boot_id"] = _set_boot_id(str(request["boot_id"]))
     if "mac_prefix" in request:
         answer["macs"] = _set_macs(root, bytes.fromhex(request["mac_prefix"]))
     return answer
@@ -73,6 +84,22 @@ def _set_machine_id(root: str, machine_id: str) -> str:
         raise OperationError("request", f"{machine_id!r} is no machine-id")
     _write(os.path.join(root, "etc/machine-id"), machine_id.lower())
     return machine_id.lower()
+
+
+def _set_boot_id(text: str) -> str:
+    """Lay another file over the kernel's boot id, which never changes once it was read.
+
+    drivers/char/random.c: proc_do_uuid makes it at the first reading, perhaps before a snapshot.
+    """
+    boot_id = str(uuid.UUID(text))
+    mounted = os.path.exists(_OWN_BOOT_ID)
+    _write(_OWN_BOOT_ID, boot_id)
+    os.chmod(_OWN_BOOT_ID, 0o444)
+    if not mounted and _libc.mount(_OWN_BOOT_ID.encode(), _BOOT_ID.encode(), None, _MS_BIND, None):
+        code = ctypes.get_errno()
+        os.unlink(_OWN_BOOT_ID)
+        raise OSError(code, os.strerror(code), _BOOT_ID)
+    return boot_id
 
 
 def _write(path: str, line: str) -> None:

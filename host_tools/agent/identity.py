@@ -14,11 +14,13 @@ _LOCAL = b"\x02"  # first byte of a MAC address that no manufacturer owns
 
 @dataclass(frozen=True)
 class Identity:
-    """Host name, machine-id and MAC prefix; random unless given."""
+    """Host name, machine-id, boot id and MAC prefix; random unless given."""
 
     hostname: str
     machine_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     """32 hexadecimal digits."""
+    boot_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    """A UUID; what the guest's /proc/sys/kernel/random/boot_id says from then on."""
     mac_prefix: bytes = field(default_factory=lambda: _LOCAL + os.urandom(4))
     """Five bytes; the guest's virtio NICs add their number as the sixth."""
 
@@ -28,6 +30,7 @@ class Identity:
             "op": "personalise",
             "hostname": self.hostname,
             "machine_id": self.machine_id,
+            "boot_id": self.boot_id,
             "mac_prefix": self.mac_prefix.hex(),
             "entropy": os.urandom(_ENTROPY_BYTES).hex(),
             "clock": time.time(),

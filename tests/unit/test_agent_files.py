@@ -164,6 +164,9 @@ def test_names_of_a_guest(agent: Agent, port: AgentPort) -> None:
 def test_clock_and_pool_of_another_root_are_out_of_reach(agent: Agent) -> None:
     with pytest.raises(AgentRefused, match=r"the entropy of .* cannot be set"):
         agent.personalise(Identity("zebra"))
+    words = {"op": "personalise", "boot_id": Identity("zebra").boot_id}
+    with pytest.raises(AgentRefused, match=r"the boot id of .* cannot be set"):
+        agent._connection.open(words, "personalise").result()
 
 
 @pytest.mark.parametrize(
@@ -185,7 +188,7 @@ def test_what_nobody_can_be(agent: Agent, words: dict[str, str]) -> None:
 
 def test_two_identities_differ() -> None:
     first, second = Identity("a").request(), Identity("a").request()
-    assert not {"machine_id", "mac_prefix", "entropy"} & {
+    assert not {"machine_id", "boot_id", "mac_prefix", "entropy"} & {
         key for key in first if first[key] == second[key]
     }
 
