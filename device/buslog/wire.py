@@ -82,6 +82,20 @@ class WireMessage:
     service_level: int = 0
     form: int = 1
 
+    @property
+    def complete(self) -> bool:
+        """Whether all bytes that it carried were kept; the length of a read is that of its answer.
+
+        Those of an atomic are its operands.
+        """
+        asks = self.what == What.REQUEST and (self.op == Op.READ or self.op in ATOMICS)
+        return asks or len(self.payload) == self.length
+
+    def fill(self) -> None:
+        """Put zeros where the payload of an RDMA message was not kept."""
+        if self.what != What.FRAME:
+            self.payload = self.payload.ljust(self.length, b"\0")
+
 
 def read_message(event: Event) -> WireMessage:
     """What a record of `Kind.WIRE` says; raises `LogError` when it is damaged."""

@@ -17,7 +17,7 @@ from device.buslog.writer import FileLog
 from device.layout.buslog import Kind
 from device.layout.net.operations import Op
 from tests.unit.capture_reader import Parsed, parse, read_file
-from tests.unit.capture_traffic import MTU, everything, request, routes, write_log
+from tests.unit.capture_traffic import MTU, content, everything, request, routes, write_log
 
 Run = tuple[int, str, str]
 
@@ -91,17 +91,19 @@ def test_a_device_and_a_time(log: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert _run(capsys, log, "--pcap", tmp_path / "file", "--from", "0", "--to", "60")[0] == 0
 
 
-def test_cut_frames_are_counted_and_can_be_filled(
+def test_payload_that_was_not_kept_is_zeros_or_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_log(tmp_path / "log", [request(routes()["v1"], Op.SEND, 2 * MTU)], capture=64)
-    _, _, err = _run(capsys, tmp_path / "log", "--pcap", tmp_path / "cut")
-    assert "2 frames of 1 messages; 2 are cut short: a larger --capture" in err
-    _, _, err = _run(capsys, tmp_path / "log", "--pcap", tmp_path / "filled", "--fill")
-    assert "cut" not in err.partition(":")[2]
+    messages = [request(routes()["v1"], op, 2 * MTU) for op in (Op.SEND, Op.READ)]
+    write_log(tmp_path / "log", messages, capture=300)
+    _, _, err = _run(capsys, tmp_path / "log", "--pcap", tmp_path / "filled")
+    assert "3 frames of 2 messages; of 1 the log kept the beginning only" in err
     filled = _parsed(tmp_path / "filled")
-    assert [(len(packet.payload), packet.whole) for packet in filled] == [(MTU, True)] * 2
-    assert not any(filled[1].payload)
+    assert [packet.whole for packet in filled] == [True] * 3
+    assert filled[0].payload == content(300).ljust(MTU, b"\0")
+    assert filled[1].payload == bytes(MTU)
+    _run(capsys, tmp_path / "log", "--pcap", tmp_path / "cut", "--cut")
+    assert [packet.payload for packet in _parsed(tmp_path / "cut")] == [content(300), b"", b""]
 
 
 def test_a_file_that_is_there(
@@ -188,7 +190,7 @@ def test_a_damaged_record_leaves_no_file(
     ("words", "why"),
     [
         (["--roce", "v1"], "--roce needs --pcap FILE"),
-        (["--fill"], "--fill needs --pcap FILE"),
+        (["--cut"], "--cut needs --pcap FILE"),
         (["--force"], "--force needs --pcap FILE"),
         (["--pcap", "x", "--kind", "wire"], "--kind chooses events to print"),
         (["--pcap", "x", "--bar", "0"], "--bar chooses events to print"),

@@ -22,17 +22,17 @@ from device.layout.buslog import Kind
 
 STANDARD_OUTPUT = Path("-")
 ROCE = {"v1": 1, "v2": 2}
-_OWN_OPTIONS = ("roce", "fill", "force")
+_OWN_OPTIONS = ("roce", "cut", "force")
 _OTHER_OPTIONS = ("bar", "kind", "decode")
 
 
 @dataclass(slots=True)
 class Summary:
-    """What an export wrote; `cut` counts frames whose payload the log did not keep."""
+    """What an export wrote; `partial` counts messages whose payload the log did not keep whole."""
 
     messages: int = 0
     frames: int = 0
-    cut: int = 0
+    partial: int = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--roce", choices=sorted(ROCE), help="with --pcap: as this version, whatever it was"
     )
     parser.add_argument(
-        "--fill",
+        "--cut",
         action="store_true",
-        help="with --pcap: zeros where the log kept no payload, so that no frame is cut short",
+        help="with --pcap: end packets where the log's payload ends instead of adding zeros",
     )
     parser.add_argument("--force", action="store_true", help="with --pcap: replace FILE")
 
@@ -73,7 +73,7 @@ def run(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> Non
     try:
         with _opened(path, replace=arguments.force) as file:
             roce = ROCE.get(arguments.roce or "")
-            summary = export(reader, wanted, file, roce=roce, fill=arguments.fill)
+            summary = export(reader, wanted, file, roce=roce, cut=arguments.cut)
     except OSError as error:
         if error.errno == errno.EPIPE:
             raise
@@ -89,11 +89,12 @@ def export(
     file: BinaryIO,
     *,
     roce: int | None = None,
-    fill: bool = False,
+    cut: bool = False,
 ) -> Summary:
     """Write every message that passes the filter; raises `LogError` when there is none.
 
-    `roce` forces a version, `fill` makes up for payload that was not captured.
+    `roce` forces a version. RDMA packets whose payload was not kept carry zeros, since analyzers
+    take them for malformed when they are `cut`; Ethernet frames are always cut.
     """
     writer = PcapngWriter(file)
     summary = Summary()
@@ -103,12 +104,12 @@ def export(
             continue
         summary.messages += 1
         message, when = read_message(event), started + round(event.time * 1e9)
-        if fill:
-            message.payload = message.payload.ljust(message.length, b"\0")
+        summary.partial += not message.complete
+        if not cut:
+            message.fill()
         for frame in frames_of(message, roce):
             writer.write(event.device, when, frame)
             summary.frames += 1
-            summary.cut += len(frame.data) < frame.length
     if not summary.messages:
         raise LogError(f"{reader.folder} holds no message of the fabric that passes the filters")
     return summary
@@ -147,9 +148,9 @@ def _mend(error: OSError) -> str:
 def _report(path: Path, summary: Summary) -> str:
     place = "standard output" if path == STANDARD_OUTPUT else str(path)
     text = f"{place}: {summary.frames} frames of {summary.messages} messages"
-    if summary.cut:
+    if summary.partial:
         text += (
-            f"; {summary.cut} are cut short: a larger --capture BYTES of the device server keeps "
-            "more, --fill puts zeros there"
+            f"; of {summary.partial} the log kept the beginning only, "
+            "a larger --capture BYTES of the device server keeps more"
         )
     return text
