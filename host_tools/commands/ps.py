@@ -40,7 +40,7 @@ def _as_json(pairs: list[PairRecord], ended: list[Epitaph]) -> dict[str, Any]:
 
 def _show(pair: PairRecord) -> None:
     state = f"{pair.state}: {pair.why}" if pair.why else pair.state
-    age = _duration(time.time() - pair.started)
+    age = duration(time.time() - pair.started)
     server = f"server {pair.server}  " if pair.server else ""
     print(f"pair {pair.number}  {state}  up {age}  {server}keeper {pair.keeper}")
     for guest in pair.guests:
@@ -61,7 +61,8 @@ def _state(guest: GuestRecord) -> str:
     return "  ".join(words)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """A time span in its largest unit."""
     for size, unit in _STEPS:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"

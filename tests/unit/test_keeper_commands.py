@@ -1,0 +1,210 @@
+"""The parts of the commands that need no guest: words, places, names, messages."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from host_tools import arguments, rundir
+from host_tools.agent import Agent, Completed
+from host_tools.commands import ps, tree
+from host_tools.commands.places import Place
+from host_tools.errors import LabError
+from host_tools.keeper import messages
+from host_tools.keeper.control import Control, ask
+
+
+@pytest.mark.parametrize(
+    ("line", "ours", "command"),
+    [
+        ("run a -- ls -l", "run a", "ls -l"),
+        ("run a ls -l", "run a", "ls -l"),
+        ("run a --timeout 5 ls --timeout 7", "run a --timeout 5", "ls --timeout 7"),
+        ("run --timeout 5 a -- --x -- y", "run --timeout 5 a", "--x -- y"),
+        ("run --timeout=5 a ls", "run --timeout=5 a", "ls"),
+        ("run a", "run a", ""),
+        ("run a --", "run a", ""),
+        ("run -h", "run -h", ""),
+        ("cp a b -- c", "cp a b -- c", ""),
+    ],
+)
+def test_where_the_command_begins(line: str, ours: str, command: str) -> None:
+    assert arguments.split_run(line.split()) == (ours.split(), command.split())
+
+
+def test_run_options() -> None:
+    options = arguments.parse(["run", "a", "--timeout", "1.5", "--", "ls", "a b"])
+    assert (options.guest, options.timeout, options.words) == ("a", 1.5, ["ls", "a b"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["run --timeout 0 a ls", "run --timeout nan a ls", "run", "up --hca --bare", "cp", "console"],
+)
+def test_wrong_command_lines(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        arguments.parse(line.split())
+    assert caught.value.code == 2
+    assert "usage: bluebridge" in capsys.readouterr().err
+
+
+def test_modules_may_be_given_together_or_one_by_one() -> None:
+    options = arguments.parse(["up", "--module", "x.ko", "y.ko", "--cold", "--module", "z.ko"])
+    assert options.module == [Path("x.ko"), Path("y.ko"), Path("z.ko")]
+
+
+@pytest.mark.parametrize(
+    ("text", "guest", "path"),
+    [
+        ("a:/tmp/x", "a", "/tmp/x"),
+        ("b2:x", "b2", "/root/x"),
+        ("a:", "a", "/root/./"),
+        ("a:x:y", "a", "/root/x:y"),
+        ("./a:x", "", "./a:x"),
+        ("dir/a:x", "", "dir/a:x"),
+        ("2:x", "", "2:x"),
+        ("plain", "", "plain"),
+        ("/abs", "", "/abs"),
+    ],
+)
+def test_places(text: str, guest: str, path: str) -> None:
+    assert Place.parse(text) == Place(guest, path)
+
+
+def test_places_that_say_they_are_folders() -> None:
+    for text in ("a:/tmp/", "a:", ".", "..", "x/.", "a:.."):
+        assert Place.parse(text).wants_folder, text
+    for text in ("a:/tmp", "x", "a:x.", "...x"):
+        assert not Place.parse(text).wants_folder, text
+    assert str(Place.parse("a:/tmp/").inside("x")) == "a:/tmp/x"
+    assert str(Place.parse("/").inside("x")) == "/x"
+
+
+def test_host_tree(tmp_path: Path) -> None:
+    (tmp_path / "b" / "c").mkdir(parents=True)
+    (tmp_path / "b" / "c" / "file").touch()
+    (tmp_path / "a").touch()
+    (tmp_path / "up").symlink_to("..")
+    os.mkfifo(tmp_path / "b" / "fifo")
+    found = tree.host_tree(str(tmp_path))
+    assert found.folders == ["b", "b/c"]
+    assert found.files == ["a", "b/c/file"]
+    assert found.others == ["up", "b/fifo"]
+
+
+class _LyingAgent(Agent):
+    """Answers `find` with whatever a hostile guest likes to say."""
+
+    def __init__(self, names: bytes) -> None:
+        self.guest = "a"
+        self._names = names
+
+    def run(self, *_: object, **__: object) -> Completed:
+        return Completed(0, self._names, b"", None, 0.0)
+
+
+@pytest.mark.parametrize(
+    "name", [b"./../x", b"/etc/passwd", b"./a//b", b"./a/../../x", b"x", b".", b"./", b"./."]
+)
+def test_names_that_lead_out_of_the_folder(name: bytes) -> None:
+    with pytest.raises(LabError, match=r"guest a: its file name .* is not to be trusted"):
+        tree.guest_tree(_LyingAgent(b"./fine\0" + name + b"\0"), "/top")
+
+
+def test_names_of_any_bytes() -> None:
+    found = tree.guest_tree(_LyingAgent(b"./a\nb\0./\xff/..c\0"), "/top")
+    assert found.files == ["a\nb", "\udcff/..c"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59, "59 s"), (61, "1 min"), (7200, "2 h"), (200000, "2 d")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert ps.duration(seconds) == text
+
+
+# Messages and the control socket.
+
+
+def test_messages_arrive_whole() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        reader = messages.Reader(theirs)
+        ours.sendall(b'{"progress": "on')
+        assert list(reader.read()) == []
+        ours.sendall(b'e"}\n{"done": {}}\n')
+        assert list(reader.read()) == [{"progress": "one"}, {"done": {}}]
+        ours.sendall(b"nonsense\n")
+        with pytest.raises(LabError, match="no message"):
+            list(reader.read())
+        ours.shutdown(socket.SHUT_WR)
+        assert list(reader.messages()) == [] and reader.over
+
+
+def test_an_error_travels() -> None:
+    error = LabError("what", "mend", "long story")
+    error.status, error.aloud = 3, True
+    arrived = messages.as_error(messages.error_fields(error))
+    assert (str(arrived), arrived.transcript) == ("what; mend", "long story")
+    assert (arrived.status, arrived.aloud) == (3, True)
+
+
+def test_control(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+
+    def handle(request: dict[str, object], progress: object) -> None:
+        assert callable(progress)
+        progress(f"doing {request['restart']}")
+        if request["restart"] == "b":
+            raise LabError("it did not work", "try again")
+
+    control = Control(path, handle)
+    heard: list[str] = []
+    failures: list[LabError] = []
+
+    def use() -> None:
+        ask(path, {"restart": "a"}, heard.append)
+        try:
+            ask(path, {"restart": "b"}, heard.append)
+        except LabError as error:
+            failures.append(error)
+
+    user = threading.Thread(target=use)
+    user.start()
+    while user.is_alive():
+        control.serve()
+    control.close()
+    assert heard == ["doing a", "doing b"]
+    assert [str(error) for error in failures] == ["it did not work; try again"]
+    with pytest.raises(LabError, match="the keeper does not listen"):
+        ask(path, {"restart": "a"}, heard.append)
+
+
+def test_somebody_who_connects_and_says_nothing(tmp_path: Path) -> None:
+    control = Control(tmp_path / "control.sock", lambda _request, _progress: None)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(tmp_path / "control.sock"))
+        silent.close()
+        control.serve()
+    control.close()
+
+
+# Logs of long runs.
+
+
+def test_logs_in_use_are_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for number in range(12):
+        (tmp_path / "bluebridge" / f"run-2000{number:04}").mkdir(parents=True)
+    kept = rundir.keep_logs(tmp_path / "bluebridge" / "run-20000000")
+    fresh = rundir.log_folder(None)
+    left = sorted(path.name for path in (tmp_path / "bluebridge").iterdir())
+    assert left[0] == "run-20000000"
+    assert left[-1] == fresh.name
+    assert len(left) == 11
+    os.close(kept)

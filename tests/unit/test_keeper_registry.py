@@ -1,0 +1,233 @@
+"""The registry of pairs: numbers, locks, and what the dead leave behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from host_tools.errors import LabError
+from host_tools.keeper import epitaph, guests, record, registry
+from host_tools.keeper.janitor import janitor
+from host_tools.keeper.locks import Lock
+from host_tools.keeper.record import GuestRecord, PairRecord, guest_names
+from host_tools.keeper.registry import Claim
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty runtime root and an empty state root."""
+    root = tmp_path / "r"
+    root.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(root))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return root
+
+
+@pytest.fixture
+def claims() -> Iterator[list[Claim]]:
+    """Claims to be let go at the end."""
+    made: list[Claim] = []
+    yield made
+    for claim in made:
+        claim.close()
+
+
+def _tell(claim: Claim, **fields: str) -> PairRecord:
+    pair = PairRecord(claim.number, [GuestRecord(name) for name in guest_names(claim.number)])
+    for guest in pair.guests:
+        guest.state = record.RUNNING
+        guest.transcript = f"/logs/console-{guest.name}.log"
+    pair.state = record.RUNNING
+    for name, value in fields.items():
+        setattr(pair, name, value)
+    pair.write(claim.description)
+    return pair
+
+
+def test_names() -> None:
+    assert [guest_names(number) for number in (1, 2, 10)] == [
+        ("a", "b"),
+        ("a2", "b2"),
+        ("a10", "b10"),
+    ]
+
+
+def test_numbers_are_the_lowest_free_ones(claims: list[Claim]) -> None:
+    claims += [registry.claim() for _ in range(3)]
+    assert [claim.number for claim in claims] == [1, 2, 3]
+    claims[1].close()
+    assert [entry.number for entry in registry.living()] == [1, 3]
+    assert not claims[1].folder.exists(), "what has a free lock is cleared away"
+    claims.append(registry.claim())
+    assert claims[-1].number == 2
+    assert claims[-1].folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_others_made_is_left_alone(runtime: Path, claims: list[Claim]) -> None:
+    strange = runtime / f"bluebridge-{os.getuid()}-1"
+    strange.write_text("a file")
+    (runtime / f"bluebridge-{os.getuid() + 1}-2").mkdir()
+    (runtime / f"bluebridge-{os.getuid()}-x").mkdir()
+    claims.append(registry.claim())
+    assert claims[0].number == 2
+    assert len(registry.living()) == 1
+    assert strange.read_text() == "a file"
+
+
+def test_processes_claim_at_the_same_time(runtime: Path) -> None:
+    script = (
+        "from host_tools.keeper import registry\n"
+        "claim = registry.claim()\n"
+        "print(claim.number, flush=True)\n"
+        "input()\n"
+    )
+    many = [
+        subprocess.Popen(
+            [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(5)
+    ]
+    numbers = [int(each.stdout.readline()) for each in many if each.stdout is not None]
+    assert sorted(numbers) == [1, 2, 3, 4, 5]
+    for each in many:
+        each.communicate(b"\n")
+    assert registry.living() == []
+    assert list(runtime.iterdir()) == []
+
+
+def test_clearing_spares_a_newer_pair_of_the_same_number(claims: list[Claim]) -> None:
+    first = registry.claim()
+    first.close()
+    old = Lock(first.lock)
+    first.clear()
+    claims.append(registry.claim())
+    assert claims[0].folder == first.folder
+    with old:
+        assert old.take() and not old.named()
+    first.clear()
+    assert claims[0].alive() and claims[0].lock.exists()
+
+
+def test_a_folder_too_long_for_sockets(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    long = runtime / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    with pytest.raises(LabError, match="set XDG_RUNTIME_DIR shorter"):
+        registry.claim()
+    assert list(long.iterdir()) == []
+
+
+def test_the_janitor_holds_the_number_until_the_folder_is_gone() -> None:
+    claim = registry.claim()
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from host_tools.keeper import registry\n"
+        "from host_tools.keeper.janitor import janitor\n"
+        "claim = registry.claim()\n"
+        "with janitor(claim):\n"
+        "    print(claim.folder, flush=True)\n"
+        "    input()\n"
+    )
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert keeper.stdout is not None
+    folder = Path(keeper.stdout.readline().decode().strip())
+    assert folder.name.endswith("-2") and folder.is_dir()
+    keeper.kill()
+    keeper.communicate()
+    entry = registry.Entry(2, folder)
+    while entry.alive():
+        assert folder.exists() or not entry.alive()
+    assert not folder.exists()
+    with janitor(claim):
+        assert claim.alive()
+    assert not claim.folder.exists()
+
+
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
+    pair = PairRecord(3, [GuestRecord("a3", devices=["HCA"], agents=["/x"]), GuestRecord("b3")])
+    pair.modules = ["/m.ko"]
+    pair.write(tmp_path / "pair.json")
+    assert PairRecord.read(tmp_path / "pair.json") == pair
+    assert pair.guest("b3").state == record.STARTING
+    with pytest.raises(KeyError):
+        pair.guest("a")
+
+
+# Guests.
+
+
+def test_no_guest_runs() -> None:
+    with pytest.raises(LabError, match="no guest runs; `bluebridge up` starts a pair"):
+        guests.find("a")
+
+
+def test_an_unknown_guest(claims: list[Claim]) -> None:
+    claims += [registry.claim(), registry.claim()]
+    for claim in claims:
+        _tell(claim)
+    with pytest.raises(LabError, match="there is no guest c; these run: a, b, a2, b2"):
+        guests.find("c")
+    assert guests.find("b2").pair.number == 2
+
+
+def test_a_guest_in_trouble(claims: list[Claim]) -> None:
+    claims.append(registry.claim())
+    pair = _tell(claims[0])
+    guest = guests.find("a")
+    assert guest.trouble() is None
+    pair.guest("a").state, pair.guest("a").why = record.ENDED, "it fell over"
+    pair.write(claims[0].description)
+    assert str(guest.trouble()) == (
+        "guest a: it fell over; read /logs/console-a.log; `bluebridge restart a` brings it back"
+    )
+    assert guests.find("b").trouble() is None
+    _tell(claims[0], state=record.ENDING, why="the server fell over", logs="/logs")
+    assert str(guest.trouble()) == "guest a: its pair ended: the server fell over; logs: /logs"
+    _tell(claims[0], state=record.STARTING)
+    assert "is not up yet" in str(guest.trouble())
+
+
+def test_what_is_remembered_of_a_dead_pair(claims: list[Claim]) -> None:
+    claims.append(registry.claim())
+    _tell(claims[0])
+    guest = guests.find("a")
+    epitaph.write(1, ("a", "b"), "its keeper was killed", "/logs")
+    assert guest.trouble() is None, "what a living pair has written is for later"
+    assert epitaph.read({1}) == []
+    claims[0].close()
+    for trouble in (guest.trouble(), _failure("b")):
+        assert "pair 1 ended: its keeper was killed; logs: /logs" in str(trouble)
+    epitaph.forget(1)
+    assert "was taken down" in str(guest.trouble())
+    assert "no guest runs" in str(_failure("a"))
+
+
+def _failure(name: str) -> LabError:
+    with pytest.raises(LabError) as caught:
+        guests.find(name)
+    return caught.value
+
+
+def test_epitaphs_belong_to_a_runtime_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    epitaph.write(1, ("a", "b"), "this", "/logs")
+    (tmp_path / "other").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "other"))
+    assert epitaph.read(set()) == []
+    epitaph.forget(1)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "r"))
+    assert [each.why for each in epitaph.read(set())] == ["this"]
+
+
+def test_a_damaged_epitaph_is_no_obstacle(tmp_path: Path) -> None:
+    epitaph.write(1, ("a", "b"), "this", "/logs")
+    for path in (tmp_path / "state/bluebridge/ended").iterdir():
+        path.write_text("{")
+    assert epitaph.read(set()) == []
