@@ -97,7 +97,7 @@ class BlueFlame:
 
     def _fetch(self, queue: SendQueue, qpn: int, reason: str) -> None:
         self._odd(f"BlueFlame: {reason}: fetched instead", qpn)
-        queue.run()
+        queue.ring()
 
     def _odd(self, text: str, qpn: int) -> None:
         """Note what should not happen; of a flood only some."""

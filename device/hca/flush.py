@@ -41,7 +41,7 @@ def enter_error(qp: QueuePair, event: EventType | None = None) -> None:
         post_event(qp.hca, event, qp.qpn)
     qp.engine.abort()
     if qp.sq is not None:
-        qp.sq.run()
+        qp.sq.go_on()
     flush_receives(qp, BUDGET)
     if qp.srqn is not None and not qp.last_wqe_told:
         qp.last_wqe_told = True

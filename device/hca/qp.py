@@ -170,16 +170,11 @@ class QueuePair:
         return self.rq if self.srqn is None else self.hca.srqs.get(self.srqn)
 
     def set_state(self, state: QpState) -> None:
-        """Change the state, in the context too; a QP that may send looks at its ring at once.
-
-        Not on Ethernet rings: mlx4_en zeroes them and stamps them as its own only after RTS, so
-        that every entry would look valid (Linux `en_netdev.c: mlx4_en_start_port`).
-        """
+        """Change the state, in the context too; doorbells that came too early count now."""
         self.state = state
         QPC.set(self.context, "state", int(state))
-        early = isinstance(self.engine, EthernetSender)
-        if state is QpState.RTS and self.sq is not None and not early:
-            self.sq.run()
+        if state is QpState.RTS and self.sq is not None:
+            self.sq.go_on()
 
 
 class QueuePairs:
@@ -236,7 +231,7 @@ class QueuePairs:
         """A send doorbell on a UAR page: walk the ring, if it is there and the page is its own."""
         qp = self._pairs.get(qpn)
         if qp is not None and qp.sq is not None and qp.uar == page:
-            qp.sq.run()
+            qp.sq.ring()
 
     def receive(self, port: Port, message: Message) -> None:
         """A message of a port's fabric for one of the queue pairs, or for none."""

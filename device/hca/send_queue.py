@@ -37,8 +37,8 @@ class SendQueue:
     """
 
     __slots__ = (
-        "_given", "_qp", "_running", "_scheduled", "base", "buffer", "index", "log_size", "shift",
-        "what",
+        "_given", "_qp", "_rung", "_running", "_scheduled", "base", "buffer", "index", "log_size",
+        "shift", "what",
     )  # fmt: skip
 
     def __init__(
@@ -50,16 +50,29 @@ class SendQueue:
         self.log_size = log_size
         self.shift = shift
         self.index = 0
+        self._rung = False
         self._running = False
         self._scheduled = False
         self._given: bytes | None = None  # the next entry, when it need not be fetched
         self.what = What.UD_WQE if qp.role is Role.UD else What.SQ_WQE
 
-    def run(self) -> None:
-        """Carry out what is posted, up to a budget; the rest follows soon.
+    def ring(self) -> None:
+        """A doorbell: carry out what is posted, or do so when RTS comes."""
+        self._rung = True
+        self.run()
 
-        Doorbells in states that do not send are ignored, the ring is read when RTS comes.
+    def go_on(self) -> None:
+        """Carry out or flush what is posted, if a doorbell ever said that something is.
+
+        Before it the ring may be anything: mlx4_en stamps its entries after RTS only, the kernel
+        leaves the ring of XRC targets zeroed, and zeros look valid (Linux `en_netdev.c:
+        mlx4_en_start_port`, `ib/qp.c: __mlx4_ib_modify_qp`).
         """
+        if self._rung:
+            self.run()
+
+    def run(self) -> None:
+        """Carry out what is posted, up to a budget; the rest follows soon."""
         if self._running or self._scheduled:
             return
         self._running = True
@@ -88,7 +101,7 @@ class SendQueue:
     def push(self, entry: bytes) -> None:
         """Carry out an entry that software handed over whole, then what follows it in the ring."""
         self._given = entry
-        self.run()
+        self.ring()
         self._given = None  # one that had to wait is read from the ring when its time comes
 
     def _again(self) -> None:

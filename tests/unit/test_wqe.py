@@ -52,7 +52,7 @@ def test_empty_segments_and_inline_chunks() -> None:
         header(SendOpcode.ATOMIC_CS, 2) + remote(0, 0),
         header(SendOpcode.MASKED_ATOMIC_CS, 3) + remote(0, 0) + bytes(16),
         header(SendOpcode.SEND, 2) + pack(">I", 0x80000020) + bytes(12),
-        header(SendOpcode.BIND_MW, 3) + bytes(32),
+        header(SendOpcode.LSO, 3) + bytes(32),
         header(0x1F, 1),
     ],
 )
