@@ -98,8 +98,8 @@ def _complete(root: Path) -> None:
     """Folders, accounts, init, and busybox's commands where no package brings a better one."""
     for name in FOLDERS:
         (root / name).mkdir(parents=True, exist_ok=True)
-    (root / "etc/passwd").write_text("root::0:0:root:/root:/bin/sh\n")
-    (root / "etc/group").write_text("root:x:0:\n")
+    (root / "etc/passwd").write_text(guest_contents.PASSWD)
+    (root / "etc/group").write_text(guest_contents.GROUP)
     (root / "etc/hosts").write_text("127.0.0.1 localhost\n::1 localhost\n")
     (root / "var/run").symlink_to("/run")
     for name, target in SCRIPTS.items():

@@ -111,6 +111,17 @@ FOLDERS = (
     "var/log",
     "lib/modules",
 )
+# tcpdump gives up root's rights for those of its own account, and does not run without one.
+PASSWD = """\
+root::0:0:root:/root:/bin/sh
+tcpdump:x:100:100::/nonexistent:/usr/sbin/nologin
+nobody:x:65534:65534::/nonexistent:/usr/sbin/nologin
+"""
+GROUP = """\
+root:x:0:
+tcpdump:x:100:
+nogroup:x:65534:
+"""
 TESTS = "usr/share/doc/rdma-core/tests"
 """rdma-core's own test-suite, which its package files under documentation."""
 

@@ -1,0 +1,132 @@
+"""`python -m host_tools.conformance`: run the programs, print the table, write the page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from host_tools.conformance import page
+from host_tools.conformance.journal import Entry, Journal
+from host_tools.conformance.program import FAILED, SETUPS, Program, Setup, Verdict
+from host_tools.conformance.runner import Run
+from host_tools.conformance.session import NotUp, Session
+from host_tools.conformance.suites import everything
+from host_tools.errors import LabError, UsageError
+from host_tools.progress import Progress, Reporter
+
+_RUNS = Path(__file__).resolve().parents[2] / "build" / "conformance"
+Choice = tuple[Setup, Program]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status.
+
+    0: nothing failed but what is known to. 1: something did. 2: a wrong command line. 130: stopped.
+    """
+    options = _parser().parse_args(argv)
+    try:
+        return _main(options)
+    except LabError as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        print("conformance: stopped", file=sys.stderr)
+        return 130
+
+
+def _main(options: argparse.Namespace) -> int:
+    chosen = _chosen(options)
+    if options.list:
+        print("\n".join(_key(choice) for choice in chosen))
+        return 0
+    journal = Journal(options.resume or _RUNS / time.strftime("%Y%m%d-%H%M%S"))
+    progress = Reporter()
+    progress(f"{len(chosen)} programs; to go on after a stop: --resume {journal.folder}")
+    _run(chosen, journal, progress)
+    found = {entry.key: entry for entry in journal.entries}
+    entries = [found[_key(choice)] for choice in chosen]
+    return _report(entries, whole=chosen == everything())
+
+
+def _report(entries: Sequence[Entry], whole: bool) -> int:
+    print(page.table(entries))
+    if whole:
+        page.PAGE.write_text(page.page(entries))
+        print(f"written: {page.PAGE}")
+    bad = page.unexpected(entries)
+    print(f"{len(entries)} programs, {len(bad)} failures without a known cause")
+    return 1 if bad else 0
+
+
+def _chosen(options: argparse.Namespace) -> list[Choice]:
+    """The programs asked for. Raises `UsageError` when there are none."""
+    chosen = [
+        (setup, program)
+        for setup, program in everything()
+        if (not options.short or program.short)
+        and (not options.setup or setup.name in options.setup)
+        and all(word in _key((setup, program)) for word in options.only)
+    ]
+    if not chosen:
+        raise UsageError("no program is called that", "see --list")
+    return chosen
+
+
+def _key(choice: Choice) -> str:
+    return f"{choice[0].name}/{choice[1].key}"
+
+
+def _run(chosen: Sequence[Choice], journal: Journal, progress: Progress) -> None:
+    """Run what the journal lacks, with one pair per setup and a new one after each failure."""
+    left = [choice for choice in chosen if not journal.has(_key(choice))]
+    while left:
+        setup = left[0][0]
+        progress(f"a pair of guests: {setup.what}")
+        try:
+            with Session(setup, journal.folder / "logs") as session:
+                while left and left[0][0] == setup:
+                    if not _one(session, left.pop(0)[1], journal, progress):
+                        break
+        except NotUp as error:
+            progress(f"{setup.name}: {error}")
+            for _, program in (choice for choice in left if choice[0] == setup):
+                why = Verdict(FAILED, f"the guests did not come up: {error.what}")
+                journal.add(Entry(setup.name, program.suite, program.name, 0.0, (why,)))
+            left = [choice for choice in left if choice[0] != setup]
+
+
+def _one(session: Session, program: Program, journal: Journal, progress: Progress) -> bool:
+    """Run one program; false when the session is no good afterwards."""
+    run = Run(session, program)
+    entry = run.entry()
+    journal.add(entry)
+    for line in page.lines(entry):
+        progress(line)
+    if entry.failed:
+        progress(f"  its output: {journal.keep(entry, run.texts)}")
+    return not run.broken
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m host_tools.conformance", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="only the quick programs")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="WORDS",
+        help="only what has WORDS in its key",
+    )
+    parser.add_argument(
+        "--setup", action="append", choices=[setup.name for setup in SETUPS], help="only these"
+    )
+    parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
+    parser.add_argument("--list", action="store_true", help="print the keys and end")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Runs in a guest: rdma-core's own tests, one JSON line for each.
+
+    python3 in_guest.py FOLDER [OPTION ...]
+
+FOLDER holds the package `tests`; options are those of its `run_tests.py` (`--gid N`). Tests of
+other vendors' devices are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import unittest
+from importlib import import_module
+from typing import Any
+
+OTHERS = ("test_mlx5", "test_efa", "test_cuda")
+
+
+class Lines(unittest.TestResult):
+    """Prints a test's outcome when it is known: id, status, reason, seconds."""
+
+    def startTest(self, test: unittest.TestCase) -> None:
+        """Take the time."""
+        super().startTest(test)
+        self._start = time.monotonic()
+
+    def _line(self, test: unittest.TestCase, status: str, reason: str = "") -> None:
+        seconds = round(time.monotonic() - self._start, 3)
+        found = {"test": test.id(), "status": status, "reason": reason, "seconds": seconds}
+        print(json.dumps(found), flush=True)
+
+    def addSuccess(self, test: unittest.TestCase) -> None:
+        """A test passed."""
+        self._line(test, "passed")
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        """A test says why it cannot run here."""
+        self._line(test, "skipped", reason)
+
+    def addFailure(self, test: unittest.TestCase, err: Any) -> None:
+        """A test failed; the reason is the exception's first line."""
+        self._line(test, "failed", _reason(err))
+
+    def addError(self, test: unittest.TestCase, err: Any) -> None:
+        """A test broke."""
+        self._line(test, "failed", _reason(err))
+
+
+def _reason(err: Any) -> str:
+    kind, value, _ = err
+    return f"{kind.__name__}: {value}".splitlines()[0]
+
+
+def main() -> None:
+    """Run all generic tests."""
+    folder = sys.argv.pop(1)
+    sys.path[:0] = [folder, f"{folder}/tests"]
+    package = import_module("tests")
+    package.parser.parse_args()
+    suite = unittest.TestSuite()
+    for module in package.__test_modules__:
+        if not module.__name__.rpartition(".")[2].startswith(OTHERS):
+            suite.addTests(unittest.defaultTestLoader.loadTestsFromModule(module))
+    suite.run(Lines())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""A pair of guests under one setup: HCAs with the kernel's drivers, addresses, a GID to use."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from host_tools.agent import Command
+from host_tools.conformance.program import Program, Setup
+from host_tools.errors import LabError
+from host_tools.lab import LabConfig, Pair
+from host_tools.vm import Vm
+
+ADDRESSES = {"a": "10.9.0.1", "b": "10.9.0.2"}
+_COMPLAINTS = re.compile(
+    r"Call Trace|BUG:|WARNING:|blocked for more than|Internal error detected|timed out"
+)
+_UP_SECONDS = 120.0
+
+
+class NotUp(LabError):
+    """The HCAs did not come up under the kernel's drivers."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the placeholders of a program's commands stand for."""
+
+    netdev: str
+    server6: str
+    gid: int | None
+
+    def fill(self, text: str) -> str:
+        """`text` with its placeholders replaced; other braces stay as they are."""
+        values = {
+            "{server}": ADDRESSES["a"],
+            "{client}": ADDRESSES["b"],
+            "{server6}": self.server6,
+            "{netdev}": self.netdev,
+            "{g}": "" if self.gid is None else f"-g {self.gid}",
+            "{x}": "" if self.gid is None else f"-x {self.gid}",
+        }
+        for name, value in values.items():
+            text = text.replace(name, value)
+        return text
+
+
+class Session:
+    """Context manager around a `Pair`. Entering it raises `LabError`, `NotUp` once guests run."""
+
+    def __init__(self, setup: Setup, logs: Path) -> None:
+        self.setup = setup
+        self._stack = contextlib.ExitStack()
+        self._logs = logs
+        self.pair: Pair
+        self.words: Words
+
+    def __enter__(self) -> Session:
+        with contextlib.ExitStack() as stack:
+            config = LabConfig(
+                log=self._logs,
+                bus_log=False,
+                vfio=False,
+                server_arguments=self.setup.server_arguments,
+            )
+            self.pair = stack.enter_context(Pair(config))
+            try:
+                self._prepare(stack)
+            except LabError as error:
+                raise NotUp(error.what, error.mend, error.transcript) from error
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _prepare(self, stack: contextlib.ExitStack) -> None:
+        if self.setup.service:
+            stack.callback(_end, self.pair.a.agent.start(self.setup.service))
+        self.pair.both(_bring_up)
+        self.words = self._words()
+
+    def _words(self) -> Words:
+        agent = self.pair.a.agent
+        shown = agent.run("ls /sys/class/infiniband/mlx4_0/device/net", check=True).text
+        netdev = shown.split()[0]
+        line = "until ip -6 -br addr show {} -tentative | grep -q fe80; do sleep 0.1; done; "
+        line += "ip -6 -br addr show {} | grep -o 'fe80::[0-9a-f:]*'"
+        local = agent.run(line.replace("{}", netdev), timeout=20, check=True).text
+        gid = _gid(self.pair.b, self.setup.gid_type) if self.setup.ethernet else None
+        return Words(netdev, local.split()[0], gid)
+
+    def complaints(self) -> list[str]:
+        """What the kernels have complained about since the last call."""
+        found = []
+        for machine in self.pair.machines:
+            said = machine.agent.run("dmesg -c", check=True).text.splitlines()
+            found += [f"{machine.name}: {line}" for line in said if _COMPLAINTS.search(line)]
+        return found
+
+    def tidy(self, program: Program) -> None:
+        """Put back what the program changed, in both guests."""
+        if program.after:
+            for machine in self.pair.machines:
+                machine.agent.run(self.words.fill(program.after), timeout=30)
+
+
+def _bring_up(machine: Vm) -> None:
+    words = ["bluebridge-mlx4", f"{ADDRESSES[machine.name]}/24"]
+    machine.agent.run(words, timeout=_UP_SECONDS, check=True)
+
+
+def _gid(machine: Vm, kind: str) -> int:
+    """Index of the GID of that kind that stands for the guest's IPv4 address."""
+    folder = "/sys/class/infiniband/mlx4_0/ports/1"
+    address = bytes(int(part) for part in ADDRESSES[machine.name].split(".")).hex()
+    wanted = f"{address[:4]}:{address[4:]}"
+    line = f"cd {folder}; for n in $(seq 0 20); do echo $n $(cat gids/$n gid_attrs/types/$n); done"
+    for shown in machine.agent.run(f"{line} 2> /dev/null").text.splitlines():
+        number, _, rest = shown.partition(" ")
+        gid, _, type_ = rest.partition(" ")
+        if gid.endswith(f"ffff:{wanted}") and type_ == kind:
+            return int(number)
+    raise LabError(f"guest {machine.name} has no GID of type {kind} for its address")
+
+
+def _end(command: Command) -> None:
+    with contextlib.suppress(LabError):
+        command.kill()

@@ -1,0 +1,38 @@
+"""libibverbs' examples: one queue pair, 1000 messages there and back."""
+
+from __future__ import annotations
+
+from host_tools.conformance.program import (
+    BLUEFLAME,
+    INFINIBAND,
+    OPENSM,
+    ROCE,
+    ROCE_V2,
+    Program,
+    listening,
+)
+
+KINDS = ("rc", "uc", "ud", "srq")
+OPTIONS = {"": "", "-e": "completion events", "-c": "contents checked"}
+_PORT = 18515
+
+
+def programs() -> list[Program]:
+    """Each kind plain, with events, with checked contents."""
+    found = []
+    for kind in KINDS:
+        for option in OPTIONS:
+            command = f"ibv_{kind}_pingpong {{g}} {option}".strip()
+            found.append(
+                Program(
+                    "pingpong",
+                    f"ibv_{kind}_pingpong {option}".strip(),
+                    server=command,
+                    ready=listening(_PORT),
+                    client=f"{command} {{server}}",
+                    expect=r"1000 iters in .* seconds",
+                    setups=(ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM),
+                    short=True,
+                )
+            )
+    return found
