@@ -1,0 +1,83 @@
+"""Two guests on mlx4_en: what the tests of the Ethernet side ask of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from host_tools.lab import Pair
+from host_tools.vm import Vm
+
+CARRIER = "/sys/class/net/eth0/carrier"
+FRAMES_WITHOUT_TAG = "rx_novlan_packets"
+
+
+def number(machine: Vm) -> int:
+    """1 for the first guest, 2 for the second: the last part of its addresses."""
+    return 1 + "ab".index(machine.name[0])
+
+
+def address(machine: Vm) -> str:
+    """The IPv4 address of a guest's port."""
+    return f"10.9.0.{number(machine)}"
+
+
+def bring_up(machine: Vm) -> None:
+    """The kernel's drivers on the HCA, an address on its network device, a link."""
+    machine.run(["bluebridge-mlx4", f"{address(machine)}/24"], timeout=120)
+
+
+def peer(pair: Pair, machine: Vm) -> Vm:
+    """The other guest."""
+    return pair.b if machine is pair.a else pair.a
+
+
+def ping(machine: Vm, target: str, *options: str) -> None:
+    """Three echoes, all answered."""
+    said = machine.run(["ping", "-c", "3", "-i", "0.2", "-W", "10", *options, target], timeout=60)
+    assert " 3 received" in said.text, said.text
+
+
+def set_mtu(pair: Pair, mtu: int) -> None:
+    """In both guests; ends when both links are back."""
+    for machine in pair.machines:
+        machine.run(f"ip link set eth0 mtu {mtu}; until grep -q 1 {CARRIER}; do sleep 0.1; done")
+
+
+def iperf3(client: Vm, server: Vm, *options: str, seconds: int = 3) -> dict[str, Any]:
+    """What `iperf3 --json` says on the client."""
+    server.run("iperf3 -s -1 -D")
+    words = ["iperf3", "-c", address(server), "-t", str(seconds), "--json", *options]
+    for _ in range(20):  # until the server listens
+        done = client.run(words, timeout=60 + seconds, check=False)
+        report: dict[str, Any] = json.loads(done.text or "{}")
+        if "connection refused" not in report.get("error", "").lower():
+            break
+    assert done.status == 0, done.text
+    return report
+
+
+def statistics(machine: Vm) -> dict[str, int]:
+    """`ethtool -S` of the port."""
+    counts: dict[str, int] = {}
+    for line in machine.run(["ethtool", "-S", "eth0"]).text.splitlines():
+        name, _, value = line.strip().partition(": ")
+        if value.isdecimal():
+            counts[name] = int(value)
+    return counts
+
+
+def snmp(machine: Vm, protocol: str, name: str) -> int:
+    """A counter of /proc/net/snmp."""
+    lines = machine.run(["cat", "/proc/net/snmp"]).text.splitlines()
+    names, values = (line.split() for line in lines if line.startswith(f"{protocol}: "))
+    return int(values[names.index(name)])
+
+
+COMPLAINTS = ("fail", "error", "timeout", "timed out", "warn", "unable", "call trace", "bug:")
+
+
+def complaints(machine: Vm) -> list[str]:
+    """Kernel lines since the last look about something that went wrong; they are cleared."""
+    lines = machine.run("dmesg -c").text.splitlines()
+    return [line for line in lines if any(word in line.lower() for word in COMPLAINTS)]

@@ -1,0 +1,228 @@
+"""The unmodified mlx4_en of the guest's kernel: traffic, offloads, filters, settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from host_tools.lab import Pair
+from host_tools.vm import Vm
+from tests.vm.conftest import BOOT_SECONDS
+from tests.vm.network import (
+    address,
+    bring_up,
+    complaints,
+    iperf3,
+    number,
+    ping,
+    set_mtu,
+    snmp,
+    statistics,
+)
+
+pytestmark = [
+    pytest.mark.timeout(2 * BOOT_SECONDS),
+    pytest.mark.devices("hca", vfio=False),
+    pytest.mark.shared_pair,
+]
+
+
+@pytest.fixture
+def net(pair: Pair) -> Pair:
+    """Both guests with the kernel's drivers, addresses and a link."""
+    pair.both(bring_up)
+    for machine in pair.machines:
+        machine.run("dmesg -c > /dev/null")
+    return pair
+
+
+def test_tcp_in_both_directions_without_a_silent_second(net: Pair) -> None:
+    for options in ((), ("-R",), ("-P", "4")):
+        report = iperf3(net.b, net.a, *options)
+        assert report["end"]["sum_received"]["bytes"] > 1 << 20
+        assert all(part["sum"]["bytes"] for part in report["intervals"]), report
+    assert not complaints(net.a) + complaints(net.b)
+    for machine in net.machines:
+        assert snmp(machine, "Tcp", "InErrs") == 0
+        counts = statistics(machine)
+        assert counts["tso_packets"] > 0
+        assert counts["rx_csum_good"] > 0
+        assert (counts["rx_dropped"], counts["tx_dropped"]) == (0, 0)
+
+
+def test_software_finds_the_checksums_right_too(net: Pair) -> None:
+    """With the receive offload off the kernel verifies what the device computed."""
+    net.a.run("ethtool -K eth0 rx off gro off")
+    before = statistics(net.a)["rx_csum_none"]
+    iperf3(net.b, net.a, seconds=1)
+    ping(net.b, address(net.a))
+    counts = statistics(net.a)
+    assert counts["rx_csum_none"] > before + 10
+    assert snmp(net.a, "Tcp", "InErrs") == snmp(net.a, "Udp", "InCsumErrors") == 0
+    net.a.run("ethtool -K eth0 rx on gro on")
+
+
+def test_a_capture_shows_the_segments_of_large_sends(net: Pair) -> None:
+    """Each frame fits the MTU; tcpdump, which verifies them, finds no bad checksum."""
+    net.a.run("ethtool -K eth0 gro off")
+    net.a.run(
+        "tcpdump -Z root -i eth0 -s 0 -w /tmp/seen -c 300 tcp port 5201 "
+        "< /dev/null > /dev/null 2> /tmp/said & echo $! > /tmp/pid; "
+        "until grep -q listening /tmp/said; do sleep 0.05; done"
+    )
+    iperf3(net.b, net.a, seconds=1)
+    net.a.run("while [ -d /proc/$(cat /tmp/pid) ]; do sleep 0.05; done")
+    shown = net.a.run("tcpdump -Z root -nvvr /tmp/seen 2> /dev/null", timeout=60).text
+    assert "length 1500)" in shown
+    assert "cksum" in shown
+    # what it sent itself is captured before the device filled the checksum in
+    own = f"{address(net.a)}.5201 >"
+    received = [line for line in shown.splitlines() if "cksum" in line and own not in line]
+    assert len(received) > 50
+    assert not [line for line in received if "incorrect" in line]
+    assert "bad cksum" not in shown
+    net.a.run("ethtool -K eth0 gro on")
+
+
+def test_both_rings_take_part(net: Pair) -> None:
+    before = statistics(net.a)
+    iperf3(net.b, net.a, "-P", "8", seconds=1)
+    iperf3(net.b, net.a, "-P", "8", seconds=1)
+    after = statistics(net.a)
+    for ring in ("rx0_packets", "rx1_packets"):
+        assert after[ring] > before[ring] + 10
+    vectors = [
+        line for line in net.a.run("cat /proc/interrupts").text.splitlines() if "mlx4-" in line
+    ]
+    busy = [line for line in vectors if sum(int(word) for word in line.split()[1:3])]
+    assert len(busy) >= 3  # the asynchronous one and two of completions
+
+
+def test_jumbo_frames(net: Pair) -> None:
+    set_mtu(net, 9000)
+    ping(net.b, address(net.a), "-s", "8972", "-M", "do")
+    assert iperf3(net.b, net.a, seconds=1)["end"]["sum_received"]["bytes"]
+    set_mtu(net, 1500)
+    ping(net.b, address(net.a))
+
+
+def test_ipv6_neighbours_find_each_other(net: Pair) -> None:
+    for machine in net.machines:
+        machine.run(f"ip addr replace fd09::{number(machine)}/64 dev eth0 nodad")
+    ping(net.b, "fd09::1")
+    assert "REACHABLE" in net.b.run("ip -6 neigh show fd09::1").text
+    net.a.run("iperf3 -s -1 -D")
+    net.b.run("iperf3 -c fd09::1 -t 1", timeout=60)
+    assert snmp(net.a, "Tcp", "InErrs") == 0
+
+
+def test_vlans_macvlans_and_promiscuous_mode(net: Pair) -> None:
+    for machine in net.machines:
+        machine.run(
+            f"ip link add link eth0 name eth0.5 type vlan id 5 && "
+            f"ip addr add 10.5.0.{number(machine)}/24 dev eth0.5 && ip link set eth0.5 up"
+        )
+    ping(net.b, "10.5.0.1")
+    assert statistics(net.a)["rx_prio_0_packets"] > 0
+    net.a.run(
+        "ip link add link eth0 name mv0 type macvlan mode bridge && "
+        "ip addr add 10.7.0.1/24 dev mv0 && ip link set mv0 up"
+    )
+    net.b.run("ip addr replace 10.7.0.2/24 dev eth0")
+    ping(net.b, "10.7.0.1")
+    net.a.run("ip link del mv0; ip link del eth0.5")
+    net.b.run("ip addr del 10.7.0.2/24 dev eth0; ip link del eth0.5")
+    assert not complaints(net.a)
+
+
+def _sees_strangers(net: Pair) -> bool:
+    """Whether a frame for an address that is nobody's reaches the first guest's software."""
+    net.b.run("ip neigh replace 10.9.0.99 lladdr 02:00:00:00:00:99 dev eth0")
+    before = statistics(net.a)["rx_novlan_packets"]
+    net.b.run("ping -c 5 -i 0.2 -W 1 10.9.0.99", check=False)
+    net.a.run("sleep 0.5")  # the driver asks for the device's counters four times a second
+    return statistics(net.a)["rx_novlan_packets"] >= before + 5
+
+
+def test_promiscuous_mode_sees_what_is_for_others(net: Pair) -> None:
+    assert not _sees_strangers(net)
+    net.a.run("ip link set eth0 promisc on")
+    assert _sees_strangers(net)
+    net.a.run("ip link set eth0 promisc off")
+    assert not _sees_strangers(net)
+
+
+def test_multicast_needs_a_member(net: Pair) -> None:
+    net.b.run("ip route replace 239.0.0.0/8 dev eth0")
+    send = (
+        'python3 -c "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); '
+        "[s.sendto(b'x', ('239.1.2.3', 7)) for _ in range(5)]\""
+    )
+    before = statistics(net.a)["rx_multicast_packets"]
+    net.b.run(send)
+    net.a.run("sleep 0.5")
+    assert statistics(net.a)["rx_multicast_packets"] == before
+    net.a.run("ip maddr add 01:00:5e:01:02:03 dev eth0; sleep 0.2")
+    net.b.run(send)
+    net.a.run("sleep 0.5")
+    assert statistics(net.a)["rx_multicast_packets"] >= before + 5
+    net.a.run("ip maddr del 01:00:5e:01:02:03 dev eth0")
+
+
+def test_settings(net: Pair) -> None:
+    """Those that stop and start the port in between keep it working."""
+    told = net.a.run("ethtool -i eth0").text
+    assert "driver: mlx4_en" in told
+    assert "firmware-version: 2.42.5000" in told
+    for change in (
+        "ethtool -G eth0 rx 2048 tx 512",
+        "ethtool -L eth0 rx 1 tx 1",
+        "ethtool -L eth0 rx 2 tx 2",
+        "ethtool -X eth0 hfunc xor",
+        "ethtool -X eth0 hfunc toeplitz",
+        "ethtool -C eth0 adaptive-rx off rx-usecs 200 rx-frames 8",
+        "ethtool -A eth0 rx off tx off",
+        "ethtool -A eth0 rx on tx on",
+        "ethtool -K eth0 rxvlan off",
+        "ethtool -K eth0 rxvlan on",
+        "ip link set eth0 address 02:00:00:00:00:77",
+        "ip link set eth0 address $(ethtool -P eth0 | cut -d' ' -f3)",
+    ):
+        net.a.run(change)
+        ping(net.a, address(net.b))
+    assert not complaints(net.a)
+
+
+def test_the_adapter_tests_itself(net: Pair) -> None:
+    said = net.a.run("ethtool -t eth0 offline", timeout=60).text
+    assert "The test result is PASS" in said
+    for part in ("Interrupt", "Link", "Speed", "Register", "Loopback"):
+        assert f"{part} Test" in said
+    ping(net.a, address(net.b))
+
+
+def test_counters_of_both_ends_agree(net: Pair) -> None:
+    for machine in net.machines:  # reset by ifup
+        machine.run("ip link set eth0 down")
+    net.both(bring_up)
+    ping(net.a, address(net.b), "-s", "1000")
+    net.a.run("sleep 0.5")
+    a, b = statistics(net.a), statistics(net.b)
+    for here, there in ((a, b), (b, a)):
+        assert here["tx_packets_phy"] >= there["rx_packets_phy"] >= 4
+        assert here["tx_bytes_phy"] >= there["rx_bytes_phy"] >= 3 * 1000
+        assert here["rx_packets"] == here["rx_packets_phy"]
+
+
+def _carrier(machine: Vm, value: int) -> None:
+    machine.run(f"until grep -q {value} /sys/class/net/eth0/carrier; do sleep 0.05; done")
+
+
+def test_the_cable_is_pulled_and_plugged(net: Pair) -> None:
+    net.server.tell("link a down")
+    _carrier(net.a, 0)
+    assert "DOWN" in net.a.run("rdma link").text
+    assert "Link Down" in net.a.run("dmesg -c").text
+    net.server.tell("link a up")
+    _carrier(net.a, 1)
+    ping(net.a, address(net.b))
+    assert "ACTIVE" in net.a.run("rdma link").text
