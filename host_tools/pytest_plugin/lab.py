@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -218,7 +219,8 @@ class Lab:
         scratch.tests.append(current_test())
         pair = Pair(replace(config, log=scratch.path))
         try:
-            pair.__enter__()
+            with _signal_handlers_kept():
+                pair.__enter__()
         except BaseException as error:
             scratch.over = True
             if isinstance(error, SystemExit):  # a signal that `Pair` has turned into this
@@ -246,6 +248,16 @@ def _fits(held: Held, wishes: Wishes, module: str | None) -> bool:
     if held.spoilt or held.wishes != wishes or held.module != module:
         return False
     return held.trouble() is None and (module is not None or held.is_clean())
+
+
+@contextlib.contextmanager
+def _signal_handlers_kept() -> Iterator[None]:
+    """A pair turns signals into `SystemExit`, which pytest takes for a failure of the test."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def pids_of(pair: Pair) -> tuple[int, ...] | None:

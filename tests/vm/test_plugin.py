@@ -1,0 +1,229 @@
+"""The pytest plugin in a project of a user's own, far from this repository, with real guests."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.vm.conftest import BOOT_SECONDS, ROOT, alive
+
+pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
+
+
+class Project:
+    """A folder with a user's tests, and pytest runs in it."""
+
+    def __init__(self, folder: Path, runtime: Path) -> None:
+        self.folder = folder
+        self.runtime = runtime
+        (folder / "pytest.ini").write_text("[pytest]\nbluebridge_scratch = kept\n")
+
+    def write(self, name: str, text: str) -> None:
+        """One file of it."""
+        (self.folder / name).write_text(text)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start pytest; run folders are made in `runtime`."""
+        report = f"--junitxml={self.folder / 'report.xml'}"
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "pytest", report, *words],
+            cwd=self.folder,
+            env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *words: str) -> str:
+        """Run pytest to its end; returns what it printed."""
+        output, _ = self.start(*words).communicate(timeout=2 * BOOT_SECONDS)
+        return output
+
+    def outcomes(self) -> dict[str, str]:
+        """Name of each test and `passed`, `failure` or `error`, of the last run."""
+        cases = ElementTree.parse(self.folder / "report.xml").iter("testcase")
+        return {case.attrib["name"]: next((c.tag for c in case), "passed") for case in cases}
+
+    def kept(self) -> dict[str, Path]:
+        """Scratch folders that are there, by name."""
+        return {path.name: path for path in self.folder.glob("kept/*/*")}
+
+
+@pytest.fixture
+def project(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """Whatever happens in it, no run folder may stay."""
+    runtime = tmp_path_factory.mktemp("r")  # short: names of sockets are limited
+    yield Project(tmp_path, runtime)
+    deadline = time.monotonic() + 20  # a janitor removes what a killed process leaves
+    while list(runtime.iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not list(runtime.iterdir())
+
+
+MINE = """
+import pytest
+from host_tools.errors import LabError
+
+PIDS = {}
+
+def test_good(guest_a, guest_b, buslog, scratch):
+    assert [guest.run("hostname").text for guest in (guest_a, guest_b)] == ["a", "b"]
+    assert buslog.wait_for(kind="config", guest="b").guest == "b"
+    names = {"bus", "console-a.log", "console-b.log", "qemu-a.log", "qemu-b.log", "server.log"}
+    assert names <= {path.name for path in scratch.iterdir()}
+
+def test_bad(guest_a):
+    guest_a.run("echo out; echo err >&2; exit 7")
+
+def test_panic(guest_b):
+    with pytest.raises(LabError):
+        guest_b.run("echo c > /proc/sysrq-trigger; sleep 60")
+
+@pytest.mark.may_crash
+def test_wanted_panic(guest_b):
+    with pytest.raises(LabError, match="panicked"):
+        guest_b.run("echo c > /proc/sysrq-trigger; sleep 60")
+
+def test_untouched(pair):
+    PIDS["untouched"] = [guest.pid for guest in pair.machines]
+
+def test_clean(pair, buslog):
+    assert [guest.pid for guest in pair.machines] == PIDS["untouched"]
+    assert list(buslog) == []
+    pair.a.run("true")
+
+def test_new(pair):
+    assert [guest.pid for guest in pair.machines] != PIDS["untouched"]
+
+@pytest.mark.cold_boot
+@pytest.mark.devices()
+@pytest.mark.machine(cpus=1, memory_mib=512, hugepages=0)
+def test_wishes(guest_a):
+    said = guest_a.run("nproc; lspci -n; grep MemTotal /proc/meminfo; cat /proc/cmdline").text
+    assert said.startswith("1\\n") and "15b3" not in said and "bluebridge.host=a" in said
+    assert int(said.partition("MemTotal:")[2].split()[0]) < 512 * 1024
+
+def test_own_pairs(lab, guest_a):
+    with lab.pair(hca=False, names=("a2", "b2")) as other:
+        assert other.b.run("hostname").text == "b2"
+        assert guest_a.run("hostname").text == "a"
+"""
+SHARED = """
+import pytest
+
+pytestmark = pytest.mark.shared_pair
+
+def test_first(guest_a):
+    guest_a.run("echo first > /tmp/mark")
+
+def test_second(guest_a, buslog):
+    assert guest_a.run("cat /tmp/mark").text == "first"
+    assert list(buslog) == []
+    assert False, "and now something else"
+
+def test_third(guest_a):
+    guest_a.run("test ! -e /tmp/mark")
+"""
+
+
+def test_a_project_of_its_own(project: Project) -> None:
+    project.write("test_mine.py", MINE)
+    project.write("test_shared.py", SHARED)
+    said = project.run()
+    bad = {"test_bad", "test_panic", "test_second"}
+    outcomes = project.outcomes()
+    assert {name for name, outcome in outcomes.items() if outcome != "passed"} == bad, said
+    assert set(outcomes.values()) == {"passed", "failure"}
+
+    kept = project.kept()
+    assert set(kept) == {"test_mine-test_bad", "test_mine-test_panic", "test_shared"}
+    for folder in kept.values():
+        assert f"kept: {folder}\n" in said
+        assert (folder / "bus" / "meta.json").exists() and (folder / "server.log").exists()
+    assert "Kernel panic" in (kept["test_mine-test_panic"] / "console-b.log").read_text()
+
+    assert (
+        "AgentCommandFailed: guest a: `echo out; echo err >&2; exit 7` ended with status 7" in said
+    )
+    assert "\nout\nerr\n" in said
+    assert "\nguest b: the guest's kernel panicked (Kernel panic - not syncing: sysrq" in said
+    assert "shared by test_shared.py::test_first, test_shared.py::test_second\n" in said
+    assert "/host_tools/" not in said
+
+
+HANGING = """
+from pathlib import Path
+
+def test_hanging(pair):
+    pids = [pair.server.pid, pair.a.pid, pair.b.pid]
+    Path("pids.new").write_text(" ".join(map(str, pids)))
+    Path("pids.new").rename("pids")
+    pair.a.run("sleep 10000", timeout=None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 2), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
+)
+def test_a_signal_ends_everything(project: Project, number: signal.Signals, status: int) -> None:
+    """The folder of the test that was interrupted stays."""
+    project.write("test_mine.py", HANGING)
+    running = project.start()
+    pids = _wait_for_pids(project, running)
+    running.send_signal(number)
+    said, _ = running.communicate(timeout=60)
+    assert running.returncode == status, said
+    _assert_gone(pids)
+    assert set(project.kept()) == {"test_mine-test_hanging"}
+
+
+@pytest.mark.parametrize("method", ["signal", "thread"])
+def test_a_time_limit_ends_everything(project: Project, method: str) -> None:
+    """With the thread method pytest-timeout leaves the process at once."""
+    limited = "import pytest\npytestmark = pytest.mark.timeout(3, func_only=True)\n"
+    project.write("test_mine.py", limited + HANGING)
+    running = project.start(f"--timeout-method={method}")
+    pids = _wait_for_pids(project, running)
+    said, _ = running.communicate(timeout=BOOT_SECONDS)
+    assert running.returncode == 1 and "Timeout" in said
+    _assert_gone(pids)
+
+
+def _wait_for_pids(project: Project, running: subprocess.Popen[str]) -> list[int]:
+    deadline = time.monotonic() + BOOT_SECONDS
+    while not (project.folder / "pids").exists():
+        assert running.poll() is None, running.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return [int(pid) for pid in (project.folder / "pids").read_text().split()]
+
+
+def _assert_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 20
+    while any(alive(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(alive(pid) for pid in pids)
+
+
+def test_the_example_of_the_readme(project: Project) -> None:
+    """Twelve lines, and they work as they stand there."""
+    (example,) = re.findall(r"```python\n(import pytest\n.*?)```", _readme(), re.DOTALL)
+    assert len(example.splitlines()) == 12
+    project.write("test_example.py", example)
+    said = project.run()
+    assert set(project.outcomes().values()) == {"passed"}, said
+    assert not project.kept()
+
+
+def _readme() -> str:
+    return (ROOT / "README.md").read_text()
