@@ -70,6 +70,8 @@ class Server:
             self.loop.call_later,
             managed=features.subnet_manager,
         )
+        if events.active:
+            self._networks.tap(lambda fabric, name: CapturedFabric(fabric, events, name))
         self._endpoints: list[Endpoint] = []
         self._hcas: dict[str, Hca] = {}
         self._control: ControlSocket | None = None

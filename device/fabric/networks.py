@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from device.fabric.addresses import Link
 from device.fabric.local import LocalFabric
+from device.fabric.messages import Fabric
 from device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric, Later
 from device.fabric.subnet.manager import SubnetManager
 from device.fabric.subnet.traps import TrapSender
@@ -24,6 +25,13 @@ class Networks:
             link: [_network(link, number, later, managed) for number in range(ports)]
             for link in set(links)
         }
+
+    def tap(self, wrap: Callable[[LocalFabric, str], Fabric]) -> None:
+        """Put a tap on what switches say: `wrap` gets a network and a name for its switch."""
+        for number, network in enumerate(self._networks.get(Link.INFINIBAND, []), 1):
+            if isinstance(network, InfinibandFabric):
+                name = "switch" if number == 1 else f"switch/{number}"
+                network.switch.speaks_through(wrap(network, name))
 
     def of(self, link: Link) -> list[LocalFabric]:
         """The networks that ports 1, 2… of an adapter with this kind of link are on."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from device.hca.command import Command, CommandError, Handler, Status
+from device.hca.config import Link
 from device.hca.port import ETHERNET_OVERHEAD, MAX_MTU, Port
 from device.hca.steering import Steering
 from device.layout.mlx4.capabilities import (
@@ -35,7 +36,7 @@ def set_port(hca: Hca, command: Command) -> None:
         port.set_capabilities(command.mailbox(SET_PORT_IB.size))
         return
     form = _FORMS.get(command.in_modifier >> 8 & 0xFF)
-    if command.op_modifier != FORM_ETHERNET or form is None:
+    if command.op_modifier != FORM_ETHERNET or form is None or port.link is not Link.ETHERNET:
         raise CommandError(Status.BAD_OP, f"sub-form {command.in_modifier >> 8:#x}")
     form(port, command)
 

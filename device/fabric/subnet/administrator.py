@@ -248,7 +248,7 @@ class Administrator:
         return bytes(header)
 
     def _send(self, request: Datagram, mad: bytes) -> None:
-        self._fabric.send(self._fabric.switch, answer_to(request, mad))
+        self._fabric.switch.send(answer_to(request, mad))
 
 
 def _is_control(mad: bytes) -> bool:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from device.fabric.messages import Datagram, FabricPort, Message
+from device.fabric.messages import Datagram, Fabric, FabricPort, Message
 from device.fabric.subnet import directed, pma, sma
 from device.fabric.subnet.directed import Fate, Step
 from device.fabric.subnet.node import SWITCH, Node
 from device.fabric.subnet.packets import SMI_QPN, answer_to, smp_to
 from device.fabric.subnet.packets import directed as directed_packet
 from device.fabric.subnet.port import PortAgent
-from device.layout.ib.link import FIRST_GROUP_LID, LINK_ACTIVE
+from device.layout.ib.link import FIRST_GROUP_LID
 from device.layout.ib.smp import SMP, SMP_DATA_OFFSET, SMP_SIZE, SWITCH_INFO, SwitchAttribute
 from device.layout.net.mad import MAD, MAD_SIZE, Method, MgmtClass
 from device.layout.net.roce import GSI_QKEY, GSI_QPN
@@ -84,6 +84,14 @@ class Switch:
         set_info(info, "enhanced_port0", 1)
         self.ports = {number: SwitchPort(self, agents[number]) for number in agents if number}
 
+    def speaks_through(self, fabric: Fabric) -> None:
+        """Send over `fabric`, a tap on the one the switch is in."""
+        self._send = fabric.send
+
+    def send(self, message: Message) -> None:
+        """Send from port 0."""
+        self._send(self, message)
+
     @property
     def agent(self) -> PortAgent:
         """Port 0."""
@@ -118,7 +126,7 @@ class Switch:
         elif SMP.get(packet, "mgmt_class") == MgmtClass.SUBN_LID:
             answer = self._answer(packet, ingress)
             if answer is not None:
-                self._send(self, answer_to(message, answer))
+                self.send(answer_to(message, answer))
 
     def _follow(self, step: Step, ingress: int) -> None:
         if step.fate is Fate.HERE:
@@ -130,7 +138,7 @@ class Switch:
                 self._send(self.ports[step.where], directed_packet(step.smp))
         elif step.fate is Fate.LID:
             own = self.agent.lid.to_bytes(2, "big")
-            self._send(self, smp_to(own, step.where.to_bytes(2, "big"), step.smp))
+            self.send(smp_to(own, step.where.to_bytes(2, "big"), step.smp))
 
     def _answer(self, packet: bytes, ingress: int) -> bytes | None:
         get = SMP.get
@@ -153,11 +161,6 @@ class Switch:
         if mgmt_class == MgmtClass.PERF:
             answer = pma.answer(self.node, 0, message.payload)
             if answer is not None:
-                self._send(self, answer_to(message, answer))
+                self.send(answer_to(message, answer))
         elif mgmt_class == MgmtClass.SUBN_ADM and self.manager is not None:
             self.manager.administer(message)
-
-    @property
-    def in_service(self) -> bool:
-        """Whether port 0 is active."""
-        return self.agent.state == LINK_ACTIVE

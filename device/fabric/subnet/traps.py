@@ -58,7 +58,7 @@ class TrapSender:
             return  # there is other news, the manager has heard, there is none
         self._left -= 1
         trap = smp_to(lid_bytes(own.lid), lid_bytes(manager), _link_state(own.lid, tid))
-        self._fabric.send(self._fabric.switch, trap)
+        self._fabric.switch.send(trap)
         self._later(REPEAT_SECONDS, lambda: self._send(tid))
 
 
