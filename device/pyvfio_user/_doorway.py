@@ -13,6 +13,7 @@ import logging
 import os
 import select
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from ._messages import HEADER, Header
@@ -47,6 +48,9 @@ class Doorway:
         A caller that has not spoken makes way for the next one.
         """
         self._accept()
+        return self._introduction()
+
+    def _introduction(self) -> tuple[socket.socket, bytes] | None:
         if self._caller is None:
             return None
         try:
@@ -61,12 +65,17 @@ class Doorway:
         self._poll.unregister(client)
         return client, message
 
-    def turn_away(self) -> None:
+    def turn_away(self, taken: Callable[[], bool]) -> None:
         """Tell whoever has introduced itself that the device is taken (EBUSY), and hang up.
 
         QEMU holds all its locks while it waits for the answer: silence would stop its guest.
+        `taken` is asked after the caller was let in: a client that left before the caller came
+        is known to have left by then.
         """
-        found = self.greeting()
+        self._accept()
+        if self._caller is None or not taken():
+            return
+        found = self._introduction()
         if found is None:
             return
         caller, message = found

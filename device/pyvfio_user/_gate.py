@@ -104,6 +104,10 @@ class Gate:
         except OSError as error:
             return self._drop(f"something that could not be read: {error}")
 
+    def connected(self) -> bool:
+        """Whether the client has not hung up; messages may wait even if it has."""
+        return not self._hangup.poll(0)
+
     def _judge(self, count: int) -> Verdict:
         if count < HEADER.size:
             if _queued(self._client) < HEADER.size:
@@ -175,7 +179,7 @@ class Gate:
         now = time.monotonic()
         if not self._deadline:
             self._deadline = now + PATIENCE
-        if now > self._deadline or self._hangup.poll(0):
+        if now > self._deadline or not self.connected():
             return self._drop(what)
         return Verdict.IDLE
 

@@ -190,7 +190,7 @@ class Context:
         self._callbacks.raise_interrupt()
         if not handled and self._connection is not None:
             # Nothing of the client's, not even its end: somebody else knocks.
-            self._doorway.turn_away()
+            self._doorway.turn_away(self._connection.gate.connected)
         return handled
 
     def _drain(self, connection: Connection, limit: int) -> int:
