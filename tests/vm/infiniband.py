@@ -1,0 +1,41 @@
+"""Guests on InfiniBand: how their drivers come up, and how two programs of theirs talk."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+from host_tools.lab import Pair
+from host_tools.vm import Vm
+
+ADDRESSES = {"a": "10.8.0.1", "b": "10.8.0.2"}
+NO_LOSS = " 0% packet loss"
+PROGRAM_SECONDS = 60
+
+
+def bring_up(machine: Vm) -> None:
+    """All drivers, the port in service, IPoIB with its address."""
+    machine.run(f"bluebridge-mlx4 {ADDRESSES[machine.name]}/24", timeout=120)
+
+
+def complaints(machine: Vm) -> list[str]:
+    """Kernel lines about something that went wrong.
+
+    IPoIB may say that a packet was queued again while a group was joined; that is no fault.
+    """
+    pattern = re.compile(r"call trace|warning:|mlx4.*(fail|error|timed out)|ib0.*timed? ?out", re.I)
+    return [line for line in machine.run("dmesg").text.splitlines() if pattern.search(line)]
+
+
+def talk(pair: Pair, server: str, client: str) -> tuple[str, str]:
+    """What a client in a and its server in b print; both must end well."""
+
+    def serve() -> str:
+        return pair.b.run(server, timeout=PROGRAM_SECONDS).text
+
+    with ThreadPoolExecutor(1) as pool:
+        served = pool.submit(serve)
+        program = server.split()[0]
+        pair.b.run(f"until pidof {program} > /dev/null; do sleep 0.05; done; sleep 0.5")
+        asked = pair.a.run(client, timeout=PROGRAM_SECONDS).text
+        return asked, served.result(PROGRAM_SECONDS)

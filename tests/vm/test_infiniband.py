@@ -1,0 +1,164 @@
+"""The stock InfiniBand stack on `--link infiniband`: drivers, IPoIB, verbs, rdma_cm, the tools."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from host_tools.lab import Pair
+from host_tools.pytest_plugin.lab import Lab
+from host_tools.vm import Vm
+from tests.vm.conftest import BOOT_SECONDS
+from tests.vm.infiniband import NO_LOSS, PROGRAM_SECONDS, bring_up, complaints, talk
+
+pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+
+SWITCH = "S-0002c90300bb0000"
+RELOADS = 3
+
+
+@pytest.fixture(scope="module")
+def subnet(lab: Lab) -> Iterator[Pair]:
+    """Both guests on a subnet that the switch manages, with IPoIB up."""
+    with lab.pair(vfio=False, server_arguments=("--link", "infiniband")) as pair:
+        pair.both(bring_up)
+        yield pair
+
+
+def test_the_ports_are_in_service(subnet: Pair) -> None:
+    for lid, machine in enumerate(subnet.machines, 2):
+        said = machine.run("ibstat").text
+        for part in ("State: Active", "LinkUp", f"Base lid: {lid}", "SM lid: 1", "Rate: 40"):
+            assert part in said, said
+        assert "Link layer: InfiniBand" in said
+        assert "InfiniBand" in machine.run("lspci -d 15b3:").text
+        assert not complaints(machine)
+
+
+def test_ipoib_pings(subnet: Pair) -> None:
+    said = subnet.a.run("ping -c 5 -i 0.2 -w 30 10.8.0.2").text
+    assert NO_LOSS in said
+    said = subnet.a.run("ping -c 2 -M do -s 4000 -w 30 10.8.0.2").text  # MTU 4092
+    assert NO_LOSS in said
+    link = subnet.b.run("cat /sys/class/net/ib0/mtu").text
+    assert link.strip() == "4092"
+
+
+def test_the_map_of_the_subnet(subnet: Pair) -> None:
+    for machine in subnet.machines:
+        said = machine.run("ibnetdiscover").text
+        assert f'Switch\t8 "{SWITCH}"' in said
+        assert len(re.findall(r"^Ca\t1 ", said, re.M)) == 2, said
+        assert said.count("4xQDR") == 4
+    assert "SMINFO_MASTER" in subnet.a.run("sminfo").text
+    said = subnet.a.run("ibtracert 2 3").text
+    assert "From ca" in said and "switch port" in said and "To ca" in said
+
+
+def test_queries_by_lid_and_by_directed_route(subnet: Pair) -> None:
+    a = subnet.a
+    assert "Switch" in a.run("smpquery nodeinfo 1").text
+    assert "Channel Adapter" in a.run("smpquery -D nodeinfo 0,1,2").text
+    assert re.search(r"LinkState:\.+Active", a.run("smpquery portinfo 3 1").text)
+    assert "0xffff" in a.run("smpquery pkeys 3 1").text
+    a.run("smpquery nodedesc 1; smpquery switchinfo 1; smpquery sl2vl 3 1; smpquery guidinfo 3")
+
+
+def test_counters_count(subnet: Pair) -> None:
+    subnet.a.run("perfquery -R; ping -f -c 200 10.8.0.2 > /dev/null")
+    for words, port in (("perfquery -x", "a"), ("perfquery -x 1 1", "the switch")):
+        packets = re.search(r"PortXmitPkts:\.+(\d+)", subnet.a.run(words).text)
+        assert packets is not None and int(packets[1]) >= 200, port
+    assert re.search(r"PortUnicastRcvPkts:\.+\d{3}", subnet.b.run("perfquery -x").text)
+
+
+def test_the_administrator_answers(subnet: Pair) -> None:
+    a = subnet.a
+    assert a.run("saquery").text.count("NodeRecord dump") == 3
+    assert a.run("saquery -p").text.count("PathRecord dump") == 9
+    assert "ff12:401b:ffff::ffff:ffff" in a.run("saquery -g").text
+    members = a.run("saquery -m --smkey 1").text
+    assert "fe80::202:c903:bb:101" in members and "fe80::202:c903:bb:102" in members
+    assert "EndPortLid" in a.run("saquery -s").text
+    assert a.run("saquery LR").text.count("LinkRecord dump") == 4
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "ibv_rc_pingpong -n 200",
+        "ibv_rc_pingpong -n 200 -e -c",
+        "ibv_uc_pingpong -n 200 -c",
+        "ibv_ud_pingpong -n 200",
+        "ibv_ud_pingpong -n 200 -g 0",
+        "ibv_srq_pingpong -n 200",
+    ],
+)
+def test_pingpongs(subnet: Pair, program: str) -> None:
+    for said in talk(subnet, program, f"{program} 10.8.0.2"):
+        assert "200 iters in" in said, said
+
+
+@pytest.mark.parametrize(
+    ("server", "client", "expected"),
+    [
+        ("rping -s -C 50 -V", "rping -c -a 10.8.0.2 -C 50 -V", ""),
+        ("ucmatose", "ucmatose -s 10.8.0.2", "return status 0"),
+        ("udaddy", "udaddy -s 10.8.0.2", "return status 0"),
+        (
+            "mckey -m 239.1.1.1 -b 10.8.0.2 -C 5",
+            "mckey -m 239.1.1.1 -b 10.8.0.1 -s -C 5",
+            "return status 0",
+        ),
+        ("ib_write_lat -n 200", "ib_write_lat -n 200 10.8.0.2", "t_typical"),
+        ("ib_send_bw -c UD -n 200", "ib_send_bw -c UD -n 200 10.8.0.2", "MsgRate"),
+        ("ib_read_bw -R -n 100", "ib_read_bw -R -n 100 10.8.0.2", "MsgRate"),
+        ("ib_atomic_lat -n 200", "ib_atomic_lat -n 200 10.8.0.2", "t_typical"),
+    ],
+)
+def test_traffic_through_rdma_cm_and_verbs(
+    subnet: Pair, server: str, client: str, expected: str
+) -> None:
+    said, _ = talk(subnet, server, client)
+    assert expected in said, said
+
+
+def test_ibping(subnet: Pair) -> None:
+    subnet.b.run("ibping -S > /dev/null 2>&1 & until pidof ibping > /dev/null; do :; done; sleep 1")
+    said = subnet.a.run("ibping -c 3 3", timeout=PROGRAM_SECONDS).text
+    subnet.b.run("kill $(pidof ibping)")
+    assert NO_LOSS in said, said
+
+
+def test_connected_mode(subnet: Pair) -> None:
+    """IPoIB over RC with an SRQ: packets of 64 KiB in one piece."""
+
+    def mode(kind: str, mtu: int) -> None:
+        def switch(machine: Vm) -> None:
+            machine.run(
+                f"ip link set ib0 down; echo {kind} > /sys/class/net/ib0/mode; "
+                f"ip link set ib0 mtu {mtu}; ip link set ib0 up; "
+                "until [ $(cat /sys/class/net/ib0/carrier) = 1 ]; do sleep 0.1; done"
+            )
+
+        subnet.both(switch)
+
+    mode("connected", 65520)
+    said = subnet.a.run("ping -c 3 -i 0.3 -M do -s 60000 -w 30 10.8.0.2").text
+    assert NO_LOSS in said, said
+    mode("datagram", 4092)
+    assert NO_LOSS in subnet.a.run("ping -c 3 -i 0.2 -w 30 10.8.0.2").text
+
+
+def test_drivers_come_and_go(subnet: Pair) -> None:
+    """Each time the port comes back with the LID it had, and the groups are joined anew."""
+    for _ in range(RELOADS):
+        subnet.a.run("modprobe -r ib_ipoib rdma_ucm ib_umad mlx4_ib mlx4_en mlx4_core", timeout=120)
+        assert subnet.b.run("ibnetdiscover").text.count("Ca\t1 ") == 1
+        bring_up(subnet.a)
+        assert "Base lid: 2" in subnet.a.run("ibstat").text
+    assert NO_LOSS in subnet.a.run("ping -c 3 -i 0.2 -w 30 10.8.0.2").text
+    for machine in subnet.machines:
+        assert not complaints(machine)

@@ -1,0 +1,63 @@
+"""opensm in a guest manages the subnet when the switch has no manager of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from host_tools.lab import Pair
+from host_tools.pytest_plugin.lab import Lab
+from host_tools.vm import Vm
+from tests.vm.conftest import BOOT_SECONDS
+from tests.vm.infiniband import ADDRESSES, NO_LOSS, PROGRAM_SECONDS, bring_up, complaints, talk
+
+pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+
+
+def _drivers(machine: Vm) -> None:
+    machine.run("modprobe mlx4_ib; modprobe ib_umad", timeout=120)
+
+
+@pytest.fixture(scope="module")
+def unmanaged(lab: Lab) -> Iterator[Pair]:
+    """Both guests on a subnet that waits for a manager."""
+    with lab.pair(vfio=False, server_arguments=("--link", "infiniband", "--sm", "none")) as pair:
+        pair.both(_drivers)
+        yield pair
+
+
+def test_opensm_in_a_guest(unmanaged: Pair) -> None:
+    """Without a manager the ports wait; opensm in one guest brings both into service."""
+    for machine in unmanaged.machines:
+        assert "State: Initializing" in machine.run("ibstat").text
+    unmanaged.a.run("opensm -B -f /tmp/osm.log", timeout=PROGRAM_SECONDS)
+    unmanaged.both(bring_up)
+    assert NO_LOSS in unmanaged.a.run("ping -c 3 -i 0.2 -w 30 10.8.0.2").text
+    assert "SMINFO_MASTER" in unmanaged.b.run("sminfo").text
+    for said in talk(unmanaged, "ibv_ud_pingpong -n 100", "ibv_ud_pingpong -n 100 10.8.0.2"):
+        assert "100 iters in" in said
+    log = unmanaged.a.run("cat /tmp/osm.log").text
+    assert "SUBNET UP" in log
+    assert "ERR" not in log, log
+
+
+def test_partitions_of_opensm(unmanaged: Pair) -> None:
+    """After `test_opensm_in_a_guest`: a second partition, and IPoIB in it."""
+    unmanaged.a.run(
+        "mkdir -p /etc/opensm; (echo 'Default=0x7fff,ipoib:ALL=full;'; "
+        "echo 'five=0x8005,ipoib:ALL=full;') > /etc/opensm/partitions.conf; "
+        "kill -HUP $(pidof opensm)"
+    )
+    for machine in unmanaged.machines:
+        address = ADDRESSES[machine.name].replace(".8.0.", ".8.5.")
+        machine.run(
+            "until grep -q 0x8005 /sys/class/infiniband/mlx4_0/ports/1/pkeys/1; "
+            "do sleep 0.1; done; "
+            "ip link add link ib0 name ib0.8005 type ipoib pkey 0x8005; "
+            f"ip addr add {address}/24 dev ib0.8005; ip link set ib0.8005 up; "
+            "until [ $(cat /sys/class/net/ib0.8005/carrier) = 1 ]; do sleep 0.1; done"
+        )
+    assert NO_LOSS in unmanaged.a.run("ping -c 3 -i 0.2 -w 30 10.8.5.2").text
+    for machine in unmanaged.machines:
+        assert not complaints(machine)
