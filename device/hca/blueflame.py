@@ -77,12 +77,12 @@ class BlueFlame:
             self._odd(f"BlueFlame page {page}: QP {qpn:#x} has no send queue", qpn)
         elif qp.uar != page:
             self._fetch(queue, qpn, f"QP {qpn:#x} belongs to page {qp.uar}, not {page}")
-        elif not queue.accepts(word0 >> 31, word0 >> 8 & INDEX_MASK):
-            self._fetch(queue, qpn, f"entry {word0 >> 8 & INDEX_MASK} of QP {qpn:#x} is not next")
-        else:
+        elif queue.accepts(word0 >> 31, word0 >> 8 & INDEX_MASK):
             address = UAR_AREA_SIZE + page * PAGE_SIZE + buffer
             self._hca.bus.note_dma(Kind.BLUEFLAME, address, len(entry), entry, queue.what, qpn)
             queue.push(entry)
+        else:
+            queue.ring()  # often it was fetched while its stores were on their way
 
     def _give_up(self, page: int, collected: bytearray, reason: str) -> None:
         """An entry that is not well formed is fetched from the ring, if it says from which."""
