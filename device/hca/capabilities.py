@@ -41,6 +41,7 @@ BMME_FLAGS = (
     | BmmeFlag.RESERVED_LKEY
     | BmmeFlag.TYPE_2_WIN
     | BmmeFlag.WIN_TYPE_2B
+    | BmmeFlag.CONFIG_DEV
 )
 
 RSS_XOR, RSS_TOEPLITZ, LOG_RSS_TABLE = 1 << 5, 1 << 4, 7
@@ -64,6 +65,7 @@ _LIMITS = {
     "log_max_responder_depth": 4,
     "rss": RSS_XOR | RSS_TOEPLITZ | LOG_RSS_TABLE,
     "flow_stats": 1,
+    "eth_prot_ctrl": 1,
     "ack_delay": 15,
     "vl_port_width": 0x54,
     "log_max_msg": 30,

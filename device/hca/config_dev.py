@@ -1,4 +1,7 @@
-"""CONFIG_DEV: settings of the device as a whole (Linux `mlx4/fw.c: mlx4_config_roce_v2_port`)."""
+"""CONFIG_DEV: settings of the device as a whole.
+
+Linux `mlx4/fw.c: mlx4_config_dev_retrieval, mlx4_config_roce_v2_port`.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,15 @@ from device.layout.net.ip import ROCE_PORT
 if TYPE_CHECKING:
     from device.hca.device import Hca
 
-SET = 0
+SET, GET = 0, 1
+RX_CHECKSUM_MODE = 0x22
+"""Of both ports: the sum of packets other than TCP and UDP, a verdict on those."""
 
 
-def config_dev(hca: Hca, command: Command) -> None:
-    """A ConnectX-3 Pro is told the UDP port of RoCE v2, which has one value; others have none."""
+def config_dev(hca: Hca, command: Command) -> bytes | None:
+    """Ask how received checksums are reported, or tell a ConnectX-3 Pro the port of RoCE v2."""
+    if command.op_modifier == GET:
+        return bytes(CONFIG_DEV.pack(rx_checksum=RX_CHECKSUM_MODE))
     if not hca.config.features.pro or command.op_modifier != SET:
         raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
     mailbox = command.mailbox(CONFIG_DEV.size)
@@ -26,6 +33,7 @@ def config_dev(hca: Hca, command: Command) -> None:
     port = CONFIG_DEV.get(mailbox, "roce_port")
     if flags and port != ROCE_PORT:
         raise CommandError(Status.BAD_PARAM, f"UDP port {port}, RoCE v2 has {ROCE_PORT}")
+    return None
 
 
 HANDLERS: dict[int, Handler] = {Opcode.CONFIG_DEV: config_dev}

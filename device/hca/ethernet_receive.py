@@ -28,6 +28,7 @@ _MAC_CONTROL = ETHERTYPE_MAC_CONTROL.to_bytes(2, "big")
 _TAG_BITS = dict(zip(TAG_TYPES, (VLAN_PRESENT, SERVICE_VLAN_PRESENT), strict=True))
 _GOOD = (L4_CHECKED, CHECKSUM_GOOD)
 _UNKNOWN = _NO_TAG = (0, 0)
+_ANY_IP = int(FrameStatus.IPV4 | FrameStatus.IPV6)
 _IPV4, _IPV6 = int(FrameStatus.IPV4), int(FrameStatus.IPV6)
 _FRAGMENT, _OPTIONS = int(FrameStatus.IPV4_FRAGMENT), int(FrameStatus.IPV4_OPTIONS)
 _IP_OK = int(FrameStatus.IP_OK)
@@ -67,13 +68,16 @@ def _assign(hca: Hca, port: Port, train: Train, number: int, batches: dict[int, 
     batch = batches.get(number)
     if batch is None:
         batch = batches[number] = Batch(qp)
-    tag = _tag(first) if qp.strip_vlan else _NO_TAG
-    if tag[0]:
+    tag = _tag(first)
+    if tag[0] and qp.strip_vlan:
         cut = _TYPE_OFFSET + _TAG_SIZE
         frames = [frame[:_TYPE_OFFSET] + frame[cut:] for frame in frames]
-    status = _status(packet, train.good or packet.header_is_good(first))
-    good = train.good or packet.transport_is_good(first)
-    batch.add(frames, (tag, status, _GOOD if good else _UNKNOWN, value))
+    elif tag[0] != VLAN_PRESENT:  # a customer's tag is told of even where it stays
+        tag = _NO_TAG
+    status, verdict = _findings(train, packet)
+    if packet.network != (HEADER_SIZE + _TAG_SIZE if tag[0] else HEADER_SIZE):
+        status &= ~_ANY_IP  # more tags than software expects
+    batch.add(frames, (tag, status, verdict, value))
 
 
 def _tag(frame: bytes) -> tuple[int, int]:
@@ -82,13 +86,24 @@ def _tag(frame: bytes) -> tuple[int, int]:
     return (bit, int.from_bytes(frame[HEADER_SIZE : HEADER_SIZE + 2], "big")) if bit else (0, 0)
 
 
-def _status(packet: Packet, header_good: bool) -> int:
+def _findings(train: Train, packet: Packet) -> tuple[int, tuple[int, int]]:
+    """Status bits of a train, and its L4 checksum: verified, or the sum that software goes on with.
+
+    Linux `en_rx.c: mlx4_en_process_rx_cq, check_csum`: CHECKSUM_UNNECESSARY and _COMPLETE.
+    """
     if not packet.version:
-        return 0
+        return 0, _UNKNOWN
     if packet.version == 4:
         status = _IPV4 | (_FRAGMENT if packet.fragment else 0) | packet.options * _OPTIONS
     else:
         status = _IPV6
     if packet.whole:
         status |= _TRANSPORT[packet.protocol]
-    return status | (_IP_OK if header_good else 0)
+    if train.good:
+        return status | _IP_OK, _GOOD
+    first = train.frames[0]
+    if packet.header_is_good(first):
+        status |= _IP_OK
+    if packet.transport_is_good(first):
+        return status, _GOOD
+    return status, (0, packet.partial_sum(first))

@@ -10,6 +10,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from device.hca import (
+    access_register,
     config_dev,
     cq_commands,
     eq_commands,
@@ -46,6 +47,7 @@ HANDLERS: dict[int, Handler] = {
     **mpt_commands.HANDLERS,
     **port_commands.HANDLERS,
     **set_port.HANDLERS,
+    **access_register.HANDLERS,
     **mcg_commands.HANDLERS,
     **mad_ifc.HANDLERS,
     **qp_commands.HANDLERS,

@@ -159,3 +159,16 @@ class Packet:
             return False
         total = ones_sum(frame[self.transport : self.end]) + self.pseudo_sum(frame)
         return not total % ONES
+
+    def partial_sum(self, frame: Frame) -> int:
+        """Sum of all behind the IP header and of what adapters add to it, 16 bits.
+
+        That is the pseudo header for IPv4, and lengths and addresses for IPv6 (Linux `en_rx.c:
+        get_fixed_ipv4_csum, get_fixed_ipv6_csum`).
+        """
+        if self.version == 4:
+            begin, extra = self.transport, self.pseudo_sum(frame)
+        else:
+            begin = self.network + IPV6_HEADER
+            extra = int.from_bytes(self.addresses(frame), "big") + self.end - begin
+        return (ones_sum(frame[begin : self.end]) + extra) % ONES or ONES

@@ -19,7 +19,7 @@ from device.hca.roce_routes import connected_route, datagram_route
 from device.hca.steering import TAG_TYPES, Steering
 from device.layout.mlx4.cqe import GRH_PRESENT
 from device.layout.mlx4.eqe import DATA_OFFSET, PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
-from device.layout.mlx4.ports import SET_PORT_IB
+from device.layout.mlx4.ports import SET_PORT_IB, LinkMode
 from device.layout.net.ethernet import NO_VLAN
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from device.hca.qp import QueuePair
 
 TYPE_ETHERNET = 2
-SPEED_40G = 0x40
+SPEED_40G, SPEED_10G = 0x40, 0x01
 DEFAULT_MTU = 1500
 MAX_MTU = 9600
 MAX_GROUP_ADDRESSES = 4096
@@ -73,7 +73,7 @@ class Port:
             "supported_types": TYPE_ETHERNET,
             "ib_mtu": 5,
             "eth_mtu": MAX_MTU,
-            "link_speed": SPEED_40G,
+            "link_speed": SPEED_40G if self._tables.link_modes & LinkMode.CR4_40G else SPEED_10G,
             "max_width": 3,
             "log_max_gids": 7,
             "log_max_pkeys": 0,

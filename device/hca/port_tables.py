@@ -12,9 +12,13 @@ from device.layout.mlx4.capabilities import (
     MAC_TABLE_ENTRIES,
     VLAN_TABLE_ENTRIES,
 )
+from device.layout.mlx4.ports import LinkMode
 
 NO_GID = bytes(16)
 DEFAULT_MTU = 1500
+
+
+LINK_MODES = int(LinkMode.CR4_40G | LinkMode.CR_10G)
 
 
 @dataclass(slots=True)
@@ -29,6 +33,7 @@ class Tables:
     steering: Steering = field(default_factory=Steering)
     multicast_filter: set[bytes] = field(default_factory=set)
     multicast_filter_on: bool = False
+    link_modes: int = LINK_MODES
     vlan_filter: bytes = b""
     special_qpn_base: int = 0
     mtu: int = DEFAULT_MTU

@@ -73,6 +73,7 @@ class BmmeFlag(IntFlag):
     RESERVED_LKEY = 1 << 10
     FAST_REG_WR = 1 << 11
     ROCE_V1_V2 = 1 << 19
+    CONFIG_DEV = 1 << 29
 
 
 QUERY_DEV_CAP = Struct(
@@ -122,6 +123,7 @@ QUERY_DEV_CAP = Struct(
         bits("reserved_mgms", 0x62, 1, 3, 0),
         u8("log_max_mcgs", 0x63),
         bits("flow_stats", 0x70, 1, 4, doc="DUMP_ETH_STATS counts pauses"),
+        bits("eth_prot_ctrl", 0x7A, 1, 5, doc="ACCESS_REG has PTYS"),
         bits("reserved_pds", 0x64, 1, 7, 4, "a count, not a logarithm"),
         bits("log_max_pds", 0x65, 1, 5, 0),
         bits("reserved_xrcds", 0x66, 1, 7, 4, "a count; the one behind is for SRQs without XRC"),

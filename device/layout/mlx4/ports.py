@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import IntFlag
+
 from device.layout.fields import Field, Struct, bits, raw, u8, u16, u32, u64
 
 STAT_CLASSES = 9
@@ -75,6 +77,7 @@ CONFIG_DEV = Struct(
         u32("update_flags", 0x00, "bit 3: the UDP port of RoCE v2 is to be set"),
         u16("roce_entropy", 0x14),
         u16("roce_port", 0x16, "UDP destination port of RoCE v2"),
+        u8("rx_checksum", 0x83, "mode of port 1 in 2:0, of port 2 in 6:4"),
     ],
     source="core/fw.c: struct mlx4_config_dev, mlx4_config_roce_v2_port",
 )
@@ -123,3 +126,41 @@ SET_PORT_IB = Struct(
     ],
     source="core/port.c: mlx4_SET_PORT",
 )
+
+ACCESS_REG = Struct(
+    "ACCESS_REG",
+    0x14,
+    [
+        u16("constant", 0x00),
+        bits("status", 0x02, 1, 6, 0),
+        u16("register", 0x04, "0x5004 is PTYS"),
+        bits("method", 0x06, 1, 6, 0, "1 query, 2 write"),
+        bits("length", 0x10, 2, 10, 0, "of the register in 4-byte words, plus one"),
+    ],
+    doc="in front of the register's bytes",
+    source="core/fw.c: struct mlx4_access_reg",
+)
+PTYS_ID = 0x5004
+PTYS_ETHERNET = 1 << 2
+PTYS = Struct(
+    "PTYS",
+    0x34,
+    [
+        u8("flags", 0x00, "bit 6 autonegotiation off, bit 5 may be switched off"),
+        u8("port", 0x01),
+        bits("protocol", 0x03, 1, 2, 0, "bit 2 Ethernet"),
+        u32("eth_capability", 0x0C, "link modes, LinkMode"),
+        u32("eth_admin", 0x18, "those that may be used"),
+        u32("eth_operational", 0x24, "the one in use"),
+        u32("eth_partner", 0x30, "those of the other end"),
+    ],
+    doc="port type and speed",
+    source="inc/device.h: struct mlx4_ptys_reg; core/en_ethtool.c",
+)
+
+
+class LinkMode(IntFlag):
+    """Ethernet link modes that this adapter has (inc/device.h: enum mlx4_link_mode)."""
+
+    CR4_40G = 1 << 6
+    CR_10G = 1 << 12
