@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from device.fabric.subnet.rmpp import segments_of
@@ -39,7 +41,7 @@ def subnet() -> Subnet:
 
 def query(
     table: Struct, attribute: int, method: int = Method.GET, *, modifier: int = 0, tid: int = 9,
-    smkey: int = 0, **fields: int | bytes,
+    smkey: int = 0, **fields: Any,
 ) -> bytes:  # fmt: skip
     """A request whose component mask names the given fields."""
     mask = sum(1 << number for number, item in enumerate(table) if item.name in fields)
@@ -133,8 +135,8 @@ def test_other_tables(subnet: Subnet, attribute: int, count: int) -> None:
 
 def test_paths(subnet: Subnet) -> None:
     a, b = subnet.a, subnet.b
-    both = {"sgid": a.agent.gid(0), "dgid": b.agent.gid(0)}
-    wishes = {"paths": 1, "reversible": 1, "pkey": 0xFFFF, "traffic_class": 0}
+    both: dict[str, Any] = {"sgid": a.agent.gid(0), "dgid": b.agent.gid(0)}
+    wishes: dict[str, Any] = {"paths": 1, "reversible": 1, "pkey": 0xFFFF, "traffic_class": 0}
     answer = ask(a, query(PATH_RECORD, SaAttribute.PATH, **both, **wishes))
     path = PATH_RECORD.unpack(answer[HEADER:])
     assert (path["slid"], path["dlid"], path["pkey"], path["mtu"]) == (2, 3, 0xFFFF, 5)
@@ -228,7 +230,12 @@ def test_joins_that_are_refused(subnet: Subnet) -> None:
 
 def test_services(subnet: Subnet) -> None:
     a = subnet.a
-    fields = {"service_id": 0x1234, "gid": a.agent.gid(0), "pkey": 0xFFFF, "name": b"n".ljust(64)}
+    fields: dict[str, Any] = {
+        "service_id": 0x1234,
+        "gid": a.agent.gid(0),
+        "pkey": 0xFFFF,
+        "name": b"n".ljust(64),
+    }
     get = SaMethod.GET_TABLE
     assert status_of(ask(a, query(SERVICE_RECORD, SaAttribute.SERVICE, Method.SET, **fields))) == 0
     rows = table_of(subnet.b, query(SERVICE_RECORD, SaAttribute.SERVICE, get, service_id=0x1234))

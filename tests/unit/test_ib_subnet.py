@@ -230,3 +230,18 @@ def test_the_switch_has_only_so_many_ports() -> None:
     IbNode("a", 1, fabric)
     with pytest.raises(ValueError, match="1 ports"):
         IbNode("b", 2, fabric)
+
+
+def test_the_manager_mends_what_somebody_else_set(managed: Subnet) -> None:
+    """Root in a guest can send any SMP; the next sweep puts things right."""
+    table = bytes(64)
+    request = smp(SwitchAttribute.LINEAR_FORWARDING, method=Method.SET, payload=table, path=b"\1")
+    explore(managed.a, request)
+    info = PORT_INFO.pack(lid=77, sm_lid=5)
+    explore(managed.a, smp(SmpAttribute.PORT_INFO, 0, method=Method.SET, payload=info, path=b"\1"))
+    own = managed.fabric.switch.agent
+    assert own.lid == 77
+    managed.clock.run(1)
+    assert (own.lid, own.state) == (SWITCH_LID, 4)
+    managed.a.send_mad(managed.a.smi, 3, smp(SmpAttribute.NODE_INFO), 0)
+    assert len(managed.b.mads(managed.b.smi)) == 1

@@ -201,15 +201,11 @@ class Administrator:
 
     def _join(self, query: _Query) -> bytes:
         port = self._own(query, MC_MEMBER_RECORD, "port_gid")
-        record = self._groups.join(port, query.data, query.mask)
-        self._fabric.switch.agent.changed()
-        return record
+        return self._groups.join(port, query.data, query.mask)
 
     def _leave(self, query: _Query) -> bytes:
         port = self._own(query, MC_MEMBER_RECORD, "port_gid")
-        record = self._groups.leave(port, query.data)
-        self._fabric.switch.agent.changed()
-        return record
+        return self._groups.leave(port, query.data)
 
     def _register(self, query: _Query) -> bytes:
         port = self._own(query, SERVICE_RECORD, "gid")

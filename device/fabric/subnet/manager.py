@@ -23,6 +23,9 @@ start the port before they listen (Linux `ib/main.c: mlx4_ib_probe`)."""
 CONFIRM_SECONDS = 2.0
 """After which clients are asked to register once more, in case they were too late for the first."""
 
+_OURS = Change.LID | Change.SM_LID | Change.GID_PREFIX | Change.ROUTES
+"""What nobody else is to change."""
+
 
 class SubnetManager:
     """Master of the subnet; its administrator answers for it.
@@ -34,12 +37,15 @@ class SubnetManager:
         self._fabric = fabric
         self._later = later
         self._activity = 0
-        self._sweeping = False
+        self._sweeping = False  # a sweep is due
+        self._setting = False  # what changes now is our doing
         self._unconfirmed: dict[int, PortAgent] = {}
         self.administrator = Administrator(fabric)
         fabric.switch.manager = self
         fabric.watchers.append(self)
+        self._setting = True
         self._serve_switch()
+        self._setting = False
 
     # -- Manager ------------------------------------------------------------------------------
 
@@ -62,13 +68,15 @@ class SubnetManager:
     # -- Watcher ------------------------------------------------------------------------------
 
     def changed(self, agent: PortAgent, change: Change) -> None:
-        """A link came up: sweep soon. One went down: it is in no group any more."""
-        if not change & Change.STATE:
-            return
-        if agent.state == LINK_INIT and not self._sweeping:
+        """A link came up, or somebody else set what is the manager's: sweep soon.
+
+        A link that went down takes its port out of every group.
+        """
+        came = change & Change.STATE and agent.state == LINK_INIT
+        if (came or change & _OURS) and not (self._sweeping or self._setting):
             self._sweeping = True
             self._later(SWEEP_SECONDS, self._sweep)
-        elif agent.state == LINK_DOWN:
+        if change & Change.STATE and agent.state == LINK_DOWN:
             end = agent if agent.end_port else agent.peer  # one that was reset says nothing itself
             if end is not None:
                 self.left(end)
@@ -81,24 +89,36 @@ class SubnetManager:
     # -- sweeping -----------------------------------------------------------------------------
 
     def _serve_switch(self) -> None:
-        agent = self._fabric.switch.agent
-        agent.set_capabilities(int(PortCapability.IS_SM | PortCapability.SYSTEM_GUID))
-        _serve(agent, SM_LID)
         node = self._fabric.switch.node
+        own = node.ports[0]
+        own.set_capabilities(int(PortCapability.IS_SM | PortCapability.SYSTEM_GUID))
+        self._serve(own, SM_LID)
+        node.forwarding.clear()
         node.forwarding.update({SM_LID + number: number for number in node.ports})
         SWITCH_INFO.set(node.switch_info, "linear_top", max(node.forwarding))
+        SWITCH_INFO.set(node.switch_info, "port_state_change", 0)
+        own.changed()
 
     def _sweep(self) -> None:
-        self._sweeping = False
-        node = self._fabric.switch.node
+        self._setting = True
+        self._serve_switch()
         for port, end in self._fabric.topology.links():
-            if end.state == LINK_ACTIVE and port.state == LINK_ACTIVE:
-                continue
-            _serve(port, 0)
-            _serve(end, SM_LID + port.number)
-            self._unconfirmed[id(end)] = end
-        SWITCH_INFO.set(node.switch_info, "port_state_change", 0)
+            self._serve(port, 0)
+            if self._serve(end, SM_LID + port.number):
+                self._unconfirmed[id(end)] = end
+        self._setting = self._sweeping = False
         self._later(CONFIRM_SECONDS, self._confirm)
+
+    def _serve(self, agent: PortAgent, lid: int) -> bool:
+        """Addresses first, then ARMED, then ACTIVE; whether there was anything to do."""
+        if agent.state == LINK_ACTIVE and agent.lid == lid:
+            return False
+        agent.set_info(_port_info(agent, lid, LINK_ARMED if agent.state == LINK_INIT else 0))
+        if agent.state == LINK_ARMED:
+            info = bytearray(_port_info(agent, lid, LINK_ACTIVE))
+            PORT_INFO.set(info, "client_reregister", 0)
+            agent.set_info(bytes(info))
+        return True
 
     def _confirm(self) -> None:
         waiting, self._unconfirmed = self._unconfirmed, {}
@@ -123,13 +143,3 @@ def _port_info(agent: PortAgent, lid: int, state: int) -> bytes:
     }.items():
         PORT_INFO.set(info, name, value)
     return bytes(info)
-
-
-def _serve(agent: PortAgent, lid: int) -> None:
-    """Addresses first, then ARMED, then ACTIVE."""
-    if agent.state == LINK_INIT:
-        agent.set_info(_port_info(agent, lid, LINK_ARMED))
-    if agent.state == LINK_ARMED:
-        info = bytearray(_port_info(agent, lid, LINK_ACTIVE))
-        PORT_INFO.set(info, "client_reregister", 0)
-        agent.set_info(bytes(info))
