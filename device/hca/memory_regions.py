@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 PAGE_SHIFTS = range(12, 32)
 SOFTWARE_OWNED = bytes((MPT_STATUS_SOFTWARE << 4,))
+EVERYTHING = (1 << 64) - 1
+"""Length of an MR over all memory."""
 MAX_PAGES = 1 << 20
 """Pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
 MAX_PIECES = 1 << 22
@@ -208,6 +210,24 @@ class MemoryRegions:
         if va < region.start or va + length > region.start + region.length:
             raise AccessError(f"{va:#x}+{length:#x} is outside of key {key:#x}")
         return region.translate(va, length)
+
+    def is_everything(self, key: int, access: int, pd: int) -> bool:
+        """Whether a key gives all of guest memory under its own addresses: `resolve` adds nothing.
+
+        Drivers in the kernel have such an MR for their rings' buffers.
+        """
+        region = self._regions.get(self.index_of(key))
+        return (
+            region is not None
+            and region.physical
+            and region.key == hardware_key(key)
+            and region.pd == pd & PD_MASK
+            and not access & ~region.rights
+            and not region.free
+            and not region.owner_qpn
+            and not region.start
+            and region.length >= EVERYTHING
+        )
 
     def _valid(self, key: int, pd: int) -> MemoryRegion:
         region = self._regions.get(self.index_of(key))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from device.hca.completion import fail_receive, frame_cqe, post_many
 from device.hca.copy import copy_views, note_runs
 from device.hca.flush import enter_error
-from device.hca.local_memory import scatter_runs
+from device.hca.local_memory import WRITE, scatter_runs
 from device.hca.memory_regions import AccessError
 from device.hca.receive_queue import ReceiveQueue, ReceiveWqe
 from device.layout.buslog import Kind, What
@@ -114,12 +114,19 @@ class Batch:
         """Where each frame goes, up to the first whose receive is too small or not its own."""
         plan: list[tuple[bytes, list[Run]]] = []
         qp = self.qp
+        known: dict[int, bool] = {}
         for entry, frame in pairs:
-            length = len(frame)
+            length, sges = len(frame), entry.sges
             if not _fits(entry, length):
                 break
+            lkey, address, room = sges[0]
+            if lkey not in known:
+                known[lkey] = qp.hca.regions.is_everything(lkey, WRITE, entry.pd)
+            if room >= length and known[lkey]:
+                plan.append((frame, [(address, length)]))
+                continue
             try:
-                plan.append((frame, scatter_runs(qp, entry.sges, length, entry.pd)))
+                plan.append((frame, scatter_runs(qp, sges, length, entry.pd)))
             except AccessError as error:
                 qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} receive: {error}", obj=qp.qpn)
                 break

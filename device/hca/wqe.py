@@ -24,6 +24,8 @@ RADDR = Struct(">QI4x")
 ATOMIC = Struct(">QQ")
 MASKED_ATOMIC = Struct(">QQQQ")
 DATA = Struct(">IIQ")
+PAIR = Struct(">IIQ4xI8x")
+"""Two data segments, of the second one the key."""
 DATAGRAM = Struct(">32sIIH6s")
 FAST_REG = Struct(">IIQQQII")
 
@@ -210,6 +212,10 @@ def parse_data(wqe: SendWqe, raw: bytes, position: int) -> None:
 
 def parse_receive(raw: bytes) -> list[Sge]:
     """The scatter list of a receive entry: up to its end or the segment with lkey 0x100."""
+    if len(raw) >= PAIR.size:  # mostly there is one segment and then the end
+        count, lkey, address, end = PAIR.unpack_from(raw)
+        if end == INVALID_LKEY and lkey != INVALID_LKEY and 0 < count <= LENGTH_MASK:
+            return [(lkey, address, count)]
     sges: list[Sge] = []
     for position in range(0, len(raw) - 15, 16):
         count, lkey, address = DATA.unpack_from(raw, position)

@@ -11,6 +11,7 @@ from device.layout.mlx4.commands import Opcode, SetPort
 from device.layout.mlx4.contexts import ServiceType
 from device.layout.mlx4.cqe import FRAME_CQE, FrameStatus, Syndrome
 from device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM
+from tests.unit.hca_driver import ALL_RIGHTS
 from tests.unit.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, SendOpcode, TestQp, data, inline
 from tests.unit.test_offload import ip_frame
 from tests.unit.test_qp_protection import statuses
@@ -204,3 +205,21 @@ def test_frames_wait_for_nobody_when_the_cable_is_out(pair: Pair) -> None:
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(BROADCAST + pair.a.mac + b"\x08\0"))
     assert statuses(pair.a, pair.qa) == [0]
     assert pair.a.hca.port.counters.tx.dropped == 1
+
+
+@pytest.mark.parametrize(
+    ("rights", "length", "good"),
+    [(ALL_RIGHTS, (1 << 64) - 1, True), (1 << 10, (1 << 64) - 1, False), (ALL_RIGHTS, 16, False)],
+)
+def test_buffers_of_an_mr_over_all_memory(pair: Pair, rights: int, length: int, good: bool) -> None:
+    """What mlx4_en has for its rings, and two that look like it: read-only, or short."""
+    node, key = pair.b, 0x7700
+    entry = node.mpt(key, 0, length, 0, rights=rights, shift=0, physical=1)
+    node.command(Opcode.SW2HW_MPT, bytes(entry), key >> 8)
+    target = node.host.allocate(4096)
+    node.post_recv(pair.qb, [(key, target, 2048)])
+    frame = pair.b.mac + pair.a.mac + b"\x08\x06" + bytes(range(50))
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(frame))
+    assert statuses(node, pair.qb) == ([0] if good else [Syndrome.LOCAL_PROT_ERR])
+    assert (node.host.peek(target, 64) == frame) is good
+    assert pair.b.hca.port.counters.rx.dropped == (not good)
