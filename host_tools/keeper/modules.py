@@ -34,19 +34,34 @@ def load(machine: Vm, modules: Sequence[Path]) -> None:
 
     Raises `LabError` with the kernel's reason.
     """
-    known = {path: modinfo(path, ("name", "depends")) for path in modules}
-    ours = {fields["name"] for fields in known.values()}
-    for path, fields in known.items():
+    ours = {_name(path) for path in modules}
+    for path in modules:
         target = machine.agent.put(path, f"/tmp/{path.name}")
-        for needed in filter(None, fields["depends"].split(",")):
-            if needed not in ours:
-                _load(machine, path, ["modprobe", needed])
-        _load(machine, path, ["insmod", target])
+        for needed in filter(None, modinfo(path)["depends"].split(",")):
+            if needed.replace("-", "_") not in ours:
+                _load_needed(machine, path, needed)
+        _load(machine, path, target)
 
 
-def _load(machine: Vm, path: Path, command: list[str]) -> None:
+def _name(path: Path) -> str:
+    """The module's name as the kernel spells it."""
+    return modinfo(path, ("name",))["name"].replace("-", "_")
+
+
+def _load_needed(machine: Vm, path: Path, needed: str) -> None:
     try:
-        machine.run(command, timeout=_LOAD_SECONDS)
+        machine.run(["modprobe", needed], timeout=_LOAD_SECONDS)
+    except CommandFailed as error:
+        raise LabError(
+            f"guest {machine.name}: {path.name} needs the module {needed}, which does not load",
+            "give it as well, before this one, with --module",
+            error.output,
+        ) from None
+
+
+def _load(machine: Vm, path: Path, target: str) -> None:
+    try:
+        machine.run(["insmod", target], timeout=_LOAD_SECONDS)
     except CommandFailed as error:
         said = error.output.strip().splitlines()
         reason = _kernel_reason(machine, path) or (said[-1] if said else "no reason given")
@@ -60,8 +75,7 @@ def _load(machine: Vm, path: Path, command: list[str]) -> None:
 def _kernel_reason(machine: Vm, path: Path) -> str:
     """What the kernel logged last about the module."""
     log = machine.run("dmesg", check=False).text
-    name = re.escape(modinfo(path, ("name",))["name"])
-    about = re.findall(rf"^\[[^]]*\] ({name}: .*)$", log, re.MULTILINE)
+    about = re.findall(rf"^\[[^]]*\] ({re.escape(_name(path))}: .*)$", log, re.MULTILINE)
     # That a module is unsigned taints the kernel and stops nothing.
     told = [line for line in about if "taint" not in line]
     return str(told[-1]) if told else ""
