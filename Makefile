@@ -4,7 +4,7 @@ BIN := .venv/bin
 SERVER ?= server,addr=192.168.69.127,port=9999
 CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
-.PHONY: setup krping test lint bench doctor clean
+.PHONY: setup krping test conformance conformance-short lint bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -23,6 +23,13 @@ krping: setup
 
 test: setup
 	$(BIN)/python -m pytest tests
+
+# Stock programs between two guests; stopped, it goes on with --resume DIR. Writes docs/conformance.md.
+conformance: setup
+	$(BIN)/python -m host_tools.conformance
+
+conformance-short: setup
+	$(BIN)/python -m host_tools.conformance --short
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

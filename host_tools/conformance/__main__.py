@@ -10,7 +10,7 @@ from pathlib import Path
 
 from host_tools.conformance import page
 from host_tools.conformance.journal import Entry, Journal
-from host_tools.conformance.program import FAILED, SETUPS, Program, Setup, Verdict
+from host_tools.conformance.program import FAILED, QUICK, SETUPS, Program, Setup, Verdict
 from host_tools.conformance.runner import Run
 from host_tools.conformance.session import NotUp, Session
 from host_tools.conformance.suites import everything
@@ -66,7 +66,7 @@ def _chosen(options: argparse.Namespace) -> list[Choice]:
     chosen = [
         (setup, program)
         for setup, program in everything()
-        if (not options.short or program.short)
+        if (not options.short or (program.short and setup in QUICK))
         and (not options.setup or setup.name in options.setup)
         and all(word in _key((setup, program)) for word in options.only)
     ]

@@ -39,6 +39,8 @@ OPENSM = Setup(
     "exec opensm --log_file /var/log/opensm.log",
 )
 SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM)
+QUICK = (ROCE, INFINIBAND)
+"""The setups of the short run."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Program:
     """Seconds."""
     setups: tuple[Setup, ...] = (ROCE, INFINIBAND)
     short: bool = False
-    """Whether the short run has it too."""
+    """Whether the short run has it too, under the setups of `QUICK`."""
     after: str = ""
     """Runs in both guests when the program has ended: puts back what it changed."""
     files: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)

@@ -1,0 +1,87 @@
+"""The conformance runner on a pair: verdicts of programs that pass, fail, hang or never start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from host_tools.conformance import runner
+from host_tools.conformance.program import FAILED, PASSED, ROCE, Program
+from host_tools.conformance.runner import Run
+from host_tools.conformance.session import Session
+from host_tools.conformance.suites import everything
+from tests.vm.conftest import BOOT_SECONDS
+
+pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A pair with RoCE up."""
+    with Session(ROCE, tmp_path_factory.mktemp("logs")) as up:
+        yield up
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is never going to happen is not waited for as long as in a run."""
+    monkeypatch.setattr(runner, "_READY_SECONDS", 2.0)
+    monkeypatch.setattr(runner, "_END_SECONDS", 4.0)
+
+
+def test_a_program_of_the_table_passes(session: Session) -> None:
+    found = next(program for _, program in everything() if program.name == "ibv_rc_pingpong -e")
+    entry = Run(session, found).entry()
+    assert [verdict.status for verdict in entry.verdicts] == [PASSED], entry
+    assert entry.key == "roce/pingpong/ibv_rc_pingpong -e"
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "ready", "reason"),
+    [
+        ("echo no luck; exit 3", "", "", "status 3: no luck"),
+        ("echo well; sleep 60", "", "", "no end after 5 s: well"),
+        ("true", "sleep 60", "false", "the server was not ready in time"),
+        ("true", "sleep 60", "true", "the server did not end after the client"),
+        ("true", "echo broken; exit 4", "true", "status 4: broken"),
+    ],
+)
+def test_what_goes_wrong_has_a_reason(
+    session: Session, client: str, server: str, ready: str, reason: str
+) -> None:
+    run = Run(session, Program("own", "x", client, server, ready, limit=5))
+    assert [verdict.reason for verdict in run.entry().verdicts if verdict.reason] == [reason]
+    assert run.broken and run.texts
+    left = session.pair.a.agent.run("pgrep -x sleep")
+    assert left.text == "", "the server outlived its program"
+
+
+def test_kernel_messages_fail_a_program(session: Session) -> None:
+    client = "echo 'mlx4_core: command 0x4 timed out' > /dev/kmsg"
+    (fine, complaint) = Run(session, Program("own", "kernel", client)).entry().verdicts
+    assert fine.status == PASSED
+    assert complaint.status == FAILED and "command 0x4 timed out" in complaint.reason
+
+
+def test_files_and_leftovers(session: Session, tmp_path: Path) -> None:
+    program = Program(
+        "own",
+        "files",
+        "cat /tmp/given; touch /tmp/mess",
+        expect="^content$",
+        files=(("/tmp/given", b"content\n"),),
+        after="rm -f /tmp/mess",
+    )
+    assert [each.status for each in Run(session, program).entry().verdicts] == [PASSED]
+    assert session.pair.b.agent.run("ls /tmp/mess").status != 0
+
+
+def test_a_dead_guest_is_a_verdict_too(session: Session) -> None:
+    """Last in this file: the session is over afterwards."""
+    crash = Program("own", "crash", "echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger")
+    run = Run(session, crash)
+    (found,) = run.entry().verdicts
+    assert found.status == FAILED and "guest b" in found.reason
+    assert run.broken
