@@ -146,7 +146,8 @@ class Pair:
             self.folder,
             self.logs,
         )
-        vm.alarms += [self.server.trouble, self._threads.trouble]
+        vm.causes.append(self.server.trouble)
+        vm.alarms.append(self._threads.trouble)
         return vm
 
     # Bringing guests up.
@@ -191,7 +192,7 @@ class Pair:
         self._detail(f"guest {machine.name}: its agent answers")
 
     def _spawn(self, machine: Vm, boot: Boot | None) -> None:
-        machine.spawn(boot)
+        machine.power_on(boot)
         self._detail(f"guest {machine.name}: QEMU started (process {machine.pid})")
 
     def _give_up_snapshot(self, failed: Sequence[tuple[Vm, LabError]]) -> None:

@@ -1,36 +1,25 @@
-"""One guest: a QEMU process with its control socket, its console, its agent and its devices."""
+"""One guest: a QEMU process with its console, its agent and its devices."""
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-from host_tools import machine, process
+from host_tools import machine
 from host_tools.agent import Agent, AgentRefused, Completed, Identity
 from host_tools.errors import LabError
 from host_tools.machine import Boot, Emulator, Machine
-from host_tools.qmp import Qmp, QmpError
-from host_tools.transcript import Transcript
+from host_tools.qemu import PAUSE, Alarm, Qemu
+from host_tools.qmp import Qmp
 
 if TYPE_CHECKING:  # pexpect is dear at start-up, and many a run never looks at the console
     from host_tools.console import Console
 
-_T = TypeVar("_T")
-_START_SECONDS = 60.0
-_MIGRATION_SECONDS = 60.0
 _PLUG_SECONDS = 30.0
 _BIND_SECONDS = 5.0
-_LAST_MOMENT = 1.0
-_PAUSE = 0.005  # between two looks at something that cannot be waited on
-_ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
-
-Alarm = Callable[[], LabError | None]
 
 
 @dataclass(frozen=True)
@@ -43,28 +32,19 @@ class VmConfig:
     """vfio-user sockets of its devices, in the order of their root ports."""
 
 
-class Vm:
-    """A guest: `spawn`, `attach`, `release` or `load`, use it, `stop`; as often as you like."""
+class Vm(Qemu):
+    """A guest: its process, and what runs and is plugged into it."""
 
     def __init__(self, config: VmConfig, emulator: Emulator, folder: Path, logs: Path) -> None:
         """Sockets go to `folder`, the transcript and QEMU's messages to `logs`."""
+        super().__init__(config.name, config.machine, emulator, folder, logs)
         self.config = config
-        self.name = config.name
-        self.transcript = logs / f"console-{config.name}.log"
         self.console_socket = folder / f"console-{config.name}.sock"
         self.agent_sockets = machine.agent_sockets(folder, config.name)
         self.alarms: list[Alarm] = []
-        """What else may go wrong during a wait: the server's death, the other guest's panic."""
+        """What else may go wrong during a wait: the other guest's panic."""
         self.touched = False
         """Whether agent, console or control socket were used since the guest was made ready."""
-        self._qmp_socket = folder / f"qmp-{config.name}.sock"
-        self._messages = logs / f"qemu-{config.name}.log"
-        self._argv = config.machine.arguments(config.name, emulator, folder, self.transcript)
-        self._env = emulator.env
-        self._kernel = Transcript(config.name, self.transcript)
-        self._said_before = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._qmp: Qmp | None = None
         self._console: Console | None = None
         self._agent: Agent | None = None
 
@@ -72,58 +52,6 @@ class Vm:
         return f"<guest {self.name}>"
 
     # Power.
-
-    def spawn(self, boot: Boot | None) -> None:
-        """Start QEMU with its CPUs halted, for a boot or for a restore; main thread only."""
-        self._kernel.skip()
-        more = machine.start_arguments(boot) if boot else ["-incoming", "defer"]
-        for port, path in enumerate(self.config.sockets if boot else ()):
-            more += machine.device_arguments(port, path)
-        with self._messages.open("ab") as messages:
-            self._said_before = messages.tell()
-            self._process = process.spawn(
-                [*self._argv, *more], env=self._env, stdout=messages, stderr=messages
-            )
-
-    def attach(self) -> None:
-        """Take hold of the control socket of a QEMU that was just spawned."""
-        self._qmp = self._attach(lambda: Qmp.connect(self._qmp_socket))
-
-    def release(self) -> None:
-        """Let the CPUs of a QEMU that was spawned for a boot run."""
-        self._order("cont")
-
-    def load(self, state: Path) -> None:
-        """Load a snapshot into a QEMU that was spawned for that, and let the CPUs run."""
-        self._migration_format()
-        self._order("migrate-incoming", uri=f"file:{state}")
-        self._migrated("restored")
-        self._order("cont")
-
-    def save(self, state: Path) -> None:
-        """Halt the CPUs and write a snapshot; the guest must have no vfio-user device."""
-        self._order("stop")
-        self._migration_format()
-        self._order("migrate", uri=f"file:{state}")
-        self._migrated("saved")
-
-    def _migration_format(self) -> None:
-        wanted = [{"capability": "mapped-ram", "state": True}]
-        self._order("migrate-set-capabilities", capabilities=wanted)
-
-    def _migrated(self, what: str) -> None:
-        deadline = time.monotonic() + _MIGRATION_SECONDS
-        while (status := self._order("query-migrate").get("status")) != "completed":
-            if status == "failed" or time.monotonic() > deadline:
-                raise LabError(f"guest {self.name} was not {what}", f"read {self._messages}")
-            time.sleep(_PAUSE)
-
-    def _order(self, name: str, **arguments: Any) -> Any:
-        """A command to QEMU; when it is gone the reason is raised, not how we noticed."""
-        try:
-            return self.qmp.command(name, **arguments)
-        except QmpError as error:
-            raise self._obituary() or error from None
 
     def wait_for_agent(self, timeout: float = 180.0) -> None:
         """Wait until the guest is up and its agent answers."""
@@ -133,41 +61,17 @@ class Vm:
         """Make a restored guest somebody: host name, machine-id, clock, randomness."""
         self.agent.personalise(Identity(self.name))
 
+    def power_on(self, boot: Boot | None) -> None:
+        """Start QEMU: for a boot with the devices in place, or for a restore; main thread only."""
+        self.spawn(boot, self.config.sockets if boot else ())
+
     def stop(self) -> None:
-        """End QEMU without ceremony: its disks are memory, there is nothing to flush."""
+        """End the guest, whatever it is doing."""
         self.forget_agent()
-        for connection in (self._console, self._qmp):
-            if connection is not None:
-                connection.close()
-        self._console = self._qmp = None
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def _attach(self, connect: Callable[[], _T]) -> _T:
-        """Connect to a socket that QEMU is about to open; raises `LabError` if it dies instead."""
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                return connect()
-            except (FileNotFoundError, ConnectionRefusedError):
-                if (trouble := self.trouble()) is not None:
-                    raise trouble from None
-                if time.monotonic() > deadline:
-                    raise LabError(
-                        f"guest {self.name}: QEMU opens no socket", f"read {self._messages}"
-                    ) from None
-                time.sleep(_PAUSE)
-            except QmpError as error:
-                raise self._obituary() or error from None
-
-    def _obituary(self, patience: float = _LAST_MOMENT) -> LabError | None:
-        """Why QEMU hung up, once its process is gone."""
-        assert self._process is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(patience)
-        return self.trouble()
+        if self._console is not None:
+            self._console.close()
+            self._console = None
+        super().stop()
 
     # Devices.
 
@@ -187,7 +91,7 @@ class Vm:
                     f"guest {self.name} does not see the device behind port {port}",
                     f"read dmesg in the guest and {self._messages}",
                 )
-            time.sleep(_PAUSE)
+            time.sleep(PAUSE)
 
     def function(self, port: int) -> dict[str, str] | None:
         """The PCI function behind a root port as the guest sees it (see `Agent.functions`)."""
@@ -209,7 +113,7 @@ class Vm:
                 # It is listed before drivers may have it: pci_bus_add_device, match_driver.
                 if time.monotonic() > deadline:
                     raise
-            time.sleep(_PAUSE)
+            time.sleep(PAUSE)
 
     # Use.
 
@@ -270,7 +174,7 @@ class Vm:
 
     def _alarm(self) -> LabError | None:
         """What is wrong with this guest, or with whatever else is watched."""
-        alarms = [self.trouble, self._kernel.trouble, *self.alarms]
+        alarms = [*self.causes, self.trouble, self._kernel.trouble, *self.alarms]
         return next((found for alarm in alarms if (found := alarm()) is not None), None)
 
     @property
@@ -279,44 +183,3 @@ class Vm:
         self.touched = True
         assert self._qmp is not None, "the guest is not running"
         return self._qmp
-
-    @property
-    def pid(self) -> int:
-        """The process id of QEMU."""
-        assert self._process is not None, "the guest is not running"
-        return self._process.pid
-
-    def trouble(self) -> LabError | None:
-        """Why QEMU is gone, or None while it runs: its kernel's last words, or its own."""
-        if self._process is None or self._process.poll() is None:
-            return None
-        if (died := self._kernel.trouble()) is not None:
-            return died
-        said = self.messages()
-        last = said.splitlines()[-1] if said.strip() else "it said nothing"
-        return LabError(
-            f"guest {self.name}: QEMU ended with status {self._process.returncode}: {last}",
-            f"read {self._messages}",
-            said,
-        )
-
-    def ended_by_itself(self) -> bool:
-        """Whether QEMU is gone because the guest panicked or switched itself off."""
-        gone = self._process is not None and self._process.poll() == 0
-        return gone and _ON_SIGNAL not in self.messages()
-
-    def was_killed(self) -> bool:
-        """Whether somebody ended QEMU, by SIGKILL or by a signal that it obeys."""
-        if self._process is None:
-            return False
-        # Its sockets close a moment before the kernel tells us of its end.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_LAST_MOMENT)
-        status = self._process.poll()
-        return status == -signal.SIGKILL or (status == 0 and _ON_SIGNAL in self.messages())
-
-    def messages(self) -> str:
-        """What QEMU printed since it was spawned."""
-        if not self._messages.exists():
-            return ""
-        return self._messages.read_bytes()[self._said_before :].decode(errors="replace")

@@ -57,7 +57,7 @@ def wait_for(machine: Vm, text: str, timeout: float, command: str = "cat /tmp/sa
 def kill_server(pair: Pair) -> None:
     """SIGKILL; from then on the guests' tools must not mind that it is gone."""
     for machine in pair.machines:
-        machine.alarms.clear()
+        machine.causes.clear()
     os.kill(pair.server.pid, signal.SIGKILL)
 
 
