@@ -114,7 +114,7 @@ def test_each_side_begins_with_the_number_the_other_one_named(
         if packet.target == GSI and int.from_bytes(mad[16:18], "big") in (REQ, REP):
             place = 24 + (44 if mad[17] == REQ else 20)
             named[side] = int.from_bytes(mad[place : place + 3], "big")
-    first = {}
+    first: dict[str, int] = {}
     for side, packet in packets:
         if packet.opcode <= READ:
             first.setdefault(side, packet.psn)
