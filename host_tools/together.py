@@ -20,7 +20,11 @@ class Together:
         return self._trouble
 
     def run(self, actions: Sequence[Callable[[], None]]) -> None:
-        """Run `actions` at the same time, the last in this thread. Raises the first failure."""
+        """Run `actions` at the same time, the last in this thread. Raises the first failure.
+
+        Failures of an earlier run are forgotten: a guest may be restarted after a vain attempt.
+        """
+        self._failure = self._trouble = None
         threads = [
             threading.Thread(target=self._guarded, args=(action,)) for action in actions[:-1]
         ]

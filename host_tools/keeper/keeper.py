@@ -23,7 +23,7 @@ from host_tools.keeper.janitor import janitor
 from host_tools.keeper.plan import Plan
 from host_tools.keeper.record import GuestRecord, PairRecord
 from host_tools.keeper.registry import Claim
-from host_tools.keeper.watch import Watch
+from host_tools.keeper.watch import Watch, remark
 from host_tools.lab import Pair, termination_as_exception
 from host_tools.progress import Progress
 from host_tools.vm import Vm
@@ -132,6 +132,10 @@ class Keeper:
 
         names = ", ".join(path.name for path in self._plan.modules)
         self._say(f"loading {names}")
+        if len(machines) == 1:
+            # Not side by side with anything: a failure then is this guest's, not the pair's.
+            modules.load(machines[0], self._plan.modules)
+            return
         self._pair.together(
             *(partial(modules.load, machine, self._plan.modules) for machine in machines)
         )
@@ -174,7 +178,7 @@ class Keeper:
             if why := self._watch.end(machine):
                 guest.state, guest.why = record.ENDED, why
             else:
-                guest.remark = self._watch.remark(machine)
+                guest.remark = remark(machine)
             changed |= before != (guest.state, guest.remark)
         if changed:
             self._write()
@@ -200,9 +204,12 @@ class Keeper:
             self._describe(machine)
             self._watch.begin(machine)
         except LabError as error:
-            # A QEMU that was killed is the end of the pair: `_look` finds it among the running.
-            guest.state = record.RUNNING if machine.was_killed() else record.ENDED
             guest.why = f"it did not restart: {error.what}"
+            if machine.was_killed():  # that is the end of the pair, as `_look` will find
+                guest.state = record.RUNNING
+            else:
+                machine.stop()
+                guest.state = record.ENDED
             raise
         finally:
             self._listener = print

@@ -34,6 +34,13 @@ def load(machine: Vm, modules: Sequence[Path]) -> None:
 
     Raises `LabError` with the kernel's reason.
     """
+    try:
+        _load_all(machine, modules)
+    except OSError as error:
+        raise LabError(f"module {error.filename}: {error.strerror}", "build it again") from None
+
+
+def _load_all(machine: Vm, modules: Sequence[Path]) -> None:
     ours = {_name(path) for path in modules}
     for path in modules:
         target = machine.agent.put(path, f"/tmp/{path.name}")

@@ -9,7 +9,6 @@ import socket
 
 from host_tools.errors import LabError
 from host_tools.lab import Pair
-from host_tools.transcript import Transcript
 from host_tools.vm import Vm
 
 
@@ -21,7 +20,6 @@ class Watch:
         self._pair = pair
         self._serves = serves
         self._selector = selectors.DefaultSelector()
-        self._transcripts: dict[str, Transcript] = {}
         if serves:
             self._add_process(pair.server.pid)
         for machine in pair.machines:
@@ -33,9 +31,6 @@ class Watch:
 
     def begin(self, machine: Vm) -> None:
         """A guest has begun a new life."""
-        transcript = Transcript(machine.name, machine.transcript)
-        transcript.skip()
-        self._transcripts[machine.name] = transcript
         self._add_process(machine.pid)
 
     def _add_process(self, pid: int) -> None:
@@ -49,11 +44,6 @@ class Watch:
                 self._selector.unregister(key.fileobj)
                 os.close(key.fd)
 
-    def remark(self, machine: Vm) -> str:
-        """What the guest's console said of a kernel in trouble since it began; else empty."""
-        found = self._transcripts[machine.name].trouble()
-        return "" if found is None else _clause(found, machine)
-
     def end(self, machine: Vm) -> str:
         """How the guest ended of its own accord; empty while it lives.
 
@@ -66,7 +56,7 @@ class Watch:
             raise LabError(f"guest {machine.name}: its QEMU (process {machine.pid}) was killed")
         if not machine.ended_by_itself():
             raise trouble
-        return self.remark(machine) or "it was switched off or rebooted"
+        return remark(machine) or "it was switched off or rebooted"
 
     def check_server(self) -> None:
         """Raise `LabError` when the server is gone."""
@@ -82,5 +72,7 @@ class Watch:
         self._selector.close()
 
 
-def _clause(error: LabError, machine: Vm) -> str:
-    return error.what.removeprefix(f"guest {machine.name}: ")
+def remark(machine: Vm) -> str:
+    """What the guest's console said of a kernel in trouble, one clause; else empty."""
+    found = machine.kernel_trouble()
+    return "" if found is None else found.what.removeprefix(f"guest {machine.name}: ")

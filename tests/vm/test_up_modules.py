@@ -74,6 +74,14 @@ def test_modules_are_loaded_and_loaded_again(bluebridge: Commands, modules: Path
         assert "bluebridge reader: 42" in bluebridge.good("run", name, "dmesg")
     bluebridge.good("restart", "b")
     assert "bb_reader" in bluebridge.good("run", "b", "lsmod")
+
+    (modules / "bb-reader.ko").rename(modules / "away")
+    completed = bluebridge.run("restart", "--quiet", "b")
+    assert completed.returncode == 1 and b"bb-reader.ko: No such file" in completed.stderr
+    assert "it did not restart" in bluebridge.bad("run", "b", "true")[1]
+    (modules / "away").rename(modules / "bb-reader.ko")
+    bluebridge.good("restart", "b")
+    assert "bb_reader" in bluebridge.good("run", "b", "lsmod")
     bluebridge.good("down")
 
 
