@@ -31,17 +31,22 @@ _Commands = argparse._SubParsersAction  # its name in argparse; there is no publ
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse a command line; ends the program with status 2 when it is wrong."""
     rest, make_arguments = kmod_cli.split(words)
-    rest, command_words = split_run(rest)
+    rest, command_words = split_words(rest)
     options = _parser().parse_args(rest)
     options.make_arguments = make_arguments
     options.words = command_words
     return options
 
 
-def split_run(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A `run` command line up to the guest's name, and the command: all after `--`, or what follows
-    the name and our own options."""
+def split_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own words, and those that are passed on.
+
+    Of `up` that is what follows `--`. Of `run` it is the command: what follows `--`, or the guest's
+    name and our own options.
+    """
     words = list(words)
+    if words[:1] == ["up"] and "--" in words:
+        return words[: words.index("--")], words[words.index("--") + 1 :]
     if words[:1] != ["run"]:
         return words, []
     named = False
@@ -87,8 +92,10 @@ def _add_up(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "up",
         help="start two guests with their devices and keep them",
+        usage="bluebridge up [options] [-- ARGUMENT ...]",
         description="Start a pair of guests, a and b, and return when they are ready. They stay "
-        "until `bluebridge down`. While a pair runs, another `up` adds a2 and b2, and so on.",
+        "until `bluebridge down`. While a pair runs, another `up` adds a2 and b2, and so on. What "
+        "follows -- goes to the device server, as in `bluebridge up -- --link infiniband`.",
     )
     parser.add_argument("--pairs", type=int, default=1, metavar="N", help="how many (default 1)")
     devices = parser.add_mutually_exclusive_group()

@@ -40,6 +40,8 @@ def _plan(options: argparse.Namespace) -> Plan:
         raise UsageError(f"--pairs {options.pairs} asks for nothing", "give 1 or more")
     if options.cpus < 1 or options.memory < 256:
         raise UsageError("a guest needs a CPU and 256 MiB", "give more with --cpus, --memory")
+    if options.bare and options.words:
+        raise UsageError("bare guests have no device server", "leave out --bare, or all after --")
     config = LabConfig(
         log=options.log.absolute() if options.log else None,
         sockets=options.sockets.absolute() if options.sockets else None,
@@ -48,6 +50,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         vfio=not options.no_vfio,
         cold=options.cold,
         hca=options.hca or not options.bare,
+        server_arguments=tuple(options.words),
     )
     return Plan(config, _modules(options.module), options.verbose)
 

@@ -30,10 +30,12 @@ from host_tools.keeper.control import Control, ask
         ("run a --", "run a", ""),
         ("run -h", "run -h", ""),
         ("cp a b -- c", "cp a b -- c", ""),
+        ("up --cold -- --link infiniband", "up --cold", "--link infiniband"),
+        ("up --cold", "up --cold", ""),
     ],
 )
 def test_where_the_command_begins(line: str, ours: str, command: str) -> None:
-    assert arguments.split_run(line.split()) == (ours.split(), command.split())
+    assert arguments.split_words(line.split()) == (ours.split(), command.split())
 
 
 def test_run_options() -> None:
