@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 STARTING, RUNNING, RESTARTING, ENDED, ENDING = (
     "starting",
@@ -76,10 +79,16 @@ class PairRecord:
 
     @classmethod
     def read(cls, path: Path) -> PairRecord:
-        """Raises `OSError` when there is none."""
-        fields: dict[str, Any] = json.loads(path.read_text())
-        guests = [GuestRecord(**guest) for guest in fields.pop("guests")]
-        return cls(guests=guests, **fields)
+        """Raises `OSError` when there is none; of another version it takes what it knows."""
+        told: dict[str, Any] = json.loads(path.read_text())
+        told["guests"] = [GuestRecord(**_known(GuestRecord, guest)) for guest in told["guests"]]
+        return cls(**_known(cls, told))
+
+
+def _known(kind: type[DataclassInstance], told: dict[str, Any]) -> dict[str, Any]:
+    """Those of the fields that `kind` has."""
+    names = {each.name for each in fields(kind)}
+    return {name: value for name, value in told.items() if name in names}
 
 
 def guest_names(number: int) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -159,6 +160,17 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert pair.guest("b3").state == record.STARTING
     with pytest.raises(KeyError):
         pair.guest("a")
+
+
+def test_a_record_of_another_version(tmp_path: Path) -> None:
+    pair = PairRecord(1, [GuestRecord("a"), GuestRecord("b")])
+    pair.write(tmp_path / "pair.json")
+    told = json.loads((tmp_path / "pair.json").read_text())
+    told |= {"colour": "blue"}
+    told["guests"][0] |= {"mood": "good"}
+    del told["guests"][1]["remark"], told["warnings"]
+    (tmp_path / "pair.json").write_text(json.dumps(told))
+    assert PairRecord.read(tmp_path / "pair.json") == pair
 
 
 # Guests.

@@ -32,8 +32,7 @@ def bluebridge(tmp_path: Path) -> Iterator[Commands]:
     """Commands with a registry of this test's own."""
     commands = Commands(tmp_path)
     yield commands
-    commands.good("down")
-    commands.wait_until_nothing_is_left()
+    commands.close()
 
 
 class Start:
