@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from device.hca.buffer import QueueBuffer
 from device.hca.completion import fail_send, post_event
-from device.hca.flush import enter_error, enter_send_error
+from device.hca.flush import enter_error
 from device.hca.role import Role
 from device.hca.wqe import slots_of
 from device.layout.buslog import Kind, What
@@ -186,11 +186,10 @@ class SendQueue:
         return head + buffer.read(base, length - first, what, qpn)
 
     def reject(self, index: int, reason: str) -> None:
-        """Complete an entry that makes no sense as a local operation error."""
+        """An entry that makes no sense fails as a local operation error when its turn comes."""
         qp = self._qp
         qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {reason}", obj=qp.qpn)
-        fail_send(qp, index, Syndrome.LOCAL_QP_OP_ERR)
-        enter_send_error(qp)
+        qp.engine.execute(b"", index)
 
     def _vanished(self, fault: DmaError) -> None:
         """The ring itself is no memory any more: nothing can be flushed, only an event tells."""
