@@ -3,55 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from host_tools import hardware, rundir, snapshot
 from host_tools.errors import LabError, UsageError
-from host_tools.machine import Boot, Machine
+from host_tools.lab_config import ADDRESSES, NAMES, LabConfig
+from host_tools.machine import Boot
 from host_tools.parts import ensure_parts
 from host_tools.progress import Progress, Reporter
 from host_tools.server import DeviceServer, ServerConfig
+from host_tools.termination import termination_as_exception
 from host_tools.together import Together
 from host_tools.vm import Vm, VmConfig
 from images.snapshot import Snapshot
 
-NAMES = ("a", "b")
-_HCA_PORT = 0
+__all__ = ["ADDRESSES", "NAMES", "LabConfig", "Pair", "termination_as_exception"]
+
 _DRIVER = "vfio-pci"
+_KERNEL_SECONDS = 180.0
 _RESTORE_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class LabConfig:
-    """What differs from one lab to the next."""
-
-    log: Path | None = None
-    """Folder for bus log and transcripts; None makes a new one that is kept for a while."""
-    sockets: Path | None = None
-    """Folder for the HCAs' sockets; None puts them into the private run folder."""
-    bus_log: bool = True
-    cpus: int = 2
-    memory_mib: int = 1024
-    hugepages: int = 64
-    vfio: bool = True
-    """Bind the HCAs to vfio-pci; without it no driver has them."""
-    server_arguments: tuple[str, ...] = ()
-    names: tuple[str, str] = NAMES
-    cold: bool = False
-    """Boot from power-on with the devices in place, instead of restoring a snapshot."""
-    hca: bool = True
-    """An HCA in each guest; without it the guests are bare and there is no device server."""
-
-    @property
-    def machine(self) -> Machine:
-        """The size of the guests."""
-        return Machine(self.cpus, self.memory_mib, self.hugepages)
 
 
 class Pair:
@@ -210,10 +183,18 @@ class Pair:
             self._detail(f"guest {machine.name}: plugging in its device")
             machine.plug(port, path)
             self._detail(f"guest {machine.name}: lists its device")
-            if self.config.vfio:
+            if self.config.binds:
                 machine.bind(port, _DRIVER)
                 self._detail(f"guest {machine.name}: {_DRIVER} has its device")
+        self._load_kernel_drivers(machine)
         machine.touched = False
+
+    def _load_kernel_drivers(self, machine: Vm) -> None:
+        if self.config.kernel and self.config.hca:
+            address = ADDRESSES[self.config.names.index(machine.name)]
+            self._progress(f"guest {machine.name}: loading the kernel's drivers")
+            machine.run(["bluebridge-mlx4", address], timeout=_KERNEL_SECONDS)
+            self._detail(f"guest {machine.name}: mlx4 has its device, address {address}")
 
     def _wait_for_server(self) -> None:
         with self._server_lock:
@@ -228,7 +209,7 @@ class Pair:
             self._wait_for_server()
         for machine in machines:
             boot = self._parts.boot(
-                self.folder, machine.name, self.config.machine, self.config.vfio
+                self.folder, machine.name, self.config.machine, self.config.binds
             )
             self._spawn(machine, boot)
         self._progress("booting guests")
@@ -239,6 +220,7 @@ class Pair:
             self._detail(f"guest {machine.name}: booting")
             machine.wait_for_agent()
             self._detail(f"guest {machine.name}: its agent answers")
+            self._load_kernel_drivers(machine)
             machine.touched = False
 
         self.together(*(partial(up, machine) for machine in machines))
@@ -284,22 +266,3 @@ class Pair:
         except Exception as error:
             # A dead server makes guests complain about other things.
             raise self.server.trouble() or error from None
-
-
-@contextlib.contextmanager
-def termination_as_exception() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into `SystemExit` in the main thread, so that `with` blocks end."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, leave) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
