@@ -95,7 +95,7 @@ def _add_up(commands: _Commands[argparse.ArgumentParser]) -> None:
         usage="bluebridge up [options] [-- ARGUMENT ...]",
         description="Start a pair of guests, a and b, and return when they are ready. They stay "
         "until `bluebridge down`. While a pair runs, another `up` adds a2 and b2, and so on. What "
-        "follows -- goes to the device server, as in `bluebridge up -- --link infiniband`.",
+        "follows -- goes to the device server, as `python -m device --help` lists it.",
     )
     parser.add_argument("--pairs", type=int, default=1, metavar="N", help="how many (default 1)")
     devices = parser.add_mutually_exclusive_group()
@@ -107,10 +107,13 @@ def _add_up(commands: _Commands[argparse.ArgumentParser]) -> None:
         "--cold", action="store_true", help="boot from power-on instead of restoring a snapshot"
     )
     parser.add_argument(
-        "--no-vfio",
-        action="store_true",
-        help="leave the HCAs without a driver, for `modprobe mlx4_core` in the guests",
+        "--driver",
+        choices=("guest", "kernel", "none"),
+        default="guest",
+        help="who drives the HCAs: the Python driver through vfio-pci (guest, default), the "
+        "kernel's mlx4 drivers, loaded and with addresses (kernel), nobody yet (none)",
     )
+    _add_hardware_options(parser)
     parser.add_argument(
         "--module",
         type=Path,
@@ -123,6 +126,36 @@ def _add_up(commands: _Commands[argparse.ArgumentParser]) -> None:
     parser.add_argument("--verbose", action="store_true", help="tell every step on standard error")
     _add_size(parser)
     _add_common(parser)
+
+
+def _add_hardware_options(parser: argparse.ArgumentParser) -> None:
+    """What the device server is told of the HCAs (see `device_arguments`)."""
+    hardware = parser.add_argument_group("hardware")
+    hardware.add_argument(
+        "--link", choices=("ethernet", "infiniband"), help="what the ports speak (default ethernet)"
+    )
+    hardware.add_argument(
+        "--sm",
+        choices=("builtin", "none"),
+        help="who manages InfiniBand: the switch (builtin, default), or opensm in a guest (none)",
+    )
+    hardware.add_argument("--ports", choices=("1", "2"), help="ports of each HCA (default 1)")
+    hardware.add_argument(
+        "--blueflame", choices=("on", "off"), help="advertise BlueFlame (default off)"
+    )
+    hardware.add_argument("--pro", action="store_true", help="ConnectX-3 Pro: RoCE v2 as well")
+    hardware.add_argument(
+        "--capture", metavar="BYTES", help="what the log keeps of each transfer (default 64)"
+    )
+
+
+def device_arguments(options: argparse.Namespace) -> list[str]:
+    """Arguments of `python -m device` for the options of `_add_hardware_options`."""
+    words = []
+    for name in ("link", "sm", "ports", "blueflame", "capture"):
+        if (value := getattr(options, name)) is not None:
+            words += [f"--{name}", value]
+    return [*words, "--pro"] if options.pro else words
 
 
 def _add_run(commands: _Commands[argparse.ArgumentParser]) -> None:

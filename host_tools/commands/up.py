@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from host_tools.arguments import device_arguments
 from host_tools.errors import UsageError
 from host_tools.keeper import epitaph
 from host_tools.keeper.launch import launch
@@ -40,17 +41,24 @@ def _plan(options: argparse.Namespace) -> Plan:
         raise UsageError(f"--pairs {options.pairs} asks for nothing", "give 1 or more")
     if options.cpus < 1 or options.memory < 256:
         raise UsageError("a guest needs a CPU and 256 MiB", "give more with --cpus, --memory")
-    if options.bare and options.words:
-        raise UsageError("bare guests have no device server", "leave out --bare, or all after --")
+    hardware = [*device_arguments(options), *options.words]
+    if options.bare and hardware:
+        raise UsageError("bare guests have no hardware", f"leave out --bare, or {hardware[0]}")
+    if options.sm == "none" and options.driver == "kernel":
+        raise UsageError(
+            "ports stay down until opensm runs in a guest",
+            "use --driver none, then `bluebridge-mlx4` and `opensm` there",
+        )
     config = LabConfig(
         log=options.log.absolute() if options.log else None,
         sockets=options.sockets.absolute() if options.sockets else None,
         cpus=options.cpus,
         memory_mib=options.memory,
-        vfio=not options.no_vfio,
+        vfio=options.driver == "guest",
+        kernel=options.driver == "kernel",
         cold=options.cold,
         hca=options.hca or not options.bare,
-        server_arguments=tuple(options.words),
+        server_arguments=tuple(hardware),
     )
     return Plan(config, _modules(options.module), options.verbose)
 

@@ -23,4 +23,6 @@ class Plan:
         """What is plugged into each guest, for people."""
         if not self.config.hca:
             return ()
+        if self.config.kernel:
+            return ("HCA (mlx4)",)
         return ("HCA (vfio-pci)",) if self.config.vfio else ("HCA",)
