@@ -93,7 +93,11 @@ class LocalFabric:
             return [port for port in self._ports if port.link_up]
         if address in source.mac_addresses:
             return [source]
-        return [port for port in self._ports if address in port.mac_addresses and port.link_up]
+        targets = []
+        for port in self._ports:  # a list comprehension costs a call
+            if address in port.mac_addresses and port.link_up:
+                targets.append(port)
+        return targets
 
     def _frame_targets(self, source: FabricPort, address: bytes) -> list[FabricPort]:
         """Ports other than the source: Ethernet frames never come back.

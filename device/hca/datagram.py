@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from device.fabric.addresses import is_group
+from device.fabric.addresses import Link, is_group
 from device.fabric.messages import Datagram, Route
 from device.hca.completion import complete_datagram, fail_receive
 from device.hca.copy import copy_views, note_runs
@@ -18,7 +18,7 @@ from device.hca.wqe import DATAGRAM, SEND_IMM, SendWqe, TooLongError, WqeError, 
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.contexts import QpState
 from device.layout.mlx4.cqe import RecvOpcode, Syndrome
-from device.layout.mlx4.wqe import AV, CTRL_SIZE
+from device.layout.mlx4.wqe import CTRL_SIZE
 from device.layout.net.roce import (
     GRH_SIZE,
     GSI_QKEY,
@@ -37,6 +37,8 @@ MULTICAST_QPN = 0xFFFFFF
 NO_GRH = bytes(GRH_SIZE)
 NO_GID = bytes(16)
 MAX_MAD = 256
+MAX_ROUTES = 64
+AV_PD = slice(1, 4)  # bytes of an address vector
 MAX_PAYLOAD = 4096
 _RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
 
@@ -44,11 +46,14 @@ _RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
 class DatagramSender(UnconnectedSender):
     """The send engine of UD queue pairs and of QP1."""
 
-    __slots__ = ("_psn",)
+    __slots__ = ("_gids", "_macs", "_psn", "_routes")
 
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
         self._psn = 0
+        self._routes: dict[tuple[bytes, int, bytes], Route] = {}
+        self._macs: object = None  # the tables that `_routes` were made with
+        self._gids: object = None
 
     def _send(self, wqe: SendWqe, raw: bytes) -> None:
         qp = self._qp
@@ -76,9 +81,10 @@ class DatagramSender(UnconnectedSender):
         """A UD message by the address vector of its entry."""
         qp = self._qp
         av, target, qkey, vlan, dmac = DATAGRAM.unpack_from(raw, CTRL_SIZE)
-        if AV.get(av, "pd") != qp.pd:
-            raise WqeError(f"an address vector of PD {AV.get(av, 'pd')}, not {qp.pd}")
-        route = qp.port.datagram_route(qp.context, av, vlan, dmac)
+        domain = int.from_bytes(av[AV_PD], "big")
+        if domain != qp.pd:
+            raise WqeError(f"an address vector of PD {domain}, not {qp.pd}")
+        route = self._route(av, vlan, dmac)
         immediate = wqe.immediate if wqe.opcode == SEND_IMM else None
         self._psn = (self._psn + 1) & 0xFFFFFF
         return Datagram(
@@ -93,6 +99,23 @@ class DatagramSender(UnconnectedSender):
             solicited=wqe.solicited,
             pkey=route.pkey,
         )
+
+    def _route(self, av: bytes, vlan: int, dmac: bytes) -> Route:
+        """The way an address vector describes; on Ethernet it is worked out once."""
+        qp = self._qp
+        port, tables, routes = qp.port, qp.port.tables, self._routes
+        if port.link is not Link.ETHERNET:
+            return port.datagram_route(qp.context, av, vlan, dmac)
+        if tables.macs is not self._macs or tables.gids is not self._gids:
+            routes.clear()
+            self._macs, self._gids = tables.macs, tables.gids
+        route = routes.get((av, vlan, dmac))
+        if route is None:
+            if len(routes) >= MAX_ROUTES:
+                routes.clear()
+            route = port.datagram_route(qp.context, av, vlan, dmac)
+            routes[av, vlan, dmac] = route
+        return route
 
 
 def _header(route: Route, payload: int, immediate: bool) -> bytes:

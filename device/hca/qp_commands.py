@@ -183,6 +183,8 @@ def query(hca: Hca, command: Command) -> bytes:
         return bytes(QPC_MAILBOX_OFFSET) + empty_context(qpn)
     context = bytearray(qp.context)
     QPC.set(context, "local_qpn", qpn)
+    if qp.state is QpState.SQD and isinstance(qp.engine, Requester) and qp.engine.pending:
+        QPC.set(context, "state", int(QpState.SQDRAINING))
     QPC.set(context, "next_recv_psn", qp.responder.psn)
     QPC.set(context, "msn", qp.responder.msn)
     if isinstance(qp.engine, Requester):

@@ -7,7 +7,7 @@ from struct import pack
 import pytest
 
 from device.layout.buslog import What
-from device.layout.mlx4.commands import Opcode
+from device.layout.mlx4.commands import Opcode, SetPort
 from device.layout.mlx4.contexts import QPC, QpState, ServiceType
 from device.layout.mlx4.cqe import CQE, RecvOpcode, Syndrome
 from device.layout.mlx4.wqe import DATAGRAM
@@ -191,3 +191,16 @@ def test_context_query_shows_what_was_set() -> None:
     context = pair.a.query(Opcode.QUERY_QP, pair.qa.qpn)[8:]
     assert QPC.get_raw(context, "pri_rgid") == ipv4_gid(bytes((192, 168, 69, 2)))
     assert QPC.get(context, "local_qpn") == pair.qa.qpn
+
+
+def test_addresses_are_worked_out_again_when_the_tables_change(pair: Pair) -> None:
+    target, key = pair.b.memory(4096)
+    other = ipv4_gid(bytes((10, 9, 8, 7)))
+    segments = address(pair.b, pair.qb.qpn) + inline(b"from whom?")
+    for gid in (pair.a.gid, other):
+        pair.a.set_port(SetPort.GID_TABLE, gid.ljust(2048, b"\0"))
+        for _ in range(2):
+            pair.b.post_recv(pair.qb, [(key, target, 200)])
+            pair.a.post_send(pair.qa, SendOpcode.SEND, segments)
+            assert GRH.get_raw(pair.b.host.peek(target, 40), "sgid") == gid
+    assert statuses(pair.a, pair.qa) == [0] * 4

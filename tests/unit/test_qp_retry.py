@@ -248,6 +248,21 @@ def test_drain_stops_sending_and_tells() -> None:
     assert statuses(pair.a, pair.qa) == [0]
 
 
+def test_drain_waits_for_what_is_outstanding() -> None:
+    pair = Pair().connect()
+    target, rkey = pair.b.memory(4096)
+    pair.b.command(Opcode.CLOSE_PORT, modifier=1)
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"late"))
+    pair.a.command(Opcode.RTS2SQD_QP, bytes(8 + 248), pair.qa.qpn | 1 << 31)
+    assert state(pair.a, pair.qa) == QpState.SQDRAINING
+    assert not pair.a.events(EventType.SQ_DRAINED)
+    pair.b.command(Opcode.INIT_PORT, modifier=1)
+    pair.run(0.1)
+    assert pair.a.events(EventType.SQ_DRAINED)
+    assert state(pair.a, pair.qa) == QpState.SQD
+    assert statuses(pair.a, pair.qa) == [0]
+
+
 def test_transitions_from_wrong_states_are_refused() -> None:
     pair = Pair()
     for opcode in (Opcode.RTR2RTS_QP, Opcode.RTS2RTS_QP, Opcode.SQD2RTS_QP, Opcode.RST2INIT_QP):
