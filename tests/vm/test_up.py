@@ -117,8 +117,16 @@ def test_a_restart_while_somebody_uses_the_guest(bluebridge: Commands) -> None:
     assert bluebridge.guest("a")["pid"] != before
 
 
-@pytest.mark.parametrize("victim", ["keeper", "server", "a", "b"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("victim", "number"),
+    [
+        ("keeper", signal.SIGKILL),
+        ("keeper", signal.SIGTERM),
+        ("server", signal.SIGTERM),
+        ("a", signal.SIGTERM),
+        ("b", signal.SIGKILL),
+    ],
+)
 def test_a_process_that_is_killed_ends_the_pair(
     bluebridge: Commands, victim: str, number: signal.Signals
 ) -> None:
@@ -146,8 +154,14 @@ def test_a_process_that_is_killed_ends_the_pair(
 STAGES = ["looking for", "restoring guests", "are up"]
 
 
-@pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("stage", "number"),
+    [
+        *((stage, signal.SIGINT) for stage in STAGES),
+        (STAGES[1], signal.SIGTERM),
+        (STAGES[1], signal.SIGKILL),
+    ],
+)
 def test_up_is_stopped(bluebridge: Commands, stage: str, number: signal.Signals) -> None:
     up = bluebridge.start("up", "--pairs", "2")
     _read_until(up, f"pair 2: .*{stage}" if stage != STAGES[0] else stage)
