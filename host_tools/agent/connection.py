@@ -170,6 +170,7 @@ class Connection:
 
         Raises `AgentLost`, `AgentSilent`, or what an alarm reports.
         """
+        begin = time.monotonic()  # nobody listens between two waits: that is no silence
         while not ready():
             self.check()
             now = time.monotonic()
@@ -177,14 +178,14 @@ class Connection:
                 return False
             patience = _SLICE if deadline is None else min(_SLICE, deadline - now)
             if not self.changed.wait(patience):
-                self._look_around()
+                self._look_around(begin)
         return True
 
-    def _look_around(self) -> None:
+    def _look_around(self, begin: float) -> None:
         if (found := self._trouble()) is not None:
             raise found
         now = time.monotonic()
-        if now - self._heard > self._silence:
+        if now - max(self._heard, begin) > self._silence:
             raise self.silent(f"no answer for {self._silence:.0f} s")
         if now - max(self._heard, self._asked) > _REPEAT:
             self._asked = now
