@@ -92,6 +92,9 @@ class Program:
     """Regular expression that a passing client prints."""
     unsupported: str = ""
     """Regular expression of the line by which it says that the device lacks something."""
+    repeat: str = ""
+    """Regular expression of what either side prints when a run says nothing about the device: it is
+    run again, twice at most."""
     judge: Judge | None = None
     """Verdicts over the client's end, instead of status and `expect`."""
     limit: float = 60.0

@@ -54,8 +54,16 @@ def test_what_goes_wrong_has_a_reason(
     run = Run(session, Program("own", "x", client, server, ready, limit=5))
     assert [verdict.reason for verdict in run.entry().verdicts if verdict.reason] == [reason]
     assert run.broken and run.texts
-    left = session.pair.a.agent.run("pgrep -x sleep")
+    left = session.pair.a.agent.run("ps -o comm | grep -x sleep")
     assert left.text == "", "the server outlived its program"
+
+
+def test_what_says_nothing_is_run_again(session: Session) -> None:
+    client = "echo x >> /tmp/runs; [ $(wc -l < /tmp/runs) = 3 ] && echo good || echo uneven clock"
+    program = Program(
+        "own", "again", client, expect="good", repeat="uneven", after="rm -f /tmp/runs"
+    )
+    assert [each.status for each in Run(session, program).entry().verdicts] == [PASSED]
 
 
 def test_kernel_messages_fail_a_program(session: Session) -> None:
