@@ -52,6 +52,7 @@ class CompletionQueue:
         self._delayed = False  # whether their time runs
         self._armed_sn = 0
         self._fired_sn = 0
+        self._notified = 0  # producer index when the last event fired (last_notified_index)
         self._last_solicited: int | None = None  # producer index of the newest solicited entry
 
     def post(self, cqe: bytes | bytearray, solicited: bool = False, error: bool = False) -> None:
@@ -131,20 +132,25 @@ class CompletionQueue:
         self.producer = (self.producer + len(entries)) & INDEX_MASK
 
     def arm(self, sn: int, command: int, consumer: int) -> None:
-        """The doorbell that asks for an event; entries that are already there fire it at once.
+        """The doorbell that asks for an event; entries since the last event fire it at once.
 
         A request with the number of the last event is stale: that event is still on its way.
+        Entries that an event has announced are no reason for another, even while they are unread:
+        perftest asks again before it reads, and takes each event for a new entry
+        (ctx_notify_events). Whoever reads everything and then asks loses nothing: what came
+        meanwhile was not announced.
         """
         if self.broken or sn == self._fired_sn or command not in (CQ_ARM_SOLICITED, CQ_ARM_NEXT):
             return
         self._armed = max(self._armed, command)
         self._armed_sn = sn
         waiting = (self.producer - consumer) & INDEX_MASK
+        fresh = min(waiting, (self.producer - self._notified) & INDEX_MASK)
         if self._armed == CQ_ARM_NEXT:
-            due = waiting != 0
+            due = fresh != 0
         else:
             newest = self._last_solicited
-            due = newest is not None and (newest - consumer) & INDEX_MASK < waiting
+            due = newest is not None and (self.producer - 1 - newest) & INDEX_MASK < fresh
         if due:
             self._fire()
 
@@ -212,6 +218,7 @@ class CompletionQueue:
 
     def _fire(self) -> None:
         self._fired_sn, self._armed, self._unreported = self._armed_sn, 0, 0
+        self._notified = self.producer
         self._hca.eqs.post(self.eqn, self._event)
 
     def _break(self, syndrome: int) -> None:
