@@ -1,6 +1,8 @@
 # Every target sets up what it needs; a second run starts from the caches.
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests that run side by side; each may have two guests of 1 GiB.
+WORKERS ?= 2
 SERVER ?= server,addr=192.168.69.127,port=9999
 CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
@@ -22,7 +24,7 @@ krping: setup
 	$(BIN)/bluebridge krping "$(SERVER)" "$(CLIENT)"
 
 test: setup
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile
 
 # Stock programs between two guests; stopped, it goes on with --resume DIR. Writes docs/conformance.md.
 conformance: setup
