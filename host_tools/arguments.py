@@ -270,7 +270,10 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 def _seconds(text: str) -> float:
     """A time limit: a positive number."""
-    seconds = float(text)
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise ValueError(text)
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
     return seconds

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from host_tools.arguments import parse
-from host_tools.errors import LabError
+from host_tools.errors import LabError, of_system
 from host_tools.progress import Reporter
 
 _MODULES = {
@@ -27,16 +26,6 @@ _MODULES = {
 }
 """Where the `main` of a command is."""
 
-_MENDS = {
-    errno.ENOSPC: "free some space there",
-    errno.EDQUOT: "free some of your quota there",
-    errno.ENOMEM: "free some memory, or give the guests less with --memory",
-    errno.EACCES: "choose a place you may write to",
-    errno.EPERM: "choose a place you may write to",
-    errno.EROFS: "choose a place that can be written to",
-    errno.EEXIST: "choose another name",
-}
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status.
@@ -44,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: done. 1: it failed, one line on standard error says what and how to mend it. 2: the command
     line or a krping string is wrong. 130: stopped with Ctrl-C.
     """
+    _open_standard_streams()
     options = parse(sys.argv[1:] if argv is None else argv)
     try:
         return _run(options)
@@ -56,10 +46,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        mend = _MENDS.get(error.errno or 0, "look at that path and at its rights")
-        print(f"bluebridge: {error.strerror or error}{where}; {mend}", file=sys.stderr)
-        return 1
+        return _say(of_system(error))
+
+
+def _open_standard_streams() -> None:
+    """Put /dev/null where our caller closed a stream (`<&-`), lest a socket get its number."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 (open as long as we are)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def _say(error: LabError) -> int:

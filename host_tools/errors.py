@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+
+_MENDS = {
+    errno.ENOSPC: "free some space there",
+    errno.EDQUOT: "free some of your quota there",
+    errno.ENOMEM: "free some memory, or give the guests less with --memory",
+    errno.EACCES: "choose a place you may write to",
+    errno.EPERM: "choose a place you may write to",
+    errno.EROFS: "choose a place that can be written to",
+    errno.EEXIST: "choose another name",
+}
+
 
 class LabError(Exception):
     """Something went wrong that the user can act on.
@@ -40,3 +52,10 @@ class CommandFailed(LabError):
         )
         self.exit_status = status
         self.output = output
+
+
+def of_system(error: OSError) -> LabError:
+    """What the system refused, and what to do about it."""
+    where = f" ({error.filename})" if error.filename else ""
+    mend = _MENDS.get(error.errno or 0, "look at that path and at its rights")
+    return LabError(f"{error.strerror or error}{where}", mend)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 
 from host_tools import hardware, rundir, snapshot
@@ -76,6 +78,7 @@ class Pair:
         self.accelerator = self._parts.emulator.accelerator
         self._snapshot = self._find_snapshot()
         self.logs = rundir.log_folder(self.config.log)
+        stack.callback(os.close, rundir.keep_logs(self.logs))
         self.log_name = str(self.logs)
         self.folder = stack.enter_context(rundir.run_folder())
         self.server = DeviceServer(self._server_config(), self.logs)
@@ -102,6 +105,7 @@ class Pair:
             name: (self.config.sockets or self.folder) / f"hca-{name}.sock"
             for name in self.config.names
         }
+        _check_sockets(self.hca_sockets.values())
         log = self.logs / "bus" if self.config.bus_log else None
         return ServerConfig(
             self.hca_sockets,
@@ -109,6 +113,7 @@ class Pair:
             self._parts.library,
             self.config.server_arguments,
             self.folder / hardware.SOCKET,
+            self.config.number,
         )
 
     def _machine(self, name: str) -> Vm:
@@ -170,8 +175,8 @@ class Pair:
 
     def _give_up_snapshot(self, failed: Sequence[tuple[Vm, LabError]]) -> None:
         assert self._snapshot is not None
-        line = f"the snapshot did not restore and was thrown away, cold boot ({failed[0][1].what})"
-        self._snapshot.discard()
+        fate = "was thrown away" if self._snapshot.discard() else "cannot be removed"
+        line = f"the snapshot did not restore and {fate}, cold boot ({failed[0][1].what})"
         self._snapshot = None
         self.warnings.append(line)
         self._progress(line)
@@ -266,3 +271,11 @@ class Pair:
         except Exception as error:
             # A dead server makes guests complain about other things.
             raise self.server.trouble() or error from None
+
+
+def _check_sockets(paths: Iterable[Path]) -> None:
+    """Raises `LabError` when the device server could not make them."""
+    for path in paths:
+        rundir.check_socket_path(path)
+        if not path.parent.is_dir():
+            raise UsageError(f"there is no folder {path.parent} for sockets", "make it first")

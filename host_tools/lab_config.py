@@ -30,6 +30,8 @@ class LabConfig:
     """Give the HCAs to the kernel's mlx4 drivers instead, up with an address of `ADDRESSES`."""
     server_arguments: tuple[str, ...] = ()
     names: tuple[str, str] = NAMES
+    number: int = 1
+    """Which pair of this machine it is: its adapters' addresses follow from it."""
     cold: bool = False
     """Boot from power-on with the devices in place, instead of restoring a snapshot."""
     hca: bool = True

@@ -78,9 +78,7 @@ def log_folder(chosen: Path | None) -> Path:
         _forget_old_runs(state_root())
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / ".space"
-        probe.write_bytes(bytes(1 << 20))
-        probe.unlink()
+        _check_space(folder)
     except OSError as error:
         raise LabError(
             f"cannot write the log folder {folder}: {error.strerror}",
@@ -89,10 +87,28 @@ def log_folder(chosen: Path | None) -> Path:
     return folder.resolve()
 
 
+def _check_space(folder: Path) -> None:
+    """Raises `OSError` when there is no room for the beginning of a log."""
+    probe = folder / ".space"
+    try:
+        probe.write_bytes(bytes(1 << 20))
+    finally:
+        probe.unlink(missing_ok=True)
+
+
 def keep_logs(folder: Path) -> int:
-    """Protect a log folder of a long run from later runs; returns the descriptor to keep open."""
+    """Protect the log folder of a run from other runs; returns the descriptor to keep open.
+
+    Raises `LabError` when another run writes there: each would spoil the other's bus log.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise LabError(
+            f"another run writes to the log folder {folder}", "choose another with --log DIR"
+        ) from None
     return descriptor
 
 

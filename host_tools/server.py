@@ -15,6 +15,9 @@ from host_tools import hardware, process
 from host_tools.errors import LabError
 
 _ROOT = Path(__file__).resolve().parent.parent
+_FIRST_MAC = 0x0002C9BB0001
+_MACS_OF_A_PAIR = 0x400
+"""Ports and nodes of an HCA take steps of 0x100 from its MAC (`HcaConfig.port_guid`)."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,13 @@ class ServerConfig:
     """More arguments of `python -m device`."""
     control: Path | None = None
     """Socket for `tell`; None for none."""
+    pair: int = 1
+    """Number of the pair on this machine: no two have MAC addresses or GUIDs in common."""
+
+    def mac(self, index: int) -> str:
+        """MAC address of the HCA that was named as number `index`, from 0."""
+        number = _FIRST_MAC + (self.pair - 1) * _MACS_OF_A_PAIR + index
+        return number.to_bytes(6, "big").hex(":")
 
 
 class DeviceServer:
@@ -50,8 +60,8 @@ class DeviceServer:
     def spawn(self) -> None:
         """Start the process; main thread only."""
         argv = [sys.executable, "-m", "device"]
-        for name, path in self._config.hcas.items():
-            argv += ["--hca", f"name={name},socket={path}"]
+        for index, (name, path) in enumerate(self._config.hcas.items()):
+            argv += ["--hca", f"name={name},socket={path},mac={self._config.mac(index)}"]
         if self._config.log is not None:
             argv += ["--log", str(self._config.log)]
         if self._config.control is not None:

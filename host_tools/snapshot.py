@@ -48,17 +48,21 @@ def ensure(parts: Parts, size: Machine, progress: Progress) -> Snapshot:
 
     def make(state: Path) -> None:
         progress("booting a guest once to make the snapshot that others start from")
-        _make(parts, size, state)
+        _make(parts, size, state, snapshot.folder.name)
 
     if not snapshot.state.exists():
+        progress("guests of this size have no snapshot yet; whoever comes first makes it")
         with image_errors():
             snapshot.ensure(make)
     return snapshot
 
 
-def _make(parts: Parts, size: Machine, state: Path) -> None:
-    """Boot a guest without devices, with the modules of the user-space driver, and save it."""
-    logs = rundir.state_root() / "snapshot" / state.parent.name
+def _make(parts: Parts, size: Machine, state: Path, log: str) -> None:
+    """Boot a guest without devices, with the modules of the user-space driver, and save it.
+
+    Should it fail, its transcript stays in the folder `log` until the next attempt.
+    """
+    logs = rundir.state_root() / "snapshot" / log
     shutil.rmtree(logs, ignore_errors=True)
     with rundir.run_folder() as folder:
         # A name of one letter, as the check of the folder's length for sockets supposes.

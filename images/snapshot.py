@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from images.cache import Cache, key_of
+from images.errors import ImageError
 
 STATE = "state"
 """Name of the migration file in a snapshot's folder: QEMU's `mapped-ram` format, sparse."""
@@ -50,10 +51,11 @@ class Snapshot:
 
         return self.cache.ensure(self._name, key_of(*self.ingredients), build) / STATE
 
-    def discard(self) -> None:
-        """Throw it away; guests that are reading it go on."""
+    def discard(self) -> bool:
+        """Throw it away; guests that are reading it go on. Returns whether it is gone."""
         # Renamed first: half a folder under the final name would look like a snapshot.
-        with self.cache.lock(self._name), contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError, ImageError), self.cache.lock(self._name):
             aside = self.folder.with_name(f".{self._name}.discarded.{os.getpid()}")
             self.folder.rename(aside)
             self.cache.remove(aside)
+        return not self.folder.exists()

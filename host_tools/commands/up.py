@@ -14,6 +14,7 @@ from host_tools.keeper.launch import launch
 from host_tools.keeper.plan import Plan
 from host_tools.keeper.record import PairRecord, guest_names
 from host_tools.lab import LabConfig, termination_as_exception
+from host_tools.parts import ensure_parts
 from host_tools.progress import Reporter
 
 
@@ -22,6 +23,8 @@ def main(options: argparse.Namespace) -> int:
     begin = time.monotonic()
     plan = _plan(options)
     with termination_as_exception():
+        # Here, not in a keeper: building takes minutes, and tells of each step on standard error.
+        ensure_parts(Reporter(quiet=True))
         for old in epitaph.read(set()):
             epitaph.forget(old.number)
         records = launch(
@@ -73,7 +76,7 @@ def _modules(paths: list[Path]) -> tuple[Path, ...]:
 
 def _for_pair(plan: Plan, number: int, alone: bool) -> Plan:
     """The plan of one pair; several pairs get a folder each in a log folder that was chosen."""
-    config = replace(plan.config, names=guest_names(number))
+    config = replace(plan.config, names=guest_names(number), number=number)
     if config.log is not None and not alone:
         config = replace(config, log=config.log / f"pair{number}")
     return replace(plan, config=config)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from host_tools import process, rundir
-from host_tools.errors import LabError
+from host_tools.errors import LabError, of_system
 from host_tools.keeper import epitaph, messages, record
 from host_tools.keeper.control import Control
 from host_tools.keeper.janitor import janitor
@@ -47,20 +47,26 @@ def live(claim: Claim, plan: Plan, leash: socket.socket, parent: int) -> int:
             process.follow(parent)
             Keeper(claim, plan, leash).run()
     except LabError as error:
-        with contextlib.suppress(OSError):
-            messages.send(leash, error=messages.error_fields(error))
+        _tell(leash, error)
+        return 1
+    except OSError as error:
+        _tell(leash, of_system(error))
         return 1
     except SystemExit:
         return 1
     except KeyboardInterrupt:
-        with contextlib.suppress(OSError):
-            stopped = LabError("stopped by `bluebridge down`")
-            messages.send(leash, error=messages.error_fields(stopped))
+        _tell(leash, LabError("stopped by `bluebridge down`"))
         return 0
     except BaseException:
         traceback.print_exc()
         return 1
     return 0
+
+
+def _tell(leash: socket.socket, error: LabError) -> None:
+    """Tell `up` why there will be no pair; once it has its pair nobody listens."""
+    with contextlib.suppress(OSError):
+        messages.send(leash, error=messages.error_fields(error))
 
 
 class Keeper:
@@ -114,7 +120,6 @@ class Keeper:
     def _settle(self, logs: Path) -> None:
         """Leave the terminal and the folder of the command that started us."""
         self._record.logs = str(logs)
-        self._kept = rundir.keep_logs(logs)
         os.chdir("/")
         nothing = os.open(os.devnull, os.O_RDWR)
         diary = os.open(logs / "keeper.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -237,8 +242,10 @@ class Keeper:
             self._remember(error.what)
             raise
         except BaseException as error:
-            self._over(f"its keeper failed: {error!r}")
-            self._remember(f"its keeper failed: {error!r}; read {self._record.logs}/keeper.log")
+            traceback.print_exc()
+            what = of_system(error).what if isinstance(error, OSError) else repr(error)
+            self._over(f"its keeper failed: {what}")
+            self._remember(f"its keeper failed: {what}; read {self._record.logs}/keeper.log")
             raise
 
     def _over(self, why: str) -> None:

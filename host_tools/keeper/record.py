@@ -72,10 +72,16 @@ class PairRecord:
         return (guest.name for guest in self.guests)
 
     def write(self, path: Path) -> None:
-        """Replace the file at `path`; a reader sees the old one or the new one."""
+        """Replace the file at `path`; a reader sees the old one or the new one.
+
+        Raises `OSError` that names the file.
+        """
         draft = path.with_name(f".{path.name}")
-        draft.write_text(json.dumps(asdict(self)))
-        os.replace(draft, path)
+        try:
+            draft.write_text(json.dumps(asdict(self)))
+            os.replace(draft, path)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from error
 
     @classmethod
     def read(cls, path: Path) -> PairRecord:

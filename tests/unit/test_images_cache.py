@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from images.cache import Cache, default_root, file_digest, key_of
 from images.errors import ImageError
+from images.snapshot import Snapshot
 
 KEY = "0123456789abcdef"
 JSON = st.recursive(
@@ -133,3 +134,15 @@ def test_keeps_the_one_before_and_drops_what_is_older(tmp_path: Path) -> None:
     other = cache.ensure("thing-else", KEY, make)
     assert [folder.exists() for folder in folders] == [False, True, True]
     assert other.exists()
+
+
+def test_a_snapshot_that_cannot_be_removed(tmp_path: Path) -> None:
+    snapshot = Snapshot("test", ("x",), Cache(tmp_path))
+    snapshot.ensure(lambda state: state.touch())
+    lock = tmp_path / ".snapshot-test.lock"
+    lock.unlink()
+    lock.mkdir()  # it cannot be locked, as in a cache that is not ours to write to
+    assert not snapshot.discard()
+    lock.rmdir()
+    assert snapshot.discard()
+    assert snapshot.discard(), "it is gone, whoever did it"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
+from device.hca.config import Features, HcaConfig
 from host_tools import arguments, rundir
 from host_tools.agent import Agent, Completed
 from host_tools.commands import ps, tree
@@ -16,6 +19,9 @@ from host_tools.commands.places import Place
 from host_tools.errors import LabError
 from host_tools.keeper import messages
 from host_tools.keeper.control import Control, ask
+from host_tools.server import ServerConfig
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.mark.parametrize(
@@ -51,7 +57,9 @@ def test_wrong_command_lines(line: str, capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(SystemExit) as caught:
         arguments.parse(line.split())
     assert caught.value.code == 2
-    assert "usage: bluebridge" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "usage: bluebridge" in said
+    assert "_seconds" not in said
 
 
 def test_modules_may_be_given_together_or_one_by_one() -> None:
@@ -210,3 +218,52 @@ def test_logs_in_use_are_not_forgotten(tmp_path: Path, monkeypatch: pytest.Monke
     assert left[-1] == fresh.name
     assert len(left) == 11
     os.close(kept)
+
+
+def test_a_log_folder_has_one_writer(tmp_path: Path) -> None:
+    kept = rundir.keep_logs(tmp_path)
+    with pytest.raises(LabError, match=r"another run writes to the log folder .*; choose another"):
+        rundir.keep_logs(tmp_path)
+    os.close(kept)
+    os.close(rundir.keep_logs(tmp_path))
+
+
+def test_nothing_fills_up_a_disk_that_is_full(tmp_path: Path) -> None:
+    # A limit on the size of files fails the write where a full disk does: in the middle.
+    code = (
+        "import sys, pathlib; from host_tools import rundir; rundir.log_folder(pathlib.Path('x'))"
+    )
+    limited = f'ulimit -f 100; trap "" XFSZ; exec {sys.executable} -c "{code}"'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-c", limited], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, check=False
+    )
+    assert b"cannot write the log folder" in done.stderr
+    assert not list((tmp_path / "x").iterdir())
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_the_caller_closed(closed: str, tmp_path: Path) -> None:
+    """No file that we open gets their number, and nothing fails for want of them."""
+    code = "from os import *; from host_tools.cli import main; main(['ps']); "
+    code += "write(3, b'%d' % open('.', 0))"
+    script = f'exec 3>told; {sys.executable} -c "{code}" {closed}'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environment, check=False)
+    assert (done.returncode, int((tmp_path / "told").read_text()) > 3) == (0, True)
+
+
+def test_every_pair_has_addresses_of_its_own() -> None:
+    hcas = {"a": Path("a"), "b": Path("b")}
+    configs = [ServerConfig(hcas, None, Path(), pair=number) for number in range(1, 100)]
+    assert (configs[0].mac(0), configs[0].mac(1)) == ("00:02:c9:bb:00:01", "00:02:c9:bb:00:02")
+    seen: set[object] = set()
+    for mac in (config.mac(index) for config in configs for index in (0, 1)):
+        hca = HcaConfig.of_mac("x", bytes.fromhex(mac.replace(":", "")), features=Features(ports=2))
+        assert mac.startswith("00:02:c9:")
+        seen |= {
+            hca.node_guid,
+            *(hca.port_guid(n) for n in (1, 2)),
+            *(hca.mac_of(n) for n in (1, 2)),
+        }
+    assert len(seen) == 5 * 2 * len(configs)

@@ -162,6 +162,14 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
         pair.guest("a")
 
 
+def test_a_record_that_cannot_be_written(tmp_path: Path) -> None:
+    path = tmp_path / "pair.json"
+    path.mkdir()
+    with pytest.raises(OSError, match="pair.json") as caught:
+        PairRecord(1, []).write(path)
+    assert caught.value.filename == str(path)
+
+
 def test_a_record_of_another_version(tmp_path: Path) -> None:
     pair = PairRecord(1, [GuestRecord("a"), GuestRecord("b")])
     pair.write(tmp_path / "pair.json")

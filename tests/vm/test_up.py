@@ -64,13 +64,23 @@ def test_more_pairs_get_the_next_names(bluebridge: Commands, tmp_path: Path) -> 
     assert bluebridge.good("down", "b") == "pair 1 is down\n"
     assert [pair["number"] for pair in bluebridge.ps()["pairs"]] == [2]
     assert "guests a and b" in bluebridge.good("up", "--bare"), "the free number is taken again"
-    assert bluebridge.good("run", "a2", "cat /proc/sys/kernel/random/boot_id") != bluebridge.good(
-        "run", "a", "cat /proc/sys/kernel/random/boot_id"
-    ) or bluebridge.good("run", "a2", "cat /etc/machine-id") != bluebridge.good(
-        "run", "a", "cat /etc/machine-id"
-    )
     assert bluebridge.bad("down", "pair7")[1].startswith("bluebridge: there is no")
     assert bluebridge.good("down", "2", "a") == "pair 2 is down\npair 1 is down\n"
+
+
+def test_pairs_do_not_share_logs_or_addresses(bluebridge: Commands, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    words = ["up", "--quiet", "--driver", "none", "--log", str(logs)]
+    bluebridge.good(*words)
+    assert f"another run writes to the log folder {logs}; choose" in bluebridge.bad(*words)[1]
+    bluebridge.good(*words[:-2])
+    ask = "modprobe mlx4_en; until cat /sys/class/net/e*/address 2>/dev/null; do sleep 0.1; done"
+    names = ("a", "b", "a2", "b2")
+    addresses = {bluebridge.good("run", "--timeout", "60", name, ask) for name in names}
+    assert len(addresses) == 4, addresses
+    identity = "cat /etc/machine-id /proc/sys/kernel/random/boot_id"
+    told = [bluebridge.good("run", name, identity).split() for name in names]
+    assert len({word for words in told for word in words}) == 8, told
 
 
 def test_two_ups_at_the_same_time(bluebridge: Commands) -> None:
@@ -200,6 +210,8 @@ def test_what_cannot_start_leaves_nothing(bluebridge: Commands, tmp_path: Path) 
     blocked.mkdir()
     line = bluebridge.bad("up", "--quiet", "--sockets", str(tmp_path))[1]
     assert str(blocked) in line
+    line = bluebridge.bad("up", "--quiet", "--sockets", str(tmp_path / "none"))[1]
+    assert f"there is no folder {tmp_path / 'none'} for sockets" in line
     bluebridge.wait_until_nothing_is_left()
 
 
