@@ -34,13 +34,14 @@ def main(options: argparse.Namespace) -> int:
     try:
         if not options.words:
             raise UsageError("no command", "bluebridge run GUEST -- COMMAND")
-        return _run(guests.find(options.guest), options.words, options.timeout)
-    except AgentRefused as error:
-        return _refused(options, error)
-    except CommandTimedOut as error:
-        error.transcript = ""  # was shown as it came
-        error.status = TIMED_OUT
-        raise
+        guest = guests.find(options.guest)
+        try:
+            return _run(guest, options.words, options.timeout)
+        except AgentRefused as error:
+            return _refused(guest, options.words[0], error)
+        except CommandTimedOut as error:
+            # What it printed was shown as it came.
+            return _give_up(guest, error.what, TIMED_OUT)
     except LabError as error:
         error.status = FAILED
         raise
@@ -103,13 +104,15 @@ def _explained(guest: Guest, error: AgentSilent) -> LabError:
     return LabError(what, f"read {guest.record.transcript}")
 
 
-def _refused(options: argparse.Namespace, error: AgentRefused) -> int:
-    word = shlex.quote(options.words[0])
+def _refused(guest: Guest, word: str, error: AgentRefused) -> int:
+    word = shlex.quote(word)
     if error.code == "ENOENT":
-        print(f"bluebridge: guest {options.guest}: no command {word}", file=sys.stderr)
-        return NOT_FOUND
+        return _give_up(guest, f"guest {guest.name}: no command {word}", NOT_FOUND)
     if error.code == "EACCES":
-        print(f"bluebridge: guest {options.guest}: {word} is not executable", file=sys.stderr)
-        return NOT_EXECUTABLE
-    error.status = FAILED
+        return _give_up(guest, f"guest {guest.name}: {word} is not executable", NOT_EXECUTABLE)
     raise error
+
+
+def _give_up(guest: Guest, why: str, status: int) -> int:
+    print(f"bluebridge: {why}; console: {guest.record.transcript}", file=sys.stderr)
+    return status

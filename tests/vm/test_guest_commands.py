@@ -61,10 +61,10 @@ def test_output_comes_as_it_is_printed(bluebridge: Commands) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (("--", "frob", "x"), 127, "bluebridge: guest a: no command frob"),
+        (("--", "frob", "x"), 127, "bluebridge: guest a: no command frob; console: /"),
         (("frob",), 127, "frob: not found"),
         (("--", "/etc/hosts", "x"), 126, "bluebridge: guest a: /etc/hosts is not executable"),
-        (("--timeout", "0.5", "--", "sleep", "1000"), 124, "`sleep 1000` was killed after 0.5 s"),
+        (("--timeout", "0.5", "--", "sleep", "1000"), 124, "killed after 0.5 s; console: /"),
         ((), 125, "no command; bluebridge run GUEST -- COMMAND"),
     ],
 )
