@@ -204,6 +204,7 @@ class Keeper:
         self._listener = progress
         try:
             self._pair.restart(machine.name)
+            self._record.warnings = list(self._pair.warnings)
             machine = self._pair.machine(machine.name)
             self._load_modules([machine])
             self._describe(machine)

@@ -165,7 +165,7 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_written(tmp_path: Path) -> None:
     path = tmp_path / "pair.json"
     path.mkdir()
-    with pytest.raises(OSError, match="pair.json") as caught:
+    with pytest.raises(OSError, match=r"pair\.json") as caught:
         PairRecord(1, []).write(path)
     assert caught.value.filename == str(path)
 
