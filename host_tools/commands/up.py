@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,9 @@ from host_tools.keeper.record import PairRecord, guest_names
 from host_tools.lab import LabConfig, termination_as_exception
 from host_tools.parts import ensure_parts
 from host_tools.progress import Reporter
+
+_MOST_CPUS = 64
+_LEAST_MIB = 256
 
 
 def main(options: argparse.Namespace) -> int:
@@ -42,8 +46,13 @@ def _plan(options: argparse.Namespace) -> Plan:
     """What is asked for. Raises `UsageError` for what cannot be."""
     if options.pairs < 1:
         raise UsageError(f"--pairs {options.pairs} asks for nothing", "give 1 or more")
-    if options.cpus < 1 or options.memory < 256:
-        raise UsageError("a guest needs a CPU and 256 MiB", "give more with --cpus, --memory")
+    if not 1 <= options.cpus <= _MOST_CPUS:
+        raise UsageError(f"a guest has no {options.cpus} CPUs", f"give --cpus 1 to {_MOST_CPUS}")
+    if not _LEAST_MIB <= options.memory <= _host_mib():
+        raise UsageError(
+            f"a guest cannot have {options.memory} MiB",
+            f"give --memory {_LEAST_MIB} to {_host_mib()}, what this machine has",
+        )
     hardware = [*device_arguments(options), *options.words]
     if options.bare and hardware:
         raise UsageError("bare guests have no hardware", f"leave out --bare, or {hardware[0]}")
@@ -64,6 +73,10 @@ def _plan(options: argparse.Namespace) -> Plan:
         server_arguments=tuple(hardware),
     )
     return Plan(config, _modules(options.module), options.verbose)
+
+
+def _host_mib() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
 
 
 def _modules(paths: list[Path]) -> tuple[Path, ...]:

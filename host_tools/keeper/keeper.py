@@ -117,6 +117,13 @@ class Keeper:
     def _write(self) -> None:
         self._record.write(self._claim.description)
 
+    def _rewrite(self) -> None:
+        """Tell what has changed; a folder that is full by now is no reason to end a pair."""
+        try:
+            self._write()
+        except OSError as error:
+            print(f"the description of the pair is out of date: {error}", flush=True)
+
     def _settle(self, logs: Path) -> None:
         """Leave the terminal and the folder of the command that started us."""
         self._record.logs = str(logs)
@@ -186,7 +193,7 @@ class Keeper:
                 guest.remark = remark(machine)
             changed |= before != (guest.state, guest.remark)
         if changed:
-            self._write()
+            self._rewrite()
 
     # Requests.
 
@@ -199,7 +206,7 @@ class Keeper:
     def _restart(self, machine: Vm, progress: Progress) -> None:
         guest = self._record.guest(machine.name)
         guest.state, guest.why = record.RESTARTING, "it is being restarted"
-        self._write()
+        self._rewrite()
         progress(f"restarting guest {machine.name}")
         self._listener = progress
         try:
@@ -219,7 +226,7 @@ class Keeper:
             raise
         finally:
             self._listener = print
-            self._write()
+            self._rewrite()
 
     # The end.
 
@@ -254,8 +261,7 @@ class Keeper:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         self._record.state, self._record.why = record.ENDING, why
-        with contextlib.suppress(OSError):
-            self._write()
+        self._rewrite()
 
     def _remember(self, why: str) -> None:
         epitaph.write(self._record.number, tuple(self._record.names()), why, self._record.logs)
