@@ -143,3 +143,22 @@ def test_doctor_names_a_cure_for_whatever_is_missing(capsys: pytest.CaptureFixtu
 def test_log_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["log", str(tmp_path)]) == 2
     assert "no bus log" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--cpus", "1000"), "a guest has no 1000 CPUs; give --cpus 1 to 64"),
+        (("--cpus", "0"), "a guest has no 0 CPUs"),
+        (("--memory", "99999999"), "a guest cannot have 99999999 MiB; give --memory 256 to "),
+        (("--pairs", "0"), "--pairs 0 asks for nothing"),
+        (("--bare", "--link", "infiniband"), "bare guests have no hardware; leave out --bare"),
+        (("--driver", "kernel", "--sm", "none"), "ports stay down until opensm runs"),
+    ],
+)
+def test_an_up_that_cannot_be(
+    words: tuple[str, ...], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, status 2, before anything starts."""
+    assert cli.main(["up", *words]) == 2
+    assert capsys.readouterr().err.startswith(f"bluebridge: {line}")
