@@ -1,7 +1,7 @@
 # Every target sets up what it needs; a second run starts from the caches.
 PYTHON ?= python3
 BIN := .venv/bin
-# Tests that run side by side; each may have two guests of 1 GiB.
+# Tests without guests run side by side; two guests keep two cores busy.
 WORKERS ?= 2
 SERVER ?= server,addr=192.168.69.127,port=9999
 CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
@@ -24,7 +24,8 @@ krping: setup
 	$(BIN)/bluebridge krping "$(SERVER)" "$(CLIENT)"
 
 test: setup
-	$(BIN)/python -m pytest tests -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest tests/vm --durations=25
 
 # Stock programs between two guests; stopped, it goes on with --resume DIR. Writes docs/conformance.md.
 conformance: setup
