@@ -3,6 +3,8 @@
     link NAME[/PORT] up|down    put the cable of a port in, or pull it
     fault NAME [TEXT]           an internal error: the adapter stops until software resets it
     status                      a line for each port
+    profile start               from now on, sample what the server does
+    profile stop FILE           write the stacks found, with their counts, one a line
 
 The answer to a line is zero or more lines of text and then `ok`, or `error: ` and the reason.
 """
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from device.hca.device import Hca
 from device.pci.loop import EventLoop
+from device.profile import Sampler
 
 MAX_LINE = 4096
 MAX_CLIENTS = 16
@@ -27,10 +30,12 @@ class Panel:
 
     def __init__(self, hcas: Mapping[str, Hca]) -> None:
         self._hcas = hcas
+        self._sampler = Sampler()
         self._words: dict[str, Callable[[Sequence[str]], list[str]]] = {
             "link": self._link,
             "fault": self._fault,
             "status": self._status,
+            "profile": self._profile,
         }
 
     def carry_out(self, line: str) -> list[str]:
@@ -41,7 +46,7 @@ class Panel:
             return [f"error: {line.strip()[:80]!r} is none of {', '.join(self._words)}"]
         try:
             return [*action(words[1:]), "ok"]
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             return [f"error: {error}"]
 
     def _hca(self, name: str) -> Hca:
@@ -76,6 +81,15 @@ class Panel:
                 link = "up" if port.link_up else "down"
                 lines.append(f"{name}/{port.number} {state} cable {cable} link {link}")
         return lines
+
+    def _profile(self, words: Sequence[str]) -> list[str]:
+        if len(words) == 1 and words[0] == "start":
+            self._sampler.start()
+        elif len(words) == 2 and words[0] == "stop":
+            self._sampler.stop(Path(words[1]))
+        else:
+            raise ValueError("write: profile start, or: profile stop FILE")
+        return []
 
 
 class ControlSocket:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from host_tools.bench import doorbell, measure, page, ready
+from host_tools.bench import doorbell, measure, page, rdma, ready
 from host_tools.bench import figures as goals
 from host_tools.bench.figures import Figure
 from host_tools.errors import LabError
@@ -39,6 +39,8 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     print(page.table(figures))
+    if "rdma" in (options.sections or _SECTIONS):
+        print(page.times(figures))
     print(f"written: {page.write_json(machine, figures)}")
     page.write_page(machine, page.completed(figures))
     print(f"written: {page.PAGE}")
@@ -67,19 +69,28 @@ def _hca(long: bool, progress: Progress) -> list[Figure]:
     return figures
 
 
-def _lab(long: bool, progress: Progress) -> list[Figure]:
-    """How soon a lab is ready; whether anything piles up."""
+def _up(long: bool, progress: Progress) -> list[Figure]:
+    """How soon a lab is ready."""
     ready.up_seconds(1)  # makes the snapshot if need be
     progress("bluebridge up, restored")
     warm = statistics.median(ready.up_seconds(15))
     progress("bluebridge up --cold")
     cold = statistics.median(ready.up_seconds(5, "--cold"))
-    figures = [goals.up_warm(warm), goals.plain("up_cold", "the same with --cold", cold, "s")]
+    return [goals.up_warm(warm), goals.plain("up_cold", "the same with --cold", cold, "s")]
+
+
+def _cycles(long: bool, progress: Progress) -> list[Figure]:
+    """Whether anything piles up."""
     progress(f"{CYCLES} cycles of restore, test, restore at one device server")
-    figures += goals.growth("cycles", f"{CYCLES} cycles", *ready.cycles(CYCLES, progress))
+    figures = goals.growth("cycles", f"{CYCLES} cycles", *ready.cycles(CYCLES, progress))
     progress(f"{CYCLES} labs, one after the other")
     figures += goals.growth("labs", f"{CYCLES} labs", *ready.labs(CYCLES, progress))
     return figures
+
+
+def _rdma(long: bool, progress: Progress) -> list[Figure]:
+    """The kernel's drivers against Soft-RoCE and virtio-net, and where the time goes."""
+    return rdma.figures(progress)
 
 
 def _doorbells(library: Path, guests: float) -> list[Figure]:
@@ -102,7 +113,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {"lab": _lab, "hca": _hca}
+_SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {
+    "up": _up,
+    "cycles": _cycles,
+    "hca": _hca,
+    "rdma": _rdma,
+}
 
 
 if __name__ == "__main__":

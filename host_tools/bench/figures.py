@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from host_tools.bench.stock import Stock
 
@@ -110,6 +110,12 @@ _NAMES = {
 def plain(key: str, title: str, value: float, unit: str) -> Figure:
     """A figure without a goal."""
     return Figure(key, title, value, unit)
+
+
+def at_least(figure: Figure, goal: float) -> Figure:
+    """The same figure with a goal: not less than `goal`."""
+    met = figure.value >= goal
+    return replace(figure, goal=f">= {goal:g} {figure.unit}", met=met)
 
 
 def memory_growth(iterations: int, first: int, last: int) -> Figure:

@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from host_tools.bench import rdma
 from host_tools.bench.figures import Figure
+from host_tools.bench.stages import PREFIX, STAGES, TOGETHER
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -20,9 +22,9 @@ RESULTS = ROOT / "build" / "bench"
 _TEXT = """\
 # Benchmarks
 
-Measured by `make bench` (`python -m host_tools.bench [lab] [hca]`, `--long` for the long run),
-which writes this page. Guests have 2 vCPUs and 1 GiB each and share the machine with the device
-server.
+Measured by `make bench` (`python -m host_tools.bench [up] [cycles] [hca] [rdma]`, `--long` for the
+long run), which writes this page. Guests have 2 vCPUs and 1 GiB each and share the machine with
+the device server.
 
 | machine | |
 |---|---|
@@ -57,6 +59,40 @@ How each is measured:
 
 The table is one run, and the ping-pong scatters by up to 40 % from run to run on two cores: repeat
 it before comparing. The doorbell goal stands at both of its measurements: they answer differently.
+
+## The kernel's drivers, Soft-RoCE and virtio-net
+
+`rdma` measures with the guests' own programs, perftest and iperf3. Each guest has mlx4_core,
+mlx4_en and mlx4_ib on its HCA, and beside it, hot-plugged, a virtio-net NIC (`-netdev dgram`:
+frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) with rdma_rxe on it.
+
+- The two sides of a ratio **take turns** in the same run, {rounds} times each ({tcp_rounds} for
+  iperf3), and their medians are compared: the machine's moods hit both. The bus log is off.
+- Latencies are perftest's `t_typical`, half of a round trip, bandwidths its average; RoCE has an
+  MTU of 1024 on the HCA and of 4096 on Soft-RoCE (netdev MTU 4200), which is in its favour.
+- A ratio says how many times better the HCA is.
+- **`--blueflame on`** and **the bus log on**: two more guests beside the first two, in turn with
+  them. Their `without` rows are of that race; compare within a race only.
+
+## Where the time goes
+
+Microseconds of the device server's processor time, by the stage it is spent in: its stacks are
+sampled while a program runs (`profile start`, `profile stop FILE` of `device.control`). Functions
+that serve all stages, reading and writing guest memory and rings, count for the stage that calls.
+
+{times}
+
+A message of `ib_write_lat` is one doorbell, one work request and one completion entry; one of
+`ib_send_lat` has a receive and its completion entry more. With `-e` there come the doorbell that
+arms a completion queue, an event entry, an interrupt and the doorbell that gives the event queue
+back, for each of the two completions unless they come together. The rest of a latency is not the
+server's: the vCPU leaves translated code for QEMU, QEMU writes to the socket, the kernel wakes the
+server; with `-e`, QEMU hears of the interrupt in its main loop and wakes the vCPU.
+
+{lessons}
+"""
+
+_LESSONS = """\
 """
 
 
@@ -96,6 +132,25 @@ class Machine:
         ]
 
 
+def times(figures: Sequence[Figure]) -> str:
+    """The figures of `stages` as a table: a row for each stage, a column for each program."""
+    found: dict[str, dict[str, float]] = {}
+    for figure in figures:
+        if figure.key.startswith(PREFIX):
+            found.setdefault(figure.title, {})[_program(figure)] = figure.value
+    columns = list(dict.fromkeys(name for row in found.values() for name in row))
+    lines = ["| us | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for title in (*STAGES, TOGETHER):
+        if any(round(value, 1) for value in found.get(title, {}).values()):
+            cells = (f"{found[title].get(name, 0):,.1f}" for name in columns)
+            lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _program(figure: Figure) -> str:
+    return figure.key.removeprefix(PREFIX).removesuffix(f".{figure.title}")
+
+
 def _cpu_model() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -103,9 +158,14 @@ def _cpu_model() -> str:
     return platform.machine()
 
 
+def rows_of(figures: Sequence[Figure]) -> list[Figure]:
+    """Those for the table of figures: all but what a table of its own shows."""
+    return [figure for figure in figures if not figure.key.startswith(PREFIX)]
+
+
 def table(figures: Sequence[Figure]) -> str:
     """The figures as aligned text."""
-    rows = [(f.title, f.shown(), f.goal, f.verdict()) for f in figures]
+    rows = [(f.title, f.shown(), f.goal, f.verdict()) for f in rows_of(figures)]
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -138,7 +198,11 @@ def write_page(machine: Machine, figures: Sequence[Figure]) -> None:
         _TEXT.format(
             machine="\n".join(f"| {label} | {value} |" for label, value in machine.rows()),
             figures="\n".join(
-                f"| {f.title} | {f.shown()} | {f.goal} | {f.verdict()} |" for f in figures
+                f"| {f.title} | {f.shown()} | {f.goal} | {f.verdict()} |" for f in rows_of(figures)
             ),
+            rounds=rdma.ROUNDS,
+            tcp_rounds=rdma.TCP_ROUNDS,
+            times=times(figures),
+            lessons=_LESSONS,
         )
     )

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
+from pathlib import Path
+
 import pytest
 
 from device.control import Panel
@@ -47,11 +51,23 @@ def test_the_cable(driver: Driver, panel: Panel) -> None:
 @pytest.mark.parametrize(
     "line",
     ["", "frob", "link", "link a", "link a sideways", "link b up", "link a/2 up", "link a/x up",
-     "fault", "fault b", "status a", "link a up now", "\0"],
+     "fault", "fault b", "status a", "link a up now", "profile", "profile start now",
+     "profile stop", "profile stop /nowhere/stacks", "\0"],
 )  # fmt: skip
 def test_nonsense_is_one_line(panel: Panel, line: str) -> None:
     (answer,) = panel.carry_out(line)
     assert answer.startswith("error: ")
+
+
+def test_stacks_by_processor_time(driver: Driver, panel: Panel, tmp_path: Path) -> None:
+    stacks = tmp_path / "stacks"
+    before = time.process_time()
+    assert panel.carry_out("profile start") == ["ok"]
+    while time.process_time() < before + 0.1:
+        error_buffer(driver)
+    assert panel.carry_out(f"profile stop {stacks}") == ["ok"]
+    found = stacks.read_text()
+    assert re.search(r"(?m)^.*test_stacks_by_processor_time;.*bar_read.* \d+$", found), found
 
 
 def test_a_fault_stops_everything_until_a_reset(driver: Driver, panel: Panel) -> None:

@@ -1,0 +1,63 @@
+"""What the bench makes of what it measured."""
+
+from __future__ import annotations
+
+from host_tools.bench import page, rdma, stages
+from host_tools.bench.figures import at_least, plain
+
+STACKS = """\
+device.server.run;device.pci.loop.step 30
+device.pci.loop.step;device.pyvfio_user._callbacks.access;device.hca.uar.write 10
+device.pci.loop.step;device.hca.cq.post;device.hca.buffer.write_entry;device.pci.memory.views 40
+device.pci.loop.step;device.hca.eq._fire;device.pci.endpoint.interrupt;\
+device.pyvfio_user.context.trigger 15
+something.else 5
+"""
+
+
+def test_stacks_belong_to_the_innermost_stage() -> None:
+    found = {name: share for name, share in stages.shares(STACKS).items() if share}
+    assert found == {
+        "messages of the bus": 0.3,
+        "doorbells": 0.1,
+        "completion entries": 0.4,
+        "interrupts": 0.15,
+        stages.OTHER: 0.05,
+    }
+
+
+def test_nothing_sampled_is_no_division_by_zero() -> None:
+    assert set(stages.shares("").values()) == {0.0}
+
+
+def test_the_two_sides_take_turns_and_medians_count() -> None:
+    calls: list[str] = []
+    values = {"a": iter((1.0, 9.0, 2.0)), "b": iter((4.0, 5.0, 60.0))}
+
+    def measure(name: str) -> float:
+        calls.append(name)
+        return next(values[name])
+
+    assert rdma.in_turn(lambda: measure("a"), lambda: measure("b"), 3) == (2.0, 5.0)
+    assert calls == ["a", "b"] * 3
+
+
+def test_goals_that_are_a_least() -> None:
+    assert at_least(plain("k", "t", 19.9, "x"), 20).verdict() == "fell short"
+    met = at_least(plain("k", "t", 20.0, "x"), 20)
+    assert (met.verdict(), met.goal) == ("met", ">= 20 x")
+
+
+def test_stages_have_a_table_of_their_own() -> None:
+    figures = [
+        plain("write_bandwidth", "bandwidth", 2.0, "GiB/s"),
+        plain(f"{stages.PREFIX}ib_x -s 64.doorbells", "doorbells", 1.25, "us"),
+        plain(f"{stages.PREFIX}iperf3, a MiB.doorbells", "doorbells", 2000.0, "us"),
+        plain(f"{stages.PREFIX}iperf3, a MiB.bus log", "bus log", 0.01, "us"),
+    ]
+    assert page.times(figures).splitlines() == [
+        "| us | ib_x -s 64 | iperf3, a MiB |",
+        "|---|---|---|",
+        "| doorbells | 1.2 | 2,000.0 |",
+    ]
+    assert "doorbells" not in page.table(figures)
