@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from host_tools.errors import LabError
 
 _START_SECONDS = 120.0
 _RUN_SECONDS = 60.0
+_ANSWER_SECONDS = 15.0
 _MOST_OUTPUT = 64 * 1024 * 1024
 _PIECE = 8 * PAYLOAD_BYTES
 
@@ -211,21 +213,30 @@ class Agent:
 
     def ping(self) -> dict[str, Any]:
         """A sign of life: version, protocol, python, pid, hostname, uptime, clock, operations."""
-        return self._connection.open({"op": "ping"}, "ping").result()
+        return self._ask({"op": "ping"}, "ping")
 
     def personalise(self, identity: Identity) -> dict[str, Any]:
         """Make the guest somebody: names, MACs, clock, randomness; returns what was set."""
-        return self._connection.open(identity.request(), "personalise").result()
+        return self._ask(identity.request(), "personalise")
+
+    def _ask(self, request: dict[str, Any], what: str) -> dict[str, Any]:
+        """The answer to a question that the agent answers at once. Raises `AgentSilent`."""
+        channel = self._connection.open(request, what)
+        try:
+            return channel.result(time.monotonic() + _ANSWER_SECONDS)
+        except TimeoutError:
+            channel.give_up()
+            raise self._connection.silent(f"no answer to {what}") from None
 
     def functions(self) -> list[dict[str, str]]:
         """The guest's PCI functions: `address` (0000:01:00.0), `id` (15b3:1003), `driver`."""
-        found = self._connection.open({"op": "functions"}, "functions").result()["functions"]
+        found = self._ask({"op": "functions"}, "functions")["functions"]
         return [dict(function) for function in found]
 
     def bind(self, address: str, driver: str) -> None:
         """Give a PCI function to a driver that is loaded. Raises `AgentRefused`."""
         request = {"op": "bind", "address": address, "driver": driver}
-        self._connection.open(request, "bind").result()
+        self._ask(request, "bind")
 
     def poweroff(self) -> None:
         """Switch the guest off; QEMU ends soon after this returns."""

@@ -204,7 +204,7 @@ def test_down_while_it_starts(bluebridge: Commands) -> None:
 
 def test_what_cannot_start_leaves_nothing(bluebridge: Commands, tmp_path: Path) -> None:
     assert "--pairs 0" in bluebridge.bad("up", "--pairs", "0")[1]
-    assert "a guest needs" in bluebridge.bad("up", "--memory", "16")[1]
+    assert "a guest cannot have 16 MiB" in bluebridge.bad("up", "--memory", "16")[1]
     assert "/proc/nowhere" in bluebridge.bad("up", "--quiet", "--log", "/proc/nowhere")[1]
     blocked = tmp_path / "hca-a.sock"
     blocked.mkdir()
