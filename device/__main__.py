@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from device.buslog.writer import CAPTURE, EventLog, FileLog
-from device.hca.config import MAX_PORTS, Features, Link
+from device.hca.config import BLUEFLAME_REGISTERS, MAX_PORTS, PLAIN, Features, Link
 from device.pyvfio_user import LibraryError
 from device.server import HcaSpec, Server
 
@@ -101,6 +101,15 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         default="off",
         help="advertise BlueFlame, sends without a doorbell (default off)",
     )
+    parser.add_argument(
+        "--blueflame-size",
+        type=int,
+        choices=BLUEFLAME_REGISTERS,
+        default=PLAIN.blueflame_register,
+        metavar="BYTES",
+        help="of a BlueFlame register, two buffers: 128, 256, 512 (default) to 4096; entries of "
+        "at most half of it are sent through BlueFlame",
+    )
     parser.add_argument("--pro", action="store_true", help="ConnectX-3 Pro: RoCE v2 as well as v1")
     parser.add_argument(
         "--large-cqes", action="store_true", help="offer completion entries of 64 bytes"
@@ -119,6 +128,7 @@ def _features(arguments: argparse.Namespace) -> Features:
     return Features(
         ports=arguments.ports,
         blueflame=arguments.blueflame == "on",
+        blueflame_register=arguments.blueflame_size,
         pro=arguments.pro,
         large_cqes=arguments.large_cqes,
         subnet_manager=arguments.sm == "builtin",

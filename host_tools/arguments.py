@@ -143,6 +143,12 @@ def _add_hardware_options(parser: argparse.ArgumentParser) -> None:
     hardware.add_argument(
         "--blueflame", choices=("on", "off"), help="advertise BlueFlame (default off)"
     )
+    hardware.add_argument(
+        "--blueflame-size",
+        choices=("128", "256", "512", "1024", "2048", "4096"),
+        metavar="BYTES",
+        help="of a BlueFlame register, two buffers (default 512)",
+    )
     hardware.add_argument("--pro", action="store_true", help="ConnectX-3 Pro: RoCE v2 as well")
     hardware.add_argument(
         "--capture", metavar="BYTES", help="what the log keeps of each transfer (default 64)"
@@ -152,8 +158,8 @@ def _add_hardware_options(parser: argparse.ArgumentParser) -> None:
 def device_arguments(options: argparse.Namespace) -> list[str]:
     """Arguments of `python -m device` for the options of `_add_hardware_options`."""
     words = []
-    for name in ("link", "sm", "ports", "blueflame", "capture"):
-        if (value := getattr(options, name)) is not None:
+    for name in ("link", "sm", "ports", "blueflame", "blueflame-size", "capture"):
+        if (value := getattr(options, name.replace("-", "_"))) is not None:
             words += [f"--{name}", value]
     return [*words, "--pro"] if options.pro else words
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from device.hca.send_queue import SendQueue
 from device.layout.buslog import Kind
-from device.layout.mlx4.uar import BLUEFLAME_BUFFER, BLUEFLAME_LINE, PAGE_SIZE, UAR_AREA_SIZE
+from device.layout.mlx4.uar import BLUEFLAME_LINE, PAGE_SIZE, UAR_AREA_SIZE
 from device.layout.mlx4.wqe import DS_MASK
 from device.throttle import Throttle
 
@@ -30,6 +30,7 @@ class BlueFlame:
 
     def __init__(self, hca: Hca) -> None:
         self._hca = hca
+        self._buffer = hca.config.features.blueflame_buffer
         self._open: dict[int, tuple[int, bytearray]] = {}  # by page: buffer, what came so far
         self._oddities = Throttle()
 
@@ -40,7 +41,7 @@ class BlueFlame:
     def write(self, offset: int, data: bytes) -> None:
         """A store at `offset` behind the UAR pages."""
         page, place = divmod(offset, PAGE_SIZE)
-        buffer, position = place & -BLUEFLAME_BUFFER, place & (BLUEFLAME_BUFFER - 1)
+        buffer, position = place & -self._buffer, place & (self._buffer - 1)
         begun = self._open.get(page)
         if position == 0:
             if begun is not None:
@@ -55,13 +56,13 @@ class BlueFlame:
         collected += data
         if not len(collected) & (BLUEFLAME_LINE - 1):
             self._look(page, buffer, collected)
-        elif len(collected) > BLUEFLAME_BUFFER:
+        elif len(collected) > self._buffer:
             self._give_up(page, collected, "a store crosses the end of the buffer")
 
     def _look(self, page: int, buffer: int, collected: bytearray) -> None:
         """After a whole line: perhaps the entry is complete."""
         length = (collected[7] & DS_MASK) * 16
-        if not length or length > BLUEFLAME_BUFFER:
+        if not length or length > self._buffer:
             self._give_up(page, collected, f"an entry of {length} bytes")
         elif len(collected) >= length:
             del self._open[page]

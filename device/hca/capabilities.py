@@ -7,11 +7,7 @@ from functools import lru_cache
 from device.hca.config import Features
 from device.hca.if_counters import COUNTERS
 from device.layout.mlx4.capabilities import QUERY_DEV_CAP, RESERVED_LKEY, BmmeFlag, DevFlag
-from device.layout.mlx4.uar import (
-    LOG_BLUEFLAME_REGISTER,
-    LOG_BLUEFLAME_REGISTERS,
-    UAR_AREA_CODE,
-)
+from device.layout.mlx4.uar import PAGE_SIZE, UAR_AREA_CODE
 
 FLAGS = (
     DevFlag.RC
@@ -116,6 +112,11 @@ INIT_LIMITS = {
 """What INIT_HCA may ask for, by the name of the parameter."""
 
 
+def log2(power: int) -> int:
+    """The exponent of a power of two."""
+    return power.bit_length() - 1
+
+
 @lru_cache(maxsize=2)
 def device_capabilities(ports: int, features: Features) -> bytes:
     """The mailbox of QUERY_DEV_CAP."""
@@ -125,8 +126,8 @@ def device_capabilities(ports: int, features: Features) -> bytes:
             {**_LIMITS, **_ENTRY_BYTES},
             num_ports=ports,
             blueflame=int(features.blueflame),
-            log_bf_reg_size=LOG_BLUEFLAME_REGISTER,
-            log_bf_regs_per_page=LOG_BLUEFLAME_REGISTERS,
+            log_bf_reg_size=log2(features.blueflame_register),
+            log_bf_regs_per_page=log2(PAGE_SIZE // features.blueflame_register),
             flags_hi=flags >> 32,
             flags_lo=flags & 0xFFFFFFFF,
             bmme_flags=BMME_FLAGS | BmmeFlag.ROCE_V1_V2 * features.pro,

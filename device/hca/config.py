@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from device.fabric.addresses import Link as Link
+from device.layout.mlx4.uar import LOG_BLUEFLAME_REGISTER
 from device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
 
 MAC_STEP = 0x100
 MAX_PORTS = 2
+BLUEFLAME_REGISTERS = tuple(1 << log for log in range(7, 13))
+"""Bytes a BlueFlame register may have: two buffers of a line at least, a page at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
     """What all HCAs of a server have or lack; raises `ValueError` on nonsense.
 
-    `blueflame`: QUERY_DEV_CAP advertises it (stores to its pages count either way). `pro`: a
+    `blueflame`: QUERY_DEV_CAP advertises it (stores to its pages count either way), with registers
+    of `blueflame_register` bytes, one of `BLUEFLAME_REGISTERS`; adapters have 512. `pro`: a
     ConnectX-3 Pro, which speaks RoCE v2 too. `large_cqes`: drivers may choose 64-byte completions.
     `subnet_manager`: whether InfiniBand networks have one of their own.
     """
@@ -25,10 +29,21 @@ class Features:
     pro: bool = False
     large_cqes: bool = False
     subnet_manager: bool = True
+    blueflame_register: int = 1 << LOG_BLUEFLAME_REGISTER
 
     def __post_init__(self) -> None:
         if not 1 <= self.ports <= MAX_PORTS:
             raise ValueError(f"an HCA has 1 or {MAX_PORTS} ports, not {self.ports}")
+        if self.blueflame_register not in BLUEFLAME_REGISTERS:
+            sizes = ", ".join(map(str, BLUEFLAME_REGISTERS))
+            raise ValueError(
+                f"a BlueFlame register has {sizes} bytes, not {self.blueflame_register}"
+            )
+
+    @property
+    def blueflame_buffer(self) -> int:
+        """Bytes of the two halves of a register, which software fills in turn."""
+        return self.blueflame_register // 2
 
 
 PLAIN = Features()

@@ -83,6 +83,19 @@ def test_the_switch_changes_the_capability_and_nothing_else() -> None:
     assert (caps["blueflame"], caps["log_bf_reg_size"], caps["log_bf_regs_per_page"]) == (1, 9, 3)
 
 
+@pytest.mark.parametrize(("size", "log"), [(128, 7), (512, 9), (4096, 12)])
+def test_registers_have_the_size_that_is_asked_for(size: int, log: int) -> None:
+    features = Features(blueflame=True, blueflame_register=size)
+    caps = QUERY_DEV_CAP.unpack(Driver(features=features).query(Opcode.QUERY_DEV_CAP))
+    assert (caps["log_bf_reg_size"], caps["log_bf_regs_per_page"]) == (log, 12 - log)
+    assert features.blueflame_buffer == size // 2
+
+
+def test_a_register_of_another_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="128, 256, 512, 1024, 2048, 4096 bytes, not 100"):
+        Features(blueflame_register=100)
+
+
 @pytest.mark.parametrize("step", [4, 8, 16, 64])
 @pytest.mark.parametrize("length", [4, 27, 60, 76])
 def test_an_entry_is_carried_out_without_being_fetched(step: int, length: int) -> None:
