@@ -159,3 +159,31 @@ def test_an_smp_with_every_field_at_its_end(
                 SMP.set(packet, "status", status)
                 deliver(subnet, bytes(packet), b"\xff\xff", b"\xff\xff", 0)
     healthy(subnet, caplog)
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_an_smp_that_goes_on_to_the_switch_itself_ends_there(
+    subnet: Subnet, caplog: pytest.LogCaptureFixture, back: bool
+) -> None:
+    """A directed route whose last part, by LID, leads to the switch: no packet goes round."""
+    lid = int.from_bytes(next(iter(subnet.fabric.switch.mac_addresses)), "big")
+    request = smp(SmpAttribute.NODE_INFO, path=b"")
+    for field in ("dr_dlid", "dr_slid"):
+        SMP.set(request, field, lid)
+    SMP.set(request, "hop_pointer", int(back))
+    SMP.set(request, "status", 0x8000 * back)
+    for target in (b"\xff\xff", lid.to_bytes(2, "big")):
+        deliver(subnet, bytes(request), b"\0\2", target, 0)
+    healthy(subnet, caplog)
+
+
+def test_an_answer_to_a_directed_route_that_began_by_lid(subnet: Subnet) -> None:
+    """The switch answers where the LID part leads to it, along the LID of who asked."""
+    lid = int.from_bytes(next(iter(subnet.fabric.switch.mac_addresses)), "big")
+    request = smp(SmpAttribute.NODE_INFO, path=b"")
+    SMP.set(request, "dr_dlid", lid)
+    SMP.set(request, "dr_slid", subnet.a.agent.lid)
+    SMP.set(request, "hop_pointer", 1)
+    deliver(subnet, bytes(request), b"\0\2", lid.to_bytes(2, "big"), 0)
+    ((_, answer),) = subnet.a.mads(subnet.a.smi)
+    assert answer[3] == Method.GET_RESP

@@ -17,7 +17,14 @@ from device.fabric.subnet.packets import SMI_QPN, answer_to, smp_to
 from device.fabric.subnet.packets import directed as directed_packet
 from device.fabric.subnet.port import PortAgent
 from device.layout.ib.link import FIRST_GROUP_LID
-from device.layout.ib.smp import SMP, SMP_DATA_OFFSET, SMP_SIZE, SWITCH_INFO, SwitchAttribute
+from device.layout.ib.smp import (
+    DIRECTION,
+    SMP,
+    SMP_DATA_OFFSET,
+    SMP_SIZE,
+    SWITCH_INFO,
+    SwitchAttribute,
+)
 from device.layout.net.mad import MAD, MAD_SIZE, Method, MgmtClass
 from device.layout.net.roce import GSI_QKEY, GSI_QPN
 
@@ -129,16 +136,22 @@ class Switch:
                 self.send(answer_to(message, answer))
 
     def _follow(self, step: Step, ingress: int) -> None:
-        if step.fate is Fate.HERE:
-            answer = self._answer(step.smp, ingress)
+        """Carry an SMP on. One whose way ends with the switch's own LID has arrived here.
+
+        Sent to that LID it would come back without end. An answer that has arrived has nobody
+        to read it.
+        """
+        own = self.agent.lid
+        if step.fate is Fate.HERE or (step.fate is Fate.LID and step.where == own):
+            answering = SMP.get(step.smp, "status") & DIRECTION
+            answer = None if answering else self._answer(step.smp, ingress)
             if answer is not None:
                 self._follow(directed.reply(answer), ingress)
         elif step.fate is Fate.PORT:
             if step.where in self.ports:
                 self._send(self.ports[step.where], directed_packet(step.smp))
         elif step.fate is Fate.LID:
-            own = self.agent.lid.to_bytes(2, "big")
-            self.send(smp_to(own, step.where.to_bytes(2, "big"), step.smp))
+            self.send(smp_to(own.to_bytes(2, "big"), step.where.to_bytes(2, "big"), step.smp))
 
     def _answer(self, packet: bytes, ingress: int) -> bytes | None:
         get = SMP.get
