@@ -4,7 +4,8 @@ A buffer is half a register; software stores an entry there in ascending order, 
 64 bytes, after it wrote the same bytes to its ring (rdma-core `providers/mlx4/qp.c:
 mlx4_post_send`, Linux `mlx4/en_tx.c: mlx4_en_tx_write_desc`). Dword 0 then holds the index of the
 entry too, dword 1 the number of the queue pair. Whatever is not as it should be is treated as a
-doorbell: adapters fetch the entry then, also when the page is not that of the queue pair.
+doorbell: adapters fetch the entry then, also when the page is not that of the queue pair. The log
+says why.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from device.hca.blueflame_lines import FULL, Line, OpenLine
 from device.hca.send_queue import SendQueue
 from device.layout.buslog import Kind
-from device.layout.mlx4.uar import BLUEFLAME_LINE, PAGE_SIZE, UAR_AREA_SIZE
+from device.layout.mlx4.uar import PAGE_SIZE, UAR_AREA_SIZE
 from device.layout.mlx4.wqe import DS_MASK
 from device.throttle import Throttle
 
@@ -23,6 +25,23 @@ if TYPE_CHECKING:
 
 HEAD = Struct(">II")
 INDEX_MASK = 0xFFFF
+BEHIND = 0x8000
+
+PATIENCE = 0.1
+"""Seconds without a store after which a line is closed; at most twice that. A virtual processor
+that has to wait for a real one is back sooner."""
+
+
+class _Page:
+    """What one BlueFlame page collects: a line, and the entry that its lines make up."""
+
+    __slots__ = ("buffer", "entry", "idle", "line")
+
+    def __init__(self) -> None:
+        self.line = OpenLine()
+        self.buffer = 0  # place of the buffer that the entry is in
+        self.entry: bytearray | None = None
+        self.idle = False  # since the clock ticked last
 
 
 class BlueFlame:
@@ -31,7 +50,8 @@ class BlueFlame:
     def __init__(self, hca: Hca) -> None:
         self._hca = hca
         self._buffer = hca.config.features.blueflame_buffer
-        self._open: dict[int, tuple[int, bytearray]] = {}  # by page: buffer, what came so far
+        self._open: dict[int, _Page] = {}
+        self._ticking = False
         self._oddities = Throttle()
 
     def reset(self) -> None:
@@ -40,67 +60,122 @@ class BlueFlame:
 
     def write(self, offset: int, data: bytes) -> None:
         """A store at `offset` behind the UAR pages."""
-        page, place = divmod(offset, PAGE_SIZE)
-        buffer, position = place & -self._buffer, place & (self._buffer - 1)
-        begun = self._open.get(page)
+        number, place = divmod(offset, PAGE_SIZE)
+        page = self._open.get(number)
+        if page is None:
+            page = self._open[number] = _Page()
+            self._watch()
+        page.idle = False
+        for line in page.line.store(place, data):
+            self._take(number, page, line)
+
+    def fence(self, number: int, why: str) -> None:
+        """Something that orders happened on a page, so its line goes out as it is."""
+        page = self._open.get(number)
+        if page is not None:
+            self._close(number, page, why)
+
+    def _close(self, number: int, page: _Page, why: str) -> None:
+        """Nothing more comes for the entry of a page."""
+        line = page.line.close(why)
+        if line.data:
+            self._take(number, page, line)
+        elif page.entry is not None:
+            self._give_up(number, page, f"{why} came before its end")
+        self._open.pop(number, None)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if not self._ticking:
+            self._ticking = True
+            self._hca.bus.call_later(PATIENCE, self._tick)
+
+    def _tick(self) -> None:
+        """Close and forget what did not move since the last tick; one clock serves all pages."""
+        self._ticking = False
+        for number, page in list(self._open.items()):
+            if page.idle:
+                self._close(number, page, "a time-out")
+            page.idle = True
+        if self._open:
+            self._watch()
+
+    # -- entries ------------------------------------------------------------------------------
+
+    def _take(self, number: int, page: _Page, line: Line) -> None:
+        """A line went out: it begins an entry, or goes on with one."""
+        buffer, position = line.place & -self._buffer, line.place & (self._buffer - 1)
         if position == 0:
-            if begun is not None:
-                self._give_up(page, begun[1], "a new entry begins")
-            begun = self._open[page] = (buffer, bytearray())
-        elif begun is None:
+            if page.entry is not None:
+                self._give_up(number, page, "a new entry begins before its end")
+            page.buffer, page.entry = buffer, bytearray()
+        if page.entry is None:
             return  # the rest of something that was given up
-        collected = begun[1]
-        if begun[0] != buffer or len(collected) != position:
-            self._give_up(page, collected, f"a store at {place:#x} is out of order")
+        if page.buffer != buffer or len(page.entry) != position:
+            self._give_up(number, page, f"a line at {line.place:#x} does not follow")
             return
-        collected += data
-        if not len(collected) & (BLUEFLAME_LINE - 1):
-            self._look(page, buffer, collected)
-        elif len(collected) > self._buffer:
-            self._give_up(page, collected, "a store crosses the end of the buffer")
+        page.entry += line.data
+        self._look(number, page, line.reason)
 
-    def _look(self, page: int, buffer: int, collected: bytearray) -> None:
-        """After a whole line: perhaps the entry is complete."""
-        length = (collected[7] & DS_MASK) * 16
+    def _look(self, number: int, page: _Page, reason: str) -> None:
+        """After a line: perhaps the entry is complete."""
+        entry = page.entry
+        if entry is None:
+            return
+        length = (entry[7] & DS_MASK) * 16 if len(entry) >= HEAD.size else self._buffer
         if not length or length > self._buffer:
-            self._give_up(page, collected, f"an entry of {length} bytes")
-        elif len(collected) >= length:
-            del self._open[page]
-            self._push(page, buffer, bytes(collected[:length]))
+            self._give_up(number, page, f"an entry of {length} bytes")
+        elif len(entry) >= length:
+            page.entry = None
+            self._push(number, page.buffer, bytes(entry[:length]))
+        elif reason is not FULL:
+            self._give_up(number, page, f"{reason} after {len(entry)} bytes of the entry")
 
-    def _push(self, page: int, buffer: int, entry: bytes) -> None:
+    def _push(self, number: int, buffer: int, entry: bytes) -> None:
         """Hand an entry to its queue, if it is the one that is due there."""
         word0, word1 = HEAD.unpack_from(entry)
-        qpn = word1 >> 8
+        qpn, index = word1 >> 8, word0 >> 8 & INDEX_MASK
         qp = self._hca.qps.get(qpn)
         queue = None if qp is None else qp.sq
         if qp is None or queue is None:
-            self._odd(f"BlueFlame page {page}: QP {qpn:#x} has no send queue", qpn)
-        elif qp.uar != page:
-            self._fetch(queue, qpn, f"QP {qpn:#x} belongs to page {qp.uar}, not {page}")
-        elif queue.accepts(word0 >> 31, word0 >> 8 & INDEX_MASK):
-            address = UAR_AREA_SIZE + page * PAGE_SIZE + buffer
+            self._odd(f"BlueFlame page {number}: QP {qpn:#x} has no send queue", qpn)
+        elif qp.uar != number:
+            self._fetch(queue, qpn, number, f"the page of QP {qpn:#x} is {qp.uar}")
+        elif queue.accepts(word0 >> 31, index):
+            address = UAR_AREA_SIZE + number * PAGE_SIZE + buffer
             self._hca.bus.note_dma(Kind.BLUEFLAME, address, len(entry), entry, queue.what, qpn)
             queue.push(entry)
+        elif (index - queue.index) & INDEX_MASK >= BEHIND:
+            # an earlier doorbell found it in the ring while its stores were on their way
+            self._note(number, qpn, f"entry {index} was fetched before")
+            queue.ring()
         else:
-            queue.ring()  # often it was fetched while its stores were on their way
+            due = queue.index & INDEX_MASK
+            why = f"entry {index} comes, {due} is due" if index != due else "the queue is not ready"
+            self._fetch(queue, qpn, number, why)
 
-    def _give_up(self, page: int, collected: bytearray, reason: str) -> None:
+    def _give_up(self, number: int, page: _Page, reason: str) -> None:
         """An entry that is not well formed is fetched from the ring, if it says from which."""
-        self._open.pop(page, None)
-        if len(collected) < HEAD.size:
-            self._odd(f"BlueFlame page {page}: {reason}", 0)
+        entry, page.entry = page.entry, None
+        if entry is None or len(entry) < HEAD.size:
+            self._odd(f"BlueFlame page {number}: {reason}", 0)
             return
-        qpn = HEAD.unpack_from(collected)[1] >> 8
+        qpn = HEAD.unpack_from(entry)[1] >> 8
         qp = self._hca.qps.get(qpn)
         if qp is not None and qp.sq is not None:
-            self._fetch(qp.sq, qpn, reason)
+            self._fetch(qp.sq, qpn, number, reason)
 
-    def _fetch(self, queue: SendQueue, qpn: int, reason: str) -> None:
-        self._odd(f"BlueFlame: {reason}: fetched instead", qpn)
+    def _fetch(self, queue: SendQueue, qpn: int, number: int, reason: str) -> None:
+        self._note(number, qpn, f"{reason}: fetched instead")
         queue.ring()
 
+    def _note(self, number: int, qpn: int, text: str) -> None:
+        """What became of an entry; each has at least one store in the log already."""
+        address = UAR_AREA_SIZE + number * PAGE_SIZE
+        self._hca.bus.note(Kind.NOTE, f"BlueFlame page {number}: {text}", address, qpn)
+
     def _odd(self, text: str, qpn: int) -> None:
-        """Note what should not happen; of a flood only some."""
+        """Note what concerns no queue pair; of a flood only some."""
         if self._oddities.admits():
             self._hca.bus.note(Kind.NOTE, f"{text} ({self._oddities.count} so far)", obj=qpn)

@@ -88,6 +88,8 @@ class Hca:
             if clock.covers(offset, length):
                 return clock.read(offset, length)
             return self.health.read(offset, length)
+        if bar == BAR2:
+            self._uar.read(offset)
         return bytes(length)
 
     def bar_write(self, bar: int, offset: int, data: bytes) -> None:

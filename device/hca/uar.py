@@ -44,6 +44,7 @@ class UserAccessRegion:
             self._blueflame.write(offset - UAR_AREA_SIZE, data)
             return
         page, register = offset >> PAGE_SHIFT, offset & (PAGE_SIZE - 1)
+        self._blueflame.fence(page, "a doorbell")
         value = int.from_bytes(data, "big")
         if register == SEND_DOORBELL and len(data) == 4:
             self._hca.qps.doorbell(page, value >> 8)
@@ -51,6 +52,10 @@ class UserAccessRegion:
             self._cq(page, register, value, len(data))
         elif EQ_DOORBELL <= register < EQ_DOORBELL_END and not register & 7 and len(data) == 4:
             self._hca.eqs.doorbell(page * 4 + (register - EQ_DOORBELL) // 8, value)
+
+    def read(self, offset: int) -> None:
+        """A read of BAR2, where nothing is to be read: it only pushes stores out before it."""
+        self._blueflame.fence(offset % UAR_AREA_SIZE >> PAGE_SHIFT, "a read")
 
     def _cq(self, page: int, register: int, value: int, length: int) -> None:
         """The 8-byte CQ doorbell comes in one piece, or as two halves in ascending order."""
