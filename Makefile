@@ -6,7 +6,7 @@ WORKERS ?= 2
 SERVER ?= server,addr=192.168.69.127,port=9999
 CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
-.PHONY: setup krping test conformance conformance-short lint bench doctor clean
+.PHONY: setup krping test conformance conformance-short soak lint bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -33,6 +33,10 @@ conformance: setup
 
 conformance-short: setup
 	$(BIN)/python -m host_tools.conformance --short
+
+# An hour of comings, goings and traffic at one device server. Writes docs/soak.md.
+soak: setup
+	$(BIN)/python -m host_tools.soak
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from host_tools.agent import Command
 from host_tools.conformance.program import Program, Setup
@@ -51,18 +52,20 @@ class Words:
 class Session:
     """Context manager around a `Pair`. Entering it raises `LabError`, `NotUp` once guests run."""
 
-    def __init__(self, setup: Setup, logs: Path) -> None:
+    def __init__(self, setup: Setup, logs: Path, bus_log: bool = False) -> None:
+        """Transcripts go to `logs`, and so does the bus log if there is to be one."""
         self.setup = setup
+        self._bus_log = bus_log
         self._stack = contextlib.ExitStack()
         self._logs = logs
         self.pair: Pair
         self.words: Words
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
             config = LabConfig(
                 log=self._logs,
-                bus_log=False,
+                bus_log=self._bus_log,
                 vfio=False,
                 server_arguments=self.setup.server_arguments,
             )
@@ -85,10 +88,11 @@ class Session:
     def _prepare(self, stack: contextlib.ExitStack) -> None:
         if self.setup.service:
             stack.callback(_end, self.pair.a.agent.start(self.setup.service))
-        self.pair.both(_bring_up)
-        self.words = self._words()
+        self.pair.both(bring_up)
+        self.words = self.find_words()
 
-    def _words(self) -> Words:
+    def find_words(self) -> Words:
+        """What the placeholders stand for now: drivers that come anew may change it."""
         agent = self.pair.a.agent
         shown = agent.run("ls /sys/class/infiniband/mlx4_0/device/net", check=True).text
         netdev = shown.split()[0]
@@ -113,7 +117,8 @@ class Session:
                 machine.agent.run(self.words.fill(program.after), timeout=30)
 
 
-def _bring_up(machine: Vm) -> None:
+def bring_up(machine: Vm) -> None:
+    """The kernel's drivers on the HCA, with an address; `LabError` when they do not come up."""
     words = ["bluebridge-mlx4", f"{ADDRESSES[machine.name]}/24"]
     machine.agent.run(words, timeout=_UP_SECONDS, check=True)
 

@@ -1,0 +1,149 @@
+"""`python -m host_tools.soak`: an hour of comings, goings and traffic, and what came of it."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from host_tools.bench.page import Machine
+from host_tools.conformance.program import INFINIBAND, ROCE, Setup
+from host_tools.errors import LabError
+from host_tools.progress import Progress, Reporter
+from host_tools.soak import page, report
+from host_tools.soak.plan import Plan, Turn, play
+from host_tools.soak.rounds import Round, Rounds
+from host_tools.soak.session import SoakSession
+from host_tools.termination import termination_as_exception
+
+_RUNS = Path(__file__).resolve().parents[2] / "build" / "soak"
+_SETUPS = {setup.name: setup for setup in (ROCE, INFINIBAND)}
+_WHOLE = 60.0
+"""Minutes from which on a run is worth a page."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Returns the exit status.
+
+    0: nothing failed, nothing grew. 1: something did. 2: a wrong command line. 130: stopped by
+    Ctrl-C, 128 + the number of another signal that did.
+    """
+    options = _parser().parse_args(argv)
+    rounds = Rounds(_RUNS / time.strftime("%Y%m%d-%H%M%S"))
+    progress = Reporter()
+    progress(f"{options.minutes:g} minutes, --seed {options.seed}; log: {rounds.transcript}")
+    start = time.monotonic()
+    try:
+        with termination_as_exception():
+            accelerator = _soak(options, rounds, progress)
+    except LabError as error:
+        rounds.say(f"trouble: {error}", error.transcript)
+        return _failed(rounds, str(error))
+    except KeyboardInterrupt:
+        return _stopped(rounds, 130)
+    except SystemExit as stop:  # of `termination_as_exception`
+        return _stopped(rounds, int(stop.code or 0))
+    if options.minutes >= _WHOLE and report.passed(rounds.done) and options.setup is ROCE:
+        minutes = (time.monotonic() - start) / 60
+        machine = Machine.here(accelerator)
+        page.PAGE.write_text(page.page(rounds, machine, minutes, options.seed, options.kill_every))
+        progress(f"written: {page.PAGE}")
+    if report.passed(rounds.done):
+        print(f"{_summary(rounds)}\nsoak: passed")
+        return 0
+    return _failed(rounds, next(iter(rounds.failures), "something piles up in the device server"))
+
+
+def _soak(options: argparse.Namespace, rounds: Rounds, progress: Progress) -> str:
+    """Rounds until the time is over or one fails; the name of the guests' accelerator."""
+    plan = Plan(options.seed, options.setup, options.kill_every)
+    progress(f"a pair of guests: {options.setup.what}")
+    with SoakSession(options.setup, rounds.folder / "logs", rounds.say) as session:
+        _round(Turn("drivers come up", "both", lambda *_: session.complaints()), session, rounds)
+        end = time.monotonic() + 60 * options.minutes
+        while time.monotonic() < end and not rounds.failures:
+            turn = plan.next()
+            rounds.say(f"round {len(rounds.done)}: {turn.what}")
+            progress(_line(_round(turn, session, rounds)))
+        return session.pair.accelerator
+
+
+def _round(turn: Turn, session: SoakSession, rounds: Rounds) -> Round:
+    """Play a turn and remember it."""
+    start = time.monotonic()
+    failures = play(turn, session, rounds)
+    seconds = round(time.monotonic() - start, 2)
+    stock = None if session.pair.server.trouble() else session.stock()
+    number = len(rounds.done)
+    found = Round(number, turn.kind, turn.what, seconds, stock, tuple(failures))
+    rounds.add(found)
+    return found
+
+
+def _line(found: Round) -> str:
+    stock = found.stock
+    has = f"{stock.memory / (1 << 20):.2f} MiB, {stock.files} files" if stock else "no server"
+    told = "".join(f"\n    FAILED: {line}" for line in found.failures)
+    return f"{found.number:4} {found.seconds:6.1f} s  {has}  {found.what}{told}"
+
+
+def _summary(rounds: Rounds) -> str:
+    lines = [report.table(rounds.done), "", f"{len(rounds.done)} rounds"]
+    return "\n".join([*lines, *report.stocks(rounds.done)])
+
+
+def _stopped(rounds: Rounds, status: int) -> int:
+    print(_summary(rounds))
+    print(f"soak: stopped; what was said: {rounds.transcript}", file=sys.stderr)
+    return status
+
+
+def _failed(rounds: Rounds, why: str) -> int:
+    print(_summary(rounds))
+    print(f"soak: failed: {why}; read {rounds.transcript}", file=sys.stderr)
+    return 1
+
+
+def _setup(name: str) -> Setup:
+    if name not in _SETUPS:
+        raise argparse.ArgumentTypeError(f"there is no {name}, but {' and '.join(_SETUPS)}")
+    return _SETUPS[name]
+
+
+def _minutes(text: str) -> float:
+    minutes = float(text)
+    if not 0 < minutes < float("inf"):
+        raise argparse.ArgumentTypeError("more than 0, please")
+    return minutes
+
+
+def _every(text: str) -> int:
+    rounds = int(text)
+    if rounds < 0:
+        raise argparse.ArgumentTypeError("a number of rounds, or 0 for never")
+    return rounds
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m host_tools.soak", description=__doc__)
+    parser.add_argument("--minutes", type=_minutes, default=_WHOLE, help="how long (60)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=random.SystemRandom().randrange(1 << 16),
+        help="do what the run with this seed did; by default a new one, which is printed",
+    )
+    parser.add_argument(
+        "--kill-every", type=_every, default=20, metavar="N", help="rounds per killed guest (20)"
+    )
+    parser.add_argument(
+        "--setup", type=_setup, default=ROCE, help=f"the link: {', '.join(_SETUPS)} (roce)"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

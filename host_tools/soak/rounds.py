@@ -1,0 +1,69 @@
+"""What every round came to, kept as JSON lines, and beside it a transcript of what was said."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from host_tools.server import DeviceServer
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What must not pile up in the device server."""
+
+    memory: int
+    """Bytes of its own, guest memory not counted."""
+    files: int
+    """Open file descriptors."""
+
+    @classmethod
+    def of(cls, server: DeviceServer) -> Stock:
+        """What it has now."""
+        return cls(server.resident_bytes(), len(os.listdir(f"/proc/{server.pid}/fd")))
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: what was done, how long it took, what was wrong, what the server had then."""
+
+    number: int
+    kind: str
+    what: str
+    seconds: float
+    stock: Stock | None
+    """None when the round left nothing to look at."""
+    failures: tuple[str, ...] = ()
+
+
+class Rounds:
+    """All rounds of a run, in its folder: `rounds.jsonl`, and `transcript.txt` for people."""
+
+    def __init__(self, folder: Path) -> None:
+        """Makes the folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.transcript = folder / "transcript.txt"
+        self.done: list[Round] = []
+
+    def add(self, found: Round) -> None:
+        """Remember a round, on disk at once."""
+        self.done.append(found)
+        with (self.folder / "rounds.jsonl").open("a") as stream:
+            stream.write(json.dumps(asdict(found)) + "\n")
+
+    def say(self, title: str, text: str = "") -> None:
+        """Add to the transcript."""
+        with self.transcript.open("a") as stream:
+            stream.write(f"=== {time.strftime('%H:%M:%S')} {title}\n")
+            if text.strip():
+                stream.write(f"{text.rstrip()}\n")
+
+    @property
+    def failures(self) -> Sequence[str]:
+        """What was wrong, in all rounds."""
+        return [line for found in self.done for line in found.failures]
