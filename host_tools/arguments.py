@@ -8,6 +8,7 @@ from pathlib import Path
 
 from device.buslog import cli as buslog
 from host_tools import kmod_cli
+from host_tools.mmiotrace import options as mmiotrace
 
 _EPILOG = """\
 examples:
@@ -83,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_down(commands)
     _add_krping(commands)
     buslog.add_arguments(commands.add_parser("log", help="show what crossed the bus"))
+    mmiotrace.add_arguments(
+        commands.add_parser("mmiotrace", help="hold the guest kernel's own record against the log")
+    )
     kmod_cli.add_arguments(commands.add_parser("kmod", help="build a module for the guest kernel"))
     commands.add_parser("doctor", help="what this machine has, what is missing, what mends it")
     return parser

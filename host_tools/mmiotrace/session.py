@@ -1,0 +1,78 @@
+"""mmiotrace in a guest: on before the driver loads, off after it has gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from host_tools.lab import ADDRESSES, Pair
+from host_tools.parts import image_errors
+from host_tools.vm import Vm
+
+_TRACING = "/sys/kernel/tracing"
+_BUFFER_KIB = 32 << 10
+_HELPER = Path(__file__).resolve().parent / "whole_pages"
+_LOAD_SECONDS, _UNLOAD_SECONDS = 300.0, 60.0
+_FILE = "/tmp/mmiotrace"
+TRAFFIC = (
+    "ping -c 3 -i 0.2 {peer}",
+    "ib_write_lat -n 5 -s 64 -d mlx4_0",  # through mappings of user space, which are left out
+)
+"""What crosses the link meanwhile."""
+
+
+def start(machine: Vm, modules: list[Path]) -> None:
+    """Load `modules`, what the tracer needs (`helper`), and begin to trace.
+
+    The tracer switches all processors of the guest but the first off.
+    """
+    for module in modules:
+        machine.agent.put(module, f"/tmp/{module.name}")
+        machine.run(["insmod", f"/tmp/{module.name}"])
+    machine.run(
+        f"mountpoint -q {_TRACING} || mount -t tracefs none {_TRACING}; cd {_TRACING} &&"
+        f" echo {_BUFFER_KIB} > buffer_size_kb && echo mmiotrace > current_tracer"
+    )
+
+
+def stop(machine: Vm) -> str:
+    """Stop tracing; what was recorded, as the kernel prints it."""
+    # A pipe that is read to its end after the recording stopped ends by itself.
+    machine.run(
+        f"cd {_TRACING} && echo 0 > tracing_on && cat trace_pipe > {_FILE} &&"
+        " echo nop > current_tracer && echo 1 > tracing_on"
+    )
+    return machine.agent.read(_FILE).decode()
+
+
+def helper(folder: Path) -> list[Path]:
+    """Build the module that lets the tracer see mappings inside a page into `folder`."""
+    from images import kmod
+
+    with image_errors():
+        return kmod.build(_HELPER, folder)
+
+
+def life_of_a_driver(pair: Pair, modules: list[Path]) -> str:
+    """Trace guest a from before its driver loads until after it has gone; the trace.
+
+    Nobody drives the adapters yet (`LabConfig(vfio=False)`). In between there is traffic.
+    """
+    start(pair.a, modules)
+    pair.both(_load)
+    ping, verbs = TRAFFIC
+    pair.b.run(ping.format(peer=_address(0)))
+    server = pair.a.agent.start(verbs, _UNLOAD_SECONDS)
+    pair.a.run("until ss -Hltn 'sport = :18515' | grep -q .; do sleep 0.05; done")
+    pair.b.run(f"{verbs} {_address(0)}")
+    server.wait()
+    pair.a.run("rmmod ib_ipoib mlx4_ib mlx4_en && rmmod mlx4_core", timeout=_UNLOAD_SECONDS)
+    return stop(pair.a)
+
+
+def _load(machine: Vm) -> None:
+    address = ADDRESSES[0 if machine.name == "a" else 1]
+    machine.run(["bluebridge-mlx4", address], timeout=_LOAD_SECONDS)
+
+
+def _address(number: int) -> str:
+    return ADDRESSES[number].partition("/")[0]

@@ -1,0 +1,23 @@
+"""The guest kernel's own record of register accesses is the bus log's, one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from host_tools.mmiotrace.command import record
+from host_tools.progress import Reporter
+from tests.vm.conftest import BOOT_SECONDS
+
+pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
+
+
+def test_every_access_of_the_kernels_drivers_is_in_the_log_in_order(tmp_path: Path) -> None:
+    """From mlx4_core's first read to the last write of its unloading, BlueFlame stores and all."""
+    verdict = record(Reporter(quiet=True), log=tmp_path)
+    assert verdict.same, verdict.text()
+    assert verdict.matched == verdict.traced == verdict.logged > 2000
+    assert verdict.reads > 100
+    assert verdict.table > 0 < verdict.user
+    assert verdict.unseen == 0
