@@ -6,6 +6,7 @@ The link header comes first, then a GRH if the address has one (Linux `ib/qp.c: 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 
 from device.fabric.addresses import PERMISSIVE, lid_bytes, lid_of
@@ -22,11 +23,14 @@ _BTH = Struct(">BBHII")
 _DETH = Struct(">II")
 _QPN_MASK = 0xFFFFFF
 
+SourceLid = Callable[[int], bytes]
 
-def parse_ib_datagram(packet: bytes, own_qkey: int, own_lid: int) -> Datagram:
+
+def parse_ib_datagram(packet: bytes, own_qkey: int, source_lid: SourceLid) -> Datagram:
     """The datagram in a whole InfiniBand packet; raises `HeaderError`.
 
-    The adapter adds its LID to the source's path bits; `own_qkey` stands for a Q_Key of zero.
+    `source_lid` makes the adapter's LID of the source's path bits, so that nobody speaks with
+    another's; `own_qkey` stands for a Q_Key of zero.
     """
     grh, position = _network(packet)
     opcode, flags, pkey, target, psn = _BTH.unpack_from(packet, position)
@@ -40,7 +44,7 @@ def parse_ib_datagram(packet: bytes, own_qkey: int, own_lid: int) -> Datagram:
         raise HeaderError(f"BTH opcode {opcode:#x}")
     body = packet[position:]
     return Datagram(
-        route=_route(packet, grh, own_lid, pkey),
+        route=_route(packet, grh, source_lid, pkey),
         source_qpn=source & _QPN_MASK,
         target_qpn=target & _QPN_MASK,
         qkey=qkey or own_qkey,
@@ -66,12 +70,12 @@ def _network(packet: bytes) -> tuple[bytes, int]:
     return packet[LRH_SIZE:position], position
 
 
-def _route(packet: bytes, grh: bytes, own_lid: int, pkey: int) -> Route:
+def _route(packet: bytes, grh: bytes, source_lid: SourceLid, pkey: int) -> Route:
     source = LRH.get(packet, "slid")
     target = LRH.get(packet, "dlid")
     own = source == lid_of(PERMISSIVE)
     return Route(
-        smac=PERMISSIVE if own else lid_bytes(own_lid | source & PATH_BITS),
+        smac=PERMISSIVE if own else source_lid(source & PATH_BITS),
         dmac=lid_bytes(target),
         sgid=GRH.get_raw(grh, "sgid") if grh else NO_GID,
         dgid=GRH.get_raw(grh, "dgid") if grh else NO_GID,

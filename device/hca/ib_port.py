@@ -265,4 +265,4 @@ class InfinibandPort(Port):
 
     def parse_packet(self, packet: bytes, own_qkey: int) -> Datagram:
         """A packet whose headers software built; raises `HeaderError`."""
-        return parse_ib_datagram(packet, own_qkey, self.agent.lid)
+        return parse_ib_datagram(packet, own_qkey, self._source)

@@ -94,6 +94,8 @@ class MulticastGroups:
 
 
 def _members(record: bytes, count: int) -> list[Member]:
+    """The members of a record, each once: a message costs no more copies than there are queues."""
     words = record[MCG_QPN_OFFSET : MCG_QPN_OFFSET + 4 * count]
     numbers = [int.from_bytes(words[at : at + 4], "big") for at in range(0, len(words) - 3, 4)]
-    return [(number & 0xFFFFFF, bool(number & MCG_BLOCK_LOOPBACK)) for number in numbers]
+    unique = {number & 0xFFFFFF: bool(number & MCG_BLOCK_LOOPBACK) for number in numbers}
+    return list(unique.items())

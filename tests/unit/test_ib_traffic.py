@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from device.fabric.messages import Request
+from device.layout.ib.link import LRH
 from device.layout.mlx4.commands import Opcode, OptPar
 from device.layout.mlx4.contexts import ServiceType
 from device.layout.mlx4.cqe import CQE
 from device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK
 from device.layout.mlx4.wqe import SendOpcode
-from device.layout.net.roce import GRH_SIZE
+from device.layout.net.roce import BTH, DETH, GRH_SIZE, GSI_QKEY, BthOpcode
 from tests.unit.ib_node import IbNode, Subnet, datagram_segment, grh_of
 from tests.unit.rdma_node import ALL_REMOTE, TestQp, data, inline, remote
 
@@ -198,3 +199,16 @@ def test_headers_that_make_no_sense(subnet: Subnet, headers: bytes) -> None:
     a = subnet.a
     a.post_send(a.gsi, SendOpcode.SEND, inline(headers) if headers else b"")
     assert [wc.status for wc in a.completions(a.gsi)] == [2]
+
+
+@pytest.mark.parametrize(("lmc", "bits", "lid"), [(0, 1, 2), (1, 1, 3), (0, 0x7F, 2)])
+def test_path_bits_reach_as_far_as_the_lids_of_the_port(
+    subnet: Subnet, lmc: int, bits: int, lid: int
+) -> None:
+    """Nobody sends with the LID of another port."""
+    subnet.a.agent.put("lmc", lmc)
+    headers = LRH.pack(next_header=2, dlid=3, slid=bits)
+    headers += BTH.pack(opcode=BthOpcode.UD_SEND_ONLY, pkey=0xFFFF, dest_qpn=1)
+    headers += DETH.pack(qkey=GSI_QKEY, source_qpn=1)
+    message = subnet.a.port.parse_packet(bytes(headers) + bytes(260), 0)
+    assert message.route.smac == lid.to_bytes(2, "big")

@@ -88,3 +88,15 @@ def test_promiscuous_rings_get_the_rest(nodes: tuple[Pair, TestQp, TestQp]) -> N
     assert arrivals(pair, rings, GROUP) == [1, 0]
     default(pair.b, SteerType.UNICAST)
     assert arrivals(pair, rings, OTHER) == [0, 0]
+
+
+def test_a_ring_that_is_named_often_gets_one_copy(nodes: tuple[Pair, TestQp, TestQp]) -> None:
+    pair, *both = nodes
+    rings = both[0], both[1]
+    attach(pair.b, GROUP, SteerType.MULTICAST, *[0x49] * 100, 0x4A)
+    default(pair.b, SteerType.UNICAST, *[0x4A] * 100)
+    for _ in range(3):  # receives that a second copy would find
+        target, key = pair.b.memory(4096)
+        pair.b.post_recv(rings[0], [(key, target, 2048)])
+    assert arrivals(pair, rings, GROUP) == [1, 1]
+    assert arrivals(pair, rings, OTHER) == [0, 1]
