@@ -18,7 +18,10 @@ class LogError(Exception):
 
 @dataclass(slots=True)
 class Event:
-    """One event. `time` is in seconds since the log began, `data` may be only its beginning."""
+    """One event. `time` is in seconds since the log began, `data` may be only its beginning.
+
+    `work` names the work request it belongs to (`device.buslog.record`), 0 for none.
+    """
 
     number: int
     time: float
@@ -30,6 +33,7 @@ class Event:
     address: int
     length: int
     data: bytes
+    work: int = 0
 
     @property
     def text(self) -> str:
@@ -95,7 +99,7 @@ class LogReader:
         start = int(self.meta["started_monotonic_ns"])
         position, end = 0, len(data)
         while position + RECORD.size <= end:
-            when, device, kind, bar, what, obj, address, length, kept = RECORD.unpack_from(
+            when, device, kind, bar, what, obj, address, length, kept, work = RECORD.unpack_from(
                 data, position
             )
             position += RECORD.size
@@ -103,6 +107,8 @@ class LogReader:
                 meaning = _KINDS[kind], _WHATS[what]
             except KeyError as error:
                 raise LogError(f"{path} is damaged before byte {position}") from error
+            if kept > MOST_KEPT:
+                raise LogError(f"{path} is damaged before byte {position}")
             if position + kept > end:
                 self.cut = True
                 return
@@ -117,6 +123,7 @@ class LogReader:
                 address,
                 length,
                 data[position : position + kept],
+                work,
             )
             position += kept
         self.cut = position < end
@@ -135,6 +142,9 @@ class LogReader:
                 first = index
         return paths[first:]
 
+
+MOST_KEPT = 1 << 26
+"""Bytes of one event, far beyond what a device can be told to capture."""
 
 _KINDS = {int(kind): kind for kind in Kind}
 _WHATS = {int(what): what for what in What}

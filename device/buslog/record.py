@@ -6,8 +6,13 @@ import struct
 
 from device.layout.buslog import Kind
 
-RECORD = struct.Struct("<QBBBBIQII")
-"""monotonic ns, device, kind, BAR, what, object, address, length, captured bytes that follow."""
+RECORD = struct.Struct("<QBBBBIQIIQ")
+"""monotonic ns, device, kind, BAR, what, object, address, length, captured bytes after it, work."""
+
+WORK_DEVICE_SHIFT, WORK_QPN_SHIFT = 56, 32
+INDEX_MASK = (1 << WORK_QPN_SHIFT) - 1
+"""`work` names the work request an event belongs to: device number plus one, QPN, and the slot of
+the send queue counted since RESET, from the top; 0 for none."""
 
 TEXT_KINDS = frozenset((Kind.COMMAND, Kind.NOTE, Kind.RESET))
 """Kinds whose data is a line of text."""

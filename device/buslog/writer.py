@@ -34,11 +34,13 @@ Data = bytes | bytearray | memoryview
 class EventLog:
     """No log: takes events and forgets them.
 
-    `capture` is how many bytes of data are kept, `active` whether anything is.
+    `capture` is how many bytes of data are kept, `active` whether anything is. `work` names the
+    work request that what comes next belongs to, as `device.buslog.record` says.
     """
 
     capture = 0
     active = False
+    work = 0
 
     def device(self, name: str) -> int:
         """Number of the device called `name` in records."""
@@ -126,7 +128,10 @@ class FileLog(EventLog):
         """One event; at most `capture` bytes of `data` are kept (all of a text)."""
         kept = bytes(data) if kind in TEXT_KINDS else bytes(data[: self.capture])
         self._append(
-            _pack(_clock(), device, kind, bar, what, obj, address, length, len(kept)) + kept
+            _pack(
+                _clock(), device, kind, bar, what, obj, address, length, len(kept), self.work
+            )
+            + kept
         )
         if len(self._batch) >= BATCH:
             self.flush()

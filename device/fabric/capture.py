@@ -60,7 +60,8 @@ class CapturedFabric:
         self._fabric.detach(port)
 
     def send(self, source: FabricPort, message: Message) -> None:
-        """Record a message, unless the link is down, and deliver it."""
+        """Record a message, unless the link is down, and deliver it with what it is for."""
+        message.work = self._events.work
         if source.link_up:
             if isinstance(message, Request):
                 self._request(message)
@@ -86,7 +87,7 @@ class CapturedFabric:
         self._events.wire(
             _head(
                 _clock(), self._device, _WIRE, 0, _REQUEST, message.target_qpn,
-                message.remote_address, message.length, _HEAD_SIZE + len(data),
+                message.remote_address, message.length, _HEAD_SIZE + len(data), self._events.work,
                 flags, op, 0,
                 message.source_qpn, message.psn, message.packets, message.rkey, message.immediate,
             ) + data
@@ -106,7 +107,7 @@ class CapturedFabric:
         self._events.wire(
             _head(
                 _clock(), self._device, _WIRE, 0, _RESPONSE, message.target_qpn,
-                original, length, _HEAD_SIZE + len(data),
+                original, length, _HEAD_SIZE + len(data), self._events.work,
                 flags, 0, message.syndrome,
                 0, message.psn, message.packets, message.msn, 0,
             ) + data
@@ -125,21 +126,24 @@ class CapturedFabric:
         self._events.wire(
             _head(
                 _clock(), self._device, _WIRE, 0, What.DATAGRAM, message.target_qpn,
-                0, len(payload), _HEAD_SIZE + len(data),
+                0, len(payload), _HEAD_SIZE + len(data), self._events.work,
                 flags, 0, 0,
                 message.source_qpn, message.psn, 1, message.qkey, immediate,
             ) + data
         )  # fmt: skip
 
     def _frames(self, message: Frames) -> None:
-        limit, now, device, wire = (
-            max(HEADER_BYTES, self._events.capture), _clock(), self._device, self._events.wire
+        limit, now, device, wire, work = (
+            max(HEADER_BYTES, self._events.capture), _clock(), self._device, self._events.wire,
+            self._events.work,
         )  # fmt: skip
         for train in message.trains:
             for data in train.frames:
                 kept = data[:limit]
                 wire(
-                    RECORD.pack(now, device, _WIRE, 0, What.FRAME, 0, 0, len(data), len(kept))
+                    RECORD.pack(
+                        now, device, _WIRE, 0, What.FRAME, 0, 0, len(data), len(kept), work
+                    )
                     + kept
                 )
 

@@ -1,7 +1,8 @@
 """What travels between two HCAs: the interface a network transport would implement.
 
 Messages are whole InfiniBand messages, not packets: PSNs advance by the number of packets the
-path MTU would have made of them, so that a capture can cut them up again.
+path MTU would have made of them, so that a capture can cut them up again. `work` of each says
+for the bus log which work request it is for (`device.buslog.record`).
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ class Request:
     reliable: bool = True
     atomic: tuple[int, int, int, int] = (0, 0, 0, 0)  # swap/add, compare, swap mask, compare mask
     srqn: int | None = None
+    work: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class Response:
     packets: int = 1
     read: bool = False
     xrc: bool = False
+    work: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)
@@ -99,6 +102,7 @@ class Datagram:
     immediate: int | None = None
     solicited: bool = False
     pkey: int = 0xFFFF
+    work: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)
@@ -118,6 +122,7 @@ class Frames:
 
     address: bytes
     trains: list[Train]
+    work: int = field(default=0, compare=False)
 
 
 Message = Request | Response | Datagram | Frames

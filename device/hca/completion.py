@@ -35,6 +35,7 @@ def _post(
 
 def complete_send(qp: QueuePair, index: int, opcode: int, length: int) -> None:
     """A successful send work request; `index` is its free-running number."""
+    qp.hca.bus.concern(qp.qpn, index)
     cqe = _CQE.pack(qp.qpn, 0, 0, length, index & 0xFFFF, IS_SEND_BIT | opcode)
     _post(qp.hca, qp.qpn, qp.send_cqn, cqe)
 
@@ -118,6 +119,7 @@ def post_many(hca: Hca, qpn: int, cqn: int, entries: list[bytes]) -> None:
 
 def fail_send(qp: QueuePair, index: int, syndrome: int) -> None:
     """A send work request that failed or is flushed, whether it asked for a completion or not."""
+    qp.hca.bus.concern(qp.qpn, index)
     cqe = _ERROR_CQE.pack(
         qp.qpn, index & 0xFFFF, VENDOR_SYNDROME, syndrome, IS_SEND_BIT | OPCODE_ERROR
     )

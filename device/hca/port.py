@@ -110,6 +110,7 @@ class Port:
     def receive(self, message: Message) -> None:
         """A message from the fabric; nothing happens while the link is down."""
         if self._tables.open and self._cable:
+            self._hca.bus.resume(message.work)
             self._hca.qps.receive(self, message)
 
     # -- link -----------------------------------------------------------------------------

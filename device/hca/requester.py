@@ -161,6 +161,7 @@ class Requester:
     def transmit(self, wqe: SendWqe, *, note: bool) -> None:
         """Send a request, or send it again; its local memory is checked each time."""
         qp = self._qp
+        qp.hca.bus.concern(qp.qpn, wqe.index)  # it may have waited
         payload: list[memoryview] = []
         try:
             if wqe.returns_data:

@@ -162,6 +162,7 @@ class SendQueue:
         if not length or length > 1 << (self.log_size + self.shift):
             self.reject(index, f"an entry of {length} bytes")
             return
+        self._qp.hca.bus.concern(self._qp.qpn, index)
         raw = self._read(index, length)
         if raw[0] >> 7 != index >> self.log_size & 1 or raw[7] & DS_MASK != word1 & DS_MASK:
             self.reject(index, "the entry changed while it was read")
@@ -173,6 +174,7 @@ class SendQueue:
         self._given = None
         index = self.index
         self.index = index + slots_of(entry[7], self.shift)
+        self._qp.hca.bus.concern(self._qp.qpn, index)
         self._qp.engine.execute(b"%b\0\0\0%b" % (entry[:4], entry[7:]), index)
 
     def _read(self, index: int, length: int) -> bytes:
@@ -188,6 +190,7 @@ class SendQueue:
     def reject(self, index: int, reason: str) -> None:
         """An entry that makes no sense fails as a local operation error when its turn comes."""
         qp = self._qp
+        qp.hca.bus.concern(qp.qpn, index)
         qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {reason}", obj=qp.qpn)
         qp.engine.execute(b"", index)
 

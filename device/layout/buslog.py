@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-VERSION = 2
+VERSION = 3
 
 
 class Kind(IntEnum):
@@ -47,3 +47,8 @@ class What(IntEnum):
     REQUEST = 17  # [target QPN] on the wire, of a connected queue pair
     RESPONSE = 18  # [target QPN] on the wire: acknowledgement, NAK, read data, atomic result
     DATAGRAM = 19  # [target QPN] on the wire, unconnected
+    DESCRIPTOR = 20  # [channel] of a DMA engine
+    COMPLETION = 21  # [channel] completion word of a DMA engine
+    COPY = 22  # [channel] bytes a DMA engine moves
+    WINDOW = 23  # [BAR] what came through the peer's window, with the address on this side
+    MESSAGE = 24  # interrupt message: a write to 0xFEExxxxx

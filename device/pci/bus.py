@@ -63,6 +63,15 @@ class HostBus(Protocol):
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
         """Log something else: a command, a NAK, a retry."""
 
+    def concern(self, qpn: int, index: int) -> None:
+        """What is logged from now on is for the send work request `index` of queue pair `qpn`.
+
+        Until the guest accesses the device again, or this or `resume` is called.
+        """
+
+    def resume(self, work: int) -> None:
+        """As `concern`, for a message's `work`: what it is for was said where it was sent."""
+
     def interrupt(self, vector: int) -> None:
         """Assert MSI-X `vector` (logged); one the guest has not set up is dropped and noted."""
 

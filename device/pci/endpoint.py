@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from device.buslog.writer import EventLog
 from device.layout.buslog import Kind, What
 from device.pci.bus import DmaError, Model, Run
@@ -64,6 +65,7 @@ class Endpoint:
         self._loop = loop
         self._events = events
         self._device = events.device(name)
+        self._work = self._device + 1 << WORK_DEVICE_SHIFT
         self._memory = GuestMemory()
         self._reach = GuestMemory()  # `_memory` while the device is bus master, else an empty one
         self._master = False
@@ -105,10 +107,12 @@ class Endpoint:
 
     def _config_read(self, offset: int, length: int) -> bytes:
         data = self._config.read(offset, length)
+        self._events.work = 0
         self._events.record(self._device, Kind.CONFIG_READ, 0, offset, length, data)
         return data
 
     def _config_write(self, offset: int, data: bytes) -> None:
+        self._events.work = 0
         self._events.record(self._device, Kind.CONFIG_WRITE, 0, offset, len(data), data)
         if self._config.asks_reset(offset, data):
             # vfio-pci does this when it opens the device and for VFIO_DEVICE_RESET.
@@ -126,9 +130,11 @@ class Endpoint:
             self.note(Kind.NOTE, f"bus master {'on' if master else 'off'}")
 
     def _reader(self, bar: int) -> Callable[[int, int], bytes]:
-        record, device, model = self._events.record, self._device, self._plugged()
+        events, device, model = self._events, self._device, self._plugged()
+        record = events.record
 
         def read(offset: int, length: int) -> bytes:
+            events.work = 0
             data = model.bar_read(bar, offset, length)
             record(device, Kind.MMIO_READ, bar, offset, length, data)
             return data
@@ -136,9 +142,11 @@ class Endpoint:
         return read
 
     def _writer(self, bar: int) -> Callable[[int, bytes], None]:
-        record, device, model = self._events.record, self._device, self._plugged()
+        events, device, model = self._events, self._device, self._plugged()
+        record = events.record
 
         def write(offset: int, data: bytes) -> None:
+            events.work = 0
             record(device, Kind.MMIO_WRITE, bar, offset, len(data), data)
             model.bar_write(bar, offset, data)
 
@@ -203,6 +211,14 @@ class Endpoint:
         """Log a line of text."""
         data = text.encode()
         self._events.record(self._device, kind, 0, address, len(data), data, What.OTHER, obj)
+
+    def concern(self, qpn: int, index: int) -> None:
+        """What is logged from now on is for one send work request."""
+        self._events.work = self._work | qpn << WORK_QPN_SHIFT | index & INDEX_MASK
+
+    def resume(self, work: int) -> None:
+        """What is logged from now on is for the work request that a message names."""
+        self._events.work = work
 
     def interrupt(self, vector: int) -> None:
         """Assert an MSI-X vector; one that the guest has not set up is dropped and noted."""

@@ -155,6 +155,12 @@ class FakeHost:
         """Record a remark."""
         self.notes.append((kind, text, obj))
 
+    def concern(self, qpn: int, index: int) -> None:
+        """The records have no place for it."""
+
+    def resume(self, work: int) -> None:
+        """The records have no place for it."""
+
     def interrupt(self, vector: int) -> None:
         """Record an interrupt."""
         self.interrupts.append(vector)

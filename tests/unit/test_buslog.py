@@ -199,7 +199,7 @@ def test_whatever_is_in_the_log_has_words(
 
 
 def test_the_size_of_a_record_is_part_of_the_format() -> None:
-    assert RECORD.size == 32
+    assert RECORD.size == 40
 
 
 def test_segments_before_the_wanted_time_are_not_read(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_damaged_record_leaves_no_file(
 ) -> None:
     segment = next(log.glob("events-*.bin"))
     data = segment.read_bytes()
-    segment.write_bytes(data[:2000] + b"\xee" * 400 + data[2400:])
+    segment.write_bytes(data[:2000] + b"\xee" * 2000 + data[4000:])
     _refused(_run(capsys, log, "--pcap", tmp_path / "file"), "damaged")
     assert list(tmp_path.iterdir()) == [log]
 

@@ -1,0 +1,308 @@
+"""Folds the event stream into work requests, one pass, in bounded memory.
+
+The device says of each event which work request it is for (`Event.work`); what it cannot know is
+joined here: the write that made it look (a doorbell names a queue pair, a BlueFlame entry also its
+index), and the event entry and interrupt that announce completions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path as Folders
+
+from device.buslog.analysis.announce import Announcements
+from device.buslog.analysis.classify import transaction_of
+from device.buslog.analysis.entry import completion, read_entry
+from device.buslog.analysis.stores import Stores
+from device.buslog.analysis.transaction import Role, Transaction
+from device.buslog.analysis.transfer import Path, Transfer
+from device.buslog.analysis.triggers import Triggers
+from device.buslog.reader import Event, LogReader
+from device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
+from device.buslog.wire import HEAD, RELIABLE
+from device.layout.buslog import What
+from device.layout.net.operations import Syndrome
+
+LINGER = 512
+"""Events for which a work request that is done waits for its event entry and interrupt."""
+MAX_OPEN = 4096
+"""Work requests of one queue pair that are kept while nothing completes them."""
+
+_QPN_MASK = 0xFFFFFF
+_BACK = ("RDMA_READ", "ATOMIC_CS", "ATOMIC_FA", "MASKED_ATOMIC_CS", "MASKED_ATOMIC_FA")
+Queue = tuple[str, int]
+
+
+class Folder:
+    """Takes the events of a log in order; gives back work requests as they are done."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        """`devices`: the names in the log's meta file; more may be appended later."""
+        self._devices = devices
+        self._open: dict[int, Transfer] = {}
+        self._queues: dict[Queue, deque[int]] = {}
+        self._done: deque[tuple[int, int]] = deque()  # event number, work
+        self._settled: set[int] = set()
+        self._stores = Stores()
+        self._triggers = Triggers()
+        self._announcements = Announcements()
+        self._entries: dict[Queue, tuple[Event, Transaction]] = {}
+        self._given: list[Transfer] = []
+        self._began = 0
+
+    def feed(self, event: Event) -> list[Transfer]:
+        """The work requests that nothing can belong to any more."""
+        one = transaction_of(event)
+        role = one.role
+        if role is Role.BLUEFLAME:
+            self._store(one)
+        elif role is Role.DOORBELL:
+            self._triggers.doorbell(one)
+        elif role is Role.EQE:
+            self._announcements.event(one)
+        elif role is Role.INTERRUPT:
+            self._announcements.interrupt(one)
+        elif role is Role.EQ_ARM:
+            self._announcements.armed(one)
+        elif role is Role.NOTE:
+            self._note(event)
+        elif role is Role.ENTRY and not event.work:
+            self._entries[one.device, one.obj] = event, one
+        elif event.work:
+            self._part(event, one)
+        return self._ready(event.number)
+
+    def finish(self) -> list[Transfer]:
+        """All that is left, done or not, in the order in which it began."""
+        rest = sorted(self._open.values(), key=lambda transfer: transfer.number)
+        self._open.clear()
+        return [_finished(transfer) for transfer in rest]
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    def _store(self, store: Transaction) -> None:
+        """A store into a BlueFlame page: part of what posts a work request, perhaps a late one."""
+        burst, begins, known = self._stores.add(store)
+        if known:
+            late = self._find(store.device, burst.qpn, burst.index)
+            if late is None or self._began_anew(late):
+                self._triggers.burst(burst)
+            else:
+                self._triggers.late(burst, late)
+        elif begins:
+            self._triggers.another_line(burst, store)
+
+    def _began_anew(self, transfer: Transfer) -> bool:
+        """Whether the work request had its write: what comes now is for one of the next lap."""
+        return transfer.path is not Path.FOUND
+
+    def _note(self, event: Event) -> None:
+        transfer = self._open.get(event.work)
+        if transfer is not None:
+            transfer.notes.append(event.text)
+        elif event.obj:
+            self._triggers.note(event.device, event.obj, event.text)
+
+    def _part(self, event: Event, one: Transaction) -> None:
+        """Something the device did for a work request."""
+        role = one.role
+        transfer = self._open.get(event.work) or self._pushed(event.work)
+        if role is Role.CQE:
+            self._completed(event, one)
+            return
+        if role in (Role.WQE, Role.ENTRY):
+            transfer = self._begun(event, one, transfer)
+        elif transfer is None:
+            return  # the log began in the middle of it
+        one.parent = _cause(transfer, one)
+        one.remote = _is_remote(transfer, one)
+        _add(transfer, one)
+        if role is Role.REQUEST:
+            self._sent(event, transfer)
+        elif role is Role.RESPONSE:
+            self._answered(event, transfer)
+
+    def _begun(self, event: Event, one: Transaction, known: Transfer | None) -> Transfer:
+        """The entry is fetched, or taken from the adapter's register."""
+        if known is not None:
+            if one.role is Role.WQE and not known.count(Role.REQUEST, Role.CQE):
+                return known  # the second piece of an entry at the end of the ring
+            self._give(event.work)  # reset since, and begun anew
+        transfer = self._begin(event.work)
+        read_entry(transfer, event.data)
+        self._triggers.take(transfer, entry=one.role is Role.ENTRY)
+        return transfer
+
+    def _pushed(self, work: int) -> Transfer | None:
+        """The work request of an entry that was taken from a BlueFlame page just now.
+
+        The entry has the low 16 bits of its index only; what comes next has all.
+        """
+        queue = self._device(work), work >> WORK_QPN_SHIFT & _QPN_MASK
+        if queue not in self._entries:
+            return None
+        event, one = self._entries[queue]
+        if int.from_bytes(event.data[1:3], "big") != work & 0xFFFF:
+            return None
+        del self._entries[queue]
+        transfer = self._begun(replace(event, work=work), one, None)
+        one.parent = _cause(transfer, one)
+        _add(transfer, one)
+        return transfer
+
+    def _device(self, work: int) -> str:
+        number = (work >> WORK_DEVICE_SHIFT) - 1
+        return self._devices[number] if number < len(self._devices) else str(number)
+
+    def _begin(self, work: int) -> Transfer:
+        device, qpn = self._device(work), work >> WORK_QPN_SHIFT & _QPN_MASK
+        transfer = Transfer(device, qpn, work & INDEX_MASK, self._began)
+        self._began += 1
+        self._open[work] = transfer
+        queue = self._queues.setdefault((device, qpn), deque())
+        queue.append(work)
+        if len(queue) > MAX_OPEN:
+            self._give(queue[0])
+        return transfer
+
+    def _sent(self, event: Event, transfer: Transfer) -> None:
+        if event.what is What.FRAME or len(event.data) < HEAD.size:
+            return
+        flags, _, _, _, psn, *_ = HEAD.unpack_from(event.data)
+        transfer.psn, transfer.length, transfer.peer_qpn = psn, event.length, event.obj
+        if not flags & RELIABLE:
+            self._settle(event.number, event.work)
+
+    def _answered(self, event: Event, transfer: Transfer) -> None:
+        transfer.peer = transfer.peer or _machine(event.device)
+        if len(event.data) >= HEAD.size:
+            syndrome = HEAD.unpack_from(event.data)[2]
+            if syndrome == Syndrome.ACK:
+                self._settle_up_to(event.number, transfer)
+
+    def _completed(self, event: Event, one: Transaction) -> None:
+        """A completion; entries of a send name their work request themselves."""
+        known = completion(event.data)
+        transfer = self._open.get(event.work)
+        if known is not None:
+            found = self._find(event.device, known[0], known[1])
+            if found is None and event.work:
+                found = self._begin(event.work)  # one that failed before it was read
+            if found is None:
+                return
+            transfer = found
+            transfer.status = known[2]
+            self._settle_up_to(event.number, transfer)
+        elif transfer is None or (transfer.peer_qpn and not transfer.count(Role.REQUEST)):
+            return
+        one.parent = _cause(transfer, one)
+        one.remote = known is None
+        _add(transfer, one)
+        self._announcements.completion(one, transfer)
+
+    # -- the end of a work request --------------------------------------------------------------
+
+    def _find(self, device: str, qpn: int, index: int | None) -> Transfer | None:
+        """The oldest open work request of a queue pair whose index ends in these 16 bits."""
+        for work in self._queues.get((device, qpn), ()):
+            if work & 0xFFFF == index:
+                return self._open[work]
+        return None
+
+    def _settle(self, number: int, work: int) -> None:
+        if work not in self._settled:
+            self._settled.add(work)
+            self._done.append((number, work))
+
+    def _settle_up_to(self, number: int, transfer: Transfer) -> None:
+        """Requests of a queue pair are done in order: with one, all before it."""
+        for work in self._queues.get((transfer.device, transfer.qpn), ()):
+            before = (transfer.index - (work & INDEX_MASK)) & INDEX_MASK
+            if before > INDEX_MASK >> 1:
+                break
+            self._settle(number, work)
+
+    def _ready(self, number: int) -> list[Transfer]:
+        while self._done and self._done[0][0] + LINGER < number:
+            self._give(self._done.popleft()[1])
+        given, self._given = self._given, []
+        return given
+
+    def _give(self, work: int) -> None:
+        """Hand out a work request; it may have been already."""
+        transfer = self._open.pop(work, None)
+        self._settled.discard(work)
+        if transfer is None:
+            return
+        queue = self._queues[transfer.device, transfer.qpn]
+        queue.remove(work)
+        if not queue:
+            del self._queues[transfer.device, transfer.qpn]
+        self._triggers.forget(transfer)
+        self._given.append(_finished(transfer))
+
+
+def transfers(folder: Folders | LogReader) -> Iterator[Transfer]:
+    """The work requests of a log, as they get done; raises `LogError`."""
+    reader = folder if isinstance(folder, LogReader) else LogReader(folder)
+    return folded(reader, reader.meta["devices"])
+
+
+def folded(events: Iterable[Event], devices: Sequence[str]) -> Iterator[Transfer]:
+    """The work requests among `events`."""
+    folder = Folder(devices)
+    for event in events:
+        yield from folder.feed(event)
+    yield from folder.finish()
+
+
+def _machine(device: str) -> str:
+    """The machine a port belongs to: `a/2` is the second port of a."""
+    return device.partition("/")[0]
+
+
+def _add(transfer: Transfer, one: Transaction) -> None:
+    transfer.transactions.append(one)
+    if one.remote and one.on_bus and not transfer.peer:
+        transfer.peer = one.device
+
+
+def _is_remote(transfer: Transfer, one: Transaction) -> bool:
+    """On a port that talks to itself, what comes between request and answer is the peer's."""
+    if one.role is Role.RESPONSE or _machine(one.device) != transfer.device:
+        return True
+    return (
+        one.role is not Role.REQUEST
+        and bool(transfer.peer_qpn)
+        and transfer.count(Role.REQUEST) > transfer.count(Role.RESPONSE)
+    )
+
+
+_CAUSES: dict[Role, tuple[Role, ...]] = {
+    Role.RESPONSE: (Role.REQUEST,),
+    Role.CQE: (Role.RESPONSE, Role.REQUEST, Role.WQE, Role.ENTRY),
+    Role.WQE: (Role.DOORBELL, Role.BLUEFLAME),
+    Role.ENTRY: (Role.BLUEFLAME,),
+    Role.REQUEST: (Role.WQE, Role.ENTRY),
+}
+_LAST = (Role.RESPONSE, Role.REQUEST, Role.WQE, Role.ENTRY)
+
+
+def _cause(transfer: Transfer, one: Transaction) -> int | None:
+    """Place of what made the device do this: the latest of the kinds that can."""
+    remote = one.device != transfer.device
+    causes = (Role.REQUEST,) if remote else _CAUSES.get(one.role, _LAST)
+    for place in range(len(transfer.transactions) - 1, -1, -1):
+        if transfer.transactions[place].role in causes:
+            return place
+    return None
+
+
+def _finished(transfer: Transfer) -> Transfer:
+    """With what follows from the whole: how much of the message came inside of the entry."""
+    fetched = sum(each.length for each in transfer.of(Role.PAYLOAD_READ, remote=False))
+    if transfer.opcode not in _BACK and transfer.count(Role.REQUEST):
+        transfer.inline = max(0, transfer.length - fetched)
+    return transfer

@@ -1,0 +1,100 @@
+"""One bus transaction, as a PCIe analyzer between the adapter and its host would show it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+MAX_PAYLOAD = 256
+"""Bytes of one completion at most; they end at multiples of it, as in the study's figure 4.5."""
+
+
+class Tlp(Enum):
+    """What crosses the bus; the values are the analyzer's words."""
+
+    MEMORY_WRITE = "Memory Write"
+    MEMORY_READ = "Memory Read"
+    COMPLETION = "Completion with data"
+    CONFIG_READ = "Config Read"
+    CONFIG_WRITE = "Config Write"
+    MESSAGE = "Message"  # leaves the port: the fabric's, not the bus's
+    NONE = "-"  # something the device says: a command, a reset, a note
+
+
+class Role(Enum):
+    """What a transaction is for; the values are the words of the views."""
+
+    DOORBELL = "doorbell"
+    BLUEFLAME = "BlueFlame write"
+    ENTRY = "BlueFlame entry"  # the device took it: no transaction of its own
+    WQE = "WQE read"
+    PAYLOAD_READ = "payload read"
+    REQUEST = "request"
+    RECEIVE_WQE = "receive WQE read"
+    PAYLOAD_WRITE = "payload write"
+    RESPONSE = "response"
+    CQE = "CQE"
+    EQE = "EQE"
+    INTERRUPT = "interrupt"
+    DOORBELL_RECORD = "doorbell record read"
+    CQ_ARM = "CQ doorbell"
+    EQ_ARM = "EQ doorbell"
+    REGISTER_READ = "register read"
+    REGISTER_WRITE = "register write"
+    CONFIG = "config access"
+    TABLE = "table access"  # translations, protection entries, mailboxes, page lists
+    OTHER = "other"
+    COMMAND = "command"
+    RESET = "reset"
+    NOTE = "note"
+
+
+@dataclass(slots=True)
+class Transaction:
+    """`upstream` is from the adapter to its host; `time` in seconds since the log began.
+
+    `number` and `last` are those of its first and last event: stores of one line are one write.
+    `data` may be only the beginning of `length` bytes. `obj` is what the event named (QPN, CQN,
+    EQN). `remote`: not on the bus of whoever posted the work request. `parent` is the place in
+    `Transfer.transactions` of what caused it.
+    """
+
+    number: int
+    time: float
+    device: str
+    tlp: Tlp
+    role: Role
+    upstream: bool
+    address: int
+    length: int
+    data: bytes | bytearray
+    obj: int = 0
+    bar: int = 0
+    text: str = ""
+    last: int = 0
+    stores: int = 1
+    remote: bool = False
+    parent: int | None = field(default=None)
+
+    @property
+    def on_bus(self) -> bool:
+        """Whether it crosses the PCIe bus."""
+        return self.tlp not in (Tlp.MESSAGE, Tlp.NONE)
+
+    @property
+    def completions(self) -> list[int]:
+        """Bytes of each completion that answers a read."""
+        if self.tlp is not Tlp.MEMORY_READ:
+            return []
+        return split(self.address, self.length)
+
+
+def split(address: int, length: int) -> list[int]:
+    """Pieces of at most `MAX_PAYLOAD` bytes that end at its multiples."""
+    pieces = []
+    while length > 0:
+        piece = min(length, MAX_PAYLOAD - address % MAX_PAYLOAD)
+        pieces.append(piece)
+        address += piece
+        length -= piece
+    return pieces
