@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -16,6 +17,27 @@ if TYPE_CHECKING:
 OWNER_HARDWARE = 0x80
 FILL_BYTES = 1 << 16
 """How much is written in one go when a whole queue is filled."""
+MAX_PAGES = 1 << 20
+"""Pages of all queues of an HCA: 40 MiB of the server's memory, 4 GiB of the guest's."""
+
+
+class RingPages:
+    """How many pages the queues of one HCA have. Many entries of the MTT may name one page."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def check(self, more: int) -> None:
+        """Whether `more` pages may be remembered; raises `CommandError` (EXCEED_LIM).
+
+        Queue pairs that are gone keep their rings until Python's collector comes by.
+        """
+        if self.count + more > MAX_PAGES:
+            gc.collect()
+            if self.count + more > MAX_PAGES:
+                raise CommandError(Status.EXCEED_LIM, f"queues of more than {MAX_PAGES} pages")
 
 
 @lru_cache(maxsize=2)
@@ -33,11 +55,12 @@ class QueueBuffer:
     buffer are a fault of the caller (`IndexError`); memory that vanished raises `DmaError`.
     """
 
-    __slots__ = ("_mask", "_shift", "bus", "length", "pages")
+    __slots__ = ("_account", "_mask", "_shift", "bus", "length", "pages")
 
     def __init__(
         self, bus: HostBus, pages: Sequence[int], page_shift: int, length: int | None = None
     ) -> None:
+        self._account: RingPages | None = None
         self.bus = bus
         self.pages = [page & -1 << page_shift for page in pages]
         self._shift = page_shift
@@ -49,12 +72,20 @@ class QueueBuffer:
         """The buffer of `length` bytes behind an MTT offset.
 
         The translations are copied: drivers never change them while hardware owns the queue.
-        Raises `CommandError`: BAD_PARAM, or ICM_ERROR when the range is not mapped.
+        Raises `CommandError`: BAD_PARAM, EXCEED_LIM, or ICM_ERROR when the range is not mapped.
         """
         if not 12 <= page_shift <= 31:
             raise CommandError(Status.BAD_PARAM, f"page shift {page_shift}")
         count = (length + (1 << page_shift) - 1) >> page_shift
-        return cls(hca.bus, hca.icm.read_mtt(mtt_addr, count), page_shift, length)
+        hca.ring_pages.check(count)
+        buffer = cls(hca.bus, hca.icm.read_mtt(mtt_addr, count), page_shift, length)
+        buffer._account = hca.ring_pages
+        buffer._account.count += count
+        return buffer
+
+    def __del__(self) -> None:
+        if self._account is not None:
+            self._account.count -= len(self.pages)
 
     def address(self, offset: int) -> int:
         """Guest-physical address of a byte."""

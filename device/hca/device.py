@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from device.fabric.messages import Fabric
 from device.fabric.subnet.node import CHANNEL_ADAPTER, Node
 from device.hca import clock
+from device.hca.buffer import RingPages
 from device.hca.command import CommandError, Status
 from device.hca.config import HcaConfig, Link
 from device.hca.cq import CompletionQueues
@@ -46,6 +47,7 @@ class Hca:
         self.node = Node(CHANNEL_ADAPTER, config.node_guid, config.device_id, {})
         self.node_description = _description(config)
         self.icm = Icm(bus)
+        self.ring_pages = RingPages()
         self.counters = InterfaceCounters()
         self.eqs = EventQueues(self)
         self.cqs = CompletionQueues(self)

@@ -253,3 +253,31 @@ def test_a_destroyed_queue_is_left_alone(driver: Driver, ring: Ring) -> None:
     queue.post(bytes(32))
     assert numbers(driver, ring) == []
     assert announced(driver) == 0
+
+
+def test_rings_of_one_page_over_and_over_cost_a_bounded_memory(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Translations may all name one page; what is remembered of them is bounded all the same."""
+    pages = driver.hca.ring_pages
+    before = pages.count
+    monkeypatch.setattr("device.hca.buffer.MAX_PAGES", before + 3 * 64)
+    mtt = driver.mtt([driver.host.allocate(4096)] * 64)
+    context = bytes(CQC.pack(log_size=13, eqn=COMP_EQN, mtt_addr=mtt))
+    for cqn in (0x90, 0x91, 0x92):
+        driver.command(Opcode.SW2HW_CQ, context, cqn)
+    assert pages.count == before + 3 * 64
+    assert driver.try_command(Opcode.SW2HW_CQ, context, 0x93)[0] == Status.EXCEED_LIM
+    assert driver.try_command(Opcode.MODIFY_CQ, context, 0x90)[0] == Status.EXCEED_LIM
+    driver.command(Opcode.HW2SW_CQ, 0, 0x90, 1)
+    driver.command(Opcode.SW2HW_CQ, context, 0x93)
+    driver.hca.reset()
+    assert pages.count == 0
+
+
+def test_rings_of_refused_queues_are_not_counted(driver: Driver) -> None:
+    before = driver.hca.ring_pages.count
+    mtt = driver.mtt([1 << 40] * 64)
+    context = bytes(CQC.pack(log_size=13, eqn=COMP_EQN, mtt_addr=mtt))
+    assert driver.try_command(Opcode.SW2HW_CQ, context, 0x90)[0] == Status.BAD_PARAM
+    assert driver.hca.ring_pages.count == before
