@@ -15,6 +15,10 @@
     event = ctx.async_events.get_event(timeout)      # AsyncEvent | None
     index = ctx.add_gid(gid); ctx.gids; ctx.mac; ctx.port_active
 
+**BlueFlame.** `open_device(bus, blueflame=BlueFlameUse())` sends through BlueFlame what libmlx4
+does: a post of one request with inline data, or of one RDMA READ, whose entry fits into half a
+register. The device must advertise it.
+
 **Events.** There is no hidden thread. A completion channel *is* an event queue of the device with
 an MSI-X vector of its own; whoever calls `get_event` drains that queue and re-arms it in its own
 thread, so a wake-up costs one thread switch. `fileno()` is the vector's eventfd: after it became
@@ -26,6 +30,7 @@ they end with `DeviceLost`, as do verbs, while everything that destroys or close
 
 from __future__ import annotations
 
+from guest.hca.blueflame import BlueFlameUse
 from guest.hca.channel import CompChannel
 from guest.hca.context import Context, open_device
 from guest.hca.cq import Cq
@@ -64,6 +69,7 @@ __all__ = [
     "Ah",
     "AsyncChannel",
     "AsyncEvent",
+    "BlueFlameUse",
     "CompChannel",
     "Context",
     "Cq",

@@ -27,9 +27,9 @@ HEAD = Struct(">II")
 INDEX_MASK = 0xFFFF
 BEHIND = 0x8000
 
-PATIENCE = 0.1
-"""Seconds without a store after which a line is closed; at most twice that. A virtual processor
-that has to wait for a real one is back sooner."""
+PATIENCE = 1.0
+"""Seconds without a store after which a line is closed; at most twice that. Long, since a virtual
+processor may have to wait for a real one on a busy host."""
 
 
 class _Page:
@@ -141,19 +141,20 @@ class BlueFlame:
         if qp is None or queue is None:
             self._odd(f"BlueFlame page {number}: QP {qpn:#x} has no send queue", qpn)
         elif qp.uar != number:
-            self._fetch(queue, qpn, number, f"the page of QP {qpn:#x} is {qp.uar}")
+            self._fetch(queue, entry, number, f"the page of QP {qpn:#x} is {qp.uar}")
         elif queue.accepts(word0 >> 31, index):
             address = UAR_AREA_SIZE + number * PAGE_SIZE + buffer
+            self._hca.bus.concern(qpn, queue.index)
             self._hca.bus.note_dma(Kind.BLUEFLAME, address, len(entry), entry, queue.what, qpn)
             queue.push(entry)
         elif (index - queue.index) & INDEX_MASK >= BEHIND:
             # an earlier doorbell found it in the ring while its stores were on their way
-            self._note(number, qpn, f"entry {index} was fetched before")
+            self._note(queue, entry, number, f"entry {index} was fetched before")
             queue.ring()
         else:
             due = queue.index & INDEX_MASK
             why = f"entry {index} comes, {due} is due" if index != due else "the queue is not ready"
-            self._fetch(queue, qpn, number, why)
+            self._fetch(queue, entry, number, why)
 
     def _give_up(self, number: int, page: _Page, reason: str) -> None:
         """An entry that is not well formed is fetched from the ring, if it says from which."""
@@ -164,16 +165,20 @@ class BlueFlame:
         qpn = HEAD.unpack_from(entry)[1] >> 8
         qp = self._hca.qps.get(qpn)
         if qp is not None and qp.sq is not None:
-            self._fetch(qp.sq, qpn, number, reason)
+            self._fetch(qp.sq, entry, number, reason)
 
-    def _fetch(self, queue: SendQueue, qpn: int, number: int, reason: str) -> None:
-        self._note(number, qpn, f"{reason}: fetched instead")
+    def _fetch(self, queue: SendQueue, entry: bytes | bytearray, number: int, reason: str) -> None:
+        self._note(queue, entry, number, f"{reason}: fetched instead")
         queue.ring()
 
-    def _note(self, number: int, qpn: int, text: str) -> None:
+    def _note(self, queue: SendQueue, entry: bytes | bytearray, number: int, text: str) -> None:
         """What became of an entry; each has at least one store in the log already."""
+        word0, word1 = HEAD.unpack_from(entry)
+        ahead = ((word0 >> 8) - queue.index + BEHIND) & INDEX_MASK
+        bus, qpn = self._hca.bus, word1 >> 8
+        bus.concern(qpn, queue.index + ahead - BEHIND)
         address = UAR_AREA_SIZE + number * PAGE_SIZE
-        self._hca.bus.note(Kind.NOTE, f"BlueFlame page {number}: {text}", address, qpn)
+        bus.note(Kind.NOTE, f"BlueFlame page {number}: {text}", address, qpn)
 
     def _odd(self, text: str, qpn: int) -> None:
         """Note what concerns no queue pair; of a flood only some."""

@@ -99,7 +99,10 @@ class SendQueue:
         )
 
     def push(self, entry: bytes) -> None:
-        """Carry out an entry that software handed over whole, then what follows it in the ring."""
+        """Carry out an entry that software handed over whole, and none behind it.
+
+        Those have stores or a doorbell of their own on their way.
+        """
         self._given = entry
         self.ring()
         self._given = None  # one that had to wait is read from the ring when its time comes
@@ -128,7 +131,10 @@ class SendQueue:
                     continue  # what was blocked failed
                 if self._given is not None:
                     self._execute_given(self._given)
-                    continue
+                    engine.blocked()  # if it has to wait, the walk goes on when it need no more
+                    if qp.state is QpState.RTS:
+                        return False
+                    continue  # it failed: what is behind it is flushed
                 header = self._peek()
                 if header is None:
                     return False

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
 
 from device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, QUERY_FW, BmmeFlag
 from device.layout.mlx4.commands import MAILBOX_SIZE, Opcode
 from device.layout.mlx4.contexts import MAP_ENTRY
 from device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS
 from guest.bus import Bus, DmaMemory
+from guest.hca.blueflame import BlueFlame, BlueFlameUse
 from guest.hca.channel import CompChannel
 from guest.hca.command import Commands
 from guest.hca.cq import Cq
@@ -19,6 +19,7 @@ from guest.hca.eq import AsyncChannel
 from guest.hca.errors import HcaError, VerbsError
 from guest.hca.health import Health
 from guest.hca.icm import LOG_CQS, LOG_EQS, LOG_MPTS, LOG_QPS, LOG_SRQS, Icm
+from guest.hca.limits import Limits
 from guest.hca.mr import MAX_FAST_REG_PAGES
 from guest.hca.numbers import Numbers
 from guest.hca.pd import Pd
@@ -37,23 +38,14 @@ _QPN_BITS = 23
 _MPT_BITS = 24
 
 
-@dataclass(slots=True, frozen=True)
-class Limits:
-    """What QUERY_DEV_CAP allows."""
-
-    qp_wqes: int
-    log_srq_wqes: int
-    log_cqes: int
-    send_bytes: int
-    recv_bytes: int
-
-
 class Context:
     """An open device: `open_device` makes one; see guest/verbs.py for the interface."""
 
     name = "mlx4_0"
 
-    def __init__(self, bus: Bus, mac: bytes | None, vectors: int, mtu: int) -> None:
+    def __init__(
+        self, bus: Bus, mac: bytes | None, vectors: int, mtu: int, use: BlueFlameUse | None
+    ) -> None:
         self.bus = bus
         self.cqs: dict[int, Cq] = {}
         self.qps: dict[int, Qp] = {}
@@ -65,9 +57,10 @@ class Context:
         self.commands = Commands(bus, self.health)
         self._firmware = self._start_firmware()
         self._dev_cap = self.commands.query(Opcode.QUERY_DEV_CAP)
-        self.limits = self._limits()
+        self.limits = Limits.of(self._dev_cap)
         self.icm = Icm(bus, self.commands, self._dev_cap)
         self._number_spaces()
+        self.blueflame = None if use is None else BlueFlame(bus, self._dev_cap, self.uar, use)
         self.icm.map()
         self._init_hca()
         self._open = True
@@ -238,16 +231,6 @@ class Context:
             part = entries[start : start + per_command]
             self.commands.run(Opcode.MAP_FA, len(part), data=b"".join(part))
 
-    def _limits(self) -> Limits:
-        cap = self._dev_cap
-        return Limits(
-            qp_wqes=1 << QUERY_DEV_CAP.get(cap, "log_max_qp_wqes"),
-            log_srq_wqes=QUERY_DEV_CAP.get(cap, "log_max_srq_wqes"),
-            log_cqes=QUERY_DEV_CAP.get(cap, "log_max_cqes") - 1,
-            send_bytes=QUERY_DEV_CAP.get(cap, "max_sq_desc"),
-            recv_bytes=QUERY_DEV_CAP.get(cap, "max_rq_desc"),
-        )
-
     def _number_spaces(self) -> None:
         cap = self._dev_cap
 
@@ -289,11 +272,16 @@ class Context:
 
 
 def open_device(
-    bus: Bus, mac: bytes | None = None, vectors: int = DEFAULT_VECTORS, mtu: int = 1500
+    bus: Bus,
+    mac: bytes | None = None,
+    vectors: int = DEFAULT_VECTORS,
+    mtu: int = 1500,
+    blueflame: BlueFlameUse | None = None,
 ) -> Context:
     """Take the device behind `bus` over and bring it up with its port.
 
     `mac` replaces the burned-in address; `vectors` bounds the completion channels to one less;
-    `mtu` is that of the Ethernet port. Raises `VerbsError`.
+    `mtu` is that of the Ethernet port; `blueflame` says how to send through BlueFlame, None not to.
+    Raises `VerbsError`.
     """
-    return Context(bus, mac, vectors, mtu)
+    return Context(bus, mac, vectors, mtu, blueflame)

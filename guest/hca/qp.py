@@ -64,6 +64,7 @@ class Qp:
         self._ring = self.ctx.bus.write32
         self._doorbell = self.ctx.uar * PAGE_SIZE + SEND_DOORBELL
         self._doorbell_value = self.qpn << 8
+        self._blueflame = self.ctx.blueflame
         self._psn = 0
         self._sq_head = self._sq_tail = self._rq_head = self._rq_tail = 0
         self._sq_ids: list[int] = []
@@ -152,7 +153,7 @@ class Qp:
     # -- posting ------------------------------------------------------------------------------
 
     def post_send(self, wrs: SendWr | Sequence[SendWr]) -> None:
-        """Post one request or a chain, with one doorbell.
+        """Post one request or a chain, with one doorbell, or one through BlueFlame if that is on.
 
         Raises `VerbsError` at the first request that does not fit; those before it are posted.
         """
@@ -163,7 +164,7 @@ class Qp:
                 for wr in requests:
                     self._post_one(wr)
             finally:
-                if self._sq_head != first:
+                if self._sq_head != first and not self._sent(requests, first):
                     self._ring(2, self._doorbell, self._doorbell_value)
 
     def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
@@ -266,6 +267,14 @@ class Qp:
         # One 32-bit store makes the entry valid; everything else of it is written by now.
         self._words[offset >> 2] = first_words[1 if head & self._sq_count else 0]
         self._sq_head = head + 1
+
+    def _sent(self, requests: Sequence[SendWr], index: int) -> bool:
+        """Whether BlueFlame took what was posted, so that no doorbell is needed."""
+        if self._blueflame is None or len(requests) != 1:
+            return False
+        start = self._sq_offset + ((index & self._sq_mask) << self._sq_shift)
+        entry = self._data[start : start + (1 << self._sq_shift)]
+        return self._blueflame.send(requests[0], entry, self.qpn, index)
 
     def _check(self, wr: SendWr) -> None:
         """Refuse what does not fit into an entry, before a byte of it is written."""

@@ -10,7 +10,7 @@ from guest.hca.operations import OVERHEAD
 from guest.hca.work import QpInit
 
 if TYPE_CHECKING:
-    from guest.hca.context import Limits
+    from guest.hca.limits import Limits
 
 
 def log2(value: int) -> int:

@@ -9,6 +9,7 @@ import signal
 import sys
 from types import FrameType
 
+from guest.hca.blueflame import USES, use_of
 from guest.krping.host import Host
 from guest.krping.log import Log
 from guest.krping.options import OptionError, Options, next_address, parse
@@ -35,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _refuse(str(error), given.json, USAGE_STATUS)
     try:
         log = Log(path=given.log, debugging=given.debug)
-        host = Host(VfioBus(), ip, log)
+        host = Host(VfioBus(), ip, log, use_of(given.blueflame))
     except (OSError, VerbsError, MemoryError) as error:
         return _refuse(f"cannot open the HCA: {error}", given.json, 1)
     try:
@@ -76,6 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     parser.add_argument("--log", help="append the log lines to this file, too")
     parser.add_argument("--debug", action="store_true", help="log every step of every iteration")
+    parser.add_argument(
+        "--blueflame",
+        choices=USES,
+        default="off",
+        help="send what BlueFlame is for through it, rightly (on) or with a mistake (default off)",
+    )
     return parser
 
 

@@ -15,7 +15,7 @@ from guest.krping.result import Result
 from guest.krping.server import Server
 from guest.krping.thread import KrpingThread
 from guest.netif import NetInterface
-from guest.verbs import Context, VerbsError, open_device
+from guest.verbs import BlueFlameUse, Context, VerbsError, open_device
 
 VECTORS = 24
 """Interrupt vectors to ask for: one for asynchronous events, one each for queue pair 1, the
@@ -26,12 +26,12 @@ PREFIX_LENGTH = 24
 class Host:
     """Runs krping commands, several at once, over one device that it owns until `close`."""
 
-    def __init__(self, bus: Bus, ip: str, log: Log) -> None:
+    def __init__(self, bus: Bus, ip: str, log: Log, blueflame: BlueFlameUse | None = None) -> None:
         self.log = log
         self.ip = ip
         self._lock = threading.Lock()
         self._threads: list[KrpingThread] = []
-        self.context: Context = open_device(bus, vectors=VECTORS)
+        self.context: Context = open_device(bus, vectors=VECTORS, blueflame=blueflame)
         try:
             self._netif = NetInterface(self.context, ip, PREFIX_LENGTH)
             self._manager: ConnectionManager = open_cm(self.context, ip, self._netif)

@@ -232,7 +232,7 @@ def unfinished(sender: Sender, raw: bytes) -> None:
     for offset, data in list(stores(raw, 8))[:-2]:
         sender.write(offset, data)
     assert (sender.statuses(), sender.fetched()) == ([], 0)
-    sender.a.host.run(1)
+    sender.a.host.run(3)
 
 
 def other_half(sender: Sender, raw: bytes) -> None:

@@ -1,55 +1,188 @@
-"""BlueFlame over the socket: entries in stores of eight bytes, one by one."""
+"""BlueFlame over the socket: the guest's driver, rightly and with the first drivers' mistakes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
 
 import pytest
 
-from device.layout.mlx4.uar import BLUEFLAME, BLUEFLAME_BUFFER, BLUEFLAME_LINE, PAGE_SIZE
-from device.layout.mlx4.wqe import DS_MASK
-from guest.verbs import Context, SendFlags, WcStatus, WrOpcode
+from device.buslog.reader import Event, LogReader
+from device.layout.buslog import Kind, What
+from device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS, SEND_DOORBELL, UAR_AREA_SIZE
+from guest.verbs import BlueFlameUse, HcaError, SendWr, WcStatus, WrOpcode, open_device
+from tests.wire.bus import WireBus
+from tests.wire.conftest import StartServer
 from tests.wire.players import Player
 
-INLINE = 200
-OK = WcStatus.SUCCESS
-FLAGS = SendFlags.SIGNALED | SendFlags.INLINE
+INLINE = 220
+ON = BlueFlameUse()
+WRONG_PAGE = BlueFlameUse(wrong_page=True)
+OLD_SIZE_RULE = BlueFlameUse(old_size_rule=True)
+PAGE = UAR_AREA_SIZE + RESERVED_UARS * PAGE_SIZE
+"""The BlueFlame page of the driver's UAR."""
+
+FETCH = "a read 48 SQ_WQE"
+ARRIVAL = ["b write 4 PAYLOAD", "a write 32 CQE"]
 
 
-def through_blueflame(player: Player, page: int) -> Callable[[int, int, int], None]:
-    """What to do instead of ringing: store the entry (`mlx4_post_send` for one request)."""
-    qp, bus = player.qp, player.ctx.bus
-    half = 0
+class Lab:
+    """A server that advertises BlueFlame, if it shall, and what its bus log holds."""
 
-    def store(bar: int, offset: int, value: int) -> None:
-        nonlocal half
-        index = qp._sq_head - 1
-        start = qp._sq_offset + ((index & qp._sq_mask) << qp._sq_shift)
-        entry = bytearray(qp._data[start : start + (1 << qp._sq_shift)])
-        entry[1:3] = (index & 0xFFFF).to_bytes(2, "big")
-        entry[4:7] = qp.qpn.to_bytes(3, "big")
-        qp._data[start + 4 : start + 8] = entry[4:8]
-        qp._data[start : start + 4] = entry[:4]
-        length = -(-(entry[7] & DS_MASK) * 16 // BLUEFLAME_LINE) * BLUEFLAME_LINE
-        base = BLUEFLAME.base + page * PAGE_SIZE + half
-        for at in range(0, length, 8):
-            bus.write64(bar, base + at, int.from_bytes(entry[at : at + 8], "big"))
-        half ^= BLUEFLAME_BUFFER
+    def __init__(self, start: StartServer, folder: Path, *words: str) -> None:
+        self._folder = folder
+        hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
+        self.server = start("device", *hcas, "--log", str(folder / "log"), *words)
 
-    return store
+    def posts(self, use: BlueFlameUse | None, requests: Sequence[SendWr]) -> list[list[Event]]:
+        """Post requests one after the other; what crossed both buses for each. Ends the server."""
+        buses = [WireBus(self._folder / name) for name in "ab"]
+        with open_device(buses[0], blueflame=use) as first, open_device(buses[1]) as second:
+            a, b = Player(first, inline=INLINE), Player(second)
+            a.connect(b)
+            b.connect(a)
+            b.view[:1024] = bytes(range(256)) * 4
+            for request in requests:
+                request.remote_addr, request.rkey = b.address, b.mr.rkey
+                if request.opcode == WrOpcode.RDMA_READ:
+                    request.sg_list = [a.sge(0, 64)]
+                a.qp.post_send(request)
+                a.expect(WcStatus.SUCCESS)
+                if request.inline_data is not None:
+                    data = bytes(request.inline_data)
+                    assert bytes(b.view[: len(data)]) == data
+                else:
+                    assert bytes(a.view[:64]) == bytes(b.view[:64])
+        for bus in buses:
+            bus.close()
+        assert self.server.terminate() == 0
+        return list(_by_post(LogReader(self._folder / "log")))
 
 
-@pytest.mark.parametrize("own_page", [True, False], ids=["own page", "another page"])
-def test_traffic_without_doorbells(contexts: tuple[Context, Context], own_page: bool) -> None:
-    """Lap after lap; stores to a page of another index are as good as doorbells."""
-    a, b = Player(contexts[0], inline=INLINE), Player(contexts[1])
-    a.connect(b)
-    b.connect(a)
-    page = a.ctx.uar if own_page else a.ctx.uar + 1
-    a.qp._ring = through_blueflame(a, page)  # type: ignore[assignment]
-    for round_ in range(50):
-        data = bytes((round_ + at) & 0xFF for at in range(1 + 4 * round_ % INLINE))
-        a.view[: len(data)] = data
-        a.send(WrOpcode.RDMA_WRITE, [a.sge(0, len(data))], b, flags=FLAGS)
-        a.expect(OK)
-        assert bytes(b.view[: len(data)]) == data
+def _by_post(log: LogReader) -> list[list[Event]]:
+    """The events from each first store of a post to its completion."""
+    posts: list[list[Event]] = []
+    open_ = False
+    for event in log:
+        begins = event.device == "a" and event.kind == Kind.MMIO_WRITE and is_send(event)
+        if begins and not open_:
+            posts.append([])
+            open_ = True
+        if open_:
+            posts[-1].append(event)
+            open_ = not (event.kind == Kind.DMA_WRITE and event.what == What.CQE)
+    return posts
+
+
+def is_send(event: Event) -> bool:
+    """Whether the access is one by which software sends."""
+    return event.bar == 2 and (
+        event.address >= UAR_AREA_SIZE or event.address % PAGE_SIZE == SEND_DOORBELL
+    )
+
+
+def on_bus(events: list[Event]) -> list[str]:
+    """What a bus analyzer in both machines would show, stores of a kind counted."""
+    words = [f"{event.device} {text}" for event in events if (text := _word(event))]
+    counted = ((text, len(list(same))) for text, same in groupby(words))
+    return [text if count == 1 else f"{text} x{count}" for text, count in counted]
+
+
+def _word(event: Event) -> str:
+    if event.kind == Kind.MMIO_WRITE:
+        return f"store {event.length}" if event.address >= UAR_AREA_SIZE else "doorbell"
+    if event.kind in (Kind.DMA_READ, Kind.DMA_WRITE):
+        way = "read" if event.kind == Kind.DMA_READ else "write"
+        return f"{way} {event.length} {event.what.name}"
+    return ""
+
+
+def stores(events: list[Event]) -> list[int]:
+    """Where in BAR2 the entry was stored."""
+    return [event.address for event in events if _word(event).startswith("store")]
+
+
+def notes(events: list[Event]) -> list[str]:
+    """Why an entry was fetched."""
+    return [event.text for event in events if event.kind == Kind.NOTE]
+
+
+def write(length: int) -> SendWr:
+    """An inline RDMA WRITE; its entry has 32 bytes and the data with a head in each line."""
+    data = bytes((length + at) & 0xFF for at in range(length))
+    return SendWr(1, WrOpcode.RDMA_WRITE, inline_data=data)
+
+
+@pytest.fixture
+def lab(start_server: StartServer, tmp_path: Path) -> Lab:
+    """A server with BlueFlame."""
+    return Lab(start_server, tmp_path, "--blueflame", "on")
+
+
+def test_a_send_is_the_write_of_its_lines_and_no_read(lab: Lab) -> None:
+    """Figure 4.6 of the study: a write of 64 bytes, the payload, the completion."""
+    sizes = (4, 28, 29, 88, 89, 148, 149, 208)
+    posts = lab.posts(ON, [write(size) for size in sizes])
+    lines = [8, 8, 16, 16, 24, 24, 32, 32]
+    for post, size, count in zip(posts, sizes, lines, strict=True):
+        arrival = [f"b write {size} PAYLOAD", "a write 32 CQE"]
+        assert on_bus(post) == [f"a store 8 x{count}", *arrival], (size, notes(post))
+        assert notes(post) == []
+    starts = [stores(post)[0] for post in posts]
+    assert starts == [PAGE, PAGE + 256] * 4  # the two buffers in turn
+
+
+def test_without_the_switch_everything_is_a_doorbell(lab: Lab) -> None:
+    (post,) = lab.posts(None, [write(4)])
+    assert on_bus(post) == ["a doorbell", FETCH, *ARRIVAL]
+
+
+def test_the_wrong_page_means_a_fetch(lab: Lab) -> None:
+    """Figure 4.5: the entry is written, then read all the same; the data arrive rightly."""
+    posts = lab.posts(WRONG_PAGE, [write(4), write(4)])
+    for post in posts:
+        assert on_bus(post) == ["a store 8 x8", FETCH, *ARRIVAL]
+        (why,) = notes(post)
+        assert why.startswith("BlueFlame page 0: the page of QP 0x")
+        assert why.endswith(f" is {RESERVED_UARS}: fetched instead")
+    assert [stores(post)[0] for post in posts] == [UAR_AREA_SIZE, UAR_AREA_SIZE + 256]
+
+
+@pytest.mark.parametrize(
+    ("use", "largest"), [(ON, 208), (OLD_SIZE_RULE, 192)], ids=["<= 256", "< 256"]
+)
+def test_the_size_rule(lab: Lab, use: BlueFlameUse, largest: int) -> None:
+    """Section 3.3: 192 bytes of data and 48 of heads are 240, of 256 that the buffer has."""
+    below, above = lab.posts(use, [write(largest), write(largest + 1)])
+    arrival = f"b write {largest} PAYLOAD"
+    assert on_bus(below) == ["a store 8 x32", arrival, "a write 32 CQE"]
+    (entry,) = [event.length for event in below if event.kind == Kind.BLUEFLAME]
+    assert entry == (256 if use is ON else 240)
+    assert on_bus(above)[0] == "a doorbell"
+
+
+def test_what_goes_through_blueflame(lab: Lab) -> None:
+    """As in libmlx4: reads do, messages without data do not."""
+    read, empty = lab.posts(ON, [SendWr(1, WrOpcode.RDMA_READ), write(0)])
+    assert on_bus(read) == ["a store 8 x8", "b read 64 PAYLOAD", "a write 64 PAYLOAD", ARRIVAL[1]]
+    assert on_bus(empty) == ["a doorbell", FETCH, ARRIVAL[1]]
+
+
+@pytest.mark.parametrize(("size", "largest"), [(256, 88), (1024, 448)])
+def test_the_edge_follows_the_advertised_register(
+    start_server: StartServer, tmp_path: Path, size: int, largest: int
+) -> None:
+    lab = Lab(start_server, tmp_path, "--blueflame", "on", "--blueflame-size", str(size))
+    edge = min(largest, INLINE)
+    first, second, *more = lab.posts(ON, [write(edge), write(4), write(INLINE)])
+    assert (stores(first)[0], stores(second)[0]) == (PAGE, PAGE + size // 2)
+    assert (on_bus(more[0])[0] == "a doorbell") == (largest < INLINE)
+
+
+def test_a_device_without_blueflame_is_refused(start_server: StartServer, tmp_path: Path) -> None:
+    Lab(start_server, tmp_path)
+    bus = WireBus(tmp_path / "a")
+    with pytest.raises(HcaError, match="start it with --blueflame on"):
+        open_device(bus, blueflame=ON)
+    bus.close()
