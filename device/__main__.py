@@ -14,6 +14,7 @@ import re
 import sys
 from pathlib import Path
 
+from device import bridge_arguments
 from device.buslog.writer import CAPTURE, EventLog, FileLog
 from device.hca.config import BLUEFLAME_REGISTERS, MAX_PORTS, PLAIN, Features, Link
 from device.pyvfio_user import LibraryError
@@ -65,7 +66,7 @@ def _capture(text: str) -> int:
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m device", description="the emulated hardware")
     parser.add_argument(
-        "--hca", action="append", required=True, metavar="name=N,socket=PATH[,mac=MAC][,link=LINK]"
+        "--hca", action="append", default=[], metavar="name=N,socket=PATH[,mac=MAC][,link=LINK]"
     )
     parser.add_argument(
         "--link",
@@ -121,7 +122,11 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="LEVEL",
         help="level of messages on stderr: debug, info, warning (default), error",
     )
-    return parser.parse_args(argv)
+    bridge_arguments.add_arguments(parser)
+    arguments = parser.parse_args(argv)
+    if not (arguments.hca or arguments.ntb or arguments.dma):
+        parser.error("there is nothing to serve: give --hca, --ntb or --dma")
+    return arguments
 
 
 def _features(arguments: argparse.Namespace) -> Features:
@@ -147,7 +152,14 @@ def main(argv: list[str] | None = None) -> int:
         events = EventLog()
         if arguments.log and not arguments.no_log:
             events = FileLog(arguments.log, capture=arguments.capture)
-        server = Server(specs, events, _features(arguments), arguments.control)
+        bridges = bridge_arguments.bridge_spec(arguments)
+        server = Server(
+            specs,
+            events,
+            _features(arguments),
+            arguments.control,
+            bridges if bridges.bridges or bridges.engines else None,
+        )
     except (ValueError, OSError, LibraryError) as error:
         print(f"bluebridge device server: {error}", file=sys.stderr)
         return 2

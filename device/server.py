@@ -1,4 +1,4 @@
-"""The device server: HCAs on vfio-user sockets, a fabric between them, one loop, one bus log."""
+"""The device server: HCAs and bridges on vfio-user sockets, one loop, one bus log."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from device.bridges import Bridges, BridgeSpec, Hosts
 from device.buslog.writer import EventLog
 from device.control import ControlSocket, Panel
 from device.fabric.capture import CapturedFabric
@@ -19,6 +20,7 @@ from device.layout import pci as layout
 from device.layout.mlx4 import bar0, uar
 from device.pci.capabilities import Express, MsiX, PowerManagement
 from device.pci.endpoint import Bar, Endpoint, Identity
+from device.pci.function import Function
 from device.pci.loop import EventLoop
 
 log = logging.getLogger(__name__)
@@ -60,6 +62,7 @@ class Server:
         events: EventLog,
         features: Features = PLAIN,
         control: Path | None = None,
+        bridges: BridgeSpec | None = None,
     ) -> None:
         self.loop = EventLoop()
         self._events = events
@@ -75,7 +78,11 @@ class Server:
         self._endpoints: list[Endpoint] = []
         self._hcas: dict[str, Hca] = {}
         self._control: ControlSocket | None = None
+        self._hosts = Hosts() if bridges is not None else None
+        self._bridges: Bridges | None = None
         try:
+            if self._hosts is not None and bridges is not None:
+                self._bridges = Bridges(bridges, self._hosts, self.loop, events)
             for spec in specs:
                 self._add(spec)
             if control is not None:
@@ -92,15 +99,12 @@ class Server:
             MsiX(vectors, 0, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET),
             Express(),
         )
-        endpoint = Endpoint(
-            spec.name,
-            spec.socket,
-            replace(IDENTITIES[spec.link], device=config.device_id),
-            BARS,
-            capabilities,
-            vectors,
-            self.loop,
-            self._events,
+        identity = replace(IDENTITIES[spec.link], device=config.device_id)
+        shape = (spec.name, spec.socket, identity, BARS, capabilities, vectors)
+        endpoint = (
+            Endpoint(*shape, self.loop, self._events)
+            if self._hosts is None
+            else Function(*shape, self.loop, self._events, self._hosts[spec.name])
         )
         self._endpoints.append(endpoint)
         hca = Hca(endpoint, self._cables(spec), config)
@@ -136,6 +140,8 @@ class Server:
             self._control.close()
         for endpoint in self._endpoints:
             endpoint.close()
+        if self._bridges is not None:
+            self._bridges.close()
         self._events.close()
         self.loop.close()
         sys.stdout.flush()

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from host_tools import hardware, rundir, snapshot
+from host_tools import hardware, ntb, plugs, rundir, snapshot
 from host_tools.errors import LabError, UsageError
-from host_tools.lab_config import ADDRESSES, NAMES, LabConfig
+from host_tools.lab_config import ADDRESSES, NAMES, NTB_ADDRESSES, LabConfig
 from host_tools.machine import Boot
-from host_tools.parts import ensure_parts
+from host_tools.parts import ensure_parts, ntb_modules
 from host_tools.progress import Progress, Reporter
 from host_tools.server import DeviceServer, ServerConfig
 from host_tools.termination import termination_as_exception
@@ -76,13 +76,15 @@ class Pair:
         self._parts = ensure_parts(self._progress)
         self.library = self._parts.library
         self.accelerator = self._parts.emulator.accelerator
+        if self.config.ntb:
+            self._ntb_modules = ntb_modules(self._progress)
         self._snapshot = self._find_snapshot()
         self.logs = rundir.log_folder(self.config.log)
         stack.callback(os.close, rundir.keep_logs(self.logs))
         self.log_name = str(self.logs)
         self.folder = stack.enter_context(rundir.run_folder())
         self.server = DeviceServer(self._server_config(), self.logs)
-        if self.config.hca:
+        if self.config.serves:
             stack.callback(self.server.stop)
             self.server.spawn()
             self._detail(f"device server: started (process {self.server.pid})")
@@ -101,25 +103,27 @@ class Pair:
         return snapshot.ensure(self._parts, self.config.machine, self._progress)
 
     def _server_config(self) -> ServerConfig:
-        self.hca_sockets = {
-            name: (self.config.sockets or self.folder) / f"hca-{name}.sock"
-            for name in self.config.names
+        folder = self.config.sockets or self.folder
+        self.sockets = {
+            name: plugs.sockets(self.config, folder, name) for name in self.config.names
         }
-        _check_sockets(self.hca_sockets.values())
+        self.hca_sockets = {
+            name: ports[plugs.HCA] for name, ports in self.sockets.items() if plugs.HCA in ports
+        }
+        _check_sockets(path for ports in self.sockets.values() for path in ports.values())
         log = self.logs / "bus" if self.config.bus_log else None
         return ServerConfig(
             self.hca_sockets,
             log,
             self._parts.library,
-            self.config.server_arguments,
+            (*plugs.arguments(self.config, self.sockets), *self.config.server_arguments),
             self.folder / hardware.SOCKET,
             self.config.number,
         )
 
     def _machine(self, name: str) -> Vm:
-        sockets = (self.hca_sockets[name],) if self.config.hca else ()
         vm = Vm(
-            VmConfig(name, self.config.machine, sockets),
+            VmConfig(name, self.config.machine, self.sockets[name]),
             self._parts.emulator,
             self.folder,
             self.logs,
@@ -183,7 +187,7 @@ class Pair:
 
     def _equip(self, machine: Vm) -> None:
         """Plug in the guest's devices as soon as the server is there."""
-        for port, path in enumerate(machine.config.sockets):
+        for port, path in machine.config.sockets.items():
             self._wait_for_server()
             self._detail(f"guest {machine.name}: plugging in its device")
             machine.plug(port, path)
@@ -200,6 +204,14 @@ class Pair:
             self._progress(f"guest {machine.name}: loading the kernel's drivers")
             machine.run(["bluebridge-mlx4", address], timeout=_KERNEL_SECONDS)
             self._detail(f"guest {machine.name}: mlx4 has its device, address {address}")
+        if self.config.ntb:
+            ntb.install(machine, self._ntb_modules)
+            self._detail(f"guest {machine.name}: has the NTB modules")
+        if self.config.ntb and self.config.kernel:
+            self._progress(f"guest {machine.name}: loading the NTB drivers")
+            address = NTB_ADDRESSES[self.config.names.index(machine.name)]
+            ntb.load(machine, self.config.ntb, address)
+            self._detail(f"guest {machine.name}: the NTB link is up, address {address}")
 
     def _wait_for_server(self) -> None:
         with self._server_lock:
@@ -210,7 +222,7 @@ class Pair:
 
     def _boot(self, machines: Sequence[Vm]) -> None:
         """Boot `machines` from power-on, their devices in place."""
-        if self.config.hca:
+        if self.config.serves:
             self._wait_for_server()
         for machine in machines:
             boot = self._parts.boot(

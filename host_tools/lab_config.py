@@ -8,6 +8,8 @@ from pathlib import Path
 from host_tools.machine import Machine
 
 NAMES = ("a", "b")
+NTB_ADDRESSES = ("10.9.1.1/24", "10.9.1.2/24")
+"""What ntb_netdev's network devices get."""
 ADDRESSES = ("10.9.0.1/24", "10.9.0.2/24")
 """What the network devices of the kernel's drivers get; each pair has a network of its own."""
 
@@ -36,6 +38,16 @@ class LabConfig:
     """Boot from power-on with the devices in place, instead of restoring a snapshot."""
     hca: bool = True
     """An HCA in each guest; without it the guests are bare and there is no device server."""
+
+    ntb: str = ""
+    """A bridge between the guests and a DMA engine in each: its model, as in `--ntb-model`."""
+    bar_sizes: str = "small"
+    """Of the bridge: `small`, or `ntrdma` for a window of 4 GiB."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether there is any device, and so a device server."""
+        return self.hca or bool(self.ntb)
 
     @property
     def binds(self) -> bool:

@@ -11,7 +11,7 @@ from host_tools import machine
 from host_tools.errors import LabError
 from host_tools.machine import Boot, Emulator, Machine
 from host_tools.progress import Progress
-from images import overlay
+from images import ntb, overlay
 from images.accelerator import accelerator
 from images.artefacts import Artefacts
 from images.errors import ImageError
@@ -55,6 +55,15 @@ def ensure_parts(progress: Progress) -> Parts:
             artefacts.initrd(),
             artefacts.libvfio_user(),
         )
+
+
+def ntb_modules(progress: Progress) -> Path:
+    """The folder of the NTB drivers and their clients, built if they are not cached."""
+    with image_errors():
+        artefacts = Artefacts()
+        if ntb.present(artefacts) is None:
+            progress("building the NTB drivers, which Debian leaves out; once, a few minutes")
+        return ntb.modules(artefacts)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,14 +47,14 @@ class Qemu:
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: Qmp | None = None
 
-    def spawn(self, boot: Boot | None, devices: Sequence[Path] = ()) -> None:
+    def spawn(self, boot: Boot | None, devices: Mapping[int, Path] | None = None) -> None:
         """Start QEMU with its CPUs halted, for a boot or for a restore; main thread only.
 
-        `devices` are vfio-user sockets for a boot, in the order of their root ports.
+        `devices` are vfio-user sockets for a boot, by root port.
         """
         self._kernel.skip()
         more = machine.start_arguments(boot) if boot else ["-incoming", "defer"]
-        for port, path in enumerate(devices):
+        for port, path in (devices or {}).items():
             more += machine.device_arguments(port, path)
         with self._messages.open("ab") as messages:
             self._said_before = messages.tell()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,8 +28,8 @@ class VmConfig:
 
     name: str
     machine: Machine = field(default_factory=Machine)
-    sockets: tuple[Path, ...] = ()
-    """vfio-user sockets of its devices, in the order of their root ports."""
+    sockets: Mapping[int, Path] = field(default_factory=dict)
+    """vfio-user sockets of its devices by their root ports."""
 
 
 class Vm(Qemu):
@@ -68,7 +68,7 @@ class Vm(Qemu):
 
     def power_on(self, boot: Boot | None) -> None:
         """Start QEMU: for a boot with the devices in place, or for a restore; main thread only."""
-        self.spawn(boot, self.config.sockets if boot else ())
+        self.spawn(boot, self.config.sockets if boot else {})
 
     def stop(self) -> None:
         """End the guest, whatever it is doing."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
+from device.buslog import bridges
+from device.buslog.bridges import FAMILIES, family, register
 from device.buslog.reader import Event, LogError
 from device.buslog.record import TEXT_KINDS
 from device.buslog.wire import ATOMIC, READ, RELIABLE, XRC, read_message
@@ -30,7 +32,8 @@ def decode(event: Event) -> str:
     if event.kind in TEXT_KINDS:
         return event.text
     if event.kind in (Kind.MMIO_READ, Kind.MMIO_WRITE):
-        return _register(event)
+        blocks = FAMILIES.get(family(event.device))
+        return _register(event) if blocks is None else register(event, blocks)
     if event.kind == Kind.IRQ:
         return f"MSI-X vector {event.address}"
     if event.kind in (Kind.CONFIG_READ, Kind.CONFIG_WRITE):
@@ -196,4 +199,5 @@ _DMA: dict[What, Callable[[Event], str]] = {
     What.MAILBOX_OUT: _mailbox,
     What.FRAME: _frame,
     What.MAD: _mad,
+    **bridges.DMA,
 }

@@ -15,6 +15,10 @@ CAP_ID_PM = 0x01
 CAP_ID_EXPRESS = 0x10
 CAP_ID_MSIX = 0x11
 
+MESSAGE_BASE = 0xFEE00000
+MESSAGE_END = 0xFEF00000
+"""Addresses whose 4-byte writes are interrupts (Intel SDM volume 3, 11.11.1)."""
+
 CONFIG_SIZE = 4096
 BAR_64BIT = 0x4
 BAR_PREFETCHABLE = 0x8

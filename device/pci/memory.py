@@ -62,6 +62,16 @@ class GuestMemory:
             raise DmaError(address, length)
         return self._view[offset : offset + length]
 
+    def stretch(self, address: int, length: int) -> memoryview | None:
+        """Writable view of memory from `address` on, shorter if its region ends; None outside."""
+        if not (self._low <= address < self._high):
+            try:
+                self._find(address, length)
+            except DmaError:
+                return None
+        offset = address - self._low
+        return self._view[offset : offset + length]
+
     def views(self, runs: Sequence[Run]) -> list[memoryview]:
         """Views of all runs; one that crosses a border of regions becomes several."""
         result = []

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from ._gate import Gate, Verdict
 from ._library import Library, Pointer
+from ._messages import FLAG_NO_REPLY, HEADER, LARGEST_MEMORY_WRITE, MEMORY_WRITE, Command
 from .constants import DEVICE_TYPE_PCI, FLAG_ATTACH_NON_BLOCKING, TRANSPORT_SOCKET
 
 log = logging.getLogger(__name__)
@@ -89,6 +90,7 @@ class Connection:
         self._inner = inner
         self.gate = Gate(client, mapped, irq_count)
         self._look = self.gate.look
+        self._number = 0
         self._run = library.calls.vfu_run_ctx
 
     def fileno(self) -> int:
@@ -109,6 +111,23 @@ class Connection:
             self._hang_up()
             return None
         return verdict is Verdict.HANDLED
+
+    def write_memory(self, address: int, data: bytes) -> bool:
+        """Send a DMA_WRITE that asks for no reply; False when the client has gone."""
+        if len(data) > LARGEST_MEMORY_WRITE:
+            raise ValueError(f"{len(data)} bytes are too many for one memory write")
+        self._number = (self._number + 1) & 0xFFFF
+        size = HEADER.size + MEMORY_WRITE.size + len(data)
+        message = HEADER.pack(self._number, Command.DMA_WRITE, size, FLAG_NO_REPLY, 0)
+        message += MEMORY_WRITE.pack(address, len(data)) + data
+        try:
+            # So few bytes go whole or not at all: AF_UNIX never splits them.
+            self._client.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except BlockingIOError:
+            raise
+        except OSError:
+            return False
+        return True
 
     def _hang_up(self) -> None:
         """Make the library see the end of the stream, so that it resets device and context."""

@@ -33,6 +33,7 @@ from ._messages import (
     BODY_SIZES,
     DMA_MAP,
     DMA_UNMAP,
+    FLAG_ERROR,
     HEADER,
     IRQ_SET,
     UNMAP_GET_DIRTY_BITMAP,
@@ -123,6 +124,8 @@ class Gate:
             )
         self._deadline = 0.0
         if header.is_reply:
+            if header.flags & FLAG_ERROR:
+                log.warning("the client refused command %d: %s", header.command, _why(header))
             return self._consume(header, b"")
         error = self._fault(header)
         return self._consume(header, header.refusal(error)) if error else Verdict.PASS
@@ -186,6 +189,10 @@ class Gate:
     def _drop(self, what: str) -> Verdict:
         log.warning("dropping the client: it sent %s", what)
         return Verdict.DROP
+
+
+def _why(header: Header) -> str:
+    return os.strerror(header.error)
 
 
 def _queued(client: socket.socket) -> int:

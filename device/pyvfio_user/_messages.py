@@ -36,6 +36,8 @@ class Command(IntEnum):
 DMA_MAP = Struct("<IIQQQ")  # argsz, flags, offset, address, size
 DMA_UNMAP = Struct("<IIQQ")  # argsz, flags, address, size
 UNMAP_GET_DIRTY_BITMAP = 1
+MEMORY_WRITE = Struct("<QQ")  # address, count; data follows (QEMU 10.2: hw/vfio-user, user_dma_rw)
+LARGEST_MEMORY_WRITE = 1024
 IRQ_SET = Struct("<IIIII")  # argsz, flags, index, start, count; data follows
 
 BODY_SIZES: dict[int, int] = {

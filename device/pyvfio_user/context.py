@@ -215,6 +215,16 @@ class Context:
             return False
         raise self._library.failure(f"interrupt {vector}")
 
+    def write_memory(self, address: int, data: bytes) -> bool:
+        """Have the client write to its own bus, where it shares no memory; False if it cannot.
+
+        This is how a message-signalled interrupt is raised that only the guest knows address and
+        data of. Nothing is awaited: a refusal is logged when it comes. Wants Bus Master Enable.
+        Raises BlockingIOError while the client does not read, ValueError for more than
+        `LARGEST_MEMORY_WRITE` bytes.
+        """
+        return self._connection is not None and self._connection.write_memory(address, data)
+
     def close(self) -> None:
         """Part from the client, unmap its memory and remove the socket; may be called again."""
         if self._closed:

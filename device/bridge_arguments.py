@@ -1,0 +1,62 @@
+"""Bridges and DMA engines on the command line of `python -m device`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from device.bridges import BridgeSpec, FunctionSpec
+from device.ntb.personality import BarSizes, Personality
+
+NEXT_KEY = re.compile(r",(?=(?:name|socket)=)")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options, in a group of their own."""
+    group = parser.add_argument_group("bridge")
+    for option, what in (("--ntb", "a side of the bridge; give two"), ("--dma", "a DMA engine")):
+        group.add_argument(
+            option, action="append", default=[], metavar="name=N,socket=PATH", help=what
+        )
+    group.add_argument(
+        "--ntb-model",
+        choices=[each.value for each in Personality],
+        default=Personality.INTEL_GEN4.value,
+        help="which bridge (default intel-gen4)",
+    )
+    group.add_argument(
+        "--bar-sizes",
+        choices=[each.value for each in BarSizes],
+        default=BarSizes.SMALL.value,
+        help="windows of 1 MiB (small, default), or 4 GiB for the second one (ntrdma)",
+    )
+    group.add_argument(
+        "--strict-windows",
+        action="store_true",
+        help="a DMA copy into a closed window is an error, where hardware notices nothing",
+    )
+
+
+def parse_function(option: str, text: str) -> FunctionSpec:
+    """`name=a,socket=PATH`; raises `ValueError` with one line."""
+    values: dict[str, str] = {}
+    for part in NEXT_KEY.split(text):
+        key, _, value = part.partition("=")
+        if key not in ("name", "socket") or not value:
+            raise ValueError(f"{option} {text}: {part!r} is not name= or socket=")
+        values[key] = value
+    if len(values) != 2:
+        raise ValueError(f"{option} {text}: name= and socket= are needed")
+    return FunctionSpec(values["name"], Path(values["socket"]))
+
+
+def bridge_spec(arguments: argparse.Namespace) -> BridgeSpec:
+    """What the options ask for. Raises `ValueError`."""
+    return BridgeSpec(
+        [parse_function("--ntb", text) for text in arguments.ntb],
+        [parse_function("--dma", text) for text in arguments.dma],
+        Personality(arguments.ntb_model),
+        BarSizes(arguments.bar_sizes),
+        strict=arguments.strict_windows,
+    )

@@ -1,0 +1,120 @@
+"""The bridges and DMA engines of a server: two guests, a cable between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from device.buslog.writer import EventLog
+from device.dma import engine
+from device.dma.engine import DmaEngine
+from device.layout.ioat.registers import MOST_CHANNELS
+from device.ntb.gen4 import Gen4Bridge
+from device.ntb.link import TRAINING_SECONDS, Link
+from device.ntb.personality import BarSizes, Personality, Shape, shape
+from device.pci.endpoint import Endpoint
+from device.pci.function import Function
+from device.pci.host import Host
+from device.pci.loop import EventLoop
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """One function to serve: the guest it is in, its socket."""
+
+    name: str
+    socket: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeSpec:
+    """The NTB of a server: none without `bridges`, else two; any number of engines."""
+
+    bridges: Sequence[FunctionSpec] = ()
+    engines: Sequence[FunctionSpec] = ()
+    personality: Personality = Personality.INTEL_GEN4
+    bar_sizes: BarSizes = BarSizes.SMALL
+    training: float = TRAINING_SECONDS
+    strict: bool = False
+    """A copy into a closed window is an error, where hardware notices nothing."""
+
+
+class Hosts:
+    """The buses of all guests by name, made when first asked for."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, Host] = {}
+
+    def __getitem__(self, name: str) -> Host:
+        return self._hosts.setdefault(name, Host(name))
+
+
+class Bridges:
+    """Endpoints and models as `spec` says; raises ValueError for one bridge, or three."""
+
+    def __init__(self, spec: BridgeSpec, hosts: Hosts, loop: EventLoop, events: EventLog) -> None:
+        if len(spec.bridges) not in (0, 2):
+            raise ValueError("a bridge needs a peer: give --ntb twice, or not at all")
+        self._hosts = hosts
+        self._loop = loop
+        self._events = events
+        self._names: set[str] = set()
+        self.endpoints: list[Endpoint] = []
+        form = shape(spec.personality, spec.bar_sizes)
+        self.link = Link(loop.call_later, spec.training)
+        try:
+            self.bridges = [self._bridge(each, form) for each in spec.bridges]
+            for each in spec.engines:
+                self._engine(each, form.engine_version, spec.strict)
+        except BaseException:
+            self.close()
+            raise
+        if self.bridges:
+            self.bridges[0].join(self.bridges[1])
+
+    def close(self) -> None:
+        """Stop serving."""
+        for endpoint in self.endpoints:
+            endpoint.close()
+
+    def _bridge(self, spec: FunctionSpec, form: Shape) -> Gen4Bridge:
+        function = Function(
+            self._named(f"{spec.name}.{form.log_suffix}"),
+            spec.socket,
+            form.identity,
+            form.bars,
+            form.capabilities,
+            form.vectors,
+            self._loop,
+            self._events,
+            self._hosts[spec.name],
+        )
+        self.endpoints.append(function)
+        bridge = form.make(function, self.link)
+        function.plug(bridge)
+        return bridge
+
+    def _engine(self, spec: FunctionSpec, version: int, strict: bool) -> None:
+        function = Function(
+            self._named(f"{spec.name}.{engine.LOG_SUFFIX}"),
+            spec.socket,
+            engine.identity(version),
+            engine.BARS,
+            engine.capabilities(),
+            MOST_CHANNELS,
+            self._loop,
+            self._events,
+            self._hosts[spec.name],
+        )
+        self.endpoints.append(function)
+        function.plug(DmaEngine(function, version=version, strict=strict))
+
+    def _named(self, name: str) -> str:
+        """A name in the log that nobody has yet."""
+        number, found = 1, name
+        while found in self._names:
+            number += 1
+            found = f"{name}-{number}"
+        self._names.add(found)
+        return found

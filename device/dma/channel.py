@@ -1,0 +1,146 @@
+"""One channel of the DMA engine: a ring of descriptors, and what software sees of it."""
+
+from __future__ import annotations
+
+from device.dma.copy import Copier, CopyFault
+from device.layout.buslog import Kind, What
+from device.layout.ioat.descriptor import COMPLETION, DESCRIPTOR, DESCRIPTOR_SIZE, Operation
+from device.layout.ioat.registers import TRANSFER_CAPACITY, ChannelError, State
+from device.pci.bus import DmaError
+from device.pci.host import MasterBus
+
+COUNT_MASK = 0xFFFF
+LONGEST = 1 << TRANSFER_CAPACITY
+
+
+class Channel:
+    """Descriptors are executed in order, so every fence holds.
+
+    After each: data, then the completion word, then the interrupt, as ioat_cleanup expects. What
+    cannot be executed halts the channel with its reason in `error` until software resets it.
+    """
+
+    def __init__(self, bus: MasterBus, number: int, copier: Copier, vector: int) -> None:
+        self._bus = bus
+        self._number = number
+        self._copier = copier
+        self._vector = vector
+        self.interrupts = False
+        """Whether the engine's master switch lets interrupts out."""
+        self.reset()
+
+    def reset(self) -> None:
+        """As after power-on, and after a reset command."""
+        self.state = State.HALTED
+        self.error = 0
+        self.completion = 0
+        self._next = 0
+        self._last = 0
+        self._done = 0
+        self._wanted = 0
+        self._armed = True
+        self._waiting = False
+
+    # -- what software orders -----------------------------------------------------------------
+
+    @property
+    def status(self) -> int:
+        """channel_status: the last descriptor and the state."""
+        return self._last | self.state
+
+    @property
+    def busy(self) -> bool:
+        """Whether there are descriptors to execute."""
+        return self.state == State.ACTIVE and self._done != self._wanted
+
+    def chain(self, address: int) -> None:
+        """The first descriptor; the count starts at 0 again, a halt or suspension ends."""
+        self._next = address & ~(DESCRIPTOR_SIZE - 1)
+        self._done = self._wanted = 0
+        self.state = State.IDLE
+
+    def count(self, wanted: int) -> None:
+        """Descriptors to have executed since `chain`, modulo 65536."""
+        self._wanted = wanted & COUNT_MASK
+        if self.state == State.IDLE and self._done != self._wanted:
+            self.state = State.ACTIVE
+
+    def suspend(self) -> None:
+        """Stop between two descriptors."""
+        if self.state != State.HALTED:
+            self.state = State.SUSPENDED
+
+    def resume(self) -> None:
+        """Go on."""
+        if self.state == State.SUSPENDED:
+            self.state = State.ACTIVE if self._done != self._wanted else State.IDLE
+
+    def rearm(self) -> None:
+        """Let the next interrupt out, at once if one waits."""
+        self._armed = True
+        if self._waiting:
+            self._interrupt()
+
+    # -- work ---------------------------------------------------------------------------------
+
+    def step(self) -> int:
+        """Execute one descriptor; how many bytes it moved. Only when `busy`."""
+        try:
+            return self._execute()
+        except CopyFault as fault:
+            self._halt(fault.error)
+        except DmaError:
+            self._halt(ChannelError.NEXT_ADDRESS)
+        return 0
+
+    def _execute(self) -> int:
+        address = self._next
+        data = self._bus.read(address, DESCRIPTOR_SIZE, What.DESCRIPTOR, self._number)
+        get = DESCRIPTOR.get
+        moved = 0
+        if not get(data, "null"):
+            moved = self._copy(data)
+        self._next = get(data, "next") & ~(DESCRIPTOR_SIZE - 1)
+        self._last = address
+        self._done = (self._done + 1) & COUNT_MASK
+        if self._done == self._wanted:
+            self.state = State.IDLE
+        if get(data, "completion_write"):
+            self._complete()
+        if get(data, "interrupt") and self.state != State.HALTED:
+            self._interrupt()
+        return moved
+
+    def _copy(self, data: bytes) -> int:
+        size = DESCRIPTOR.get(data, "size")
+        if DESCRIPTOR.get(data, "operation") != Operation.COPY:
+            raise CopyFault(ChannelError.CONTROL, self._next)
+        if not 0 < size <= LONGEST:
+            raise CopyFault(ChannelError.LENGTH, self._next)
+        source, target = DESCRIPTOR.get(data, "source"), DESCRIPTOR.get(data, "destination")
+        self._copier.copy(source, target, size, self._number)
+        return size
+
+    def _complete(self) -> None:
+        word = COMPLETION.pack(state=self.state, descriptor=self._last >> 6)
+        try:
+            self._bus.write(self.completion, word, What.COMPLETION, self._number)
+        except DmaError:
+            self.error |= ChannelError.COMPLETION_ADDRESS
+            self.state = State.HALTED
+
+    def _halt(self, error: ChannelError) -> None:
+        """Tell of an error in status, completion word and by interrupt (ioat_eh reads all)."""
+        self.error |= error
+        self.state = State.HALTED
+        self._bus.note(
+            Kind.NOTE, f"channel {self._number} halted: {error.name} at {self._next:#x}", self._next
+        )
+        self._complete()
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        self._waiting = not self._armed
+        if self._armed and self.interrupts:
+            self._armed = False
+            self._bus.interrupt(self._vector)

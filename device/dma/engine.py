@@ -1,0 +1,157 @@
+"""I/OAT: registers of the DMA engine, and the turns its channels take."""
+
+from __future__ import annotations
+
+from device.dma.channel import Channel
+from device.dma.copy import Copier
+from device.layout.ioat import registers as layout
+from device.layout.ioat.registers import Command
+from device.pci.capabilities import Capability, Express, MsiX, PowerManagement
+from device.pci.endpoint import Bar, Identity
+from device.pci.host import MasterBus
+from device.pci.registers import RegisterFile, Slot
+
+BARS = (Bar(0, layout.BAR0_SIZE),)
+LOG_SUFFIX = "dma"
+TURN_BYTES = 4 << 20
+TURN_DESCRIPTORS = 64
+"""What a channel may do before the others, and the sockets of both guests, have theirs."""
+_IDENTITIES = {
+    0x34: Identity(layout.VENDOR, layout.DEVICE_34, layout.CLASS_DMA, layout.VENDOR, 0),
+    0x32: Identity(layout.VENDOR, layout.DEVICE_32, layout.CLASS_DMA, layout.VENDOR, 0),
+}
+_ORDERS = ("chain_address_low", "chain_address_high", "completion_low", "completion_high")
+
+
+def identity(version: int = 0x34) -> Identity:
+    """The function that has this version: 0x34 beside a gen4 bridge, 0x32 beside a gen1 one."""
+    return _IDENTITIES[version]
+
+
+def capabilities(channels: int = layout.MOST_CHANNELS) -> tuple[Capability, ...]:
+    """What the header's chain has: one vector for each channel."""
+    msix = MsiX(channels, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
+    return (PowerManagement(), msix, Express())
+
+
+class DmaEngine:
+    """Up to four channels that copy between whatever addresses the bus has.
+
+    A doorbell is executed at once, up to a turn's work; the rest follows from the loop, the
+    channels one after the other.
+    """
+
+    def __init__(
+        self,
+        bus: MasterBus,
+        *,
+        channels: int = layout.MOST_CHANNELS,
+        version: int = 0x34,
+        strict: bool = False,
+    ) -> None:
+        self._bus = bus
+        self._version = version
+        self._registers = RegisterFile(layout.BLOCKS, layout.BAR0_SIZE)
+        self.copier = Copier(bus, strict)
+        self.channels = [Channel(bus, n, self.copier, n) for n in range(channels)]
+        self._next_turn = 0
+        self._scheduled = False
+        self._running = False
+        self._describe()
+
+    def _describe(self) -> None:
+        self._registers.set("IOAT", "channel_count", len(self.channels))
+        self._registers.set("IOAT", "transfer_capacity", layout.TRANSFER_CAPACITY)
+        self._registers.set("IOAT", "version", self._version)
+
+    def bar_read(self, bar: int, offset: int, length: int) -> bytes:
+        """A register."""
+        number, within = divmod(offset - layout.CHANNEL_BASE, layout.CHANNEL_SIZE)
+        if 0 <= number < len(self.channels) and within < 0x30:
+            channel = self.channels[number]
+            self._registers.set("CHANNEL", "channel_status", channel.status, number)
+            self._registers.set("CHANNEL", "channel_error", channel.error, number)
+        return self._registers.read(offset, length)
+
+    def bar_write(self, bar: int, offset: int, data: bytes) -> None:
+        """A register."""
+        for slot, value in self._registers.write(offset, data):
+            if slot.block == "CHANNEL" and slot.index < len(self.channels):
+                self._order(slot, value)
+            elif slot.name == "interrupt_control":
+                for channel in self.channels:
+                    channel.interrupts = bool(value & layout.MASTER_INTERRUPT)
+
+    def _order(self, slot: Slot, value: int) -> None:
+        channel = self.channels[slot.index]
+        if slot.name == "dma_count":
+            channel.count(value)
+            self._run()
+        elif slot.name == "channel_control":
+            if value & layout.REARM:
+                channel.rearm()
+        elif slot.name == "channel_command":
+            self._command(channel, slot.index, value)
+        elif slot.name == "channel_error":
+            channel.error &= ~value
+        elif slot.name.startswith("chain_address"):
+            channel.chain(self._pair("chain_address", slot.index))
+        elif slot.name.startswith("completion"):
+            channel.completion = self._pair("completion", slot.index)
+
+    def _pair(self, name: str, index: int) -> int:
+        low = self._registers.get("CHANNEL", f"{name}_low", index)
+        return low | self._registers.get("CHANNEL", f"{name}_high", index) << 32
+
+    def _command(self, channel: Channel, index: int, value: int) -> None:
+        if value & Command.RESET:
+            channel.reset()
+            for name in _ORDERS:
+                self._registers.set("CHANNEL", name, 0, index)
+        elif value & (Command.SUSPEND | Command.ABORT):
+            channel.suspend()
+        elif value & Command.RESUME:
+            channel.resume()
+            self._run()
+
+    # -- turns --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Give every channel a turn, and come back for the rest."""
+        if self._running:
+            # A descriptor of ours has written our own doorbell: what it asks for comes later.
+            self._schedule()
+            return
+        self._running = True
+        try:
+            for _ in self.channels:
+                self._turn(self.channels[self._next_turn])
+                self._next_turn = (self._next_turn + 1) % len(self.channels)
+        finally:
+            self._running = False
+        if any(channel.busy for channel in self.channels):
+            self._schedule()
+
+    def _turn(self, channel: Channel) -> None:
+        left = TURN_BYTES
+        for _ in range(TURN_DESCRIPTORS):
+            if not channel.busy or left <= 0:
+                return
+            left -= channel.step()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._bus.call_soon(self._later)
+
+    def _later(self) -> None:
+        self._scheduled = False
+        self._run()
+
+    def reset(self) -> None:
+        """Back to power-on."""
+        self._registers.reset()
+        self._describe()
+        for channel in self.channels:
+            channel.interrupts = False
+            channel.reset()

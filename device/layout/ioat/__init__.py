@@ -1,0 +1,1 @@
+"""Registers and descriptors of Intel's I/OAT DMA engine."""

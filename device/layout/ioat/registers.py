@@ -1,0 +1,133 @@
+"""I/OAT 3.4 (8086:0b00, Ice Lake) and 3.2 (8086:0e20, Ivy Bridge): registers in BAR0.
+
+Little-endian. What the driver relies on: drivers/dma/ioat/registers.h.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+from device.layout.fields import Access, Register, RegisterBlock
+
+VENDOR = 0x8086
+DEVICE_34 = 0x0B00
+DEVICE_32 = 0x0E20
+CLASS_DMA = 0x088000
+
+BAR0_SIZE = 0x4000
+MSIX_TABLE = 0x2000
+MSIX_PENDING = 0x3000
+CHANNEL_BASE = 0x80
+CHANNEL_SIZE = 0x80
+MOST_CHANNELS = 4
+TRANSFER_CAPACITY = 20
+"""log2 of the bytes one descriptor may move; the driver splits longer copies."""
+MASTER_INTERRUPT = 1
+REARM = 1
+"""Bit of channel_control that lets the next interrupt out."""
+
+
+class Command(IntFlag):
+    """What channel_command takes."""
+
+    SUSPEND = 0x04
+    ABORT = 0x08
+    RESUME = 0x10
+    RESET = 0x20
+
+
+class State(IntEnum):
+    """Low bits of channel_status and of the completion word."""
+
+    ACTIVE = 0
+    IDLE = 1
+    SUSPENDED = 2
+    HALTED = 3
+
+
+class ChannelError(IntFlag):
+    """Bits of channel_error."""
+
+    NEXT_ADDRESS = 0x4
+    READ_DATA = 0x100
+    WRITE_DATA = 0x200
+    CONTROL = 0x400
+    LENGTH = 0x800
+    COMPLETION_ADDRESS = 0x1000
+
+
+_RO, _RW, _WO, _W1C = Access.RO, Access.RW, Access.WO, Access.W1C
+_SOURCE = "drivers/dma/ioat/registers.h"
+
+GLOBAL = RegisterBlock(
+    "IOAT",
+    0,
+    0,
+    0x80,
+    (
+        Register("channel_count", 0x00, 8, _RO, "channels"),
+        Register("transfer_capacity", 0x01, 8, _RO, "log2 of the longest copy"),
+        Register(
+            "interrupt_control", 0x03, 8, _RW, "interrupts", 0, {"master": 0, "per_channel": 3}
+        ),
+        Register("attention", 0x04, 32, _RO, "channels that interrupt; for INTx and MSI"),
+        Register("version", 0x08, 8, _RO, "0x34 = 3.4"),
+        Register("interrupt_delay", 0x0C, 16, _RW, "coalescing; bit 15 would offer it"),
+        Register("capabilities", 0x10, 32, _RO, "0: copies only, no XOR and no PQ"),
+        Register("dca_offset", 0x14, 16, _RO, "0: no direct cache access"),
+        Register("prefetch_limit", 0x4C, 8, _RW, "with descriptor prefetch only"),
+    ),
+    doc="what the engine has",
+    source=_SOURCE,
+    order="little",
+)
+CHANNEL = RegisterBlock(
+    "CHANNEL",
+    0,
+    CHANNEL_BASE,
+    CHANNEL_SIZE,
+    (
+        Register(
+            "channel_control",
+            0x00,
+            16,
+            _RW,
+            "error handling; bit 0 re-arms the interrupt",
+            0,
+            {"rearm": 0, "error_interrupt": 2, "any_error_abort": 3, "error_completion": 4},
+        ),
+        Register(
+            "channel_command",
+            0x04,
+            8,
+            _WO,
+            "reads 0",
+            0,
+            {"suspend": 2, "abort": 3, "resume": 4, "reset": 5},
+        ),
+        Register("dma_count", 0x06, 16, _RW, "doorbell: descriptors to have done, modulo 65536"),
+        Register(
+            "channel_status",
+            0x08,
+            64,
+            _RO,
+            "the last descriptor done, and the state",
+            State.HALTED,
+            {"descriptor": (63, 6), "state": (2, 0)},
+        ),
+        Register("chain_address_low", 0x10, 32, _RW, "first descriptor; the count starts anew"),
+        Register("chain_address_high", 0x14, 32, _RW, "its upper half"),
+        Register("completion_low", 0x18, 32, _RW, "where the completion word is written"),
+        Register("completion_high", 0x1C, 32, _RW, "its upper half"),
+        Register("channel_error", 0x28, 32, _W1C, "why the channel halted"),
+        Register("channel_error_mask", 0x2C, 32, _RW, "storage"),
+        Register("dca_control", 0x30, 32, _RW, "storage"),
+    ),
+    doc="one channel",
+    source=_SOURCE,
+    order="little",
+    stride=CHANNEL_SIZE,
+    count=MOST_CHANNELS,
+)
+
+BLOCKS = (GLOBAL, CHANNEL)

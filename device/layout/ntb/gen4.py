@@ -1,0 +1,159 @@
+"""Intel NTB of the fourth generation (8086:347e revision 0x10, Sapphire Rapids), little-endian.
+
+Everything is in BAR0; BAR2 and BAR4 are the windows into the peer's memory. Offsets and meanings
+are those that drivers/ntb/hw/intel/ntb_hw_gen4.[ch] and the functions it shares with gen3 and gen1
+rely on.
+"""
+
+from __future__ import annotations
+
+from device.layout.fields import Access, Register, RegisterBlock
+
+VENDOR = 0x8086
+DEVICE = 0x347E
+REVISION = 0x10
+CLASS_BRIDGE = 0x068000
+
+BAR0_SIZE = 0x10000
+MSIX_TABLE = 0x4000
+MSIX_PENDING = 0x5000
+WINDOW_BARS = (2, 4)
+DOORBELLS = 32
+SPADS = 16
+LINK_BIT = 32
+"""Bit of int_status, and index of int_vector, that stands for the link."""
+VECTORS = DOORBELLS + 1
+
+UPSTREAM = 0x0200
+"""ppd1 of the upstream side of a back-to-back pair (gen4: NTB_TOPO_B2B_USD)."""
+DOWNSTREAM = 0x4200
+LINK_UP = 0x2084
+"""link_status: data link active, 8 lanes, 16 GT/s."""
+LINK_DISABLE = 1 << 4
+TRAIN = 1 << 3
+LINK_CHANGED = 1 << 8
+
+_RO, _RW, _WO, _W1C = Access.RO, Access.RW, Access.WO, Access.W1C
+_SOURCE = "drivers/ntb/hw/intel/ntb_hw_gen4.h"
+
+CONTROL = RegisterBlock(
+    "NTB4",
+    0,
+    0,
+    0x80,
+    (
+        Register("control", 0x00, 32, _RW, "snoop attributes, 0x154 when enabled"),
+        Register("window0_base", 0x10, 64, _RW, "own address that the peer's BAR2 shows"),
+        Register("window0_limit", 0x18, 64, _RW, "own BAR2 plus the window's open length"),
+        Register("window1_base", 0x20, 64, _RW, "own address that the peer's BAR4 shows"),
+        Register("window1_limit", 0x28, 64, _RW, "own BAR4 plus the window's open length"),
+        Register(
+            "int_status",
+            0x40,
+            64,
+            _W1C,
+            "what waits: doorbells of the peer, and the link",
+            fields={"doorbells": (31, 0), "link": 32},
+        ),
+        Register(
+            "int_disable",
+            0x48,
+            64,
+            _RW,
+            "1 = no interrupt for this bit; it stays pending and fires when unmasked",
+            fields={"doorbells": (31, 0), "link": 32},
+        ),
+        Register("base0_index", 0x74, 16, _RW, "log2 of the window, Ice Lake only"),
+        Register("base1_index", 0x76, 16, _RW, "log2 of the window, Ice Lake only"),
+    ),
+    doc="control, windows, interrupts",
+    source=_SOURCE,
+    order="little",
+)
+INT_VECTORS = RegisterBlock(
+    "INTVEC",
+    0,
+    0x50,
+    0x21,
+    (Register("vector", 0, 8, _RW, "MSI-X vector of this bit of int_status"),),
+    doc="which vector tells of which bit",
+    source=f"{_SOURCE}, GEN4_INTVEC_OFFSET",
+    order="little",
+    stride=1,
+    count=VECTORS,
+)
+SPAD = RegisterBlock(
+    "SPAD",
+    0,
+    0x80,
+    4 * SPADS,
+    (Register("spad", 0, 32, _RW, "scratchpad, which the peer writes as PEER_SPAD"),),
+    doc="own scratchpads",
+    source=f"{_SOURCE}, GEN4_SPAD_OFFSET",
+    order="little",
+    stride=4,
+    count=SPADS,
+)
+DOORBELL = RegisterBlock(
+    "DOORBELL",
+    0,
+    0x100,
+    4 * DOORBELLS,
+    (Register("ring", 0, 32, _WO, "bit 0 sets this bit of the peer's int_status"),),
+    doc="doorbells of the peer",
+    source="drivers/ntb/hw/intel/ntb_hw_gen3.c, intel_ntb3_peer_db_set",
+    order="little",
+    stride=4,
+    count=DOORBELLS,
+)
+LTR = RegisterBlock(
+    "LTR",
+    0,
+    0x30EC,
+    12,
+    (
+        Register("ltr_select", 0, 8, _RW, "0 = active, 1 = idle"),
+        Register("ltr_active", 4, 32, _RW, "latency tolerance while active"),
+        Register("ltr_idle", 8, 32, _RW, "latency tolerance while idle"),
+    ),
+    doc="latency tolerance reporting",
+    source=f"{_SOURCE}, GEN4_LTR_SWSEL_OFFSET",
+    order="little",
+)
+PEER_SPAD = RegisterBlock(
+    "PEER_SPAD",
+    0,
+    0x8080,
+    4 * SPADS,
+    (Register("spad", 0, 32, _RW, "the peer's scratchpad; zero without a peer"),),
+    doc="the peer's scratchpads",
+    source=f"{_SOURCE}, GEN4_EM_SPAD_OFFSET",
+    order="little",
+    stride=4,
+    count=SPADS,
+)
+LINK = RegisterBlock(
+    "LINK",
+    0,
+    0xB050,
+    0x474,
+    (
+        Register("link_control", 0x00, 16, _RW, "the link's switch", LINK_DISABLE, {"disable": 4}),
+        Register(
+            "link_status",
+            0x02,
+            16,
+            _RO,
+            "the link as it is; 0x2084 = up",
+            fields={"active": 13, "width": (9, 4), "speed": (3, 0)},
+        ),
+        Register("slot_status", 0x0A, 16, _W1C, "what happened", 0, {"link_changed": 8}),
+        Register("ppd0", 0x84, 32, _RW, "port definition", 0, {"train": 3}),
+        Register("ppd1", 0x470, 32, _RO, "straps", 0, {"connection": (10, 8), "downstream": 14}),
+    ),
+    doc="the PCI Express link between the bridges",
+    source=f"{_SOURCE}, GEN4_LINK_CTRL_OFFSET to GEN4_PPD1_OFFSET",
+    order="little",
+)
+
+BLOCKS = (CONTROL, INT_VECTORS, SPAD, DOORBELL, LTR, PEER_SPAD, LINK)

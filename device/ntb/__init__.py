@@ -1,0 +1,1 @@
+"""Non-transparent bridges: a link, windows, and personalities that drivers know."""

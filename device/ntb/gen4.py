@@ -1,0 +1,179 @@
+"""The Intel NTB of the fourth generation, one side of a back-to-back pair."""
+
+from __future__ import annotations
+
+from device.layout.fields import RegisterBlock
+from device.layout.ntb import gen4 as layout
+from device.ntb.link import Link
+from device.ntb.window import Portal, Window
+from device.pci.capabilities import Capability, Express, MsiX, PowerManagement
+from device.pci.endpoint import Bar, Identity
+from device.pci.host import CLOSED, MasterBus, Place
+from device.pci.registers import RegisterFile
+
+IDENTITY = Identity(
+    layout.VENDOR, layout.DEVICE, layout.CLASS_BRIDGE, layout.VENDOR, 0, layout.REVISION
+)
+NAME = "intel-gen4"
+VECTORS = layout.VECTORS
+SMALL = (1 << 20, 1 << 20)
+WIDE = (1 << 20, 4 << 30)
+LOG_SUFFIX = "ntb4"
+
+
+def bars(sizes: tuple[int, int] = SMALL) -> tuple[Bar, ...]:
+    """Registers and windows of `sizes` bytes."""
+    windows = zip(layout.WINDOW_BARS, sizes, strict=True)
+    registers = Bar(0, layout.BAR0_SIZE, prefetchable=True)
+    return (registers, *(Bar(index, size, prefetchable=True) for index, size in windows))
+
+
+def capabilities() -> tuple[Capability, ...]:
+    """What the header's chain has."""
+    msix = MsiX(VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
+    return (PowerManagement(), msix, Express(speed=4))
+
+
+class Gen4Bridge:
+    """Registers in BAR0, windows into the peer's memory in BAR2 and BAR4.
+
+    The first bridge on a link is the upstream side, the second the downstream one.
+    """
+
+    def __init__(self, bus: MasterBus, link: Link, sizes: tuple[int, int] = SMALL) -> None:
+        self._bus = bus
+        self._link = link
+        self._sizes = dict(zip(layout.WINDOW_BARS, sizes, strict=True))
+        self._registers = RegisterFile(layout.BLOCKS, layout.BAR0_SIZE)
+        self.windows = {bar: Window(bus, bar) for bar in layout.WINDOW_BARS}
+        self._portals = {bar: Portal(bus, bar) for bar in layout.WINDOW_BARS}
+        self._peer: Gen4Bridge | None = None
+        self._number = link.connect(self)
+        self._strap()
+
+    def join(self, peer: Gen4Bridge) -> None:
+        """The bridge at the other end of the link; both are told."""
+        self._peer, peer._peer = peer, self
+
+    def _strap(self) -> None:
+        side = (layout.UPSTREAM, layout.DOWNSTREAM)[self._number]
+        self._registers.set("LINK", "ppd1", side)
+
+    # -- accesses -----------------------------------------------------------------------------
+
+    def bar_read(self, bar: int, offset: int, length: int) -> bytes:
+        """A register, or the peer's memory."""
+        if bar:
+            return self._portals[bar].read(self._outbound(bar), offset, length)
+        if _inside(layout.PEER_SPAD, offset):
+            if self._peer is None:
+                return bytes(length)
+            own = offset - layout.PEER_SPAD.base + layout.SPAD.base
+            return self._peer._registers.read(own, length)
+        if offset == layout.LINK.at("link_status"):
+            self._link.heard(self._number)
+        return self._registers.read(offset, length)
+
+    def bar_write(self, bar: int, offset: int, data: bytes) -> None:
+        """A register, or the peer's memory."""
+        if bar:
+            self._portals[bar].write(self._outbound(bar), offset, data)
+            return
+        if _inside(layout.PEER_SPAD, offset):
+            if self._peer is not None:
+                own = offset - layout.PEER_SPAD.base + layout.SPAD.base
+                self._peer._store_spads(own, data)
+            return
+        unmasked = self._unmasked()
+        for slot, value in self._registers.write(offset, data):
+            if slot.block == "DOORBELL":
+                if value & 1:
+                    self._link.ring_peer(self._number, 1 << slot.index)
+            elif slot.name in ("int_disable", "int_status"):
+                self._fire(self._unmasked() & ~unmasked)
+            elif slot.name.startswith("window"):
+                self._program(slot.name)
+            elif slot.name in ("link_control", "ppd0"):
+                self._tell_link()
+
+    def _store_spads(self, offset: int, data: bytes) -> None:
+        for _ in self._registers.write(offset, data):
+            pass  # storage, and nothing else happens
+
+    def aperture(self, bar: int, offset: int, length: int) -> Place | None:
+        """What a master of this side's bus meets in a window."""
+        if not bar:
+            return None
+        window = self._outbound(bar)
+        if window is None:
+            return Place(length, fault=CLOSED)
+        return window.place(offset, length)
+
+    def reset(self) -> None:
+        """Reset, or power loss: the link goes down, windows close, registers forget."""
+        for window in self.windows.values():
+            window.close()
+        self._registers.set("NTB4", "int_disable", (1 << 64) - 1)
+        self._link.ready(self._number, False)
+        self._registers.reset()
+        self._strap()
+
+    # -- link and interrupts ------------------------------------------------------------------
+
+    def _tell_link(self) -> None:
+        disabled = self._registers.get("LINK", "link_control") & layout.LINK_DISABLE
+        trains = self._registers.get("LINK", "ppd0") & layout.TRAIN
+        self._link.ready(self._number, bool(trains and not disabled))
+
+    def link_changed(self, up: bool) -> None:
+        """The status register and the event; the driver compares it with what it knew."""
+        self._registers.set("LINK", "link_status", layout.LINK_UP if up else 0)
+        self._registers.set("LINK", "slot_status", layout.LINK_CHANGED)
+        self.ring(1 << layout.LINK_BIT)
+
+    def ring(self, bits: int) -> None:
+        """Set bits of int_status; each unmasked one interrupts, even if it was set already."""
+        status = self._registers.get("NTB4", "int_status") | bits
+        self._registers.set("NTB4", "int_status", status)
+        self._fire(bits & ~self._registers.get("NTB4", "int_disable"))
+
+    def _unmasked(self) -> int:
+        pending = self._registers.get("NTB4", "int_status")
+        return pending & ~self._registers.get("NTB4", "int_disable")
+
+    def _fire(self, bits: int) -> None:
+        bits &= (1 << layout.VECTORS) - 1
+        while bits:
+            lowest = bits & -bits
+            bits ^= lowest
+            self._bus.interrupt(self._registers.get("INTVEC", "vector", lowest.bit_length() - 1))
+
+    # -- windows ------------------------------------------------------------------------------
+
+    def _outbound(self, bar: int) -> Window | None:
+        """The peer's window behind BAR `bar`, if the link is up."""
+        if self._peer is None or not self._link.up:
+            return None
+        return self._peer.windows[bar]
+
+    def _program(self, name: str) -> None:
+        """A base closes its window, the limit that follows opens it (intel_ntb3_mw_set_trans).
+
+        The limit is an address in this side's own BAR: what lies between is the open length.
+        """
+        index = int(name[len("window")])
+        bar = layout.WINDOW_BARS[index]
+        window = self.windows[bar]
+        if name.endswith("base"):
+            window.close()
+            return
+        start = self._bus.bar_base(bar)
+        length = self._registers.get("NTB4", name) - start if start is not None else 0
+        if 0 < length <= self._sizes[bar]:
+            window.open(self._registers.get("NTB4", f"window{index}_base"), length)
+        else:
+            window.close()
+
+
+def _inside(block: RegisterBlock, offset: int) -> bool:
+    return block.base <= offset < block.base + block.size

@@ -1,0 +1,115 @@
+"""The cable between two bridges, which is all they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from device.pci.bus import Timer
+
+TRAINING_SECONDS = 0.2
+"""How long the link trains.
+
+ntb_transport queues a clean-up of all scratchpads at the end of its probe if the link is down then
+(ntb_transport_probe, ntb_transport_event_callback). A link that came up at once would race with it,
+and what the peer had written would be gone for good.
+"""
+HOLD_SECONDS = 0.02
+"""How long doorbells wait behind a side's first look at a link that came up.
+
+ntb_perf takes a doorbell that comes before its own link event for one of a link that is down, and
+its peer waits for an answer for ever. A side that looks is still in the interrupt's handler.
+"""
+
+
+class Side(Protocol):
+    """One bridge, as the link knows it."""
+
+    def link_changed(self, up: bool) -> None:
+        """The link came up or went down."""
+
+    def ring(self, bits: int) -> None:
+        """The peer's doorbells, by the bits of the register they are set in."""
+
+
+class Link:
+    """Two sides; up while both are ready, after it has trained. Going down takes no time."""
+
+    def __init__(
+        self,
+        call_later: Callable[[float, Callable[[], None]], Timer],
+        training: float = TRAINING_SECONDS,
+    ) -> None:
+        self._call_later = call_later
+        self._training = training
+        self._sides: list[Side] = []
+        self._ready = [False, False]
+        self._heard = [False, False]
+        self._held = [0, 0]
+        self._timer: Timer | None = None
+        self._releases: list[Timer | None] = [None, None]
+        self.up = False
+        self.lost = 0
+        """Doorbells rung while the link was down."""
+
+    def connect(self, side: Side) -> int:
+        """Plug a side in, the first or the second; its number. Raises `ValueError` for a third."""
+        if len(self._sides) == 2:
+            raise ValueError("a link has two sides")
+        self._sides.append(side)
+        return len(self._sides) - 1
+
+    def ready(self, number: int, ready: bool) -> None:
+        """Whether side `number` wants the link and trains."""
+        self._ready[number] = ready
+        if not all(self._ready):
+            self._cancel_training()
+            self._change(False)
+        elif not self.up and self._timer is None:
+            self._timer = self._call_later(self._training, self._trained)
+
+    def _cancel_training(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _trained(self) -> None:
+        self._timer = None
+        self._change(all(self._ready))
+
+    def _change(self, up: bool) -> None:
+        if up == self.up:
+            return
+        self.up = up
+        for number in range(2):
+            self._forget(number)
+        for side in self._sides:
+            side.link_changed(up)
+
+    def _forget(self, number: int) -> None:
+        self._heard[number], self._held[number] = False, 0
+        timer, self._releases[number] = self._releases[number], None
+        if timer is not None:
+            timer.cancel()
+
+    def heard(self, number: int) -> None:
+        """Side `number` has looked at its link: soon it may be rung."""
+        if self.up and not self._heard[number] and self._releases[number] is None:
+            self._releases[number] = self._call_later(HOLD_SECONDS, lambda: self._release(number))
+
+    def _release(self, number: int) -> None:
+        self._releases[number] = None
+        self._heard[number] = True
+        bits, self._held[number] = self._held[number], 0
+        if bits:
+            self._sides[number].ring(bits)
+
+    def ring_peer(self, number: int, bits: int) -> None:
+        """Side `number` rings its peer, which hears of it once it knows of the link."""
+        peer = 1 - number
+        if not self.up:
+            self.lost += 1
+        elif self._heard[peer]:
+            self._sides[peer].ring(bits)
+        else:
+            self._held[peer] |= bits

@@ -1,0 +1,92 @@
+"""A window: what a bridge shows of its own memory to the peer."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from device.layout.buslog import Kind, What
+from device.pci.host import CLOSED, MasterBus, Place
+from device.throttle import Throttle
+
+
+class Window:
+    """The inbound side: `base` on the owner's bus, open for `length` bytes; 0 is closed.
+
+    `counts` tells what the peer's accesses met: closed windows, aborts. A personality opens the
+    window when software has programmed all of it and closes it at the first sign of a change:
+    between the two registers of a clear, stragglers would otherwise reach address 0.
+    """
+
+    def __init__(self, bus: MasterBus, number: int) -> None:
+        self.bus = bus
+        self.number = number
+        self.base = 0
+        self.length = 0
+        self.counts: Counter[str] = Counter()
+        self._throttle = Throttle()
+
+    def open(self, base: int, length: int) -> None:
+        """Show `length` bytes from `base` on."""
+        if (base, length) != (self.base, self.length):
+            self.bus.note(
+                Kind.NOTE, f"window {self.number} shows {length:#x} bytes at {base:#x}", base
+            )
+        self.base, self.length = base, length
+
+    def close(self) -> None:
+        """Show nothing."""
+        if self.length:
+            self.bus.note(Kind.NOTE, f"window {self.number} is closed")
+        self.length = 0
+
+    def place(self, offset: int, length: int) -> Place:
+        """What the peer meets at `offset`, clipped at the window's end."""
+        room = self.length - offset
+        if room <= 0:
+            self.counts["closed"] += 1
+            return Place(length, fault=CLOSED)
+        address = self.base + offset
+        found = self.bus.inward(address, min(length, room))
+        if found.fault:
+            self.counts["aborts"] += 1
+            return found
+        return found._replace(far=(self.bus, address))
+
+
+class Portal:
+    """The outbound side: trapped accesses of a processor to a window's BAR."""
+
+    def __init__(self, bus: MasterBus, bar: int) -> None:
+        self._bus = bus
+        self._bar = bar
+
+    def read(self, window: Window | None, offset: int, length: int) -> bytes:
+        """What the peer's memory holds; all ones where the window shows nothing."""
+        found = bytearray()
+        while len(found) < length and window is not None:
+            place = window.place(offset + len(found), length - len(found))
+            if place.view is None:
+                break
+            found += place.view
+            note_far(place, Kind.DMA_READ, place.view, self._bar)
+        return bytes(found).ljust(length, b"\xff")
+
+    def write(self, window: Window | None, offset: int, data: bytes) -> None:
+        """Store into the peer's memory, or raise an interrupt there; else the bytes are lost."""
+        done = 0
+        while done < len(data) and window is not None:
+            place = window.place(offset + done, len(data) - done)
+            part = data[done : done + place.length]
+            if place.view is not None:
+                place.view[:] = part
+                note_far(place, Kind.DMA_WRITE, part, self._bar)
+            elif place.store is not None:
+                place.store(part)
+            done += len(part)
+
+
+def note_far(place: Place, kind: Kind, data: bytes | memoryview, bar: int) -> None:
+    """Tell the peer's log what came through a window, with the address on its side."""
+    if place.far is not None:
+        bus, address = place.far
+        bus.note_dma(kind, address, len(data), data, What.WINDOW, bar)

@@ -1,0 +1,189 @@
+"""An endpoint among others on a guest's bus: it decodes its BARs and masters more than memory."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+from device.buslog.writer import EventLog
+from device.layout import pci as layout
+from device.layout.buslog import Kind, What
+from device.pci.bus import DmaError, Model, Run
+from device.pci.capabilities import Capability
+from device.pci.decoder import BarDecoder
+from device.pci.endpoint import Bar, Endpoint, Identity
+from device.pci.host import Bridge, Host, Place, register_width
+from device.pci.loop import EventLoop
+from device.pyvfio_user import Reset
+from device.throttle import Throttle
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.001
+MOST_MESSAGES = 1024
+"""Interrupt messages kept for a client that does not read."""
+
+
+class Function(Endpoint):
+    """Implements `MasterBus` for its model.
+
+    The methods of `HostBus` go to guest RAM as in any endpoint; an address outside of it is looked
+    up on the bus of `host` and may turn out to be the peer's memory, behind a window.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        socket: Path,
+        identity: Identity,
+        bars: Sequence[Bar],
+        capabilities: Sequence[Capability],
+        vectors: int,
+        loop: EventLoop,
+        events: EventLog,
+        host: Host,
+    ) -> None:
+        super().__init__(name, socket, identity, bars, capabilities, vectors, loop, events)
+        self._host = host
+        self._decoder = BarDecoder(bars)
+        self._bridge: Bridge | None = None
+        self._messages: deque[tuple[int, bytes]] = deque()
+        self._lost = Throttle()
+        host.add(self)
+
+    def plug(self, model: Model) -> None:
+        """Connect the model and serve the socket."""
+        if isinstance(model, Bridge):
+            self._bridge = model
+        super().plug(model)
+
+    # -- the bus's side -----------------------------------------------------------------------
+
+    def stretch(self, address: int, length: int) -> memoryview | None:
+        """Guest RAM within reach, clipped to its region; none without Bus Master Enable."""
+        return self._reach.stretch(address, length)
+
+    def ranges(self) -> Sequence[tuple[int, int, int]]:
+        """Start, end and index of the decoded BARs."""
+        return self._decoder.ranges
+
+    def answer(self, bar: int, offset: int, length: int) -> Place:
+        """What a master meets in a BAR of this function."""
+        if self._bridge is not None:
+            place = self._bridge.aperture(bar, offset, length)
+            if place is not None:
+                return place
+        width = register_width(offset, length)
+
+        def load() -> bytes:
+            with self._host.registers(self, offset) as allowed:
+                return self._reader(bar)(offset, width) if allowed else b"\xff" * width
+
+        def store(data: bytes) -> None:
+            with self._host.registers(self, offset) as allowed:
+                if allowed:
+                    self._writer(bar)(offset, data)
+
+        return Place(width, load=load, store=store)
+
+    def message(self, address: int, data: bytes) -> None:
+        """A memory write that is an interrupt; one that QEMU cannot take yet is sent later."""
+        if not self._master:
+            self.note(Kind.NOTE, "an interrupt message without bus master is lost", address)
+            return
+        if len(self._messages) >= MOST_MESSAGES:
+            if self._lost.admits():
+                log.warning("%s: the guest's QEMU does not read; messages are lost", self.name)
+            return
+        self._events.record(self._device, Kind.DMA_WRITE, 0, address, len(data), data, What.MESSAGE)
+        self._messages.append((address, data))
+        if len(self._messages) == 1:
+            self._send_messages()
+
+    def _send_messages(self) -> None:
+        while self._messages:
+            try:
+                self._context.write_memory(*self._messages[0])
+            except BlockingIOError:
+                self._loop.call_later(RETRY_SECONDS, self._send_messages)
+                return
+            self._messages.popleft()
+
+    # -- the client's side --------------------------------------------------------------------
+
+    def _config_write(self, offset: int, data: bytes) -> None:
+        super()._config_write(offset, data)
+        self._decoder.write(offset, data, self._config_command())
+
+    def _reset(self, why: Reset) -> None:
+        super()._reset(why)
+        self._messages.clear()
+        if why is Reset.LOST_CONNECTION:
+            self._decoder.power_off()
+        else:
+            self._decoder.write(0, b"", self._config_command())
+
+    def _config_command(self) -> int:
+        return layout.HEADER.get(self._config.data, "command")
+
+    # -- MasterBus ----------------------------------------------------------------------------
+
+    def place(self, address: int, length: int) -> Place:
+        """What answers at `address`; nobody does without Bus Master Enable."""
+        if not self._master:
+            return self._host.nothing(self, "no bus master", address, length)
+        return self._host.resolve(self, address, length)
+
+    def inward(self, address: int, length: int) -> Place:
+        """The same for an access that this bridge lets in."""
+        if not self._master:
+            return self._host.nothing(self, "no bus master", address, length)
+        return self._host.inward(self, address, length)
+
+    def bar_base(self, index: int) -> int | None:
+        """Where the guest has put a BAR."""
+        return self._decoder.base(index)
+
+    # -- HostBus, with windows behind it ------------------------------------------------------
+
+    def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
+        """Copy of memory, logged; raises `DmaError`."""
+        try:
+            return super().read(address, length, what, obj)
+        except DmaError:
+            data = b"".join(self.views([(address, length)]))
+            self.note_dma(Kind.DMA_READ, address, length, data, what, obj)
+            return data
+
+    def write(
+        self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
+    ) -> None:
+        """Write memory, logged; raises `DmaError` before a byte moves."""
+        try:
+            super().write(address, data, what, obj)
+        except DmaError:
+            done = 0
+            for view in self.views([(address, len(data))]):
+                view[:] = data[done : done + len(view)]
+                done += len(view)
+            self.note_dma(Kind.DMA_WRITE, address, len(data), memoryview(data), what, obj)
+
+    def views(self, runs: Sequence[Run]) -> list[memoryview]:
+        """Writable views of the runs; raises `DmaError` if any byte is no memory."""
+        try:
+            return super().views(runs)
+        except DmaError:
+            return [view for run in runs for view in self._views_of(*run)]
+
+    def _views_of(self, address: int, length: int) -> list[memoryview]:
+        found = []
+        while length:
+            place = self.place(address, length)
+            if place.view is None:
+                raise DmaError(address, length)
+            found.append(place.view)
+            address += place.length
+            length -= place.length
+        return found

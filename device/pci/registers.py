@@ -1,0 +1,103 @@
+"""The registers of a function, kept as its tables declare them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from device.layout.fields import Access, RegisterBlock
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One register of a file: instance `index` of a repeated block; `offset`, `width` in bytes."""
+
+    block: str
+    name: str
+    index: int
+    offset: int
+    width: int
+    access: Access
+    reset: int
+
+
+class RegisterFile:
+    """Little-endian registers of one BAR; bytes between them read zero and ignore writes.
+
+    Accesses may have any width and cover several registers, or a part of one.
+    """
+
+    def __init__(self, blocks: Sequence[RegisterBlock], size: int) -> None:
+        self.data = bytearray(size)
+        self._slots: dict[int, Slot] = {}
+        self._names: dict[tuple[str, str], tuple[int, int, int]] = {}
+        for block in blocks:
+            self._add(block)
+        self.reset()
+
+    def _add(self, block: RegisterBlock) -> None:
+        for register in block.registers:
+            width = register.width // 8
+            start = block.base + register.offset
+            self._names[block.name, register.name] = start, width, block.stride
+            for index in range(block.count):
+                offset = start + index * block.stride
+                slot = Slot(
+                    block.name, register.name, index, offset, width, register.access, register.reset
+                )
+                self._slots.update(dict.fromkeys(range(offset, offset + width), slot))
+
+    def reset(self) -> None:
+        """All registers as after power-on."""
+        self.data[:] = bytes(len(self.data))
+        for slot in set(self._slots.values()):
+            if slot.reset:
+                self._store(slot, slot.reset)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """What stands there."""
+        return bytes(self.data[offset : offset + length]).ljust(length, b"\0")
+
+    def write(self, offset: int, data: bytes) -> Iterator[tuple[Slot, int]]:
+        """Store by the registers' access rules; yields each register met and what it was told.
+
+        Bytes of a register that the access does not cover count as they were, or as zeros for a
+        register whose writing is an order (w1c, wo). A register is stored before it is yielded.
+        """
+        position, end = offset, offset + len(data)
+        while position < end:
+            slot = self._slots.get(position)
+            if slot is None:
+                position += 1
+                continue
+            stop = min(end, slot.offset + slot.width)
+            part = data[position - offset : stop - offset]
+            yield slot, self._told(slot, position - slot.offset, part)
+            position = stop
+
+    def _told(self, slot: Slot, skip: int, part: bytes) -> int:
+        order = slot.access in (Access.W1C, Access.WO)
+        old = self.data[slot.offset : slot.offset + slot.width]
+        word = bytearray(slot.width) if order else bytearray(old)
+        word[skip : skip + len(part)] = part
+        value = int.from_bytes(word, "little")
+        if slot.access is Access.RW:
+            self._store(slot, value)
+        elif slot.access is Access.W1C:
+            self._store(slot, int.from_bytes(old, "little") & ~value)
+        return value
+
+    def _store(self, slot: Slot, value: int) -> None:
+        self.data[slot.offset : slot.offset + slot.width] = value.to_bytes(slot.width, "little")
+
+    def get(self, block: str, name: str, index: int = 0) -> int:
+        """The value of a register."""
+        start, width, stride = self._names[block, name]
+        start += index * stride
+        return int.from_bytes(self.data[start : start + width], "little")
+
+    def set(self, block: str, name: str, value: int, index: int = 0) -> None:
+        """Give a register a value, whatever its access."""
+        start, width, stride = self._names[block, name]
+        start += index * stride
+        self.data[start : start + width] = value.to_bytes(width, "little")

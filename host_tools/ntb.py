@@ -1,0 +1,60 @@
+"""The kernel's NTB drivers in a guest: put there, loaded, up."""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from pathlib import Path
+
+from host_tools.errors import LabError
+from host_tools.vm import Vm
+
+_SECONDS = 120.0
+HARDWARE = {"intel-gen4": "ntb_hw_intel"}
+"""The driver of each model."""
+_LINK = """
+for try in $(seq 600); do
+    for net in /sys/class/net/*; do
+        [ "$(ethtool -i ${net##*/} 2>/dev/null | head -n 1)" = "driver: ntb_netdev" ] || continue
+        ip addr replace ADDRESS dev ${net##*/} && ip link set ${net##*/} up || exit 1
+        [ "$(cat $net/carrier)" = 1 ] && exit 0
+    done
+    sleep 0.1
+done
+exit 1
+"""
+
+
+def install(machine: Vm, folder: Path) -> None:
+    """Put the modules of `folder` where modprobe finds them; debugfs is where clients report."""
+    with tempfile.NamedTemporaryFile(suffix=".tar") as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            for path in sorted(folder.glob("*.ko")):
+                archive.add(path, path.name)
+        file.flush()
+        machine.agent.put(Path(file.name), "/tmp/ntb.tar")
+    machine.run(
+        "T=/lib/modules/$(uname -r)/ntb; mkdir -p $T && tar -x -C $T -f /tmp/ntb.tar && "
+        "rm /tmp/ntb.tar && depmod -a && "
+        "{ mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug; }",
+        timeout=_SECONDS,
+    )
+
+
+def load(machine: Vm, model: str, address: str) -> None:
+    """Load driver, transport and network device, and give it an address.
+
+    Returns when its carrier is there, which takes the peer. Raises `LabError`.
+    """
+    machine.run(
+        f"modprobe ioatdma && modprobe {HARDWARE[model]} && "
+        "modprobe ntb_transport use_dma=1 max_mw_size=0x100000 && modprobe ntb_netdev",
+        timeout=_SECONDS,
+    )
+    done = machine.run(_LINK.replace("ADDRESS", address), timeout=_SECONDS, check=False)
+    if done.status:
+        raise LabError(
+            f"guest {machine.name}: the NTB link does not come up",
+            "read dmesg in both guests",
+            machine.run("dmesg | tail -n 30", check=False).text,
+        )

@@ -1,0 +1,34 @@
+"""The NTB modules: no part of `make setup`, built the first time somebody wants a bridge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from images.apt import NotRemembered, StaleVersions
+from images.artefacts import Artefacts
+from images.recipes.kernel import KernelRecipe
+from images.recipes.ntb import NtbRecipe
+
+
+def _recipe(artefacts: Artefacts) -> NtbRecipe:
+    kernel = artefacts.recipes["kernel"]
+    assert isinstance(kernel, KernelRecipe)
+    return NtbRecipe(artefacts.cache, artefacts.packages, kernel)
+
+
+def modules(artefacts: Artefacts) -> Path:
+    """The folder with `NAME.ko` of each, built now if need be. Raises `ImageError`."""
+    try:
+        return _recipe(artefacts).folder()
+    except StaleVersions:
+        artefacts.packages.refresh()
+        return _recipe(artefacts).folder()
+
+
+def present(artefacts: Artefacts) -> Path | None:
+    """The same if it is in the cache; asks no network."""
+    try:
+        with artefacts.packages.offline():
+            return _recipe(artefacts).present()
+    except NotRemembered:
+        return None
