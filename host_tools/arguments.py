@@ -9,6 +9,7 @@ from pathlib import Path
 from device.buslog import cli as buslog
 from host_tools import kmod_cli
 from host_tools.mmiotrace import options as mmiotrace
+from host_tools.sweep import options as sweep
 
 _EPILOG = """\
 examples:
@@ -84,6 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_down(commands)
     _add_krping(commands)
     buslog.add_arguments(commands.add_parser("log", help="show what crossed the bus"))
+    sweep.add_arguments(
+        commands.add_parser("sweep", help="latency against payload, with and without BlueFlame")
+    )
     mmiotrace.add_arguments(
         commands.add_parser("mmiotrace", help="hold the guest kernel's own record against the log")
     )

@@ -1,0 +1,161 @@
+"""`python3 -m guest.latency`: a ping-pong of RDMA WRITEs over our own driver, payload by payload.
+
+Lines of JSON on standard input and output. It says first where it can be reached (`End`); the first
+line it hears is the peer's. Each further line asks for a payload: `{"size": 64, "count": 200,
+"first": true}`. Who is not first says `{"ready": 64}` and must have said so before the other hears
+its line; both answer with microseconds of half a round trip. The end of the input is the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from guest.hca.blueflame import USES, use_of
+from guest.verbs import (
+    AccessFlags,
+    Context,
+    PathAttr,
+    QpInit,
+    QpType,
+    SendWr,
+    Sge,
+    VerbsError,
+    WcStatus,
+    WrOpcode,
+    open_device,
+)
+from guest.vfio import VfioBus
+
+LARGEST = 1 << 16
+_ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
+_PSN = 0x1000
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where one side can be reached: GID and MAC in hex, queue pair, buffer and its key."""
+
+    gid: str
+    mac: str
+    qpn: int
+    address: int
+    rkey: int
+
+
+class PingPong:
+    """One side: a queue pair, a buffer the peer writes to, and one to write from.
+
+    Payloads of at most `inline` bytes go inside of the send entry.
+    """
+
+    def __init__(self, context: Context, inline: int) -> None:
+        self._inline = inline
+        self._pd = context.alloc_pd()
+        self._cq = context.create_cq(16)
+        init = QpInit(QpType.RC, self._cq, self._cq, 4, 4, 1, 1, inline)
+        self._qp = self._pd.create_qp(init)
+        self._memory = context.allocate(2 * LARGEST)
+        self._mr = self._pd.reg_mr(self._memory.address, 2 * LARGEST, access=_ACCESS)
+        self._peer = End("", "", 0, 0, 0)
+        self.end = End(
+            context.gids[0].hex(),
+            context.mac.hex(),
+            self._qp.qpn,
+            self._memory.address,
+            self._mr.rkey,
+        )
+
+    def connect(self, peer: End) -> None:
+        """Bring the queue pair up towards the peer's."""
+        self._peer = peer
+        self._qp.modify_init(_ACCESS)
+        path = PathAttr(bytes.fromhex(peer.gid), bytes.fromhex(peer.mac))
+        self._qp.modify_rtr(path, peer.qpn, _PSN)
+        self._qp.modify_rts(_PSN)
+
+    def prepare(self, size: int) -> None:
+        """Forget what was written by earlier payloads; the peer must not have begun yet."""
+        self._memory.view[size - 1] = 0
+
+    def play(self, size: int, count: int, *, first: bool) -> list[float]:
+        """Microseconds of half of each round trip. Raises `VerbsError` when a write fails."""
+        heard, clock = self._memory.view, time.perf_counter_ns
+        data = bytearray(size)
+        request = self._request(data)
+        last, times = size - 1, []
+        for turn in range(1, count + 1):
+            number = turn & 0xFF
+            if not first:
+                while heard[last] != number:
+                    pass
+            begun = clock()
+            self._put(data, number)
+            self._qp.post_send(request)
+            self._complete()
+            if first:
+                while heard[last] != number:
+                    pass
+            times.append((clock() - begun) / 2000)
+        return times
+
+    def _request(self, data: bytearray) -> SendWr:
+        size = len(data)
+        request = SendWr(1, WrOpcode.RDMA_WRITE)
+        request.remote_addr, request.rkey = self._peer.address, self._peer.rkey
+        if size <= self._inline:
+            request.inline_data = data
+        else:
+            request.sg_list = (Sge(self._memory.address + LARGEST, size, self._mr.lkey),)
+        return request
+
+    def _put(self, data: bytearray, number: int) -> None:
+        """The last byte lands last, so it carries the number."""
+        data[-1] = number
+        self._memory.view[LARGEST + len(data) - 1] = number
+
+    def _complete(self) -> None:
+        while not (done := self._cq.poll(1)):
+            pass
+        if done[0].status is not WcStatus.SUCCESS:
+            raise VerbsError(f"a write ended with {done[0].status.name}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play until the input ends; 1 with one line on standard error when something fails."""
+    parser = argparse.ArgumentParser(prog="python3 -m guest.latency", description=__doc__)
+    parser.add_argument("--blueflame", choices=USES, default="off")
+    parser.add_argument("--inline", type=int, default=220, metavar="BYTES")
+    given = parser.parse_args(arguments)
+    try:
+        with open_device(VfioBus(), blueflame=use_of(given.blueflame)) as context:
+            _serve(PingPong(context, given.inline))
+    except (OSError, VerbsError, ValueError) as error:
+        print(f"latency: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _serve(side: PingPong) -> None:
+    _say(asdict(side.end))
+    side.connect(End(**json.loads(sys.stdin.readline())))
+    for line in sys.stdin:
+        asked = json.loads(line)
+        size, count, first = int(asked["size"]), int(asked["count"]), bool(asked["first"])
+        side.prepare(size)
+        if not first:
+            _say({"ready": size})
+        times = sorted(side.play(size, count, first=first))
+        _say({"typical": times[len(times) // 2], "best": times[0], "worst": times[-1]})
+
+
+def _say(values: dict[str, Any]) -> None:
+    print(json.dumps(values), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

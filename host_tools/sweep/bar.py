@@ -1,0 +1,68 @@
+"""How far a sweep is: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from host_tools.progress import Reporter
+from host_tools.sweep.rows import Row
+
+_LINES = 20
+"""Lines of a whole sweep where there is no terminal."""
+
+
+class Bar:
+    """Context manager; calling it prints a line above the bar, as `Reporter` does."""
+
+    def __init__(self, total: int, *, quiet: bool) -> None:
+        """`total` rows are to be measured."""
+        console = Console(stderr=True, quiet=quiet)
+        self._terminal = console.is_terminal and not quiet
+        self._report = Reporter(quiet=quiet)
+        self._total, self._done, self._told = total, 0, 0
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not self._terminal,
+        )
+        self._task = self._bar.add_task("sweep", total=total)
+
+    def __enter__(self) -> Bar:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def __call__(self, message: str) -> None:
+        """One line about something else than a row."""
+        if self._terminal:
+            self._bar.console.print(message, highlight=False)
+        else:
+            self._report(message)
+
+    def start(self, done: int) -> None:
+        """So many rows are there already."""
+        self._done = self._told = done
+        self._bar.update(self._task, completed=done)
+
+    def row(self, row: Row) -> None:
+        """A row more."""
+        self._done += 1
+        text = f"BlueFlame {row.setting}, {row.size} bytes"
+        self._bar.update(self._task, completed=self._done, description=text)
+        last = self._done == self._total
+        if not self._terminal and (last or (self._done - self._told) * _LINES >= self._total):
+            self._told = self._done
+            self._report(f"{self._done} of {self._total}: {text}: {row.wall.typical:.1f} us")

@@ -1,0 +1,93 @@
+"""`bluebridge sweep`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from device.buslog.model import Model, load
+from host_tools.errors import UsageError
+from host_tools.lab import termination_as_exception
+from host_tools.parts import ensure_parts
+from host_tools.progress import Reporter
+from host_tools.sweep import page, plot, table
+from host_tools.sweep.bar import Bar
+from host_tools.sweep.journal import Journal
+from host_tools.sweep.request import PAGE, Request, check_files
+from host_tools.sweep.rows import Row
+from host_tools.sweep.run import measure
+
+
+def main(options: argparse.Namespace) -> int:
+    """Measure, or go on measuring, then write table and plots; returns 0."""
+    request = Request.of(options)
+    check_files(options)
+    models = _models(request)
+    with termination_as_exception():
+        ensure_parts(Reporter(quiet=True))  # before the bar: building tells of its own steps
+        with Journal(options.output, request) as journal:
+            try:
+                _measure(request, journal, models, options)
+            except BaseException:
+                _tell(request, journal)
+                raise
+            _write(request, journal.rows, options)
+            journal.remove()
+    return 0
+
+
+def _models(request: Request) -> dict[str, Model]:
+    """The profiles, under the names they were asked for. Raises `UsageError`."""
+    try:
+        return {name: load(name) for name in request.profiles}
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+
+
+def _measure(
+    request: Request, journal: Journal, models: Mapping[str, Model], options: argparse.Namespace
+) -> None:
+    total = len(request.settings) * len(request.sizes)
+    with Bar(total, quiet=options.quiet) as bar:
+        if journal.rows:
+            bar(f"going on: {len(journal.rows)} of {total} are in {journal.path}")
+        bar.start(len(journal.rows))
+        measure(request, journal, models, bar, options.log)
+
+
+def _tell(request: Request, journal: Journal) -> None:
+    """Where a sweep that ends early can go on."""
+    if journal.rows:
+        total = len(request.settings) * len(request.sizes)
+        print(
+            f"{len(journal.rows)} of {total} are kept in {journal.path}: "
+            "the same command goes on from there"
+        )
+
+
+def _write(request: Request, rows: Sequence[Row], options: argparse.Namespace) -> None:
+    _replace(options.output, lambda path: _text(path, request, rows, csv=options.csv))
+    print(f"written: {options.output}")
+    for target in options.plot:
+        _replace(target, lambda path: _plot(path, request, rows))
+        print(f"written: {target}")
+
+
+def _text(path: Path, request: Request, rows: Sequence[Row], *, csv: bool) -> None:
+    path.write_text(table.text(request, rows, csv=csv))
+
+
+def _plot(path: Path, request: Request, rows: Sequence[Row]) -> None:
+    (page if path.suffix == PAGE else plot).save(request, rows, path)
+
+
+def _replace(target: Path, write: Callable[[Path], None]) -> None:
+    """Have `write` make a file that gets its name when it is complete."""
+    draft = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
+    try:
+        write(draft)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,97 @@
+"""`guest.latency` in both guests: the Python driver's own ping-pong, told line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+from typing import Any
+
+from host_tools.errors import LabError
+from host_tools.lab import Pair
+from host_tools.sweep.request import Request
+from host_tools.sweep.rows import Wall
+from host_tools.vm import Vm
+
+_SECONDS = 120.0
+
+
+class Program:
+    """One guest's program, and the lines it says."""
+
+    def __init__(self, machine: Vm, words: str) -> None:
+        reading, self._writing = os.pipe()
+        self._input = os.fdopen(reading, "rb", buffering=0)
+        self._command = machine.agent.start(words, stdin=self._input)
+        self._lines: queue.Queue[bytes | None] = queue.Queue()
+        self._name = machine.name
+        self._said = b""
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        """Cut what comes into lines; None is the end."""
+        rest = b""
+        try:
+            for stream, data in self._command.output():
+                if stream == "stderr":
+                    self._said += data
+                    continue
+                *whole, rest = (rest + data).split(b"\n")
+                for line in whole:
+                    self._lines.put(line)
+        except LabError as error:
+            self._said += str(error).encode()
+        self._lines.put(None)
+
+    def tell(self, values: dict[str, Any]) -> None:
+        """Send a line."""
+        os.write(self._writing, json.dumps(values).encode() + b"\n")
+
+    def hear(self) -> dict[str, Any]:
+        """The next line. Raises `LabError` when the program ends or says nothing."""
+        try:
+            line = self._lines.get(timeout=_SECONDS)
+        except queue.Empty:
+            raise LabError(f"guest {self._name}: the latency program hangs") from None
+        if line is None:
+            last = self._said.decode(errors="replace").strip().splitlines()[-1:] or ["nothing"]
+            raise LabError(f"guest {self._name}: the latency program ended and said: {last[0]}")
+        heard: dict[str, Any] = json.loads(line)
+        return heard
+
+    def close(self) -> None:
+        """End its input, hence the program; kill one that does not listen."""
+        os.close(self._writing)
+        self._thread.join(5.0)
+        if self._thread.is_alive():
+            self._command.kill()
+        self._input.close()
+
+
+class GuestProgram:
+    """Measures payloads on a pair whose HCAs vfio-pci has."""
+
+    def __init__(self, pair: Pair, request: Request, setting: str) -> None:
+        self._count = request.iterations
+        words = f"python3 -m guest.latency --blueflame {setting} --inline {request.inline}"
+        self._programs = [Program(machine, words) for machine in pair.machines]
+        ends = [program.hear() for program in self._programs]
+        for program, peer in zip(self._programs, reversed(ends), strict=True):
+            program.tell(peer)
+
+    def close(self) -> None:
+        """End both programs."""
+        for program in self._programs:
+            program.close()
+
+    def measure(self, size: int) -> Wall:
+        """One payload; the second guest's figures, as of a client. Raises `LabError`."""
+        server, client = self._programs
+        asked = {"size": size, "count": self._count}
+        server.tell({**asked, "first": False})
+        server.hear()  # ready: what the client sends now is of this payload
+        client.tell({**asked, "first": True})
+        server.hear()
+        return Wall(**{name: round(value, 2) for name, value in client.hear().items()})

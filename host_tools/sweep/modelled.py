@@ -1,0 +1,81 @@
+"""The modelled time of a payload, from what its run left in the bus log.
+
+The mean over all messages of the run, in both directions, is the payload's figure.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as Folder
+
+from device.buslog.analysis import Transfer
+from device.buslog.analysis.fold import folded
+from device.buslog.model import Model
+from device.buslog.reader import LogReader
+from host_tools.errors import LabError
+
+_OPCODE = "RDMA_WRITE"
+_PATIENCE = 10.0
+"""Seconds until the device server has written what it holds back."""
+_PAUSE = 0.1
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """How the device got most of the entries, and microseconds by profile."""
+
+    path: str
+    times: dict[str, float]
+
+
+class Watch:
+    """Looks into the bus log of a lab that runs, payload by payload."""
+
+    def __init__(self, folder: Folder, models: Mapping[str, Model]) -> None:
+        """`folder` is the log's, which must exist; `models` by the names that users gave."""
+        self._folder = folder
+        self._models = models
+        self._began = 0.0
+
+    def begin(self) -> None:
+        """What follows is of the next payload."""
+        self._began = self._now(LogReader(self._folder))
+
+    def end(self, size: int, messages: int) -> Modelled:
+        """The payload's modelled time; waits until `messages` writes of `size` bytes are there.
+
+        Raises `LabError` when the log holds fewer.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        while len(found := self._messages(size)) < messages:
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"the bus log holds {len(found)} writes of {size} bytes, not {messages}",
+                    "the device server may be short of disk: read server.log",
+                )
+            time.sleep(_PAUSE)
+        path = Counter(each.path for each in found).most_common(1)[0][0]
+        return Modelled(
+            path.value, {name: _mean(found, model) for name, model in self._models.items()}
+        )
+
+    def _messages(self, size: int) -> list[Transfer]:
+        reader = LogReader(self._folder)
+        events = (each for each in reader.since(self._began) if each.time >= self._began)
+        return [
+            each
+            for each in folded(events, reader.meta["devices"])
+            if each.opcode == _OPCODE and each.length == size and each.status
+        ]
+
+    @staticmethod
+    def _now(reader: LogReader) -> float:
+        return (time.monotonic_ns() - int(reader.meta["started_monotonic_ns"])) / 1e9
+
+
+def _mean(messages: Sequence[Transfer], model: Model) -> float:
+    return round(statistics.fmean(model.latency(each) for each in messages), 4)

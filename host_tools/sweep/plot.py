@@ -1,0 +1,117 @@
+"""Pictures of a sweep: wall time in one panel, modelled time of each profile in one of its own."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from host_tools.errors import LabError
+from host_tools.sweep.request import Request
+from host_tools.sweep.rows import Row
+from host_tools.sweep.thresholds import Threshold, thresholds
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLOURS = {"on": "#1f6fb4", "off": "#c8541d", "wrong-page": "#7a3ea8", "old-size": "#2e8b57"}
+_WIDTH, _PANEL, _HEAD = 9.0, 2.6, 0.8  # inches
+_DOTS = 110
+_NOTHING = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+"""Metadata of an SVG: the same sweep gives the same bytes."""
+
+
+def save(request: Request, rows: Sequence[Row], path: Path) -> None:
+    """Write a picture in the format of the file's ending. Raises `LabError` without matplotlib."""
+    figure = _figure(request, rows)
+    buffer = io.BytesIO()
+    kind = path.suffix.removeprefix(".")
+    figure.savefig(buffer, format=kind, dpi=_DOTS, metadata=_NOTHING if kind == "svg" else {})
+    path.write_bytes(buffer.getvalue())
+
+
+def svg(request: Request, rows: Sequence[Row]) -> str:
+    """The picture as an `<svg>` element."""
+    buffer = io.StringIO()
+    _figure(request, rows).savefig(buffer, format="svg", metadata=_NOTHING)
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _figure(request: Request, rows: Sequence[Row]) -> Figure:
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise LabError("matplotlib is missing", "`make setup` installs it") from error
+    matplotlib.rcParams.update({"svg.hashsalt": "bluebridge", "font.size": 9})
+    panels = 1 + len(request.profiles)
+    figure = Figure(figsize=(_WIDTH, _HEAD + panels * _PANEL), layout="constrained")
+    axes: list[Axes] = list(figure.subplots(panels, 1, sharex=True, squeeze=False)[:, 0])
+    figure.suptitle(f"RDMA WRITE latency ({_program(request)}), registers of {request.register} B")
+    _wall(axes[0], request, rows)
+    for panel, name in zip(axes[1:], request.profiles, strict=True):
+        _modelled(panel, request, rows, name)
+    for number, panel in enumerate(axes):
+        _steps(panel, request, named=number == 0)
+        panel.grid(alpha=0.25)
+        panel.legend(loc="upper left", fontsize=8)
+    axes[-1].set_xlabel("payload in bytes")
+    return figure
+
+
+def _program(request: Request) -> str:
+    return "ib_write_lat" if request.tool == "perftest" else "Python driver"
+
+
+def _wall(panel: Axes, request: Request, rows: Sequence[Row]) -> None:
+    """Typical as a line, best as a thinner one; the worst would dwarf both."""
+    for setting in request.settings:
+        kept = _of(rows, setting)
+        sizes = [row.size for row in kept]
+        colour = _COLOURS[setting]
+        panel.plot(sizes, [row.wall.typical for row in kept], color=colour, label=_label(setting))
+        panel.plot(sizes, [row.wall.best for row in kept], color=colour, lw=0.6, ls=":")
+    panel.set_ylabel("wall time, us")
+    panel.plot([], [], color="#555555", lw=0.6, ls=":", label="best of each")
+    panel.set_ylim(bottom=0)
+
+
+def _modelled(panel: Axes, request: Request, rows: Sequence[Row], name: str) -> None:
+    for setting in request.settings:
+        kept = _of(rows, setting)
+        panel.plot(
+            [row.size for row in kept],
+            [row.modelled[name] for row in kept],
+            color=_COLOURS[setting],
+            label=_label(setting),
+        )
+    panel.set_ylabel("modelled time, us")
+    panel.set_title(f"modelled bus time, profile {name}", fontsize=9)
+    panel.set_ylim(bottom=0)
+
+
+def _steps(panel: Axes, request: Request, *, named: bool) -> None:
+    """Where the driver changes its way (see `thresholds`)."""
+    steps = thresholds(request)
+    for step in steps:
+        panel.axvline(step.payload, color="#777777", lw=0.7, ls="--")
+    if named:
+        names = panel.secondary_xaxis("top")
+        names.set_xticks([step.payload for step in steps], _names(steps), fontsize=7)
+        for label in names.get_xticklabels():
+            label.set(rotation=40, ha="left", va="bottom", rotation_mode="anchor")
+
+
+def _names(steps: Sequence[Threshold]) -> list[str]:
+    return [f"{step.payload}: {step.text}" for step in steps]
+
+
+def _label(setting: str) -> str:
+    return f"BlueFlame {setting}"
+
+
+def _of(rows: Iterable[Row], setting: str) -> list[Row]:
+    return sorted((row for row in rows if row.setting == setting), key=lambda row: row.size)

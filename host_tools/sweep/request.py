@@ -1,0 +1,118 @@
+"""What a sweep is to measure, checked."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from host_tools.errors import UsageError
+
+LARGEST = 1 << 16
+MOST_ITERATIONS = 5000
+"""A payload's part of the bus log must fit into what the log keeps."""
+INLINE = 220
+"""What ib_write_lat asks for by itself (perftest_parameters.h: DEF_INLINE_WRITE)."""
+MOST_INLINE = 912
+PROFILES = ("system-x", "system-z")
+SETTINGS = {
+    "perftest": ("on", "off"),
+    "guest": ("on", "off", "wrong-page", "old-size"),
+}
+PICTURES = (".png", ".svg")
+PAGE = ".html"
+
+
+@dataclass(frozen=True)
+class Request:
+    """A sweep. Two sweeps of equal requests may continue each other."""
+
+    minimum: int
+    maximum: int
+    step: int
+    settings: tuple[str, ...]
+    tool: str = "perftest"
+    iterations: int = 200
+    register: int = 512
+    inline: int = INLINE
+    profiles: tuple[str, ...] = PROFILES
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Request:
+        """What the command line asks for. Raises `UsageError` for what cannot be."""
+        request = cls(
+            options.min,
+            options.max,
+            options.step,
+            tuple(options.blueflame.split(",")),
+            options.tool,
+            options.iterations,
+            options.blueflame_size,
+            INLINE if options.inline is None else options.inline,
+            tuple(options.profile or PROFILES),
+        )
+        request.check()
+        return request
+
+    def check(self) -> None:
+        """Raises `UsageError`, one line with the mend."""
+        if not 1 <= self.minimum <= self.maximum <= LARGEST:
+            raise UsageError(
+                f"there is no payload from {self.minimum} to {self.maximum} bytes",
+                f"give 1 <= --min <= --max <= {LARGEST}",
+            )
+        if self.step < 1:
+            raise UsageError(f"--step {self.step} leads nowhere", "give 1 or more")
+        if not 5 <= self.iterations <= MOST_ITERATIONS:
+            raise UsageError(
+                f"--iterations {self.iterations} cannot be", f"give 5 to {MOST_ITERATIONS}"
+            )
+        if not 0 <= self.inline <= MOST_INLINE:
+            raise UsageError(f"--inline {self.inline} cannot be", f"give 0 to {MOST_INLINE}")
+        known = SETTINGS[self.tool]
+        wrong = [each for each in self.settings if each not in known]
+        if wrong or len(set(self.settings)) != len(self.settings):
+            raise UsageError(
+                f"--blueflame {','.join(self.settings)} cannot be",
+                f"give each of {', '.join(known)} at most once, with commas",
+            )
+        if len(set(self.profiles)) != len(self.profiles):
+            raise UsageError("a profile is given twice", "give each --profile once")
+
+    @property
+    def sizes(self) -> range:
+        """The payloads."""
+        return range(self.minimum, self.maximum + 1, self.step)
+
+    @property
+    def buffer(self) -> int:
+        """Bytes of half a register: the largest entry that goes through BlueFlame."""
+        return self.register // 2
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, as the journal keeps them."""
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in asdict(self).items()
+        }
+
+
+def check_files(options: argparse.Namespace) -> None:
+    """Raises `UsageError` for files that cannot be written, before anything boots."""
+    for path in options.plot:
+        if path.suffix not in (*PICTURES, PAGE):
+            raise UsageError(
+                f"--plot {path}: no plot ends in {path.suffix or 'nothing'}",
+                f"end it in {', '.join(PICTURES)} or {PAGE}",
+            )
+    files: list[Path] = [options.output, *options.plot]
+    if len(set(files)) != len(files):
+        raise UsageError("a file is named twice", "give each result a file of its own")
+    for path in files:
+        if path.is_dir():
+            raise UsageError(f"{path} is a folder", "name a file")
+        if not path.parent.is_dir():
+            raise UsageError(f"there is no folder {path.parent}", "make it first")
+        if path.exists() and not options.force:
+            raise UsageError(f"{path} exists", "name another file, or replace it with --force")

@@ -1,0 +1,59 @@
+"""A sweep: guests for each setting, all payloads one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from device.buslog.model import Model
+from host_tools.lab import LabConfig, Pair
+from host_tools.sweep.bar import Bar
+from host_tools.sweep.guest_program import GuestProgram
+from host_tools.sweep.journal import Journal
+from host_tools.sweep.modelled import Watch
+from host_tools.sweep.perftest import Perftest
+from host_tools.sweep.request import Request
+from host_tools.sweep.rows import Row
+
+Tool = Perftest | GuestProgram
+
+
+def measure(
+    request: Request, journal: Journal, models: Mapping[str, Model], bar: Bar, log: Path | None
+) -> None:
+    """Measure what the journal lacks. Raises `LabError`; what was measured is in the journal."""
+    for setting, sizes in journal.todo():
+        bar(f"BlueFlame {setting}: {len(sizes)} payloads")
+        config = _config(request, setting, log)
+        with Pair(config, bar) as pair, closing(_tool(pair, request, setting)) as tool:
+            watch = Watch(pair.logs / "bus", models)
+            for size in sizes:
+                row = _row(request, setting, size, tool, watch)
+                journal.add(row)
+                bar.row(row)
+
+
+def _row(request: Request, setting: str, size: int, tool: Tool, watch: Watch) -> Row:
+    watch.begin()
+    wall = tool.measure(size)
+    modelled = watch.end(size, 2 * request.iterations)
+    return Row(setting, size, wall, modelled.path, modelled.times)
+
+
+def _config(request: Request, setting: str, log: Path | None) -> LabConfig:
+    advertised = "off" if setting == "off" else "on"
+    return LabConfig(
+        log=log.absolute() / setting if log else None,
+        kernel=request.tool == "perftest",
+        server_arguments=(
+            *("--blueflame", advertised),
+            *("--blueflame-size", str(request.register)),
+        ),
+    )
+
+
+def _tool(pair: Pair, request: Request, setting: str) -> Tool:
+    if request.tool == "perftest":
+        return Perftest(pair, request)
+    return GuestProgram(pair, request, setting)
