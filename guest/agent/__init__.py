@@ -7,7 +7,7 @@ two guests from one snapshot different.
 
 VERSION = "1.0"
 """Told in every greeting and by `ping`."""
-PROTOCOL = 1
+PROTOCOL = 2
 """Raised by every change that an older host would misunderstand."""
 PORT = "org.bluebridge.agent"
 """Name of the first virtio-serial port; further ones are called `PORT.1`, `PORT.2` and so on."""

@@ -12,12 +12,16 @@ if TYPE_CHECKING:
     from guest.agent.link import Link
 
 _CREDIT_STEP = WINDOW // 4
+_MESSAGE_CHARS = 500
+"""At either end of a message; it may quote what the host sent, and FAIL must fit into a frame."""
 
 
 class OperationError(Exception):
     """What the host is told in FAIL: a line for its user and a word for its program."""
 
     def __init__(self, code: str, message: str) -> None:
+        if len(message) > 2 * _MESSAGE_CHARS:
+            message = f"{message[:_MESSAGE_CHARS]} ... {message[-_MESSAGE_CHARS:]}"
         super().__init__(message)
         self.code = code
 

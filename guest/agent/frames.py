@@ -6,7 +6,8 @@ A frame is a header of 32 bytes and a payload:
     4   8  session, chosen at random by the host for each connection
     12  1  kind
     13  3  zero
-    16  4  channel: one per operation, numbers chosen by the host, 0 for SYNC and HELLO
+    16  4  channel: one per operation, numbers chosen by the host; of SYNC its own number,
+           counted by the host, of HELLO that of the SYNC it answers
     20  4  length of the payload in bytes
     24  4  CRC-32 of the payload
     28  4  CRC-32 of the 28 bytes above
@@ -16,6 +17,10 @@ the rest of a frame that an earlier host did not finish reading, or writing, doe
 host opens with SYNC and knows by HELLO that both sides agree where frames begin. A guest restored
 from a snapshot may wait for the rest of a frame that never comes; `FILLER` after an unanswered
 SYNC completes it, and its checksum then turns it down.
+
+Within a session everything arrives in order. So a HELLO tells the host what became of every
+operation that it opened before the SYNC: its end was told earlier, or it is listed, or the agent
+does not know it, since the session was ended in between. Nothing is ever waited for in vain.
 
 Flow control is per channel and direction: a sender may have `WINDOW` bytes of DATA and ERROR_DATA
 under way, CREDIT allows more. Memory on both sides is bounded by windows times channels.
@@ -48,9 +53,9 @@ class Kind(IntEnum):
     """What a frame says. Payloads marked {} are JSON objects."""
 
     SYNC = 1
-    """Host: begin this session, or prove that it is still alive."""
+    """Host: begin this session; within it, only ask for HELLO again."""
     HELLO = 2
-    """Agent, {}: version, protocol, instance; answers SYNC."""
+    """Agent, {}: version, protocol, instance; channels, the operations going on; answers SYNC."""
     OPEN = 3
     """Host, {}: start the operation `op` on a new channel."""
     DATA = 4

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from guest.agent import PROTOCOL, VERSION, frames
-from guest.agent.channel import Channel, OperationError
+from guest.agent.channel import Channel, explain
 from guest.agent.frames import Frame, FrameReader, Kind
-from guest.agent.loop import READ, WRITE, Loop
+from guest.agent.loop import READ, WRITE, Loop, Timer
 
 _PIECE_BYTES, _PIECES = 4096, 16
 """The driver hands out a page per read, but reads on into the next piece within one call."""
@@ -23,6 +23,8 @@ _ROOM_BYTES = 256 * 1024
 _FULL_BYTES = 1024 * 1024
 """Nothing is read while so much waits: a host that never reads must not fill our memory."""
 _MOST_CHANNELS = 64
+_GONE_SECONDS = 2.0
+"""How long nobody may be at the port before the session ends."""
 
 Operations = Callable[["Link", int, dict[str, Any]], Channel]
 """Makes the channel for an OPEN request; raises `OperationError` when it makes no sense."""
@@ -49,6 +51,8 @@ class Link:
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._unsent = memoryview(b"")
+        self._doubt: Timer | None = None
+        """Set while the host seems to be gone."""
         self.unread = True
         """Whether the port may have more to read than was read in the last turn."""
         loop.add(fd, READ | WRITE | select.EPOLLET, self._ready)
@@ -65,8 +69,24 @@ class Link:
     def _ready(self, events: int) -> None:
         self.unread = True
         if events & select.EPOLLHUP:
-            self._end_session()
+            self._doubt_host()
         self.turn()
+
+    def _doubt_host(self) -> None:
+        """Nobody seems to be at the port: look again soon, and then believe it.
+
+        Linux hears of hosts that come and go in messages of their own, which a work item handles
+        some time after the interrupt (virtio_console.c, control_work_handler). So "hung up" may
+        still speak of the last host when frames of the next one have been read; to end the session
+        of the next one would lose its operations.
+        """
+        if self._reader.session is not None and self._doubt is None:
+            self._doubt = self.loop.later(_GONE_SECONDS, self._decide)
+
+    def _decide(self) -> None:
+        self._doubt = None
+        if self.loop.hung_up(self._fd):
+            self._end_session()
 
     def turn(self) -> None:
         """Write what waits, then read and serve a share of what came."""
@@ -99,6 +119,7 @@ class Link:
     def _serve(self, frame: Frame) -> None:
         if frame.kind == Kind.SYNC:
             self._begin_session(frame.session)
+            self._greet(frame.channel)
         elif frame.kind == Kind.OPEN:
             self._open(frame)
         elif (channel := self._channels.get(frame.channel)) is not None:
@@ -108,11 +129,16 @@ class Link:
                 channel.fail(error)
 
     def _begin_session(self, session: bytes) -> None:
-        if session != self._reader.session:
-            self._end_session()
-            self._reader.session = session
+        if session == self._reader.session:
+            return
+        self._end_session()
+        self._reader.session = session
+        if self.loop.hung_up(self._fd):  # its end will make no new edge
+            self._doubt_host()
+
+    def _greet(self, number: int) -> None:
         hello = {"version": VERSION, "protocol": PROTOCOL, "instance": self.instance}
-        self._put(frames.encode_object(session, Kind.HELLO, 0, hello))
+        self._send_object(Kind.HELLO, number, {**hello, "channels": list(self._channels)})
 
     def _end_session(self) -> None:
         """Stop everything the host had going; a frame already begun is still finished."""
@@ -122,6 +148,9 @@ class Link:
         self._queue.clear()
         self._queued = len(self._unsent)
         self._reader.session = None
+        if self._doubt is not None:
+            self._doubt.cancel()
+            self._doubt = None
 
     def _open(self, frame: Frame) -> None:
         if frame.channel in self._channels:
@@ -130,9 +159,9 @@ class Link:
             return self._refuse(frame.channel, "busy", f"more than {_MOST_CHANNELS} at once")
         try:
             channel = self._operations(self, frame.channel, frame.object())
-        except (OperationError, ValueError, KeyError, TypeError) as error:
-            code = error.code if isinstance(error, OperationError) else "request"
-            return self._refuse(frame.channel, code, str(error) or type(error).__name__)
+        except Exception as error:  # whatever it is, the host waits for an answer
+            reason = explain(error)
+            return self._refuse(frame.channel, reason.code, str(reason))
         self._channels[frame.channel] = channel
         try:
             channel.start()
@@ -159,8 +188,8 @@ class Link:
     def finish(self, channel: Channel, kind: Kind, result: dict[str, Any]) -> None:
         """Say the last word on a channel and forget it; nothing if it is forgotten already."""
         if self._channels.get(channel.number) is channel:
+            self._send_object(kind, channel.number, result)  # too long? then `fail` comes next
             del self._channels[channel.number]
-            self._send_object(kind, channel.number, result)
 
     def _send_object(self, kind: Kind, channel: int, value: dict[str, Any]) -> None:
         session = self._reader.session

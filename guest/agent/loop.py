@@ -52,9 +52,19 @@ class Loop:
         """Whether `fd` is watched."""
         return fd in self._handlers
 
+    def hung_up(self, fd: int) -> bool:
+        """Whether nobody is at the other end of `fd` at this moment."""
+        poll = select.poll()
+        poll.register(fd, 0)  # POLLHUP is always told
+        return any(events & select.POLLHUP for _, events in poll.poll(0))
+
+    def now(self) -> float:
+        """The time that timers go by."""
+        return time.monotonic()
+
     def later(self, seconds: float, call: Callable[[], None]) -> Timer:
         """Call `call` after so many seconds of monotonic time."""
-        timer = Timer(time.monotonic() + seconds, call)
+        timer = Timer(self.now() + seconds, call)
         heapq.heappush(self._timers, timer)
         return timer
 
@@ -64,7 +74,7 @@ class Loop:
             # A handler called before may have removed this one.
             if (handler := self._handlers.get(fd)) is not None:
                 _guarded(lambda handler=handler, events=events: handler(events))  # type: ignore[misc]
-        now = time.monotonic()
+        now = self.now()
         while self._timers and self._timers[0].when <= now:
             timer = heapq.heappop(self._timers)
             if timer.call is not None:
@@ -75,7 +85,7 @@ class Loop:
             heapq.heappop(self._timers)
         if not self._timers:
             return _LONGEST_WAIT
-        return min(_LONGEST_WAIT, max(0.0, self._timers[0].when - time.monotonic()))
+        return min(_LONGEST_WAIT, max(0.0, self._timers[0].when - self.now()))
 
 
 def _guarded(call: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from guest.agent import frames
 from guest.agent.frames import WINDOW, Frame, Kind
-from host_tools.agent.errors import AgentError, AgentRefused
+from host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
 
 if TYPE_CHECKING:
     from host_tools.agent.connection import Connection
@@ -23,6 +23,8 @@ class Channel:
         self.number = number
         self.over = False
         """Whether the agent has said its last word."""
+        self.asked = False
+        """Whether OPEN is on its way, so that the agent's answer to a later SYNC must know it."""
         self._connection = connection
         self._what = what
         self._received: deque[tuple[Kind, bytes]] = deque()
@@ -47,10 +49,16 @@ class Channel:
             )
             self.over = True
 
+    def lose(self) -> None:
+        """The agent does not know the operation; called by the reading thread as `serve` is."""
+        self._failure = AgentForgot(self._connection.guest, self._what)
+        self.over = True
+
     def receive(self, deadline: float | None = None) -> tuple[Kind, bytes] | None:
         """The next piece of output; None at the operation's end.
 
-        Raises `TimeoutError` at `deadline` (monotonic), `AgentRefused` if the operation failed.
+        Raises `TimeoutError` at `deadline` (monotonic), `AgentRefused` if the operation failed,
+        `AgentForgot` if the agent lost it.
         """
         changed = self._connection.changed
         with changed:

@@ -23,7 +23,7 @@ _SLICE = 0.2
 _FILLER_AFTER = 0.3
 """Seconds after which an unanswered SYNC is taken for a guest stuck in an old frame."""
 _REPEAT = 2.0
-"""Seconds of silence after which the agent is asked for a sign of life."""
+"""Seconds of a wait after which the agent is asked whether it lives and knows our operations."""
 _SILENCE = 30.0
 """Seconds of silence that mean the guest hangs."""
 _SEND_SECONDS = 30
@@ -46,6 +46,9 @@ class Connection:
         self._session = os.urandom(frames.SESSION_BYTES)
         self._channels: dict[int, Channel] = {}
         self._last_channel = 0
+        self._last_sync = 0
+        self._expected: dict[int, list[Channel]] = {}
+        """By the number of a SYNC without an answer: what was opened before it."""
         self._sending = threading.Lock()
         self._lost: AgentError | None = None
         self._obituary = 0.0
@@ -86,17 +89,24 @@ class Connection:
 
     def _serve(self, frame: Frame) -> None:
         if frame.kind == Kind.HELLO:
-            self._greeted(frame.object())
+            self._greeted(frame.channel, frame.object())
         elif (channel := self._channels.get(frame.channel)) is not None:
             channel.serve(frame)
             if channel.over:
                 del self._channels[frame.channel]
 
-    def _greeted(self, hello: dict[str, Any]) -> None:
+    def _greeted(self, number: int, hello: dict[str, Any]) -> None:
         if not self.hello:
             self.hello = hello
         elif hello["instance"] != self.hello["instance"]:
-            self._lose(AgentLost(f"guest {self.guest}: its agent was started anew"))
+            return self._lose(AgentLost(f"guest {self.guest}: its agent was started anew"))
+        for sync in [sync for sync in self._expected if sync <= number]:
+            for channel in self._expected.pop(sync):
+                # What ended was told before HELLO; see `frames`.
+                if not channel.over and channel.number not in hello["channels"]:
+                    self._channels.pop(channel.number, None)
+                    channel.lose()
+        return None
 
     def _lose(self, why: AgentError) -> None:
         with self.changed:
@@ -139,6 +149,7 @@ class Connection:
                 "copy it into the guest as a file",
             ) from None
         self.send(frame)
+        channel.asked = True
         return channel
 
     def forget(self, channel: Channel) -> None:
@@ -179,24 +190,32 @@ class Connection:
             patience = _SLICE if deadline is None else min(_SLICE, deadline - now)
             if not self.changed.wait(patience):
                 self._look_around(begin)
+            now = time.monotonic()
+            # Others' operations may be talkative: that says nothing of the one waited for.
+            if now - max(begin, self._asked) > _REPEAT:
+                self._asked = now
+                self._nudge()
         return True
 
     def _look_around(self, begin: float) -> None:
         if (found := self._trouble()) is not None:
             raise found
-        now = time.monotonic()
-        if now - max(self._heard, begin) > self._silence:
+        if time.monotonic() - max(self._heard, begin) > self._silence:
             raise self.silent(f"no answer for {self._silence:.0f} s")
-        if now - max(self._heard, self._asked) > _REPEAT:
-            self._asked = now
-            self._nudge()
+
+    def _sync(self) -> bytes:
+        """The next SYNC; with `changed` held."""
+        self._last_sync += 1
+        asked = [channel for channel in self._channels.values() if channel.asked]
+        self._expected[self._last_sync] = asked
+        return self.frame(Kind.SYNC, self._last_sync)
 
     def _nudge(self) -> None:
         """Ask for a sign of life, but never block: the reading thread waits for our lock."""
         if self._sending.acquire(blocking=False):
             try:
                 with contextlib.suppress(OSError):
-                    self._socket.send(self.frame(Kind.SYNC), socket.MSG_DONTWAIT)
+                    self._socket.send(self._sync(), socket.MSG_DONTWAIT)
             finally:
                 self._sending.release()
 
@@ -204,16 +223,18 @@ class Connection:
         """Agree with the agent where frames begin; waits for it to start. Raises `AgentError`."""
         begin = time.monotonic()
         deadline = begin + timeout
-        self.send(self.frame(Kind.SYNC))
+        with self.changed:
+            first, second = self._sync(), self._sync()
+        self.send(first)
         with self.changed:
             known = self.wait(lambda: bool(self.hello), min(deadline, begin + _FILLER_AFTER))
         if not known:
-            self.send(frames.FILLER + self.frame(Kind.SYNC))
+            self.send(frames.FILLER + second)
             with self.changed:
-                # Silence is normal while the guest boots; no more SYNCs pile up meanwhile.
-                self._heard = self._asked = deadline
+                # Silence is normal while the guest boots.
+                self._heard = deadline
                 known = self.wait(lambda: bool(self.hello), deadline)
-                self._heard = self._asked = time.monotonic()
+                self._heard = time.monotonic()
         if not known:
             raise self.silent(f"its agent does not answer within {timeout:.0f} s")
         spoken = self.hello.get("protocol")

@@ -13,6 +13,13 @@ class AgentLost(AgentError):
     """The connection ended: QEMU is gone, or the agent was started anew."""
 
 
+class AgentForgot(AgentError):
+    """The agent is well but knows nothing of an operation, which may have begun; ask it anew."""
+
+    def __init__(self, guest: str, what: str) -> None:
+        super().__init__(f"guest {guest}: its agent lost {what}, which may have begun", "try again")
+
+
 class AgentSilent(AgentError):
     """The guest says nothing: it hangs, it is paused, or it has no agent."""
 

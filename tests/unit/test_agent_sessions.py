@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from guest.agent import frames
+from guest.agent import PROTOCOL, frames
 from guest.agent.frames import Kind, encode, encode_object
 from host_tools.agent import Agent, AgentBusy, AgentError, AgentLost, AgentSilent
 from host_tools.agent.connection import Connection
@@ -206,10 +206,10 @@ class _Stub:
         self._listener.close()
 
 
-def _greet(raw: socket.socket, protocol: int = 1) -> bytes:
+def _greet(raw: socket.socket, protocol: int = PROTOCOL) -> bytes:
     session = raw.recv(65536)[4:12]
-    hello = {"version": "0", "protocol": protocol, "instance": "x"}
-    raw.sendall(encode_object(session, Kind.HELLO, 0, hello))
+    hello = {"version": "0", "protocol": protocol, "instance": "x", "channels": []}
+    raw.sendall(encode_object(session, Kind.HELLO, 1, hello))
     return session
 
 
