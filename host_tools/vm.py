@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from host_tools import machine
-from host_tools.agent import Agent, AgentRefused, AgentSilent, Completed, Identity
+from host_tools.agent import Agent, AgentRefused, Completed, Identity
 from host_tools.errors import LabError
 from host_tools.machine import Boot, Emulator, Machine
 from host_tools.qemu import PAUSE, Alarm, Qemu
@@ -59,12 +59,7 @@ class Vm(Qemu):
 
     def personalise(self) -> None:
         """Make a restored guest somebody: host name, machine-id, clock, randomness."""
-        try:
-            self.agent.personalise(Identity(self.name))
-        except AgentSilent:
-            # Seen once in seventy restores on a busy host: the agent was well, the question lost.
-            self.forget_agent()
-            self.agent.personalise(Identity(self.name))
+        self.agent.personalise(Identity(self.name))
 
     def power_on(self, boot: Boot | None) -> None:
         """Start QEMU: for a boot with the devices in place, or for a restore; main thread only."""
