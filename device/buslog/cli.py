@@ -5,31 +5,56 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import islice
 from pathlib import Path
 
+from device.buslog.analysis import export as pictures
+from device.buslog.analysis.show import VIEWS, Options
 from device.buslog.pcap import export
 from device.buslog.reader import LogError, LogReader
 from device.buslog.views import HEADER, KINDS, Filter, json_line, select, table_line
+
+_EVENTS = "events"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a run or of a bus log")
+    parser.add_argument(
+        "--view",
+        choices=(_EVENTS, *VIEWS),
+        default=_EVENTS,
+        help="every event (events, default), a PCIe analyzer's table (table), a line for each work "
+        "request (wr), response times by kind (traffic)",
+    )
+    parser.add_argument("--tree", action="store_true", help="with --view wr: all parts of each")
+    parser.add_argument(
+        "--profile",
+        metavar="P",
+        help="with --view wr or traffic, --perfetto, --html: modelled times as well, by the "
+        "profile of this name or in this file",
+    )
     parser.add_argument("--bar", type=int, choices=(0, 2), help="only accesses of this BAR")
     parser.add_argument("--kind", help=f"comma-separated: {', '.join(KINDS)}")
     parser.add_argument("--device", help="only this device, a or b")
     parser.add_argument("--from", dest="since", type=float, metavar="T", help="seconds")
     parser.add_argument("--to", dest="until", type=float, metavar="T", help="seconds")
+    parser.add_argument("--event", type=_number, metavar="N", help="from event number N on")
+    parser.add_argument("--limit", type=_number, metavar="N", help="at most N rows")
     parser.add_argument("--format", choices=("table", "jsonl"), default="table")
     parser.add_argument("--decode", action="store_true", help="say what each transfer was")
+    pictures.add_arguments(parser)
     export.add_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print the log; the exit status."""
+    """Print the log; the exit status, 1 if it was cut short."""
     try:
         export.check_arguments(arguments)
-        wanted = _filter(arguments)
+        _check(arguments)
+        options = _options(arguments)
         reader = LogReader(arguments.folder)
     except (LogError, ValueError) as error:
         print(f"bluebridge log: {error}", file=sys.stderr)
@@ -38,23 +63,65 @@ def main(arguments: argparse.Namespace) -> int:
         print("the oldest events were dropped to keep the log bounded", file=sys.stderr)
     try:
         if arguments.pcap is not None:
-            export.run(reader, wanted, arguments)
+            export.run(reader, options.wanted, arguments)
+            return 0
+        if arguments.perfetto is not None or arguments.html is not None:
+            pictures.run(reader, options, arguments)
         else:
-            _show(reader, wanted, arguments.format, arguments.decode)
+            _print(_lines(reader, options, arguments))
     except LogError as error:
         print(f"bluebridge log: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # `| head`: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    if reader.cut:
+        text = "the log's last event is cut short: its writer was killed; all before it is shown"
+        print(text, file=sys.stderr)
+        return 1
     return 0
 
 
-def _show(reader: LogReader, wanted: Filter, form: str, decoded: bool) -> None:
-    if form == "table":
-        print(HEADER if decoded else HEADER.removesuffix(" decoded").rstrip())
-    line = table_line if form == "table" else json_line
-    for event in select(reader.since(wanted.since), wanted):
-        print(line(event, decoded=decoded))
+def _print(lines: Iterator[str]) -> None:
+    for line in lines:
+        print(line)
+
+
+def _lines(reader: LogReader, options: Options, arguments: argparse.Namespace) -> Iterator[str]:
+    if arguments.view != _EVENTS:
+        yield from VIEWS[arguments.view](reader, options)
+        return
+    decoded, plain = arguments.decode, arguments.format == "table"
+    if plain:
+        yield HEADER if decoded else HEADER.removesuffix(" decoded").rstrip()
+    line = table_line if plain else json_line
+    for event in islice(select(reader, options.wanted), options.limit):
+        yield line(event, decoded=decoded)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Raises `ValueError` for options that do not go together."""
+    if arguments.tree and arguments.view != "wr":
+        raise ValueError("--tree needs --view wr")
+    pictures.check_arguments(arguments)
+    if arguments.view != _EVENTS:
+        for name in ("decode", "pcap"):
+            if getattr(arguments, name):
+                raise ValueError(f"--{name} does not go with --view {arguments.view}: drop one")
+        if arguments.format != "table":
+            raise ValueError("--format jsonl is for --view events")
+    if arguments.view in ("wr", "traffic"):
+        for name in ("kind", "bar"):
+            if getattr(arguments, name) is not None:
+                raise ValueError(f"--{name} chooses events, --view {arguments.view} needs all")
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    """Raises `ValueError` for a kind or a profile that there is not."""
+    model = None
+    if arguments.profile is not None:
+        model = import_module("device.buslog.model").load(arguments.profile)
+    return Options(_filter(arguments), model, arguments.limit, arguments.tree)
 
 
 def _filter(arguments: argparse.Namespace) -> Filter:
@@ -65,4 +132,19 @@ def _filter(arguments: argparse.Namespace) -> Filter:
         if unknown:
             raise ValueError(f"--kind {unknown[0]}: choose from {', '.join(KINDS)}")
         kinds = frozenset().union(*(KINDS[name] for name in names))
-    return Filter(kinds, arguments.bar, arguments.since, arguments.until, arguments.device)
+    return Filter(
+        kinds,
+        arguments.bar,
+        arguments.since,
+        arguments.until,
+        arguments.device,
+        arguments.event or 0,
+    )
+
+
+def _number(text: str) -> int:
+    """A count: 0 or more."""
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is below 0")
+    return value

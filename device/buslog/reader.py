@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from device.buslog.record import META_NAME, RECORD, SEGMENT_GLOB, TEXT_KINDS
+from device.buslog.filter import Filter, RawFilter
+from device.buslog.record import (
+    INDEX,
+    INDEX_SUFFIX,
+    META_NAME,
+    RECORD,
+    SEGMENT_GLOB,
+    TEXT_KINDS,
+)
 from device.layout.buslog import VERSION, Kind, What
 
 
@@ -55,11 +63,15 @@ class LogReader:
             version = self.meta["version"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise LogError(f"{folder} holds no readable {META_NAME}: {error}") from error
+        self._read = 0  # number of the event that is read next
         if version != VERSION:
             raise LogError(
                 f"{folder} is a bus log of version {version}, this is a reader of {VERSION}: "
                 "use the bluebridge that wrote it"
             )
+
+        self._names: list[str] = self.meta["devices"]
+        self._started = int(self.meta["started_monotonic_ns"])
 
     @property
     def dropped(self) -> bool:
@@ -68,96 +80,131 @@ class LogReader:
 
     def __iter__(self) -> Iterator[Event]:
         """All events, oldest first; a record cut short by the writer's end is left out."""
-        return self.since(None)
+        return self.events(_EVERYTHING)
 
     def since(self, seconds: float | None) -> Iterator[Event]:
-        """Like iterating, but segments that ended before that time are not read at all.
+        """Like iterating, but what was over before that time is not read at all.
 
-        Event numbers then count from the first event read. Raises `LogError` on damaged segments.
+        Some events before it may come along. Raises `LogError` on damaged segments.
         """
-        return self._events(self._segments(seconds))
+        limit = None if seconds is None else self._started + int(seconds * 1e9)
+        return self._events(self._places(limit, 0), None)
+
+    def events(self, wanted: Filter) -> Iterator[Event]:
+        """Those that pass the filter; the others cost little. Raises `LogError` as `since`."""
+        raw = wanted.raw(self._names, self._started)
+        places = self._places(None if wanted.since is None else raw.begin, wanted.first)
+        only = None if wanted.everything else raw
+        for event in self._events(places, only):
+            if event.number >= wanted.first:
+                yield event
 
     def tail(self, segments: int = 2) -> Iterator[Event]:
         """The events of the last segments only, for what happened at the end of a long log."""
-        return self._events(self._segments(None)[-segments:])
-
-    def _events(self, paths: list[Path]) -> Iterator[Event]:
-        number = 0
-        for path in paths:
-            try:
-                data = path.read_bytes()
-            except FileNotFoundError:
-                continue  # the writer has dropped it meanwhile
-            for event in self.records(path, data):
-                event.number = number
-                number += 1
-                yield event
+        return self._events(self._places(None, 0)[-segments:], None)
 
     def records(self, path: Path, data: bytes) -> Iterator[Event]:
         """The whole records at the start of `data`, a piece of segment `path`; numbers are 0."""
-        names: list[str] = self.meta["devices"]
-        start = int(self.meta["started_monotonic_ns"])
-        position, end = 0, len(data)
-        while position + RECORD.size <= end:
-            when, device, kind, bar, what, obj, address, length, kept, work = RECORD.unpack_from(
-                data, position
-            )
-            position += RECORD.size
+        for event in self._records(path, data, 0, None):
+            event.number = 0
+            yield event
+
+    def _events(self, places: list[Place], only: RawFilter | None) -> Iterator[Event]:
+        number = 0
+        for place in places:
+            if place.number is not None:
+                number = place.number
             try:
-                meaning = _KINDS[kind], _WHATS[what]
-            except KeyError as error:
-                raise LogError(f"{path} is damaged before byte {position}") from error
-            if kept > MOST_KEPT:
+                with place.path.open("rb") as segment:
+                    segment.seek(place.offset)
+                    data = segment.read()
+            except FileNotFoundError:
+                continue  # the writer has dropped it meanwhile
+            self._read = number
+            yield from self._records(place.path, data, number, only)
+            number = self._read
+
+    def _records(
+        self, path: Path, data: bytes, number: int, only: RawFilter | None
+    ) -> Iterator[Event]:
+        """The whole records at the start of `data` that pass; `_read` counts all of them."""
+        names, start = self._names, self._started
+        position, end, size = 0, len(data), RECORD.size
+        unpack = RECORD.unpack_from
+        while position + size <= end:
+            when, device, kind, bar, what, obj, address, length, kept, work = unpack(data, position)
+            position += size
+            if kind not in _KINDS or what not in _WHATS or kept > MOST_KEPT:
                 raise LogError(f"{path} is damaged before byte {position}")
             if position + kept > end:
                 self.cut = True
                 return
-            yield Event(
-                0,
-                (when - start) / 1e9,
-                names[device] if device < len(names) else str(device),
-                meaning[0],
-                bar,
-                meaning[1],
-                obj,
-                address,
-                length,
-                data[position : position + kept],
-                work,
-            )
+            if only is None or (
+                kind in only.kinds
+                and device in only.devices
+                and bar in only.bars
+                and only.begin <= when <= only.end
+            ):
+                yield Event(
+                    number,
+                    (when - start) / 1e9,
+                    names[device] if device < len(names) else str(device),
+                    _KINDS[kind],
+                    bar,
+                    _WHATS[what],
+                    obj,
+                    address,
+                    length,
+                    data[position : position + kept],
+                    work,
+                )
             position += kept
+            number += 1
+            self._read = number
         self.cut = position < end
 
-    def _segments(self, seconds: float | None) -> list[Path]:
-        """The segments that may hold events from that time on, oldest first."""
-        paths = sorted(self.folder.glob(SEGMENT_GLOB))
-        if seconds is None:
-            return paths
-        limit = int(self.meta["started_monotonic_ns"]) + int(seconds * 1e9)
-        # A segment is of no interest when the next one, too, begins before the limit.
-        first = 0
-        for index, path in enumerate(paths):
-            begin = _begin(path)
-            if begin is not None and begin < limit:
-                first = index
-        return paths[first:]
+    def _places(self, limit: int | None, first: int) -> list[Place]:
+        """Where to begin in each segment that may hold events from that time and number on."""
+        places: list[Place] = []
+        for path in sorted(self.folder.glob(SEGMENT_GLOB)):
+            index = read_index(path)
+            known = [
+                entry
+                for entry in index
+                if entry[0] <= first != 0 or (limit is not None and entry[1] < limit)
+            ]
+            if known:  # all before it is of no interest
+                number, _, offset = known[-1]
+                places = [Place(path, offset, number)]
+            else:
+                places.append(Place(path, 0, index[0][0] if index else None))
+        return places
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to begin in a segment; `number` is that of the event there, None if it is not known."""
+
+    path: Path
+    offset: int
+    number: int | None
+
+
+def read_index(path: Path) -> list[tuple[int, int, int]]:
+    """Number, time in monotonic ns and offset of some events of a segment, if it has an index."""
+    try:
+        data = path.with_suffix(INDEX_SUFFIX).read_bytes()
+    except OSError:
+        return []
+    return list(INDEX.iter_unpack(data[: len(data) // INDEX.size * INDEX.size]))
+
+
+_EVERYTHING = Filter()
 MOST_KEPT = 1 << 26
 """Bytes of one event, far beyond what a device can be told to capture."""
 
 _KINDS = {int(kind): kind for kind in Kind}
 _WHATS = {int(what): what for what in What}
-
-
-def _begin(path: Path) -> int | None:
-    """Time of a segment's first event in monotonic ns; None while it has none."""
-    try:
-        with path.open("rb") as segment:
-            head = segment.read(RECORD.size)
-    except FileNotFoundError:
-        return None
-    return int(RECORD.unpack(head)[0]) if len(head) == RECORD.size else None
 
 
 def _locate(folder: Path) -> Path:

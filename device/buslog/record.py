@@ -17,8 +17,16 @@ the send queue counted since RESET, from the top; 0 for none."""
 TEXT_KINDS = frozenset((Kind.COMMAND, Kind.NOTE, Kind.RESET))
 """Kinds whose data is a line of text."""
 
+INDEX = struct.Struct("<QQQ")
+"""Of an entry in a segment's index: number, time and offset of an event. Others follow it."""
+INDEX_EVERY = 1024
+"""Events between two entries of an index, at least."""
+
 META_NAME = "meta.json"
 SEGMENT_GLOB = "events-*.bin"
+
+
+INDEX_SUFFIX = ".idx"
 
 
 def segment_name(number: int) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from device.buslog.decode import decode
-from device.buslog.reader import Event
+from device.buslog.filter import Filter as Filter
+from device.buslog.reader import Event, LogReader
 from device.layout.buslog import Kind
 
 KINDS: dict[str, frozenset[Kind]] = {
@@ -45,32 +45,9 @@ HEADER = (
 _SHOWN = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """What to show; None shows everything. Times are seconds since the log began."""
-
-    kinds: frozenset[Kind] | None = None
-    bar: int | None = None
-    since: float | None = None
-    until: float | None = None
-    device: str | None = None
-
-    def accepts(self, event: Event) -> bool:
-        """Whether the event is wanted. A BAR filter leaves only accesses of that BAR."""
-        if self.kinds is not None and event.kind not in self.kinds:
-            return False
-        if self.bar is not None and (event.kind not in KINDS["mmio"] or event.bar != self.bar):
-            return False
-        if self.device is not None and event.device != self.device:
-            return False
-        if self.since is not None and event.time < self.since:
-            return False
-        return self.until is None or event.time <= self.until
-
-
-def select(events: Iterable[Event], wanted: Filter) -> Iterator[Event]:
-    """The events that pass the filter."""
-    return (event for event in events if wanted.accepts(event))
+def select(reader: LogReader, wanted: Filter) -> Iterator[Event]:
+    """The events of a log that pass the filter; raises `LogError`."""
+    return reader.events(wanted)
 
 
 def _place(event: Event) -> str:

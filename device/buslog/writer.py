@@ -1,8 +1,9 @@
 """The bus log's writer: one binary record per event, in segments of bounded total size.
 
-A folder holds `meta.json` (version, start of both clocks, device names) and `events-NNNNNN.bin`
-segments. A record is `RECORD` (device/buslog/record.py) followed by the captured bytes. Records are
-collected in memory and written in batches: the device must not wait for a disk.
+A folder holds `meta.json` (version, start of both clocks, device names), `events-NNNNNN.bin`
+segments, and beside each an index that says where some events are. A record is `RECORD`
+(device/buslog/record.py) followed by the captured bytes. Records are collected in memory and
+written in batches: the device must not wait for a disk.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from device.buslog.record import META_NAME, RECORD, SEGMENT_GLOB, TEXT_KINDS, segment_name
+from device.buslog.record import (
+    INDEX,
+    INDEX_EVERY,
+    INDEX_SUFFIX,
+    META_NAME,
+    RECORD,
+    SEGMENT_GLOB,
+    TEXT_KINDS,
+    segment_name,
+)
 from device.layout.buslog import VERSION, What
 
 log = logging.getLogger(__name__)
@@ -102,10 +112,13 @@ class FileLog(EventLog):
         self._number = 0
         self._written = 0
         self._lost_segments = 0
+        self._count = 0  # events written
+        self._indexed: int | None = None  # number of the last event in the index of this segment
         # The meta file first: without it a server that is killed now leaves a folder that the
         # next one takes for somebody else's.
         self._write_meta()
-        self._file: BinaryIO | None = self._open()
+        self._file: BinaryIO | None = None
+        self._open()
 
     def device(self, name: str) -> int:
         """Number of the device called `name`, told in the meta file."""
@@ -145,41 +158,58 @@ class FileLog(EventLog):
 
     def flush(self) -> None:
         """Write what is collected; turns to a new segment when the present one is full."""
-        if not self._batch:
+        count = len(self._batch)
+        if not count:
             return
-        data = b"".join(self._batch)
+        first, data = self._batch[0], b"".join(self._batch)
         self._batch.clear()
         self._bulk = 0
         if self._file is None:
             return
         try:
+            self._note_place(first)
             _write_all(self._file, data)
             self._written += len(data)
+            self._count += count
             if self._written >= self._segment_bytes:
                 self._turn()
         except OSError as error:
             log.warning("the bus log ends here: %s; free some space and start again", error)
             self._file = None
 
+    def _note_place(self, record: bytes) -> None:
+        """Into the index: where the next event to be written, which is `record`, will be."""
+        if self._indexed is None or self._count - self._indexed >= INDEX_EVERY:
+            self._indexed = self._count
+            entry = INDEX.pack(self._count, int.from_bytes(record[:8], "little"), self._written)
+            _write_all(self._index, entry)
+
     def close(self) -> None:
         """Flush and close."""
         self.flush()
         if self._file is not None:
             self._file.close()
+            self._index.close()
             self._file = None
 
-    def _open(self) -> BinaryIO:
-        return open(self._folder / segment_name(self._number), "wb", buffering=0)
+    def _open(self) -> None:
+        path = self._folder / segment_name(self._number)
+        self._index: BinaryIO = open(path.with_suffix(INDEX_SUFFIX), "wb", buffering=0)  # noqa: SIM115
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115
+        self._indexed = None
 
     def _turn(self) -> None:
         if self._file is not None:
             self._file.close()
+            self._index.close()
         self._number += 1
         self._written = 0
-        self._file = self._open()
+        self._open()
         oldest = self._number - self._keep
         if oldest >= 0:
-            (self._folder / segment_name(oldest)).unlink(missing_ok=True)
+            path = self._folder / segment_name(oldest)
+            path.unlink(missing_ok=True)
+            path.with_suffix(INDEX_SUFFIX).unlink(missing_ok=True)
             self._lost_segments = oldest + 1
             self._write_meta()
 
@@ -209,6 +239,7 @@ def _drop_old(folder: Path) -> None:
             )
     for old in segments:
         old.unlink()
+        old.with_suffix(INDEX_SUFFIX).unlink(missing_ok=True)
 
 
 def _is_meta(path: Path) -> bool:

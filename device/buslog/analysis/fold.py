@@ -22,7 +22,7 @@ from device.buslog.analysis.triggers import Triggers
 from device.buslog.reader import Event, LogReader
 from device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from device.buslog.wire import HEAD, RELIABLE
-from device.layout.buslog import What
+from device.layout.buslog import Kind, What
 from device.layout.net.operations import Syndrome
 
 LINGER = 512
@@ -56,6 +56,8 @@ class Folder:
         """The work requests that nothing can belong to any more."""
         one = transaction_of(event)
         role = one.role
+        if event.kind is Kind.MMIO_WRITE or event.kind is Kind.MMIO_READ:
+            self._triggers.access()
         if role is Role.BLUEFLAME:
             self._store(one)
         elif role is Role.DOORBELL:
@@ -76,6 +78,7 @@ class Folder:
 
     def finish(self) -> list[Transfer]:
         """All that is left, done or not, in the order in which it began."""
+        self._triggers.access()
         rest = sorted(self._open.values(), key=lambda transfer: transfer.number)
         self._open.clear()
         return [_finished(transfer) for transfer in rest]
@@ -87,16 +90,12 @@ class Folder:
         burst, begins, known = self._stores.add(store)
         if known:
             late = self._find(store.device, burst.qpn, burst.index)
-            if late is None or self._began_anew(late):
-                self._triggers.burst(burst)
-            else:
+            if late is not None and late.path in (Path.FOUND, Path.DOORBELL):
                 self._triggers.late(burst, late)
+            else:
+                self._triggers.burst(burst)
         elif begins:
             self._triggers.another_line(burst, store)
-
-    def _began_anew(self, transfer: Transfer) -> bool:
-        """Whether the work request had its write: what comes now is for one of the next lap."""
-        return transfer.path is not Path.FOUND
 
     def _note(self, event: Event) -> None:
         transfer = self._open.get(event.work)

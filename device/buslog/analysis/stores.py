@@ -66,11 +66,7 @@ def _continues(burst: Trigger, store: Transaction) -> bool:
 def _append(lines: list[Transaction], store: Transaction) -> bool:
     """Put a store behind the others; whether it began a line."""
     if lines and lines[-1].address // BLUEFLAME_LINE == store.address // BLUEFLAME_LINE:
-        line = lines[-1]
-        line.data = bytes(line.data) + store.data
-        line.length += store.length
-        line.last = store.number
-        line.stores += 1
+        lines[-1].extend(store)
         return False
     lines.append(store)
     return True

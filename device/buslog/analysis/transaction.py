@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 MAX_PAYLOAD = 256
-"""Bytes of one completion at most; they end at multiples of it, as in the study's figure 4.5."""
+"""Bytes of one write or completion at most, which end at its multiples (the study's figure 4.5)."""
+MAX_READ = 512
+"""Bytes of one read request at most, and where it ends, from the same figure."""
 
 
 class Tlp(Enum):
@@ -84,16 +86,27 @@ class Transaction:
     @property
     def completions(self) -> list[int]:
         """Bytes of each completion that answers a read."""
-        if self.tlp is not Tlp.MEMORY_READ:
-            return []
-        return split(self.address, self.length)
+        return split(self.address, self.length) if self.tlp is Tlp.MEMORY_READ else []
+
+    @property
+    def requests(self) -> list[int]:
+        """Bytes of each write or read request that it takes on the bus."""
+        limit = MAX_READ if self.tlp is Tlp.MEMORY_READ else MAX_PAYLOAD
+        return split(self.address, self.length, limit) or [self.length]
+
+    def extend(self, store: Transaction) -> None:
+        """Another store into the same line, behind what is there."""
+        self.data = bytes(self.data) + store.data
+        self.length += store.length
+        self.last = store.number
+        self.stores += 1
 
 
-def split(address: int, length: int) -> list[int]:
-    """Pieces of at most `MAX_PAYLOAD` bytes that end at its multiples."""
+def split(address: int, length: int, limit: int = MAX_PAYLOAD) -> list[int]:
+    """Pieces of at most `limit` bytes that end at its multiples."""
     pieces = []
     while length > 0:
-        piece = min(length, MAX_PAYLOAD - address % MAX_PAYLOAD)
+        piece = min(length, limit - address % limit)
         pieces.append(piece)
         address += piece
         length -= piece

@@ -2,7 +2,7 @@
 
 A doorbell says only that its queue pair has something new, so it goes with the next entry that is
 fetched. When none is, because an earlier doorbell's walk of the ring has found it before, it goes
-with the oldest entry that no write was found for.
+with the newest entry that no write was found for.
 """
 
 from __future__ import annotations
@@ -26,23 +26,44 @@ class Triggers:
         self._waiting: dict[Queue, deque[Trigger]] = {}
         self._found: dict[Queue, deque[Transfer]] = {}
         self._notes: dict[Queue, list[str]] = {}
+        self._fresh: Trigger | None = None  # a doorbell that is being carried out
 
     def doorbell(self, write: Transaction) -> None:
-        """A doorbell of queue pair `write.obj`. One before it that found nothing was a late one."""
+        """A doorbell of queue pair `write.obj`."""
         queue = write.device, write.obj
-        waiting = self._waiting.setdefault(queue, deque())
-        earlier = next((each for each in waiting if not each.blueflame), None)
-        if earlier is not None:
-            waiting.remove(earlier)
-            self._late(queue, earlier)
-        self._push(queue, Trigger(write.device, write.obj, None, [write]))
+        self._fresh = Trigger(write.device, write.obj, None, [write])
+        self._push(queue, self._fresh)
+
+    def access(self) -> None:
+        """The host accesses a device again: what the last doorbell caused at once is in the log.
+
+        If that was nothing though entries had been found before, it was for the newest of them.
+        """
+        fresh, self._fresh = self._fresh, None
+        if fresh is None or fresh.owner is not None:
+            return
+        queue = fresh.device, fresh.qpn
+        found = self._found.get(queue)
+        if found:
+            transfer = found.pop()
+            transfer.path = Path.DOORBELL
+            self._waiting[queue].remove(fresh)
+            self._attach(transfer, fresh)
 
     def burst(self, burst: Trigger) -> None:
         """Stores of an entry whose head has come."""
         self._push((burst.device, burst.qpn), burst)
 
     def late(self, burst: Trigger, transfer: Transfer) -> None:
-        """Stores of an entry that was fetched before they came."""
+        """Stores of an entry that was fetched before they came.
+
+        A doorbell that seemed to be its own was for an entry that was found, then.
+        """
+        found = self._found.get((transfer.device, transfer.qpn))
+        if transfer.path is Path.DOORBELL and found:
+            _move_doorbell(transfer, found.pop())
+        elif found and transfer in found:
+            found.remove(transfer)
         transfer.path = Path.EARLY
         self._attach(transfer, burst)
 
@@ -70,31 +91,16 @@ class Triggers:
             return
         waiting.remove(trigger)
         transfer.notes += self._notes.pop(queue, [])
+        transfer.path = Path.DOORBELL
         if trigger.blueflame:
             transfer.path = Path.BLUEFLAME if entry else Path.FALLBACK
-        else:
-            transfer.path = Path.DOORBELL
         self._attach(transfer, trigger)
 
     def forget(self, transfer: Transfer) -> None:
-        """The work request is handed out: the last chance for its doorbell."""
-        if transfer.path is not Path.FOUND:
-            return
-        queue = transfer.device, transfer.qpn
-        waiting = self._waiting.get(queue)
-        if waiting and not waiting[0].blueflame:
-            self._late(queue, waiting.popleft())
-        found = self._found.get(queue)
-        if found and transfer in found:
+        """The work request is handed out."""
+        found = self._found.get((transfer.device, transfer.qpn))
+        if found and transfer.path is Path.FOUND and transfer in found:
             found.remove(transfer)
-
-    def _late(self, queue: Queue, trigger: Trigger) -> None:
-        """A doorbell after its entry was found: it belongs to the oldest such entry."""
-        found = self._found.get(queue)
-        if found:
-            transfer = found.popleft()
-            transfer.path = Path.DOORBELL
-            transfer.transactions += trigger.writes
 
     def _push(self, queue: Queue, trigger: Trigger) -> None:
         waiting = self._waiting.setdefault(queue, deque())
@@ -105,3 +111,12 @@ class Triggers:
     def _attach(self, transfer: Transfer, trigger: Trigger) -> None:
         transfer.transactions += trigger.writes
         trigger.owner = transfer
+
+
+def _move_doorbell(source: Transfer, target: Transfer) -> None:
+    """Give the doorbell at the beginning of `source` to `target`."""
+    doorbell = source.transactions.pop(0)
+    for one in source.transactions:
+        one.parent = one.parent - 1 if one.parent else None
+    target.transactions.append(doorbell)
+    target.path = Path.DOORBELL

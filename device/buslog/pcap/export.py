@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import errno
-import os
-import stat
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from device.buslog.output import STANDARD_OUTPUT, opened
 from device.buslog.pcap.file import PcapngWriter
 from device.buslog.pcap.frames import frames_of
 from device.buslog.reader import LogError, LogReader
@@ -20,9 +16,8 @@ from device.buslog.views import Filter, select
 from device.buslog.wire import read_message
 from device.layout.buslog import Kind
 
-STANDARD_OUTPUT = Path("-")
 ROCE = {"v1": 1, "v2": 2}
-_OWN_OPTIONS = ("roce", "cut", "force")
+_OWN_OPTIONS = ("roce", "cut")
 _OTHER_OPTIONS = ("bar", "kind", "decode")
 
 
@@ -51,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --pcap: end packets where the log's payload ends instead of adding zeros",
     )
-    parser.add_argument("--force", action="store_true", help="with --pcap: replace FILE")
+    parser.add_argument("--force", action="store_true", help="replace the file that is written")
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
@@ -70,14 +65,9 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 def run(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> None:
     """Write the file and say what is in it; raises `LogError` and leaves no file then."""
     path: Path = arguments.pcap
-    try:
-        with _opened(path, replace=arguments.force) as file:
-            roce = ROCE.get(arguments.roce or "")
-            summary = export(reader, wanted, file, roce=roce, cut=arguments.cut)
-    except OSError as error:
-        if error.errno == errno.EPIPE:
-            raise
-        raise LogError(f"{path}: {error.strerror}; {_mend(error)}") from error
+    with opened(path, replace=arguments.force) as file:
+        roce = ROCE.get(arguments.roce or "")
+        summary = export(reader, wanted, file, roce=roce, cut=arguments.cut)
     if reader.cut:
         print("the log's last event is cut short: its writer was killed", file=sys.stderr)
     print(_report(path, summary), file=sys.stderr)
@@ -99,7 +89,7 @@ def export(
     writer = PcapngWriter(file)
     summary = Summary()
     started = int(reader.meta["started_ns"])
-    for event in select(reader.since(wanted.since), wanted):
+    for event in select(reader, wanted):
         if event.kind is not Kind.WIRE:
             continue
         summary.messages += 1
@@ -113,36 +103,6 @@ def export(
     if not summary.messages:
         raise LogError(f"{reader.folder} holds no message of the fabric that passes the filters")
     return summary
-
-
-@contextmanager
-def _opened(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """`path` to write to: it appears when all is written, and not at all after an error."""
-    if path == STANDARD_OUTPUT:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    if path.is_dir():
-        raise LogError(f"{path} is a folder: name a file in it")
-    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-        with path.open("wb") as device:  # a pipe to tshark, say
-            yield device
-        return
-    if path.exists() and not replace:
-        raise LogError(f"{path} exists: name another file or add --force")
-    beside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        with beside.open("xb") as file:
-            yield file
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _mend(error: OSError) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space or name a file on another disk"
-    return "name a file that can be written"
 
 
 def _report(path: Path, summary: Summary) -> str:

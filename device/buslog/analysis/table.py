@@ -1,0 +1,85 @@
+"""The analyzer's table: the columns of the study's figures 4.5 and 4.6.
+
+`102/1` is the port whose transactions go from the adapter to its host, `104/1` the other way, as
+the figures show them: reads of the adapter stand in the first column, their completions in the
+second. Lengths are in words of 4 bytes, in hexadecimal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from device.buslog.analysis.transaction import Role, Tlp, Transaction
+
+UPSTREAM, DOWNSTREAM = "102/1 : Type", "104/1 : Type"
+SHOWN = 20
+"""Bytes of data in a line."""
+PIECES = 8
+"""More requests than that are one line."""
+
+HEADER = (
+    f"{'event':>8} {'dev':3} {'timestamp':>16}  {UPSTREAM:22} {DOWNSTREAM:22} {'length':6} "
+    f"{'data':64} for"
+)
+
+
+def lines(transactions: Iterable[Transaction]) -> Iterator[str]:
+    """The table without its header: what crossed the bus, a line each, completions as well."""
+    for one in transactions:
+        if one.on_bus:
+            yield from _rows(one)
+
+
+def _rows(one: Transaction) -> Iterator[str]:
+    """The lines of a transaction; long ones are shown as if the bus took them in one piece."""
+    reads, text = one.tlp is Tlp.MEMORY_READ, purpose(one)
+    requests, completions = one.requests, one.completions
+    if len(requests) > PIECES:
+        text += f", in {len(requests)} pieces"
+        requests, completions = [one.length], [one.length] if reads else []
+    for at, length, data in _pieces(one, requests):
+        size = words(one.address + at, length)
+        yield _line(one, one.tlp, one.upstream, size, b"" if reads else data, text)
+        text = ""
+    for at, length, data in _pieces(one, completions):
+        size = words(one.address + at, length)
+        yield _line(one, Tlp.COMPLETION, not one.upstream, size, data, "")
+
+
+def _pieces(one: Transaction, lengths: list[int]) -> Iterator[tuple[int, int, bytes]]:
+    """Place, length and known data of each piece."""
+    at = 0
+    for length in lengths:
+        yield at, length, bytes(one.data[at : at + length])
+        at += length
+
+
+def purpose(one: Transaction) -> str:
+    """What the transaction is for, in words."""
+    text = one.role.value
+    if one.stores > 1:
+        text += f", {one.stores} stores"
+    if one.role in (Role.DOORBELL, Role.WQE, Role.PAYLOAD_READ, Role.PAYLOAD_WRITE):
+        text += f" of QP {one.obj:#x}"
+    elif one.role in (Role.CQE, Role.CQ_ARM):
+        text += f" of CQ {one.obj:#x}"
+    elif one.role in (Role.EQE, Role.EQ_ARM):
+        text += f" of EQ {one.obj}"
+    return text
+
+
+def words(address: int, length: int) -> str:
+    """Length in words of 4 bytes, as the analyzer writes it: `0 7C`."""
+    count = (address % 4 + length + 3) // 4
+    return f"{count >> 8:X} {count & 0xFF:02X}"
+
+
+def _line(
+    one: Transaction, tlp: Tlp, upstream: bool, size: str, data: bytes | bytearray, text: str
+) -> str:
+    first, second = (tlp.value, "") if upstream else ("", tlp.value)
+    shown = "Data=" + bytes(data[:SHOWN]).hex(" ").upper() if data else ""
+    return (
+        f"{one.number:8} {one.device:3} {one.time * 1e6:13.3f} us  {first:22} {second:22} {size:6} "
+        f"{shown:64} {text}"
+    ).rstrip()

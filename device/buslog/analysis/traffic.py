@@ -1,0 +1,166 @@
+"""The view of traffic: how long each kind of transaction took to follow its cause.
+
+The response of a transaction is the time since what caused it: a WQE read since its doorbell, an
+interrupt since its event entry; that of a work request from its first transaction to its send
+completion. Times are kept in classes 2 % wide, so that memory does not grow with the log; least,
+mean and greatest are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from device.buslog.analysis.classify import transaction_of
+from device.buslog.analysis.fold import Folder
+from device.buslog.analysis.transaction import Role, Tlp, Transaction
+from device.buslog.analysis.transfer import TimeModel, Transfer
+from device.buslog.reader import Event
+
+_CLASS = math.log(1.02)
+P99 = 0.99
+
+
+@dataclass(slots=True)
+class Times:
+    """Microseconds: `classes` counts them by logarithm."""
+
+    count: int = 0
+    total: float = 0.0
+    least: float = math.inf
+    greatest: float = 0.0
+    worst: int = 0
+    classes: dict[int, int] = field(default_factory=dict)
+
+    def add(self, value: float, number: int) -> None:
+        """One time, and the number of its event."""
+        self.count += 1
+        self.total += value
+        if value < self.least:
+            self.least = value
+        if value >= self.greatest:
+            self.greatest, self.worst = value, number
+        place = int(math.log(value) / _CLASS) if value > 0.001 else -1000
+        self.classes[place] = self.classes.get(place, 0) + 1
+
+    def quantile(self, share: float) -> float:
+        """The time that this share of all does not exceed, within 2 %."""
+        left = math.ceil(self.count * share)
+        for place in sorted(self.classes):
+            left -= self.classes[place]
+            if left <= 0:
+                upper = math.exp((place + 1) * _CLASS)
+                return max(self.least, min(upper, self.greatest))
+        return self.greatest
+
+
+@dataclass(slots=True)
+class Row:
+    """One kind of transaction on one machine's bus."""
+
+    count: int = 0
+    bytes: int = 0
+    first: int = 0
+    wall: Times = field(default_factory=Times)
+    modelled: Times = field(default_factory=Times)
+
+
+Key = tuple[str, str, str]
+"""Machine, kind, cause."""
+
+
+class Traffic:
+    """Counts of everything in a log."""
+
+    def __init__(self, devices: Sequence[str], model: TimeModel | None = None) -> None:
+        self._folder = Folder(devices)
+        self._model = model
+        self._rows: dict[Key, Row] = {}
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Count events; those of work requests with what caused them."""
+        for event in events:
+            if not event.work:
+                self._other(transaction_of(event))
+            for transfer in self._folder.feed(event):
+                self._transfer(transfer)
+        for transfer in self._folder.finish():
+            self._transfer(transfer)
+
+    def _other(self, one: Transaction) -> None:
+        """What no work request asked for; its doorbells are counted with it."""
+        if one.role in (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE, Role.RESET):
+            return
+        kind = one.role.value if one.role is not Role.COMMAND else "firmware command"
+        row = self._row((one.device, kind, ""))
+        row.count += 1
+        row.first = row.first or one.number
+        if one.tlp is not Tlp.NONE:
+            row.bytes += one.length
+
+    def _transfer(self, transfer: Transfer) -> None:
+        model = self._model.times(transfer) if self._model is not None else None
+        parts = transfer.transactions
+        for place, one in enumerate(parts):
+            cause = parts[one.parent] if one.parent is not None else None
+            self._part(one, cause, _gap(model, place, one.parent))
+        done = [place for place, one in enumerate(parts) if one.role is Role.CQE and not one.remote]
+        if not done or not parts:
+            return
+        row = self._row((transfer.device, f"{transfer.opcode}, whole", transfer.path.value))
+        row.count += 1
+        row.bytes += transfer.length
+        row.wall.add((parts[done[0]].time - transfer.start) * 1e6, parts[0].number)
+        if model is not None and (at := model[done[0]]) is not None:
+            row.modelled.add(at, parts[0].number)
+
+    def _part(self, one: Transaction, cause: Transaction | None, gap: float | None) -> None:
+        row = self._row((one.device, one.role.value, cause.role.value if cause else ""))
+        row.count += 1
+        row.bytes += one.length
+        row.first = row.first or one.number
+        if cause is not None:
+            row.wall.add((one.time - cause.time) * 1e6, one.number)
+            if gap is not None:
+                row.modelled.add(gap, one.number)
+
+    def _row(self, key: Key) -> Row:
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = Row()
+        return row
+
+    def lines(self, device: str | None = None) -> Iterator[str]:
+        """The table, or one machine's part; the model's times have columns of their own."""
+        head = f"{'dev':3} {'kind':26} {'after':22} {'count':>9} {'bytes':>12}"
+        head += "".join(f" {name:>9}" for name in ("min us", "avg us", "max us", "p99 us"))
+        if self._model is not None:
+            head += f" {'modelled avg us':>15} {'p99 us':>9}"
+        yield head + f" {'slowest':>9}"
+        for key in sorted(self._rows, key=lambda key: (key[0], -self._rows[key].count)):
+            if device in (None, key[0]):
+                yield self._line(key, self._rows[key])
+
+    def _line(self, key: Key, row: Row) -> str:
+        device, kind, after = key
+        text = f"{device:3} {kind:26} {after:22} {row.count:9} {row.bytes:12}"
+        wall = row.wall
+        if wall.count:
+            values = (wall.least, wall.total / wall.count, wall.greatest, wall.quantile(P99))
+            text += "".join(f" {value:9.1f}" for value in values)
+        else:
+            text += f" {'-':>9}" * 4
+        if self._model is not None:
+            model = row.modelled
+            shown = (model.total / model.count, model.quantile(P99)) if model.count else None
+            text += f" {shown[0]:15.3f} {shown[1]:9.3f}" if shown else f" {'-':>15} {'-':>9}"
+        return text + f" {'#' + str(wall.worst if wall.count else row.first):>9}"
+
+
+def _gap(times: Sequence[float | None] | None, place: int, parent: int | None) -> float | None:
+    """Modelled microseconds since the cause."""
+    if times is None or parent is None:
+        return None
+    end, begin = times[place], times[parent]
+    return None if end is None or begin is None else end - begin

@@ -1,0 +1,57 @@
+"""Which events are wanted: by kind, BAR, device and time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from device.layout.buslog import Kind
+
+MMIO = frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What to show; None shows everything. Times are seconds since the log began.
+
+    `first` is the number of the first event that is wanted. A BAR leaves only accesses of that BAR.
+    """
+
+    kinds: frozenset[Kind] | None = None
+    bar: int | None = None
+    since: float | None = None
+    until: float | None = None
+    device: str | None = None
+    first: int = 0
+
+    def raw(self, names: Sequence[str], started: int) -> RawFilter:
+        """The same in the numbers of records: `names` of devices, `started` as in the meta file."""
+        kinds = frozenset(Kind) if self.kinds is None else self.kinds
+        if self.bar is not None:
+            kinds &= MMIO
+        numbers = range(256)
+        if self.device is not None:
+            numbers_of = [number for number, name in enumerate(names) if name == self.device]
+            devices = frozenset(numbers_of)
+        else:
+            devices = frozenset(numbers)
+        begin = 0 if self.since is None else started + int(self.since * 1e9)
+        end = 1 << 64 if self.until is None else started + int(self.until * 1e9)
+        bars = frozenset(numbers) if self.bar is None else frozenset((self.bar,))
+        return RawFilter(frozenset(map(int, kinds)), bars, devices, begin, end)
+
+    @property
+    def everything(self) -> bool:
+        """Whether every event passes."""
+        return self == Filter()
+
+
+@dataclass(frozen=True, slots=True)
+class RawFilter:
+    """A `Filter` in the numbers that stand in records; times in monotonic ns."""
+
+    kinds: frozenset[int]
+    bars: frozenset[int]
+    devices: frozenset[int]
+    begin: int
+    end: int

@@ -1,0 +1,190 @@
+"""Events fold into work requests: who posted what how, and everything it caused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from device.buslog.analysis import Path as By
+from device.buslog.analysis import Role, Tlp, Transfer, transfers
+from device.buslog.analysis.fold import folded
+from device.buslog.analysis.rows import transactions
+from device.buslog.analysis.transaction import split
+from device.buslog.reader import Event, LogReader
+from device.layout.buslog import Kind
+from tests.unit.analysis_log import A, Sender
+
+Post = Callable[[Sender], None]
+
+
+def _folded(folder: Path, *posts: Post) -> list[Transfer]:
+    sender = Sender(folder)
+    for post in posts:
+        post(sender)
+    sender.log.close()
+    return list(transfers(folder))
+
+
+def _roles(transfer: Transfer) -> list[str]:
+    """Role and bytes of what crossed the buses, the peer's in brackets."""
+    return [
+        f"({one.role.value} {one.length})" if one.remote else f"{one.role.value} {one.length}"
+        for one in transfer.on_bus()
+    ]
+
+
+REST = ["(payload write 8)", "CQE 32"]
+
+
+@pytest.mark.parametrize(
+    ("by", "inline", "expected"),
+    [
+        ("doorbell", True, ["doorbell 4", "WQE read 48", *REST]),
+        ("doorbell", False, ["doorbell 4", "WQE read 48", "payload read 8", *REST]),
+        ("blueflame", True, ["BlueFlame write 64", *REST]),
+        ("fallback", True, ["BlueFlame write 64", "WQE read 48", *REST]),
+    ],
+)
+def test_transactions_of_a_send(
+    tmp_path: Path, by: str, inline: bool, expected: list[str]
+) -> None:
+    (found,) = _folded(tmp_path, lambda sender: sender.post(8, by=by, inline=inline))
+    assert _roles(found) == expected
+    assert found.path.value.lower() == by
+    assert (found.opcode, found.length, found.inline) == ("RDMA_WRITE", 8, 8 if inline else 0)
+    assert (found.device, found.qpn, found.peer, found.status) == ("a", 0x48, "b", "OK")
+    assert found.notes == (["BlueFlame page 0: fetched instead"] if by == "fallback" else [])
+
+
+def test_lines_of_an_entry_are_one_write_each(tmp_path: Path) -> None:
+    """200 bytes make an entry of 240, four lines of eight stores."""
+    (found,) = _folded(tmp_path, lambda sender: sender.post(200, by="blueflame"))
+    lines = found.of(Role.BLUEFLAME)
+    assert [(line.length, line.stores) for line in lines] == [(64, 8)] * 4
+    assert bytes(lines[0].data[4:7]) == b"\0\0\x48"
+
+
+def test_buffers_that_follow_each_other_hold_two_entries(tmp_path: Path) -> None:
+    """A full first buffer and the second one have neighbouring addresses."""
+    found = _folded(
+        tmp_path,
+        lambda sender: sender.post(208, by="blueflame"),
+        lambda sender: sender.post(208, by="blueflame"),
+    )
+    assert [each.count(Role.BLUEFLAME) for each in found] == [4, 4]
+
+
+def test_the_tree(tmp_path: Path) -> None:
+    """Each has what caused it as its parent, on both machines."""
+    (found,) = _folded(tmp_path, lambda sender: sender.post(8, inline=False, announced=True))
+    parts = found.transactions
+    tree = [f"{'.' * depth}{parts[place].role.value}" for place, depth in found.tree()]
+    assert tree == [
+        "doorbell", ".WQE read", "..payload read", "..request", "...payload write", "...response",
+        "....CQE", ".....EQE", "......interrupt",
+    ]  # fmt: skip
+
+
+def test_a_doorbell_for_several(tmp_path: Path) -> None:
+    """Entries posted together have one doorbell: the first one's."""
+
+    def chain(sender: Sender) -> None:
+        sender.doorbell()
+        for _ in range(3):
+            sender.fetch(sender.entry(8, inline=True, blueflame=False))
+            sender.carry_out(8, inline=True)
+        sender.post()
+
+    assert [each.path for each in _folded(tmp_path, chain)] == [
+        By.DOORBELL, By.FOUND, By.FOUND, By.DOORBELL,
+    ]  # fmt: skip
+
+
+def test_a_doorbell_that_comes_after_the_fetch(tmp_path: Path) -> None:
+    """The walk of the ring found an entry whose doorbell was on its way."""
+
+    def early(sender: Sender) -> None:
+        sender.post()
+        sender.fetch(sender.entry(8, inline=True, blueflame=False))
+        sender.carry_out(8, inline=True)
+        sender.doorbell()
+        sender.post()
+
+    found = _folded(tmp_path, early)
+    assert [(each.path, each.count(Role.DOORBELL)) for each in found] == [(By.DOORBELL, 1)] * 3
+
+
+def test_stores_that_come_after_the_fetch(tmp_path: Path) -> None:
+    """Neither BlueFlame nor refused: the ring was faster."""
+
+    def early(sender: Sender) -> None:
+        sender.post(by="blueflame")
+        entry = sender.entry(100, inline=True, blueflame=True)
+        sender.fetch(entry)
+        sender.carry_out(100, inline=True)
+        sender.stores(entry)
+        sender.post(by="blueflame")
+
+    found = _folded(tmp_path, early)
+    assert [each.path for each in found] == [By.BLUEFLAME, By.EARLY, By.BLUEFLAME]
+    assert [each.count(Role.BLUEFLAME) for each in found] == [1, 3, 1]
+
+
+def test_many_come_out_while_the_log_is_read(tmp_path: Path) -> None:
+    """Nothing waits for the end: memory stays bounded."""
+    sender = Sender(tmp_path)
+    sender.index = first = 0xFF00  # the 16 bits that completions have of it wrap
+    for _ in range(2000):
+        sender.post()
+    sender.log.close()
+    reader = LogReader(tmp_path)
+    read = 0
+    ahead: list[int] = []
+
+    def counted() -> Iterator[Event]:
+        nonlocal read
+        for event in reader:
+            read += 1
+            yield event
+
+    for number, transfer in enumerate(folded(counted(), reader.meta["devices"])):
+        assert (transfer.number, transfer.index) == (number, first + number)
+        assert len(transfer.on_bus()) == 4
+        ahead.append(read - transfer.transactions[-1].number)
+    assert len(ahead) == 2000
+    assert max(ahead) < 1000
+
+
+def test_a_log_that_begins_in_the_middle(tmp_path: Path) -> None:
+    """What the work request before had is of nobody; no error."""
+    sender = Sender(tmp_path)
+    sender.fetch(sender.entry(8, inline=True, blueflame=False))
+    sender.carry_out(8, inline=True)
+    sender.post()
+    sender.log.close()
+    reader = LogReader(tmp_path)
+    events = list(reader)
+    for first in range(len(events)):
+        for found in folded(events[first:], reader.meta["devices"]):
+            assert found.device == "a"
+            assert list(found.tree())
+
+
+def test_rows_keep_the_order(tmp_path: Path) -> None:
+    """A line stands where its first store is."""
+    sender = Sender(tmp_path)
+    sender.post(200, by="blueflame")
+    sender.log.record(A, Kind.IRQ, 0, 3, 0, b"")
+    sender.log.close()
+    rows = list(transactions(LogReader(tmp_path)))
+    assert [row.number for row in rows] == sorted(row.number for row in rows)
+    writes = [row for row in rows if row.tlp is Tlp.MEMORY_WRITE and not row.upstream]
+    assert [row.length for row in writes] == [64] * 4
+
+
+def test_completions_end_at_multiples() -> None:
+    """Figure 4.5: a read of 496 bytes behind the first 16 is answered by 240 and 256."""
+    assert split(0x1010, 496) == [240, 256]
+    assert split(0x1000, 0) == []
