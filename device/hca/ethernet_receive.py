@@ -48,14 +48,25 @@ def receive_frames(hca: Hca, port: Port, message: Frames) -> None:
             continue
         numbers = targets(hca, port, first)
         port.counters.receive(train.frames, wanted=bool(numbers))
+        bare: list[bytes] = []
         for number in numbers:
-            _assign(hca, port, train, number, batches)
+            _assign(hca, port, train, bare, number, batches)
     for batch in batches.values():
         port.flow.accept(batch)
 
 
-def _assign(hca: Hca, port: Port, train: Train, number: int, batches: dict[int, Batch]) -> None:
-    """Put a train into the batch of its ring."""
+def _assign(
+    hca: Hca,
+    port: Port,
+    train: Train,
+    bare: list[bytes],
+    number: int,
+    batches: dict[int, Batch],
+) -> None:
+    """Put a train into the batch of its ring.
+
+    `bare` are its frames without tag, once a ring wanted them: a group may have a thousand rings.
+    """
     frames, first = train.frames, train.frames[0]
     packet, value = Packet(first), 0
     qp = hca.qps.get(number)
@@ -70,8 +81,10 @@ def _assign(hca: Hca, port: Port, train: Train, number: int, batches: dict[int, 
         batch = batches[number] = Batch(qp)
     tag = _tag(first)
     if tag[0] and qp.strip_vlan:
-        cut = _TYPE_OFFSET + _TAG_SIZE
-        frames = [frame[:_TYPE_OFFSET] + frame[cut:] for frame in frames]
+        if not bare:
+            cut = _TYPE_OFFSET + _TAG_SIZE
+            bare += [frame[:_TYPE_OFFSET] + frame[cut:] for frame in frames]
+        frames = bare
     elif tag[0] != VLAN_PRESENT:  # a customer's tag is told of even where it stays
         tag = _NO_TAG
     status, verdict = _findings(train, packet)

@@ -9,6 +9,7 @@ import pytest
 from device.hca.steering import SteerType, group_of
 from device.layout.mlx4.capabilities import INIT_HCA
 from device.layout.mlx4.commands import Opcode
+from device.layout.mlx4.cqe import FRAME_CQE
 from device.layout.mlx4.ports import MCG
 from tests.unit.rdma_node import Node, Pair, SendOpcode, TestQp, inline
 from tests.unit.test_ethernet import BROADCAST, ethernet_qp
@@ -100,3 +101,21 @@ def test_a_ring_that_is_named_often_gets_one_copy(nodes: tuple[Pair, TestQp, Tes
         pair.b.post_recv(rings[0], [(key, target, 2048)])
     assert arrivals(pair, rings, GROUP) == [1, 1]
     assert arrivals(pair, rings, OTHER) == [0, 1]
+
+
+def test_rings_of_a_group_strip_or_keep_the_tag(nodes: tuple[Pair, TestQp, TestQp]) -> None:
+    """The frame without its tag is made once, whoever wants it."""
+    pair, first, second = nodes
+    keeps = ethernet_qp(pair.b, 0x4B, no_vlan_strip=1)
+    attach(pair.b, GROUP, SteerType.MULTICAST, 0x49, 0x4B, 0x4A)
+    places = {}
+    for ring in (first, keeps, second):
+        places[ring.qpn], key = pair.b.memory(4096)
+        pair.b.post_recv(ring, [(key, places[ring.qpn], 2048)])
+    head, tag, rest = GROUP + pair.a.mac, b"\x81\0\0\5", b"\x08\0" + bytes(range(80))
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(head + tag + rest))
+    wanted = {0x49: head + rest, 0x4A: head + rest, 0x4B: head + tag + rest}
+    for ring in (first, keeps, second):
+        (got,) = pair.b.completions(ring)
+        assert FRAME_CQE.get(got.raw, "vlan_tag") == 5
+        assert pair.b.host.peek(places[ring.qpn], got.length) == wanted[ring.qpn]
