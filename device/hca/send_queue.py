@@ -116,10 +116,13 @@ class SendQueue:
     def _walk(self) -> bool:
         """Whether the budget ran out before the ring did.
 
-        One answer can cause the next walk, so what messages cost adds up over all walks.
+        One answer can cause the next walk, so what messages cost adds up over all walks. Whether
+        another entry follows is looked up before one is carried out: software that hears of its
+        completion posts the next one at once, and that has a doorbell of its own.
         """
         qp = self._qp
         engine = qp.engine
+        header, known = None, False
         for _ in range(BUDGET):
             if qp.spent >= COST_LIMIT:
                 return True
@@ -131,28 +134,31 @@ class SendQueue:
                     continue  # what was blocked failed
                 if self._given is not None:
                     self._execute_given(self._given)
-                    engine.blocked()  # if it has to wait, the walk goes on when it need no more
-                    if qp.state is QpState.RTS:
-                        return False
-                    continue  # it failed: what is behind it is flushed
-                header = self._peek()
+                    header, known = None, True
+                    continue
+                if not known:
+                    header, known = self._peek(self.index), True
                 if header is None:
                     return False
+                following = self._peek(self.index + slots_of(header, self.shift))
                 self._execute(header)
-            elif state in _FLUSHING:
-                header = self._peek()
-                if header is None:
-                    return False
-                index = self.index
-                self.index += slots_of(header, self.shift)
-                fail_send(qp, index, Syndrome.WR_FLUSH_ERR)
-            else:
+                header = following
+            elif state not in _FLUSHING or not self._flush_one():
                 return False
         return True
 
-    def _peek(self) -> int | None:
-        """Dword 1 of the next entry if it is software's latest, not in the log."""
+    def _flush_one(self) -> bool:
+        """Fail the next entry, if there is one."""
+        header = self._peek(self.index)
+        if header is None:
+            return False
         index = self.index
+        self.index += slots_of(header, self.shift)
+        fail_send(self._qp, index, Syndrome.WR_FLUSH_ERR)
+        return True
+
+    def _peek(self, index: int) -> int | None:
+        """Dword 1 of an entry if it is software's latest, not in the log."""
         slot = index & ((1 << self.log_size) - 1)
         address = self.buffer.address(self.base + (slot << self.shift))
         views = self._qp.hca.bus.views([(address, _HEADER.size)])

@@ -1,0 +1,104 @@
+"""What a transfer is made of, counted in its log: all that the time model knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from device.buslog.analysis import Role, Tlp, Transaction, Transfer
+from device.buslog.model.profile import Profile, Stores
+
+LINE = 64
+BLOCK = 128
+FRAMING = 24
+"""Bytes that PCIe adds to a write: header 16, link CRC 4, sequence number 2, start and end 2."""
+
+ENTRY_READS = 2
+"""Fetching an entry takes two round trips, for its head and for the rest: figure 4.5 shows both,
+the device logs them as one read."""
+
+POSTS = (Role.BLUEFLAME, Role.DOORBELL)
+_COMPLETIONS = (Role.CQE, Role.EQE)
+_INTERRUPT_BYTES = 4
+
+
+@dataclass(slots=True)
+class Counts:
+    """How often each constant of a profile is due.
+
+    `base` messages, `store` operations, `write` in writes of 64 bytes, `turn` fetched entries,
+    `read` round trips, `completion` entries.
+    """
+
+    base: int = 0
+    store: int = 0
+    write: float = 0.0
+    turn: int = 0
+    read: int = 0
+    completion: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.base + other.base,
+            self.store + other.store,
+            self.write + other.write,
+            self.turn + other.turn,
+            self.read + other.read,
+            self.completion + other.completion,
+        )
+
+    def time(self, profile: Profile) -> float:
+        """Modelled microseconds."""
+        us = profile.us
+        return (
+            self.base * us.base
+            + self.store * us.store
+            + self.write * us.write
+            + self.turn * us.turn
+            + self.read * us.read
+            + self.completion * us.completion
+        )
+
+
+def link_share(length: int) -> float:
+    """Writes of `length` bytes in units of one of 64, by what they take on the link."""
+    return (-(-length // LINE) * FRAMING + length) / (FRAMING + LINE)
+
+
+def count(transfer: Transfer, stores: Stores) -> list[Counts | None]:
+    """What each of `transfer.transactions` needs; None for what is not timed."""
+    begins = set(_operations(transfer, BLOCK if stores is Stores.BLOCKS else LINE))
+    return [_of(each, place in begins) for place, each in enumerate(transfer.transactions)]
+
+
+def _operations(transfer: Transfer, room: int) -> Iterator[int]:
+    """Places of the lines with which a store operation begins: neighbours share one of `room`."""
+    end, free = -1, 0
+    for place, each in enumerate(transfer.transactions):
+        if each.role is not Role.BLUEFLAME:
+            continue
+        if each.address != end or each.length > free:
+            yield place
+            free = room
+        end = each.address + each.length
+        free -= each.length
+
+
+def _of(each: Transaction, begins: bool) -> Counts | None:
+    if each.role is Role.BLUEFLAME:
+        return Counts(store=int(begins), write=link_share(each.length))
+    if each.role is Role.WQE:
+        return Counts(turn=1, read=ENTRY_READS)
+    if each.role is Role.REQUEST:
+        return Counts(base=1)
+    if each.role is Role.RESPONSE:
+        return Counts()  # its way back is in `base`
+    if each.role in _COMPLETIONS:
+        return Counts(completion=1)
+    if each.role is Role.INTERRUPT:
+        return Counts(write=link_share(_INTERRUPT_BYTES))
+    if each.tlp is Tlp.MEMORY_READ:
+        return Counts(read=1)
+    if each.tlp is Tlp.MEMORY_WRITE:
+        return Counts(write=link_share(each.length))
+    return None

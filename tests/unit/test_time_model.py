@@ -1,0 +1,148 @@
+"""The time model: profiles and their mistakes, counts of store operations, the command."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from device.buslog.analysis import Role, Tlp, Transaction, Transfer
+from device.buslog.model import ProfileError, built_in, cli, load
+from device.buslog.model.counts import count, link_share
+from device.buslog.model.profile import NAMES, Stores, read_profile
+from device.buslog.writer import FileLog
+from device.layout.mlx4.uar import UAR_AREA_SIZE
+
+MINE = """\
+name = "mine"
+stores = "lines"
+[microseconds]
+base = 1
+store = 0.5
+write = 0.25
+turn = 2
+read = 1.5
+completion = 0
+"""
+
+
+def entry(*lengths: int) -> Transfer:
+    """A send whose entry came in lines of these lengths, one behind the other."""
+    address = UAR_AREA_SIZE
+    transfer = Transfer("a", 0x48, 0)
+    for number, length in enumerate(lengths):
+        line = Transaction(
+            number, 0.0, "a", Tlp.MEMORY_WRITE, Role.BLUEFLAME, False, address, length, b""
+        )
+        transfer.transactions.append(line)
+        address += length
+    return transfer
+
+
+def operations(transfer: Transfer, stores: Stores) -> int:
+    """How many store operations that took."""
+    return sum(each.store for each in count(transfer, stores) if each is not None)
+
+
+@pytest.mark.parametrize(("lines", "blocks"), [(1, 1), (2, 1), (3, 2), (4, 2)])
+def test_lines_fold_into_store_blocks(lines: int, blocks: int) -> None:
+    """Table 4.1: 64, 128, 64+128 and 128+128 bytes."""
+    transfer = entry(*[64] * lines)
+    assert operations(transfer, Stores.BLOCKS) == blocks
+    assert operations(transfer, Stores.LINES) == lines
+
+
+def test_lines_apart_do_not_fold() -> None:
+    transfer = entry(64, 64)
+    transfer.transactions[1].address += 64
+    assert operations(transfer, Stores.BLOCKS) == 2
+
+
+def test_a_write_takes_its_share_of_the_link() -> None:
+    assert link_share(64) == 1
+    assert link_share(128) == 2
+    assert link_share(4) == pytest.approx((24 + 4) / 88)
+    assert link_share(0) == 0
+
+
+def test_the_built_in_profiles() -> None:
+    """Six constants each, and the round trip of figure 4.5 is near."""
+    assert built_in() == ["system-x", "system-z"]
+    assert len(NAMES) == 6
+    assert read_profile("system-x").stores is Stores.LINES
+    profile = read_profile("system-z")
+    assert profile.stores is Stores.BLOCKS
+    assert profile.us.read == pytest.approx(0.65, abs=0.1)
+
+
+def test_a_profile_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+    model = load(str(path))
+    assert model.name == "mine"
+    assert list(model.times(entry(64, 64))) == [0.75, 1.5]
+    assert model.cpu(entry(64, 64)) == 1.5
+    assert model.latency(Transfer("a", 1, 0)) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("base = 1", "base = 1\nmore = 2", "more is not one of the 6 constants"),
+        ("read = 1.5\n", "", "the constant read is missing in [microseconds]"),
+        ("read = 1.5", "read = -1", "read = -1 is no number of microseconds"),
+        ("read = 1.5", "read = nan", "read = nan is no number of microseconds"),
+        ("read = 1.5", "read = true", "read = True is no number of microseconds"),
+        ("read = 1.5", 'read = "fast"', "read = 'fast' is no number of microseconds"),
+        ("read = 1.5", "read = ", "is no readable profile"),
+        ('"lines"', '"pages"', 'stores must be "lines" or "blocks"'),
+        ('stores = "lines"', "", 'stores must be "lines" or "blocks"'),
+        ('name = "mine"', "name = 3", "name must be a word"),
+        ("[microseconds]", "[times]", "times is not known"),
+        (MINE, "", 'stores must be "lines" or "blocks"'),
+        (MINE, 'stores = "lines"', "the table [microseconds]"),
+        (MINE, "\xff", "is no readable profile"),
+    ],
+)
+def test_a_profile_with_a_mistake(tmp_path: Path, old: str, new: str, said: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(MINE.replace(old, new).encode("latin-1"))
+    with pytest.raises(ProfileError) as caught:
+        load(str(path))
+    text = str(caught.value)
+    assert said in text and str(path) in text and "\n" not in text
+
+
+def run(*words: str) -> int:
+    """The command's status."""
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    return cli.main(parser.parse_args(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--profile", "system-y", "{log}"], "no profile system-y: take system-x or system-z"),
+        (["{log}/nowhere"], "holds no bus log"),
+        ([], "no DIR"),
+        (["--table", "4.1", "{log}"], "no message of 1 to 28 bytes without BlueFlame"),
+    ],
+)
+def test_the_command_refuses_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    FileLog(tmp_path / "log").close()
+    assert run(*(word.format(log=tmp_path / "log") for word in words)) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("bluebridge model: ") and printed.err.count("\n") == 1
+    assert said in printed.err
+
+
+def test_the_command_lists_profiles(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == built_in()
+    assert all(f"{name} " in line for line in lines for name in NAMES)

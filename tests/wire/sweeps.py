@@ -1,0 +1,74 @@
+"""Sweeps of payloads over a server of their own: logs of the guest's driver, as real as any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from device.buslog.reader import Event, LogReader
+from device.buslog.writer import FileLog
+from guest.verbs import BlueFlameUse, SendWr, WcStatus, WrOpcode, open_device
+from tests.wire.bus import WireBus
+from tests.wire.players import Player
+from tests.wire.server import serving
+
+STUDY = range(4, 1025, 10)
+"""The sizes of the study's script."""
+INLINE = 220
+
+
+def sweep(
+    folder: Path,
+    sizes: Iterable[int],
+    use: BlueFlameUse | None,
+    opcode: WrOpcode = WrOpcode.RDMA_WRITE,
+) -> Path:
+    """Send each size once from a to b, inline up to 220 bytes; the log of it."""
+    folder.mkdir()
+    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
+    words = [*hcas, "--log", str(folder / "log"), "--blueflame", "on"]
+    with serving("device", words, folder / "server.log") as server:
+        buses = [WireBus(folder / name) for name in "ab"]
+        with open_device(buses[0], blueflame=use) as first, open_device(buses[1]) as second:
+            a, b = Player(first, inline=INLINE), Player(second)
+            a.connect(b)
+            b.connect(a)
+            for size in sizes:
+                _send(a, b, size, opcode)
+        for bus in buses:
+            bus.close()
+    assert "Traceback" not in server.text(), server.text()
+    return folder / "log"
+
+
+def _send(a: Player, b: Player, size: int, opcode: WrOpcode) -> None:
+    data = bytes((size + at) & 0xFF for at in range(size))
+    request = SendWr(1, opcode, remote_addr=b.address, rkey=b.mr.rkey)
+    if size <= INLINE:
+        request.inline_data = data
+    else:
+        a.view[:size] = data
+        request.sg_list = [a.sge(0, size)]
+    if opcode == WrOpcode.SEND:
+        b.receive()
+    a.qp.post_send(request)
+    a.expect(WcStatus.SUCCESS)
+    if opcode == WrOpcode.SEND:
+        b.expect(WcStatus.SUCCESS)
+    assert bytes(b.view[:size]) == data
+
+
+def rewritten(log: Path, folder: Path, change: Callable[[Event], Iterable[Event]]) -> Path:
+    """A copy of a log with other events in place of some."""
+    reader = LogReader(log)
+    copy = FileLog(folder, capture=1 << 16)
+    devices = {name: copy.device(name) for name in reader.meta["devices"]}
+    for event in reader:
+        for each in change(event):
+            copy.work = each.work
+            copy.record(
+                devices[each.device], each.kind, each.bar, each.address, each.length, each.data,
+                each.what, each.obj,
+            )  # fmt: skip
+    copy.close()
+    return folder

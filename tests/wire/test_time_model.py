@@ -1,0 +1,161 @@
+"""The study's tables out of real logs of the guest's driver, and that they follow the counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from device.buslog.analysis import Path as Way
+from device.buslog.analysis import transfers
+from device.buslog.model import load
+from device.buslog.model.counts import link_share
+from device.buslog.model.profile import Constants
+from device.buslog.model.samples import read_samples
+from device.buslog.model.study import TABLES, Table
+from device.buslog.model.tables import compare
+from device.buslog.reader import Event
+from device.layout.buslog import Kind, What
+from guest.verbs import BlueFlameUse, WrOpcode
+from tests.wire.sweeps import STUDY, rewritten, sweep
+
+TOLERANCE = 0.1
+
+
+@dataclass(frozen=True)
+class Logs:
+    """Sweeps over the study's sizes: doorbells, BlueFlame by both size rules, the wrong page."""
+
+    doorbell: Path
+    blueflame: Path
+    old: Path
+    wrong: Path
+
+
+@pytest.fixture(scope="module")
+def logs(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Logs:
+    """Made once."""
+    folder = tmp_path_factory.mktemp("sweeps")
+    return Logs(
+        sweep(folder / "doorbell", STUDY, None),
+        sweep(folder / "blueflame", STUDY, BlueFlameUse()),
+        sweep(folder / "old", STUDY, BlueFlameUse(old_size_rule=True)),
+        sweep(folder / "wrong", STUDY, BlueFlameUse(wrong_page=True)),
+    )
+
+
+def check(table: Table, logs: Iterable[Path]) -> None:
+    """Each time, and what BlueFlame does to it, is within a tenth of the study's."""
+    model = load(table.profile)
+    rows = compare(table, [read_samples(log, model) for log in logs])
+    assert [each.row for each in rows] == list(table.rows)
+    for each in rows:
+        assert each.doorbell == pytest.approx(each.row.doorbell, rel=TOLERANCE)
+        assert each.blueflame == pytest.approx(each.row.blueflame, rel=TOLERANCE)
+        assert each.gain == pytest.approx(each.row.gain, rel=TOLERANCE, abs=0.001)
+        assert each.more == pytest.approx(each.row.more, rel=TOLERANCE, abs=0.001)
+
+
+def test_table_31(logs: Logs) -> None:
+    check(TABLES["3.1"], [logs.doorbell, logs.old])
+
+
+def test_table_41(logs: Logs) -> None:
+    check(TABLES["4.1"], [logs.doorbell, logs.blueflame])
+
+
+def test_figure_43(logs: Logs) -> None:
+    check(TABLES["4.3"], [logs.doorbell, logs.wrong])
+
+
+def test_the_old_size_rule_moves_the_edge(logs: Logs) -> None:
+    """Section 3.3: 208 bytes instead of 192."""
+    assert _largest(logs.old) == 184
+    assert _largest(logs.blueflame) == 204
+
+
+def _largest(log: Path) -> int:
+    return max(each.length for each in transfers(log) if each.path is Way.BLUEFLAME)
+
+
+def test_processor_time(logs: Logs) -> None:
+    """What the study leaves open: BlueFlame costs the sender's processor more, on both machines."""
+    for table, with_it in ((TABLES["3.1"], logs.old), (TABLES["4.1"], logs.blueflame)):
+        model = load(table.profile)
+        first = compare(table, [read_samples(log, model) for log in (logs.doorbell, with_it)])[0]
+        assert first.blueflame_cpu > 4 * first.doorbell_cpu > 0
+
+
+def latency(log: Path, size: int) -> float:
+    """Modelled microseconds of one size on System z."""
+    found = read_samples(log, load("system-z")).latency(size, size)
+    assert found is not None
+    return found
+
+
+def fetched_twice(event: Event) -> list[Event]:
+    """Entries are read two times."""
+    again = event.kind == Kind.DMA_READ and event.what == What.SQ_WQE
+    return [event, event] if again else [event]
+
+
+def payload_unread(event: Event) -> list[Event]:
+    """No payload is read."""
+    return [] if event.kind == Kind.DMA_READ and event.what == What.PAYLOAD else [event]
+
+
+def payload_twice(event: Event) -> list[Event]:
+    """The peer's adapter writes the data two times."""
+    again = event.kind == Kind.DMA_WRITE and event.what == What.PAYLOAD
+    return [event, event] if again else [event]
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        (fetched_twice, lambda us: us.turn + 2 * us.read),
+        (payload_twice, lambda us: us.write * link_share(1024)),
+        (payload_unread, lambda us: -us.read),
+    ],
+)
+def test_one_count_more_or_less_in_the_log_changes_the_time(
+    logs: Logs,
+    tmp_path: Path,
+    change: Callable[[Event], list[Event]],
+    difference: Callable[[Constants], float],
+) -> None:
+    before = latency(logs.doorbell, 1024)
+    after = latency(rewritten(logs.doorbell, tmp_path / "log", change), 1024)
+    assert after - before == pytest.approx(difference(load("system-z").profile.us))
+
+
+def test_a_line_less_in_the_log_changes_the_time(logs: Logs, tmp_path: Path) -> None:
+    """84 bytes are two lines, one store block: without the second a write is saved."""
+    us = load("system-z").profile.us
+    dropped = [
+        event_number
+        for each in transfers(logs.blueflame)
+        if each.length == 84
+        for line in each.transactions[1:2]
+        for event_number in range(line.number, line.last + 1)
+    ]
+    assert len(dropped) == 8
+
+    def change(event: Event) -> list[Event]:
+        return [] if event.number in dropped else [event]
+
+    before = latency(logs.blueflame, 84)
+    after = latency(rewritten(logs.blueflame, tmp_path / "log", change), 84)
+    assert before - after == pytest.approx(us.write)
+
+
+def test_sends_wait_for_the_completion_of_the_peer(vfio_user_library: Path, tmp_path: Path) -> None:
+    """Who receives a SEND polls its completion queue."""
+    log = sweep(tmp_path / "send", (4, 64), BlueFlameUse(), WrOpcode.SEND)
+    us = load("system-z").profile.us
+    sent = [each for each in transfers(log) if each.path is Way.BLUEFLAME and each.length == 4]
+    (time,) = [load("system-z").latency(each) for each in sent]
+    expected = us.base + us.store + us.write + us.write * link_share(4) + us.completion
+    assert time == pytest.approx(expected)
