@@ -2,6 +2,10 @@
 
 Each point has a name: what is killed, and when. During a start the moment is a line of
 `up --verbose`; later it is something a user does meanwhile.
+
+The points are a chain, in which no `up` is wasted: the pair that shows that a start may be killed
+is the one whose process is killed next, and the start that is killed after that shows that this
+did no harm, either.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -32,6 +37,16 @@ def bluebridge(tmp_path: Path) -> Iterator[Commands]:
     """Commands with a registry of this test's own."""
     commands = Commands(tmp_path)
     yield commands
+    commands.close()
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+    """The points' registry; after the last point a pair comes up once more."""
+    commands = Commands(tmp_path_factory.mktemp("chain"))
+    chain = Chain(commands)
+    yield chain
+    chain.up()
     commands.close()
 
 
@@ -63,6 +78,42 @@ class Start:
         return self.said.strip().splitlines()[-1]
 
 
+class Chain:
+    """What the points have in common: a registry, and the pair that one leaves to the next."""
+
+    def __init__(self, bluebridge: Commands) -> None:
+        self.bluebridge = bluebridge
+        self._pids: dict[str, int] | None = None
+
+    def up(self) -> dict[str, int]:
+        """Processes of a pair in good order: the one that was left, or a new one."""
+        if self._pids is None:
+            self.clear()
+            start = Start(self.bluebridge)
+            start.read_until("are up")
+            start.end()
+            assert start.process.returncode == 0, start.said
+            del start.pids["up"]
+            for name in "ab":
+                said = self.bluebridge.good("run", name, "lspci -nd 15b3:")
+                assert said.count("15b3:1003") == 1
+            self._pids = start.pids
+        return self._pids
+
+    def take(self) -> dict[str, int]:
+        """Such a pair, of which a process will be killed."""
+        pids = self.up()
+        self._pids = None
+        return pids
+
+    def clear(self) -> None:
+        """Nothing is up from now on."""
+        self._pids = None
+        if self.bluebridge.processes():
+            self.bluebridge.good("down")
+            self.bluebridge.wait_until_nothing_is_left()
+
+
 STARTS = [
     ("server", "device server: started"),
     ("server", "guest b: QEMU started"),
@@ -90,22 +141,16 @@ STARTS = [
 COLD_STARTS = [("server", "guest a: booting"), ("b", "guest b: booting")]
 
 
-def _name(point: tuple[str, str]) -> str:
-    return f"{point[0]} at {point[1]!r}"
+DURING_UP: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    f"{victim} at {moment!r}": (victim, moment, words)
+    for starts, words in ((STARTS, ()), (COLD_STARTS, ("--cold",)))
+    for victim, moment in starts
+}
 
 
-@pytest.mark.parametrize("point", STARTS, ids=_name)
-def test_killed_during_up(bluebridge: Commands, point: tuple[str, str]) -> None:
-    _kill_during_start(bluebridge, point)
-
-
-@pytest.mark.parametrize("point", COLD_STARTS, ids=_name)
-def test_killed_during_a_cold_up(bluebridge: Commands, point: tuple[str, str]) -> None:
-    _kill_during_start(bluebridge, point, "--cold")
-
-
-def _kill_during_start(bluebridge: Commands, point: tuple[str, str], *words: str) -> None:
-    victim, moment = point
+def _kill_during_up(chain: Chain, victim: str, moment: str, words: tuple[str, ...]) -> None:
+    bluebridge = chain.bluebridge
+    chain.clear()
     start = Start(bluebridge, *words)
     start.read_until(moment)
     os.kill(start.pids[victim], signal.SIGKILL)
@@ -120,18 +165,12 @@ def _kill_during_start(bluebridge: Commands, point: tuple[str, str], *words: str
         assert VICTIMS[victim] in last, start.said
         assert "Traceback" not in start.said
     _nothing_is_left(bluebridge, start.pids)
-    _the_next_up_works(bluebridge)
+    chain.up()
 
 
 def _nothing_is_left(bluebridge: Commands, pids: dict[str, int]) -> None:
     bluebridge.wait_until_nothing_is_left()
     bluebridge.wait(lambda: not any(alive(pid) for pid in pids.values()))
-
-
-def _the_next_up_works(bluebridge: Commands) -> None:
-    bluebridge.good("up", "--quiet")
-    for name in "ab":
-        assert bluebridge.good("run", name, "lspci -nd 15b3:").count("15b3:1003") == 1
 
 
 @dataclass(frozen=True)
@@ -171,14 +210,10 @@ LATER: dict[str, tuple[str, Busy]] = {
 }
 
 
-@pytest.mark.parametrize("point", LATER)
-def test_killed_later(bluebridge: Commands, tmp_path: Path, point: str) -> None:
-    victim, busy = LATER[point]
-    start = Start(bluebridge)
-    start.read_until("are up")
-    start.end()
-    pids = {name: pid for name, pid in start.pids.items() if name != "up"}
-    others = [_begin(bluebridge, busy, tmp_path)] if busy.command else []
+def _kill_later(chain: Chain, folder: Path, victim: str, busy: Busy) -> None:
+    bluebridge = chain.bluebridge
+    pids = chain.take()
+    others = [_begin(bluebridge, busy, folder)] if busy.command else []
     if busy is TRAFFIC:
         others.insert(0, bluebridge.start("run", "a", f"{KRPING} 192.168.69.127 {SERVER}"))
     if busy.sign:
@@ -196,7 +231,18 @@ def test_killed_later(bluebridge: Commands, tmp_path: Path, point: str) -> None:
     _nothing_is_left(bluebridge, pids)
     status, line = bluebridge.bad("run", "a", "true")
     assert status == 125 and VICTIMS[victim] in line
-    _the_next_up_works(bluebridge)
+
+
+# One of a kind after one of the other.
+POINTS = [name for two in zip_longest(DURING_UP, LATER) for name in two if name is not None]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed(chain: Chain, tmp_path: Path, point: str) -> None:
+    if point in DURING_UP:
+        _kill_during_up(chain, *DURING_UP[point])
+    else:
+        _kill_later(chain, tmp_path, *LATER[point])
 
 
 def test_a_killed_server_is_the_end_of_its_pair_only(bluebridge: Commands) -> None:
@@ -219,7 +265,7 @@ def test_down_that_is_killed_is_finished_by_the_next(bluebridge: Commands) -> No
 
 
 def test_there_are_thirty_points() -> None:
-    assert len(STARTS) + len(COLD_STARTS) + len(LATER) >= 30
+    assert len(POINTS) >= 30
 
 
 def _begin(bluebridge: Commands, busy: Busy, folder: Path) -> subprocess.Popen[bytes]:
