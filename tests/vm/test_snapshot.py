@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from host_tools import snapshot
+from host_tools import rundir, snapshot
 from host_tools.errors import LabError
 from host_tools.lab import Pair
 from host_tools.machine import ROOT_PORTS, WIDE_PORT, Machine
 from host_tools.parts import ensure_parts
 from host_tools.progress import Reporter
 from host_tools.pytest_plugin.lab import Lab
+from host_tools.vm import Vm, VmConfig
 from images.snapshot import Snapshot
 
 pytestmark = [pytest.mark.timeout(480), pytest.mark.shared_pair]
@@ -32,7 +33,7 @@ def own_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Sn
     own = Snapshot("test", ("test", os.getpid(), str(tmp_path)))
 
     def copy(state: Path) -> None:
-        shutil.copyfile(usual.state, state)
+        subprocess.run(["cp", "--sparse=always", usual.state, state], check=True)
 
     own.ensure(copy)
     monkeypatch.setattr(snapshot, "snapshot_of", lambda parts, size: own)
@@ -112,15 +113,36 @@ def test_a_guest_that_panicked_comes_back(pair: Pair) -> None:
     assert pair.a.run("hostname").text == "a"
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "garbage"])
-def test_a_bad_snapshot_is_thrown_away(own_snapshot: Snapshot, lab: Lab, damage: str) -> None:
-    """The guests boot cold, a line says so, and the next lab makes a new one."""
-    size = own_snapshot.state.stat().st_size
-    with own_snapshot.state.open("r+b") as stream:
-        if damage == "garbage":
+def _damage(state: Path, kind: str) -> None:
+    with state.open("r+b") as stream:
+        if kind == "garbage":
             stream.write(os.urandom(1 << 20))
         else:
-            stream.truncate(0 if damage == "empty" else size // 2)
+            stream.truncate(0 if kind == "empty" else state.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "garbage"])
+def test_no_guest_starts_from_a_bad_snapshot(
+    own_snapshot: Snapshot, tmp_path: Path, damage: str
+) -> None:
+    """Whatever is wrong with it: QEMU ends, which is what `Pair` mends by a cold boot."""
+    _damage(own_snapshot.state, damage)
+    with rundir.run_folder() as folder:
+        parts = ensure_parts(Reporter(quiet=True))
+        machine = Vm(VmConfig("a", Machine()), parts.emulator, folder, tmp_path)
+        try:
+            machine.power_on(None)
+            machine.attach()
+            with pytest.raises(LabError, match=r"guest a: QEMU ended with status 1: .*migration"):
+                machine.load(own_snapshot.state)
+            assert not machine.was_killed()
+        finally:
+            machine.stop()
+
+
+def test_a_bad_snapshot_is_thrown_away(own_snapshot: Snapshot, lab: Lab) -> None:
+    """The guests boot cold, a line says so, and the next lab makes a new one."""
+    _damage(own_snapshot.state, "cut")
     with lab.pair() as pair:
         assert [machine.run("hostname").text for machine in pair.machines] == ["a", "b"]
         (line,) = pair.warnings
