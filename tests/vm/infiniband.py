@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 
+from host_tools.conformance.program import CM_LISTENING, listening
 from host_tools.lab import Pair
 from host_tools.vm import Vm
 
 ADDRESSES = {"a": "10.8.0.1", "b": "10.8.0.2"}
 NO_LOSS = " 0% packet loss"
 PROGRAM_SECONDS = 60
+VERBS_PORT = 18515
+"""Where the programs of libibverbs and perftest tell each other about their queue pairs."""
 
 
 def bring_up(machine: Vm) -> None:
@@ -27,6 +30,16 @@ def complaints(machine: Vm) -> list[str]:
     return [line for line in machine.run("dmesg").text.splitlines() if pattern.search(line)]
 
 
+def _ready(server: str) -> str:
+    """A shell line that succeeds once a server can be talked to."""
+    program, *options = server.split()
+    if program == "mckey":
+        return "rdma resource show qp | grep -q 'comm mckey'"
+    if program.startswith(("ibv_", "ib_")) and "-R" not in options:
+        return listening(VERBS_PORT)
+    return CM_LISTENING
+
+
 def talk(pair: Pair, server: str, client: str) -> tuple[str, str]:
     """What a client in a and its server in b print; both must end well."""
 
@@ -35,7 +48,6 @@ def talk(pair: Pair, server: str, client: str) -> tuple[str, str]:
 
     with ThreadPoolExecutor(1) as pool:
         served = pool.submit(serve)
-        program = server.split()[0]
-        pair.b.run(f"until pidof {program} > /dev/null; do sleep 0.05; done; sleep 0.5")
+        pair.b.run(f"until {_ready(server)}; do sleep 0.05; done")
         asked = pair.a.run(client, timeout=PROGRAM_SECONDS).text
         return asked, served.result(PROGRAM_SECONDS)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from typing import Any
 
 from host_tools.lab import Pair
 from host_tools.vm import Vm
 
+PATIENCE = 20.0
 CARRIER = "/sys/class/net/eth0/carrier"
-FRAMES_WITHOUT_TAG = "rx_novlan_packets"
+ECHOES = 3
 
 
 def number(machine: Vm) -> int:
@@ -33,9 +36,10 @@ def peer(pair: Pair, machine: Vm) -> Vm:
 
 
 def ping(machine: Vm, target: str, *options: str) -> None:
-    """Three echoes, all answered."""
-    said = machine.run(["ping", "-c", "3", "-i", "0.2", "-W", "10", *options, target], timeout=60)
-    assert " 3 received" in said.text, said.text
+    """A few echoes, all answered."""
+    words = ["ping", "-c", str(ECHOES), "-i", "0.02", "-W", "10", *options, target]
+    said = machine.run(words, timeout=60)
+    assert f" {ECHOES} received" in said.text, said.text
 
 
 def set_mtu(pair: Pair, mtu: int) -> None:
@@ -65,6 +69,18 @@ def statistics(machine: Vm) -> dict[str, int]:
         if value.isdecimal():
             counts[name] = int(value)
     return counts
+
+
+def received(machine: Vm) -> int:
+    """How many frames the port's rings have brought so far, as their driver counts them."""
+    return int(machine.run("cat /sys/class/net/eth0/statistics/rx_packets").text)
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait for something that takes the driver a moment."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "in vain"
 
 
 def snmp(machine: Vm, protocol: str, name: str) -> int:

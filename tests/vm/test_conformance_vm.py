@@ -24,11 +24,11 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         yield up
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is never going to happen is not waited for as long as in a run."""
     monkeypatch.setattr(runner, "_READY_SECONDS", 2.0)
-    monkeypatch.setattr(runner, "_END_SECONDS", 4.0)
+    monkeypatch.setattr(runner, "_END_SECONDS", 1.5)
 
 
 def test_a_program_of_the_table_passes(session: Session) -> None:
@@ -38,11 +38,12 @@ def test_a_program_of_the_table_passes(session: Session) -> None:
     assert entry.key == "roce/pingpong/ibv_rc_pingpong -e"
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("client", "server", "ready", "reason"),
     [
         ("echo no luck; exit 3", "", "", "status 3: no luck"),
-        ("echo well; sleep 60", "", "", "no end after 5 s: well"),
+        ("echo well; sleep 60", "", "", "no end after 2 s: well"),
         ("true", "sleep 60", "false", "the server was not ready in time"),
         ("true", "sleep 60", "true", "the server did not end after the client"),
         ("true", "echo broken; exit 4", "true", "status 4: broken"),
@@ -51,7 +52,7 @@ def test_a_program_of_the_table_passes(session: Session) -> None:
 def test_what_goes_wrong_has_a_reason(
     session: Session, client: str, server: str, ready: str, reason: str
 ) -> None:
-    run = Run(session, Program("own", "x", client, server, ready, limit=5))
+    run = Run(session, Program("own", "x", client, server, ready, limit=2))
     assert [verdict.reason for verdict in run.entry().verdicts if verdict.reason] == [reason]
     assert run.broken and run.texts
     left = session.pair.a.agent.run("ps -o comm | grep -x sleep")

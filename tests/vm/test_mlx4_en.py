@@ -8,12 +8,16 @@ from host_tools.lab import Pair
 from host_tools.vm import Vm
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import (
+    CARRIER,
+    ECHOES,
     address,
     bring_up,
     complaints,
+    eventually,
     iperf3,
     number,
     ping,
+    received,
     set_mtu,
     snmp,
     statistics,
@@ -24,20 +28,26 @@ pytestmark = [
     pytest.mark.devices("hca", vfio=False),
     pytest.mark.shared_pair,
 ]
+FRAMES = 20
 
 
 @pytest.fixture
 def net(pair: Pair) -> Pair:
-    """Both guests with the kernel's drivers, addresses and a link."""
-    pair.both(bring_up)
-    for machine in pair.machines:
-        machine.run("dmesg -c > /dev/null")
+    """Both guests with the kernel's drivers, addresses and a link; nothing in their logs."""
+    pair.both(_ready)
     return pair
+
+
+def _ready(machine: Vm) -> None:
+    ready = f"grep -q 1 {CARRIER} && ip -br addr show eth0 | grep -q {address(machine)}/24"
+    if machine.run(f"dmesg -c > /dev/null; {ready}", check=False).status:
+        bring_up(machine)
+        machine.run("dmesg -c > /dev/null")
 
 
 def test_tcp_in_both_directions_without_a_silent_second(net: Pair) -> None:
     for options in ((), ("-R",), ("-P", "4")):
-        report = iperf3(net.b, net.a, *options)
+        report = iperf3(net.b, net.a, *options, seconds=2)
         assert report["end"]["sum_received"]["bytes"] > 1 << 20
         assert all(part["sum"]["bytes"] for part in report["intervals"]), report
     assert not complaints(net.a) + complaints(net.b)
@@ -134,38 +144,39 @@ def test_vlans_macvlans_and_promiscuous_mode(net: Pair) -> None:
     assert not complaints(net.a)
 
 
-def _sees_strangers(net: Pair) -> bool:
-    """Whether a frame for an address that is nobody's reaches the first guest's software."""
-    net.b.run("ip neigh replace 10.9.0.99 lladdr 02:00:00:00:00:99 dev eth0")
-    before = statistics(net.a)["rx_novlan_packets"]
-    net.b.run("ping -c 5 -i 0.2 -W 1 10.9.0.99", check=False)
-    net.a.run("sleep 0.5")  # the driver asks for the device's counters four times a second
-    return statistics(net.a)["rx_novlan_packets"] >= before + 5
+def _reach(net: Pair, send: str) -> bool:
+    """Whether the frames that `send` sends from the second guest reach the first one's software.
+
+    Echoes that follow them do.
+    """
+    before = received(net.a)
+    net.b.run(send, check=False)
+    ping(net.b, address(net.a))
+    return received(net.a) >= before + FRAMES + ECHOES
 
 
 def test_promiscuous_mode_sees_what_is_for_others(net: Pair) -> None:
-    assert not _sees_strangers(net)
+    """A frame for an address that is nobody's."""
+    net.b.run("ip neigh replace 10.9.0.99 lladdr 02:00:00:00:00:99 dev eth0")
+    send = f"ping -c {FRAMES} -i 0.01 -W 0.1 10.9.0.99"
+    assert not _reach(net, send)
     net.a.run("ip link set eth0 promisc on")
-    assert _sees_strangers(net)
+    eventually(lambda: _reach(net, send))
     net.a.run("ip link set eth0 promisc off")
-    assert not _sees_strangers(net)
+    eventually(lambda: not _reach(net, send))
 
 
 def test_multicast_needs_a_member(net: Pair) -> None:
     net.b.run("ip route replace 239.0.0.0/8 dev eth0")
     send = (
         'python3 -c "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); '
-        "[s.sendto(b'x', ('239.1.2.3', 7)) for _ in range(5)]\""
+        f"[s.sendto(b'x', ('239.1.2.3', 7)) for _ in range({FRAMES})]\""
     )
-    before = statistics(net.a)["rx_multicast_packets"]
-    net.b.run(send)
-    net.a.run("sleep 0.5")
-    assert statistics(net.a)["rx_multicast_packets"] == before
-    net.a.run("ip maddr add 01:00:5e:01:02:03 dev eth0; sleep 0.2")
-    net.b.run(send)
-    net.a.run("sleep 0.5")
-    assert statistics(net.a)["rx_multicast_packets"] >= before + 5
+    assert not _reach(net, send)
+    net.a.run("ip maddr add 01:00:5e:01:02:03 dev eth0")
+    eventually(lambda: _reach(net, send))
     net.a.run("ip maddr del 01:00:5e:01:02:03 dev eth0")
+    eventually(lambda: not _reach(net, send))
 
 
 def test_settings(net: Pair) -> None:
@@ -205,16 +216,21 @@ def test_counters_of_both_ends_agree(net: Pair) -> None:
         machine.run("ip link set eth0 down")
     net.both(bring_up)
     ping(net.a, address(net.b), "-s", "1000")
-    net.a.run("sleep 0.5")
-    a, b = statistics(net.a), statistics(net.b)
-    for here, there in ((a, b), (b, a)):
-        assert here["tx_packets_phy"] >= there["rx_packets_phy"] >= 4
-        assert here["tx_bytes_phy"] >= there["rx_bytes_phy"] >= 3 * 1000
-        assert here["rx_packets"] == here["rx_packets_phy"]
+    eventually(lambda: _counters_agree(statistics(net.a), statistics(net.b)))
+
+
+def _counters_agree(a: dict[str, int], b: dict[str, int]) -> bool:
+    """The driver asks the device for them four times a second."""
+    return all(
+        here["tx_packets_phy"] >= there["rx_packets_phy"] > ECHOES
+        and here["tx_bytes_phy"] >= there["rx_bytes_phy"] >= ECHOES * 1000
+        and here["rx_packets"] == here["rx_packets_phy"]
+        for here, there in ((a, b), (b, a))
+    )
 
 
 def _carrier(machine: Vm, value: int) -> None:
-    machine.run(f"until grep -q {value} /sys/class/net/eth0/carrier; do sleep 0.05; done")
+    machine.run(f"until grep -q {value} {CARRIER}; do sleep 0.05; done")
 
 
 def test_the_cable_is_pulled_and_plugged(net: Pair) -> None:

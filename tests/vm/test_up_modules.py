@@ -46,21 +46,26 @@ def bluebridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
 def modules(bluebridge: Commands, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with bb-counter.ko, with bb-reader.ko that uses it, and with ones that fail."""
     folder = tmp_path_factory.mktemp("modules")
-    _build(bluebridge, folder, "bb-counter", COUNTER)
-    more = ("--symvers", str(folder / "bb-counter.symvers"))
-    _build(bluebridge, folder, "bb-reader", READER.replace("RESULT", "0"), *more)
-    _build(bluebridge, folder, "bb-broken", READER.replace("RESULT", "-ENODEV"), *more)
+    _build(bluebridge, folder, {"bb-counter": COUNTER})
+    readers = {
+        "bb-reader": READER.replace("RESULT", "0"),
+        "bb-broken": READER.replace("RESULT", "-ENODEV"),
+    }
+    _build(bluebridge, folder, readers, "--symvers", str(folder / "bb-counter.symvers"))
     # With symbol versions the kernel ignores the release; what else it was built for must agree.
     strange = _content(folder, "bb-counter").replace(b" SMP ", b" UMP ", 1)
     (folder / "bb-strange.ko").write_bytes(strange)
     return folder
 
 
-def _build(bluebridge: Commands, folder: Path, name: str, source: str, *more: str) -> None:
-    (folder / name).mkdir()
-    (folder / name / f"{name}.c").write_text(source)
-    (folder / name / "Kbuild").write_text(f"obj-m := {name}.o\n")
-    bluebridge.good("kmod", str(folder / name), "-o", str(folder), *more)
+def _build(bluebridge: Commands, folder: Path, sources: dict[str, str], *more: str) -> None:
+    place = folder / next(iter(sources))
+    place.mkdir()
+    for name, source in sources.items():
+        (place / f"{name}.c").write_text(source)
+    objects = " ".join(f"{name}.o" for name in sources)
+    (place / "Kbuild").write_text(f"obj-m := {objects}\n")
+    bluebridge.good("kmod", str(place), "-o", str(folder), *more)
 
 
 def _content(folder: Path, name: str) -> bytes:
