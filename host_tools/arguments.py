@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from device.buslog import cli as buslog
+from device.buslog.model import cli as model
 from host_tools import kmod_cli
 from host_tools.mmiotrace import options as mmiotrace
 from host_tools.sweep import options as sweep
@@ -85,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_down(commands)
     _add_krping(commands)
     buslog.add_arguments(commands.add_parser("log", help="show what crossed the bus"))
+    model.add_arguments(
+        commands.add_parser("model", help="what a log's sends would take on real machines")
+    )
     sweep.add_arguments(
         commands.add_parser("sweep", help="latency against payload, with and without BlueFlame")
     )

@@ -74,6 +74,10 @@ def _run(options: argparse.Namespace) -> int:
         from device.buslog import cli as buslog
 
         return buslog.main(options)
+    if options.command == "model":
+        from device.buslog.model import cli as model
+
+        return model.main(options)
     if options.command == "krping":
         from host_tools.krping import krping
 

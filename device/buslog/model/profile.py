@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -63,6 +62,8 @@ def built_in() -> list[str]:
 
 def read_profile(place: str) -> Profile:
     """A built-in profile by its name, or one in a file; raises `ProfileError`."""
+    import tomllib  # here, since every `bluebridge` command loads this module
+
     path = Path(place)
     if place in built_in():
         path = _FOLDER / f"{place}.toml"

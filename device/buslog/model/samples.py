@@ -7,12 +7,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from statistics import fmean
 
 from device.buslog.analysis import Path as Way
 from device.buslog.analysis import Transfer, transfers
 from device.buslog.model.counts import Counts
 from device.buslog.model.model import Model
+
+
+def mean(values: Iterable[float]) -> float:
+    """Of at least one value."""
+    found = list(values)
+    return sum(found) / len(found)
 
 
 class Setting(Enum):
@@ -47,13 +52,13 @@ class Samples:
 
     def latency(self, low: int, high: int) -> float | None:
         """Mean over the sizes, each of which is a mean over its sends; None without any."""
-        means = [fmean(each.latency for each in self.by_size[n]) for n in self.sizes(low, high)]
-        return fmean(means) if means else None
+        means = [mean(each.latency for each in self.by_size[n]) for n in self.sizes(low, high)]
+        return mean(means) if means else None
 
     def cpu(self, low: int, high: int) -> float | None:
         """As `latency`, of processor time."""
-        means = [fmean(each.cpu for each in self.by_size[n]) for n in self.sizes(low, high)]
-        return fmean(means) if means else None
+        means = [mean(each.cpu for each in self.by_size[n]) for n in self.sizes(low, high)]
+        return mean(means) if means else None
 
 
 def read_samples(folder: Path, model: Model) -> Samples:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from device.buslog.model.model import Model
-from device.buslog.model.samples import Sample, Samples, Setting, merge
+from device.buslog.model.samples import Sample, Samples, Setting, mean, merge
 from device.buslog.model.study import READS_45, Row, Table
 
 
@@ -115,10 +114,10 @@ def _size_line(size: int, way: str, samples: Sequence[Sample]) -> str:
     paths = [sample.path for sample in samples]
     return (
         f"{size:8} {way:>13} {len(samples):6} | "
-        f"{fmean(path.store for path in paths):6.2f} {fmean(path.write for path in paths):6.2f} "
-        f"{fmean(path.turn for path in paths):7.2f} {fmean(path.read for path in paths):6.2f} "
-        f"{fmean(path.completion for path in paths):5.2f} | "
-        f"{fmean(each.latency for each in samples):11.3f} "
-        f"{fmean(each.cpu for each in samples):7.3f} | "
-        f"{fmean(each.wall for each in samples):9.1f}"
+        f"{mean(path.store for path in paths):6.2f} {mean(path.write for path in paths):6.2f} "
+        f"{mean(path.turn for path in paths):7.2f} {mean(path.read for path in paths):6.2f} "
+        f"{mean(path.completion for path in paths):5.2f} | "
+        f"{mean(each.latency for each in samples):11.3f} "
+        f"{mean(each.cpu for each in samples):7.3f} | "
+        f"{mean(each.wall for each in samples):9.1f}"
     )
