@@ -47,6 +47,11 @@ NEEDS = (
     Need("gcc", "libvfio-user", _program("gcc")),
     Need("libc6-dev", "libvfio-user", _file("/usr/include/linux/vfio.h")),
     Need("libjson-c-dev", "libvfio-user", _file("/usr/include/json-c/json.h")),
+    Need(
+        "chromium-headless-shell",
+        "the tests of `bluebridge log --html`",
+        _program("chromium-headless-shell"),
+    ),
     Need("zstd", "unpacking the kernel", _program("zstd")),
     Need(
         "debian-archive-keyring",

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from struct import Struct
+
 from device.buslog.analysis.transfer import Transfer
 from device.layout.mlx4 import wqe
-from device.layout.mlx4.cqe import CQE, CQE_SIZE, ERROR_CQE, OPCODE_ERROR, Syndrome
+from device.layout.mlx4.cqe import (
+    CQE_SIZE,
+    ERROR_CQE,
+    IS_SEND_BIT,
+    OPCODE_ERROR,
+    OPCODE_MASK,
+    OWNER_OFFSET,
+    Syndrome,
+)
 
 _NAMES = {int(opcode): opcode.name for opcode in wqe.SendOpcode}
 _SYNDROMES = {int(syndrome): syndrome.name for syndrome in Syndrome}
 OK = "OK"
+HEADER_BYTES = 8
+_HEAD = Struct(">I20xH")
+"""QPN and index of a completion entry: fields `qpn` and `wqe_index` of `CQE`."""
 
 
 def read_entry(transfer: Transfer, data: bytes | bytearray) -> None:
@@ -20,16 +33,14 @@ def read_entry(transfer: Transfer, data: bytes | bytearray) -> None:
     transfer.entry_bytes = (data[7] & wqe.DS_MASK) * 16
 
 
-HEADER_BYTES = 8
-
 
 def completion(data: bytes | bytearray) -> tuple[int, int, str] | None:
     """QPN, low 16 bits of the index, status of a send completion; None for one of a receive."""
     entry = bytes(data[-CQE_SIZE:])
-    if len(entry) < CQE_SIZE or not CQE.get(entry, "is_send"):
+    if len(entry) < CQE_SIZE or not entry[OWNER_OFFSET] & IS_SEND_BIT:
         return None
-    qpn, index = CQE.get(entry, "qpn"), CQE.get(entry, "wqe_index")
-    if CQE.get(entry, "opcode") != OPCODE_ERROR:
-        return qpn, index, OK
+    qpn, index = _HEAD.unpack_from(entry)
+    if entry[OWNER_OFFSET] & OPCODE_MASK != OPCODE_ERROR:
+        return qpn & 0xFFFFFF, index, OK
     syndrome = ERROR_CQE.get(entry, "syndrome")
-    return qpn, index, _SYNDROMES.get(syndrome, hex(syndrome))
+    return qpn & 0xFFFFFF, index, _SYNDROMES.get(syndrome, hex(syndrome))

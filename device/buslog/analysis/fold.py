@@ -30,9 +30,13 @@ LINGER = 512
 MAX_OPEN = 4096
 """Work requests of one queue pair that are kept while nothing completes them."""
 
+LOW = 0xFFFF
+"""What a completion and a stored entry have of an index."""
+HALF = INDEX_MASK >> 1
 _QPN_MASK = 0xFFFFFF
 _BACK = ("RDMA_READ", "ATOMIC_CS", "ATOMIC_FA", "MASKED_ATOMIC_CS", "MASKED_ATOMIC_FA")
 Queue = tuple[str, int]
+_NOTHING: list[Transfer] = []
 
 
 class Folder:
@@ -42,9 +46,9 @@ class Folder:
         """`devices`: the names in the log's meta file; more may be appended later."""
         self._devices = devices
         self._open: dict[int, Transfer] = {}
-        self._queues: dict[Queue, deque[int]] = {}
+        self._ends: dict[tuple[str, int, int], Transfer] = {}  # by the low bits of their index
+        self._queues: dict[Queue, deque[int]] = {}  # what is not done yet, oldest first
         self._done: deque[tuple[int, int]] = deque()  # event number, work
-        self._settled: set[int] = set()
         self._stores = Stores()
         self._triggers = Triggers()
         self._announcements = Announcements()
@@ -143,7 +147,7 @@ class Folder:
         if queue not in self._entries:
             return None
         event, one = self._entries[queue]
-        if int.from_bytes(event.data[1:3], "big") != work & 0xFFFF:
+        if int.from_bytes(event.data[1:3], "big") != work & LOW:
             return None
         del self._entries[queue]
         transfer = self._begun(replace(event, work=work), one, None)
@@ -160,6 +164,7 @@ class Folder:
         transfer = Transfer(device, qpn, work & INDEX_MASK, self._began)
         self._began += 1
         self._open[work] = transfer
+        self._ends[device, qpn, work & LOW] = transfer
         queue = self._queues.setdefault((device, qpn), deque())
         queue.append(work)
         if len(queue) > MAX_OPEN:
@@ -172,7 +177,7 @@ class Folder:
         flags, _, _, _, psn, *_ = HEAD.unpack_from(event.data)
         transfer.psn, transfer.length, transfer.peer_qpn = psn, event.length, event.obj
         if not flags & RELIABLE:
-            self._settle(event.number, event.work)
+            self._settle_up_to(event.number, transfer)
 
     def _answered(self, event: Event, transfer: Transfer) -> None:
         transfer.peer = transfer.peer or _machine(event.device)
@@ -204,41 +209,35 @@ class Folder:
     # -- the end of a work request --------------------------------------------------------------
 
     def _find(self, device: str, qpn: int, index: int | None) -> Transfer | None:
-        """The oldest open work request of a queue pair whose index ends in these 16 bits."""
-        for work in self._queues.get((device, qpn), ()):
-            if work & 0xFFFF == index:
-                return self._open[work]
-        return None
-
-    def _settle(self, number: int, work: int) -> None:
-        if work not in self._settled:
-            self._settled.add(work)
-            self._done.append((number, work))
+        """The open work request of a queue pair whose index ends in these 16 bits."""
+        return None if index is None else self._ends.get((device, qpn, index))
 
     def _settle_up_to(self, number: int, transfer: Transfer) -> None:
         """Requests of a queue pair are done in order: with one, all before it."""
-        for work in self._queues.get((transfer.device, transfer.qpn), ()):
-            before = (transfer.index - (work & INDEX_MASK)) & INDEX_MASK
-            if before > INDEX_MASK >> 1:
-                break
-            self._settle(number, work)
+        queue = self._queues.get((transfer.device, transfer.qpn))
+        while queue and (transfer.index - (queue[0] & INDEX_MASK)) & INDEX_MASK <= HALF:
+            self._done.append((number, queue.popleft()))
 
     def _ready(self, number: int) -> list[Transfer]:
-        while self._done and self._done[0][0] + LINGER < number:
-            self._give(self._done.popleft()[1])
+        done = self._done
+        while done and done[0][0] + LINGER < number:
+            self._give(done.popleft()[1])
+        if not self._given:
+            return _NOTHING
         given, self._given = self._given, []
         return given
 
     def _give(self, work: int) -> None:
         """Hand out a work request; it may have been already."""
         transfer = self._open.pop(work, None)
-        self._settled.discard(work)
         if transfer is None:
             return
         queue = self._queues[transfer.device, transfer.qpn]
-        queue.remove(work)
-        if not queue:
-            del self._queues[transfer.device, transfer.qpn]
+        if work in queue:
+            queue.remove(work)
+        end = transfer.device, transfer.qpn, work & LOW
+        if self._ends.get(end) is transfer:
+            del self._ends[end]
         self._triggers.forget(transfer)
         self._given.append(_finished(transfer))
 

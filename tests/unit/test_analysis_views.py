@@ -1,0 +1,153 @@
+"""The analyzer's views, pictures and their errors, through the command."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from device.buslog import cli
+from device.buslog.record import META_NAME
+from tests.unit.analysis_log import Sender
+
+Run = tuple[int, str, str]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Nine requests, three of each way, one of them announced."""
+    sender = Sender(tmp_path / "log")
+    for by in ("doorbell", "blueflame", "fallback"):
+        for size in (8, 100, 200):
+            sender.post(size, by=by, announced=size == 100)
+    sender.log.close()
+    return tmp_path / "log"
+
+
+def _run(capsys: pytest.CaptureFixture[str], *words: object) -> Run:
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    status = cli.main(parser.parse_args(list(map(str, words))))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_view_of_work_requests(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = _run(capsys, log, "--view", "wr")
+    rows = [line for line in out.splitlines() if " 0x48 " in line]
+    assert (status, len(rows)) == (0, 9)
+    assert "8 BlueFlame" in rows[3]
+    assert "|        1/64            -            -         1/32" in rows[3]
+    assert "modelled" not in out
+    assert "a   RDMA_WRITE    fallback           3" in out
+
+
+def test_modelled_time_has_its_own_columns(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, plain, _ = _run(capsys, log, "--view", "wr", "--tree")
+    _, both, _ = _run(capsys, log, "--view", "wr", "--tree", "--profile", "system-x")
+    assert "modelled us" not in plain
+    assert both.count("modelled us") > 9
+    _, out, _ = _run(capsys, log, "--view", "traffic", "--profile", "system-x")
+    assert "modelled avg us" in out.splitlines()[0]
+
+
+def test_the_view_of_traffic_leads_to_events(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = _run(capsys, log, "--view", "traffic")
+    (row,) = [line for line in out.splitlines() if line.startswith("a   interrupt")]
+    assert row.split()[1:5] == ["interrupt", "EQE", "3", "12"]
+    number = row.split("#")[1]
+    _, table, _ = _run(capsys, log, "--view", "table", "--event", number, "--limit", 1)
+    assert table.splitlines()[1].endswith("interrupt")
+
+
+def test_filters_of_the_views(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, everything, _ = _run(capsys, log, "--view", "table")
+    _, some, _ = _run(capsys, log, "--view", "table", "--device", "b")
+    assert 0 < len(some.splitlines()) < len(everything.splitlines())
+    assert _run(capsys, log, "--view", "wr", "--device", "b")[1].count("0x48") == 0
+    assert len(_run(capsys, log, "--view", "table", "--limit", 5)[1].splitlines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--view", "wr", "--profile", "nonsense"], "nonsense"),
+        (["--tree"], "--tree needs --view wr"),
+        (["--view", "wr", "--kind", "dma"], "--kind chooses events"),
+        (["--view", "table", "--format", "jsonl"], "--format jsonl is for --view events"),
+        (["--perfetto", "x", "--html", "y"], "one file at a time"),
+        (["--html", "x", "--bar", "2"], "--bar chooses what is printed"),
+        (["--perfetto", "taken"], "taken exists: name another file or add --force"),
+        (["--html", "taken"], "taken exists: name another file or add --force"),
+        (["--html", "/nowhere/x"], "name a file that can be written"),
+        (["--perfetto", "none", "--from", "1e6"], "no work request"),
+    ],
+)
+def test_bad_input_is_one_line(
+    log: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    why: str,
+) -> None:
+    monkeypatch.chdir(log.parent)
+    Path("taken").write_text("mine")
+    status, out, err = _run(capsys, log, *words)
+    assert (status, out) == (2, "")
+    assert why in err
+    assert err.count("\n") == 1
+    assert sorted(path.name for path in log.parent.iterdir()) == ["log", "taken"]
+    assert Path("taken").read_text() == "mine"
+
+
+def test_a_log_of_another_version(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    meta = json.loads((log / META_NAME).read_text())
+    (log / META_NAME).write_text(json.dumps(meta | {"version": 2}))
+    status, out, err = _run(capsys, log, "--view", "wr")
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert "version 2" in err
+
+
+@pytest.mark.parametrize("view", ["events", "table", "wr", "traffic"])
+def test_what_is_readable_of_a_cut_log_is_shown(
+    log: Path, capsys: pytest.CaptureFixture[str], view: str
+) -> None:
+    whole = _run(capsys, log, "--view", view)[1]
+    segment = next(log.glob("events-*.bin"))
+    segment.write_bytes(segment.read_bytes()[:-7])
+    status, out, err = _run(capsys, log, "--view", view)
+    assert status == 1
+    assert err == (
+        "the log's last event is cut short: its writer was killed; all before it is shown\n"
+    )
+    assert len(out.splitlines()) >= len(whole.splitlines()) - 2
+
+
+def test_a_trace_with_a_model(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Modelled times stand on processes of their own."""
+    file = tmp_path / "trace.json"
+    assert _run(capsys, log, "--perfetto", file, "--profile", "system-z")[0] == 0
+    records = json.loads(file.read_text())["traceEvents"]
+    modelled = {one["pid"] for one in records if one.get("cat") == "modelled"}
+    assert modelled
+    assert not modelled & {one["pid"] for one in records if one.get("cat") == "Memory Write"}
+
+
+def test_an_event_is_found_without_reading_all_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Numbers count from the beginning of the log, whatever of it is read or still there."""
+    sender = Sender(tmp_path, total=1 << 20, segment=1 << 18)
+    for _ in range(3000):
+        sender.post()
+    sender.log.close()
+    status, out, err = _run(capsys, tmp_path, "--view", "table", "--event", 17004, "--limit", 1)
+    assert (status, err) == (0, "the oldest events were dropped to keep the log bounded\n")
+    assert out.splitlines()[1].split()[0] == "17004"
+    first = sorted(tmp_path.glob("events-*.bin"))[0]
+    first.write_bytes(b"\xee" * 900)  # what comes before is not even looked at
+    assert _run(capsys, tmp_path, "--view", "table", "--event", 17004, "--limit", 1)[1] == out
