@@ -190,7 +190,7 @@ def test_a_signal_ends_everything(project: Project, number: signal.Signals, stat
 @pytest.mark.parametrize("method", ["signal", "thread"])
 def test_a_time_limit_ends_everything(project: Project, method: str) -> None:
     """With the thread method pytest-timeout leaves the process at once."""
-    limited = "import pytest\npytestmark = pytest.mark.timeout(3, func_only=True)\n"
+    limited = "import pytest\npytestmark = pytest.mark.timeout(1, func_only=True)\n"
     project.write("test_mine.py", limited + HANGING)
     running = project.start(f"--timeout-method={method}")
     pids = _wait_for_pids(project, running)
