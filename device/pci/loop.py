@@ -16,6 +16,9 @@ log = logging.getLogger(__name__)
 
 Action = Callable[[], None]
 
+SOON_SECONDS = 0.01
+"""How long calls that are due may keep sockets waiting; one call may take longer."""
+
 FEW_TIMERS = 64
 """So many cancelled timers may always wait for their time to come."""
 
@@ -126,19 +129,26 @@ class EventLoop:
         return min(longest, max(0.0, self._timers[0].due - monotonic()))
 
     def _run_soon(self) -> None:
-        # What these calls add waits for the next round: sockets come between.
+        # What these calls add waits for the next round: sockets come between. So do many calls that
+        # take long, the large messages of a hundred queue pairs, say.
+        until = monotonic() + SOON_SECONDS
         for _ in range(len(self._soon)):
             self._call(self._soon.popleft())
+            if monotonic() >= until:
+                return
 
     def _run_timers(self) -> None:
         now = monotonic()
+        until = now + SOON_SECONDS
         while self._timers and self._timers[0].due <= now:
             timer = heapq.heappop(self._timers)
             action, timer.action = timer.action, None
             if action is None:
                 self._cancelled -= 1
-            else:
-                self._call(action)
+                continue
+            self._call(action)
+            if monotonic() >= until:
+                return
 
     def _call(self, action: Action) -> None:
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from time import sleep
 
 import pytest
 
-from device.pci.loop import EventLoop
+from device.pci.loop import SOON_SECONDS, EventLoop
 
 
 @pytest.fixture
@@ -44,6 +45,36 @@ def test_a_call_that_schedules_itself_lets_others_in_between(loop: EventLoop) ->
     loop.run()
     assert turns >= 3
     loop.remove_reader(read)
+    os.close(read)
+    os.close(write)
+
+
+@pytest.mark.parametrize("timers", [False, True])
+def test_many_calls_that_take_long_let_sockets_in_between(loop: EventLoop, timers: bool) -> None:
+    read, write = os.pipe()
+    os.write(write, b"x")
+    order: list[str] = []
+
+    def long() -> None:
+        order.append("call")
+        sleep(SOON_SECONDS)
+
+    def look() -> None:
+        order.append("socket")
+        os.read(read, 1)
+        loop.remove_reader(read)
+
+    for _ in range(3):
+        if timers:
+            loop.call_later(0, long)
+        else:
+            loop.call_soon(long)
+    sleep(0.001)  # timers are due now
+    loop.step()
+    loop.add_reader(read, look)
+    for _ in range(4):
+        loop.step(0)
+    assert order == ["call", "socket", "call", "call"]
     os.close(read)
     os.close(write)
 
@@ -92,7 +123,8 @@ def test_a_guest_cannot_fill_the_log_with_failures(
 
     for _ in range(1000):
         loop.call_soon(fail)
+    loop.call_later(0, lambda: loop.call_soon(loop.stop))  # behind the last of them
     with caplog.at_level(logging.ERROR):
-        loop.step(0)
+        loop.run()
     assert 99 <= len(caplog.records) < 110
     assert "(512 so far)" in caplog.text
