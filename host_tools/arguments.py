@@ -28,6 +28,9 @@ _RUN_USAGE = "bluebridge run [-h] [--timeout SECONDS] GUEST -- COMMAND [ARGUMENT
 _VALUED = ("--timeout",)
 """Options of `run` that take a value."""
 
+MODELS = ("intel-gen4",)
+"""Bridges that --ntb knows, the default first."""
+
 _Commands = argparse._SubParsersAction  # its name in argparse; there is no public one
 
 
@@ -116,14 +119,30 @@ def _add_up(commands: _Commands[argparse.ArgumentParser]) -> None:
     )
     devices.add_argument("--bare", action="store_true", help="guests without any device")
     parser.add_argument(
+        "--ntb",
+        nargs="?",
+        const=MODELS[0],
+        default="",
+        choices=MODELS,
+        metavar="MODEL",
+        help="a non-transparent bridge between the guests and a DMA engine in each; add --hca for "
+        f"an HCA as well. MODEL is {', '.join(MODELS)} (default {MODELS[0]})",
+    )
+    parser.add_argument(
+        "--bar-sizes",
+        choices=("small", "ntrdma"),
+        default="small",
+        help="the bridge's windows: 1 MiB each (small, default), or 4 GiB for the second (ntrdma)",
+    )
+    parser.add_argument(
         "--cold", action="store_true", help="boot from power-on instead of restoring a snapshot"
     )
     parser.add_argument(
         "--driver",
         choices=("guest", "kernel", "none"),
         default="guest",
-        help="who drives the HCAs: the Python driver through vfio-pci (guest, default), the "
-        "kernel's mlx4 drivers, loaded and with addresses (kernel), nobody yet (none)",
+        help="who drives the devices: the Python driver through vfio-pci (guest, default), the "
+        "kernel's drivers, loaded and with addresses (kernel), nobody yet (none)",
     )
     _add_hardware_options(parser)
     parser.add_argument(

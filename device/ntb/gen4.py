@@ -96,6 +96,10 @@ class Gen4Bridge:
             elif slot.name in ("link_control", "ppd0"):
                 self._tell_link()
 
+    def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
+        """Stores into a window, joined."""
+        self._portals[bar].write(self._outbound(bar), offset, data, width)
+
     def _store_spads(self, offset: int, data: bytes) -> None:
         for _ in self._registers.write(offset, data):
             pass  # storage, and nothing else happens

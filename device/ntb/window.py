@@ -71,11 +71,20 @@ class Portal:
             note_far(place, Kind.DMA_READ, place.view, self._bar)
         return bytes(found).ljust(length, b"\xff")
 
-    def write(self, window: Window | None, offset: int, data: bytes) -> None:
-        """Store into the peer's memory, or raise an interrupt there; else the bytes are lost."""
-        done = 0
+    def write(self, window: Window | None, offset: int, data: bytes, width: int = 0) -> None:
+        """Store into the peer's memory, or raise an interrupt there; else the bytes are lost.
+
+        Stores of `width` bytes each may come joined (0: it is one): for memory they stay so.
+        """
+        done, width = 0, width or len(data)
         while done < len(data) and window is not None:
-            place = window.place(offset + done, len(data) - done)
+            left = len(data) - done
+            place = window.place(offset + done, min(width, left))
+            if place.view is not None and left > width:
+                place = window.place(offset + done, left)
+            elif place.fault == CLOSED:
+                window.counts["closed"] += (left - 1) // width
+                return
             part = data[done : done + place.length]
             if place.view is not None:
                 place.view[:] = part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from device.buslog.writer import EventLog
@@ -57,7 +57,21 @@ class Function(Endpoint):
         """Connect the model and serve the socket."""
         if isinstance(model, Bridge):
             self._bridge = model
+            for bar in self._bars:
+                if bar.index in model.windows:
+                    run = self._run_writer(bar.index, model)
+                    self._context.set_bulk_writes(bar.index, bar.size, run)
         super().plug(model)
+
+    def _run_writer(self, bar: int, bridge: Bridge) -> Callable[[int, bytes, int], None]:
+        events, device = self._events, self._device
+
+        def write(offset: int, data: bytes, width: int) -> None:
+            events.work = 0
+            events.record(device, Kind.MMIO_WRITE, bar, offset, len(data), data)
+            bridge.store_run(bar, offset, data, width)
+
+        return write
 
     # -- the bus's side -----------------------------------------------------------------------
 

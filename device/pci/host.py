@@ -8,7 +8,7 @@ range whose writes are interrupts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
@@ -67,8 +67,14 @@ class MasterBus(HostBus, Protocol):
 class Bridge(Protocol):
     """A model with windows."""
 
+    windows: Mapping[int, object]
+    """By their BARs."""
+
     def aperture(self, bar: int, offset: int, length: int) -> Place | None:
         """What a window shows there; None when the BAR holds registers."""
+
+    def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
+        """Stores into a window, `width` bytes each, one behind the other."""
 
 
 class Master(Protocol):

@@ -16,7 +16,8 @@ library_log = logging.getLogger(f"{__name__.rpartition('.')[0]}.library")
 
 Read = Callable[[int, int], bytes]
 Write = Callable[[int, bytes], None]
-Raised = tuple[type[BaseException], BaseException, TracebackType]
+Run = Callable[[int, bytes, int], None]
+Raised = tuple[type[BaseException], BaseException, TracebackType | None]
 
 _TALKATIVE = 100
 
@@ -53,6 +54,17 @@ class Callbacks:
         handle = self._library.callback(signature, function, failed, error)
         self._kept.append(handle)
         return handle
+
+    def guarded(self, function: Callable[[int, bytes, int], None], what: str) -> Run:
+        """The same for a function that Python calls: an exception ends the access, no more."""
+
+        def call(offset: int, data: bytes, width: int) -> None:
+            try:
+                function(offset, data, width)
+            except Exception as raised:
+                self._report(what, (type(raised), raised, raised.__traceback__))
+
+        return call
 
     def _report(self, what: str, raised: Raised) -> None:
         self._failures += 1

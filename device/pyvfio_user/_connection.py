@@ -7,10 +7,11 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from ._bulk import BulkGate, BulkRegion
 from ._gate import Gate, Verdict
 from ._library import Library, Pointer
 from ._messages import FLAG_NO_REPLY, HEADER, LARGEST_MEMORY_WRITE, MEMORY_WRITE, Command
@@ -80,6 +81,7 @@ class Connection:
         inner: int,
         mapped: Callable[[int, int], bool],
         irq_count: Callable[[int], int],
+        bulk: Mapping[int, BulkRegion],
     ) -> None:
         client.setblocking(True)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEOUT)
@@ -88,7 +90,9 @@ class Connection:
         self._context = context
         self._client = client
         self._inner = inner
-        self.gate = Gate(client, mapped, irq_count)
+        self.gate = (
+            BulkGate(client, mapped, irq_count, bulk) if bulk else Gate(client, mapped, irq_count)
+        )
         self._look = self.gate.look
         self._number = 0
         self._run = library.calls.vfu_run_ctx

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ._bulk import BulkRegion, RunCallback
 from ._callbacks import Callbacks, Read, Write
 from ._connection import BackDoor, Connection
 from ._doorway import Doorway
@@ -67,6 +68,7 @@ class Context:
         self._callbacks = Callbacks(self._library, str(self.path))
         self._dma = DmaMap(self._library)
         self._irq_counts: dict[int, int] = {}
+        self._bulk: dict[int, BulkRegion] = {}
         self._check(self._calls.vfu_setup_log(self._context, *self._callbacks.log()), "log")
         # The library keeps the eventfds of the error and request interrupts in the place of
         # vector 0: a client that set them would have them fired as the device's own interrupt.
@@ -102,6 +104,15 @@ class Context:
             ),
             f"region {index}",
         )
+
+    def set_bulk_writes(self, index: int, size: int, write: RunCallback) -> None:
+        """Posted writes of region `index` come as runs: `write(offset, data, width)`.
+
+        Writes of `width` bytes each that followed one another without a gap are one call. Others,
+        and reads, go to the callbacks of `add_region`.
+        """
+        guarded = self._callbacks.guarded(write, f"bulk write to region {index}")
+        self._bulk[index] = BulkRegion(size, guarded)
 
     def set_irqs(self, kind: Irq, count: int) -> None:
         """How many interrupts of a kind the device has."""
@@ -167,7 +178,13 @@ class Context:
             client.close()
             return False
         self._connection = Connection(
-            self._library, self._context, client, inner, self._dma.overlaps, self._irq_count
+            self._library,
+            self._context,
+            client,
+            inner,
+            self._dma.overlaps,
+            self._irq_count,
+            self._bulk,
         )
         self._poll.register(self._connection, select.EPOLLIN)
         log.info("%s: a client has connected", self.path)

@@ -56,6 +56,10 @@ def _plan(options: argparse.Namespace) -> Plan:
     hardware = [*device_arguments(options), *options.words]
     if options.bare and hardware:
         raise UsageError("bare guests have no hardware", f"leave out --bare, or {hardware[0]}")
+    if options.bare and options.ntb:
+        raise UsageError("bare guests have no hardware", "leave out --bare, or --ntb")
+    if options.bar_sizes != "small" and not options.ntb:
+        raise UsageError("--bar-sizes is about a bridge's windows", "add --ntb")
     if options.sm == "none" and options.driver == "kernel":
         raise UsageError(
             "ports stay down until opensm runs in a guest",
@@ -69,7 +73,9 @@ def _plan(options: argparse.Namespace) -> Plan:
         vfio=options.driver == "guest",
         kernel=options.driver == "kernel",
         cold=options.cold,
-        hca=options.hca or not options.bare,
+        hca=options.hca or not (options.bare or options.ntb),
+        ntb=options.ntb,
+        bar_sizes=options.bar_sizes,
         server_arguments=tuple(hardware),
     )
     return Plan(config, _modules(options.module), options.verbose)

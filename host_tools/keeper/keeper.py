@@ -95,7 +95,7 @@ class Keeper:
             detail = self._say if self._plan.verbose else None
             self._pair = stack.enter_context(Pair(config, self._say, detail))
             self._load_modules(self._pair.machines)
-            self._watch = Watch(self._pair, serves=config.hca)
+            self._watch = Watch(self._pair, serves=config.serves)
             stack.callback(self._watch.close)
             self._control = Control(self._claim.control, self._handle)
             stack.callback(self._control.close)
@@ -156,7 +156,7 @@ class Keeper:
         """Tell `up`, and go on only when it says so."""
         for machine in self._pair.machines:
             self._describe(machine)
-        self._record.server = self._pair.server.pid if self._plan.config.hca else 0
+        self._record.server = self._pair.server.pid if self._plan.config.serves else 0
         self._record.warnings = list(self._pair.warnings)
         self._record.state = record.RUNNING
         self._write()

@@ -21,8 +21,18 @@ class Plan:
     @property
     def devices(self) -> tuple[str, ...]:
         """What is plugged into each guest, for people."""
-        if not self.config.hca:
-            return ()
-        if self.config.kernel:
-            return ("HCA (mlx4)",)
-        return ("HCA (vfio-pci)",) if self.config.vfio else ("HCA",)
+        config = self.config
+        found = []
+        if config.hca:
+            found.append(_driven("HCA", config, "mlx4"))
+        if config.ntb:
+            found.append(_driven(f"NTB {config.ntb}", config, "ntb_netdev"))
+            found.append(_driven("DMA engine", config, "ioatdma"))
+        return tuple(found)
+
+
+def _driven(device: str, config: LabConfig, driver: str) -> str:
+    """A device and who drives it."""
+    if config.kernel:
+        return f"{device} ({driver})"
+    return f"{device} (vfio-pci)" if config.vfio else device

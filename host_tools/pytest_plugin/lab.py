@@ -44,7 +44,7 @@ class Held:
         """What happened to a guest or the server since the pair was made, if anything."""
         looks = [watch.trouble for watch in self.watches]
         looks += [machine.trouble for machine in self.pair.machines]
-        if self.pair.config.hca:
+        if self.pair.config.serves:
             looks.append(self.pair.server.trouble)
         return next((found for look in looks if (found := look()) is not None), None)
 
@@ -96,6 +96,9 @@ class Lab:
         bus_log: bool = True,
         server_arguments: tuple[str, ...] = (),
         names: tuple[str, str] = NAMES,
+        ntb: str = LabConfig.ntb,
+        bar_sizes: str = LabConfig.bar_sizes,
+        kernel: bool = LabConfig.kernel,
     ) -> Iterator[Pair]:
         """Two guests of one's own, until the end of the `with` block; arguments as `LabConfig`.
 
@@ -112,6 +115,9 @@ class Lab:
             names=names,
             cold=cold,
             hca=hca,
+            ntb=ntb,
+            bar_sizes=bar_sizes,
+            kernel=kernel,
         )
         if self._lendable is not None and self._lendable.module is None:
             self._drop(spoilt_only=True)
@@ -135,8 +141,8 @@ class Lab:
 
     def buslog(self, pair: Pair) -> BusLog:
         """The bus log of a pair, from where its present test began."""
-        if not (pair.config.bus_log and pair.config.hca):
-            raise UsageError("this pair has no bus log", "ask for a pair with an HCA and bus_log")
+        if not (pair.config.bus_log and pair.config.serves):
+            raise UsageError("this pair has no bus log", "ask for a pair with a device and bus_log")
         held = next((each for each in self._all() if each.pair is pair), None)
         begin = 0.0
         if held is not None and held.lent:

@@ -218,3 +218,17 @@ def test_undeclared_registers_read_zero_and_take_anything(pair: Pair) -> None:
     pair.a.write(0x9000, 8, 0x1234)
     assert pair.a.read(0x9000, 8) == 0
     assert pair.a.bridge.bar_read(0, gen4.BAR0_SIZE - 2, 2) == bytes(2)
+
+
+def test_joined_stores_are_what_single_ones_would_be(pair: Pair) -> None:
+    target = pair.b.bus.allocate(0x2000)
+    pair.b.open_window(0, target, 0x1004)
+    pair.a.bridge.store_run(2, 0xFF8, bytes(range(24)), 8)
+    assert pair.b.bus.peek(target + 0xFF8, 24) == bytes(range(12)) + bytes(12)
+    pair.b.open_window(1, 0xFEE00000, SIZE)
+    pair.a.bridge.store_run(4, 0x10, b"abcdefgh", 4)
+    assert pair.b.bus.messages == [(0xFEE00010, b"abcd"), (0xFEE00014, b"efgh")]
+    assert not pair.b.host.aborts
+    pair.b.open_window(0, 0, 0)
+    pair.a.bridge.store_run(2, 0, bytes(800), 8)
+    assert pair.b.bridge.windows[2].counts["closed"] == 102  # 100 and two above

@@ -1,0 +1,75 @@
+"""What `--ntb` asks for: of `bluebridge up`, of the device server, of root ports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from device.__main__ import main as device
+from device.bridge_arguments import parse_function
+from device.bridges import FunctionSpec
+from host_tools import plugs
+from host_tools.arguments import MODELS, parse
+from host_tools.cli import main
+from host_tools.keeper.plan import Plan
+from host_tools.lab import LabConfig
+from host_tools.ntb import HARDWARE
+
+
+def test_models_agree() -> None:
+    from device.ntb.personality import Personality
+
+    assert set(MODELS) == set(HARDWARE) == set(Personality)
+
+
+def test_the_bridge_has_the_wide_port() -> None:
+    config = LabConfig(hca=True, ntb="intel-gen4")
+    ports = {name: plugs.sockets(config, Path("/f"), name) for name in config.names}
+    assert set(ports["a"]) == {plugs.HCA, plugs.ENGINE, plugs.BRIDGE}
+    words = plugs.arguments(config, ports)
+    assert words.count("--ntb") == words.count("--dma") == 2
+    assert f"name=b,socket={ports['b'][plugs.BRIDGE]}" in words
+    assert plugs.arguments(LabConfig(), {}) == []
+
+
+def test_up_takes_a_model_or_none() -> None:
+    assert parse(["up"]).ntb == ""
+    assert parse(["up", "--ntb"]).ntb == "intel-gen4"
+    assert parse(["up", "--ntb", "intel-gen4", "--bar-sizes", "ntrdma"]).bar_sizes == "ntrdma"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--bare", "--ntb"], "bare guests have no hardware"),
+        (["--bar-sizes", "ntrdma"], "add --ntb"),
+    ],
+)
+def test_up_refuses_what_makes_no_sense(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_description_names_devices_and_drivers() -> None:
+    config = LabConfig(hca=False, ntb="intel-gen4", kernel=True)
+    assert Plan(config).devices == ("NTB intel-gen4 (ntb_netdev)", "DMA engine (ioatdma)")
+    assert Plan(LabConfig()).devices == ("HCA (vfio-pci)",)
+    assert Plan(LabConfig(hca=False)).devices == ()
+
+
+def test_functions_on_the_server_s_command_line(tmp_path: Path) -> None:
+    assert parse_function("--ntb", "name=a,socket=/x,y") == FunctionSpec("a", Path("/x,y"))
+    for text in ("name=a", "socket=/x", "name=a,socket=", "mac=1"):
+        with pytest.raises(ValueError, match="--dma"):
+            parse_function("--dma", text)
+
+
+def test_one_bridge_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert device(["--ntb", f"name=a,socket={tmp_path / 'a'}"]) == 2
+    assert "give --ntb twice" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        device([])
+    assert "nothing to serve" in capsys.readouterr().err

@@ -1,0 +1,156 @@
+"""The kernel's own NTB and DMA drivers on the gen4 bridge and the I/OAT engine, unmodified.
+
+One pair for the module: each client is loaded in both guests, used, and unloaded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from device.buslog.reader import LogReader
+from device.layout.buslog import Kind, What
+from host_tools.lab import Pair
+from host_tools.pytest_plugin.lab import Lab
+from host_tools.vm import Vm
+from tests.vm.conftest import BOOT_SECONDS
+
+pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
+
+TOOL = "cd /sys/kernel/debug/ntb_tool/*; "
+PERF = "cd /sys/kernel/debug/ntb_perf/*; "
+COUNT = "cat /sys/kernel/debug/ntb_pingpong/*/count"
+SECONDS = 120.0
+SIZE = 16384
+
+
+@pytest.fixture(scope="module")
+def ntb(lab: Lab) -> Iterator[Pair]:
+    """Guests whose bridge and engine have their drivers; each probe tests the hardware."""
+    with lab.pair(hca=False, vfio=False, ntb="intel-gen4") as pair:
+        _both(pair, "modprobe ioatdma && modprobe ntb_hw_intel")
+        yield pair
+
+
+def _run(guest: Vm, line: str) -> str:
+    return str(guest.run(line, timeout=SECONDS).text).strip()
+
+
+def _both(pair: Pair, line: str) -> None:
+    def run(guest: Vm) -> None:
+        _run(guest, line)
+
+    pair.both(run)
+
+
+def test_the_drivers_find_their_hardware(ntb: Pair) -> None:
+    for guest in ntb.machines:
+        assert "NTB device registered" in _run(guest, "dmesg")
+        assert "self-test" not in _run(guest, "dmesg")
+        versions = _run(guest, "cat /sys/class/dma/*/quickdata/version").split()
+        assert versions == ["3.4"] * 4
+
+
+def test_dmatest_copies_without_a_failure(ntb: Pair) -> None:
+    _both(ntb, "modprobe dmatest timeout=5000 iterations=200 channel=dma0chan3 run=1 wait=1")
+    for guest in ntb.machines:
+        assert "summary 200 tests, 0 failures" in _run(guest, "dmesg")
+        _run(guest, "rmmod dmatest")
+
+
+def test_pingpong_counts_on_both_sides(ntb: Pair) -> None:
+    _both(ntb, "modprobe ntb_pingpong delay_ms=20")
+    for guest in ntb.machines:
+        _run(guest, f"until [ $({COUNT}) -gt 5 ]; do sleep 0.1; done")
+    _both(ntb, "rmmod ntb_pingpong")
+
+
+def test_tool_sees_link_doorbells_scratchpads_and_windows(ntb: Pair) -> None:
+    _both(ntb, "modprobe ntb_tool")
+    _both(ntb, f"{TOOL} echo Y > link; echo Y > peer0/link_event")
+    a, b = ntb.machines
+    assert [_run(guest, f"{TOOL} cat port peer0/port").split() for guest in (a, b)] == [
+        ["0", "1"],
+        ["1", "0"],
+    ]
+    for here, there in ((a, b), (b, a)):
+        _run(here, f"{TOOL} for n in $(seq 0 15); do echo $((n * 7 + 1)) > peer0/spad$n; done")
+        found = _run(there, f"{TOOL} for n in $(seq 0 15); do cat spad$n; done").split()
+        assert [int(word, 16) for word in found] == [n * 7 + 1 for n in range(16)]
+        _run(here, f"{TOOL} echo 's 0x80000011' > peer_db")
+        assert _run(there, f"{TOOL} echo 0x80000011 > db_event; cat db") == "0x80000011"
+        assert _run(there, f"{TOOL} echo 'c 0x11' > db; cat db") == "0x80000000"
+        for window in (0, 1):
+            _copy_through(here, there, window)
+    _run(b, f"{TOOL} echo N > link")
+    _run(a, f"{TOOL} echo N > peer0/link_event")
+    _both(ntb, "rmmod ntb_tool")
+
+
+def _copy_through(here: Vm, there: Vm, window: int) -> None:
+    """Bytes stored into a window of `here` are in the memory of `there`; closed, it is all ones."""
+    _run(there, f"{TOOL} echo {SIZE} > peer0/mw_trans{window}")
+    _run(here, f"{TOOL} echo 0:{SIZE} > peer0/peer_mw_trans{window}")
+    _run(here, f"head -c {SIZE} /dev/urandom > /tmp/sent")
+    _run(here, f"{TOOL} dd if=/tmp/sent of=peer0/peer_mw{window} bs={SIZE} count=1 2>&1")
+    # Stores are posted: a read behind them comes back when they have arrived.
+    _run(here, f"{TOOL} head -c 8 peer0/peer_mw{window} > /dev/null")
+    sent = _run(here, "md5sum < /tmp/sent")
+    assert _run(there, f"{TOOL} head -c {SIZE} peer0/mw{window} | md5sum") == sent
+    _run(there, f"{TOOL} echo 0 > peer0/mw_trans{window}")
+    assert _run(here, f"{TOOL} head -c 8 peer0/peer_mw{window} | xxd -p") == "f" * 16
+    # rmmod of ntb_tool oopses over a window that is still set up.
+    _run(here, f"{TOOL} echo 0:0 > peer0/peer_mw_trans{window}")
+
+
+def test_perf_by_dma(ntb: Pair) -> None:
+    _both(ntb, "modprobe ntb_perf use_dma=1 total_order=26")
+    _both(ntb, f"{PERF} until grep -q 'Out buffer xlat' info; do sleep 0.1; done")
+    for guest in ntb.machines:
+        _run(guest, f"{PERF} timeout 60 sh -c 'echo 0 > run'")
+        assert "copied 67108864 bytes" in _run(guest, f"{PERF} cat run")
+    _both(ntb, "rmmod ntb_perf")
+
+
+def test_a_network_over_dma(ntb: Pair) -> None:
+    """Data through the window by the engine, told by the drivers and by the bus log."""
+    a, b = ntb.machines
+    ntb.both(_network)
+    replies = _run(a, "ping -c 3 -i 0.2 -w 30 10.9.1.2 && ping -c 3 -i 0.2 -s 20000 -w 30 10.9.1.2")
+    assert replies.count(" 0% packet loss") == 2
+    _run(b, "iperf3 -s -D -1")
+    _run(a, "until iperf3 -c 10.9.1.2 -n 8M; do sleep 0.2; done")
+    stats = _run(a, "cat /sys/kernel/debug/ntb_transport/*/qp0/stats")
+    tx_async = next(line for line in stats.splitlines() if line.startswith("tx_async"))
+    assert int(tx_async.split()[-1]) > 0
+    events = list(LogReader(ntb.logs).tail())
+    copies = [event for event in events if event.what == What.COPY]
+    arrivals = [event for event in events if event.what == What.WINDOW]
+    assert {event.device for event in copies} == {"a.dma", "b.dma"}
+    assert any(event.device == "b.ntb4" and event.kind == Kind.DMA_WRITE for event in arrivals)
+    assert not [line for line in _run(a, "dmesg").splitlines() if "Call Trace" in line]
+
+
+def _network(guest: Vm) -> None:
+    number = 1 + "ab".index(guest.name)
+    _run(guest, "modprobe ntb_transport use_dma=1 && modprobe ntb_netdev")
+    _run(
+        guest,
+        f"ip addr add 10.9.1.{number}/24 dev eth0 && ip link set eth0 up; "
+        "until grep -q 1 /sys/class/net/eth0/carrier; do sleep 0.1; done",
+    )
+
+
+def test_the_death_of_a_peer_is_a_link_down(ntb: Pair) -> None:
+    """Last in this module: guest b is switched off and comes back without drivers."""
+    a = ntb.a
+    ntb.restart("b")
+    _run(a, "until grep -q 0 /sys/class/net/eth0/carrier; do sleep 0.1; done")
+    assert "qp 0: Link Cleanup" in _run(a, "dmesg")
+    b = ntb.machine("b")
+    _run(b, "modprobe ioatdma && modprobe ntb_hw_intel")
+    _network(b)
+    _run(a, "until grep -q 1 /sys/class/net/eth0/carrier; do sleep 0.1; done")
+    replies = _run(a, "ping -c 3 -i 0.2 -w 30 10.9.1.2")
+    assert " 0% packet loss" in replies
