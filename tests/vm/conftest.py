@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,14 +23,14 @@ BOOT_SECONDS = 240
 class Tool:
     """A `bluebridge` in a subprocess with run folders of its own."""
 
-    def __init__(self, runtime: Path, words: Sequence[str]) -> None:
+    def __init__(self, folder: Path, words: Sequence[str]) -> None:
         """Start it; standard error goes to a file, so that it can be read while it runs."""
-        self.runtime = runtime
-        self._errors = runtime.parent / "stderr"
-        runtime.mkdir(mode=0o700)
+        # Not in the test's folder: the paths of sockets are short.
+        self.runtime = Path(tempfile.mkdtemp(prefix="tool-"))
+        self._errors = folder / "stderr"
         self._process = process.spawn(
             [sys.executable, "-m", "host_tools.cli", *words],
-            env={"XDG_RUNTIME_DIR": str(runtime), "XDG_STATE_HOME": str(runtime.parent)},
+            env={"XDG_RUNTIME_DIR": str(self.runtime), "XDG_STATE_HOME": str(folder)},
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=self._errors.open("wb"),
@@ -80,6 +82,7 @@ class Tool:
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        shutil.rmtree(self.runtime, ignore_errors=True)
 
 
 @pytest.fixture
@@ -88,7 +91,7 @@ def tool(tmp_path: Path) -> Iterator[Callable[..., Tool]]:
     started: list[Tool] = []
 
     def start(*words: str) -> Tool:
-        started.append(Tool(tmp_path / "run", words))
+        started.append(Tool(tmp_path, words))
         return started[-1]
 
     yield start
