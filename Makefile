@@ -6,7 +6,9 @@ WORKERS ?= 2
 SERVER ?= server,addr=192.168.69.127,port=9999
 CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
-.PHONY: setup krping test conformance conformance-short soak lint bench doctor clean
+BLUEFLAME ?= blueflame
+
+.PHONY: setup krping test conformance conformance-short soak blueflame lint bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -37,6 +39,10 @@ conformance-short: setup
 # An hour of comings, goings and traffic at one device server. Writes docs/soak.md.
 soak: setup
 	$(BIN)/python -m host_tools.soak
+
+# The BlueFlame study again, into one folder: pictures, tables, pages. Stopped, it goes on.
+blueflame: setup
+	$(BIN)/python -m host_tools.sweep.study $(BLUEFLAME)
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

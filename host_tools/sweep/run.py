@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
+from itertools import chain, count
 from pathlib import Path
 
 from device.buslog.model import Model
@@ -44,13 +45,19 @@ def _row(request: Request, setting: str, size: int, tool: Tool, watch: Watch) ->
 def _config(request: Request, setting: str, log: Path | None) -> LabConfig:
     advertised = "off" if setting == "off" else "on"
     return LabConfig(
-        log=log.absolute() / setting if log else None,
+        log=_unused(log.absolute(), setting) if log else None,
         kernel=request.tool == "perftest",
         server_arguments=(
             *("--blueflame", advertised),
             *("--blueflame-size", str(request.register)),
         ),
     )
+
+
+def _unused(log: Path, setting: str) -> Path:
+    """A folder for the bus log; a sweep that goes on does not write over what it had."""
+    names = chain([setting], (f"{setting}-{number}" for number in count(2)))
+    return next(path for name in names if not (path := log / name).exists())
 
 
 def _tool(pair: Pair, request: Request, setting: str) -> Tool:

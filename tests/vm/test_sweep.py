@@ -47,9 +47,20 @@ def test_a_stopped_sweep_goes_on_and_its_steps_move_with_the_register(
 ) -> None:
     """Registers of 256 bytes: entries of at most 128, payloads of at most 88."""
     output = tmp_path / "x.dat"
-    words = ("sweep", "--tool", "guest", "--min", "28", "--max", "148", "--step", "60")
-    words += ("--blueflame", "on", "--blueflame-size", "256", "-o", str(output))
-    words += ("--iterations", "5000")
+    words = [
+        "sweep",
+        "--tool",
+        "guest",
+        "--min",
+        "28",
+        "--max",
+        "148",
+        "--step",
+        "60",
+        "--blueflame",
+        "on",
+    ]
+    words += ["--blueflame-size", "256", "--iterations", "5000", "-o", str(output)]
     part = output.with_name("x.dat.part")
     bluebridge = tool(*words)
     bluebridge.wait_until(lambda: part.exists() and part.read_text().count("\n") == 2, "a row")
