@@ -11,6 +11,7 @@ from device.buslog.model import cli as model
 from host_tools import kmod_cli
 from host_tools.mmiotrace import options as mmiotrace
 from host_tools.sweep import options as sweep
+from host_tools.watch import options as watch
 
 _EPILOG = """\
 examples:
@@ -22,6 +23,7 @@ examples:
   bluebridge krping "server,addr=192.168.69.127,port=9999" \\
                     "client,addr=192.168.69.127,port=9999,count=100,validate"
   bluebridge log ~/.local/state/bluebridge/run-... --kind mmio,dma,irq --decode
+  bluebridge watch                              what crosses the bus right now
   bluebridge doctor
 """
 _RUN_USAGE = "bluebridge run [-h] [--timeout SECONDS] GUEST -- COMMAND [ARGUMENT ...]"
@@ -98,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     mmiotrace.add_arguments(
         commands.add_parser("mmiotrace", help="hold the guest kernel's own record against the log")
     )
+    watch.add_arguments(commands.add_parser("watch", help="show what crosses the bus right now"))
     kmod_cli.add_arguments(commands.add_parser("kmod", help="build a module for the guest kernel"))
     commands.add_parser("doctor", help="what this machine has, what is missing, what mends it")
     return parser

@@ -23,6 +23,7 @@ _MODULES = {
     "link": "host_tools.commands.hardware",
     "fault": "host_tools.commands.hardware",
     "down": "host_tools.commands.down",
+    "watch": "host_tools.watch.command",
     "sweep": "host_tools.sweep.command",
     "mmiotrace": "host_tools.mmiotrace.command",
 }

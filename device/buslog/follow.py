@@ -5,21 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from device.buslog.reader import Event, LogReader
+from device.buslog.reader import Event, LogReader, read_index
 from device.buslog.record import RECORD, SEGMENT_GLOB
 
 
 class Follower:
     """Reads a log while it is written; each call of `new` goes on where the last one ended."""
 
-    def __init__(self, reader: LogReader) -> None:
-        """Begins with the oldest event there is."""
+    def __init__(self, reader: LogReader, *, at_end: bool = False) -> None:
+        """Begins with the oldest event there is, or with the next one."""
         self._reader = reader
         self._segment: Path | None = None
         self._position = 0
+        self._number = 0
+        if at_end:
+            self._skip()
+
+    def _skip(self) -> None:
+        """Go to the end; the index tells how many events there were before its last entry."""
+        paths = sorted(self._reader.folder.glob(SEGMENT_GLOB))
+        if not paths:
+            return
+        self._segment = paths[-1]
+        index = read_index(paths[-1])
+        if index:
+            self._number, _, self._position = index[-1]
+        for _ in self._rest(paths[-1]):
+            pass
 
     def new(self) -> Iterator[Event]:
-        """The events recorded since the last call, oldest first; their numbers are 0.
+        """The events recorded since the last call, oldest first, numbered from the first one on.
 
         Raises `LogError` on damaged segments.
         """
@@ -39,4 +54,6 @@ class Follower:
             return  # the writer has dropped it meanwhile
         for event in self._reader.records(path, data):
             self._position += RECORD.size + len(event.data)
+            event.number = self._number
+            self._number += 1
             yield event

@@ -80,6 +80,13 @@ class Folder:
             self._part(event, one)
         return self._ready(event.number)
 
+    def done(self) -> list[Transfer]:
+        """Those that are done, without waiting for event entries and interrupts to come."""
+        while self._done:
+            self._give(self._done.popleft()[1])
+        given, self._given = self._given, []
+        return given
+
     def finish(self) -> list[Transfer]:
         """All that is left, done or not, in the order in which it began."""
         self._triggers.access()

@@ -1,0 +1,1 @@
+"""`bluebridge watch`: what crosses the buses now, in the terminal."""

@@ -1,0 +1,106 @@
+"""`bluebridge watch`: what crosses the buses now, in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live as Screen
+from rich.table import Table
+from rich.text import Text
+
+from device.buslog.analysis import requests
+from device.buslog.analysis.live import WAYS, Live, Look, Rate, summary
+from device.buslog.follow import Follower
+from device.buslog.reader import LogError, LogReader
+from host_tools.errors import LabError
+from host_tools.keeper import guests
+
+LATEST = 8
+
+
+def main(options: argparse.Namespace) -> int:
+    """Show the log of a pair that runs, or of a folder, until Ctrl-C; returns 0."""
+    folder = options.folder or _running()
+    try:
+        reader = LogReader(folder)
+        follower = Follower(reader, at_end=True)
+        _watch(reader, follower, options.interval, options.seconds)
+    except LogError as error:
+        raise LabError(str(error), "name the folder of a run or of a log") from error
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _running() -> Path:
+    """The log of the newest pair."""
+    folders = [Path(pair.logs) for _, pair in guests.pairs() if pair.logs]
+    if not folders:
+        raise LabError("nothing runs", "start a pair with `bluebridge up`, or name a log's folder")
+    return folders[-1]
+
+
+def _watch(reader: LogReader, follower: Follower, interval: float, seconds: float | None) -> None:
+    """A terminal gets one picture that changes, anything else one after the other."""
+    live = Live(reader.meta["devices"], LATEST)
+    console = Console()
+    end = None if seconds is None else time.monotonic() + seconds
+    before = time.monotonic()
+    with Screen(console=console, auto_refresh=False, transient=False) as screen:
+        while end is None or before < end:
+            time.sleep(interval)
+            now = time.monotonic()
+            live.add(follower.new())
+            shown = picture(reader, live, live.look(), now - before)
+            if console.is_terminal:
+                screen.update(shown, refresh=True)
+            else:
+                console.print(shown)
+                sys.stdout.flush()
+            before = now
+
+
+def picture(reader: LogReader, live: Live, look: Look, seconds: float) -> Group:
+    """Rates, response times and the latest work requests."""
+    head = Text(
+        f"{reader.folder}: {look.events / seconds:,.0f} events/s, "
+        f"{look.requests / seconds:,.0f} work requests/s"
+    )
+    parts: list[RenderableType] = [head, _rates(reader.meta["devices"], look, seconds), _responses(look)]
+    latest = [requests.line(transfer, None) for transfer in live.latest]
+    if latest:
+        rows = [*requests.header(None), *latest]
+        parts.append(Text("\n".join(rows), no_wrap=True, overflow="crop"))
+    return Group(*parts)
+
+
+def _rates(devices: list[str], look: Look, seconds: float) -> Table:
+    table = Table(title="per second", title_justify="left")
+    machines = [name for name in devices if "/" not in name]
+    table.add_column("")
+    for name in machines:
+        table.add_column(f"{name}", justify="right")
+        table.add_column(f"{name} bytes", justify="right")
+    for way in WAYS:
+        cells = []
+        for name in machines:
+            rate = look.rates.get((name, way), Rate())
+            cells += [f"{rate.count / seconds:,.0f}", f"{rate.bytes / seconds:,.0f}"]
+        table.add_row(way, *cells)
+    return table
+
+
+def _responses(look: Look) -> Table:
+    table = Table(title="work requests, first transaction to completion", title_justify="left")
+    for name in ("", "operation", "by"):
+        table.add_column(name)
+    for name in ("count", "min us", "avg us", "max us", "p99 us"):
+        table.add_column(name, justify="right")
+    for (device, opcode, way), times in sorted(look.responses.items()):
+        cells = (f"{value:,.1f}" for value in summary(times))
+        table.add_row(device, opcode, way, str(times.count), *cells)
+    return table
