@@ -70,7 +70,8 @@ def picture(reader: LogReader, live: Live, look: Look, seconds: float) -> Group:
         f"{reader.folder}: {look.events / seconds:,.0f} events/s, "
         f"{look.requests / seconds:,.0f} work requests/s"
     )
-    parts: list[RenderableType] = [head, _rates(reader.meta["devices"], look, seconds), _responses(look)]
+    rates = _rates(reader.meta["devices"], look, seconds)
+    parts: list[RenderableType] = [head, rates, _responses(look)]
     latest = [requests.line(transfer, None) for transfer in live.latest]
     if latest:
         rows = [*requests.header(None), *latest]
