@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if report.passed(rounds.done):
         print(f"{_summary(rounds)}\nsoak: passed")
         return 0
-    return _failed(rounds, next(iter(rounds.failures), "something piles up in the device server"))
+    return _failed(rounds, _reason(rounds))
 
 
 def _soak(options: argparse.Namespace, rounds: Rounds, progress: Progress) -> str:
@@ -64,7 +64,7 @@ def _soak(options: argparse.Namespace, rounds: Rounds, progress: Progress) -> st
     with SoakSession(options.setup, rounds.folder / "logs", rounds.say) as session:
         _round(Turn("drivers come up", "both", lambda *_: session.complaints()), session, rounds)
         end = time.monotonic() + 60 * options.minutes
-        while time.monotonic() < end and not rounds.failures:
+        while time.monotonic() < end and len(rounds.failed) < options.failures:
             turn = plan.next()
             rounds.say(f"round {len(rounds.done)}: {turn.what}")
             progress(_line(_round(turn, session, rounds)))
@@ -95,6 +95,13 @@ def _summary(rounds: Rounds) -> str:
     return "\n".join([*lines, *report.stocks(rounds.done)])
 
 
+def _reason(rounds: Rounds) -> str:
+    if not rounds.failed:
+        return "something piles up in the device server"
+    first = rounds.failed[0]
+    return f"{len(rounds.failed)} rounds, first {first.number} ({first.what}): {first.failures[0]}"
+
+
 def _stopped(rounds: Rounds, status: int) -> int:
     print(_summary(rounds))
     print(f"soak: stopped; what was said: {rounds.transcript}", file=sys.stderr)
@@ -120,11 +127,11 @@ def _minutes(text: str) -> float:
     return minutes
 
 
-def _every(text: str) -> int:
-    rounds = int(text)
-    if rounds < 0:
-        raise argparse.ArgumentTypeError("a number of rounds, or 0 for never")
-    return rounds
+def _number(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError("no number below 0, please")
+    return number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -137,7 +144,10 @@ def _parser() -> argparse.ArgumentParser:
         help="do what the run with this seed did; by default a new one, which is printed",
     )
     parser.add_argument(
-        "--kill-every", type=_every, default=20, metavar="N", help="rounds per killed guest (20)"
+        "--kill-every", type=_number, default=20, metavar="N", help="rounds per killed guest (20)"
+    )
+    parser.add_argument(
+        "--failures", type=_number, default=1, metavar="N", help="end after N failed rounds (1)"
     )
     parser.add_argument(
         "--setup", type=_setup, default=ROCE, help=f"the link: {', '.join(_SETUPS)} (roce)"

@@ -49,6 +49,8 @@ RECOVERY = {
     "device is in its error state: mlx4_internal_err_ret_value has no answer for it",
     r"mlx4_core \S+ Fail to set mac in port \d during unregister$": ""
     "__mlx4_unregister_mac: likewise",
+    r"mlx4_core \S+ Fail to set vlan in port \d during unregister$": "__mlx4_unregister_vlan: "
+    "likewise, once 8021q is loaded, which adds VLAN 0",
 }
 """What a recovery from a fault prints besides: pattern and reason."""
 

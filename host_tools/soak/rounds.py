@@ -64,6 +64,6 @@ class Rounds:
                 stream.write(f"{text.rstrip()}\n")
 
     @property
-    def failures(self) -> Sequence[str]:
-        """What was wrong, in all rounds."""
-        return [line for found in self.done for line in found.failures]
+    def failed(self) -> Sequence[Round]:
+        """The rounds in which something was wrong."""
+        return [found for found in self.done if found.failures]

@@ -57,6 +57,12 @@ def test_a_recovery_is_explained_only_where_a_fault_was_injected() -> None:
     assert len(kernel_log.complaints(MENDED)) == 5
 
 
+def test_a_recovery_with_vlans_has_one_more_excuse() -> None:
+    line = "<4>[   55.6] mlx4_core 0000:01:00.0: Fail to set vlan in port 1 during unregister"
+    assert kernel_log.complaints([*MENDED, line], recovering=True) == []
+    assert kernel_log.complaints([*LOADED, line])
+
+
 def test_a_recovery_that_does_not_end_is_a_complaint() -> None:
     (found,) = kernel_log.complaints(MENDED[:-1], recovering=True)
     assert found == "the kernel never said: was ended, ret=0"
@@ -141,7 +147,7 @@ def test_rounds_are_on_disk_at_once(tmp_path: Path) -> None:
     (line,) = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
     assert json.loads(line)["stock"] == {"memory": 2, "files": 3}
     assert rounds.transcript.read_text().endswith(" a title\na text\n")
-    assert rounds.failures == ["broke"]
+    assert [found.failures for found in rounds.failed] == [("broke",)]
 
 
 def test_the_page_holds_the_verdict_and_every_excuse(tmp_path: Path) -> None:
