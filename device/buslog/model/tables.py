@@ -81,12 +81,12 @@ def study_lines(table: Table, model: Model, logs: Sequence[Samples]) -> Iterator
             f"{row.blueflame:10.2f} {each.blueflame:8.2f} {second:+7.1%} | {effect} | "
             f"{each.doorbell_cpu:13.2f} {each.blueflame_cpu:10.2f}"
         )
-    yield "gain: part of the doorbell's time that is saved; more: what comes on top of it"
-    yield "CPU: modelled, of the sender's processor, per post"
-    seen = ", ".join(f"{us:.2f} for {length} bytes" for length, us in READS_45)
+    effects = {"gain": "part of the doorbell's time that is saved", "more": "what comes on top"}
+    yield f"{last}: {effects[last]}; CPU: modelled, of the sender's processor, per post"
+    seen = " and ".join(f"{us:.2f} us" for _, us in READS_45)
     yield (
-        f"round trip of a DMA read: {seen} in figure 4.5 (System z); {model.profile.us.read:.2f} "
-        f"modelled by {model.name}"
+        f"round trip of a DMA read: figure 4.5 (System z) shows {seen}; {model.name} says "
+        f"{model.profile.us.read:.2f} us"
     )
 
 
