@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from host_tools.arguments import device_arguments
+from host_tools.commands.up_together import check_together
 from host_tools.errors import UsageError
 from host_tools.keeper import epitaph
 from host_tools.keeper.launch import launch
@@ -54,17 +55,7 @@ def _plan(options: argparse.Namespace) -> Plan:
             f"give --memory {_LEAST_MIB} to {_host_mib()}, what this machine has",
         )
     hardware = [*device_arguments(options), *options.words]
-    if options.bare and hardware:
-        raise UsageError("bare guests have no hardware", f"leave out --bare, or {hardware[0]}")
-    if options.bare and options.ntb:
-        raise UsageError("bare guests have no hardware", "leave out --bare, or --ntb")
-    if options.bar_sizes != "small" and not options.ntb:
-        raise UsageError("--bar-sizes is about a bridge's windows", "add --ntb")
-    if options.sm == "none" and options.driver == "kernel":
-        raise UsageError(
-            "ports stay down until opensm runs in a guest",
-            "use --driver none, then `bluebridge-mlx4` and `opensm` there",
-        )
+    check_together(options, hardware)
     config = LabConfig(
         log=options.log.absolute() if options.log else None,
         sockets=options.sockets.absolute() if options.sockets else None,

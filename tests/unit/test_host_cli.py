@@ -153,7 +153,13 @@ def test_log_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         (("--memory", "99999999"), "a guest cannot have 99999999 MiB; give --memory 256 to "),
         (("--pairs", "0"), "--pairs 0 asks for nothing"),
         (("--bare", "--link", "infiniband"), "bare guests have no hardware; leave out --bare"),
-        (("--driver", "kernel", "--sm", "none"), "ports stay down until opensm runs"),
+        (("--bare", "--driver", "kernel"), "bare guests have no hardware; leave out --bare"),
+        (
+            ("--driver", "kernel", "--link", "infiniband", "--sm", "none"),
+            "ports stay down until opensm runs",
+        ),
+        (("--driver", "kernel", "--sm", "none"), "--sm is about InfiniBand; add --link infiniband"),
+        (("--link", "infiniband"), "the Python driver speaks RoCE, not InfiniBand; add --driver"),
     ],
 )
 def test_an_up_that_cannot_be(
@@ -162,3 +168,12 @@ def test_an_up_that_cannot_be(
     """One line, status 2, before anything starts."""
     assert cli.main(["up", *words]) == 2
     assert capsys.readouterr().err.startswith(f"bluebridge: {line}")
+
+
+@pytest.mark.parametrize("count", ["-5", "x", ""])
+def test_an_up_with_no_number_of_bytes(count: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Refused before anything starts, in the words of `up`."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["up", f"--capture={count}"])
+    assert ended.value.code == 2
+    assert "is no number of bytes, 0 or more" in capsys.readouterr().err
