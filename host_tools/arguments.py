@@ -185,7 +185,11 @@ def _add_hardware_options(parser: argparse.ArgumentParser) -> None:
     )
     hardware.add_argument("--pro", action="store_true", help="ConnectX-3 Pro: RoCE v2 as well")
     hardware.add_argument(
-        "--capture", metavar="BYTES", help="what the log keeps of each transfer (default 64)"
+        "--capture",
+        type=_byte_count,
+        metavar="BYTES",
+        help="what the log keeps of each transfer (default 64), and of each message on the wire "
+        "if that is more than it keeps anyway",
     )
 
 
@@ -194,7 +198,7 @@ def device_arguments(options: argparse.Namespace) -> list[str]:
     words = []
     for name in ("link", "sm", "ports", "blueflame", "blueflame-size", "capture"):
         if (value := getattr(options, name.replace("-", "_"))) is not None:
-            words += [f"--{name}", value]
+            words += [f"--{name}", str(value)]
     return [*words, "--pro"] if options.pro else words
 
 
@@ -306,6 +310,13 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         "--sockets", type=Path, metavar="DIR", help="folder for the HCAs' vfio-user sockets"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def _byte_count(text: str) -> int:
+    """A number of bytes, 0 or more."""
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text} is no number of bytes, 0 or more")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
