@@ -1,8 +1,9 @@
 # Every target sets up what it needs; a second run starts from the caches.
 PYTHON ?= python3
 BIN := .venv/bin
-# Tests without guests run side by side; two guests keep two cores busy.
+# Tests run side by side; those with guests wait much. VM_WORKERS=0 runs these one after the other.
 WORKERS ?= 2
+VM_WORKERS ?= 2
 SERVER ?= server,addr=192.168.69.127,port=9999
 CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
@@ -27,7 +28,7 @@ krping: setup
 
 test: setup
 	$(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
-	$(BIN)/python -m pytest tests/vm --durations=25
+	$(BIN)/python -m pytest tests/vm -n $(VM_WORKERS) --dist loadfile --durations=25
 
 # Stock programs between two guests; stopped, it goes on with --resume DIR. Writes docs/conformance.md.
 conformance: setup
