@@ -118,8 +118,8 @@ def test_a_guest_whose_server_is_killed_says_so(pair: Pair, command: str) -> Non
     said = wait_for(pair.a, "ended with", SOON).splitlines()
     assert said[-1] == "ended with 1"
     assert said[-2].endswith(GONE)
-    command = f"python3 -m guest.krping client,{ADDRESS}"
-    again = pair.a.run(command, timeout=AT_ONCE, check=False)
+    client = f"python3 -m guest.krping client,{ADDRESS}"
+    again = pair.a.run(client, timeout=AT_ONCE, check=False)
     assert again.status == 1
     assert again.stderr.endswith(b"the device is gone (reads return all ones)\n")
 
