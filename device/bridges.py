@@ -10,11 +10,10 @@ from device.buslog.writer import EventLog
 from device.dma import engine
 from device.dma.engine import DmaEngine
 from device.layout.ioat.registers import MOST_CHANNELS
-from device.ntb.gen4 import Gen4Bridge
 from device.ntb.link import TRAINING_SECONDS, Link
-from device.ntb.personality import BarSizes, Personality, Shape, shape
+from device.ntb.personality import BarSizes, Bridging, Personality, Shape, shape
 from device.pci.endpoint import Endpoint
-from device.pci.function import Function
+from device.pci.function import ConfigRegister, Function
 from device.pci.host import Host
 from device.pci.loop import EventLoop
 
@@ -64,7 +63,10 @@ class Bridges:
         form = shape(spec.personality, spec.bar_sizes)
         self.link = Link(loop.call_later, spec.training)
         try:
-            self.bridges = [self._bridge(each, form) for each in spec.bridges]
+            self.bridges = [
+                self._bridge(each, form, form.registers[side])
+                for side, each in enumerate(spec.bridges)
+            ]
             for each in spec.engines:
                 self._engine(each, form.engine_version, spec.strict)
         except BaseException:
@@ -78,7 +80,9 @@ class Bridges:
         for endpoint in self.endpoints:
             endpoint.close()
 
-    def _bridge(self, spec: FunctionSpec, form: Shape) -> Gen4Bridge:
+    def _bridge(
+        self, spec: FunctionSpec, form: Shape, registers: Sequence[ConfigRegister]
+    ) -> Bridging:
         function = Function(
             self._named(f"{spec.name}.{form.log_suffix}"),
             spec.socket,
@@ -89,6 +93,7 @@ class Bridges:
             self._loop,
             self._events,
             self._hosts[spec.name],
+            registers,
         )
         self.endpoints.append(function)
         bridge = form.make(function, self.link)

@@ -237,6 +237,9 @@ class Pair:
             self._detail(f"guest {machine.name}: booting")
             machine.wait_for_agent()
             self._detail(f"guest {machine.name}: its agent answers")
+            for port in machine.config.sockets:
+                if self.config.binds and port != plugs.HCA:  # that one the guest's init has bound
+                    machine.bind(port, _DRIVER)
             self._load_kernel_drivers(machine)
             machine.touched = False
 

@@ -10,13 +10,14 @@ from device.layout.fields import RegisterBlock
 from device.layout.ioat import registers as ioat
 from device.layout.ioat.descriptor import COMPLETION, DESCRIPTOR, DESCRIPTOR_SIZE, Operation
 from device.layout.ioat.registers import State
-from device.layout.ntb import gen4
+from device.layout.ntb import gen1, gen4
 
 if TYPE_CHECKING:
     from device.buslog.reader import Event
 
 FAMILIES: dict[str, dict[int, tuple[RegisterBlock, ...]]] = {
     "ntb4": {0: gen4.BLOCKS},
+    "ntb1": {0: gen1.BLOCKS},
     "dma": {0: ioat.BLOCKS},
 }
 """Register blocks by BAR, by what follows the dot in a device's name in the log."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Protocol
 
-from device.ntb import gen4
+from device.ntb import gen1, gen4
+from device.ntb.gen1 import Gen1Bridge
 from device.ntb.gen4 import Gen4Bridge
 from device.ntb.link import Link
+from device.pci.bus import Model
 from device.pci.capabilities import Capability
 from device.pci.endpoint import Bar, Identity
+from device.pci.function import ConfigRegister
 from device.pci.host import MasterBus
 
 
@@ -18,6 +22,7 @@ class Personality(StrEnum):
     """Which driver finds its hardware."""
 
     INTEL_GEN4 = "intel-gen4"
+    INTEL_GEN1 = "intel-gen1"
 
 
 class BarSizes(StrEnum):
@@ -28,6 +33,13 @@ class BarSizes(StrEnum):
 
 
 SIZES = {BarSizes.SMALL: gen4.SMALL, BarSizes.NTRDMA: gen4.WIDE}
+
+
+class Bridging(Model, Protocol):
+    """One side, whatever its personality; both sides of a pair have the same."""
+
+    def join(self, peer: Any) -> None:
+        """The bridge at the other end of the link; both are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +53,25 @@ class Shape:
     log_suffix: str
     engine_version: int
     """The DMA engine of the same platform."""
-    make: Callable[[MasterBus, Link], Gen4Bridge]
+    make: Callable[[MasterBus, Link], Bridging]
+    registers: tuple[tuple[ConfigRegister, ...], tuple[ConfigRegister, ...]] = ((), ())
+    """In config space, of the upstream and of the downstream side."""
 
 
 def shape(personality: Personality, sizes: BarSizes = BarSizes.SMALL) -> Shape:
     """The shape of both bridges of a pair."""
     windows = SIZES[sizes]
+    if personality is Personality.INTEL_GEN1:
+        return Shape(
+            gen1.IDENTITY,
+            gen1.bars(windows),
+            gen1.capabilities(),
+            gen1.VECTORS,
+            gen1.LOG_SUFFIX,
+            0x32,
+            Gen1Bridge,
+            (gen1.config_registers(windows, False), gen1.config_registers(windows, True)),
+        )
     return Shape(
         gen4.IDENTITY,
         gen4.bars(windows),

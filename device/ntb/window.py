@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Protocol
 
 from device.layout.buslog import Kind, What
 from device.pci.host import CLOSED, MasterBus, Place
@@ -53,6 +54,15 @@ class Window:
         return found._replace(far=(self.bus, address))
 
 
+class Shown(Protocol):
+    """What a window's BAR shows."""
+
+    counts: Counter[str]
+
+    def place(self, offset: int, length: int) -> Place:
+        """What answers at an offset."""
+
+
 class Portal:
     """The outbound side: trapped accesses of a processor to a window's BAR."""
 
@@ -60,18 +70,21 @@ class Portal:
         self._bus = bus
         self._bar = bar
 
-    def read(self, window: Window | None, offset: int, length: int) -> bytes:
+    def read(self, window: Shown | None, offset: int, length: int) -> bytes:
         """What the peer's memory holds; all ones where the window shows nothing."""
         found = bytearray()
         while len(found) < length and window is not None:
             place = window.place(offset + len(found), length - len(found))
+            if place.load is not None:
+                found += place.load()
+                continue
             if place.view is None:
                 break
             found += place.view
             note_far(place, Kind.DMA_READ, place.view, self._bar)
         return bytes(found).ljust(length, b"\xff")
 
-    def write(self, window: Window | None, offset: int, data: bytes, width: int = 0) -> None:
+    def write(self, window: Shown | None, offset: int, data: bytes, width: int = 0) -> None:
         """Store into the peer's memory, or raise an interrupt there; else the bytes are lost.
 
         Stores of `width` bytes each may come joined (0: it is one): for memory they stay so.

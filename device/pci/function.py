@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from device.buslog.writer import EventLog
 from device.layout import pci as layout
@@ -26,6 +27,15 @@ MOST_MESSAGES = 1024
 """Interrupt messages kept for a client that does not read."""
 
 
+class ConfigRegister(NamedTuple):
+    """A register of config space that belongs to no capability; `form` is of `struct`."""
+
+    offset: int
+    form: str
+    value: int
+    writable: int = 0
+
+
 class Function(Endpoint):
     """Implements `MasterBus` for its model.
 
@@ -44,6 +54,7 @@ class Function(Endpoint):
         loop: EventLoop,
         events: EventLog,
         host: Host,
+        registers: Sequence[ConfigRegister] = (),
     ) -> None:
         super().__init__(name, socket, identity, bars, capabilities, vectors, loop, events)
         self._host = host
@@ -51,6 +62,10 @@ class Function(Endpoint):
         self._bridge: Bridge | None = None
         self._messages: deque[tuple[int, bytes]] = deque()
         self._lost = Throttle()
+        self._watcher: Callable[[int, int], None] | None = None
+        for register in registers:
+            self._config.set(register.offset, register.form, register.value, register.writable)
+        self._config.freeze()
         host.add(self)
 
     def plug(self, model: Model) -> None:
@@ -59,8 +74,13 @@ class Function(Endpoint):
             self._bridge = model
             for bar in self._bars:
                 if bar.index in model.windows:
-                    run = self._run_writer(bar.index, model)
-                    self._context.set_bulk_writes(bar.index, bar.size, run)
+                    self._model = model
+                    self._context.add_window(
+                        bar.index,
+                        bar.size,
+                        self._reader(bar.index),
+                        self._run_writer(bar.index, model),
+                    )
         super().plug(model)
 
     def _run_writer(self, bar: int, bridge: Bridge) -> Callable[[int, bytes, int], None]:
@@ -127,6 +147,11 @@ class Function(Endpoint):
 
     # -- the client's side --------------------------------------------------------------------
 
+    def _config_read(self, offset: int, length: int) -> bytes:
+        if self._watcher is not None:
+            self._watcher(offset, length)
+        return super()._config_read(offset, length)
+
     def _config_write(self, offset: int, data: bytes) -> None:
         super()._config_write(offset, data)
         self._decoder.write(offset, data, self._config_command())
@@ -159,6 +184,18 @@ class Function(Endpoint):
     def bar_base(self, index: int) -> int | None:
         """Where the guest has put a BAR."""
         return self._decoder.base(index)
+
+    def get_config(self, offset: int, length: int) -> bytes:
+        """Registers of config space."""
+        return self._config.read(offset, length)
+
+    def set_config(self, offset: int, data: bytes) -> None:
+        """Change registers that only the device changes."""
+        self._config.data[offset : offset + len(data)] = data
+
+    def watch_config(self, read: Callable[[int, int], None]) -> None:
+        """Call `read` before the guest reads config space."""
+        self._watcher = read
 
     # -- HostBus, with windows behind it ------------------------------------------------------
 

@@ -62,6 +62,15 @@ class MasterBus(HostBus, Protocol):
     def bar_base(self, index: int) -> int | None:
         """Where the guest has put a BAR of this function; None while it is nowhere."""
 
+    def get_config(self, offset: int, length: int) -> bytes:
+        """Registers of this function's config space."""
+
+    def set_config(self, offset: int, data: bytes) -> None:
+        """Change registers of config space that only the device changes."""
+
+    def watch_config(self, read: Callable[[int, int], None]) -> None:
+        """Call `read(offset, length)` before the guest reads config space."""
+
 
 @runtime_checkable
 class Bridge(Protocol):

@@ -1,25 +1,37 @@
-"""Posted writes in bulk: what a guest stores into a window comes as thousands of messages.
+"""Regions that are served past the library, for stores in bulk and for sizes it does not know.
 
-Each is worth eight bytes at most, and one by one, past the library, they cost the server more than
-they cost the guest, whose client queues them without limit. A region that wants it has them taken
-off the socket a buffer at a time, and neighbours joined.
+What a guest stores into a window comes as thousands of messages of eight bytes at most. One by one
+they cost the server more than they cost the guest, whose client queues them without limit, so they
+are taken off the socket a buffer at a time, and neighbours are joined. And libvfio-user keeps the
+size of a region in 32 bits (vfu_reg_info_t), which turns 4 GiB into nothing.
 """
 
 from __future__ import annotations
 
-import logging
+import errno
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 
 from ._gate import Gate, Verdict
-from ._messages import FLAG_NO_REPLY, Command
-
-log = logging.getLogger(__name__)
+from ._messages import (
+    FLAG_ERROR,
+    FLAG_NO_REPLY,
+    HEADER,
+    TYPE_MASK,
+    TYPE_REPLY,
+    Command,
+)
 
 BUFFER = 16384
 """Bytes looked at together: bounds the work between two looks at other sockets."""
+MOST = 8192
+"""Bytes of the longest access."""
+_INFO = Struct("<IIIIQQ")  # argsz, flags, index, capabilities, size, offset
+_INFO_INDEX = Struct("<I")
+_INFO_SIZE = HEADER.size + _INFO.size
+_READ_WRITE = 3
 _WRITE = Struct("<HHIIIQII")  # header, then offset, region and count of a region access
 _unpack = _WRITE.unpack_from
 _PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
@@ -30,14 +42,18 @@ RunCallback = Callable[[int, bytes, int], None]
 
 @dataclass(frozen=True, slots=True)
 class BulkRegion:
-    """A region whose posted writes come as runs: `write(offset, data, width of each write)`."""
+    """A region of `size` bytes: `read(offset, length)`, `write(offset, data, width of each)`.
+
+    Neither raises, but `read` may return too little: the access then fails with EIO.
+    """
 
     size: int
+    read: Callable[[int, int], bytes]
     write: RunCallback
 
 
 class BulkGate(Gate):
-    """A gate that serves such writes itself; everything else goes its usual way."""
+    """A gate that serves such regions itself; everything else goes its usual way."""
 
     def __init__(
         self,
@@ -55,6 +71,8 @@ class BulkGate(Gate):
         try:
             count = self._receive(self._batch, 0, _PEEK)
             taken = self._take(count) if count >= _WRITE.size else 0
+            if not taken and count >= _WRITE.size:
+                taken = self._answer(count)
             if taken:
                 self._drop_from_socket(taken)
                 self.more = True
@@ -93,6 +111,47 @@ class BulkGate(Gate):
             position += size
         self._flush(place, start, parts, width)
         return position
+
+    def _answer(self, count: int) -> int:
+        """Answer a message that is about one of the regions; its bytes, 0 for another one."""
+        number, command, size, flags, _, offset, index, length = _unpack(self._batch, 0)
+        if flags & TYPE_MASK or size > count or size > BUFFER:
+            return 0
+        if command == Command.DEVICE_GET_REGION_INFO and size == _INFO_SIZE:
+            (index,) = _INFO_INDEX.unpack_from(self._batch, HEADER.size + 8)
+            region = self._regions.get(index)
+            if region is None:
+                return 0
+            body: bytes | None = _INFO.pack(_INFO.size, _READ_WRITE, index, 0, region.size, 0)
+        else:
+            region = self._regions.get(index)
+            if region is None or command not in (Command.REGION_READ, Command.REGION_WRITE):
+                return 0
+            data = self._access(region, command, size, offset, length)
+            body = None if data is None else bytes(self._batch[HEADER.size : 32]) + data
+        if not flags & FLAG_NO_REPLY:
+            self._reply(number, command, body)
+        return int(size)
+
+    def _access(
+        self, region: BulkRegion, command: int, size: int, offset: int, length: int
+    ) -> bytes | None:
+        """The data of a read, nothing for a write, None for an access that fails."""
+        if not 0 < length <= MOST or offset + length > region.size:
+            return None
+        if command == Command.REGION_WRITE:
+            if size != 32 + length:
+                return None
+            region.write(offset, bytes(self._batch[32:size]), length)
+            return b""
+        data = region.read(offset, length)
+        return data if len(data) == length else None
+
+    def _reply(self, number: int, command: int, body: bytes | None) -> None:
+        flags, error = (TYPE_REPLY, 0) if body is not None else (TYPE_REPLY | FLAG_ERROR, errno.EIO)
+        body = body or b""
+        head = HEADER.pack(number, command, HEADER.size + len(body), flags, error)
+        self._client.send(head + body, socket.MSG_NOSIGNAL)
 
     def _flush(self, number: int, start: int, parts: list[bytes], width: int) -> None:
         if parts:

@@ -66,6 +66,18 @@ class Callbacks:
 
         return call
 
+    def guarded_read(self, function: Read, what: str) -> Read:
+        """The same for a read, which then finds nothing."""
+
+        def call(offset: int, length: int) -> bytes:
+            try:
+                return function(offset, length)
+            except Exception as raised:
+                self._report(what, (type(raised), raised, raised.__traceback__))
+                return b""
+
+        return call
+
     def _report(self, what: str, raised: Raised) -> None:
         self._failures += 1
         count = self._failures

@@ -105,14 +105,16 @@ class Context:
             f"region {index}",
         )
 
-    def set_bulk_writes(self, index: int, size: int, write: RunCallback) -> None:
-        """Posted writes of region `index` come as runs: `write(offset, data, width)`.
+    def add_window(self, index: int, size: int, read: Read, write: RunCallback) -> None:
+        """A region, of 4 GiB too, whose accesses need no library: `write(offset, data, width)`.
 
-        Writes of `width` bytes each that followed one another without a gap are one call. Others,
-        and reads, go to the callbacks of `add_region`.
+        Posted writes of `width` bytes each that followed one another without a gap are one call.
+        An index that `add_region` has named, too, is served here.
         """
-        guarded = self._callbacks.guarded(write, f"bulk write to region {index}")
-        self._bulk[index] = BulkRegion(size, guarded)
+        what = f"access to window {index}"
+        self._bulk[index] = BulkRegion(
+            size, self._callbacks.guarded_read(read, what), self._callbacks.guarded(write, what)
+        )
 
     def set_irqs(self, kind: Irq, count: int) -> None:
         """How many interrupts of a kind the device has."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from device.pci.bus import Model
 from device.pci.host import Bridge, Host, Place, register_width
@@ -24,6 +24,8 @@ class FakeFunction(FakeHost):
         self.host = host
         self.model: Model | None = None
         self.messages: list[tuple[int, bytes]] = []
+        self.config = bytearray(4096)
+        self.watchers: list[Callable[[int, int], None]] = []
         self._bars: dict[int, tuple[int, int]] = {}
         host.add(self)
 
@@ -79,3 +81,21 @@ class FakeFunction(FakeHost):
     def bar_base(self, index: int) -> int | None:
         """Where a BAR is."""
         return self._bars[index][0] if index in self._bars else None
+
+    def get_config(self, offset: int, length: int) -> bytes:
+        """Registers of config space."""
+        return bytes(self.config[offset : offset + length])
+
+    def set_config(self, offset: int, data: bytes) -> None:
+        """What the device changes."""
+        self.config[offset : offset + len(data)] = data
+
+    def watch_config(self, read: Callable[[int, int], None]) -> None:
+        """Who wants to know of reads; `read_config` tells."""
+        self.watchers.append(read)
+
+    def read_config(self, offset: int, length: int) -> int:
+        """The guest reads config space."""
+        for watcher in self.watchers:
+            watcher(offset, length)
+        return int.from_bytes(self.get_config(offset, length), "little")

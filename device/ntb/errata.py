@@ -1,0 +1,60 @@
+"""Errata of the first generation: what would have hung the machine is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from time import monotonic
+
+from device.layout.buslog import Kind
+from device.pci.host import MasterBus
+from device.throttle import Throttle
+
+WINDOW_SECONDS = 0.005
+"""How close two accesses must be to count as at the same time."""
+DOORBELL = "sdoorbell"
+"""A doorbell register is written while the peer accesses these registers."""
+CONFIGURATION = "sb01base"
+"""The registers are accessed while stores cross the bridge in both directions."""
+
+
+class Hazards:
+    """Counts accesses that the hardware's errata turn into a lock-up; `counts` by erratum."""
+
+    def __init__(self, bus: MasterBus, clock: Callable[[], float] = monotonic) -> None:
+        self._bus = bus
+        self._clock = clock
+        self.counts: Counter[str] = Counter()
+        self._throttle = Throttle()
+        never = float("-inf")
+        self._out = self._into = self._peer = never
+
+    def outbound(self) -> None:
+        """Something went out through a window."""
+        self._out = self._clock()
+
+    def inbound(self) -> None:
+        """Something came in through a window."""
+        self._into = self._clock()
+
+    def peer_access(self) -> None:
+        """The peer accessed the registers, on the middle bus."""
+        self._peer = self._clock()
+
+    def register_access(self) -> None:
+        """The guest accessed the registers."""
+        since = self._clock() - WINDOW_SECONDS
+        if self._out >= since and self._into >= since:
+            self._count(CONFIGURATION)
+
+    def doorbell_access(self) -> None:
+        """The guest wrote a doorbell register that rings the peer."""
+        if self._peer >= self._clock() - WINDOW_SECONDS:
+            self._count(DOORBELL)
+
+    def _count(self, erratum: str) -> None:
+        self.counts[erratum] += 1
+        if self._throttle.admits():
+            self._bus.note(
+                Kind.NOTE, f"erratum {erratum}: would have hung ({self.counts[erratum]})"
+            )

@@ -1,0 +1,244 @@
+"""The Intel NTB of the first generation, one side of a back-to-back pair.
+
+Between two of them lies a bus of its own. A window's BAR shows a stretch of that bus, beginning at
+`primary*_base`; the peer answers there with its registers and with its windows, wherever its
+driver has put them. So a driver reaches the peer's registers through a window.
+"""
+
+from __future__ import annotations
+
+from device.layout.ntb import gen1 as layout
+from device.ntb.errata import Hazards
+from device.ntb.link import Link
+from device.ntb.window import Portal, Window
+from device.pci.capabilities import Capability, Express, MsiX, PowerManagement
+from device.pci.endpoint import Bar, Identity
+from device.pci.function import ConfigRegister
+from device.pci.host import CLOSED, MasterBus, Place, register_width
+from device.pci.registers import RegisterFile
+
+CLASS = 0x068000
+IDENTITY = Identity(layout.VENDOR, layout.DEVICE, CLASS, layout.VENDOR, 0, layout.REVISION)
+VECTORS = layout.VECTORS
+LOG_SUFFIX = "ntb1"
+TYPE_BITS = 0xF
+EVERYTHING = 1 << 64
+
+
+def bars(sizes: tuple[int, int]) -> tuple[Bar, ...]:
+    """Registers and windows of `sizes` bytes."""
+    windows = zip(layout.WINDOW_BARS, sizes, strict=True)
+    registers = Bar(0, layout.BAR0_SIZE, prefetchable=True)
+    return (registers, *(Bar(index, size, prefetchable=True) for index, size in windows))
+
+
+def capabilities() -> tuple[Capability, ...]:
+    """What the header's chain has."""
+    msix = MsiX(VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
+    return (PowerManagement(), msix, Express())
+
+
+def config_registers(sizes: tuple[int, int], downstream: bool) -> tuple[ConfigRegister, ...]:
+    """Sizes, strap and link status, which this generation keeps in config space."""
+    found = []
+    for bar, size in zip(layout.WINDOW_BARS, sizes, strict=True):
+        log2 = size.bit_length() - 1
+        found.append(ConfigRegister(layout.PRIMARY_SIZES[bar], "<B", log2))
+        found.append(ConfigRegister(layout.SECONDARY_SIZES[bar], "<B", log2, 0xFF))
+    strap = layout.PPD_BACK_TO_BACK | (layout.PPD_DOWNSTREAM if downstream else 0)
+    found.append(ConfigRegister(layout.PPD, "<B", strap))
+    found.append(ConfigRegister(layout.LINK_STATUS, "<H", 0))
+    return tuple(found)
+
+
+class Gen1Bridge:
+    """Registers in BAR0, the middle bus in BAR2 and BAR4."""
+
+    def __init__(self, bus: MasterBus, link: Link) -> None:
+        self._bus = bus
+        self._link = link
+        self._registers = RegisterFile(layout.BLOCKS, layout.BAR0_SIZE)
+        self.hazards = Hazards(bus)
+        self.windows = {bar: Window(bus, bar) for bar in layout.WINDOW_BARS}
+        self._portals = {bar: Portal(bus, bar) for bar in layout.WINDOW_BARS}
+        self._crossings = {bar: Crossing(self, bar) for bar in layout.WINDOW_BARS}
+        self._peer: Gen1Bridge | None = None
+        self._number = link.connect(self)
+        bus.watch_config(self._config_read)
+
+    def join(self, peer: Gen1Bridge) -> None:
+        """The bridge at the other end of the link; both are told."""
+        self._peer, peer._peer = peer, self
+
+    @property
+    def reachable(self) -> Gen1Bridge | None:
+        """The peer while the link is up."""
+        return self._peer if self._link.up else None
+
+    # -- accesses -----------------------------------------------------------------------------
+
+    def bar_read(self, bar: int, offset: int, length: int) -> bytes:
+        """A register, or what the middle bus has."""
+        if bar:
+            return self._portals[bar].read(self._crossings[bar], offset, length)
+        self.hazards.register_access()
+        block = layout.PEER_SPAD
+        if block.base <= offset < block.base + block.size:
+            peer = self.reachable
+            own = offset - block.base + layout.SPAD.base
+            return bytes(length) if peer is None else peer._registers.read(own, length)
+        return self._registers.read(offset, length)
+
+    def bar_write(self, bar: int, offset: int, data: bytes) -> None:
+        """A register, or what the middle bus has."""
+        if bar:
+            self.store_run(bar, offset, data, len(data))
+            return
+        self.hazards.register_access()
+        unmasked = self._unmasked()
+        for slot, value in self._registers.write(offset, data):
+            if slot.block == "PEER_SPAD" and self.reachable is not None:
+                self.reachable._registers.set("SPAD", "spad", value, slot.index)
+            elif slot.name in ("b2b_doorbell", "secondary_doorbell"):
+                self.hazards.doorbell_access()
+                self._link.ring_peer(self._number, value & ~(1 << layout.LOST_DOORBELL))
+            elif slot.name in ("doorbell", "doorbell_mask"):
+                self._fire(self._unmasked() & ~unmasked)
+            elif slot.name == "control":
+                disabled = bool(value & layout.LINK_DISABLE)
+                self._link.ready(self._number, not disabled)
+            elif slot.name.startswith("secondary"):
+                self._program(slot.name)
+
+    def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
+        """Stores into a window, joined."""
+        self._portals[bar].write(self._crossings[bar], offset, data, width)
+
+    def aperture(self, bar: int, offset: int, length: int) -> Place | None:
+        """What a master of this side's bus meets in a window."""
+        return self._crossings[bar].place(offset, length) if bar else None
+
+    def reset(self) -> None:
+        """Reset, or power loss."""
+        self._registers.set("NTB1", "doorbell_mask", 0xFFFF)
+        self._link.ready(self._number, False)
+        for window in self.windows.values():
+            window.close()
+        self._registers.reset()
+        self._bus.set_config(layout.LINK_STATUS, (0).to_bytes(2, "little"))
+
+    # -- link and interrupts ------------------------------------------------------------------
+
+    def _config_read(self, offset: int, length: int) -> None:
+        if offset <= layout.LINK_STATUS < offset + length:
+            self._link.heard(self._number)
+
+    def link_changed(self, up: bool) -> None:
+        """Status and event; the driver compares the status with what it knew."""
+        status = layout.LINK_UP if up else 0
+        self._bus.set_config(layout.LINK_STATUS, status.to_bytes(2, "little"))
+        self.ring(1 << layout.LINK_BIT)
+
+    def ring(self, bits: int) -> None:
+        """Set bits of the doorbell register; each unmasked one interrupts."""
+        bits &= 0xFFFF
+        self._registers.set("NTB1", "doorbell", self._registers.get("NTB1", "doorbell") | bits)
+        self._fire(bits & ~self._registers.get("NTB1", "doorbell_mask"))
+
+    def _unmasked(self) -> int:
+        pending = self._registers.get("NTB1", "doorbell")
+        return pending & ~self._registers.get("NTB1", "doorbell_mask")
+
+    def _fire(self, bits: int) -> None:
+        vectors = {bit // layout.DOORBELLS_PER_VECTOR for bit in range(16) if bits >> bit & 1}
+        for vector in sorted(vectors):
+            self._bus.interrupt(vector)
+
+    # -- the middle bus -----------------------------------------------------------------------
+
+    def outgoing(self, bar: int, offset: int) -> int | None:
+        """The middle-bus address of an offset in a window's BAR, None past its limit."""
+        address = self._registers.get("NTB1", f"primary{bar}_base") + offset
+        limit = self._registers.get("NTB1", f"primary{bar}_limit")
+        return address if not limit or address < limit else None
+
+    def _program(self, name: str) -> None:
+        """What the peer's window shows: translation first closes it, limit then opens it.
+
+        A limit of 0 is no limit, and no translation closes such a window: so NTRDMA has one that is
+        open from the driver's probe on.
+        """
+        bar = int(name[len("secondary")])
+        limit = self._limit(bar)
+        if name.endswith("translation") and limit != EVERYTHING:
+            self.windows[bar].close()
+            return
+        start = self._start(bar)
+        length = min(limit - start, self._size(bar))
+        if length > 0:
+            translation = self._registers.get("NTB1", f"secondary{bar}_translation")
+            self.windows[bar].open(translation, length)
+        else:
+            self.windows[bar].close()
+
+    def _start(self, bar: int) -> int:
+        return self._registers.get("NTB1", f"secondary{bar}_base") & ~TYPE_BITS
+
+    def _limit(self, bar: int) -> int:
+        return self._registers.get("NTB1", f"secondary{bar}_limit") or EVERYTHING
+
+    def _size(self, bar: int) -> int:
+        """Bytes of a window on the middle bus, by the size byte; the driver may change it."""
+        log2 = self._bus.get_config(layout.SECONDARY_SIZES[bar], 1)[0]
+        return 1 << log2 if 0 < log2 < 64 else 0
+
+    def answer(self, address: int, length: int) -> Place:
+        """What the peer meets on the middle bus, registers before windows."""
+        shown = self._registers.get("NTB1", "register0_base") & ~TYPE_BITS
+        if shown <= address < shown + layout.REGISTERS_SHOWN:
+            return self._shown_register(address - shown, length)
+        for bar, window in self.windows.items():
+            offset = address - self._start(bar)
+            if window.length and 0 <= offset < min(window.length, self._size(bar)):
+                self.hazards.inbound()
+                return window.place(offset, length)
+        return Place(length, fault=CLOSED)
+
+    def _shown_register(self, offset: int, length: int) -> Place:
+        width = register_width(offset, length)
+
+        def load() -> bytes:
+            self.hazards.peer_access()
+            return self._registers.read(offset, width)
+
+        def store(data: bytes) -> None:
+            self.hazards.peer_access()
+            if offset == layout.CONTROL.at("doorbell"):
+                peer = self._peer
+                if peer is not None:
+                    self._link.ring_peer(peer._number, int.from_bytes(data[:2], "little"))
+            elif layout.SPAD.base <= offset < layout.SPAD.base + layout.SPAD.size:
+                for _ in self._registers.write(offset, data):
+                    pass  # storage, and nothing else happens
+
+        return Place(width, load=load, store=store)
+
+
+class Crossing:
+    """What one BAR shows of the middle bus."""
+
+    def __init__(self, bridge: Gen1Bridge, bar: int) -> None:
+        self._bridge = bridge
+        self._bar = bar
+        self.counts = bridge.windows[bar].counts
+
+    def place(self, offset: int, length: int) -> Place:
+        """What an access meets, clipped."""
+        peer = self._bridge.reachable
+        address = self._bridge.outgoing(self._bar, offset)
+        if peer is None or address is None:
+            return Place(length, fault=CLOSED)
+        found = peer.answer(address, length)
+        if found.view is not None:
+            self._bridge.hazards.outbound()
+        return found
