@@ -9,6 +9,10 @@ from device.layout.buslog import Kind
 RECORD = struct.Struct("<QBBBBIQIIQ")
 """monotonic ns, device, kind, BAR, what, object, address, length, captured bytes after it, work."""
 
+HEAD = struct.Struct("<BBBxIIIII")
+"""Of a message of the fabric (`device.buslog.wire`): flags, operation, syndrome, source QPN, PSN,
+packets, key, immediate."""
+
 WORK_DEVICE_SHIFT, WORK_QPN_SHIFT = 56, 32
 INDEX_MASK = (1 << WORK_QPN_SHIFT) - 1
 """`work` names the work request an event belongs to: device number plus one, QPN, and the slot of

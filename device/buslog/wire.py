@@ -14,15 +14,9 @@ from struct import Struct
 from struct import error as StructError
 
 from device.buslog.reader import Event, LogError
-from device.buslog.record import RECORD
+from device.buslog.record import HEAD as HEAD
 from device.layout.buslog import What
 from device.layout.net.operations import ATOMICS, Op
-
-HEAD = Struct("<BBBxIIIII")
-"""Flags, operation, syndrome, source QPN, PSN, packets, key, immediate."""
-
-RECORD_HEAD = Struct(RECORD.format + HEAD.format[1:])
-"""The record's own head and `HEAD`: both in one go, since every message pays for it."""
 
 ROUTE = Struct("<6s6s16s16sHHIBBBB")
 """Source and destination address, GIDs, VLAN, P_Key, flow label, traffic class, hop limit, service

@@ -2,8 +2,9 @@
 
 A folder holds `meta.json` (version, start of both clocks, device names), `events-NNNNNN.bin`
 segments, and beside each an index that says where some events are. A record is `RECORD`
-(device/buslog/record.py) followed by the captured bytes. Records are collected in memory and
-written in batches: the device must not wait for a disk.
+(device/buslog/record.py) followed by the captured bytes. Events are collected in memory as they
+are, and packed and written in batches: the device must not wait for a disk, nor a message for what
+the log makes of it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from device.buslog.record import (
+    HEAD,
     INDEX,
     INDEX_EVERY,
     INDEX_SUFFIX,
@@ -38,7 +40,13 @@ CAPTURE = 64
 
 _clock = time.monotonic_ns
 _pack = RECORD.pack
+_pack_head = HEAD.pack
 Data = bytes | bytearray | memoryview
+Head = tuple[int, int, int, int, int, int, int, int]
+"""The values of `device.buslog.record.HEAD`."""
+Entry = tuple[int, int, int, int, int, int, int, int, bytes | tuple[Head, bytes], int]
+"""The values of a record; instead of captured bytes there may be the values of a `HEAD` and what
+follows it."""
 
 
 class EventLog:
@@ -69,8 +77,8 @@ class EventLog:
     ) -> None:
         """One event; `data` are its bytes, or their beginning."""
 
-    def wire(self, record: bytes) -> None:
-        """One message that leaves a port: a whole record, by `device.buslog.wire`."""
+    def wire(self, entry: Entry) -> None:
+        """One message that leaves a port, as `device.buslog.wire` describes it."""
 
     def flush(self) -> None:
         """Make everything recorded so far visible to readers."""
@@ -106,7 +114,7 @@ class FileLog(EventLog):
         self._keep = max(2, total // segment)
         self._names: list[str] = []
         self._started = (time.time_ns(), _clock())
-        self._batch: list[bytes] = []
+        self._batch: list[Entry] = []
         self._append = self._batch.append
         self._bulk = 0
         self._number = 0
@@ -139,20 +147,18 @@ class FileLog(EventLog):
         obj: int = 0,
     ) -> None:
         """One event; at most `capture` bytes of `data` are kept (all of a text)."""
-        kept = bytes(data) if kind in TEXT_KINDS else bytes(data[: self.capture])
-        self._append(
-            _pack(
-                _clock(), device, kind, bar, what, obj, address, length, len(kept), self.work
-            )
-            + kept
-        )
+        if len(data) > self.capture and kind not in TEXT_KINDS:
+            data = data[: self.capture]
+        kept = data if type(data) is bytes else bytes(data)
+        self._append((_clock(), device, kind, bar, what, obj, address, length, kept, self.work))
         if len(self._batch) >= BATCH:
             self.flush()
 
-    def wire(self, record: bytes) -> None:
-        """One message that leaves a port; whoever made the record has cut its payload."""
-        self._append(record)
-        self._bulk += len(record)
+    def wire(self, entry: Entry) -> None:
+        """One message that leaves a port; whoever made the entry has cut its payload."""
+        self._append(entry)
+        data = entry[8]
+        self._bulk += len(data if isinstance(data, bytes) else data[1])
         if len(self._batch) >= BATCH or self._bulk >= BULK_BYTES:
             self.flush()
 
@@ -161,7 +167,7 @@ class FileLog(EventLog):
         count = len(self._batch)
         if not count:
             return
-        first, data = self._batch[0], b"".join(self._batch)
+        first, data = self._batch[0][0], b"".join(map(_packed, self._batch))
         self._batch.clear()
         self._bulk = 0
         if self._file is None:
@@ -177,11 +183,11 @@ class FileLog(EventLog):
             log.warning("the bus log ends here: %s; free some space and start again", error)
             self._file = None
 
-    def _note_place(self, record: bytes) -> None:
-        """Into the index: where the next event to be written, which is `record`, will be."""
+    def _note_place(self, when: int) -> None:
+        """Into the index: where the next event to be written, which is of that time, will be."""
         if self._indexed is None or self._count - self._indexed >= INDEX_EVERY:
             self._indexed = self._count
-            entry = INDEX.pack(self._count, int.from_bytes(record[:8], "little"), self._written)
+            entry = INDEX.pack(self._count, when, self._written)
             _write_all(self._index, entry)
 
     def close(self) -> None:
@@ -225,6 +231,13 @@ class FileLog(EventLog):
         beside = self._folder / (META_NAME + ".new")
         beside.write_text(json.dumps(meta))
         os.replace(beside, self._folder / META_NAME)
+
+
+def _packed(entry: Entry) -> bytes:
+    """The record of an event."""
+    when, device, kind, bar, what, obj, address, length, data, work = entry
+    kept = data if isinstance(data, bytes) else _pack_head(*data[0]) + data[1]
+    return _pack(when, device, kind, bar, what, obj, address, length, len(kept), work) + kept
 
 
 def _drop_old(folder: Path) -> None:

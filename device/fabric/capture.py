@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from device.buslog import wire
-from device.buslog.record import RECORD
 from device.buslog.writer import EventLog
 from device.fabric.addresses import LID_SIZE
 from device.fabric.messages import (
@@ -29,9 +28,9 @@ HEADER_BYTES = 128
 """What is kept of a frame at least: the headers of TCP over IPv6 with their options."""
 
 _clock = time.monotonic_ns
-_head = wire.RECORD_HEAD.pack
-_HEAD_SIZE = wire.HEAD.size
 _WIRE, _REQUEST, _RESPONSE = int(Kind.WIRE), int(What.REQUEST), int(What.RESPONSE)
+_DATAGRAM, _FRAME = int(What.DATAGRAM), int(What.FRAME)
+_SOLICITED, _RELIABLE, _READ, _XRC = wire.SOLICITED, wire.RELIABLE, wire.READ, wire.XRC
 _FIRST_ATOMIC = int(Op.COMPARE_SWAP)
 
 
@@ -74,28 +73,35 @@ class CapturedFabric:
         self._fabric.send(source, message)
 
     def _request(self, message: Request) -> None:
-        op, route = message.op, message.route
+        op, route, events = message.op, message.route, self._events
         data = route.image or _image(route)
-        flags = wire.SOLICITED * message.solicited | wire.RELIABLE * message.reliable
+        flags = _RELIABLE if message.reliable else 0
+        if message.solicited:
+            flags |= _SOLICITED
         if message.srqn is not None:
-            flags |= wire.XRC
+            flags |= _XRC
             data += wire.TARGET_SRQ.pack(message.srqn)
         if op >= _FIRST_ATOMIC:
             data += wire.OPERANDS.pack(*message.atomic)
         elif message.payload:
-            data += _beginning(message.payload, self._limit)
-        self._events.wire(
-            _head(
-                _clock(), self._device, _WIRE, 0, _REQUEST, message.target_qpn,
-                message.remote_address, message.length, _HEAD_SIZE + len(data), self._events.work,
-                flags, op, 0,
-                message.source_qpn, message.psn, message.packets, message.rkey, message.immediate,
-            ) + data
+            data = _with_beginning(data, message.payload, self._limit)
+        head = (
+            flags, op, 0,
+            message.source_qpn, message.psn, message.packets, message.rkey, message.immediate,
         )  # fmt: skip
+        events.wire((
+            _clock(), self._device, _WIRE, 0, _REQUEST, message.target_qpn,
+            message.remote_address, message.length, (head, data), events.work,
+        ))  # fmt: skip
 
     def _response(self, message: Response) -> None:
         route, original, payload = message.route, message.atomic_original, message.payload
-        flags = wire.RELIABLE | wire.READ * message.read | wire.XRC * message.xrc
+        events = self._events
+        flags = _RELIABLE
+        if message.read:
+            flags |= _READ
+        if message.xrc:
+            flags |= _XRC
         if original is None:
             original = 0
         else:
@@ -103,58 +109,45 @@ class CapturedFabric:
         data, length = route.image or _image(route), 0
         if payload:
             length = sum(view.nbytes for view in payload)
-            data += _beginning(payload, self._limit)
-        self._events.wire(
-            _head(
-                _clock(), self._device, _WIRE, 0, _RESPONSE, message.target_qpn,
-                original, length, _HEAD_SIZE + len(data), self._events.work,
-                flags, 0, message.syndrome,
-                0, message.psn, message.packets, message.msn, 0,
-            ) + data
-        )  # fmt: skip
+            data = _with_beginning(data, payload, self._limit)
+        head = flags, 0, message.syndrome, 0, message.psn, message.packets, message.msn, 0
+        events.wire((
+            _clock(), self._device, _WIRE, 0, _RESPONSE, message.target_qpn,
+            original, length, (head, data), events.work,
+        ))  # fmt: skip
 
     def _datagram(self, message: Datagram) -> None:
-        immediate, payload = message.immediate, message.payload
-        flags = wire.SOLICITED * message.solicited
+        immediate, payload, events = message.immediate, message.payload, self._events
+        flags = _SOLICITED * message.solicited
         if immediate is None:
             immediate = 0
         else:
             flags |= wire.IMMEDIATE
         limit = len(payload) if message.target_qpn <= GSI_QPN else self._limit
-        data = _pack_route(message.route, message.pkey)
-        data += payload[:limit]
-        self._events.wire(
-            _head(
-                _clock(), self._device, _WIRE, 0, What.DATAGRAM, message.target_qpn,
-                0, len(payload), _HEAD_SIZE + len(data), self._events.work,
-                flags, 0, 0,
-                message.source_qpn, message.psn, 1, message.qkey, immediate,
-            ) + data
-        )  # fmt: skip
+        data = _pack_route(message.route, message.pkey) + payload[:limit]
+        head = flags, 0, 0, message.source_qpn, message.psn, 1, message.qkey, immediate
+        events.wire((
+            _clock(), self._device, _WIRE, 0, _DATAGRAM, message.target_qpn,
+            0, len(payload), (head, data), events.work,
+        ))  # fmt: skip
 
     def _frames(self, message: Frames) -> None:
-        limit, now, device, wire, work = (
-            max(HEADER_BYTES, self._events.capture), _clock(), self._device, self._events.wire,
-            self._events.work,
+        limit, now, device, events = (
+            max(HEADER_BYTES, self._events.capture), _clock(), self._device, self._events,
         )  # fmt: skip
+        wire, work = events.wire, events.work
         for train in message.trains:
             for data in train.frames:
-                kept = data[:limit]
-                wire(
-                    RECORD.pack(
-                        now, device, _WIRE, 0, What.FRAME, 0, 0, len(data), len(kept), work
-                    )
-                    + kept
-                )
+                wire((now, device, _WIRE, 0, _FRAME, 0, 0, len(data), bytes(data[:limit]), work))
 
 
-def _beginning(views: Payload, limit: int) -> bytes:
-    """The first bytes of a payload, at most `limit`."""
-    data = bytes(views[0][:limit])
-    for view in views[1:]:
-        if len(data) >= limit:
-            break
-        data += view[: limit - len(data)]
+def _with_beginning(data: bytes, views: Payload, limit: int) -> bytes:
+    """`data` and the first bytes of a payload, at most `limit`."""
+    for view in views:
+        if view.nbytes >= limit:
+            return data + view[:limit]
+        data += view
+        limit -= view.nbytes
     return data
 
 

@@ -78,7 +78,8 @@ def note_runs(
     for address, length in runs:
         view = next(rest)
         if view.nbytes == length:
-            bus.note_dma(kind, address, length, view[:NOTED], what, obj)
+            kept = view if length <= NOTED else view[:NOTED]  # a slice costs more than a look
+            bus.note_dma(kind, address, length, kept, what, obj)
         else:
             bus.note_dma(kind, address, length, _first_bytes(view, rest, length), what, obj)
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from device.buslog import wire
-from device.buslog.record import INDEX_MASK, RECORD, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
+from device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from device.buslog.writer import FileLog
 from device.layout.buslog import Kind, What
 from device.layout.mlx4 import cqe, eqe, uar, wqe
@@ -116,14 +116,8 @@ class Sender:
         self.log.work = 1 << WORK_DEVICE_SHIFT | QPN << WORK_QPN_SHIFT | index
 
     def _message(self, device: int, what: What, target: int, length: int) -> None:
-        head = wire.HEAD.pack(
-            wire.RELIABLE, Op.WRITE, Syndrome.ACK, QPN, self.index & 0xFFFFFF, 1, 7, 0
-        )
-        data = head + bytes(wire.ROUTE.size)
-        clock = time.monotonic_ns()
-        self.log.wire(
-            RECORD.pack(
-                clock, device, Kind.WIRE, 0, what, target, TARGET, length, len(data), self.log.work
-            )
-            + data
-        )
+        head = wire.RELIABLE, Op.WRITE, Syndrome.ACK, QPN, self.index & 0xFFFFFF, 1, 7, 0
+        self.log.wire((
+            time.monotonic_ns(), device, Kind.WIRE, 0, what, target, TARGET, length,
+            (head, bytes(wire.ROUTE.size)), self.log.work,
+        ))  # fmt: skip
