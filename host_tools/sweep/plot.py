@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _COLOURS = {"on": "#1f6fb4", "off": "#c8541d", "wrong-page": "#7a3ea8", "old-size": "#2e8b57"}
 _WIDTH, _PANEL, _HEAD = 9.0, 2.6, 0.8  # inches
 _DOTS = 110
+_CLOSE = 0.04
+"""Part of the width below which two labels would overlap."""
 _NOTHING = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 """Metadata of an SVG: the same sweep gives the same bytes."""
 
@@ -87,6 +89,8 @@ def _modelled(panel: Axes, request: Request, rows: Sequence[Row], name: str) -> 
             [row.modelled[name] for row in kept],
             color=_COLOURS[setting],
             label=_label(setting),
+            # Where settings are equal both are to be seen.
+            ls=(0, (4, 3)) if setting == "off" else "-",
         )
     panel.set_ylabel("modelled time, us")
     panel.set_title(f"modelled bus time, profile {name}", fontsize=9)
@@ -100,13 +104,23 @@ def _steps(panel: Axes, request: Request, *, named: bool) -> None:
         panel.axvline(step.payload, color="#777777", lw=0.7, ls="--")
     if named:
         names = panel.secondary_xaxis("top")
-        names.set_xticks([step.payload for step in steps], _names(steps), fontsize=7)
+        labels = _labels(steps, (request.maximum - request.minimum) * _CLOSE)
+        names.set_xticks(list(labels), labels.values(), fontsize=7)
         for label in names.get_xticklabels():
             label.set(rotation=40, ha="left", va="bottom", rotation_mode="anchor")
 
 
-def _names(steps: Sequence[Threshold]) -> list[str]:
-    return [f"{step.payload}: {step.text}" for step in steps]
+def _labels(steps: Sequence[Threshold], close: float) -> dict[int, str]:
+    """Texts by the payload they stand at; steps nearer than `close` to one share its place."""
+    labels: dict[int, str] = {}
+    for step in steps:
+        text = f"{step.payload}: {step.text}"
+        last = next(reversed(labels), None)
+        if last is not None and step.payload - last < close:
+            labels[last] += f", {text}"
+        else:
+            labels[step.payload] = text
+    return labels
 
 
 def _label(setting: str) -> str:
