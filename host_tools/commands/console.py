@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -73,7 +72,7 @@ def _connected(guest: Guest) -> Iterator[socket.socket]:
 def _adapt(guest: Guest) -> None:
     """Tell the guest's terminal our size, and to echo; not from within the console, which may be
     busy. A guest that cannot be told has a console all the same."""
-    columns, lines = shutil.get_terminal_size()
+    columns, lines = os.get_terminal_size(sys.stdout.fileno())
     command = ["stty", "-F", "/dev/ttyS0", "echo", "cols", str(columns), "rows", str(lines)]
     with contextlib.suppress(AgentError), guest.agent(_AGENT_SECONDS) as agent:
         agent.run(command, _AGENT_SECONDS)

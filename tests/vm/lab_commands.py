@@ -32,8 +32,6 @@ class Commands:
             "XDG_RUNTIME_DIR": str(self.runtime),
             "XDG_STATE_HOME": str(self.state),
         }
-        for name in ("COLUMNS", "LINES"):  # pytest-xdist sets them; here the terminal counts
-            self._env.pop(name, None)
 
     def start(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
         """Start it, its output streams as pipes."""
