@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from host_tools.bench import doorbell, measure, page, rdma, ready
+from host_tools.bench import doorbell, log, measure, page, rdma, ready
 from host_tools.bench import figures as goals
 from host_tools.bench.figures import Figure
 from host_tools.errors import LabError
@@ -93,6 +93,11 @@ def _rdma(long: bool, progress: Progress) -> list[Figure]:
     return rdma.figures(progress)
 
 
+def _log(long: bool, progress: Progress) -> list[Figure]:
+    """What the bus log takes and costs."""
+    return log.figures(progress)
+
+
 def _doorbells(library: Path, guests: float) -> list[Figure]:
     """Server CPU per doorbell: alone with and without the bus log, then as the guests saw it."""
     with_log, without = (doorbell.cost_us(library, logged) for logged in (True, False))
@@ -118,6 +123,7 @@ _SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {
     "cycles": _cycles,
     "hca": _hca,
     "rdma": _rdma,
+    "log": _log,
 }
 
 

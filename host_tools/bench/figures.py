@@ -118,6 +118,12 @@ def at_least(figure: Figure, goal: float) -> Figure:
     return replace(figure, goal=f">= {goal:g} {figure.unit}", met=met)
 
 
+def at_most(figure: Figure, goal: float) -> Figure:
+    """The same figure with a goal: not more than `goal`."""
+    met = figure.value <= goal
+    return replace(figure, goal=f"<= {goal:g} {figure.unit}", met=met)
+
+
 def memory_growth(iterations: int, first: int, last: int) -> Figure:
     """Growth of the server's own memory in MiB between the warm-up and the end of a long run.
 

@@ -56,7 +56,7 @@ _LATENCIES = CONTESTS[:2]
 def figures(progress: Progress) -> list[Figure]:
     """Everything of the section. Raises `LabError`."""
     found: list[Figure] = []
-    with Pair(_config(), progress) as pair:
+    with Pair(config(), progress) as pair:
         hca, soft = ways(pair)
         for contest in CONTESTS:
             progress(f"{contest.words}: HCA and Soft-RoCE in turn")
@@ -70,9 +70,10 @@ def figures(progress: Progress) -> list[Figure]:
     return found
 
 
-def _config(
+def config(
     names: tuple[str, str] = ("a", "b"), *, log: bool = False, arguments: tuple[str, ...] = ()
 ) -> LabConfig:
+    """Guests with the kernel's drivers."""
     return LabConfig(kernel=True, bus_log=log, names=names, server_arguments=arguments)
 
 
@@ -155,12 +156,12 @@ def _rows(column: str, seen: stages.Profile, units: float) -> list[Figure]:
 def _variants(pair: Pair, hca: Way, progress: Progress) -> list[Figure]:
     """The same latencies with BlueFlame, and with the bus log, each beside `pair`."""
     found: list[Figure] = []
-    for key, title, config in (
-        ("blueflame", "`--blueflame on`", _config(("a2", "b2"), arguments=("--blueflame", "on"))),
-        ("log", "the bus log on", _config(("a2", "b2"), log=True)),
+    for key, title, lab in (
+        ("blueflame", "`--blueflame on`", config(("a2", "b2"), arguments=("--blueflame", "on"))),
+        ("log", "the bus log on", config(("a2", "b2"), log=True)),
     ):
         progress(f"{title} and without, in turn")
-        with Pair(config, progress) as other:
+        with Pair(lab, progress) as other:
             for contest in _LATENCIES:
                 command = f"{contest.words} -n {contest.count}"
                 with_it, without = in_turn(
