@@ -32,25 +32,36 @@ PATIENCE = 1.0
 processor may have to wait for a real one on a busy host."""
 
 
-class _Page:
-    """What one BlueFlame page collects: a line, and the entry that its lines make up."""
+class _Register:
+    """What one register collects: a line, and the entry that its lines make up."""
 
-    __slots__ = ("buffer", "entry", "idle", "line")
+    __slots__ = ("buffer", "entry", "idle", "line", "page")
 
-    def __init__(self) -> None:
+    def __init__(self, page: int) -> None:
+        self.page = page
         self.line = OpenLine()
-        self.buffer = 0  # place of the buffer that the entry is in
+        self.buffer = 0  # place of the buffer that the entry is in, in the page
         self.entry: bytearray | None = None
         self.idle = False  # since the clock ticked last
 
+    def qpn(self) -> int | None:
+        """Number of the queue pair whose entry is being stored, as soon as it is there."""
+        come = bytes(self.entry or b"") or self.line.so_far()
+        return None if len(come) < HEAD.size else HEAD.unpack_from(come)[1] >> 8
+
 
 class BlueFlame:
-    """The BlueFlame pages of one HCA. Each collects one entry at a time."""
+    """The BlueFlame pages of one HCA. Each register collects one entry at a time.
+
+    Software uses one under a lock (libmlx4 the first of a page, mlx4_en one for each ring), so
+    stores to several may be interleaved, but not those to one.
+    """
 
     def __init__(self, hca: Hca) -> None:
         self._hca = hca
+        self._size = hca.config.features.blueflame_register
         self._buffer = hca.config.features.blueflame_buffer
-        self._open: dict[int, _Page] = {}
+        self._open: dict[int, _Register] = {}  # by number, counted through all pages
         self._ticking = False
         self._oddities = Throttle()
 
@@ -60,28 +71,40 @@ class BlueFlame:
 
     def write(self, offset: int, data: bytes) -> None:
         """A store at `offset` behind the UAR pages."""
-        number, place = divmod(offset, PAGE_SIZE)
-        page = self._open.get(number)
-        if page is None:
-            page = self._open[number] = _Page()
+        number, place = divmod(offset, self._size)
+        room = self._size - place
+        if len(data) > room:  # only whoever stores into two registers at once
+            self.write(offset, data[:room])
+            self.write(offset + room, data[room:])
+            return
+        register = self._open.get(number)
+        if register is None:
+            register = self._open[number] = _Register(offset // PAGE_SIZE)
             self._watch()
-        page.idle = False
-        for line in page.line.store(place, data):
-            self._take(number, page, line)
+        register.idle = False
+        for line in register.line.store(offset % PAGE_SIZE, data):
+            self._take(register, line)
 
-    def fence(self, number: int, why: str) -> None:
-        """Something that orders happened on a page, so its line goes out as it is."""
-        page = self._open.get(number)
-        if page is not None:
-            self._close(number, page, why)
+    def fence(self, page: int, why: str, qpn: int | None = None) -> None:
+        """Something that orders happened on a page, so its lines go out as they are.
 
-    def _close(self, number: int, page: _Page, why: str) -> None:
-        """Nothing more comes for the entry of a page."""
-        line = page.line.close(why)
+        With `qpn` those of that queue pair only: others' come from other processors.
+        """
+        if not self._open:
+            return
+        each = PAGE_SIZE // self._size
+        for number in range(page * each, page * each + each):
+            register = self._open.get(number)
+            if register is not None and qpn in (None, register.qpn()):
+                self._close(number, register, why)
+
+    def _close(self, number: int, register: _Register, why: str) -> None:
+        """Nothing more comes for the entry of a register."""
+        line = register.line.close(why)
         if line.data:
-            self._take(number, page, line)
-        elif page.entry is not None:
-            self._give_up(number, page, f"{why} came before its end")
+            self._take(register, line)
+        elif register.entry is not None:
+            self._give_up(register, f"{why} came before its end")
         self._open.pop(number, None)
 
     # -- time ---------------------------------------------------------------------------------
@@ -92,45 +115,45 @@ class BlueFlame:
             self._hca.bus.call_later(PATIENCE, self._tick)
 
     def _tick(self) -> None:
-        """Close and forget what did not move since the last tick; one clock serves all pages."""
+        """Close and forget what did not move since the last tick; one clock serves all."""
         self._ticking = False
-        for number, page in list(self._open.items()):
-            if page.idle:
-                self._close(number, page, "a time-out")
-            page.idle = True
+        for number, register in list(self._open.items()):
+            if register.idle:
+                self._close(number, register, "a time-out")
+            register.idle = True
         if self._open:
             self._watch()
 
     # -- entries ------------------------------------------------------------------------------
 
-    def _take(self, number: int, page: _Page, line: Line) -> None:
+    def _take(self, register: _Register, line: Line) -> None:
         """A line went out: it begins an entry, or goes on with one."""
         buffer, position = line.place & -self._buffer, line.place & (self._buffer - 1)
         if position == 0:
-            if page.entry is not None:
-                self._give_up(number, page, "a new entry begins before its end")
-            page.buffer, page.entry = buffer, bytearray()
-        if page.entry is None:
+            if register.entry is not None:
+                self._give_up(register, "a new entry begins before its end")
+            register.buffer, register.entry = buffer, bytearray()
+        if register.entry is None:
             return  # the rest of something that was given up
-        if page.buffer != buffer or len(page.entry) != position:
-            self._give_up(number, page, f"a line at {line.place:#x} does not follow")
+        if register.buffer != buffer or len(register.entry) != position:
+            self._give_up(register, f"a line at {line.place:#x} does not follow")
             return
-        page.entry += line.data
-        self._look(number, page, line.reason)
+        register.entry += line.data
+        self._look(register, line.reason)
 
-    def _look(self, number: int, page: _Page, reason: str) -> None:
+    def _look(self, register: _Register, reason: str) -> None:
         """After a line: perhaps the entry is complete."""
-        entry = page.entry
+        entry = register.entry
         if entry is None:
             return
         length = (entry[7] & DS_MASK) * 16 if len(entry) >= HEAD.size else self._buffer
         if not length or length > self._buffer:
-            self._give_up(number, page, f"an entry of {length} bytes")
+            self._give_up(register, f"an entry of {length} bytes")
         elif len(entry) >= length:
-            page.entry = None
-            self._push(number, page.buffer, bytes(entry[:length]))
+            register.entry = None
+            self._push(register.page, register.buffer, bytes(entry[:length]))
         elif reason is not FULL:
-            self._give_up(number, page, f"{reason} after {len(entry)} bytes of the entry")
+            self._give_up(register, f"{reason} after {len(entry)} bytes of the entry")
 
     def _push(self, number: int, buffer: int, entry: bytes) -> None:
         """Hand an entry to its queue, if it is the one that is due there."""
@@ -156,16 +179,16 @@ class BlueFlame:
             why = f"entry {index} comes, {due} is due" if index != due else "the queue is not ready"
             self._fetch(queue, entry, number, why)
 
-    def _give_up(self, number: int, page: _Page, reason: str) -> None:
+    def _give_up(self, register: _Register, reason: str) -> None:
         """An entry that is not well formed is fetched from the ring, if it says from which."""
-        entry, page.entry = page.entry, None
+        entry, register.entry = register.entry, None
         if entry is None or len(entry) < HEAD.size:
-            self._odd(f"BlueFlame page {number}: {reason}", 0)
+            self._odd(f"BlueFlame page {register.page}: {reason}", 0)
             return
         qpn = HEAD.unpack_from(entry)[1] >> 8
         qp = self._hca.qps.get(qpn)
         if qp is not None and qp.sq is not None:
-            self._fetch(qp.sq, entry, number, reason)
+            self._fetch(qp.sq, entry, register.page, reason)
 
     def _fetch(self, queue: SendQueue, entry: bytes | bytearray, number: int, reason: str) -> None:
         self._note(queue, entry, number, f"{reason}: fetched instead")

@@ -54,6 +54,10 @@ class OpenLine:
             if not place & (BLUEFLAME_LINE - 1):
                 yield self.close(FULL)
 
+    def so_far(self) -> bytes:
+        """What was gathered."""
+        return bytes(self._data)
+
     def close(self, reason: str) -> Line:
         """Send what was gathered, which may be nothing."""
         line = Line(self._place, bytes(self._data), reason)

@@ -44,9 +44,9 @@ class UserAccessRegion:
             self._blueflame.write(offset - UAR_AREA_SIZE, data)
             return
         page, register = offset >> PAGE_SHIFT, offset & (PAGE_SIZE - 1)
-        self._blueflame.fence(page, "a doorbell")
         value = int.from_bytes(data, "big")
         if register == SEND_DOORBELL and len(data) == 4:
+            self._blueflame.fence(page, "a doorbell", value >> 8)
             self._hca.qps.doorbell(page, value >> 8)
         elif CQ_DOORBELL <= register < CQ_DOORBELL + 8:
             self._cq(page, register, value, len(data))

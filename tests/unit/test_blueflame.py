@@ -18,6 +18,8 @@ from device.layout.mlx4.uar import (
     CQ_DOORBELL,
     NUM_UARS,
     PAGE_SIZE,
+    SEND_DOORBELL,
+    send_doorbell,
 )
 from device.layout.mlx4.wqe import CQE_REQUEST
 from tests.unit.hca_driver import UAR_PAGE, Driver
@@ -55,6 +57,11 @@ class Sender:
     def write(self, offset: int, data: bytes, page: int = UAR_PAGE) -> None:
         """One store into the present half of register 0."""
         self.a.hca.bar_write(2, BLUEFLAME.base + page * PAGE_SIZE + self.half + offset, data)
+
+    def ring(self, qpn: int, page: int = UAR_PAGE) -> None:
+        """A send doorbell."""
+        place = page * PAGE_SIZE + SEND_DOORBELL
+        self.a.hca.bar_write(2, place, send_doorbell(qpn).to_bytes(4, "big"))
 
     def fetched(self) -> int:
         """How many entries the device read from the ring."""
@@ -181,18 +188,41 @@ def test_what_closes_a_complete_entry_sends_it() -> None:
     for at in range(0, 48, 8):
         sender.write(at, raw[at : at + 8])
     assert sender.statuses() == []
-    sender.a.hca.bar_write(2, UAR_PAGE * PAGE_SIZE + CQ_DOORBELL, bytes(8))
+    sender.ring(sender.qa.qpn)
     assert (sender.statuses(), sender.fetched()) == ([0], 0)
 
 
-def test_other_pages_do_not_disturb_a_line() -> None:
-    """What another process does in its pages happens on another processor."""
+def test_other_processors_do_not_disturb_a_line() -> None:
+    """Stores to other pages and registers, doorbells of other queue pairs and of CQs."""
     sender = Sender()
-    other = UAR_PAGE + 1
     for offset, data in stores(sender.entry(), 8):
         sender.write(offset, data)
-        sender.a.hca.bar_write(2, other * PAGE_SIZE + CQ_DOORBELL, bytes(8))
-        sender.write(offset, b"elsewhere", other)
+        sender.ring(sender.qa.qpn + 1)
+        sender.a.hca.bar_write(2, UAR_PAGE * PAGE_SIZE + CQ_DOORBELL, bytes(8))
+        sender.ring(sender.qa.qpn, UAR_PAGE + 1)
+        sender.write(offset, b"elsewhere", UAR_PAGE + 1)
+        sender.write(offset + 2 * BLUEFLAME_BUFFER, b"a ring's", UAR_PAGE)
+    assert (sender.statuses(), sender.fetched()) == ([0], 0)
+
+
+def test_two_rings_store_into_registers_of_one_page() -> None:
+    """mlx4_en gives the rings of two processors registers of one page; each has two buffers."""
+    sender = Sender()
+    first = list(stores(sender.entry(), 8))
+    second = list(stores(sender.entry(b"second"), 8))
+    for (offset, data), (_, other) in zip(first, second, strict=True):
+        sender.write(offset, data)
+        sender.write(offset + 2 * BLUEFLAME_BUFFER, other)
+    assert (sender.statuses(), sender.fetched()) == ([0, 0], 0)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_block_over_the_end_of_a_register(count: int) -> None:
+    """Nothing that is sent rightly, and no reason to forget what is."""
+    sender = Sender()
+    place = 2 * BLUEFLAME_BUFFER * count - BLUEFLAME_LINE
+    sender.write(place, bytes(2 * BLUEFLAME_LINE))
+    sender.store(sender.entry())
     assert (sender.statuses(), sender.fetched()) == ([0], 0)
 
 
@@ -220,11 +250,11 @@ def read_between(sender: Sender, raw: bytes) -> None:
 
 
 def doorbell_between(sender: Sender, raw: bytes) -> None:
-    """A doorbell of the same page comes in the middle of a line; it asks for a CQ's event."""
+    """The queue pair's doorbell is rung in the middle of a line."""
     for offset, data in stores(raw, 8):
         sender.write(offset, data)
         if offset == 24:
-            sender.a.hca.bar_write(2, UAR_PAGE * PAGE_SIZE + CQ_DOORBELL, bytes(8))
+            sender.ring(sender.qa.qpn)
 
 
 def unfinished(sender: Sender, raw: bytes) -> None:
