@@ -22,9 +22,9 @@ RESULTS = ROOT / "build" / "bench"
 _TEXT = """\
 # Benchmarks
 
-Measured by `make bench` (`python -m host_tools.bench [up] [cycles] [hca] [rdma] [log]`, `--long` for the
-long run), which writes this page. Guests have 2 vCPUs and 1 GiB each and share the machine with
-the device server.
+Measured by `make bench` (`python -m host_tools.bench [up] [cycles] [hca] [rdma] [log]`, `--long`
+for the long run), which writes this page. Guests have 2 vCPUs and 1 GiB each and share the
+machine with the device server.
 
 | machine | |
 |---|---|
@@ -54,11 +54,11 @@ How each is measured:
 - **The same in the ping-pong** divides the server's processor time over `wlat` (a long run less a
   short one, so that connecting does not count) by the doorbells of both guests. There the server
   falls asleep after each message and finds its caches used by two busy guests when it wakes up.
-- **The bus log**: the log calls of 64-byte RDMA WRITEs, seven events each, by endpoints and a tap as
-  the server has them, while another process follows the log; every event must arrive there. On
-  the log of a million events that is left, `bluebridge log` runs up to its first 50 lines, from the
-  start of its process, median of 5. The cost is that of `ib_write_lat` between guests of a logged
-  and an unlogged server in turn.
+- **The bus log**: the log calls of 64-byte RDMA WRITEs, seven events each, by endpoints and a tap
+  as the server has them, while another process follows the log; every event must arrive there. On
+  the log of a million events that is left, `bluebridge log` runs up to its first 50 lines, from
+  the start of its process, median of 5. The cost is that of `ib_write_lat` between guests of a
+  logged and an unlogged server in turn.
 - **Memory** is the server's anonymous resident memory (guest RAM not counted), after 2,000
   iterations and at the end of the long run.
 
