@@ -29,6 +29,7 @@ krping: setup
 test: setup
 	$(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
 	$(BIN)/python -m pytest tests/vm -n $(VM_WORKERS) --dist loadfile --durations=25
+	$(BIN)/python -m host_tools.conformance --short
 
 # Stock programs between two guests; stopped, it goes on with --resume DIR. Writes docs/conformance.md.
 conformance: setup
