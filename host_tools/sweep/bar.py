@@ -48,7 +48,7 @@ class Bar:
     def __call__(self, message: str) -> None:
         """One line about something else than a row."""
         if self._terminal:
-            self._bar.console.print(message, highlight=False)
+            self._bar.console.print(message, highlight=False, markup=False)
         else:
             self._report(message)
 
