@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from device.hca.config import BLUEFLAME_REGISTERS
 from host_tools import cli
 from host_tools.arguments import parse
 from host_tools.errors import LabError, UsageError
-from host_tools.sweep import page, perftest, plot, table
+from host_tools.sweep import options, page, perftest, plot, table
 from host_tools.sweep.journal import Journal
 from host_tools.sweep.request import Request, check_files
 from host_tools.sweep.rows import Row, Wall
@@ -230,3 +231,7 @@ def test_options_are_what_the_command_takes() -> None:
     options = parse(["sweep", "--csv", "--plot", "a.svg", "--plot", "b.html"])
     assert isinstance(options, argparse.Namespace)
     assert [str(each) for each in options.plot] == ["a.svg", "b.html"]
+
+
+def test_the_sizes_of_registers_are_the_device_s() -> None:
+    assert options.REGISTERS == BLUEFLAME_REGISTERS
