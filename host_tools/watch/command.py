@@ -71,7 +71,9 @@ def picture(reader: LogReader, live: Live, look: Look, seconds: float) -> Group:
         f"{look.requests / seconds:,.0f} work requests/s"
     )
     rates = _rates(reader.meta["devices"], look, seconds)
-    parts: list[RenderableType] = [head, rates, _responses(look)]
+    parts: list[RenderableType] = [head, rates]
+    if look.responses:
+        parts.append(_responses(look))
     latest = [requests.line(transfer, None) for transfer in live.latest]
     if latest:
         rows = [*requests.header(None), *latest]

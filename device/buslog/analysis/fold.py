@@ -179,7 +179,10 @@ class Folder:
         return transfer
 
     def _sent(self, event: Event, transfer: Transfer) -> None:
-        if event.what is What.FRAME or len(event.data) < HEAD.size:
+        if event.what is What.FRAME:
+            transfer.length += event.length  # a burst's frames are those of its last entry
+            return
+        if len(event.data) < HEAD.size:
             return
         flags, _, _, _, psn, *_ = HEAD.unpack_from(event.data)
         transfer.psn, transfer.length, transfer.peer_qpn = psn, event.length, event.obj
