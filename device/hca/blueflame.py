@@ -71,8 +71,7 @@ class BlueFlame:
 
     def write(self, offset: int, data: bytes) -> None:
         """A store at `offset` behind the UAR pages."""
-        number, place = divmod(offset, self._size)
-        room = self._size - place
+        number, room = offset // self._size, self._size - offset % self._size
         if len(data) > room:  # only whoever stores into two registers at once
             self.write(offset, data[:room])
             self.write(offset + room, data[room:])

@@ -15,12 +15,13 @@ BlueFlame study store:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from device.layout.mlx4.uar import BLUEFLAME_LINE
 
 FULL = "it is full"
+LAST = BLUEFLAME_LINE - 1
 
 
 class Line(NamedTuple):
@@ -34,24 +35,32 @@ class Line(NamedTuple):
 class OpenLine:
     """The line that is being gathered, if there is one. Places count from the page's start."""
 
-    __slots__ = ("_data", "_place")
+    __slots__ = ("_data", "_end", "_place")
 
     def __init__(self) -> None:
-        self._place = 0
+        self._place = self._end = 0
         self._data = bytearray()
 
-    def store(self, place: int, data: bytes) -> Iterator[Line]:
-        """Take a store; gives the lines that it closes. One may begin anywhere in its line."""
+    def store(self, place: int, data: bytes) -> Sequence[Line]:
+        """Take a store; the lines that it closes. One may begin anywhere in its line."""
+        end = place + len(data)
+        if place == self._end and self._data and end <= place | LAST:
+            self._data += data
+            self._end = end
+            return ()
+        return list(self._split(place, data))
+
+    def _split(self, place: int, data: bytes) -> Iterator[Line]:
         while data:
-            room = BLUEFLAME_LINE - (place & (BLUEFLAME_LINE - 1))
+            room = BLUEFLAME_LINE - (place & LAST)
             part, data = data[:room], data[room:]
-            if self._data and place != self._place + len(self._data):
+            if self._data and place != self._end:
                 yield self.close(f"a store at {place:#x} does not follow")
             if not self._data:
                 self._place = place
             self._data += part
-            place += len(part)
-            if not place & (BLUEFLAME_LINE - 1):
+            self._end = place = place + len(part)
+            if not place & LAST:
                 yield self.close(FULL)
 
     def so_far(self) -> bytes:
