@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from device.hca.cable import CableError, read_cable
 from device.hca.command import Command, CommandError, Handler, Status
 from device.hca.ib_port import InfinibandPort
 from device.hca.port import Port
+from device.layout.mlx4.cable import CABLE_INFO_ATTRIBUTE
 from device.layout.mlx4.commands import Opcode
 from device.layout.net.mad import (
     MAD,
@@ -69,12 +71,20 @@ def mad_ifc(hca: Hca, command: Command) -> bytes:
 
 
 def _subnet(hca: Hca, port: Port, response: bytearray) -> None:
-    attribute = _ATTRIBUTES.get(MAD.get(response, "attr_id"))
-    if attribute is None:
-        MAD.set(response, "status", STATUS_UNSUPPORTED_ATTRIBUTE)
+    number, end = MAD.get(response, "attr_id"), SMP_DATA_OFFSET + SMP_DATA_BYTES
+    attribute = _ATTRIBUTES.get(number)
+    try:
+        if number == CABLE_INFO_ATTRIBUTE:  # the only one whose data says what is asked for
+            data = read_cable(port, bytes(response[SMP_DATA_OFFSET:end]))
+        elif attribute is not None:
+            data = attribute(hca, port, MAD.get(response, "attr_mod"))
+        else:
+            MAD.set(response, "status", STATUS_UNSUPPORTED_ATTRIBUTE)
+            return
+    except CableError as error:
+        MAD.set(response, "status", int(error.status))
         return
-    data = attribute(hca, port, MAD.get(response, "attr_mod"))
-    response[SMP_DATA_OFFSET : SMP_DATA_OFFSET + SMP_DATA_BYTES] = data.ljust(SMP_DATA_BYTES, b"\0")
+    response[SMP_DATA_OFFSET:end] = data.ljust(SMP_DATA_BYTES, b"\0")
 
 
 def _node_description(hca: Hca, port: Port, modifier: int) -> bytes:

@@ -184,6 +184,9 @@ def test_settings(net: Pair) -> None:
     told = net.a.run("ethtool -i eth0").text
     assert "driver: mlx4_en" in told
     assert "firmware-version: 2.42.5000" in told
+    cable = net.a.run("ethtool -m eth0").text
+    assert "QSFP+" in cable
+    assert "bluebridge" in cable
     for change in (
         "ethtool -G eth0 rx 2048 tx 512",
         "ethtool -L eth0 rx 1 tx 1",
