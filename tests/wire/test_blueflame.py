@@ -129,6 +129,13 @@ def test_a_send_is_the_write_of_its_lines_and_no_read(lab: Lab) -> None:
         arrival = [f"b write {size} PAYLOAD", "a write 32 CQE"]
         assert on_bus(post) == [f"a store 8 x{count}", *arrival], (size, notes(post))
         assert notes(post) == []
+        # As in the figure: opcode 8 (RDMA WRITE) and index, number of the queue pair and size.
+        (entry,) = [event for event in post if event.kind == Kind.BLUEFLAME]
+        head, size_word = entry.data[:4], entry.data[4:8]
+        assert head == bytes((0, 0, sizes.index(size), 8))
+        assert size_word == (entry.obj << 8 | entry.length // 16).to_bytes(4, "big")
+        first = next(event for event in post if event.kind == Kind.MMIO_WRITE)
+        assert first.data == entry.data[:8]
     starts = [stores(post)[0] for post in posts]
     assert starts == [PAGE, PAGE + 256] * 4  # the two buffers in turn
 
@@ -136,6 +143,8 @@ def test_a_send_is_the_write_of_its_lines_and_no_read(lab: Lab) -> None:
 def test_without_the_switch_everything_is_a_doorbell(lab: Lab) -> None:
     (post,) = lab.posts(None, [write(4)])
     assert on_bus(post) == ["a doorbell", FETCH, *ARRIVAL]
+    (fetch,) = [event for event in post if event.kind == Kind.DMA_READ]
+    assert post[0].data == (fetch.obj << 8).to_bytes(4, "big")  # figure 4.5: 00 00 49 00
 
 
 def test_the_wrong_page_means_a_fetch(lab: Lab) -> None:

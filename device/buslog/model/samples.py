@@ -1,8 +1,7 @@
-"""Sends of a log folder by payload: what the model and the clock say of them."""
+"""Sends of a log folder by payload: what the model and the clock say of them, in bounded memory."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -14,12 +13,6 @@ from device.buslog.model.counts import Counts
 from device.buslog.model.model import Model
 
 
-def mean(values: Iterable[float]) -> float:
-    """Of at least one value."""
-    found = list(values)
-    return sum(found) / len(found)
-
-
 class Setting(Enum):
     """What the sends of a log had in common."""
 
@@ -29,72 +22,95 @@ class Setting(Enum):
 
 
 @dataclass(slots=True)
-class Sample:
-    """One send, in microseconds: modelled latency and processor time; `wall` by the clock."""
+class Group:
+    """Sends of one payload whose entries came in one way: their number, and sums over them.
 
-    way: Way
-    latency: float
-    cpu: float
-    wall: float
-    path: Counts
+    Microseconds: modelled latency, modelled processor time, and `wall` by the clock.
+    """
+
+    sends: int = 0
+    latency: float = 0.0
+    cpu: float = 0.0
+    wall: float = 0.0
+    path: Counts = field(default_factory=Counts)
+
+    def add(self, transfer: Transfer, model: Model) -> None:
+        """One send more."""
+        path = model.path(transfer)
+        self.sends += 1
+        self.latency += path.time(model.profile)
+        self.cpu += model.cpu(transfer)
+        self.wall += transfer.wall_us
+        self.path += path
 
 
 @dataclass(slots=True)
 class Samples:
-    """The sends of one log by payload in bytes."""
+    """The sends of one log by payload in bytes and way."""
 
-    setting: Setting
-    by_size: dict[int, list[Sample]] = field(default_factory=dict)
+    setting: Setting = Setting.DOORBELL
+    groups: dict[tuple[int, Way], Group] = field(default_factory=dict)
 
-    def sizes(self, low: int, high: int) -> list[int]:
-        """Payloads within the limits, both included."""
-        return sorted(size for size in self.by_size if low <= size <= high)
+    def add(self, transfer: Transfer, model: Model) -> None:
+        """One send more."""
+        self.groups.setdefault((transfer.length, transfer.path), Group()).add(transfer, model)
+
+    def of_size(self, low: int, high: int) -> dict[int, list[Group]]:
+        """The groups of each payload within the limits, both included."""
+        found: dict[int, list[Group]] = {}
+        for (size, _), group in self.groups.items():
+            if low <= size <= high:
+                found.setdefault(size, []).append(group)
+        return found
 
     def latency(self, low: int, high: int) -> float | None:
         """Mean over the sizes, each of which is a mean over its sends; None without any."""
-        means = [mean(each.latency for each in self.by_size[n]) for n in self.sizes(low, high)]
-        return mean(means) if means else None
+        return _mean(
+            sum(each.latency for each in groups) / sum(each.sends for each in groups)
+            for groups in self.of_size(low, high).values()
+        )
 
     def cpu(self, low: int, high: int) -> float | None:
         """As `latency`, of processor time."""
-        means = [mean(each.cpu for each in self.by_size[n]) for n in self.sizes(low, high)]
-        return mean(means) if means else None
+        return _mean(
+            sum(each.cpu for each in groups) / sum(each.sends for each in groups)
+            for groups in self.of_size(low, high).values()
+        )
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return sum(found) / len(found) if found else None
 
 
 def read_samples(folder: Path, model: Model) -> Samples:
     """The messages with data in a log, of its most frequent operation; raises `LogError`."""
-    found = [each for each in transfers(folder) if each.length and each.opcode]
-    opcodes = Counter(each.opcode for each in found)
-    if not opcodes:
-        return Samples(Setting.DOORBELL)
-    opcode = opcodes.most_common(1)[0][0]
-    return collect((each for each in found if each.opcode == opcode), model)
-
-
-def collect(found: Iterable[Transfer], model: Model) -> Samples:
-    """The same from transfers."""
-    by_size: dict[int, list[Sample]] = {}
-    ways: Counter[Way] = Counter()
-    for each in found:
-        ways[each.path] += 1
-        sample = Sample(
-            each.path, model.latency(each), model.cpu(each), each.wall_us, model.path(each)
-        )
-        by_size.setdefault(each.length, []).append(sample)
-    return Samples(_setting(ways), by_size)
-
-
-def _setting(ways: Counter[Way]) -> Setting:
-    if ways[Way.BLUEFLAME]:
-        return Setting.BLUEFLAME
-    return Setting.FIRST_ATTEMPT if ways[Way.FALLBACK] else Setting.DOORBELL
+    by_opcode: dict[str, Samples] = {}
+    for each in transfers(folder):
+        if each.length and each.opcode:
+            by_opcode.setdefault(each.opcode, Samples()).add(each, model)
+    if not by_opcode:
+        return Samples()
+    samples = max(by_opcode.values(), key=lambda s: sum(each.sends for each in s.groups.values()))
+    ways = {way for _, way in samples.groups}
+    if Way.BLUEFLAME in ways:
+        samples.setting = Setting.BLUEFLAME
+    elif Way.FALLBACK in ways:
+        samples.setting = Setting.FIRST_ATTEMPT
+    return samples
 
 
 def merge(parts: Sequence[Samples], setting: Setting) -> Samples:
     """All of one setting."""
     merged = Samples(setting)
     for part in parts:
-        if part.setting is setting:
-            for size, samples in part.by_size.items():
-                merged.by_size.setdefault(size, []).extend(samples)
+        if part.setting is not setting:
+            continue
+        for key, group in part.groups.items():
+            total = merged.groups.setdefault(key, Group())
+            total.sends += group.sends
+            total.latency += group.latency
+            total.cpu += group.cpu
+            total.wall += group.wall
+            total.path += group.path
     return merged

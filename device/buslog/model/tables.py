@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from device.buslog.model.model import Model
-from device.buslog.model.samples import Sample, Samples, Setting, mean, merge
+from device.buslog.model.samples import Group, Samples, Setting, merge
 from device.buslog.model.study import READS_45, Row, Table
 
 
@@ -100,24 +100,16 @@ def size_lines(model: Model, logs: Sequence[Samples]) -> Iterator[str]:
     """Counts, modelled and wall time by payload and by the way in which entries came."""
     yield f"mean of each send until its message is there; profile {model.name}"
     yield HEADER
-    rows: dict[tuple[int, str], list[Sample]] = {}
-    for log in logs:
-        for size, samples in log.by_size.items():
-            for sample in samples:
-                rows.setdefault((size, sample.way.value), []).append(sample)
-    for (size, way), samples in sorted(rows.items()):
-        yield _size_line(size, way, samples)
+    groups = [(*key, group) for log in logs for key, group in log.groups.items()]
+    for size, way, group in sorted(groups, key=lambda each: (each[0], each[1].value)):
+        yield _size_line(size, way.value, group)
     yield "stores: BlueFlame store operations; writes: in writes of 64 bytes; entries: fetched ones"
 
 
-def _size_line(size: int, way: str, samples: Sequence[Sample]) -> str:
-    paths = [sample.path for sample in samples]
+def _size_line(size: int, way: str, group: Group) -> str:
+    path, sends = group.path, group.sends
     return (
-        f"{size:8} {way:>13} {len(samples):6} | "
-        f"{mean(path.store for path in paths):6.2f} {mean(path.write for path in paths):6.2f} "
-        f"{mean(path.turn for path in paths):7.2f} {mean(path.read for path in paths):6.2f} "
-        f"{mean(path.completion for path in paths):5.2f} | "
-        f"{mean(each.latency for each in samples):11.3f} "
-        f"{mean(each.cpu for each in samples):7.3f} | "
-        f"{mean(each.wall for each in samples):9.1f}"
+        f"{size:8} {way:>13} {sends:6} | {path.store / sends:6.2f} {path.write / sends:6.2f} "
+        f"{path.turn / sends:7.2f} {path.read / sends:6.2f} {path.completion / sends:5.2f} | "
+        f"{group.latency / sends:11.3f} {group.cpu / sends:7.3f} | {group.wall / sends:9.1f}"
     )
