@@ -30,7 +30,7 @@ _RUN_USAGE = "bluebridge run [-h] [--timeout SECONDS] GUEST -- COMMAND [ARGUMENT
 _VALUED = ("--timeout",)
 """Options of `run` that take a value."""
 
-MODELS = ("intel-gen4", "intel-gen1")
+MODELS = ("intel-gen4", "intel-gen1", "switchtec")
 """Bridges that --ntb knows, the default first."""
 
 _Commands = argparse._SubParsersAction  # its name in argparse; there is no public one

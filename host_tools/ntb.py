@@ -10,7 +10,11 @@ from host_tools.errors import LabError
 from host_tools.vm import Vm
 
 _SECONDS = 120.0
-HARDWARE = {"intel-gen4": "ntb_hw_intel", "intel-gen1": "ntb_hw_intel"}
+HARDWARE = {
+    "intel-gen4": "ntb_hw_intel",
+    "intel-gen1": "ntb_hw_intel",
+    "switchtec": "ntb_hw_switchtec",
+}
 """The driver of each model."""
 _LINK = """
 for try in $(seq 600); do

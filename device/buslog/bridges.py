@@ -10,7 +10,7 @@ from device.layout.fields import RegisterBlock
 from device.layout.ioat import registers as ioat
 from device.layout.ioat.descriptor import COMPLETION, DESCRIPTOR, DESCRIPTOR_SIZE, Operation
 from device.layout.ioat.registers import State
-from device.layout.ntb import gen1, gen4
+from device.layout.ntb import gen1, gen4, switchtec
 
 if TYPE_CHECKING:
     from device.buslog.reader import Event
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FAMILIES: dict[str, dict[int, tuple[RegisterBlock, ...]]] = {
     "ntb4": {0: gen4.BLOCKS},
     "ntb1": {0: gen1.BLOCKS},
+    "ntbs": {0: switchtec.BLOCKS},
     "dma": {0: ioat.BLOCKS},
 }
 """Register blocks by BAR, by what follows the dot in a device's name in the log."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from device.ntb import gen1, gen4
+from device.ntb import gen1, gen4, switchtec
 from device.ntb.gen1 import Gen1Bridge
 from device.ntb.gen4 import Gen4Bridge
 from device.ntb.link import Link
+from device.ntb.switchtec import SwitchtecBridge
 from device.pci.bus import Model
 from device.pci.capabilities import Capability
 from device.pci.endpoint import Bar, Identity
@@ -23,6 +24,7 @@ class Personality(StrEnum):
 
     INTEL_GEN4 = "intel-gen4"
     INTEL_GEN1 = "intel-gen1"
+    SWITCHTEC = "switchtec"
 
 
 class BarSizes(StrEnum):
@@ -71,6 +73,16 @@ def shape(personality: Personality, sizes: BarSizes = BarSizes.SMALL) -> Shape:
             0x32,
             Gen1Bridge,
             (gen1.config_registers(windows, False), gen1.config_registers(windows, True)),
+        )
+    if personality is Personality.SWITCHTEC:
+        return Shape(
+            switchtec.IDENTITY,
+            switchtec.bars(windows),
+            switchtec.capabilities(),
+            switchtec.VECTORS,
+            switchtec.LOG_SUFFIX,
+            0x34,
+            SwitchtecBridge,
         )
     return Shape(
         gen4.IDENTITY,

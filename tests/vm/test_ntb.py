@@ -154,3 +154,13 @@ def test_the_death_of_a_peer_is_a_link_down(ntb: Pair) -> None:
     _run(a, "until grep -q 1 /sys/class/net/eth0/carrier; do sleep 0.1; done")
     replies = _run(a, "ping -c 3 -i 0.2 -w 30 10.9.1.2")
     assert " 0% packet loss" in replies
+
+
+@pytest.mark.parametrize("model", ["intel-gen1", "switchtec"])
+def test_other_bridges_carry_a_network(lab: Lab, model: str) -> None:
+    """As `up --ntb MODEL --driver kernel` brings it up: driver, transport by DMA, addresses."""
+    with lab.pair(hca=False, vfio=False, ntb=model, kernel=True) as pair:
+        replies = _run(pair.a, "ping -c 3 -i 0.2 -w 30 10.9.1.2")
+        assert " 0% packet loss" in replies
+        for guest in pair.machines:
+            assert "Call Trace" not in _run(guest, "dmesg")

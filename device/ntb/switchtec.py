@@ -1,0 +1,220 @@
+"""A Switchtec switch between two guests, as its NTB driver sees it from one partition.
+
+Link and scratchpads are the drivers' own: words in memory that look-up window 0 shows. The switch
+has windows, doorbells, messages and, for a peer that dies, the link event of a port.
+"""
+
+from __future__ import annotations
+
+from device.layout.ntb import switchtec as layout
+from device.ntb.link import HOLD_SECONDS, Link
+from device.ntb.switchtec_control import ControlBlocks
+from device.ntb.window import Portal
+from device.pci.bus import Timer
+from device.pci.capabilities import Capability, Express, MsiX, PowerManagement
+from device.pci.endpoint import Bar, Identity
+from device.pci.host import MasterBus, Place
+from device.pci.registers import RegisterFile, Slot
+
+IDENTITY = Identity(layout.VENDOR, layout.DEVICE, layout.CLASS_BRIDGE, layout.VENDOR, layout.DEVICE)
+VECTORS = layout.VECTORS
+LOG_SUFFIX = "ntbs"
+FIRST_MESSAGE = 64 - layout.MESSAGES
+"""Index of message 0 in the vector map."""
+
+
+def bars(sizes: tuple[int, int]) -> tuple[Bar, ...]:
+    """Registers, look-up and direct window of `sizes[0]` bytes, direct window of `sizes[1]`."""
+    return (
+        Bar(0, layout.BAR0_SIZE),
+        Bar(2, layout.LUTS * layout.LUT_SIZE + sizes[0], prefetchable=True),
+        Bar(4, sizes[1], prefetchable=True),
+    )
+
+
+def capabilities() -> tuple[Capability, ...]:
+    """What the header's chain has."""
+    msix = MsiX(VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
+    return (PowerManagement(), msix, Express())
+
+
+class SwitchtecBridge:
+    """One partition. The first bridge on a link brings the switch along, the second joins it."""
+
+    def __init__(self, bus: MasterBus, link: Link) -> None:
+        self._bus = bus
+        self._peer: SwitchtecBridge | None = None
+        self._partition = link.connect(self)
+        self._control = ControlBlocks()
+        self._registers = RegisterFile(layout.OWN, layout.BAR0_SIZE)
+        self._portals = {bar: Portal(bus, bar) for bar in layout.WINDOW_BARS}
+        self.windows = self._portals
+        self._knows = False
+        """Whether this side's driver takes the link for up."""
+        self._listens = False
+        """Whether it may be rung: a little later."""
+        self._held = 0
+        self._release: Timer | None = None
+        self._event_count = 0
+        self._describe()
+
+    def join(self, peer: SwitchtecBridge) -> None:
+        """The bridge of the other partition; both are told."""
+        self._peer, peer._peer = peer, self
+        peer._control = self._control
+        for bridge in (self, peer):
+            self._control.add(bridge._bus)
+
+    def _describe(self) -> None:
+        own = self._partition
+        self._registers.set("SYSTEM", "partition", own)
+        self._registers.set("NTB", "partition_id", own)
+        self._registers.set("NTB", "requester_id", 0)
+        for partition in range(layout.PARTITIONS):
+            self._registers.set("PARTITION", "endpoint_port", partition, partition)
+
+    # -- accesses -----------------------------------------------------------------------------
+
+    def bar_read(self, bar: int, offset: int, length: int) -> bytes:
+        """A register, or the peer's memory."""
+        if bar:
+            return self._portals[bar].read(
+                self._control.shown[self._partition][bar], offset, length
+            )
+        if self._control.holds(offset):
+            return self._control.registers.read(offset, length)
+        return self._registers.read(offset, length)
+
+    def bar_write(self, bar: int, offset: int, data: bytes) -> None:
+        """A register, or the peer's memory."""
+        if bar:
+            self.store_run(bar, offset, data, len(data))
+        elif self._control.holds(offset):
+            self._control.write(offset, data)
+        else:
+            unmasked = self._unmasked()
+            for slot, value in self._registers.write(offset, data):
+                self._written(slot, value, unmasked)
+
+    def _written(self, slot: Slot, value: int, unmasked: int) -> None:
+        mine = slot.index == self._partition
+        if slot.block == "MESSAGING" and mine:
+            if slot.name == "outbound_doorbell":
+                self._ring_peer(value & self._get("outbound_mask"))
+            elif slot.name.startswith("outbound") and slot.name[8:].isdigit():
+                self._send(int(slot.name[8:]), value)
+            elif slot.name in ("inbound_mask", "inbound_doorbell"):
+                self._fire(self._unmasked() & ~unmasked)
+        elif slot.name == "link_event":
+            self._acknowledge("PORT", slot, value)
+        elif slot.name == "management_event":
+            self._acknowledge("PARTITION", slot, value)
+        elif slot.block == "MRPC" and slot.name == "command":
+            self._refuse_command()
+
+    def _acknowledge(self, block: str, slot: Slot, value: int) -> None:
+        """An event header: bit 0 written 1 clears it, the count is the device's."""
+        count = self._event_count if block == "PORT" and slot.index != self._partition else 0
+        self._registers.set(block, slot.name, value & 0x1E | count << 5, slot.index)
+
+    def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
+        """Stores into a window, joined."""
+        shown = self._control.shown[self._partition][bar]
+        self._portals[bar].write(shown, offset, data, width)
+
+    def aperture(self, bar: int, offset: int, length: int) -> Place | None:
+        """What a master of this side's bus meets in a window."""
+        return self._control.shown[self._partition][bar].place(offset, length) if bar else None
+
+    # -- doorbells and messages ---------------------------------------------------------------
+
+    def _get(self, name: str) -> int:
+        return self._registers.get("MESSAGING", name, self._partition)
+
+    def _set(self, name: str, value: int) -> None:
+        self._registers.set("MESSAGING", name, value, self._partition)
+
+    def _unmasked(self) -> int:
+        return self._get("inbound_doorbell") & self._get("inbound_mask")
+
+    def _ring_peer(self, bits: int) -> None:
+        if self._peer is not None and bits:
+            self._peer.ring(bits)
+
+    def ring(self, bits: int) -> None:
+        """The peer's doorbells; they wait while this side's driver does not know of the link."""
+        if not self._listens:
+            self._held |= bits
+            return
+        self._set("inbound_doorbell", self._get("inbound_doorbell") | bits)
+        self._fire(bits & self._get("inbound_mask"))
+
+    def _fire(self, bits: int) -> None:
+        vectors = {self._vector(bit) for bit in range(layout.DOORBELLS) if bits >> bit & 1}
+        for vector in sorted(vectors):
+            self._bus.interrupt(vector)
+
+    def _vector(self, index: int) -> int:
+        return self._registers.get(f"VECTOR{self._partition}", "vector", index)
+
+    def _send(self, number: int, value: int) -> None:
+        if number == 0 and value == layout.CHECK_LINK:
+            self._know(not self._knows)
+        if self._peer is not None:
+            self._peer.receive(number | self._partition << 2, value)
+
+    def receive(self, source: int, value: int) -> None:
+        """A message of the peer, for each slot that wants those of `source`."""
+        wanted = self._get("message_map").to_bytes(4, "little")
+        for slot, source_wanted in enumerate(wanted):
+            if source_wanted != source:
+                continue
+            if slot == 0 and value == layout.FORCE_DOWN:
+                self._know(False)
+            self._set(f"inbound{slot}", value)
+            self._set(f"inbound{slot}_source", source)
+            self._set(f"inbound{slot}_status", 1)
+            if self._get(f"inbound{slot}_enable") & 1:
+                self._bus.interrupt(self._vector(FIRST_MESSAGE + slot))
+
+    def _know(self, up: bool) -> None:
+        """The driver has told its peer that its view of the link changed, so it knows."""
+        if self._release is not None:
+            self._release.cancel()
+            self._release = None
+        self._knows, self._listens, self._held = up, False, self._held if up else 0
+        if up:
+            self._release = self._bus.call_later(HOLD_SECONDS, self._listen)
+
+    def _listen(self) -> None:
+        self._release = None
+        self._listens = True
+        bits, self._held = self._held, 0
+        if bits:
+            self.ring(bits)
+
+    # -- events -------------------------------------------------------------------------------
+
+    def link_changed(self, up: bool) -> None:
+        """The link between the bridges is inside the switch and never changes."""
+
+    def peer_lost(self) -> None:
+        """The peer's port reports a change; the driver then looks for the peer's memory."""
+        self._event_count = self._event_count + 1 & 0xFF
+        value = self._event_count << layout.EVENT_COUNT_SHIFT | layout.EVENT_OCCURRED
+        self._registers.set("PORT", "link_event", value, 1 - self._partition)
+        self._bus.interrupt(layout.EVENT_VECTOR)
+
+    def _refuse_command(self) -> None:
+        """No management: every command ends with an error, so that nobody waits for it."""
+        self._registers.set("MRPC", "status", layout.MANAGEMENT_ERROR)
+        self._registers.set("PARTITION", "management_event", 1, self._partition)
+        self._bus.interrupt(layout.EVENT_VECTOR)
+
+    def reset(self) -> None:
+        """Reset, or power loss: the peer loses what it saw of this guest, and hears of it."""
+        self._registers.reset()
+        self._describe()
+        self._know(False)
+        if self._control.leave(self._partition) and self._peer is not None:
+            self._peer.peer_lost()

@@ -1,0 +1,140 @@
+"""Control blocks of a Switchtec switch: one for each partition, written by both guests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from device.layout.ntb import switchtec as layout
+from device.layout.ntb.switchtec import Operation, Status
+from device.ntb.window import Window
+from device.pci.host import CLOSED, MasterBus, Place
+from device.pci.registers import RegisterFile
+
+PARTITION_BITS = 0xFFF
+
+
+class ControlBlocks:
+    """Registers of both blocks, and what takes effect when software says configure.
+
+    The block of a partition tells what the windows of its guest show. It is the peer's driver that
+    writes it, so it outlives a reset of that guest, while a reset of the peer empties it.
+    """
+
+    def __init__(self) -> None:
+        self.registers = RegisterFile(layout.SHARED, layout.BAR0_SIZE)
+        self._buses: list[MasterBus] = []
+        self.shown: list[dict[int, Shown]] = []
+        """What each partition's BARs show, by BAR."""
+
+    def add(self, bus: MasterBus) -> int:
+        """A guest's function; its partition."""
+        self._buses.append(bus)
+        if len(self._buses) == layout.PARTITIONS:
+            self.shown = [
+                {bar: Shown(self._buses[1 - own], bar) for bar in layout.WINDOW_BARS}
+                for own in range(layout.PARTITIONS)
+            ]
+        return len(self._buses) - 1
+
+    @staticmethod
+    def holds(offset: int) -> bool:
+        """Whether an offset of BAR0 lies in the blocks."""
+        start = layout.CONTROL_START
+        return start <= offset < start + layout.PARTITIONS * layout.CONTROL_STRIDE
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Store; an operation takes effect at once, and its status is what the driver waits for."""
+        for slot, value in self.registers.write(offset, data):
+            if slot.name == "operation":
+                self._operate(slot.index, value)
+
+    def _operate(self, partition: int, operation: int) -> None:
+        if operation == Operation.CONFIGURE:
+            self._configure(partition)
+        status = Status.LOCKED if operation == Operation.LOCK else Status.NORMAL
+        self.registers.set("CONTROL", "status", status, partition)
+
+    def _configure(self, partition: int) -> None:
+        if not self.shown:
+            return
+        for bar, shown in self.shown[partition].items():
+            shown.direct_window(*self._direct(partition, bar))
+        shown = self.shown[partition][layout.WINDOW_BARS[0]]
+        for index in range(layout.LUTS):
+            entry = self.registers.get(f"LUT{partition}", "entry", index)
+            target = entry >> 1 & 0x3F
+            enabled = entry & layout.LUT_ENABLE and target == 1 - partition
+            shown.lut_window(index, entry & -layout.LUT_SIZE if enabled else None)
+
+    def _direct(self, partition: int, bar: int) -> tuple[int, int]:
+        """Address and length of a direct window; length 0 if it is closed or goes elsewhere."""
+
+        def get(name: str) -> int:
+            return self.registers.get("CONTROL", f"bar{bar}_{name}", partition)
+
+        translation = get("translation")
+        if not get("control") & layout.DIRECT_ENABLE:
+            return 0, 0
+        if translation & PARTITION_BITS != 1 - partition:
+            return 0, 0
+        length = get("size_high") << 32 | get("size") & ~PARTITION_BITS
+        return translation & ~PARTITION_BITS, length
+
+    def leave(self, partition: int) -> bool:
+        """The guest of `partition` is gone: what its peer saw of it closes; whether it saw any."""
+        other = 1 - partition
+        seen = bool(self.shown) and any(each.close() for each in self.shown[other].values())
+        for bar in layout.WINDOW_BARS:
+            valid = layout.BAR_VALID
+            self.registers.set("CONTROL", f"bar{bar}_control", valid, other)
+            for name in ("size", "translation", "size_high"):
+                self.registers.set("CONTROL", f"bar{bar}_{name}", 0, other)
+        for index in range(layout.LUTS):
+            self.registers.set(f"LUT{other}", "entry", 0, index)
+        return seen
+
+
+class Shown:
+    """What one BAR shows of the peer: in BAR2 look-up windows first, then the direct one."""
+
+    def __init__(self, far: MasterBus, bar: int) -> None:
+        self.direct = Window(far, bar)
+        self.luts: Sequence[Window] = ()
+        if bar == layout.WINDOW_BARS[0]:
+            self.luts = tuple(Window(far, bar) for _ in range(layout.LUTS))
+        self.counts = self.direct.counts
+
+    def direct_window(self, address: int, length: int) -> None:
+        """Open the direct window, or close it."""
+        if length:
+            self.direct.open(address, length)
+        else:
+            self.direct.close()
+
+    def lut_window(self, index: int, address: int | None) -> None:
+        """Open a look-up window, or close it."""
+        if address is None:
+            self.luts[index].close()
+        else:
+            self.luts[index].open(address, layout.LUT_SIZE)
+
+    def close(self) -> bool:
+        """Close all; whether any was open."""
+        windows = [self.direct, *self.luts]
+        seen = any(window.length for window in windows)
+        for window in windows:
+            window.close()
+        return seen
+
+    def place(self, offset: int, length: int) -> Place:
+        """What answers at an offset of the BAR."""
+        if not self.luts:
+            return self.direct.place(offset, length)
+        index, within = divmod(offset, layout.LUT_SIZE)
+        if index >= layout.LUTS:
+            return self.direct.place(offset - layout.LUTS * layout.LUT_SIZE, length)
+        length = min(length, layout.LUT_SIZE - within)
+        if not self.luts[index].length:
+            self.counts["closed"] += 1
+            return Place(length, fault=CLOSED)
+        return self.luts[index].place(within, length)
