@@ -13,6 +13,9 @@ TAIL = 8
 NOTED = 64
 """How many bytes of a transfer go into the log."""
 
+NOTED_RUNS = 256
+"""How many runs of a message are logged one by one; guests may cut it into as many as they like."""
+
 
 def copy_views(destination: Sequence[memoryview], source: Sequence[memoryview]) -> int:
     """Copy all of `source` into `destination`, whose boundaries may differ, and count the bytes.
@@ -72,16 +75,35 @@ def note_runs(
 ) -> None:
     """Log one transfer per run; `views` are those of the runs, in the same order.
 
-    A run that crosses a border of the guest's memory regions has several views.
+    A run that crosses a border of the guest's memory regions has several views. Of very many runs
+    the last ones become one transfer, as long as they are together, behind a line that says so.
     """
     rest = iter(views)
-    for address, length in runs:
+    single = runs if len(runs) <= NOTED_RUNS else runs[:NOTED_RUNS]
+    for address, length in single:
         view = next(rest)
         if view.nbytes == length:
             kept = view if length <= NOTED else view[:NOTED]  # a slice costs more than a look
             bus.note_dma(kind, address, length, kept, what, obj)
         else:
             bus.note_dma(kind, address, length, _first_bytes(view, rest, length), what, obj)
+    if single is not runs:
+        _note_together(bus, kind, runs[NOTED_RUNS:], next(rest), what, obj)
+
+
+def _note_together(
+    bus: HostBus, kind: Kind, runs: Sequence[Run], view: memoryview, what: What, obj: int
+) -> None:
+    """Log `runs`, the first of which begins with `view`, as one transfer from its address."""
+    address, total = runs[0][0], sum(length for _, length in runs)
+    bus.note(
+        Kind.NOTE,
+        f"QP {obj:#x}: {NOTED_RUNS + len(runs)} pieces of memory; the next transfer stands for "
+        f"the last {len(runs)}, {total} bytes of which only {runs[0][1]} are at its address",
+        address,
+        obj,
+    )
+    bus.note_dma(kind, address, total, view[:NOTED], what, obj)
 
 
 def _first_bytes(view: memoryview, rest: Iterator[memoryview], length: int) -> bytes:

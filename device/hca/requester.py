@@ -13,6 +13,7 @@ from device.fabric.messages import Payload, Request, Response, Syndrome
 from device.hca import local_operations
 from device.hca.completion import complete_send, fail_send, post_event
 from device.hca.copy import copy_views, note_runs
+from device.hca.costs import MESSAGE_COST, PIECE_COST
 from device.hca.flush import enter_error
 from device.hca.local_memory import gather, scatter_runs
 from device.hca.memory_regions import AccessError
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 WINDOW = 128
 """Requests that may wait for an answer at once."""
-
-MESSAGE_COST = 1 << 16
-"""What a message costs on top of its bytes: as long as it takes to copy that many."""
 
 ATOMIC_SIZE = 8
 _KIND = 0x60  # of a syndrome: ACK, RNR NAK or NAK
@@ -165,9 +163,10 @@ class Requester:
         payload: list[memoryview] = []
         try:
             if wqe.returns_data:
-                qp.hca.bus.views(scatter_runs(qp, wqe.parts, wqe.length, qp.pd))
+                pieces = len(qp.hca.bus.views(scatter_runs(qp, wqe.parts, wqe.length, qp.pd)))
             else:
                 payload = gather(qp, wqe.parts, note=note)
+                pieces = len(payload)
         except (AccessError, DmaError) as error:
             qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
             self._doom(wqe, Status.LOCAL_PROT_ERR)
@@ -189,7 +188,7 @@ class Requester:
             wqe.atomic,
             wqe.flags >> 8 if self._xrc else None,
         )
-        qp.spent += MESSAGE_COST + wqe.length
+        qp.spent += MESSAGE_COST + PIECE_COST * pieces + wqe.length
         if wqe.returns_data:
             qp.traffic.sent(1, 0)
         else:

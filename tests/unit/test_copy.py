@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.hca.copy import copy_views
+from device.hca.copy import NOTED_RUNS, copy_views, note_runs
+from device.layout.buslog import Kind, What
+from tests.unit.fake_host import FakeHost
 
 
 def cut(data: bytearray, places: list[int]) -> list[memoryview]:
@@ -38,3 +40,24 @@ def test_too_little_room_moves_nothing(
     with pytest.raises(ValueError, match="do not fit"):
         copy_views(cut(memory, target), cut(bytearray(payload), source))
     assert not any(memory)
+
+
+@pytest.mark.parametrize("count", [1, NOTED_RUNS, NOTED_RUNS + 1, 4 * NOTED_RUNS])
+def test_the_log_of_a_message_is_bounded(count: int) -> None:
+    host = FakeHost()
+    runs = [(0x100000 + 32 * number, 16) for number in range(count)]
+    for number, (address, length) in enumerate(runs):
+        host.poke(address, number.to_bytes(length, "big"))
+    note_runs(host, Kind.DMA_READ, runs, host.views(runs), What.PAYLOAD, 7)
+    singles, rest = runs[:NOTED_RUNS], runs[NOTED_RUNS:]
+    assert [(event.address, event.length) for event in host.events[:NOTED_RUNS]] == singles
+    assert sum(event.length for event in host.events) == 16 * count
+    assert all(host.peek(event.address, 16) == event.data[:16] for event in host.events)
+    if rest:
+        (last,) = host.events[NOTED_RUNS:]
+        assert (last.address, last.length, last.obj) == (rest[0][0], 16 * len(rest), 7)
+        ((_, text, _),) = host.notes
+        assert f"{count} pieces of memory" in text
+        assert f"the last {len(rest)}, {last.length} bytes" in text
+    else:
+        assert host.notes == []

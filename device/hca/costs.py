@@ -1,0 +1,9 @@
+"""What work costs of a send queue's share (`QueuePair.spent`), as bytes that copy in that time."""
+
+from __future__ import annotations
+
+MESSAGE_COST = 1 << 16
+"""A message, on top of its bytes; a datagram costs it again for each copy a group gets."""
+
+PIECE_COST = 1 << 14
+"""A piece of memory that a message is gathered from or scattered to."""
