@@ -90,6 +90,7 @@ class Datagram:
     """A UD message, MADs included.
 
     `grh` are the 40 bytes the receiver finds before the payload; empty on InfiniBand without.
+    `copies` counts members of its group as they are served, since the sender pays for them.
     """
 
     route: Route
@@ -103,6 +104,7 @@ class Datagram:
     solicited: bool = False
     pkey: int = 0xFFFF
     work: int = field(default=0, compare=False)
+    copies: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from device.fabric.addresses import Link, is_group
 from device.fabric.messages import Datagram, Route
 from device.hca.completion import complete_datagram, fail_receive
 from device.hca.copy import copy_views, note_runs
+from device.hca.costs import MESSAGE_COST
 from device.hca.flush import enter_error
 from device.hca.local_memory import gather, scatter_runs
 from device.hca.memory_regions import AccessError
@@ -67,6 +68,7 @@ class DatagramSender(UnconnectedSender):
             message = qp.port.parse_packet(packet, qp.qkey)
         qp.traffic.sent(1, len(message.payload))
         qp.port.send(message)
+        qp.spent += MESSAGE_COST * (1 + message.copies)
 
     def _gather(self, wqe: SendWqe, raw: bytes, position: int, what: What) -> bytes:
         """The bytes of the message whose segments begin at `position`."""
@@ -127,7 +129,9 @@ def receive_datagram(hca: Hca, port: Port, message: Datagram) -> None:
     """A datagram from the fabric: for QP1, a UD queue pair, or the members of a group."""
     if is_group(message.route.dmac):
         own = message.route.smac in port.mac_addresses
-        for qpn, refuses_own in hca.multicast.members(message.route.dgid):
+        members = hca.multicast.members(message.route.dgid)
+        message.copies += len(members)
+        for qpn, refuses_own in members:
             if not (own and refuses_own and qpn == message.source_qpn):
                 _deliver(hca, port, qpn, message)
         return

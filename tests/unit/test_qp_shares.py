@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import pack
 
-from device.fabric.messages import FabricPort, Message, Request
+from device.fabric.messages import Datagram, FabricPort, Message, Request
 from device.layout.mlx4.commands import Opcode
+from device.layout.mlx4.contexts import ServiceType
 from tests.unit.fake_host import FakeTimer
-from tests.unit.rdma_node import Node, Pair, SendOpcode, data, remote
+from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
+from tests.unit.test_qp_datagram import address, ready
 from tests.unit.test_qp_protection import statuses
 
 HIGH = 0x10000000
@@ -24,13 +26,18 @@ def big_memory(node: Node) -> None:
 
 
 def bytes_per_turn(pair: Pair) -> list[int]:
-    """A list that grows by one entry per turn of A's loop: bytes that were asked for in it."""
+    """A list that grows by one entry per turn of A's loop: bytes that were asked for in it.
+
+    A datagram counts as one byte.
+    """
     turns = [0]
     send, soon, later = pair.fabric.send, pair.a.host.call_soon, pair.a.host.call_later
 
     def counted(source: FabricPort, message: Message) -> None:
         if isinstance(message, Request):
             turns[-1] += message.length
+        elif isinstance(message, Datagram):
+            turns[-1] += 1
         send(source, message)
 
     def turn(action: Callable[[], None]) -> Callable[[], None]:
@@ -62,6 +69,42 @@ def test_one_doorbell_moves_no_more_than_its_share() -> None:
     pair.run()
     assert statuses(pair.a, pair.qa) == [0] * 8
     assert max(turns) <= 2 * BIG
+
+
+def test_pieces_of_a_message_are_part_of_the_share() -> None:
+    pair = Pair().connect()
+    big_memory(pair.a)
+    big_memory(pair.b)
+    pieces = 2048
+    key = pair.a.create_mr(HIGH, pieces * 4096, [HIGH + 8192 * page for page in range(pieces)])
+    turns = bytes_per_turn(pair)
+    segments = remote(HIGH, KEY) + data((key, HIGH, pieces * 4096))
+    for opcode in (SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ) * 4:
+        pair.a.post_send(pair.qa, opcode, segments, ring=False)
+    pair.a.doorbell(pair.qa.qpn)
+    pair.run()
+    assert statuses(pair.a, pair.qa) == [0] * 8
+    assert sum(turns) == 8 * pieces * 4096
+    assert max(turns) <= 3 * pieces * 4096
+
+
+def test_datagrams_are_part_of_the_share_with_every_copy() -> None:
+    pair = Pair(ServiceType.UD, rq_shift=6)
+    ready(pair.a, pair.qa)
+    gid, members = bytes.fromhex("ff0e000000000000000000000000c0de"), 240
+    record = pack(">II8x", 0, members) + gid + pack(f">{members}I", *range(members))
+    index = pair.b.command(Opcode.MGID_HASH, gid)
+    pair.b.command(Opcode.WRITE_MCG, record.ljust(1024, b"\0"), index)
+    turns = bytes_per_turn(pair)
+    group = address(pair.b, 0xFFFFFF, dmac=b"\x33\x33\0\0\xc0\xde")
+    group = group[:16] + gid + group[32:]
+    for _ in range(12):
+        pair.a.post_send(pair.qa, SendOpcode.SEND, group + inline(b"all"), ring=False)
+    pair.a.doorbell(pair.qa.qpn)
+    pair.run()
+    assert statuses(pair.a, pair.qa) == [0] * 12
+    assert sum(turns) == 12
+    assert max(turns) <= 5
 
 
 def test_answers_that_bring_the_next_request_are_counted_too() -> None:
