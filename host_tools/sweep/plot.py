@@ -78,7 +78,7 @@ def _wall(panel: Axes, request: Request, rows: Sequence[Row]) -> None:
         panel.plot(sizes, [row.wall.best for row in kept], color=colour, lw=0.6, ls=":")
     panel.set_ylabel("wall time, us")
     panel.plot([], [], color="#555555", lw=0.6, ls=":", label="best of each")
-    panel.set_ylim(bottom=0)
+    panel.set_yscale("log")  # a busy host makes outliers of a hundred times
 
 
 def _modelled(panel: Axes, request: Request, rows: Sequence[Row], name: str) -> None:
@@ -117,7 +117,7 @@ def _labels(steps: Sequence[Threshold], close: float) -> dict[int, str]:
         text = f"{step.payload}: {step.text}"
         last = next(reversed(labels), None)
         if last is not None and step.payload - last < close:
-            labels[last] += f", {text}"
+            labels[last] += f"\n{text}"
         else:
             labels[step.payload] = text
     return labels
