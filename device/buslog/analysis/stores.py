@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from device.buslog.analysis.transaction import Transaction
 from device.buslog.analysis.transfer import Transfer
-from device.layout.mlx4.uar import BLUEFLAME_LINE, PAGE_SIZE
+from device.layout.mlx4.uar import BLUEFLAME_LINE
 from device.layout.mlx4.wqe import DS_MASK
 
 HEAD_BYTES = 8
@@ -33,18 +33,21 @@ class Trigger:
 
 
 class Stores:
-    """Collects the stores of each BlueFlame page of each device into lines and entries."""
+    """Collects the stores into the BlueFlame pages of each device into lines and entries.
+
+    Rings of several processors have registers of one page, and their stores are interleaved: an
+    entry goes on where it ended.
+    """
 
     def __init__(self) -> None:
-        self._bursts: dict[tuple[str, int], Trigger] = {}
+        self._bursts: dict[tuple[str, int], Trigger] = {}  # by where the next store must be
 
     def add(self, store: Transaction) -> tuple[Trigger, bool, bool]:
         """The entry a store belongs to, whether it began a line, whether the head is now there."""
-        page = store.address // PAGE_SIZE
-        burst = self._bursts.get((store.device, page))
+        burst = self._bursts.pop((store.device, store.address), None)
         if burst is None or not _continues(burst, store):
             burst = Trigger(store.device, 0, None, blueflame=True)
-            self._bursts[store.device, page] = burst
+        self._bursts[store.device, store.address + store.length] = burst
         known = burst.index is not None
         begins = _append(burst.writes, store)
         if not known:
@@ -54,9 +57,7 @@ class Stores:
 
 def _continues(burst: Trigger, store: Transaction) -> bool:
     """Whether the store is the next of the entry, which has not come to its end."""
-    first, last = burst.writes[0], burst.writes[-1]
-    if last.address + last.length != store.address:
-        return False
+    first = burst.writes[0]
     done = store.address - first.address
     if done < HEAD_BYTES or first.length < HEAD_BYTES:
         return True
