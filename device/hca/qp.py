@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from device.hca.srq import SharedReceiveQueue
 
 QPN_MASK = 0xFFFFFF
+MAX_LIVE = 1 << 16
+"""Queue pairs at a time. The table cannot be the bound: Linux asks INIT_HCA for 2^18, whatever the
+capabilities say, and gives up when that is refused (`mlx4/main.c: default_profile`)."""
 DEFAULT_MTU = 1024
 DEFAULT_LOG_MESSAGE = 30
 
@@ -204,12 +207,17 @@ class QueuePairs:
         return self._pairs.get(qpn)
 
     def create(self, qpn: int, context: bytearray) -> QueuePair:
-        """RST2INIT; raises `CommandError`: BAD_QP_STATE, BAD_PARAM, BAD_RES_STATE, ICM_ERROR."""
+        """RST2INIT; raises `CommandError`.
+
+        BAD_QP_STATE, BAD_PARAM, BAD_RES_STATE, ICM_ERROR; EXCEED_LIM when there are `MAX_LIVE`.
+        """
         index = qpn & (1 << self._hca.parameters.log_qps) - 1
         if qpn in self._pairs:
             raise CommandError(Status.BAD_QP_STATE, f"QP {qpn:#x} is not in RST")
         if index in self._indices:
             raise CommandError(Status.BAD_RES_STATE, f"QP {self._indices[index]:#x} has this slot")
+        if len(self._pairs) >= MAX_LIVE:
+            raise CommandError(Status.EXCEED_LIM, f"{MAX_LIVE} queue pairs are in use")
         qp = QueuePair(self._hca, qpn, context)
         self._pairs[qpn] = qp
         self._indices[index] = qpn

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from struct import pack
 
+import pytest
+
 from device.fabric.messages import Datagram, FabricPort, Message, Request
-from device.layout.mlx4.commands import Opcode
+from device.hca import qp as queue_pairs
+from device.layout.mlx4.commands import Opcode, Status
 from device.layout.mlx4.contexts import ServiceType
 from tests.unit.fake_host import FakeTimer
 from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
@@ -202,3 +205,13 @@ def test_many_queue_pairs_in_error_share_one_portion() -> None:
     pair.b.host.run(0.05)
     assert sum(flushed) == 4000
     assert max(flushed) <= 256
+
+
+def test_queue_pairs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a time: one that goes makes room."""
+    pair = Pair()
+    monkeypatch.setattr(queue_pairs, "MAX_LIVE", len(pair.b.hca.qps) + 1)
+    more = pair.b.create_qp(0x270)
+    assert pair.b.try_command(Opcode.RST2INIT_QP, bytes(512), 0x271)[0] == Status.EXCEED_LIM
+    pair.b.command(Opcode.TORST_QP, modifier=more.qpn)
+    pair.b.create_qp(0x271)
