@@ -6,15 +6,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from device.buslog.analysis import Path as By
-from device.buslog.analysis import Role, Tlp, Transfer, transfers
+from device.buslog.analysis import Role, Tlp, Transfer, page, perfetto, table, transfers
 from device.buslog.analysis.fold import folded
+from device.buslog.analysis.requests import line, tree
 from device.buslog.analysis.rows import transactions
-from device.buslog.analysis.transaction import split
+from device.buslog.analysis.traffic import Traffic
+from device.buslog.analysis.transaction import pieces, split
 from device.buslog.reader import Event, LogReader
-from device.layout.buslog import Kind
-from tests.unit.analysis_log import A, Sender
+from device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
+from device.layout.buslog import Kind, What
+from device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL, UAR_AREA_SIZE
+from tests.unit.analysis_log import CQN, EQN, PAGE, QPN, A, Sender
+
+WORK = 1 << WORK_DEVICE_SHIFT | QPN << WORK_QPN_SHIFT
+ENTRY = bytes((0, 0, 0, 8, 0, 0, QPN, 3))
+DOORBELL = bytes((0, 0, QPN, 0))
 
 Post = Callable[[Sender], None]
 
@@ -187,4 +197,44 @@ def test_rows_keep_the_order(tmp_path: Path) -> None:
 def test_completions_end_at_multiples() -> None:
     """Figure 4.5: a read of 496 bytes behind the first 16 is answered by 240 and 256."""
     assert split(0x1010, 496) == [240, 256]
-    assert split(0x1000, 0) == []
+    for address, length in ((0x1010, 496), (0x1000, 0), (0x1001, 255), (0x1001, 256), (3, 1000)):
+        assert pieces(address, length) == len(split(address, length))
+
+
+EVENTS = st.builds(
+    Event,
+    st.just(0),
+    st.floats(0, 10),
+    st.sampled_from(("a", "b", "a/2")),
+    st.sampled_from(list(Kind)),
+    st.sampled_from((0, 2)),
+    st.sampled_from(list(What)),
+    st.sampled_from((0, QPN, CQN, EQN)),
+    st.one_of(
+        st.integers(0, 1 << 64),
+        st.integers(0, 8).map(lambda at: UAR_AREA_SIZE + 8 * at),
+        st.just(PAGE * PAGE_SIZE + SEND_DOORBELL),
+    ),
+    st.integers(0, 1 << 32),
+    st.one_of(st.binary(max_size=64), st.sampled_from((ENTRY, DOORBELL))),
+    st.sampled_from((0, WORK, WORK + 1, 1 << 63)),
+)
+
+
+@given(st.lists(EVENTS, max_size=60))
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_whatever_is_in_the_log_can_be_folded(events: list[Event]) -> None:
+    """Events in any order: nothing raises, no part is lost or twice in a tree."""
+    for number, event in enumerate(events):
+        event.number = number
+    for found in folded(events, ["a", "b"]):
+        places = [place for place, _ in found.tree()]
+        assert sorted(places) == list(range(len(found.transactions)))
+        assert list(tree(found, None))
+        assert line(found, None)
+    assert list(table.lines(transactions(events))) is not None
+    traffic = Traffic(["a", "b"])
+    traffic.add(events)
+    assert list(traffic.lines())
+    assert b"".join(perfetto.write(perfetto.Trace().records(folded(events, ["a", "b"]))))
+    assert b"".join(page.write(folded(events, ["a", "b"]), None, "x"))

@@ -13,7 +13,15 @@ from device.layout.mlx4.uar import (
     UAR_AREA_SIZE,
 )
 
-_READS: dict[What, Role] = {
+_BOTH: dict[What, Role] = {
+    What.DESCRIPTOR: Role.ENGINE,
+    What.COMPLETION: Role.ENGINE,
+    What.COPY: Role.ENGINE,
+    What.WINDOW: Role.WINDOW,
+    What.MESSAGE: Role.INTERRUPT,
+    What.OTHER: Role.OTHER,
+}
+_READS: dict[What, Role] = _BOTH | {
     What.PAYLOAD: Role.PAYLOAD_READ,
     What.FRAME: Role.PAYLOAD_READ,
     What.MAD: Role.PAYLOAD_READ,
@@ -22,15 +30,13 @@ _READS: dict[What, Role] = {
     What.RQ_WQE: Role.RECEIVE_WQE,
     What.SRQ_WQE: Role.RECEIVE_WQE,
     What.DOORBELL_RECORD: Role.DOORBELL_RECORD,
-    What.OTHER: Role.OTHER,
 }
-_WRITES: dict[What, Role] = {
+_WRITES: dict[What, Role] = _BOTH | {
     What.PAYLOAD: Role.PAYLOAD_WRITE,
     What.FRAME: Role.PAYLOAD_WRITE,
     What.MAD: Role.PAYLOAD_WRITE,
     What.CQE: Role.CQE,
     What.EQE: Role.EQE,
-    What.OTHER: Role.OTHER,
 }
 _TEXT: dict[Kind, Role] = {
     Kind.COMMAND: Role.COMMAND,

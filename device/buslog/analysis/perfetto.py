@@ -42,6 +42,7 @@ class Trace:
         """One record after the other, those that name processes and threads among them."""
         for transfer in transfers:
             machines = {one.device.partition("/")[0] for one in transfer.transactions}
+            machines.add(transfer.device)
             for machine in sorted(machines - set(self._pids)):
                 yield from self._process(machine)
             yield from self._request(transfer)

@@ -25,25 +25,23 @@ class Counts:
     @classmethod
     def of(cls, transactions: Iterable[Transaction]) -> Counts:
         """Count what crossed the bus."""
-        down: list[int] = []
-        reads: list[int] = []
-        completions: list[int] = []
-        up: list[int] = []
+        down = reads = completions = up = (0, 0)
         interrupts = 0
         for one in transactions:
             if one.role is Role.INTERRUPT:
                 interrupts += 1
             elif one.tlp is Tlp.MEMORY_READ and one.upstream:
-                reads += one.requests
-                completions += one.completions
+                reads = _plus(reads, one.requests, one.length)
+                completions = _plus(completions, one.completions, one.length)
+            elif one.tlp is Tlp.MEMORY_WRITE and one.upstream:
+                up = _plus(up, one.requests, one.length)
             elif one.tlp is Tlp.MEMORY_WRITE:
-                side = up if one.upstream else down
-                side += one.requests
-        return cls(_sum(down), _sum(reads), _sum(completions), _sum(up), interrupts)
+                down = _plus(down, one.requests, one.length)
+        return cls(down, reads, completions, up, interrupts)
 
 
-def _sum(lengths: list[int]) -> Tally:
-    return len(lengths), sum(lengths)
+def _plus(tally: Tally, count: int, length: int) -> Tally:
+    return tally[0] + count, tally[1] + length
 
 
 COLUMNS = ("writes", "reads", "completions", "to memory")
@@ -111,8 +109,7 @@ def _words(one: Transaction) -> str:
     if one.stores > 1:
         text += f" in {one.stores} stores"
     if one.tlp is Tlp.MEMORY_READ:
-        parts = one.completions
-        text += f", {len(parts)} completion{'s' if len(parts) != 1 else ''}"
+        text += f", {one.completions} completion{'s' if one.completions != 1 else ''}"
     return text
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from device.buslog.analysis.transaction import Role, Tlp, Transaction
+from device.buslog.analysis.transaction import Role, Tlp, Transaction, split
 
 UPSTREAM, DOWNSTREAM = "102/1 : Type", "104/1 : Type"
 SHOWN = 20
@@ -33,15 +33,17 @@ def lines(transactions: Iterable[Transaction]) -> Iterator[str]:
 def _rows(one: Transaction) -> Iterator[str]:
     """The lines of a transaction; long ones are shown as if the bus took them in one piece."""
     reads, text = one.tlp is Tlp.MEMORY_READ, purpose(one)
-    requests, completions = one.requests, one.completions
-    if len(requests) > PIECES:
-        text += f", in {len(requests)} pieces"
-        requests, completions = [one.length], [one.length] if reads else []
+    if one.requests > PIECES:
+        text += f", in {one.requests} pieces"
+        requests = completions = [one.length]
+    else:
+        requests = split(one.address, one.length, one.limit) or [one.length]
+        completions = split(one.address, one.length)
     for at, length, data in _pieces(one, requests):
         size = words(one.address + at, length)
         yield _line(one, one.tlp, one.upstream, size, b"" if reads else data, text)
         text = ""
-    for at, length, data in _pieces(one, completions):
+    for at, length, data in _pieces(one, completions if reads else []):
         size = words(one.address + at, length)
         yield _line(one, Tlp.COMPLETION, not one.upstream, size, data, "")
 

@@ -45,6 +45,8 @@ class Role(Enum):
     REGISTER_WRITE = "register write"
     CONFIG = "config access"
     TABLE = "table access"  # translations, protection entries, mailboxes, page lists
+    ENGINE = "DMA engine"
+    WINDOW = "window access"
     OTHER = "other"
     COMMAND = "command"
     RESET = "reset"
@@ -84,15 +86,19 @@ class Transaction:
         return self.tlp not in (Tlp.MESSAGE, Tlp.NONE)
 
     @property
-    def completions(self) -> list[int]:
-        """Bytes of each completion that answers a read."""
-        return split(self.address, self.length) if self.tlp is Tlp.MEMORY_READ else []
+    def completions(self) -> int:
+        """How many completions answer it, if it is a read."""
+        return pieces(self.address, self.length) if self.tlp is Tlp.MEMORY_READ else 0
 
     @property
-    def requests(self) -> list[int]:
-        """Bytes of each write or read request that it takes on the bus."""
-        limit = MAX_READ if self.tlp is Tlp.MEMORY_READ else MAX_PAYLOAD
-        return split(self.address, self.length, limit) or [self.length]
+    def requests(self) -> int:
+        """How many writes or read requests it takes on the bus."""
+        return pieces(self.address, self.length, self.limit) or 1
+
+    @property
+    def limit(self) -> int:
+        """Bytes of one of its requests at most."""
+        return MAX_READ if self.tlp is Tlp.MEMORY_READ else MAX_PAYLOAD
 
     def extend(self, store: Transaction) -> None:
         """Another store into the same line, behind what is there."""
@@ -102,12 +108,17 @@ class Transaction:
         self.stores += 1
 
 
+def pieces(address: int, length: int, limit: int = MAX_PAYLOAD) -> int:
+    """How many pieces `split` makes."""
+    return -(-(address % limit + length) // limit) if length else 0
+
+
 def split(address: int, length: int, limit: int = MAX_PAYLOAD) -> list[int]:
-    """Pieces of at most `limit` bytes that end at its multiples."""
-    pieces = []
+    """Lengths of the pieces of at most `limit` bytes that end at its multiples."""
+    found = []
     while length > 0:
         piece = min(length, limit - address % limit)
-        pieces.append(piece)
+        found.append(piece)
         address += piece
         length -= piece
-    return pieces
+    return found
