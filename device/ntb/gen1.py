@@ -165,16 +165,16 @@ class Gen1Bridge:
     def _program(self, name: str) -> None:
         """What the peer's window shows: translation first closes it, limit then opens it.
 
-        A limit of 0 is no limit, and no translation closes such a window: so NTRDMA has one that is
-        open from the driver's probe on.
+        A limit of 0 is no limit: intel_ntb_mw_set_trans writes it for a whole window. One that lies
+        at 0 is closed by nothing: a limit that is its base means no limit there, and so NTRDMA has
+        a window that is open from the driver's probe on.
         """
         bar = int(name[len("secondary")])
-        limit = self._limit(bar)
-        if name.endswith("translation") and limit != EVERYTHING:
+        start = self._start(bar)
+        if name.endswith("translation") and start:
             self.windows[bar].close()
             return
-        start = self._start(bar)
-        length = min(limit - start, self._size(bar))
+        length = min(self._limit(bar) - start, self._size(bar))
         if length > 0:
             translation = self._registers.get("NTB1", f"secondary{bar}_translation")
             self.windows[bar].open(translation, length)

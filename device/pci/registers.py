@@ -31,6 +31,7 @@ class RegisterFile:
         self.data = bytearray(size)
         self._slots: dict[int, Slot] = {}
         self._names: dict[tuple[str, str], tuple[int, int, int]] = {}
+        self._presets: list[Slot] = []
         for block in blocks:
             self._add(block)
         self.reset()
@@ -45,14 +46,15 @@ class RegisterFile:
                 slot = Slot(
                     block.name, register.name, index, offset, width, register.access, register.reset
                 )
+                if slot.reset:
+                    self._presets.append(slot)
                 self._slots.update(dict.fromkeys(range(offset, offset + width), slot))
 
     def reset(self) -> None:
         """All registers as after power-on."""
         self.data[:] = bytes(len(self.data))
-        for slot in set(self._slots.values()):
-            if slot.reset:
-                self._store(slot, slot.reset)
+        for slot in self._presets:
+            self._store(slot, slot.reset)
 
     def read(self, offset: int, length: int) -> bytes:
         """What stands there."""

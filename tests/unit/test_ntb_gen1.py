@@ -136,6 +136,18 @@ def test_a_window_opens_with_its_limit_and_closes_with_its_translation(pair: Pai
     assert pair.a.bridge.bar_read(2, 0, 8) == b"\xff" * 8
 
 
+def test_a_whole_window_has_no_limit_and_closes_all_the_same(pair: Pair) -> None:
+    target = pair.b.bus.allocate(SIZE, SIZE)
+    pair.b.write(0x30, 8, target)
+    pair.b.write(0x20, 8, 0)
+    pair.a.bridge.bar_write(2, SIZE - 8, b"the last")
+    assert pair.b.bus.peek(target + SIZE - 8, 8) == b"the last"
+    low = pair.b.bus.map(0, 0x1000)
+    pair.b.write(0x30, 8, 0)
+    pair.a.bridge.bar_write(2, 0, b"straggle")
+    assert bytes(low[:8]) == bytes(8)
+
+
 def test_a_window_without_a_limit_is_open_from_the_start(pair: Pair) -> None:
     """NTRDMA's options: the register window is BAR2, BAR4 lies at 0 and its limit is its base."""
     pair.b.bus.set_config(0xD3, bytes([20]))

@@ -144,6 +144,22 @@ def test_stores_and_copies_reach_the_peer_s_memory(
     assert ("b.ntb4", "LINK.link_status active=1 width=8 speed=4") in said
 
 
+def test_a_master_s_descriptors_may_lie_behind_a_window(setup: Setup) -> None:
+    """What reads and writes memory, here the engine, reaches the peer's by the same addresses."""
+    setup.b.open_window(0, RAM, 0x2000)
+    entry = DESCRIPTOR.pack(source=RAM, destination=RAM + 0x40, size=8, completion_write=1)
+    setup.b.ram[0:64] = bytes(entry)
+    setup.engine.ram[0:8] = b"by proxy"
+    setup.engine.put(0x98, 4, (BARS[2] + 0x1000) & 0xFFFFFFFF)
+    setup.engine.put(0x9C, 4, BARS[2] >> 32)
+    setup.engine.put(0x90, 4, BARS[2] & 0xFFFFFFFF)
+    setup.engine.put(0x94, 4, BARS[2] >> 32)
+    setup.engine.put(0x86, 2, 1)
+    assert setup.engine.get(0x88, 8) == BARS[2] | 1
+    assert setup.engine.ram[0x40:0x48] == b"by proxy"
+    assert struct.unpack_from("<Q", setup.b.ram, 0x1000) == (BARS[2] | 1,)
+
+
 def test_a_store_becomes_an_interrupt_message(setup: Setup) -> None:
     setup.b.open_window(1, 0xFEE00000, 1 << 20)
     setup.a.write(4, 0x3000, b"\x2a\0\0\0")

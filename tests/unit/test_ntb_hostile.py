@@ -1,0 +1,104 @@
+"""Whatever a guest does to bridge and engine, no access fails and none lasts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from device.dma.engine import DmaEngine
+from device.layout.ioat.registers import BAR0_SIZE as ENGINE_SIZE
+from device.ntb.link import Link
+from device.ntb.personality import BarSizes, Personality, shape
+from device.pci.host import Host
+from tests.unit.fake_bus import FakeFunction
+
+ENGINE = 0xFD00_0000
+RAM = 0x100000
+BASES = {0: 0xF7_8100_0000, 2: 0xF7_8000_0000, 4: 0xF7_8080_0000}
+_INTERESTING = st.sampled_from(
+    [0, 1, RAM, RAM + 0xFFC, *BASES.values(), ENGINE, ENGINE + 0x86, 0xFEE00000, (1 << 64) - 1]
+)
+_VALUES = st.one_of(_INTERESTING, st.integers(0, (1 << 64) - 1))
+_OFFSETS = st.one_of(
+    st.integers(0, 0x200),
+    st.integers(0xB000, 0xB500),
+    st.integers(0x14000, 0x14200),
+    st.integers(0x75000, 0x750B0),
+    st.integers(0, 1 << 22),
+)
+_ACCESSES = st.lists(
+    st.tuples(
+        st.booleans(),
+        st.booleans(),
+        st.sampled_from([0, 0, 0, 2, 4]),
+        _OFFSETS,
+        st.sampled_from([1, 2, 4, 8]),
+        _VALUES,
+    ),
+    max_size=40,
+)
+_ENGINE_ACCESSES = st.lists(
+    st.tuples(st.integers(0, ENGINE_SIZE - 8), st.sampled_from([1, 2, 4, 8]), _VALUES), max_size=40
+)
+
+
+class _Pair:
+    """Both bridges of a personality and an engine in guest a, each BAR placed."""
+
+    def __init__(self, personality: Personality) -> None:
+        form = shape(personality, BarSizes.SMALL)
+        self.sizes = {bar.index: bar.size for bar in form.bars}
+        hosts = [Host("a"), Host("b")]
+        self.buses = [FakeFunction(host.name, host) for host in hosts]
+        link = Link(self.buses[0].call_later)
+        self.bridges = [form.make(bus, link) for bus in self.buses]
+        self.bridges[0].join(self.bridges[1])
+        for bus, bridge in zip(self.buses, self.bridges, strict=True):
+            bus.model = bridge
+            for index, base in BASES.items():
+                bus.place_bar(index, base, self.sizes[index])
+        self.engine_bus = FakeFunction("a.dma", hosts[0], beside=self.buses[0])
+        self.engine = DmaEngine(self.engine_bus)
+        self.engine_bus.model = self.engine
+        self.engine_bus.place_bar(0, ENGINE, ENGINE_SIZE)
+
+    def run(self) -> None:
+        """Let all that waits happen, for a bounded time."""
+        for bus in (*self.buses, self.engine_bus):
+            bus.run(0.5)
+
+
+@pytest.mark.parametrize("personality", list(Personality))
+@settings(max_examples=60)
+@given(_ACCESSES)
+def test_any_accesses_of_both_guests(
+    personality: Personality, accesses: list[tuple[bool, bool, int, int, int, int]]
+) -> None:
+    pair = _Pair(personality)
+    for second, write, bar, offset, width, value in accesses:
+        bridge = pair.bridges[second]
+        offset %= pair.sizes[bar] - width + 1
+        if write:
+            data = (value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+            bridge.bar_write(bar, offset, data)
+        else:
+            assert len(bridge.bar_read(bar, offset, width)) == width
+    pair.run()
+    for bridge in pair.bridges:
+        bridge.reset()
+    pair.run()
+
+
+@settings(max_examples=60)
+@given(_ENGINE_ACCESSES, st.binary(min_size=64, max_size=512))
+def test_any_accesses_of_the_engine(accesses: list[tuple[int, int, int]], memory: bytes) -> None:
+    pair = _Pair(Personality.INTEL_GEN4)
+    pair.buses[0].poke(RAM, memory)
+    for offset, width, value in accesses:
+        data = (value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
+        pair.engine.bar_write(0, offset, data)
+        assert len(pair.engine.bar_read(0, offset, width)) == width
+    pair.run()
+    pair.engine.reset()
+    assert not any(channel.busy for channel in pair.engine.channels)
