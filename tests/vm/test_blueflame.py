@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
 from device.buslog.analysis import Path, Role, Transfer, transfers
 from device.buslog.model import load
+from device.buslog.reader import Event, LogReader
+from device.layout.buslog import Kind
+from device.layout.mlx4.uar import BLUEFLAME_BUFFER
 from host_tools.lab import ADDRESSES, Pair
 from host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
@@ -97,3 +101,33 @@ def test_ib_send_lat_too(pair: Pair) -> None:
         assert each.count(Role.BLUEFLAME) == 1
         assert each.count(Role.WQE) == 0
         assert each.of(Role.PAYLOAD_WRITE)[0].length == 44
+
+
+def test_mlx4_en_too(pair: Pair) -> None:
+    """Small frames; each ring fills the two buffers of its register in turn."""
+    began = _now(pair)
+    pair.b.run(f"ping -c 4 -i 0.2 {_SERVER}")
+    places: dict[int, list[int]] = {}
+    for event in _entries(pair, began, 4):
+        places.setdefault(event.obj, []).append(event.address % (2 * BLUEFLAME_BUFFER))
+    assert places
+    for ring in places.values():
+        assert all(before != after for before, after in pairwise(ring))
+
+
+def _now(pair: Pair) -> float:
+    return max((event.time for event in LogReader(pair.logs)), default=0.0)
+
+
+def _entries(pair: Pair, began: float, count: int) -> list[Event]:
+    """What guest b sent through BlueFlame since then: at least so many entries."""
+    deadline = time.monotonic() + 10
+    while True:
+        found = [
+            event
+            for event in LogReader(pair.logs).since(began)
+            if event.kind == Kind.BLUEFLAME and event.device == "b" and event.time > began
+        ]
+        if len(found) >= count or time.monotonic() > deadline:
+            assert len(found) >= count
+            return found

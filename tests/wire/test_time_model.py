@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from device.buslog.analysis import Path as Way
 from device.buslog.analysis import transfers
-from device.buslog.model import load
+from device.buslog.model import cli, load
 from device.buslog.model.counts import link_share
 from device.buslog.model.profile import Constants
 from device.buslog.model.samples import read_samples
@@ -68,6 +69,22 @@ def test_table_41(logs: Logs) -> None:
 
 def test_figure_43(logs: Logs) -> None:
     check(TABLES["4.3"], [logs.doorbell, logs.wrong])
+
+
+def test_the_command_prints_the_tables(logs: Logs, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each row of the study, the modelled times in columns of their own, and the prediction."""
+    for name, with_it in (("3.1", logs.old), ("4.1", logs.blueflame), ("4.3", logs.wrong)):
+        words = ["--table", name, str(logs.doorbell), str(with_it)]
+        parser = argparse.ArgumentParser()
+        cli.add_arguments(parser)
+        assert cli.main(parser.parse_args(words)) == 0
+        title, head, *lines = capsys.readouterr().out.splitlines()
+        assert title.endswith(f"profile {TABLES[name].profile}")
+        assert head.count("modelled") == 3
+        for row, line in zip(TABLES[name].rows, lines, strict=False):
+            assert line.split()[0] == f"{row.low}-{row.high}"
+            assert f"{row.doorbell:.2f}" in line and f"{row.blueflame:.2f}" in line
+        assert "figure 4.5 (System z) shows 0.67 us and 0.63 us" in lines[-1]
 
 
 def test_the_old_size_rule_moves_the_edge(logs: Logs) -> None:
