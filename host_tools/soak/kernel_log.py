@@ -29,6 +29,9 @@ SLOW_HOST = {
     r"hrtimer: interrupt took \d+ ns$": "hrtimer_interrupt",
     r"perf: interrupt took too long ": "perf_sample_event_took",
     r"workqueue: .* hogged CPU for >\d+us \d+ times": "wq_cpu_intensive_report",
+    r"clocksource: timekeeping watchdog on CPU\d+: wd-\S+ excessive read-back delay": ""
+    "cs_watchdog_read",
+    r"TSC found unstable after boot": "__sched_clock_work, what the watchdog comes to",
 }
 """What kernels say when the host gives a virtual processor no time for a while: pattern and source.
 
@@ -47,8 +50,10 @@ RECOVERY = {
     "own account of ending what user space waits for",
     r"mlx4_core \S+ command 0x49 failed: fw status = 0x1$": "mlx4_en_DUMP_ETH_STATS while the "
     "device is in its error state: mlx4_internal_err_ret_value has no answer for it",
-    r"mlx4_core \S+ Fail to set mac in port \d during unregister$": ""
-    "__mlx4_unregister_mac: likewise",
+    r"infiniband \S+ ib_query_port failed \(-5\)$": "ib_cache_update upon the event "
+    "DEVICE_FATAL: EIO until the device is restarted, if it asks before its cache goes",
+    r"mlx4_core \S+ Fail to set mac in port \d during unregister$": "__mlx4_unregister_mac, while "
+    "the device takes no commands",
     r"mlx4_core \S+ Fail to set vlan in port \d during unregister$": "__mlx4_unregister_vlan: "
     "likewise, once 8021q is loaded, which adds VLAN 0",
 }

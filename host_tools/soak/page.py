@@ -34,8 +34,9 @@ After every round
   are noted. Flat is: the median of the last quarter of the rounds exceeds that of the first by
   {bound} MiB at most, and that of the files by nothing.
 
-The first failure ends the run with status 1 and the path of its transcript, which holds what every
-program and both kernels said; the bus log is beside it. Ctrl-C ends it with the table so far.
+The first failed round (`--failures N`: the Nth) ends the run with status 1 and the path of its
+transcript, which holds what every program and both kernels said; the bus log is beside it. Ctrl-C
+ends it with the table so far.
 
 ## The last run
 

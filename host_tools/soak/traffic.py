@@ -68,6 +68,7 @@ def flowing(session: SoakSession, writes: bool) -> Iterator[None]:
             stack.callback(_end, command)
 
         start(b.start(session.words.fill(_FLOOD.format("{server}"))))
+        b.run("until pidof ping; do sleep 0.05; done", _SECONDS, check=True)
         if writes:
             line = session.words.fill(_WRITES)
             start(a.start(f"{line} > /dev/null 2>&1"))
