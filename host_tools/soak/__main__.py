@@ -11,9 +11,9 @@ from pathlib import Path
 
 from host_tools.bench.page import Machine
 from host_tools.conformance.program import INFINIBAND, ROCE, Setup
-from host_tools.errors import LabError
+from host_tools.errors import LabError, UsageError
 from host_tools.progress import Progress, Reporter
-from host_tools.soak import page, report
+from host_tools.soak import judge, page, report
 from host_tools.soak.plan import Plan, Turn, play
 from host_tools.soak.rounds import Round, Rounds
 from host_tools.soak.session import SoakSession
@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Ctrl-C, 128 + the number of another signal that did.
     """
     options = _parser().parse_args(argv)
+    if options.judge is not None:
+        return _judge(options.judge)
     rounds = Rounds(_RUNS / time.strftime("%Y%m%d-%H%M%S"))
     progress = Reporter()
     progress(f"{options.minutes:g} minutes, --seed {options.seed}; log: {rounds.transcript}")
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         page.PAGE.write_text(page.page(rounds, machine, minutes, options.seed, options.kill_every))
         progress(f"written: {page.PAGE}")
     if report.passed(rounds.done):
-        print(f"{_summary(rounds)}\nsoak: passed")
+        print(f"{_summary(rounds.done)}\nsoak: passed")
         return 0
     return _failed(rounds, _reason(rounds))
 
@@ -90,9 +92,8 @@ def _line(found: Round) -> str:
     return f"{found.number:4} {found.seconds:6.1f} s  {has}  {found.what}{told}"
 
 
-def _summary(rounds: Rounds) -> str:
-    lines = [report.table(rounds.done), "", f"{len(rounds.done)} rounds"]
-    return "\n".join([*lines, *report.stocks(rounds.done)])
+def _summary(done: Sequence[Round]) -> str:
+    return "\n".join([report.table(done), "", f"{len(done)} rounds", *report.stocks(done)])
 
 
 def _reason(rounds: Rounds) -> str:
@@ -102,14 +103,29 @@ def _reason(rounds: Rounds) -> str:
     return f"{len(rounds.failed)} rounds, first {first.number} ({first.what}): {first.failures[0]}"
 
 
+def _judge(folder: Path) -> int:
+    """What came of an earlier run, by the lists of today."""
+    try:
+        done = judge.anew(folder)
+    except UsageError as error:
+        print(f"soak: {error}", file=sys.stderr)
+        return error.status
+    print(_summary(done))
+    for found in done:
+        if found.failures:
+            print(_line(found))
+    print(f"soak: {'passed' if report.passed(done) else 'failed'}")
+    return 0 if report.passed(done) else 1
+
+
 def _stopped(rounds: Rounds, status: int) -> int:
-    print(_summary(rounds))
+    print(_summary(rounds.done))
     print(f"soak: stopped; what was said: {rounds.transcript}", file=sys.stderr)
     return status
 
 
 def _failed(rounds: Rounds, why: str) -> int:
-    print(_summary(rounds))
+    print(_summary(rounds.done))
     print(f"soak: failed: {why}; read {rounds.transcript}", file=sys.stderr)
     return 1
 
@@ -148,6 +164,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--failures", type=_number, default=1, metavar="N", help="end after N failed rounds (1)"
+    )
+    parser.add_argument(
+        "--judge", type=Path, metavar="DIR", help="run nothing; judge the run in DIR anew"
     )
     parser.add_argument(
         "--setup", type=_setup, default=ROCE, help=f"the link: {', '.join(_SETUPS)} (roce)"

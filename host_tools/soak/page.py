@@ -36,7 +36,8 @@ After every round
 
 The first failed round (`--failures N`: the Nth) ends the run with status 1 and the path of its
 transcript, which holds what every program and both kernels said; the bus log is beside it. Ctrl-C
-ends it with the table so far.
+ends it with the table so far. `--judge DIR` judges a run anew by its transcript, by the lists below
+as they are now.
 
 ## The last run
 

@@ -16,6 +16,7 @@ from host_tools.soak.session import SoakSession
 
 _DEEDS_SHARE = 0.35
 """How many of the rounds do something to drivers; the others are traffic."""
+FAULT = "fault and recovery"
 _IDLE, _FRAMES, _WRITES = "", "frames", "writes"
 
 
@@ -37,7 +38,7 @@ CHANCES = (
     Chance("devlink reload", drivers.devlink_reload, 3, (_IDLE, _FRAMES, _WRITES)),
     Chance("cable out and in", drivers.cable, 3, (_IDLE, _FRAMES)),
     Chance("interface down and up", drivers.interface, 2, (_IDLE, _FRAMES)),
-    Chance("fault and recovery", drivers.fault, 2, (_IDLE, _FRAMES, _WRITES)),
+    Chance(FAULT, drivers.fault, 2, (_IDLE, _FRAMES, _WRITES)),
 )
 KILL = Chance("guest killed and restored", drivers.kill, 0, (_IDLE, _FRAMES, _WRITES))
 _WHOM = (("a",), ("b",), NAMES)

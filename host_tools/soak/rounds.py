@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -40,20 +41,27 @@ class Round:
     failures: tuple[str, ...] = ()
 
 
+TITLE = re.compile(r"=== \d\d:\d\d:\d\d (.*)")
+"""A line of the transcript that begins a section."""
+
+
 class Rounds:
-    """All rounds of a run, in its folder: `rounds.jsonl`, and `transcript.txt` for people."""
+    """All rounds of a run, in its folder: records for programs, and a transcript for people."""
+
+    RECORDS = "rounds.jsonl"
+    TRANSCRIPT = "transcript.txt"
 
     def __init__(self, folder: Path) -> None:
         """Makes the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.transcript = folder / "transcript.txt"
+        self.transcript = folder / self.TRANSCRIPT
         self.done: list[Round] = []
 
     def add(self, found: Round) -> None:
         """Remember a round, on disk at once."""
         self.done.append(found)
-        with (self.folder / "rounds.jsonl").open("a") as stream:
+        with (self.folder / self.RECORDS).open("a") as stream:
             stream.write(json.dumps(asdict(found)) + "\n")
 
     def say(self, title: str, text: str = "") -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from host_tools.bench.page import Machine
 from host_tools.conformance.program import INFINIBAND, ROCE, Setup
-from host_tools.soak import kernel_log, page, report
+from host_tools.soak import judge, kernel_log, page, report
 from host_tools.soak.__main__ import main
-from host_tools.soak.plan import CHANCES, KILL, Plan
+from host_tools.soak.plan import CHANCES, FAULT, KILL, Plan
 from host_tools.soak.rounds import Round, Rounds, Stock
 
 LOADED = """\
@@ -81,7 +81,7 @@ def test_a_recovery_that_does_not_end_is_a_complaint() -> None:
         "hrtimer: interrupt took 12031154 ns",
         "workqueue: mlx4_en_do_get_stats [mlx4_en] hogged CPU for >10000us 4 times, consider",
         "clocksource: timekeeping watchdog on CPU1: wd-tsc-wd excessive read-back delay of "
-        "716430ns vs. limit of 125000ns, wd-wd read-back delay only 9800ns, attempt 2, marking tsc unstable",
+        "716430ns vs. limit of 125000ns, wd-wd read-back delay only 9800ns, attempt 2, marking",
         "TSC found unstable after boot, most likely due to broken BIOS. Use 'tsc=unstable'.",
     ],
 )
@@ -165,6 +165,51 @@ def test_rounds_are_on_disk_at_once(tmp_path: Path) -> None:
     assert json.loads(line)["stock"] == {"memory": 2, "files": 3}
     assert rounds.transcript.read_text().endswith(" a title\na text\n")
     assert [found.failures for found in rounds.failed] == [("broke",)]
+
+
+def _kept(folder: Path, kind: str, lines: list[str], *failures: str) -> Path:
+    """A run of one round, as it lies on the disk."""
+    rounds = Rounds(folder)
+    what = f"{kind}: b, under frames"
+    rounds.say(f"round 0: {what}")
+    rounds.say("kernel of guest a", "\n".join(LOADED))
+    rounds.say("kernel of guest b", "\n".join(lines))
+    rounds.add(Round(0, kind, what, 1.0, Stock(1, 1), failures))
+    return folder
+
+
+LATER_LISTED = "<4>[  158.0] infiniband mlx4_0: ib_query_port failed (-5)"
+
+
+def test_a_run_is_judged_anew_by_todays_lists(tmp_path: Path) -> None:
+    heard = "kernel of guest b: infiniband mlx4_0: ib_query_port failed (-5)"
+    folder = _kept(tmp_path, FAULT, [*MENDED, LATER_LISTED], heard)
+    (found,) = judge.anew(folder)
+    assert found.failures == ()
+    assert main(["--judge", str(folder)]) == 0
+
+
+def test_judged_anew_a_line_out_of_its_place_still_counts(tmp_path: Path) -> None:
+    folder = _kept(tmp_path, "cable out and in", [*LOADED, LATER_LISTED])
+    (found,) = judge.anew(folder)
+    assert found.failures == ("kernel of guest b: infiniband mlx4_0: ib_query_port failed (-5)",)
+
+
+def test_judged_anew_a_program_that_failed_has_failed(tmp_path: Path) -> None:
+    folder = _kept(tmp_path, "rping", LOADED, "failed: status 1: no route")
+    (found,) = judge.anew(folder)
+    assert found.failures == ("failed: status 1: no route",)
+    assert main(["--judge", str(folder)]) == 1
+
+
+@pytest.mark.parametrize("content", [None, "no JSON", '{"number": 1}', "[]"])
+def test_what_is_no_run_cannot_be_judged(
+    content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if content is not None:
+        (tmp_path / "rounds.jsonl").write_text(content)
+    assert main(["--judge", str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
 
 
 def test_the_page_holds_the_verdict_and_every_excuse(tmp_path: Path) -> None:
