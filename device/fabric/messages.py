@@ -120,11 +120,15 @@ class Train:
 
 @dataclass(slots=True)
 class Frames:
-    """A burst of Ethernet frames to one address."""
+    """A burst of Ethernet frames to one address.
+
+    `copies` counts frames as rings get them, since the sender pays for them.
+    """
 
     address: bytes
     trains: list[Train]
     work: int = field(default=0, compare=False)
+    copies: int = field(default=0, compare=False)
 
 
 Message = Request | Response | Datagram | Frames

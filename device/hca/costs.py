@@ -7,3 +7,9 @@ MESSAGE_COST = 1 << 16
 
 PIECE_COST = 1 << 14
 """A piece of memory that a message is gathered from or scattered to."""
+
+FRAME_COST = 1 << 18
+"""An Ethernet frame."""
+
+COPY_COST = 1 << 15
+"""An Ethernet frame for each ring that gets it."""

@@ -6,11 +6,13 @@ event, and the sender one. Linux `en_tx.c: mlx4_en_xmit, mlx4_en_process_tx_cq`.
 
 from __future__ import annotations
 
+from collections import deque
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from device.fabric.messages import Frames, Train
 from device.hca.completion import post_many, send_cqe
+from device.hca.costs import COPY_COST, FRAME_COST
 from device.hca.local_memory import gather
 from device.hca.memory_regions import AccessError
 from device.hca.offload import fill_ip_checksum, fill_l4_checksum, tagged
@@ -18,6 +20,7 @@ from device.hca.packet import Packet
 from device.hca.role import Role
 from device.hca.rss import Spreader
 from device.hca.segment import Headers, SegmentError
+from device.hca.send_queue import COST_LIMIT
 from device.hca.unconnected import UnconnectedSender
 from device.hca.wqe import NOP, SEND, SendWqe, WqeError, parse_data, parse_header
 from device.layout.buslog import What
@@ -41,8 +44,6 @@ MAX_SEND = 1 << 19
 MAX_SEGMENTS = 8192
 BURST = 128
 """Frames after which a burst leaves, so that the receiver's processor starts on them."""
-FRAME_COST = 1 << 18
-"""What a frame costs of the queue's budget: as long as it takes to copy that many bytes."""
 
 _LSO_SIZE = 4
 _LSO = Struct(">HH")
@@ -50,9 +51,12 @@ _LSO_OPCODE = int(SendOpcode.LSO)
 
 
 class EthernetSender(UnconnectedSender):
-    """Sends the entries of one ring; an RSS queue pair has no ring but a `spreader`."""
+    """Sends the entries of one ring; an RSS queue pair has no ring but a `spreader`.
 
-    __slots__ = ("_address", "_done", "_frames", "_loop", "_trains", "spreader")
+    `_rest` are bursts of a large send that were not let go yet: its share of time was over.
+    """
+
+    __slots__ = ("_address", "_done", "_frames", "_loop", "_rest", "_trains", "spreader")
 
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
@@ -60,6 +64,7 @@ class EthernetSender(UnconnectedSender):
         self._loop = False
         self._frames = 0
         self._trains: list[Train] = []
+        self._rest: deque[Train] = deque()
         self._done: list[bytes] = []
         self.spreader = Spreader(qp.context) if qp.role is Role.RSS else None
 
@@ -80,24 +85,49 @@ class EthernetSender(UnconnectedSender):
                 self._done.append(send_cqe(self._qp, index, wqe.opcode, wqe.length))
 
     def blocked(self) -> bool:
-        """Whether the port pauses; it runs the queue again when it no longer does."""
+        """Whether the port pauses, or a large send is not over; the queue runs again after it."""
         flow = self._qp.port.flow
         if flow.paused:
             flow.wait(self._qp)
-        return flow.paused
+            return True
+        if self._rest:
+            self._go_on()
+            return bool(self._rest)
+        return False
 
     def finish(self) -> None:
         """Let the burst go: frames first, then the completions of their entries."""
         if self._trains:
-            trains, self._trains, self._frames = self._trains, [], 0
-            self._qp.port.send_frames(Frames(self._address, trains), loop=self._loop)
-        if self._done:
+            self._let_go()
+        if self._done and not self._rest:
             done, self._done = self._done, []
             post_many(self._qp.hca, self._qp.qpn, self._qp.send_cqn, done)
 
     def stop(self) -> None:
         """2RST: what was not let go is forgotten."""
         self._trains, self._done, self._frames = [], [], 0
+        self._rest.clear()
+
+    def abort(self) -> None:
+        """2ERR: what is left of a large send is lost, as frames may be; its entry is done."""
+        if self._rest:
+            self._rest.clear()
+            self.finish()
+
+    def _let_go(self) -> None:
+        trains, self._trains, self._frames = self._trains, [], 0
+        message = Frames(self._address, trains)
+        self._qp.port.send_frames(message, loop=self._loop)
+        self._qp.spent += COPY_COST * message.copies
+
+    def _go_on(self) -> None:
+        """Let bursts of a large send go, as many as the queue's share of time allows."""
+        qp, rest = self._qp, self._rest
+        while rest and qp.spent < COST_LIMIT:
+            train = rest.popleft()
+            qp.spent += FRAME_COST * len(train.frames)
+            self._trains.append(train)
+            self._let_go()
 
     def _send(self, wqe: SendWqe, raw: bytes) -> None:
         if wqe.opcode == SEND:
@@ -108,9 +138,15 @@ class EthernetSender(UnconnectedSender):
             raise WqeError(f"opcode {wqe.opcode:#x}")
         frames = train.frames
         address, loop = frames[0][:6], bool(wqe.flags & FORCE_LOOPBACK) or self._self_test(wqe)
-        if address != self._address or loop != self._loop or self._frames >= BURST:
+        large = len(frames) > BURST
+        if large or address != self._address or loop != self._loop or self._frames >= BURST:
             self.finish()
             self._address, self._loop = address, loop
+        if large:
+            for start in range(0, len(frames), BURST):
+                self._rest.append(Train(frames[start : start + BURST], train.good))
+            self._go_on()
+            return
         self._trains.append(train)
         self._frames += len(frames)
         self._qp.spent += FRAME_COST * len(frames)

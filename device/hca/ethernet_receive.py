@@ -47,6 +47,7 @@ def receive_frames(hca: Hca, port: Port, message: Frames) -> None:
             port.flow.hear(first)
             continue
         numbers = targets(hca, port, first)
+        message.copies += len(numbers) * len(train.frames)
         port.counters.receive(train.frames, wanted=bool(numbers))
         bare: list[bytes] = []
         for number in numbers:

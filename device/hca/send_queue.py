@@ -130,7 +130,7 @@ class SendQueue:
             if state is QpState.RTS:
                 if engine.blocked():
                     if qp.state is QpState.RTS:
-                        return False
+                        return qp.spent >= COST_LIMIT  # the rest of a large send
                     continue  # what was blocked failed
                 if self._given is not None:
                     self._execute_given(self._given)

@@ -8,11 +8,15 @@ import pytest
 
 from device.hca.packet import Packet
 from device.hca.segment import Headers, SegmentError
+from device.hca.steering import SteerType
+from device.layout.mlx4.commands import Opcode
 from device.layout.mlx4.cqe import FRAME_CQE, FrameStatus, Syndrome
 from device.layout.mlx4.wqe import CQE_REQUEST, IP_CSUM, TCP_UDP_CSUM, SendOpcode
 from tests.unit.rdma_node import Node, Pair, TestQp, data
 from tests.unit.test_ethernet import ethernet_qp, steer
 from tests.unit.test_qp_protection import statuses
+from tests.unit.test_qp_shares import bytes_per_turn
+from tests.unit.test_steering import B0Node, default
 
 FIN_PSH_CWR_ACK = 0x99
 SEQUENCE = 0xFFFFFF00
@@ -138,6 +142,45 @@ def test_a_large_send_arrives_as_frames_with_one_event(pair: Pair) -> None:
     assert b"".join(parts) == payload
     counters = pair.a.hca.port.counters.tx
     assert (sum(counters.frames), sum(counters.octets)) == (4, 5000 + 4 * len(headers))
+
+
+def test_very_many_frames_leave_in_portions(pair: Pair) -> None:
+    """The entry is complete when all have left, and the next one comes after them."""
+    source, lkey = pair.a.memory(64 << 10)
+    target, key = pair.b.memory(4096)
+    pair.b.post_recv(pair.qb, [(key, target, 2048)])
+    turns = bytes_per_turn(pair)
+    for length in (64 << 10, 50):
+        send_large(pair.a, pair.qa, ipv4_headers(), 50, data((lkey, source, length)))
+    assert statuses(pair.a, pair.qa) == []
+    pair.run()
+    assert statuses(pair.a, pair.qa) == [0, 0]
+    assert max(turns) <= 256
+    assert sum(turns) == sum(pair.a.hca.port.counters.tx.frames) == 1311 + 1
+    assert pair.b.hca.port.counters.rx.dropped == 1311
+
+
+def test_copies_for_many_rings_are_part_of_the_share(pair: Pair) -> None:
+    """240 of them, as many as a record has places for: one burst is a turn's work."""
+    pair.b = B0Node("c", 3, pair.fabric)
+    default(pair.b, SteerType.UNICAST, *range(0x300, 0x300 + 240))
+    source, lkey = pair.a.memory(64 << 10)
+    turns = bytes_per_turn(pair)
+    headers = pair.b.mac + ipv4_headers()[6:]
+    send_large(pair.a, pair.qa, headers, 100, data((lkey, source, 64 << 10)))
+    pair.run()
+    assert statuses(pair.a, pair.qa) == [0]
+    assert sum(turns) == 656
+    assert max(turns) == 128
+
+
+def test_an_error_ends_a_large_send(pair: Pair) -> None:
+    source, lkey = pair.a.memory(64 << 10)
+    send_large(pair.a, pair.qa, ipv4_headers(), 50, data((lkey, source, 64 << 10)))
+    pair.a.command(Opcode.TOERR_QP, bytes(8), pair.qa.qpn)
+    assert statuses(pair.a, pair.qa) == [0]
+    pair.run()
+    assert sum(pair.a.hca.port.counters.tx.frames) == 256
 
 
 def test_frames_without_a_receive_are_counted(pair: Pair) -> None:

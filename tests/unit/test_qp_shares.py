@@ -7,7 +7,7 @@ from struct import pack
 
 import pytest
 
-from device.fabric.messages import Datagram, FabricPort, Message, Request
+from device.fabric.messages import Datagram, FabricPort, Frames, Message, Request
 from device.hca import qp as queue_pairs
 from device.layout.mlx4.commands import Opcode, Status
 from device.layout.mlx4.contexts import ServiceType
@@ -31,7 +31,7 @@ def big_memory(node: Node) -> None:
 def bytes_per_turn(pair: Pair) -> list[int]:
     """A list that grows by one entry per turn of A's loop: bytes that were asked for in it.
 
-    A datagram counts as one byte.
+    A datagram and a frame count as one byte.
     """
     turns = [0]
     send, soon, later = pair.fabric.send, pair.a.host.call_soon, pair.a.host.call_later
@@ -41,6 +41,8 @@ def bytes_per_turn(pair: Pair) -> list[int]:
             turns[-1] += message.length
         elif isinstance(message, Datagram):
             turns[-1] += 1
+        elif isinstance(message, Frames):
+            turns[-1] += sum(len(train.frames) for train in message.trains)
         send(source, message)
 
     def turn(action: Callable[[], None]) -> Callable[[], None]:
