@@ -127,7 +127,7 @@ def run(*words: str) -> int:
         (["--profile", "system-y", "{log}"], "no profile system-y: take system-x or system-z"),
         (["{log}/nowhere"], "holds no bus log"),
         ([], "no DIR"),
-        (["--table", "4.1", "{log}"], "no message of 1 to 28 bytes without BlueFlame"),
+        (["--table", "4.1", "{log}"], "no RDMA WRITE of 1 to 28 bytes without BlueFlame"),
     ],
 )
 def test_the_command_refuses_in_one_line(

@@ -14,7 +14,7 @@ from device.buslog.analysis import transfers
 from device.buslog.model import cli, load
 from device.buslog.model.counts import link_share
 from device.buslog.model.profile import Constants
-from device.buslog.model.samples import read_samples
+from device.buslog.model.samples import Setting, read_samples
 from device.buslog.model.study import TABLES, Table
 from device.buslog.model.tables import compare
 from device.buslog.reader import Event
@@ -95,6 +95,19 @@ def test_the_old_size_rule_moves_the_edge(logs: Logs) -> None:
 
 def _largest(log: Path) -> int:
     return max(each.length for each in transfers(log) if each.path is Way.BLUEFLAME)
+
+
+def test_other_operations_are_not_the_studys(
+    logs: Logs, vfio_user_library: Path, tmp_path: Path
+) -> None:
+    """A log of perftest has frames of its TCP connection, sent through BlueFlame, too."""
+    sends = sweep(tmp_path / "send", (4, 14), BlueFlameUse(), WrOpcode.SEND)
+    model = load("system-z")
+    samples = read_samples(sends, model)
+    assert samples.setting is Setting.DOORBELL
+    assert {key[:2] for key in samples.groups} == {("SEND", 4), ("SEND", 14)}
+    with pytest.raises(ValueError, match="no RDMA WRITE of 1 to 28 bytes with BlueFlame"):
+        compare(TABLES["4.1"], [read_samples(logs.doorbell, model), samples])
 
 
 def test_processor_time(logs: Logs) -> None:

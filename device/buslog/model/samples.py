@@ -12,9 +12,12 @@ from device.buslog.analysis import Transfer, transfers
 from device.buslog.model.counts import Counts
 from device.buslog.model.model import Model
 
+STUDIED = "RDMA_WRITE"
+"""What the study's `rdma_lat` sends. A log has other messages, too: its programs talk over TCP."""
+
 
 class Setting(Enum):
-    """What the sends of a log had in common."""
+    """What the studied sends of a log had in common."""
 
     DOORBELL = "without BlueFlame"
     BLUEFLAME = "with BlueFlame"
@@ -44,22 +47,21 @@ class Group:
         self.path += path
 
 
+Key = tuple[str, int, Way]
+
+
 @dataclass(slots=True)
 class Samples:
-    """The sends of one log by payload in bytes and way."""
+    """The sends of one log by operation, payload in bytes and way."""
 
     setting: Setting = Setting.DOORBELL
-    groups: dict[tuple[int, Way], Group] = field(default_factory=dict)
-
-    def add(self, transfer: Transfer, model: Model) -> None:
-        """One send more."""
-        self.groups.setdefault((transfer.length, transfer.path), Group()).add(transfer, model)
+    groups: dict[Key, Group] = field(default_factory=dict)
 
     def of_size(self, low: int, high: int) -> dict[int, list[Group]]:
-        """The groups of each payload within the limits, both included."""
+        """The studied groups of each payload within the limits, both included."""
         found: dict[int, list[Group]] = {}
-        for (size, _), group in self.groups.items():
-            if low <= size <= high:
+        for (operation, size, _), group in self.groups.items():
+            if operation == STUDIED and low <= size <= high:
                 found.setdefault(size, []).append(group)
         return found
 
@@ -84,15 +86,13 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def read_samples(folder: Path, model: Model) -> Samples:
-    """The messages with data in a log, of its most frequent operation; raises `LogError`."""
-    by_opcode: dict[str, Samples] = {}
+    """The messages with data in a log; raises `LogError`."""
+    samples = Samples()
     for each in transfers(folder):
         if each.length and each.opcode:
-            by_opcode.setdefault(each.opcode, Samples()).add(each, model)
-    if not by_opcode:
-        return Samples()
-    samples = max(by_opcode.values(), key=lambda s: sum(each.sends for each in s.groups.values()))
-    ways = {way for _, way in samples.groups}
+            key = each.opcode, each.length, each.path
+            samples.groups.setdefault(key, Group()).add(each, model)
+    ways = {way for operation, _, way in samples.groups if operation == STUDIED}
     if Way.BLUEFLAME in ways:
         samples.setting = Setting.BLUEFLAME
     elif Way.FALLBACK in ways:

@@ -51,7 +51,7 @@ def _compare(row: Row, without: Samples, with_it: Samples) -> Compared:
         latency, cpu = (part(row.low, row.high) for part in (samples.latency, samples.cpu))
         if latency is None or cpu is None:
             raise ValueError(
-                f"no message of {row.low} to {row.high} bytes {samples.setting.value} is in the "
+                f"no RDMA WRITE of {row.low} to {row.high} bytes {samples.setting.value} is in the "
                 "logs: add the log of such a sweep"
             )
         times.append(latency)
@@ -91,8 +91,9 @@ def study_lines(table: Table, model: Model, logs: Sequence[Samples]) -> Iterator
 
 
 HEADER = (
-    f"{'payload':>8} {'way':>13} {'sends':>6} | {'stores':>6} {'writes':>6} {'entries':>7} "
-    f"{'reads':>6} {'CQEs':>5} | {'modelled us':>11} {'CPU us':>7} | {'wall us':>9}"
+    f"{'operation':13} {'payload':>8} {'way':>13} {'sends':>6} | "
+    f"{'stores':>6} {'writes':>6} {'entries':>7} {'reads':>6} {'CQEs':>5} | "
+    f"{'modelled us':>11} {'CPU us':>7} | {'wall us':>9}"
 )
 
 
@@ -101,15 +102,16 @@ def size_lines(model: Model, logs: Sequence[Samples]) -> Iterator[str]:
     yield f"mean of each send until its message is there; profile {model.name}"
     yield HEADER
     groups = [(*key, group) for log in logs for key, group in log.groups.items()]
-    for size, way, group in sorted(groups, key=lambda each: (each[0], each[1].value)):
-        yield _size_line(size, way.value, group)
+    for operation, size, way, group in sorted(groups, key=lambda each: (*each[:2], each[2].value)):
+        yield _size_line(operation, size, way.value, group)
     yield "stores: BlueFlame store operations; writes: in writes of 64 bytes; entries: fetched ones"
 
 
-def _size_line(size: int, way: str, group: Group) -> str:
+def _size_line(operation: str, size: int, way: str, group: Group) -> str:
     path, sends = group.path, group.sends
     return (
-        f"{size:8} {way:>13} {sends:6} | {path.store / sends:6.2f} {path.write / sends:6.2f} "
-        f"{path.turn / sends:7.2f} {path.read / sends:6.2f} {path.completion / sends:5.2f} | "
+        f"{operation:13} {size:8} {way:>13} {sends:6} | "
+        f"{path.store / sends:6.2f} {path.write / sends:6.2f} {path.turn / sends:7.2f} "
+        f"{path.read / sends:6.2f} {path.completion / sends:5.2f} | "
         f"{group.latency / sends:11.3f} {group.cpu / sends:7.3f} | {group.wall / sends:9.1f}"
     )
