@@ -29,8 +29,7 @@ SLOW_HOST = {
     r"hrtimer: interrupt took \d+ ns$": "hrtimer_interrupt",
     r"perf: interrupt took too long ": "perf_sample_event_took",
     r"workqueue: .* hogged CPU for >\d+us \d+ times": "wq_cpu_intensive_report",
-    r"clocksource: timekeeping watchdog on CPU\d+: wd-\S+ excessive read-back delay": ""
-    "cs_watchdog_read",
+    r"clocksource: ": "clocksource_watchdog, which compares one clock with another",
     r"TSC found unstable after boot": "__sched_clock_work, what the watchdog comes to",
 }
 """What kernels say when the host gives a virtual processor no time for a while: pattern and source.
