@@ -6,6 +6,8 @@ has windows, doorbells, messages and, for a peer that dies, the link event of a 
 
 from __future__ import annotations
 
+from collections import deque
+
 from device.layout.ntb import switchtec as layout
 from device.ntb.link import HOLD_SECONDS, Link
 from device.ntb.switchtec_control import ControlBlocks
@@ -21,6 +23,8 @@ VECTORS = layout.VECTORS
 LOG_SUFFIX = "ntbs"
 FIRST_MESSAGE = 64 - layout.MESSAGES
 """Index of message 0 in the vector map."""
+MOST_MESSAGES = 64
+"""Messages that wait for a slot; the oldest go first if there are more."""
 
 
 def bars(sizes: tuple[int, int]) -> tuple[Bar, ...]:
@@ -56,6 +60,9 @@ class SwitchtecBridge:
         self._held = 0
         self._release: Timer | None = None
         self._event_count = 0
+        self._waiting: list[deque[tuple[int, int]]] = [
+            deque(maxlen=MOST_MESSAGES) for _ in range(layout.MESSAGES)
+        ]
         self._describe()
 
     def join(self, peer: SwitchtecBridge) -> None:
@@ -105,6 +112,10 @@ class SwitchtecBridge:
                 self._send(int(slot.name[8:]), value)
             elif slot.name in ("inbound_mask", "inbound_doorbell"):
                 self._fire(self._unmasked() & ~unmasked)
+            elif slot.name == "message_map":
+                self._forget_messages()
+            elif slot.name.endswith("_status"):
+                self._deliver(int(slot.name[7]))
         elif slot.name == "link_event":
             self._acknowledge("PORT", slot, value)
         elif slot.name == "management_event":
@@ -164,18 +175,40 @@ class SwitchtecBridge:
             self._peer.receive(number | self._partition << 2, value)
 
     def receive(self, source: int, value: int) -> None:
-        """A message of the peer, for each slot that wants those of `source`."""
+        """A message of the peer, for each slot that wants those of `source`.
+
+        It waits while the one before has not been taken: the driver reads a message and clears its
+        status after that, and would clear that of the next one (switchtec_ntb_message_isr). It
+        interrupts all the same, for a driver that got the one before when it was not ready.
+        """
         wanted = self._get("message_map").to_bytes(4, "little")
         for slot, source_wanted in enumerate(wanted):
-            if source_wanted != source:
-                continue
-            if slot == 0 and value == layout.FORCE_DOWN:
-                self._know(False)
-            self._set(f"inbound{slot}", value)
-            self._set(f"inbound{slot}_source", source)
-            self._set(f"inbound{slot}_status", 1)
-            if self._get(f"inbound{slot}_enable") & 1:
-                self._bus.interrupt(self._vector(FIRST_MESSAGE + slot))
+            if source_wanted == source:
+                self._waiting[slot].append((source, value))
+                if self._get(f"inbound{slot}_status") & 1:
+                    self._interrupt_for(slot)
+                else:
+                    self._deliver(slot)
+
+    def _deliver(self, slot: int) -> None:
+        if not self._waiting[slot] or self._get(f"inbound{slot}_status") & 1:
+            return
+        source, value = self._waiting[slot].popleft()
+        if slot == 0 and value == layout.FORCE_DOWN:
+            self._know(False)
+        self._set(f"inbound{slot}", value)
+        self._set(f"inbound{slot}_source", source)
+        self._set(f"inbound{slot}_status", 1)
+        self._interrupt_for(slot)
+
+    def _forget_messages(self) -> None:
+        """A driver begins: what waits was for another."""
+        for waiting in self._waiting:
+            waiting.clear()
+
+    def _interrupt_for(self, slot: int) -> None:
+        if self._get(f"inbound{slot}_enable") & 1:
+            self._bus.interrupt(self._vector(FIRST_MESSAGE + slot))
 
     def _know(self, up: bool) -> None:
         """The driver has told its peer that its view of the link changed, so it knows."""
@@ -216,5 +249,6 @@ class SwitchtecBridge:
         self._registers.reset()
         self._describe()
         self._know(False)
+        self._forget_messages()
         if self._control.leave(self._partition) and self._peer is not None:
             self._peer.peer_lost()

@@ -75,7 +75,7 @@ class BulkGate(Gate):
                 taken = self._answer(count)
             if taken:
                 self._drop_from_socket(taken)
-                self.more = True
+                self.more = False  # other sockets come first, however much is waiting here
                 return Verdict.HANDLED
         except BlockingIOError:
             self.more = True

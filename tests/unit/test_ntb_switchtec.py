@@ -188,6 +188,21 @@ def test_a_message_interrupts_and_waits_to_be_taken(pair: Pair) -> None:
     assert pair.b.bus.take_interrupts() == []
 
 
+def test_a_message_waits_until_the_one_before_is_taken(pair: Pair) -> None:
+    """The driver clears the status after it has read: that of a new message would go, too."""
+    for value in (1, 3, 2):
+        pair.a.send(value)
+    found = []
+    while (word := pair.b.read(pair.b.messaging + 0x88, 8)) >> 32 & 1:
+        found.append(word & 0xFFFFFFFF)
+        pair.b.write(pair.b.messaging + 0x8C, 1, 1)
+    assert found == [1, 3, 2] and pair.b.bus.take_interrupts() == [2] * 5
+    for value in range(200):
+        pair.a.send(value)
+    pair.b.bridge.reset()
+    assert pair.b.read(pair.b.messaging + 0x88, 8) == 0
+
+
 def test_the_death_of_the_peer_is_a_link_event(pair: Pair) -> None:
     target = pair.b.bus.allocate(layout.LUT_SIZE, layout.LUT_SIZE)
     pair.b.open_lut(0, target)
