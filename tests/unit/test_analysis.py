@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from device.buslog.analysis import Path as By
 from device.buslog.analysis import Role, Tlp, Transfer, page, perfetto, table, transfers
+from device.buslog.analysis.classify import transaction_of
 from device.buslog.analysis.fold import folded
 from device.buslog.analysis.requests import line, tree
 from device.buslog.analysis.rows import transactions
@@ -199,6 +200,17 @@ def test_completions_end_at_multiples() -> None:
     assert split(0x1010, 496) == [240, 256]
     for address, length in ((0x1010, 496), (0x1000, 0), (0x1001, 255), (0x1001, 256), (3, 1000)):
         assert pieces(address, length) == len(split(address, length))
+
+
+def test_what_is_counted_from_0() -> None:
+    """The tables of roles have a place for each."""
+    assert [int(what) for what in What] == list(range(len(What)))
+
+
+@pytest.mark.parametrize(("device", "expected"), [("a", Role.DOORBELL), ("a.ntb4", Role.WINDOW)])
+def test_windows_of_bridges_are_no_doorbells(device: str, expected: Role) -> None:
+    event = Event(0, 0.0, device, Kind.MMIO_WRITE, 2, What.OTHER, 0, SEND_DOORBELL, 4, DOORBELL)
+    assert transaction_of(event).role is expected
 
 
 EVENTS = st.builds(

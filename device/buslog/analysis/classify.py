@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from device.buslog.analysis.transaction import Role, Tlp, Transaction
+from device.buslog.bridges import family
 from device.buslog.reader import Event
 from device.layout.buslog import Kind, What
 from device.layout.mlx4.uar import (
@@ -38,6 +39,9 @@ _WRITES: dict[What, Role] = _BOTH | {
     What.CQE: Role.CQE,
     What.EQE: Role.EQE,
 }
+# By number: a dictionary would ask each enumeration member for its hash, which is a Python call.
+_READ_ROLES = tuple(_READS.get(what, Role.TABLE) for what in What)
+_WRITE_ROLES = tuple(_WRITES.get(what, Role.TABLE) for what in What)
 _TEXT: dict[Kind, Role] = {
     Kind.COMMAND: Role.COMMAND,
     Kind.RESET: Role.RESET,
@@ -60,9 +64,9 @@ def transaction_of(event: Event) -> Transaction:
     obj, length = event.obj, event.length
     text = ""
     if kind is Kind.DMA_READ:
-        tlp, role, upstream = Tlp.MEMORY_READ, _READS.get(event.what, Role.TABLE), True
+        tlp, role, upstream = Tlp.MEMORY_READ, _READ_ROLES[event.what], True
     elif kind is Kind.DMA_WRITE:
-        tlp, role, upstream = Tlp.MEMORY_WRITE, _WRITES.get(event.what, Role.TABLE), True
+        tlp, role, upstream = Tlp.MEMORY_WRITE, _WRITE_ROLES[event.what], True
     elif kind is Kind.MMIO_WRITE:
         role, obj = _register(event)
         tlp, upstream = Tlp.MEMORY_WRITE, False
@@ -83,6 +87,8 @@ def transaction_of(event: Event) -> Transaction:
 
 def _register(event: Event) -> tuple[Role, int]:
     """Which register of BAR2 was written, and the number of the queue it is about."""
+    if family(event.device):  # a bridge or a DMA engine
+        return (Role.WINDOW if event.bar else Role.REGISTER_WRITE), 0
     if event.bar != 2:
         return Role.REGISTER_WRITE, 0
     offset = event.address

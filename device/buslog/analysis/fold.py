@@ -288,20 +288,22 @@ def _is_remote(transfer: Transfer, one: Transaction) -> bool:
     )
 
 
-_CAUSES: dict[Role, tuple[Role, ...]] = {
-    Role.RESPONSE: (Role.REQUEST,),
-    Role.CQE: (Role.RESPONSE, Role.REQUEST, Role.WQE, Role.ENTRY),
-    Role.WQE: (Role.DOORBELL, Role.BLUEFLAME),
-    Role.ENTRY: (Role.BLUEFLAME,),
-    Role.REQUEST: (Role.WQE, Role.ENTRY),
-}
+_POSTED = (Role.DOORBELL, Role.BLUEFLAME)
+_BEGUN = (Role.WQE, Role.ENTRY)
+_ASKED = (Role.REQUEST,)
 _LAST = (Role.RESPONSE, Role.REQUEST, Role.WQE, Role.ENTRY)
 
 
 def _cause(transfer: Transfer, one: Transaction) -> int | None:
     """Place of what made the device do this: the latest of the kinds that can."""
     remote = one.device != transfer.device
-    causes = (Role.REQUEST,) if remote else _CAUSES.get(one.role, _LAST)
+    role = one.role
+    if remote or role is Role.RESPONSE:
+        causes: tuple[Role, ...] = _ASKED
+    elif role is Role.REQUEST:
+        causes = _BEGUN
+    else:
+        causes = _POSTED if role in _BEGUN else _LAST
     for place in range(len(transfer.transactions) - 1, -1, -1):
         if transfer.transactions[place].role in causes:
             return place
