@@ -36,7 +36,8 @@ def start(machine: Vm, modules: list[Path]) -> None:
 
 def stop(machine: Vm) -> str:
     """Stop tracing; what was recorded, as the kernel prints it."""
-    # A pipe that is read to its end after the recording stopped ends by itself.
+    # A pipe that is read to its end after the recording stopped ends by itself. Into a file: cat
+    # splices it into another pipe, and then the kernel leaves the lines of PCI devices out.
     machine.run(
         f"cd {_TRACING} && echo 0 > tracing_on && cat trace_pipe > {_FILE} &&"
         " echo nop > current_tracer && echo 1 > tracing_on"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -76,15 +77,20 @@ class GuestProgram:
     def __init__(self, pair: Pair, request: Request, setting: str) -> None:
         self._count = request.iterations
         words = f"python3 -m guest.latency --blueflame {setting} --inline {request.inline}"
-        self._programs = [Program(machine, words) for machine in pair.machines]
-        ends = [program.hear() for program in self._programs]
-        for program, peer in zip(self._programs, reversed(ends), strict=True):
-            program.tell(peer)
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            self._programs = [
+                stack.enter_context(contextlib.closing(Program(machine, words)))
+                for machine in pair.machines
+            ]
+            ends = [program.hear() for program in self._programs]
+            for program, peer in zip(self._programs, reversed(ends), strict=True):
+                program.tell(peer)
+            self._stack = stack.pop_all()
 
     def close(self) -> None:
         """End both programs."""
-        for program in self._programs:
-            program.close()
+        self._stack.close()
 
     def measure(self, size: int) -> Wall:
         """One payload; the second guest's figures, as of a client. Raises `LabError`."""
