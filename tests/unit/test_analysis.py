@@ -20,8 +20,9 @@ from device.buslog.analysis.transaction import pieces, split
 from device.buslog.reader import Event, LogReader
 from device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from device.layout.buslog import Kind, What
+from device.layout.mlx4.cqe import ERROR_CQE, OPCODE_ERROR, Syndrome
 from device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL, UAR_AREA_SIZE
-from tests.unit.analysis_log import CQN, EQN, PAGE, QPN, A, Sender
+from tests.unit.analysis_log import CQN, EQN, PAGE, QPN, A, B, Sender
 
 WORK = 1 << WORK_DEVICE_SHIFT | QPN << WORK_QPN_SHIFT
 ENTRY = bytes((0, 0, 0, 8, 0, 0, QPN, 3))
@@ -200,6 +201,18 @@ def test_completions_end_at_multiples() -> None:
     assert split(0x1010, 496) == [240, 256]
     for address, length in ((0x1010, 496), (0x1000, 0), (0x1001, 255), (0x1001, 256), (3, 1000)):
         assert pieces(address, length) == len(split(address, length))
+
+
+def test_receives_that_are_flushed_later_belong_to_nobody(tmp_path: Path) -> None:
+    """They come from a timer, while the log still names the last work request."""
+
+    def flushed(sender: Sender) -> None:
+        sender.post()
+        entry = ERROR_CQE.pack(qpn=QPN, syndrome=Syndrome.WR_FLUSH_ERR, opcode=OPCODE_ERROR)
+        sender.log.record(B, Kind.DMA_WRITE, 0, 0x4000, 32, bytes(entry), What.CQE, CQN)
+
+    (found,) = _folded(tmp_path, flushed)
+    assert found.count(Role.CQE) == 1
 
 
 def test_what_is_counted_from_0() -> None:

@@ -34,6 +34,16 @@ def read_entry(transfer: Transfer, data: bytes | bytearray) -> None:
 
 
 
+def is_flushed(data: bytes | bytearray) -> bool:
+    """Whether a completion is of a work request that was flushed: no message caused it."""
+    entry = bytes(data[-CQE_SIZE:])
+    return (
+        len(entry) == CQE_SIZE
+        and entry[OWNER_OFFSET] & OPCODE_MASK == OPCODE_ERROR
+        and ERROR_CQE.get(entry, "syndrome") == Syndrome.WR_FLUSH_ERR
+    )
+
+
 def completion(data: bytes | bytearray) -> tuple[int, int, str] | None:
     """QPN, low 16 bits of the index, status of a send completion; None for one of a receive."""
     entry = bytes(data[-CQE_SIZE:])

@@ -14,7 +14,7 @@ from pathlib import Path as Folders
 
 from device.buslog.analysis.announce import Announcements
 from device.buslog.analysis.classify import transaction_of
-from device.buslog.analysis.entry import completion, read_entry
+from device.buslog.analysis.entry import completion, is_flushed, read_entry
 from device.buslog.analysis.stores import Stores
 from device.buslog.analysis.transaction import Role, Transaction
 from device.buslog.analysis.transfer import Path, Transfer
@@ -209,7 +209,7 @@ class Folder:
             transfer = found
             transfer.status = known[2]
             self._settle_up_to(event.number, transfer)
-        elif transfer is None or (transfer.peer_qpn and not transfer.count(Role.REQUEST)):
+        elif transfer is None or is_flushed(event.data):
             return
         one.parent = _cause(transfer, one)
         one.remote = known is None
