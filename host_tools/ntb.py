@@ -45,13 +45,29 @@ def install(machine: Vm, folder: Path) -> None:
     )
 
 
+def probe(machine: Vm, model: str) -> None:
+    """Load the drivers of engine and bridge; returns when the bridge is registered.
+
+    Their modules load whether or not their probes succeed, and a client that finds no bridge says
+    "No such device" (ntb_transport_register_client_dev). Raises `LabError` with what the kernel
+    said.
+    """
+    machine.run(f"modprobe ioatdma && modprobe {HARDWARE[model]}", timeout=_SECONDS)
+    if machine.run("ls /sys/bus/ntb/devices | grep -q .", check=False).status:
+        raise LabError(
+            f"guest {machine.name}: {HARDWARE[model]} has registered no bridge",
+            "read dmesg in both guests",
+            machine.run("dmesg | tail -n 30", check=False).text,
+        )
+
+
 def load(machine: Vm, model: str, address: str) -> None:
     """Load driver, transport and network device, and give it an address.
 
     Returns when its carrier is there, which takes the peer. Raises `LabError`.
     """
+    probe(machine, model)
     machine.run(
-        f"modprobe ioatdma && modprobe {HARDWARE[model]} && "
         "modprobe ntb_transport use_dma=1 max_mw_size=0x100000 && modprobe ntb_netdev",
         timeout=_SECONDS,
     )

@@ -89,7 +89,7 @@ class SwitchtecBridge:
                 self._control.shown[self._partition][bar], offset, length
             )
         if self._control.holds(offset):
-            return self._control.registers.read(offset, length)
+            return self._control.read(self._partition, offset, length)
         return self._registers.read(offset, length)
 
     def bar_write(self, bar: int, offset: int, data: bytes) -> None:
@@ -97,7 +97,7 @@ class SwitchtecBridge:
         if bar:
             self.store_run(bar, offset, data, len(data))
         elif self._control.holds(offset):
-            self._control.write(offset, data)
+            self._control.write(self._partition, offset, data)
         else:
             unmasked = self._unmasked()
             for slot, value in self._registers.write(offset, data):

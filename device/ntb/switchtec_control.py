@@ -18,10 +18,16 @@ class ControlBlocks:
 
     The block of a partition tells what the windows of its guest show. It is the peer's driver that
     writes it, so it outlives a reset of that guest, while a reset of the peer empties it.
+
+    Both drivers work on both blocks: one lists its requesters in its own block and its shared
+    memory in the peer's (switchtec_ntb_init_req_id_table, _init_shared_mw). So a lock has an owner,
+    the other waits for it, and each reads its own state: a driver that finds another one than it
+    has asked for, 50 ms after it did, gives up (switchtec_ntb_part_op).
     """
 
     def __init__(self) -> None:
         self.registers = RegisterFile(layout.SHARED, layout.BAR0_SIZE)
+        self._locks = [Lock() for _ in range(layout.PARTITIONS)]
         self._buses: list[MasterBus] = []
         self.shown: list[dict[int, Shown]] = []
         """What each partition's BARs show, by BAR."""
@@ -42,17 +48,25 @@ class ControlBlocks:
         start = layout.CONTROL_START
         return start <= offset < start + layout.PARTITIONS * layout.CONTROL_STRIDE
 
-    def write(self, offset: int, data: bytes) -> None:
-        """Store; an operation takes effect at once, and its status is what the driver waits for."""
+    def read(self, reader: int, offset: int, length: int) -> bytes:
+        """Registers, as partition `reader` sees them."""
+        for block, lock in enumerate(self._locks):
+            self.registers.set("CONTROL", "status", lock.status(reader), block)
+        return self.registers.read(offset, length)
+
+    def write(self, writer: int, offset: int, data: bytes) -> None:
+        """Store; an operation takes effect at once, but for a lock that the other side has."""
         for slot, value in self.registers.write(offset, data):
             if slot.name == "operation":
-                self._operate(slot.index, value)
+                self._operate(writer, slot.index, value)
 
-    def _operate(self, partition: int, operation: int) -> None:
+    def _operate(self, writer: int, block: int, operation: int) -> None:
+        if operation == Operation.LOCK:
+            self._locks[block].take(writer)
+            return
         if operation == Operation.CONFIGURE:
-            self._configure(partition)
-        status = Status.LOCKED if operation == Operation.LOCK else Status.NORMAL
-        self.registers.set("CONTROL", "status", status, partition)
+            self._configure(block)
+        self._locks[block].drop(writer)
 
     def _configure(self, partition: int) -> None:
         if not self.shown:
@@ -83,6 +97,8 @@ class ControlBlocks:
     def leave(self, partition: int) -> bool:
         """The guest of `partition` is gone: what its peer saw of it closes; whether it saw any."""
         other = 1 - partition
+        for lock in self._locks:
+            lock.drop(partition)
         seen = bool(self.shown) and any(each.close() for each in self.shown[other].values())
         for bar in layout.WINDOW_BARS:
             valid = layout.BAR_VALID
@@ -92,6 +108,29 @@ class ControlBlocks:
         for index in range(layout.LUTS):
             self.registers.set(f"LUT{other}", "entry", 0, index)
         return seen
+
+
+class Lock:
+    """Who may change a block: the first to ask, then the other."""
+
+    def __init__(self) -> None:
+        self._queue: list[int] = []
+
+    def take(self, partition: int) -> None:
+        """Have it, or wait for it."""
+        if partition not in self._queue:
+            self._queue.append(partition)
+
+    def drop(self, partition: int) -> None:
+        """Have it no longer, nor wait for it."""
+        if partition in self._queue:
+            self._queue.remove(partition)
+
+    def status(self, partition: int) -> Status:
+        """What a partition reads."""
+        if partition not in self._queue:
+            return Status.NORMAL
+        return Status.LOCKED if self._queue[0] == partition else Status.LOCKING
 
 
 class Shown:

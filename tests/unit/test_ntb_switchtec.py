@@ -132,6 +132,27 @@ def test_a_direct_window_takes_effect_when_configured(pair: Pair) -> None:
     assert pair.a.bridge.bar_read(4, 0, 8) == b"\xff" * 8
 
 
+def test_a_lock_has_one_owner_and_the_other_waits(pair: Pair) -> None:
+    """Both drivers work on the same block in their probes; either fails at a strange status."""
+    lock, status = layout.CONTROL.at("operation", 1), layout.CONTROL.at("status", 1)
+    pair.a.operate(1, Operation.LOCK, Status.LOCKED)
+    pair.b.operate(1, Operation.LOCK, Status.LOCKING)
+    assert pair.a.read(status, 4) == Status.LOCKED
+    pair.a.write(lock, 4, Operation.CONFIGURE)
+    assert [guest.read(status, 4) for guest in (pair.a, pair.b)] == [1, Status.LOCKED]
+    pair.a.operate(1, Operation.LOCK, Status.LOCKING)
+    pair.a.write(lock, 4, Operation.RESET)  # its wait was interrupted
+    pair.b.operate(1, Operation.CONFIGURE, Status.NORMAL)
+    assert pair.a.read(status, 4) == Status.NORMAL
+
+
+def test_the_lock_of_a_guest_that_dies_goes_to_the_other(pair: Pair) -> None:
+    pair.a.operate(0, Operation.LOCK, Status.LOCKED)
+    pair.b.operate(0, Operation.LOCK, Status.LOCKING)
+    pair.a.bridge.reset()
+    assert pair.b.read(layout.CONTROL.at("status", 0), 4) == Status.LOCKED
+
+
 def test_lookup_windows_lie_before_the_direct_one(pair: Pair) -> None:
     low, high = (pair.b.bus.allocate(layout.LUT_SIZE, layout.LUT_SIZE) for _ in range(2))
     direct = pair.b.bus.allocate(1 << 20, 1 << 20)

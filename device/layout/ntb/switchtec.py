@@ -52,10 +52,12 @@ class Operation(IntEnum):
 
 
 class Status(IntEnum):
-    """State of a control block."""
+    """State of a control block, as the partition that reads it sees it."""
 
     NORMAL = 1
     LOCKED = 2
+    LOCKING = 3
+    """It has asked for the lock, and the other partition has it."""
 
 
 _RO, _RW, _WO, _W1C = Access.RO, Access.RW, Access.WO, Access.W1C
@@ -130,7 +132,7 @@ CONTROL = RegisterBlock(
     CONTROL_START,
     0x100,
     (
-        Register("status", 0x00, 32, _RO, "1 = normal, 2 = locked", Status.NORMAL),
+        Register("status", 0x00, 32, _RO, "1 normal, 2 locked, 3 waiting for it", Status.NORMAL),
         Register("operation", 0x04, 32, _WO, "1 lock, 2 configure, 3 reset"),
         Register("control", 0x08, 32, _RW, "requester identity protection"),
         Register("bar_setup", 0x0C, 32, _RW, "storage"),
