@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 
-from host_tools.conformance import page
+from host_tools.conformance import ntb_page, page
 from host_tools.conformance.journal import Entry, Journal
-from host_tools.conformance.program import FAILED, QUICK, SETUPS, Program, Setup, Verdict
+from host_tools.conformance.program import BRIDGES, FAILED, QUICK, SETUPS, Program, Setup, Verdict
 from host_tools.conformance.runner import Run
 from host_tools.conformance.session import NotUp, Session
 from host_tools.conformance.suites import everything
@@ -48,14 +48,20 @@ def _main(options: argparse.Namespace) -> int:
     _run(chosen, journal, progress)
     found = {entry.key: entry for entry in journal.entries}
     entries = [found[_key(choice)] for choice in chosen]
-    return _report(entries, whole=chosen == everything())
+    return _report(entries, {_key(choice) for choice in chosen})
 
 
-def _report(entries: Sequence[Entry], whole: bool) -> int:
+def _report(entries: Sequence[Entry], chosen: Set[str]) -> int:
+    """Print the table; write each page whose programs were all chosen."""
     print(page.table(entries))
-    if whole:
-        page.PAGE.write_text(page.page(entries))
-        print(f"written: {page.PAGE}")
+    for of_bridges, make, path in (
+        (False, page.page, page.PAGE),
+        (True, ntb_page.page, ntb_page.PAGE),
+    ):
+        keys = {_key(choice) for choice in everything() if bool(choice[0].ntb) == of_bridges}
+        if keys <= chosen:
+            path.write_text(make([entry for entry in entries if entry.key in keys]))
+            print(f"written: {path}")
     bad = page.unexpected(entries)
     print(f"{len(entries)} programs, {len(bad)} failures without a known cause")
     return 1 if bad else 0
@@ -120,9 +126,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WORDS",
         help="only what has WORDS in its key",
     )
-    parser.add_argument(
-        "--setup", action="append", choices=[setup.name for setup in SETUPS], help="only these"
-    )
+    names = [setup.name for setup in (*SETUPS, *BRIDGES)]
+    parser.add_argument("--setup", action="append", choices=names, help="only these")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     parser.add_argument("--list", action="store_true", help="print the keys and end")
     return parser

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from host_tools.conformance.session import Session
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
@@ -22,6 +26,8 @@ class Setup:
     """Kind of the GID that programs are told to use, as the kernel's `gid_attrs/types` calls it."""
     service: str = ""
     """A shell line that runs in guest a from before its HCA comes up to the pair's end."""
+    ntb: str = ""
+    """A bridge of this model and DMA engines instead of HCAs, with their drivers loaded."""
 
 
 ROCE = Setup("roce", "RoCE v1, the default")
@@ -39,7 +45,11 @@ OPENSM = Setup(
     "exec opensm --log_file /var/log/opensm.log",
 )
 SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM)
-QUICK = (ROCE, INFINIBAND)
+GEN4 = Setup("ntb-intel-gen4", "Intel NTB 8086:347e and I/OAT 3.4", ntb="intel-gen4")
+SWITCHTEC = Setup("ntb-switchtec", "Switchtec 11f8:8531 and I/OAT 3.4", ntb="switchtec")
+GEN1 = Setup("ntb-intel-gen1", "Intel NTB 8086:0e0d and I/OAT 3.2", ntb="intel-gen1")
+BRIDGES = (GEN4, SWITCHTEC, GEN1)
+QUICK = (ROCE, INFINIBAND, SWITCHTEC)
 """The setups of the short run."""
 
 
@@ -67,6 +77,7 @@ class Verdict:
 
 
 Judge = Callable[[Ended], Sequence[Verdict]]
+Steps = Callable[["Session"], Sequence[Verdict]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,7 @@ class Program:
 
     suite: str
     name: str
-    client: str
+    client: str = ""
     """Runs in guest b once the server is ready; its output is judged."""
     server: str = ""
     """Runs in guest a; empty when the client needs no peer."""
@@ -106,6 +117,8 @@ class Program:
     """Runs in both guests when the program has ended: puts back what it changed."""
     files: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
     """Files that guest b gets first: path and content."""
+    steps: Steps | None = field(default=None, repr=False)
+    """What is done with both guests instead of all that. Raises `LabError` for a failure."""
 
     @property
     def key(self) -> str:

@@ -1,4 +1,4 @@
-"""A pair of guests under one setup: HCAs with the kernel's drivers, addresses, a GID to use."""
+"""A pair of guests under one setup: the kernel's drivers, addresses, a GID to use."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from host_tools import ntb
 from host_tools.agent import Command
 from host_tools.conformance.program import Program, Setup
 from host_tools.errors import LabError
@@ -65,8 +66,10 @@ class Session:
         with contextlib.ExitStack() as stack:
             config = LabConfig(
                 log=self._logs,
-                bus_log=self._bus_log,
+                bus_log=self._bus_log or bool(self.setup.ntb),
                 vfio=False,
+                hca=not self.setup.ntb,
+                ntb=self.setup.ntb,
                 server_arguments=self.setup.server_arguments,
             )
             self.pair = stack.enter_context(Pair(config))
@@ -86,6 +89,10 @@ class Session:
         self._stack.close()
 
     def _prepare(self, stack: contextlib.ExitStack) -> None:
+        if self.setup.ntb:
+            self.pair.both(lambda machine: ntb.probe(machine, self.setup.ntb))
+            self.words = Words("", "", None)
+            return
         if self.setup.service:
             stack.callback(_end, self.pair.a.agent.start(self.setup.service))
         self.pair.both(bring_up)

@@ -47,8 +47,9 @@ RECOVERY = {
     r"mlx4_en \S+ Internal error detected, restarting device$": "mlx4_en_event",
     r"<mlx4_ib> mlx4_ib_handle_catas_error: mlx4_ib_handle_catas_error (was started|ended)$": "its "
     "own account of ending what user space waits for",
-    r"mlx4_core \S+ command 0x49 failed: fw status = 0x1$": "mlx4_en_DUMP_ETH_STATS while the "
-    "device is in its error state: mlx4_internal_err_ret_value has no answer for it",
+    r"mlx4_core \S+ command 0x(49|54) failed: fw status = 0x1$": "mlx4_en_DUMP_ETH_STATS and "
+    "mlx4_get_counter_stats, four times a second, while the device is in its error state: "
+    "mlx4_internal_err_ret_value has no answer for them",
     r"infiniband \S+ ib_query_port failed \(-5\)$": "ib_cache_update upon the event "
     "DEVICE_FATAL: EIO until the device is restarted, if it asks before its cache goes",
     r"mlx4_core \S+ Fail to set mac in port \d during unregister$": "__mlx4_unregister_mac, while "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from device.layout.ib.perf import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED
+from device.layout.ib.sa import SA_MAD, SaAttribute
 from device.layout.ib.smp import SMP, SmpStatus, SwitchAttribute
 from device.layout.mlx4.capabilities import QUERY_PORT
 from device.layout.mlx4.commands import Opcode, Status
@@ -238,3 +239,20 @@ def test_performance_counters(fresh: Subnet) -> None:
     assert PORT_COUNTERS.get(perf(a, 0x12), "rcv_packets") == 0
     request = bytes(MAD.pack(mgmt_class=MgmtClass.PERF, method=1, attr_id=0x12)).ljust(64, b"\0")
     assert MAD.get(a.mad_ifc(request + b"\0\7"), "status") == SmpStatus.BAD_FIELD
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_driver_that_was_late_is_told_again(asks: bool) -> None:
+    """Registering again breaks groups off: only those who never found the administrator must."""
+    subnet = Subnet(settle=False)
+    subnet.clock.run(1)
+    assert PORT_MNG_PORT_INFO in [event[1] for event in events(subnet.a)]
+    if asks:
+        request = SA_MAD.pack(method=int(Method.GET), attr_id=int(SaAttribute.CLASS_PORT_INFO))
+        request[0:3] = bytes((1, MgmtClass.SUBN_ADM, 2))
+        subnet.a.send_mad(subnet.a.gsi, 1, bytes(request).ljust(256, b"\0"), 1)
+        assert len(subnet.a.mads(subnet.a.gsi)) == 1
+    subnet.clock.run(5)
+    told = {True: PORT_MNG_PKEY_TABLE, False: PORT_MNG_PORT_INFO}
+    assert [event[1] for event in events(subnet.a)] == [told[asks]]
+    assert [event[1] for event in events(subnet.b)][-1] == PORT_MNG_PORT_INFO

@@ -57,7 +57,7 @@ def test_endless_until_ctrl_c(tool: Callable[..., Tool], tmp_path: Path) -> None
     status, output = bluebridge.finish()
     assert status == 0, bluebridge.errors
     report = json.loads(output.splitlines()[-1])
-    assert report["validated"] == report["iterations"] > 10
+    assert report["validated"] == report["iterations"] > 0
     bluebridge.assert_nothing_left()
 
 

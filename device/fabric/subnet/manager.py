@@ -21,7 +21,7 @@ SWEEP_SECONDS = 0.3
 """From a link that comes up to its service. Drivers lose events in the first moments: they
 start the port before they listen (Linux `ib/main.c: mlx4_ib_probe`)."""
 CONFIRM_SECONDS = 2.0
-"""After which clients are asked to register once more, in case they were too late for the first."""
+"""After which a port is told of again, in case its driver was too late for the first events."""
 
 _OURS = Change.LID | Change.SM_LID | Change.GID_PREFIX | Change.ROUTES
 """What nobody else is to change."""
@@ -40,6 +40,7 @@ class SubnetManager:
         self._sweeping = False  # a sweep is due
         self._setting = False  # what changes now is our doing
         self._unconfirmed: dict[int, PortAgent] = {}
+        self._heard: set[int] = set()  # of these: ports whose clients found the administrator
         self.administrator = Administrator(fabric)
         fabric.switch.manager = self
         fabric.watchers.append(self)
@@ -63,6 +64,9 @@ class SubnetManager:
 
     def administer(self, request: Datagram) -> None:
         """A MAD for the subnet administrator."""
+        asker = self._fabric.topology.by_lid(request.route.smac)
+        if id(asker) in self._unconfirmed:
+            self._heard.add(id(asker))
         self.administrator.receive(request)
 
     # -- Watcher ------------------------------------------------------------------------------
@@ -85,6 +89,7 @@ class SubnetManager:
         """A port is out of service: no group has it."""
         self.administrator.forget(agent)
         self._unconfirmed.pop(id(agent), None)
+        self._heard.discard(id(agent))
 
     # -- sweeping -----------------------------------------------------------------------------
 
@@ -121,9 +126,20 @@ class SubnetManager:
         return True
 
     def _confirm(self) -> None:
+        """Make drivers look at their ports anew.
+
+        Registering again costs IPoIB its groups for a moment, and packets with them. Who has
+        found the administrator since need not: for such a port only caches may be old (Linux
+        `core/cache.c: ib_cache_event_task`), and the event of the P_Key table renews these.
+        """
         waiting, self._unconfirmed = self._unconfirmed, {}
-        for end in waiting.values():
-            if end.state == LINK_ACTIVE:
+        heard, self._heard = self._heard, set()
+        for key, end in waiting.items():
+            if end.state != LINK_ACTIVE:
+                continue
+            if key in heard:
+                end.confirm_pkeys()
+            else:
                 end.set_info(_port_info(end, end.lid, 0))
 
 

@@ -256,6 +256,10 @@ class PortAgent:
         if self.pkeys != before:
             self._tell(Change.PKEYS)
 
+    def confirm_pkeys(self) -> None:
+        """A Set(P_KeyTable) of what is there already: the driver looks at its port anew."""
+        self._tell(Change.PKEYS)
+
     def set_guids(self, block: int, values: list[int]) -> None:
         """Set(GUIDInfo); the first GUID is burned in."""
         start = block * len(values)
