@@ -1,0 +1,77 @@
+"""Both guests of a bridge: commands in either or both, conditions that are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from host_tools.conformance.program import PASSED, SKIPPED, Verdict
+from host_tools.conformance.session import Session
+from host_tools.errors import LabError
+from host_tools.vm import Vm
+
+SECONDS = 120.0
+ADDRESSES = {"a": "10.9.1.1", "b": "10.9.1.2"}
+
+
+class Unmet(LabError):
+    """A client showed something else than it should."""
+
+
+class Guests:
+    """The pair of a session, and what its bridge is."""
+
+    def __init__(self, session: Session) -> None:
+        self.pair = session.pair
+        self.model = session.setup.ntb
+
+    @property
+    def machines(self) -> tuple[Vm, Vm]:
+        """Guest a, the upstream side, and guest b."""
+        return self.pair.a, self.pair.b
+
+    @property
+    def ways(self) -> tuple[tuple[Vm, Vm], tuple[Vm, Vm]]:
+        """Each guest, with its peer."""
+        a, b = self.machines
+        return (a, b), (b, a)
+
+    def run(self, guest: Vm, line: str, limit: float = SECONDS) -> str:
+        """What a shell line prints; raises `LabError` when it fails or takes longer."""
+        return str(guest.run(line, timeout=limit).text).strip()
+
+    def both(self, line: str, limit: float = SECONDS) -> None:
+        """A shell line in both guests at once."""
+        self.each(lambda guest: self.run(guest, line, limit))
+
+    def each(self, action: Callable[[Vm], object]) -> None:
+        """Do something with both guests at once."""
+
+        def run(guest: Vm) -> None:
+            action(guest)
+
+        self.pair.together(*(partial(run, guest) for guest in self.machines))
+
+    def until(self, guest: Vm, condition: str, limit: float = SECONDS) -> None:
+        """Wait for a shell condition in a guest."""
+        self.run(guest, f"until {condition}; do sleep 0.05; done", limit)
+
+    def messages(self, guest: Vm, words: str) -> str:
+        """The last kernel message with `words` since the program began, without its time."""
+        said = guest.run(f"dmesg | grep '{words}' | tail -n 1", check=False).text.strip()
+        return said.partition("] ")[2] or said
+
+    def expect(self, what: str, found: object, wanted: object) -> None:
+        """Raises `Unmet` unless both are the same."""
+        if found != wanted:
+            raise Unmet(f"{what}: {found!r} instead of {wanted!r}")
+
+
+def passed(reason: str = "", part: str = "") -> Verdict:
+    """It was right; `reason` is what was seen."""
+    return Verdict(PASSED, reason, part)
+
+
+def refused(reason: str) -> Sequence[Verdict]:
+    """The client says itself that it cannot work on this bridge."""
+    return [Verdict(SKIPPED, reason)]

@@ -1,0 +1,158 @@
+"""ntb_transport and ntb_netdev: pings, checked streams, iperf3, large frames, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from device.buslog.reader import Event, LogReader
+from device.layout.buslog import Kind, What
+from host_tools.conformance.bridge import clients
+from host_tools.conformance.bridge.clients import STATS, Client
+from host_tools.conformance.bridge.guests import ADDRESSES, Guests, Unmet, passed, refused
+from host_tools.conformance.program import FAILED, Ended, Verdict, listening
+from host_tools.conformance.session import Session
+from host_tools.conformance.suites.network import every_second_has_bytes
+from host_tools.vm import Vm
+
+MIB = 64
+MTU = 65510
+IPERF_SECONDS = 60
+_PORT, _IPERF = 7001, 5201
+_SCRIPT = Path(__file__).parent.parent / "in_guest_stream.py"
+_PING = "ping -i 0.1 -W 20"
+_LIMIT = 600.0
+
+
+def by_processor(session: Session) -> Sequence[Verdict]:
+    """Stores through the window, loads from memory."""
+    return _network(Guests(session), clients.netdev(""))
+
+
+def by_dma(session: Session) -> Sequence[Verdict]:
+    """Both sides copy by their engines."""
+    guests = Guests(session)
+    client = clients.netdev("use_dma=1")
+    return [*_network(guests, client, counters=("tx_async", "rx_async"))]
+
+
+def addresses_in_the_log(session: Session) -> Sequence[Verdict]:
+    """With use_dma=1, copies of the engine and where each arrives on the peer's side."""
+    guests = Guests(session)
+    client = clients.netdev("use_dma=1")
+    clients.load_both(guests, client)
+    _pings(guests, "-c 5 -s 20000")
+    copies, arrivals = _window_events(guests)
+    clients.unload_both(guests, client)
+    if not copies or not arrivals:
+        raise Unmet(f"the log has {len(copies)} copies by engines, {len(arrivals)} arrivals")
+    last = arrivals[-1]
+    return [passed(f"{len(arrivals)} arrivals, the last {last.device} at {last.address:#x}")]
+
+
+def _window_events(guests: Guests) -> tuple[list[Event], list[Event]]:
+    events = [
+        event for event in LogReader(guests.pair.logs) if event.what in (What.COPY, What.WINDOW)
+    ]
+    copies = [event for event in events if event.what == What.COPY]
+    arrivals = [
+        event for event in events if event.what == What.WINDOW and event.kind == Kind.DMA_WRITE
+    ]
+    return copies, arrivals
+
+
+def messages(session: Session) -> Sequence[Verdict]:
+    """use_msi=1: interrupts through the window instead of doorbells, where a bridge can."""
+    guests = Guests(session)
+    client = clients.netdev("use_dma=1 use_msi=1")
+    clients.load_both(guests, client)
+    _pings(guests, "-c 20 -s 20000")
+    rate = [_stream(guests, *way, 16) for way in guests.ways]
+    said = [guests.messages(guest, "MSI interrupt") for guest in guests.machines]
+    clients.unload_both(guests, client)
+    if any("Unable to allocate" in line for line in said):
+        return refused(next(line for line in said if line) + ": doorbells instead")
+    if not all("Using MSI interrupts for QP0" in line for line in said):
+        if guests.model == "intel-gen1":
+            return refused("one window: ntb_transport needs it for data, doorbells instead")
+        raise Unmet(f"the transport says {said}")
+    return [passed(f"Using MSI interrupts for QP0, {sum(rate)} MiB by checksum")]
+
+
+def _network(guests: Guests, client: Client, counters: Sequence[str] = ()) -> list[Verdict]:
+    clients.load_both(guests, client)
+    for guest in guests.machines:
+        guest.agent.put(_SCRIPT, "/tmp/stream.py")
+    _pings(guests, "-c 20")
+    _pings(guests, "-c 10 -s 20000")
+    found = [passed(part="ping"), _six(guests)]
+    for here, there in guests.ways:
+        _stream(guests, here, there, MIB)
+    found.append(passed(f"{MIB} MiB each way by checksum", "TCP"))
+    guests.both(f"ip link set eth0 mtu {MTU}")
+    clients.ready(guests, client)
+    _pings(guests, f"-c 5 -M do -s {MTU - 28}")
+    found.append(passed(part=f"MTU {MTU}"))
+    found += [_iperf(guests, backwards) for backwards in ("", "-R")]
+    found += [_counter(guests, name) for name in counters]
+    clients.unload_both(guests, client)
+    return found
+
+
+def _pings(guests: Guests, options: str) -> None:
+    for here, there in guests.ways:
+        address = ADDRESSES[there.name]
+        guests.until(here, f"ping -c 1 -W 1 {address} > /dev/null")
+        said = guests.run(here, f"{_PING} {options} {address}")
+        if " 0% packet loss" not in said:
+            raise Unmet(f"ping {options}: {said.splitlines()[-2:]}")
+
+
+def _six(guests: Guests) -> Verdict:
+    a, b = guests.machines
+    line = "ip -6 -br addr show eth0 -tentative | grep -o 'fe80::[0-9a-f:]*'"
+    guests.until(a, f"{line} > /dev/null")
+    address = guests.run(a, line) + "%eth0"
+    guests.until(b, f"ping -c 1 -W 1 {address} > /dev/null")
+    said = guests.run(b, f"{_PING} -c 10 {address}")
+    if " 0% packet loss" not in said:
+        raise Unmet(f"ping {address}: {said.splitlines()[-2:]}")
+    return passed(part="IPv6")
+
+
+def _stream(guests: Guests, here: Vm, there: Vm, mib: int) -> int:
+    """Random bytes from `here` to `there`; raises `Unmet` if others arrived."""
+    there.agent.put(_SCRIPT, "/tmp/stream.py")
+    here.agent.put(_SCRIPT, "/tmp/stream.py")
+    receiver = there.agent.start(f"python3 /tmp/stream.py receive {_PORT}", _LIMIT)
+    guests.until(there, listening(_PORT))
+    line = f"python3 /tmp/stream.py send {ADDRESSES[there.name]} {_PORT} {mib}"
+    sent = guests.run(here, line, _LIMIT)
+    guests.expect(f"bytes to guest {there.name}", receiver.wait().text.strip(), sent)
+    return mib
+
+
+def _iperf(guests: Guests, backwards: str) -> Verdict:
+    a, b = guests.machines
+    limit = IPERF_SECONDS + 120
+    server = a.agent.start("iperf3 -s -1", limit)
+    guests.until(a, listening(_IPERF))
+    line = f"iperf3 -J -t {IPERF_SECONDS} {backwards} -c {ADDRESSES['a']}"
+    done = b.run(line, timeout=limit, check=False)
+    server.wait()
+    (verdict,) = every_second_has_bytes(Ended(done.status, done.text))
+    part = f"iperf3 -t {IPERF_SECONDS} {backwards}".strip()
+    if verdict.status == FAILED:
+        raise Unmet(f"{part}: {verdict.reason}")
+    return passed(verdict.reason, part)
+
+
+def _counter(guests: Guests, name: str) -> Verdict:
+    """A counter of ntb_transport that has risen in both guests."""
+    values = [
+        int(guests.run(guest, f"grep '^{name} ' {STATS} || grep {name} {STATS}").split()[-1])
+        for guest in guests.machines
+    ]
+    if 0 in values:
+        raise Unmet(f"{name} is {values}")
+    return passed(f"{values[0]} and {values[1]}", name)

@@ -1,0 +1,88 @@
+"""The results of the bridges as docs/ntb-conformance.md: which client works on which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from host_tools.conformance.journal import Entry
+from host_tools.conformance.known import cause
+from host_tools.conformance.page import full_key
+from host_tools.conformance.program import BRIDGES, FAILED, PASSED, SKIPPED
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "ntb-conformance.md"
+_TEXT = """\
+# Conformance of the bridges
+
+The kernel's NTB clients, unmodified, between two guests of two processors each ([ntb.md](ntb.md)).
+`make conformance` runs them after the HCA's programs, `python -m host_tools.conformance --only ntb`
+runs them alone, and either writes this page; `--resume DIR` goes on with a run that was stopped.
+Every step waits for what a driver shows, has a time limit, and fails if a kernel complains.
+
+| setup | what it is |
+|---|---|
+{setups}
+
+{matrix}
+
+"refused": the driver says itself that it cannot work on this bridge, and why is below.
+
+## Failed
+{failed}
+
+## What each showed
+{shown}
+"""
+_WORDS = {PASSED: "passed", SKIPPED: "refused", FAILED: "failed"}
+
+
+def page(entries: Sequence[Entry]) -> str:
+    """The whole page."""
+    return _TEXT.format(
+        setups="\n".join(f"| {setup.name} | {setup.what} |" for setup in BRIDGES),
+        matrix=matrix(entries),
+        failed=_failed(entries) or "None.",
+        shown=_shown(entries),
+    )
+
+
+def matrix(entries: Sequence[Entry]) -> str:
+    """Client by bridge; an empty cell is a client that has no business there."""
+    cells = {(entry.name, entry.setup): _cell(entry) for entry in entries}
+    rows = ["| client | " + " | ".join(setup.name for setup in BRIDGES) + " |"]
+    rows.append("|---" * (len(BRIDGES) + 1) + "|")
+    for name in dict.fromkeys(entry.name for entry in entries):
+        found = [cells.get((name, setup.name), "") for setup in BRIDGES]
+        rows.append(f"| {name} | " + " | ".join(found) + " |")
+    return "\n".join(rows)
+
+
+def _cell(entry: Entry) -> str:
+    count = entry.counts()
+    return _WORDS[next(each for each in (FAILED, PASSED, SKIPPED) if count[each])]
+
+
+def _failed(entries: Sequence[Entry]) -> str:
+    found = []
+    for entry in entries:
+        for verdict in entry.verdicts:
+            if verdict.status == FAILED:
+                key = full_key(entry, verdict)
+                why = cause(key)
+                found.append(f"- `{key}`: {verdict.reason}" + (f" ({why})" if why else ""))
+    return "\n".join(found)
+
+
+def _shown(entries: Sequence[Entry]) -> str:
+    rows = []
+    for name in dict.fromkeys(entry.name for entry in entries):
+        rows.append(f"- {name}")
+        for entry in entries:
+            told = "; ".join(
+                f"{verdict.part}: {verdict.reason}" if verdict.part else verdict.reason
+                for verdict in entry.verdicts
+                if verdict.reason
+            )
+            if entry.name == name and told:
+                rows.append(f"  - {entry.setup}: {told}")
+    return "\n".join(rows)
