@@ -44,3 +44,38 @@ class Bus(Protocol):
 
     def close(self) -> None:
         """Give the device back: interrupts off, memory freed."""
+
+
+class Function(Protocol):
+    """A PCI function with little-endian registers, taken over by a user-space driver.
+
+    Memory that one function allocates may be given to every other one of the machine: without an
+    IOMMU all of them see the same addresses.
+    """
+
+    def load(self, bar: int, offset: int, width: int) -> int:
+        """One load of `width` bytes (1, 2, 4 or 8) at a multiple of it."""
+
+    def store(self, bar: int, offset: int, width: int, value: int) -> None:
+        """One store of `width` bytes at a multiple of it."""
+
+    def load_bytes(self, bar: int, offset: int, length: int) -> bytes:
+        """Bytes by the widest loads there are."""
+
+    def store_bytes(self, bar: int, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Bytes by the widest stores there are, in ascending order."""
+
+    def load_config(self, offset: int, width: int) -> int:
+        """A register of config space."""
+
+    def bar(self, index: int) -> tuple[int, int]:
+        """Bus address and size of a BAR."""
+
+    def allocate(self, length: int, align: int = 4096) -> DmaMemory:
+        """Physically contiguous, zeroed DMA memory; raises `MemoryError`."""
+
+    def enable_interrupts(self, vectors: int) -> list[int]:
+        """Set up MSI-X vectors 0..vectors-1; returns one readable eventfd for each."""
+
+    def close(self) -> None:
+        """Give the device back: interrupts off, memory freed."""

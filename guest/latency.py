@@ -15,6 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from guest.errors import DeviceError
 from guest.hca.blueflame import USES, use_of
 from guest.verbs import (
     AccessFlags,
@@ -134,7 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with open_device(VfioBus(), blueflame=use_of(given.blueflame)) as context:
             _serve(PingPong(context, given.inline))
-    except (OSError, VerbsError, ValueError) as error:
+    except (OSError, DeviceError, ValueError) as error:
         print(f"latency: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,4 +1,4 @@
-"""The HCA over VFIO without an IOMMU: registers, interrupts, DMA memory.
+"""A PCI function over VFIO without an IOMMU: registers, interrupts, DMA memory.
 
 linux/vfio.h: a container with VFIO_NOIOMMU_IOMMU, the group /dev/vfio/noiommu-N, the device. The
 module parameter vfio.enable_unsafe_noiommu_mode must be set and the device bound to vfio-pci.
@@ -13,49 +13,22 @@ import mmap
 import os
 import struct
 import threading
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
+from guest import vfio_abi as abi
 from guest.bus import DmaMemory
-from guest.dma import Arena
-from guest.hca.errors import DeviceLost, HcaError
+from guest.dma_memory import Arena
+from guest.errors import DeviceError
 from guest.hugepages import HUGE, HugepageFile, free_hugepages, sorted_hugepages
+from guest.mmio import Mapped, load_bytes, store_bytes
 
 VENDOR, DEVICE = 0x15B3, 0x1003
-NOIOMMU_IOMMU = 8
-API_VERSION = 0
-GROUP_VIABLE = 1
-CONFIG_REGION = 7
-REGION_MMAP = 4
-MSIX_INDEX = 2
-SET_IRQS_NONE, SET_IRQS_EVENTFD, SET_IRQS_TRIGGER = 1 << 0, 1 << 2, 1 << 5
-COMMAND_REGISTER = 4
-COMMAND_MEMORY_AND_MASTER = 6
 GROW_PAGES = 8  # hugepages taken at a time
 
 
-def _request(number: int) -> int:
-    return ord(";") << 8 | 100 + number
-
-
-GET_API_VERSION = _request(0)
-CHECK_EXTENSION = _request(1)
-SET_IOMMU = _request(2)
-GROUP_GET_STATUS = _request(3)
-GROUP_SET_CONTAINER = _request(4)
-GROUP_GET_DEVICE_FD = _request(6)
-DEVICE_GET_REGION_INFO = _request(8)
-DEVICE_GET_IRQ_INFO = _request(9)
-DEVICE_SET_IRQS = _request(10)
-DEVICE_RESET = _request(11)
-
-_REGION_INFO = struct.Struct("=IIIIQQ")
-_IRQ_INFO = struct.Struct("=IIII")
-_SET_IRQS = struct.Struct("=IIIII")
-
-
 def find_device(vendor: int = VENDOR, device: int = DEVICE, root: str = "/sys") -> str:
-    """PCI address of the device bound to vfio-pci; `HcaError` says what is missing."""
+    """PCI address of the device bound to vfio-pci; `DeviceError` says what is missing."""
     wanted = (f"{vendor:#06x}", f"{device:#06x}")
     unbound = ""
     for path in sorted(Path(root, "bus/pci/devices").glob("*")):
@@ -67,39 +40,60 @@ def find_device(vendor: int = VENDOR, device: int = DEVICE, root: str = "/sys") 
             return path.name
         unbound = path.name
     if unbound:
-        raise HcaError(f"PCI device {unbound} is not bound to vfio-pci")
-    raise HcaError(f"there is no PCI device {vendor:04x}:{device:04x} in this machine")
+        raise DeviceError(f"PCI device {unbound} is not bound to vfio-pci")
+    raise DeviceError(f"there is no PCI device {vendor:04x}:{device:04x} in this machine")
 
 
-@dataclass(slots=True)
 class _Region:
-    """A BAR: mapped as words of both widths, or reached through the device's descriptor."""
+    """A BAR: mapped, or reached through the device's descriptor."""
 
-    size: int
-    offset: int
-    words: memoryview | None
-    quads: memoryview | None
+    def __init__(self, device: int, size: int, offset: int, mapped: Mapped | None) -> None:
+        self.size = size
+        self.offset = offset
+        self.words = None if mapped is None else mapped.views[4]
+        self.quads = None if mapped is None else mapped.views[8]
+        self._mmio = mapped
+        self._device = device
+
+    def load(self, offset: int, width: int) -> int:
+        """One load, little-endian."""
+        if self._mmio is not None:
+            return self._mmio.load(offset, width)
+        return int.from_bytes(os.pread(self._device, width, self.offset + offset), "little")
+
+    def close(self) -> None:
+        """Unmap: the mapping would keep the device open."""
+        if self._mmio is not None:
+            self._mmio.close()
+
+    def store(self, offset: int, width: int, value: int) -> None:
+        """One store, little-endian."""
+        if self._mmio is not None:
+            self._mmio.store(offset, width, value)
+        else:
+            os.pwrite(self._device, value.to_bytes(width, "little"), self.offset + offset)
 
 
 class VfioBus:
-    """The PCI function at `address` (default: the first ConnectX-3 on vfio-pci).
+    """The PCI function at `address` (default: the first ConnectX-3 on vfio-pci) with its `bars`.
 
-    Implements `guest.bus.Bus`. Register accesses are single stores and loads: `memoryview` items
-    of four or eight bytes, the value swapped beforehand, where `struct` would store bytewise.
+    Implements `guest.bus.Bus` and `guest.bus.Function`. Register accesses are single stores and
+    loads; for big-endian ones the value is swapped beforehand.
     """
 
-    def __init__(self, address: str | None = None) -> None:
+    def __init__(self, address: str | None = None, bars: Sequence[int] = (0, 2)) -> None:
         self.address = find_device() if address is None else address
         self._functions = Path("/sys/bus/pci/devices", self.address)
         self._fds: list[int] = []
         self._eventfds: list[int] = []
-        self._maps: list[mmap.mmap] = []
+        self._regions: dict[int, _Region] = {}
         self._hugepages: list[HugepageFile] = []
         self._arena = Arena()
         self._lock = threading.Lock()
         try:
             self._device = self._open()
-            self._regions = {bar: self._map(bar) for bar in (0, 2)}
+            for bar in bars:
+                self._regions[bar] = self._map(bar)
             self._enable_master()
         except BaseException:
             self.close()
@@ -130,6 +124,33 @@ class VfioBus:
         else:
             os.pwrite(self._device, data, region.offset + offset)
 
+    def load(self, bar: int, offset: int, width: int) -> int:
+        """One load of `width` bytes, little-endian."""
+        return self._regions[bar].load(offset, width)
+
+    def store(self, bar: int, offset: int, width: int, value: int) -> None:
+        """One store of `width` bytes, little-endian."""
+        self._regions[bar].store(offset, width, value)
+
+    def load_bytes(self, bar: int, offset: int, length: int) -> bytes:
+        """Bytes by the widest loads there are."""
+        return load_bytes(self._regions[bar], offset, length)
+
+    def store_bytes(self, bar: int, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Bytes by the widest stores there are."""
+        store_bytes(self._regions[bar], offset, data)
+
+    def load_config(self, offset: int, width: int) -> int:
+        """A register of config space."""
+        where = self._region_info(abi.CONFIG_REGION)[2] + offset
+        return int.from_bytes(os.pread(self._device, width, where), "little")
+
+    def bar(self, index: int) -> tuple[int, int]:
+        """Bus address and size of a BAR (sysfs: resource, a line `start end flags` for each)."""
+        line = (self._functions / "resource").read_text().splitlines()[index]
+        start, end, _ = (int(word, 16) for word in line.split())
+        return start, end + 1 - start
+
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
         """Zeroed memory out of hugepages; more of them are taken when it does not fit."""
         memory = self._arena.allocate(length, align)
@@ -149,15 +170,15 @@ class VfioBus:
         """MSI-X vectors 0 … vectors-1 as eventfds."""
         available = self._vectors()
         if not 1 <= vectors <= available:
-            raise HcaError(f"{vectors} interrupt vectors wanted, the device has {available}")
+            raise DeviceError(f"{vectors} interrupt vectors wanted, the device has {available}")
         self._eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(vectors)]
         fds = array.array("i", self._eventfds).tobytes()
-        self._set_irqs(SET_IRQS_EVENTFD | SET_IRQS_TRIGGER, vectors, fds)
+        self._set_irqs(abi.SET_IRQS_EVENTFD | abi.SET_IRQS_TRIGGER, vectors, fds)
         return list(self._eventfds)
 
     def reset(self) -> None:
         """Function-level reset through VFIO; `OSError` when the device has none."""
-        fcntl.ioctl(self._device, DEVICE_RESET)
+        fcntl.ioctl(self._device, abi.DEVICE_RESET)
 
     def abandon(self) -> None:
         """Closing VFIO's device resets it, and Linux waits a minute for one that does not answer.
@@ -169,12 +190,15 @@ class VfioBus:
             (self._functions / "reset_method").write_text("\n")
 
     def close(self) -> None:
-        """Interrupts off, descriptors closed; a second call does nothing.
+        """Interrupts off, BARs unmapped, descriptors closed; a second call does nothing.
 
-        Memory that is still viewed somewhere stays mapped until the process ends.
+        DMA memory stays mapped until the process ends, and the hugepages its own.
         """
         if self._eventfds:
-            self._set_irqs(SET_IRQS_NONE | SET_IRQS_TRIGGER, 0, b"")
+            self._set_irqs(abi.SET_IRQS_NONE | abi.SET_IRQS_TRIGGER, 0, b"")
+        for region in self._regions.values():
+            region.close()
+        self._regions = {}
         for fd in (*self._eventfds, *reversed(self._fds)):
             os.close(fd)
         self._eventfds, self._fds = [], []
@@ -184,36 +208,36 @@ class VfioBus:
             identity = config.read(4)
         if identity == b"\xff" * 4:
             # Opening would reset it, and wait as `abandon` says.
-            raise DeviceLost(f"{self.address}: the device is gone (reads return all ones)")
+            raise DeviceError(f"{self.address}: the device is gone (reads return all ones)")
         group_path = self._group()
         container = self._keep(os.open("/dev/vfio/vfio", os.O_RDWR | os.O_CLOEXEC))
-        if fcntl.ioctl(container, GET_API_VERSION) != API_VERSION:
-            raise HcaError("this kernel's VFIO speaks another version")
-        if not fcntl.ioctl(container, CHECK_EXTENSION, NOIOMMU_IOMMU):
-            raise HcaError(
+        if fcntl.ioctl(container, abi.GET_API_VERSION) != abi.API_VERSION:
+            raise DeviceError("this kernel's VFIO speaks another version")
+        if not fcntl.ioctl(container, abi.CHECK_EXTENSION, abi.NOIOMMU_IOMMU):
+            raise DeviceError(
                 "VFIO has no no-IOMMU mode here: load vfio with enable_unsafe_noiommu_mode=1"
             )
         try:
             group = self._keep(os.open(group_path, os.O_RDWR | os.O_CLOEXEC))
         except OSError as error:
-            raise HcaError(
-                f"{group_path}: {error.strerror} (is another driver using the HCA?)"
+            raise DeviceError(
+                f"{group_path}: {error.strerror} (is another program using the device?)"
             ) from error
         status = bytearray(struct.pack("=II", 8, 0))
-        fcntl.ioctl(group, GROUP_GET_STATUS, status)
-        if not struct.unpack("=II", status)[1] & GROUP_VIABLE:
-            raise HcaError(f"VFIO group {group_path} is not viable")
-        fcntl.ioctl(group, GROUP_SET_CONTAINER, struct.pack("=i", container))
-        fcntl.ioctl(container, SET_IOMMU, NOIOMMU_IOMMU)
+        fcntl.ioctl(group, abi.GROUP_GET_STATUS, status)
+        if not struct.unpack("=II", status)[1] & abi.GROUP_VIABLE:
+            raise DeviceError(f"VFIO group {group_path} is not viable")
+        fcntl.ioctl(group, abi.GROUP_SET_CONTAINER, struct.pack("=i", container))
+        fcntl.ioctl(container, abi.SET_IOMMU, abi.NOIOMMU_IOMMU)
         name = bytearray(self.address.encode() + b"\0")
-        return self._keep(fcntl.ioctl(group, GROUP_GET_DEVICE_FD, name))
+        return self._keep(fcntl.ioctl(group, abi.GROUP_GET_DEVICE_FD, name))
 
     def _group(self) -> str:
         link = self._functions / "iommu_group"
         try:
             return f"/dev/vfio/noiommu-{link.resolve(strict=True).name}"
         except OSError as error:
-            raise HcaError(f"PCI device {self.address} has no VFIO group") from error
+            raise DeviceError(f"PCI device {self.address} has no VFIO group") from error
 
     def _keep(self, fd: int) -> int:
         self._fds.append(fd)
@@ -222,35 +246,33 @@ class VfioBus:
     def _map(self, bar: int) -> _Region:
         flags, size, offset = self._region_info(bar)
         if not size:
-            raise HcaError(f"the device has no BAR{bar}")
-        if not flags & REGION_MMAP:
-            return _Region(size, offset, None, None)
+            raise DeviceError(f"the device has no BAR{bar}")
+        if not flags & abi.REGION_MMAP:
+            return _Region(self._device, size, offset, None)
         mapped = mmap.mmap(self._device, size, mmap.MAP_SHARED, offset=offset)
-        self._maps.append(mapped)
-        view = memoryview(mapped)
-        return _Region(size, offset, view.cast("I"), view.cast("Q"))
+        return _Region(self._device, size, offset, Mapped(mapped))
 
     def _region_info(self, index: int) -> tuple[int, int, int]:
-        data = bytearray(_REGION_INFO.pack(_REGION_INFO.size, 0, index, 0, 0, 0))
-        fcntl.ioctl(self._device, DEVICE_GET_REGION_INFO, data)
-        _, flags, _, _, size, offset = _REGION_INFO.unpack(data)
+        data = bytearray(abi.REGION_INFO_FORM.pack(abi.REGION_INFO_FORM.size, 0, index, 0, 0, 0))
+        fcntl.ioctl(self._device, abi.DEVICE_GET_REGION_INFO, data)
+        _, flags, _, _, size, offset = abi.REGION_INFO_FORM.unpack(data)
         return flags, size, offset
 
     def _enable_master(self) -> None:
-        _, _, offset = self._region_info(CONFIG_REGION)
-        where = offset + COMMAND_REGISTER
+        _, _, offset = self._region_info(abi.CONFIG_REGION)
+        where = offset + abi.COMMAND_REGISTER
         (command,) = struct.unpack("<H", os.pread(self._device, 2, where))
-        os.pwrite(self._device, struct.pack("<H", command | COMMAND_MEMORY_AND_MASTER), where)
+        os.pwrite(self._device, struct.pack("<H", command | abi.COMMAND_MEMORY_AND_MASTER), where)
 
     def _vectors(self) -> int:
-        data = bytearray(_IRQ_INFO.pack(_IRQ_INFO.size, 0, MSIX_INDEX, 0))
-        fcntl.ioctl(self._device, DEVICE_GET_IRQ_INFO, data)
-        return int(_IRQ_INFO.unpack(data)[3])
+        data = bytearray(abi.IRQ_INFO_FORM.pack(abi.IRQ_INFO_FORM.size, 0, abi.MSIX_INDEX, 0))
+        fcntl.ioctl(self._device, abi.DEVICE_GET_IRQ_INFO, data)
+        return int(abi.IRQ_INFO_FORM.unpack(data)[3])
 
     def _set_irqs(self, flags: int, count: int, data: bytes) -> None:
-        size = _SET_IRQS.size + len(data)
-        request = _SET_IRQS.pack(size, flags, MSIX_INDEX, 0, count) + data
-        fcntl.ioctl(self._device, DEVICE_SET_IRQS, request)
+        size = abi.SET_IRQS_FORM.size + len(data)
+        request = abi.SET_IRQS_FORM.pack(size, flags, abi.MSIX_INDEX, 0, count) + data
+        fcntl.ioctl(self._device, abi.DEVICE_SET_IRQS, request)
 
     def _grow(self, pages: int) -> None:
         """Take more hugepages: a few, or all there are when only sorted ones can be neighbours."""

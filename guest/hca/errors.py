@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from device.layout.mlx4.commands import Status, name_of
+from guest.errors import DeviceError
 
 
-class VerbsError(Exception):
+class VerbsError(DeviceError):
     """A verb failed; the text says which and why."""
 
 

@@ -9,13 +9,13 @@ import signal
 import sys
 from types import FrameType
 
+from guest.errors import DeviceError
 from guest.hca.blueflame import USES, use_of
 from guest.krping.host import Host
 from guest.krping.log import Log
 from guest.krping.options import OptionError, Options, next_address, parse
 from guest.krping.result import Result
 from guest.krping.thread import KrpingThread
-from guest.verbs import VerbsError
 from guest.vfio import VfioBus
 
 USAGE_STATUS = 2
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         log = Log(path=given.log, debugging=given.debug)
         host = Host(VfioBus(), ip, log, use_of(given.blueflame))
-    except (OSError, VerbsError, MemoryError) as error:
+    except (OSError, DeviceError, MemoryError) as error:
         return _refuse(f"cannot open the HCA: {error}", given.json, 1)
     try:
         result = host.run(given.command, _cancel_on_signals)

@@ -19,13 +19,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
+from guest.errors import DeviceError
 from guest.krping.fuse import DEVICE, ControlFile, mounted
 from guest.krping.host import Host
 from guest.krping.log import Log
 from guest.krping.options import OptionError, parse
 from guest.krping.result import Result
 from guest.krping.thread import KrpingThread
-from guest.verbs import VerbsError
 from guest.vfio import VfioBus
 
 DEFAULT_PATH = "/run/krping"
@@ -37,9 +37,7 @@ class Runner(Protocol):
 
     log: Log
 
-    def run(
-        self, command: str, started: Callable[[KrpingThread], None] | None = None
-    ) -> Result:
+    def run(self, command: str, started: Callable[[KrpingThread], None] | None = None) -> Result:
         """As `Host.run`."""
 
     def statistics(self) -> str:
@@ -111,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
         _need_fuse()
         log = Log(path=given.log, debugging=given.debug)
         host = Host(VfioBus(), given.ip, log)
-    except (OSError, ValueError, VerbsError, MemoryError) as error:
+    except (OSError, ValueError, DeviceError, MemoryError) as error:
         print(f"krping: {error}", file=sys.stderr)
         return 1
     try:

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP
 from device.layout.mlx4.commands import Opcode
 from device.layout.mlx4.contexts import MAP_ENTRY
+from guest.errors import DeviceError
 from guest.hca import icm
 from guest.hca.cq import swap32
 from guest.hca.enums import QpState
-from guest.hca.errors import FirmwareError, HcaError, VerbsError
+from guest.hca.errors import FirmwareError, VerbsError
 from guest.hca.mr import MAX_PAGE_SHIFT, _blocks, key_of, number_of
 from guest.hca.port import link_local_gid
 from guest.hca.qp_context import transition
@@ -168,10 +169,10 @@ def test_find_device(tmp_path: Path) -> None:
     [("mlx4_core", "is not bound to vfio-pci"), (None, "is not bound to vfio-pci")],
 )
 def test_device_of_another_driver(tmp_path: Path, driver: str | None, text: str) -> None:
-    with pytest.raises(HcaError, match=text):
+    with pytest.raises(DeviceError, match=text):
         find_device(root=sysfs(tmp_path, driver))
 
 
 def test_no_device(tmp_path: Path) -> None:
-    with pytest.raises(HcaError, match="there is no PCI device 15b3:1003"):
+    with pytest.raises(DeviceError, match="there is no PCI device 15b3:1003"):
         find_device(root=str(tmp_path))

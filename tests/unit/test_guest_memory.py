@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.dma import GRANULE, Arena
+from guest.dma_memory import GRANULE, Arena
 from guest.hca.errors import VerbsError
 from guest.hca.numbers import Numbers
 from guest.hugepages import HUGE, contiguous, parse_maps

@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 
 from guest.bus import DmaMemory
-from guest.dma import Arena
+from guest.dma_memory import Arena
 from tests.wire.client import Client
 from tests.wire.messages import CONFIG, MSIX
 

@@ -1,0 +1,43 @@
+"""The DMA engine's user-space driver.
+
+    from guest.dma import open_engine
+    with open_engine() as engine:                        # over VFIO
+        channel = engine.channels[0]
+        memory = engine.allocate(2 << 20)
+        ticket = channel.copy(memory.address, memory.address + (1 << 20), 1 << 20, interrupt=True)
+        channel.wait(ticket)                             # sleeps until the interrupt
+
+Addresses are bus addresses: of memory, or of a bridge's window (`guest.ntb`), behind which lies the
+peer's memory.
+"""
+
+from __future__ import annotations
+
+from device.layout.ioat import registers as layout
+from guest.dma.channel import Channel
+from guest.dma.engine import Engine
+from guest.dma.errors import ChannelHalted, DmaError, DmaTimeout
+from guest.errors import DeviceError
+
+__all__ = ["Channel", "ChannelHalted", "DmaError", "DmaTimeout", "Engine", "open_engine"]
+
+BARS = (0,)
+
+
+def open_engine() -> Engine:
+    """The engine of this machine that vfio-pci has, reset by that. Raises `DeviceError`."""
+    from guest.vfio import VfioBus, find_device
+
+    try:
+        address = find_device(layout.VENDOR, layout.DEVICE_34)
+    except DeviceError as missing:
+        try:
+            address = find_device(layout.VENDOR, layout.DEVICE_32)
+        except DeviceError:
+            raise missing from None
+    function = VfioBus(address, BARS)
+    try:
+        return Engine(function)
+    except BaseException:
+        function.close()
+        raise

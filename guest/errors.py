@@ -1,0 +1,7 @@
+"""What every driver here may raise."""
+
+from __future__ import annotations
+
+
+class DeviceError(Exception):
+    """A device, or the way to it, does not do what was asked; the text is one line."""

@@ -1,0 +1,75 @@
+"""The bridge's user-space driver, the layer that RDMA over a bridge is built on.
+
+    from guest.ntb import open_bridge
+    with open_bridge() as bridge:                        # over VFIO; both guests do the same
+        memory = bridge.allocate(1 << 20, align=bridge.windows[0].align)
+        bridge.windows[0].set_translation(memory.address, 1 << 20)  # the peer sees `memory`
+        bridge.enable_link()
+        bridge.wait_link(timeout=30)
+        bridge.windows[0].store(0, b"12345678")          # into what the peer shows
+        bridge.set_peer_spad(0, 7)
+        bridge.unmask(1)
+        bridge.ring(1)                                   # interrupts the peer
+        bridge.wait_rung(1, timeout=5)                   # sleeps until the peer rings
+
+Bulk goes by the DMA engine, see `guest.dma`: it copies to `bridge.windows[0].address` + offset.
+"""
+
+from __future__ import annotations
+
+from device.layout.ntb.gen1 import DEVICE as GEN1
+from device.layout.ntb.gen4 import DEVICE as GEN4
+from device.layout.ntb.gen4 import VENDOR
+from guest.bus import Function
+from guest.errors import DeviceError
+from guest.ntb.bridge import Bridge, LinkState
+from guest.ntb.errors import NtbError, NtbTimeout
+from guest.ntb.gen1 import BARS, Gen1Bridge
+from guest.ntb.gen4 import Gen4Bridge
+from guest.ntb.window import Window
+
+__all__ = [
+    "Bridge",
+    "Gen1Bridge",
+    "Gen4Bridge",
+    "LinkState",
+    "NtbError",
+    "NtbTimeout",
+    "Window",
+    "bridge_of",
+    "open_bridge",
+]
+
+DRIVERS: dict[tuple[int, int], type[Gen4Bridge] | type[Gen1Bridge]] = {
+    (VENDOR, GEN4): Gen4Bridge,
+    (VENDOR, GEN1): Gen1Bridge,
+}
+
+
+def bridge_of(function: Function) -> Bridge:
+    """The driver of the bridge that `function` is. Raises `DeviceError`."""
+    identity = function.load_config(0, 2), function.load_config(2, 2)
+    driver = DRIVERS.get(identity)
+    if driver is None:
+        raise DeviceError(f"{identity[0]:04x}:{identity[1]:04x} is no bridge with a driver here")
+    return driver(function)
+
+
+def open_bridge() -> Bridge:
+    """The bridge of this machine that vfio-pci has, reset by that. Raises `DeviceError`."""
+    from guest.vfio import VfioBus, find_device
+
+    missing = DeviceError("there is no bridge")
+    for identity in DRIVERS:
+        try:
+            address = find_device(*identity)
+        except DeviceError as error:
+            missing = error if "not bound" in str(error) else missing
+            continue
+        function = VfioBus(address, BARS)
+        try:
+            return bridge_of(function)
+        except BaseException:
+            function.close()
+            raise
+    raise missing

@@ -1,0 +1,63 @@
+"""MSI-X vectors as eventfds: wait for some of them, know which have fired."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Collection, Sequence
+
+
+class Vectors:
+    """The eventfds of a function's vectors, as `Function.enable_interrupts` gives them."""
+
+    def __init__(self, fds: Sequence[int]) -> None:
+        self.fds = tuple(fds)
+        for fd in self.fds:
+            os.set_blocking(fd, False)
+        self._numbers = {fd: vector for vector, fd in enumerate(self.fds)}
+        self._pollers: dict[tuple[int, ...], select.poll] = {}
+
+    def wait(self, wanted: Collection[int], timeout: float | None) -> list[int]:
+        """Those of `wanted` that have fired since the last call; none when the time has passed.
+
+        `timeout` in seconds, None waits without end. What is returned is consumed.
+        """
+        found = []
+        for fd, _ in self._poller(tuple(wanted)).poll(None if timeout is None else timeout * 1000):
+            vector = self._numbers[fd]
+            self.drain((vector,))
+            found.append(vector)
+        return sorted(found)
+
+    def drain(self, vectors: Collection[int]) -> None:
+        """Forget that these have fired."""
+        for vector in vectors:
+            try:
+                os.read(self.fds[vector], 8)
+            except BlockingIOError:
+                continue
+
+    def _poller(self, wanted: tuple[int, ...]) -> select.poll:
+        if wanted not in self._pollers:
+            poller = self._pollers[wanted] = select.poll()
+            for vector in wanted:
+                poller.register(self.fds[vector], select.POLLIN)
+        return self._pollers[wanted]
+
+
+class Deadline:
+    """A time limit: `left` seconds of `timeout`, None when there is none."""
+
+    def __init__(self, timeout: float | None) -> None:
+        self._end = None if timeout is None else time.monotonic() + timeout
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that are left, 0 when none are; None for ever."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    @property
+    def over(self) -> bool:
+        """Whether the time has passed."""
+        return self._end is not None and time.monotonic() >= self._end

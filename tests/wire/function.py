@@ -1,0 +1,101 @@
+"""`guest.bus.Function` over a vfio-user socket: a bridge or DMA engine without a guest."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from guest.bus import DmaMemory
+from guest.dma_memory import Arena
+from tests.wire.client import Client
+from tests.wire.messages import CONFIG, MSIX
+
+RAM_BASE = 0x1_0000_0000
+RAM_SIZE = 16 << 20
+MEMORY_AND_MASTER = 6
+COMMAND = 4
+
+
+class GuestRam:
+    """The memory of one guest, for all of its functions."""
+
+    def __init__(self, size: int = RAM_SIZE) -> None:
+        self.fd = os.memfd_create("guest-ram", os.MFD_CLOEXEC)
+        os.truncate(self.fd, size)
+        self.size = size
+        self.arena = Arena()
+        self.arena.add(RAM_BASE, memoryview(mmap.mmap(self.fd, size)))
+
+    def close(self) -> None:
+        """Forget the descriptor; who has it mapped keeps it."""
+        os.close(self.fd)
+
+
+class WireFunction:
+    """One function of a running server, its BARs placed at `bars` (64-bit ones)."""
+
+    def __init__(self, path: Path, ram: GuestRam, bars: Mapping[int, int]) -> None:
+        self.client = Client(path)
+        self._ram = ram
+        self._bars = dict(bars)
+        self._fds: list[int] = []
+        self._lock = threading.Lock()
+        self.client.dma_map(RAM_BASE, ram.size, ram.fd)
+        for index, base in bars.items():
+            for half, value in ((0, base & 0xFFFFFFFF), (4, base >> 32)):
+                where = 0x10 + 4 * index + half
+                self.client.write(CONFIG, where, value.to_bytes(4, "little"))
+        self.client.write(CONFIG, COMMAND, MEMORY_AND_MASTER.to_bytes(2, "little"))
+
+    def load(self, bar: int, offset: int, width: int) -> int:
+        """One load."""
+        with self._lock:
+            return int.from_bytes(self.client.read(bar, offset, width), "little")
+
+    def store(self, bar: int, offset: int, width: int, value: int) -> None:
+        """One store, posted as QEMU's are."""
+        with self._lock:
+            self.client.write(bar, offset, value.to_bytes(width, "little"), posted=True)
+
+    def load_bytes(self, bar: int, offset: int, length: int) -> bytes:
+        """Bytes."""
+        with self._lock:
+            return self.client.read(bar, offset, length)
+
+    def store_bytes(self, bar: int, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Bytes in one posted message."""
+        with self._lock:
+            self.client.write(bar, offset, bytes(data), posted=True)
+
+    def load_config(self, offset: int, width: int) -> int:
+        """A register of config space."""
+        with self._lock:
+            return int.from_bytes(self.client.read(CONFIG, offset, width), "little")
+
+    def bar(self, index: int) -> tuple[int, int]:
+        """Bus address and size."""
+        return self._bars[index], self.client.region_info(index).size
+
+    def allocate(self, length: int, align: int = 4096) -> DmaMemory:
+        """Zeroed memory of the guest."""
+        memory = self._ram.arena.allocate(length, align)
+        if memory is None:
+            raise MemoryError(f"{length} bytes do not fit into the test's DMA memory")
+        return memory
+
+    def enable_interrupts(self, vectors: int) -> list[int]:
+        """MSI-X vectors as eventfds."""
+        self._fds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(vectors)]
+        with self._lock:
+            self.client.enable_irqs(MSIX, self._fds)
+        return list(self._fds)
+
+    def close(self) -> None:
+        """Vanish."""
+        self.client.close()
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []
