@@ -15,7 +15,7 @@ from host_tools.errors import LabError, UsageError
 from host_tools.progress import Progress, Reporter
 from host_tools.soak import judge, page, report
 from host_tools.soak.plan import Plan, Turn, play
-from host_tools.soak.rounds import Round, Rounds
+from host_tools.soak.rounds import Round, Rounds, Run
 from host_tools.soak.session import SoakSession
 from host_tools.termination import termination_as_exception
 
@@ -48,15 +48,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _stopped(rounds, 130)
     except SystemExit as stop:  # of `termination_as_exception`
         return _stopped(rounds, int(stop.code or 0))
-    if options.minutes >= _WHOLE and report.passed(rounds.done) and options.setup is ROCE:
-        minutes = (time.monotonic() - start) / 60
-        machine = Machine.here(accelerator)
-        page.PAGE.write_text(page.page(rounds, machine, minutes, options.seed, options.kill_every))
-        progress(f"written: {page.PAGE}")
+    minutes = (time.monotonic() - start) / 60
+    machine = Machine.here(accelerator)
+    run = Run(options.setup.name, options.seed, options.kill_every, minutes, machine)
+    if len(rounds.failed) < options.failures:
+        rounds.end(run)
     if report.passed(rounds.done):
+        _write_page(rounds, run)
         print(f"{_summary(rounds.done)}\nsoak: passed")
         return 0
     return _failed(rounds, _reason(rounds))
+
+
+def _write_page(rounds: Rounds, run: Run) -> None:
+    """What a whole run on the usual link came to."""
+    if run.minutes >= _WHOLE and run.setup == ROCE.name:
+        page.PAGE.write_text(page.page(rounds, run))
+        print(f"written: {page.PAGE}")
 
 
 def _soak(options: argparse.Namespace, rounds: Rounds, progress: Progress) -> str:
@@ -107,6 +115,7 @@ def _judge(folder: Path) -> int:
     """What came of an earlier run, by the lists of today."""
     try:
         done = judge.anew(folder)
+        run = judge.the_run(folder)
     except UsageError as error:
         print(f"soak: {error}", file=sys.stderr)
         return error.status
@@ -114,6 +123,10 @@ def _judge(folder: Path) -> int:
     for found in done:
         if found.failures:
             print(_line(found))
+    if run is not None and report.passed(done):
+        rounds = Rounds(folder)
+        rounds.done = done
+        _write_page(rounds, run)
     print(f"soak: {'passed' if report.passed(done) else 'failed'}")
     return 0 if report.passed(done) else 1
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from host_tools.bench.page import Machine
 from host_tools.errors import UsageError
 from host_tools.soak import kernel_log
 from host_tools.soak.plan import FAULT
-from host_tools.soak.rounds import TITLE, Round, Rounds, Stock
+from host_tools.soak.rounds import TITLE, Round, Rounds, Run, Stock
 
 _KERNEL = "kernel of guest "
 _ROUND = re.compile(r"round (\d+): ")
@@ -30,6 +31,18 @@ def anew(folder: Path) -> list[Round]:
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UsageError(f"{folder} holds no run of the soak ({error})", "name another") from error
     return [_judged(found, heard) for found in done]
+
+
+def the_run(folder: Path) -> Run | None:
+    """What the run in `folder` was; None for one that was ended before its time was over."""
+    try:
+        fields = json.loads((folder / Rounds.RUN).read_text())
+        return Run(**{**fields, "machine": Machine(**fields["machine"])})
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        said = f"{folder / Rounds.RUN} says nothing of a run ({error})"
+        raise UsageError(said, "name another folder") from error
 
 
 def _round(line: str) -> Round:

@@ -50,6 +50,8 @@ RECOVERY = {
     r"mlx4_core \S+ command 0x(49|54) failed: fw status = 0x1$": "mlx4_en_DUMP_ETH_STATS and "
     "mlx4_get_counter_stats, four times a second, while the device is in its error state: "
     "mlx4_internal_err_ret_value has no answer for them",
+    r"mlx4_core \S+ Could not post command 0x(49|54): ret=-5, ": "mlx4_cmd_post for the same two, "
+    "if the device enters that state after they were begun",
     r"infiniband \S+ ib_query_port failed \(-5\)$": "ib_cache_update upon the event "
     "DEVICE_FATAL: EIO until the device is restarted, if it asks before its cache goes",
     r"mlx4_core \S+ Fail to set mac in port \d during unregister$": "__mlx4_unregister_mac, while "

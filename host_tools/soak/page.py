@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from host_tools.bench.page import Machine
 from host_tools.soak import report
 from host_tools.soak.kernel_log import KNOWN, RECOVERY, SLOW_HOST, slow_host
-from host_tools.soak.rounds import Rounds
+from host_tools.soak.rounds import Rounds, Run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "soak.md"
 _TEXT = """\
@@ -37,7 +36,7 @@ After every round
 The first failed round (`--failures N`: the Nth) ends the run with status 1 and the path of its
 transcript, which holds what every program and both kernels said; the bus log is beside it. Ctrl-C
 ends it with the table so far. `--judge DIR` judges a run anew by its transcript, by the lists below
-as they are now.
+as they are now, and writes this page if it passes.
 
 ## The last run
 
@@ -68,15 +67,15 @@ A guest whose adapter was broken, in that round only, and it must say that it re
 """
 
 
-def page(rounds: Rounds, machine: Machine, minutes: float, seed: int, kill_every: int) -> str:
+def page(rounds: Rounds, run: Run) -> str:
     """The whole page."""
     return _TEXT.format(
-        kill_every=kill_every,
+        kill_every=run.kill_every,
         bound=report.MEMORY_BOUND >> 20,
-        machine="\n".join(f"| {name} | {value} |" for name, value in machine.rows()),
+        machine="\n".join(f"| {name} | {value} |" for name, value in run.machine.rows()),
         rounds=len(rounds.done),
-        minutes=minutes,
-        seed=seed,
+        minutes=run.minutes,
+        seed=run.seed,
         verdict="passed" if report.passed(rounds.done) else "failed",
         stocks="\n".join(f"- {line}" for line in report.stocks(rounds.done)),
         table=report.table(rounds.done),

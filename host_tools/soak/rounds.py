@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from host_tools.bench.page import Machine
 from host_tools.server import DeviceServer
 
 
@@ -41,6 +42,17 @@ class Round:
     failures: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Run:
+    """What a run was, once its time is over: what its page says beside its rounds."""
+
+    setup: str
+    seed: int
+    kill_every: int
+    minutes: float
+    machine: Machine
+
+
 TITLE = re.compile(r"=== \d\d:\d\d:\d\d (.*)")
 """A line of the transcript that begins a section."""
 
@@ -50,6 +62,7 @@ class Rounds:
 
     RECORDS = "rounds.jsonl"
     TRANSCRIPT = "transcript.txt"
+    RUN = "run.json"
 
     def __init__(self, folder: Path) -> None:
         """Makes the folder."""
@@ -63,6 +76,10 @@ class Rounds:
         self.done.append(found)
         with (self.folder / self.RECORDS).open("a") as stream:
             stream.write(json.dumps(asdict(found)) + "\n")
+
+    def end(self, run: Run) -> None:
+        """The time is over; without this a run has no page."""
+        (self.folder / self.RUN).write_text(json.dumps(asdict(run)) + "\n")
 
     def say(self, title: str, text: str = "") -> None:
         """Add to the transcript."""

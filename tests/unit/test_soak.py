@@ -14,8 +14,9 @@ from host_tools.conformance.program import INFINIBAND, ROCE, Setup
 from host_tools.soak import judge, kernel_log, page, report
 from host_tools.soak.__main__ import main
 from host_tools.soak.plan import CHANCES, FAULT, KILL, Plan
-from host_tools.soak.rounds import Round, Rounds, Stock
+from host_tools.soak.rounds import Round, Rounds, Run, Stock
 
+RUN = Run("roce", 99, 20, 60.2, Machine("a processor", 2, 24, "a system", "tcg", "today"))
 LOADED = """\
 <6>[   26.205532] mlx4_core 0000:01:00.0: 63.008 Gb/s available PCIe bandwidth (8.0 GT/s PCIe x8)
 <4>[   27.367477] mlx4_en: 0000:01:00.0: Port 1: Using 2 TX rings
@@ -190,6 +191,20 @@ def test_a_run_is_judged_anew_by_todays_lists(tmp_path: Path) -> None:
     assert main(["--judge", str(folder)]) == 0
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_whole_run_judged_anew_has_its_page(
+    ended: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = tmp_path / "soak.md"
+    monkeypatch.setattr(page, "PAGE", written)
+    folder = _kept(tmp_path, FAULT, MENDED, "kernel of guest b: bad")
+    if ended:
+        Rounds(folder).end(RUN)
+    assert main(["--judge", str(folder)]) == 0
+    assert written.exists() == ended
+    assert not ended or "in 60 minutes, seed 99: **passed**" in written.read_text()
+
+
 def test_judged_anew_a_line_out_of_its_place_still_counts(tmp_path: Path) -> None:
     folder = _kept(tmp_path, "cable out and in", [*LOADED, LATER_LISTED])
     (found,) = judge.anew(folder)
@@ -218,8 +233,7 @@ def test_the_page_holds_the_verdict_and_every_excuse(tmp_path: Path) -> None:
     for found in _rounds([40 << 20] * 20):
         rounds.add(found)
     rounds.say("kernel of guest a", "<4>[   99.0] hrtimer: interrupt took 12031154 ns")
-    machine = Machine("a processor", 2, 24, "a system", "tcg", "today")
-    text = page.page(rounds, machine, 60.2, seed=99, kill_every=20)
+    text = page.page(rounds, RUN)
     assert "20 rounds in 60 minutes, seed 99: **passed**" in text
     assert "(1 lines in" in text
     assert "| processor | a processor |" in text
