@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 
 from device import bridge_arguments
-from device.buslog.writer import CAPTURE, EventLog, FileLog
+from device.buslog.packing import CAPTURE
+from device.buslog.writer import EventLog, FileLog
 from device.hca.config import BLUEFLAME_REGISTERS, MAX_PORTS, PLAIN, Features, Link
 from device.pyvfio_user import LibraryError
 from device.server import HcaSpec, Server

@@ -14,15 +14,14 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
+from device.buslog.packing import CAPTURE, PAYLOAD, WHEN, Entry, packed
 from device.buslog.record import (
-    HEAD,
     INDEX,
     INDEX_EVERY,
     INDEX_SUFFIX,
     META_NAME,
-    RECORD,
     SEGMENT_GLOB,
     TEXT_KINDS,
     segment_name,
@@ -31,22 +30,33 @@ from device.layout.buslog import VERSION, What
 
 log = logging.getLogger(__name__)
 
-BATCH = 2048
+BATCH = 512
+"""Events that are held back, about. Few, so that their memory is used again while it is in the
+processor's cache, and they are gone before Python's collector looks for garbage among them."""
 SEGMENT_BYTES = 16 << 20
 TOTAL_BYTES = 256 << 20
 BULK_BYTES = 4 << 20
 """Captured payload that is held back at most."""
-CAPTURE = 64
 
 _clock = time.monotonic_ns
-_pack = RECORD.pack
-_pack_head = HEAD.pack
 Data = bytes | bytearray | memoryview
-Head = tuple[int, int, int, int, int, int, int, int]
-"""The values of `device.buslog.record.HEAD`."""
-Entry = tuple[int, int, int, int, int, int, int, int, bytes | tuple[Head, bytes], int]
-"""The values of a record; instead of captured bytes there may be the values of a `HEAD` and what
-follows it."""
+
+
+class Recorder(Protocol):
+    """Takes the events of one device, as `EventLog.record` does."""
+
+    def __call__(
+        self,
+        kind: int,
+        address: int,
+        length: int,
+        data: Data,
+        what: int = What.OTHER,
+        obj: int = 0,
+        bar: int = 0,
+        /,
+    ) -> None:
+        """One event; `data` are its bytes, or their beginning."""
 
 
 class EventLog:
@@ -77,8 +87,15 @@ class EventLog:
     ) -> None:
         """One event; `data` are its bytes, or their beginning."""
 
+    def recorder(self, device: int) -> Recorder:
+        """`record` for one device, quicker: that too much is held back is for others to notice.
+
+        They are `wire`, `record` and whoever calls `flush` now and then.
+        """
+        return _forget
+
     def wire(self, entry: Entry) -> None:
-        """One message that leaves a port, as `device.buslog.wire` describes it."""
+        """One message that leaves a port: an entry of `device.buslog.packing`."""
 
     def flush(self) -> None:
         """Make everything recorded so far visible to readers."""
@@ -147,18 +164,47 @@ class FileLog(EventLog):
         obj: int = 0,
     ) -> None:
         """One event; at most `capture` bytes of `data` are kept (all of a text)."""
-        if len(data) > self.capture and kind not in TEXT_KINDS:
-            data = data[: self.capture]
-        kept = data if type(data) is bytes else bytes(data)
-        self._append((_clock(), device, kind, bar, what, obj, address, length, kept, self.work))
+        kept = len(data)
+        if kept > self.capture and kind not in TEXT_KINDS:
+            kept = self.capture
+            data = data[:kept]
+        if type(data) is not bytes:
+            data = bytes(data)
+        self._append((
+            _clock(), device, kind, bar, what, obj, address, length, kept, self.work, data
+        ))  # fmt: skip
         if len(self._batch) >= BATCH:
             self.flush()
+
+    def recorder(self, device: int) -> Recorder:
+        """As `record`, with what it needs at hand in a closure: a message waits for it."""
+        append, capture, clock = self._append, self.capture, _clock
+
+        def record(
+            kind: int,
+            address: int,
+            length: int,
+            data: Data,
+            what: int = What.OTHER,
+            obj: int = 0,
+            bar: int = 0,
+            /,
+        ) -> None:
+            kept = len(data)
+            if kept > capture and kind not in TEXT_KINDS:
+                data, kept = data[:capture], capture
+            if type(data) is not bytes:
+                data = data.tobytes() if type(data) is memoryview else bytes(data)
+            append((
+                clock(), device, kind, bar, what, obj, address, length, kept, self.work, data
+            ))  # fmt: skip
+
+        return record
 
     def wire(self, entry: Entry) -> None:
         """One message that leaves a port; whoever made the entry has cut its payload."""
         self._append(entry)
-        data = entry[8]
-        self._bulk += len(data if isinstance(data, bytes) else data[1])
+        self._bulk += len(entry[PAYLOAD])
         if len(self._batch) >= BATCH or self._bulk >= BULK_BYTES:
             self.flush()
 
@@ -167,7 +213,7 @@ class FileLog(EventLog):
         count = len(self._batch)
         if not count:
             return
-        first, data = self._batch[0][0], b"".join(map(_packed, self._batch))
+        first, data = self._batch[0][WHEN], packed(self._batch)
         self._batch.clear()
         self._bulk = 0
         if self._file is None:
@@ -233,11 +279,17 @@ class FileLog(EventLog):
         os.replace(beside, self._folder / META_NAME)
 
 
-def _packed(entry: Entry) -> bytes:
-    """The record of an event."""
-    when, device, kind, bar, what, obj, address, length, data, work = entry
-    kept = data if isinstance(data, bytes) else _pack_head(*data[0]) + data[1]
-    return _pack(when, device, kind, bar, what, obj, address, length, len(kept), work) + kept
+def _forget(
+    kind: int,
+    address: int,
+    length: int,
+    data: Data,
+    what: int = What.OTHER,
+    obj: int = 0,
+    bar: int = 0,
+    /,
+) -> None:
+    """The recorder of no log."""
 
 
 def _drop_old(folder: Path) -> None:

@@ -31,6 +31,7 @@ _clock = time.monotonic_ns
 _WIRE, _REQUEST, _RESPONSE = int(Kind.WIRE), int(What.REQUEST), int(What.RESPONSE)
 _DATAGRAM, _FRAME = int(What.DATAGRAM), int(What.FRAME)
 _SOLICITED, _RELIABLE, _READ, _XRC = wire.SOLICITED, wire.RELIABLE, wire.READ, wire.XRC
+_PLAIN = wire.HEAD.size + wire.ROUTE.size
 _FIRST_ATOMIC = int(Op.COMPARE_SWAP)
 
 
@@ -42,11 +43,12 @@ class CapturedFabric:
     are more than the least.
     """
 
-    __slots__ = ("_device", "_events", "_fabric", "_limit")
+    __slots__ = ("_device", "_events", "_fabric", "_limit", "_wire")
 
     def __init__(self, fabric: Fabric, events: EventLog, device: str) -> None:
         self._fabric = fabric
         self._events = events
+        self._wire = events.wire
         self._device = events.device(device)
         self._limit = max(PAYLOAD_BYTES, events.capture)
 
@@ -73,31 +75,33 @@ class CapturedFabric:
         self._fabric.send(source, message)
 
     def _request(self, message: Request) -> None:
-        op, route, events = message.op, message.route, self._events
-        data = route.image or _image(route)
+        op, route, payload = message.op, message.route, message.payload
+        before, kept, size = route.image or _image(route), b"", _PLAIN
         flags = _RELIABLE if message.reliable else 0
         if message.solicited:
             flags |= _SOLICITED
         if message.srqn is not None:
             flags |= _XRC
-            data += wire.TARGET_SRQ.pack(message.srqn)
+            before += wire.TARGET_SRQ.pack(message.srqn)
+            size += wire.TARGET_SRQ.size
         if op >= _FIRST_ATOMIC:
-            data += wire.OPERANDS.pack(*message.atomic)
-        elif message.payload:
-            data = _with_beginning(data, message.payload, self._limit)
-        head = (
-            flags, op, 0,
-            message.source_qpn, message.psn, message.packets, message.rkey, message.immediate,
-        )  # fmt: skip
-        events.wire((
-            _clock(), self._device, _WIRE, 0, _REQUEST, message.target_qpn,
-            message.remote_address, message.length, (head, data), events.work,
+            before += wire.OPERANDS.pack(*message.atomic)
+            size += wire.OPERANDS.size
+        elif payload:
+            view = payload[0]
+            one = len(payload) == 1 and view.nbytes <= self._limit
+            kept = view.tobytes() if one else _beginning(payload, self._limit)
+            size += len(kept)
+        self._wire((
+            _clock(), self._device, _WIRE, 0, _REQUEST, message.target_qpn, message.remote_address,
+            message.length, size, message.work,
+            flags, op, 0, message.source_qpn, message.psn, message.packets, message.rkey,
+            message.immediate, before, kept,
         ))  # fmt: skip
 
     def _response(self, message: Response) -> None:
         route, original, payload = message.route, message.atomic_original, message.payload
-        events = self._events
-        flags = _RELIABLE
+        flags, length, kept = _RELIABLE, 0, b""
         if message.read:
             flags |= _READ
         if message.xrc:
@@ -106,49 +110,51 @@ class CapturedFabric:
             original = 0
         else:
             flags |= wire.ATOMIC
-        data, length = route.image or _image(route), 0
         if payload:
             length = sum(view.nbytes for view in payload)
-            data = _with_beginning(data, payload, self._limit)
-        head = flags, 0, message.syndrome, 0, message.psn, message.packets, message.msn, 0
-        events.wire((
-            _clock(), self._device, _WIRE, 0, _RESPONSE, message.target_qpn,
-            original, length, (head, data), events.work,
+            kept = _beginning(payload, self._limit)
+        self._wire((
+            _clock(), self._device, _WIRE, 0, _RESPONSE, message.target_qpn, original, length,
+            _PLAIN + len(kept), message.work,
+            flags, 0, message.syndrome, 0, message.psn, message.packets, message.msn, 0,
+            route.image or _image(route), kept,
         ))  # fmt: skip
 
     def _datagram(self, message: Datagram) -> None:
-        immediate, payload, events = message.immediate, message.payload, self._events
+        immediate, payload = message.immediate, message.payload
         flags = _SOLICITED * message.solicited
         if immediate is None:
             immediate = 0
         else:
             flags |= wire.IMMEDIATE
         limit = len(payload) if message.target_qpn <= GSI_QPN else self._limit
-        data = _pack_route(message.route, message.pkey) + payload[:limit]
-        head = flags, 0, 0, message.source_qpn, message.psn, 1, message.qkey, immediate
-        events.wire((
-            _clock(), self._device, _WIRE, 0, _DATAGRAM, message.target_qpn,
-            0, len(payload), (head, data), events.work,
+        kept = bytes(payload[:limit])
+        self._wire((
+            _clock(), self._device, _WIRE, 0, _DATAGRAM, message.target_qpn, 0, len(payload),
+            _PLAIN + len(kept), message.work,
+            flags, 0, 0, message.source_qpn, message.psn, 1, message.qkey, immediate,
+            _pack_route(message.route, message.pkey), kept,
         ))  # fmt: skip
 
     def _frames(self, message: Frames) -> None:
-        limit, now, device, events = (
-            max(HEADER_BYTES, self._events.capture), _clock(), self._device, self._events,
-        )  # fmt: skip
-        wire, work = events.wire, events.work
+        limit = max(HEADER_BYTES, self._events.capture)
+        now, device, record, work = _clock(), self._device, self._wire, message.work
         for train in message.trains:
             for data in train.frames:
-                wire((now, device, _WIRE, 0, _FRAME, 0, 0, len(data), bytes(data[:limit]), work))
+                kept = bytes(data[:limit])
+                record((
+                    now, device, _WIRE, 0, _FRAME, 0, 0, len(data), len(kept), work, kept
+                ))  # fmt: skip
 
 
-def _with_beginning(data: bytes, views: Payload, limit: int) -> bytes:
-    """`data` and the first bytes of a payload, at most `limit`."""
+def _beginning(views: Payload, limit: int) -> bytes:
+    """The first bytes of a payload, at most `limit`."""
+    kept = b""
     for view in views:
-        if view.nbytes >= limit:
-            return data + view[:limit]
-        data += view
-        limit -= view.nbytes
-    return data
+        kept += view[: limit - len(kept)]
+        if len(kept) == limit:
+            break
+    return kept
 
 
 def _image(route: Route) -> bytes:

@@ -116,8 +116,9 @@ class Sender:
         self.log.work = 1 << WORK_DEVICE_SHIFT | QPN << WORK_QPN_SHIFT | index
 
     def _message(self, device: int, what: What, target: int, length: int) -> None:
-        head = wire.RELIABLE, Op.WRITE, Syndrome.ACK, QPN, self.index & 0xFFFFFF, 1, 7, 0
         self.log.wire((
             time.monotonic_ns(), device, Kind.WIRE, 0, what, target, TARGET, length,
-            (head, bytes(wire.ROUTE.size)), self.log.work,
+            wire.HEAD.size + wire.ROUTE.size, self.log.work,
+            wire.RELIABLE, Op.WRITE, Syndrome.ACK, QPN, self.index & 0xFFFFFF, 1, 7, 0,
+            bytes(wire.ROUTE.size), b"",
         ))  # fmt: skip
