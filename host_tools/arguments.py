@@ -10,6 +10,7 @@ from device.buslog import cli as buslog
 from device.buslog.model import cli as model
 from host_tools import kmod_cli
 from host_tools.mmiotrace import options as mmiotrace
+from host_tools.ntb_demo import options as ntb_demo
 from host_tools.sweep import options as sweep
 from host_tools.watch import options as watch
 
@@ -99,6 +100,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     mmiotrace.add_arguments(
         commands.add_parser("mmiotrace", help="hold the guest kernel's own record against the log")
+    )
+    ntb_demo.add_arguments(
+        commands.add_parser("ntb", help="show a bridge between two guests at work"), MODELS
     )
     watch.add_arguments(commands.add_parser("watch", help="show what crosses the bus right now"))
     kmod_cli.add_arguments(commands.add_parser("kmod", help="build a module for the guest kernel"))

@@ -26,6 +26,7 @@ _MODULES = {
     "watch": "host_tools.watch.command",
     "sweep": "host_tools.sweep.command",
     "mmiotrace": "host_tools.mmiotrace.command",
+    "ntb": "host_tools.ntb_demo.command",
 }
 """Where the `main` of a command is."""
 
