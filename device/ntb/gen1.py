@@ -107,7 +107,7 @@ class Gen1Bridge:
             elif slot.name == "control":
                 disabled = bool(value & layout.LINK_DISABLE)
                 self._link.ready(self._number, not disabled)
-            elif slot.name.startswith("secondary"):
+            elif slot.name[:10] in ("secondary2", "secondary4"):
                 self._program(slot.name)
 
     def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:

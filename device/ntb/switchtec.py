@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections import deque
 
 from device.layout.ntb import switchtec as layout
-from device.ntb.link import HOLD_SECONDS, Link
+from device.ntb.link import Link
 from device.ntb.switchtec_control import ControlBlocks
+from device.ntb.switchtec_hearing import Hearing
 from device.ntb.window import Portal
-from device.pci.bus import Timer
 from device.pci.capabilities import Capability, Express, MsiX, PowerManagement
 from device.pci.endpoint import Bar, Identity
 from device.pci.host import MasterBus, Place
@@ -53,12 +53,7 @@ class SwitchtecBridge:
         self._registers = RegisterFile(layout.OWN, layout.BAR0_SIZE)
         self._portals = {bar: Portal(bus, bar) for bar in layout.WINDOW_BARS}
         self.windows = self._portals
-        self._knows = False
-        """Whether this side's driver takes the link for up."""
-        self._listens = False
-        """Whether it may be rung: a little later."""
-        self._held = 0
-        self._release: Timer | None = None
+        self._hearing = Hearing(bus.call_later, self._set_doorbells)
         self._event_count = 0
         self._waiting: list[deque[tuple[int, int]]] = [
             deque(maxlen=MOST_MESSAGES) for _ in range(layout.MESSAGES)
@@ -154,9 +149,10 @@ class SwitchtecBridge:
 
     def ring(self, bits: int) -> None:
         """The peer's doorbells; they wait while this side's driver does not know of the link."""
-        if not self._listens:
-            self._held |= bits
-            return
+        self._hearing.ring(bits)
+
+    def _set_doorbells(self, bits: int) -> None:
+        """Each one rung interrupts unless it is masked, even if it was set already."""
         self._set("inbound_doorbell", self._get("inbound_doorbell") | bits)
         self._fire(bits & self._get("inbound_mask"))
 
@@ -169,9 +165,9 @@ class SwitchtecBridge:
         return self._registers.get(f"VECTOR{self._partition}", "vector", index)
 
     def _send(self, number: int, value: int) -> None:
-        if number == 0 and value == layout.CHECK_LINK:
-            self._know(not self._knows)
         if self._peer is not None:
+            if number == 0:
+                self._hearing.sent(value, self._peer._hearing)
             self._peer.receive(number | self._partition << 2, value)
 
     def receive(self, source: int, value: int) -> None:
@@ -194,8 +190,6 @@ class SwitchtecBridge:
         if not self._waiting[slot] or self._get(f"inbound{slot}_status") & 1:
             return
         source, value = self._waiting[slot].popleft()
-        if slot == 0 and value == layout.FORCE_DOWN:
-            self._know(False)
         self._set(f"inbound{slot}", value)
         self._set(f"inbound{slot}_source", source)
         self._set(f"inbound{slot}_status", 1)
@@ -209,22 +203,6 @@ class SwitchtecBridge:
     def _interrupt_for(self, slot: int) -> None:
         if self._get(f"inbound{slot}_enable") & 1:
             self._bus.interrupt(self._vector(FIRST_MESSAGE + slot))
-
-    def _know(self, up: bool) -> None:
-        """The driver has told its peer that its view of the link changed, so it knows."""
-        if self._release is not None:
-            self._release.cancel()
-            self._release = None
-        self._knows, self._listens, self._held = up, False, self._held if up else 0
-        if up:
-            self._release = self._bus.call_later(HOLD_SECONDS, self._listen)
-
-    def _listen(self) -> None:
-        self._release = None
-        self._listens = True
-        bits, self._held = self._held, 0
-        if bits:
-            self.ring(bits)
 
     # -- events -------------------------------------------------------------------------------
 
@@ -248,7 +226,7 @@ class SwitchtecBridge:
         """Reset, or power loss: the peer loses what it saw of this guest, and hears of it."""
         self._registers.reset()
         self._describe()
-        self._know(False)
+        self._hearing.reset()
         self._forget_messages()
         if self._control.leave(self._partition) and self._peer is not None:
             self._peer.peer_lost()

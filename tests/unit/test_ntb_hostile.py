@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from device.dma.engine import DmaEngine
@@ -71,6 +71,7 @@ class _Pair:
 
 @pytest.mark.parametrize("personality", list(Personality))
 @settings(max_examples=60)
+@example([(False, True, 0, 0x5F, 8, 0)])  # registers of many kinds in one store
 @given(_ACCESSES)
 def test_any_accesses_of_both_guests(
     personality: Personality, accesses: list[tuple[bool, bool, int, int, int, int]]

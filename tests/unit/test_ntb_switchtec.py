@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from device.layout.ntb import switchtec as layout
-from device.layout.ntb.switchtec import Operation, Status
+from device.layout.ntb.switchtec import LinkMessage, Operation, Status
 from device.ntb.link import HOLD_SECONDS, Link
 from device.ntb.switchtec import SwitchtecBridge
+from device.ntb.switchtec_hearing import LONGEST_SECONDS
 from device.pci.host import Host
 from tests.unit.fake_bus import FakeFunction
 
@@ -96,10 +97,14 @@ class Pair:
     def know_the_link(self) -> None:
         """Both drivers tell each other that they see it, and take the messages."""
         for guest in (self.a, self.b):
-            guest.send(layout.CHECK_LINK)
+            guest.send(LinkMessage.UP)
+            guest.write(guest.messaging + 0x8C, 1, 1)
+        for guest in (self.a, self.b):
+            guest.send(LinkMessage.CHECK)
         for guest in (self.a, self.b):
             guest.bus.run(HOLD_SECONDS)
-            guest.write(guest.messaging + 0x8C, 1, 1)
+            for _ in range(2):
+                guest.write(guest.messaging + 0x8C, 1, 1)
             guest.bus.take_interrupts()
 
 
@@ -187,14 +192,46 @@ def test_doorbells_cross_in_their_halves(pair: Pair) -> None:
     assert pair.b.read(pair.b.messaging + 0x10, 8) == 0
 
 
+def _doorbells(guest: Guest) -> int:
+    return guest.read(guest.messaging + 0x10, 8)
+
+
 def test_doorbells_wait_for_a_driver_that_does_not_know_of_the_link(pair: Pair) -> None:
+    for guest in (pair.a, pair.b):
+        guest.send(LinkMessage.UP)
     pair.a.write(pair.a.messaging, 8, 1 << 33)
-    assert pair.b.read(pair.b.messaging + 0x10, 8) == 0
-    pair.know_the_link()
-    assert pair.b.read(pair.b.messaging + 0x10, 8) == 1 << 33
-    pair.a.send(layout.FORCE_DOWN)
+    assert _doorbells(pair.b) == 0
+    pair.b.send(LinkMessage.CHECK)
+    assert _doorbells(pair.b) == 0
+    pair.b.bus.run(HOLD_SECONDS)
+    assert _doorbells(pair.b) == 1 << 33
+    pair.b.send(LinkMessage.CHECK)  # forced down and up again, whatever: it may be rung
     pair.a.write(pair.a.messaging, 8, 1 << 34)
-    assert pair.b.read(pair.b.messaging + 0x10, 8) == 1 << 33
+    assert _doorbells(pair.b) == 3 << 33
+
+
+def test_doorbells_wait_no_longer_than_a_second(pair: Pair) -> None:
+    """A driver may have seen the link before its peer said that it wants it."""
+    pair.b.send(LinkMessage.CHECK)
+    for guest in (pair.a, pair.b):
+        guest.send(LinkMessage.UP)
+    pair.a.write(pair.a.messaging, 8, 1 << 33)
+    pair.b.bus.run(LONGEST_SECONDS)
+    assert _doorbells(pair.b) == 1 << 33
+
+
+def test_drivers_without_messages_are_rung_at_once(pair: Pair) -> None:
+    pair.a.write(pair.a.messaging, 8, 1 << 33)
+    assert _doorbells(pair.b) == 1 << 33
+
+
+def test_doorbells_that_wait_die_with_the_guest(pair: Pair) -> None:
+    for guest in (pair.a, pair.b):
+        guest.send(LinkMessage.UP)
+    pair.a.write(pair.a.messaging, 8, 1 << 33)
+    pair.b.bridge.reset()
+    pair.b.bus.run(LONGEST_SECONDS)
+    assert _doorbells(pair.b) == 0
 
 
 def test_a_message_interrupts_and_waits_to_be_taken(pair: Pair) -> None:

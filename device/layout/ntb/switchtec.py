@@ -36,11 +36,18 @@ LINK_STATUS = 0x830000
 """PCI Express link status of a port, in the upper half: 8 lanes, 8 GT/s."""
 EVENT_OCCURRED = 1
 EVENT_COUNT_SHIFT = 5
-CHECK_LINK = 3
-"""Message with which a driver tells that its view of the link has changed."""
-FORCE_DOWN = 4
-"""Message to a driver whose peer starts anew."""
 MANAGEMENT_ERROR = 0xFF
+
+
+class LinkMessage(IntEnum):
+    """What drivers tell each other through message 0 (enum switchtec_msg)."""
+
+    UP = 1
+    DOWN = 2
+    CHECK = 3
+    """The sender's view of the link has changed."""
+    FORCE_DOWN = 4
+    """The sender starts anew."""
 
 
 class Operation(IntEnum):

@@ -56,7 +56,7 @@ def tool(session: Session) -> Sequence[Verdict]:
 
 
 def _doorbells(guests: Guests, here: Vm, there: Vm) -> None:
-    guests.run(there, f"{TOOL} echo \"c $(cat db_valid_mask)\" > db_mask; echo 'c 0xffff' > db")
+    guests.run(there, f"{TOOL} echo \"c $(cat db_valid_mask)\" > db_mask; cat db_valid_mask")
     guests.run(here, f"{TOOL} echo 's {_BITS:#x}' > peer_db")
     guests.run(there, f"{TOOL} echo {_BITS:#x} > db_event")
     left = guests.run(there, f"{TOOL} echo 'c 0x11' > db; cat db")
@@ -117,10 +117,9 @@ def shared(session: Session) -> Sequence[Verdict]:
     """ntb_tool again, with ntb_hw_intel's b2b_mw_share=1: half of a BAR shows the registers."""
     guests = Guests(session)
     guests.both("rmmod ntb_hw_intel && modprobe ntb_hw_intel b2b_mw_share=1")
-    try:
-        return tool(session)
-    finally:
-        guests.both("rmmod ntb_tool 2> /dev/null; rmmod ntb_hw_intel && modprobe ntb_hw_intel")
+    found = tool(session)
+    guests.both("modprobe -r ntb_hw_intel && modprobe ntb_hw_intel")
+    return found
 
 
 def pace(session: Session) -> Sequence[Verdict]:
