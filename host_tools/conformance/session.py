@@ -100,14 +100,10 @@ class Session:
 
     def find_words(self) -> Words:
         """What the placeholders stand for now: drivers that come anew may change it."""
-        agent = self.pair.a.agent
-        shown = agent.run("ls /sys/class/infiniband/mlx4_0/device/net", check=True).text
-        netdev = shown.split()[0]
-        line = "until ip -6 -br addr show {} -tentative | grep -q fe80; do sleep 0.1; done; "
-        line += "ip -6 -br addr show {} | grep -o 'fe80::[0-9a-f:]*'"
-        local = agent.run(line.replace("{}", netdev), timeout=20, check=True).text
+        netdev, local = _link_local(self.pair.a)
+        _link_local(self.pair.b)  # nobody can send from an address that is not settled yet
         gid = _gid(self.pair.b, self.setup.gid_type) if self.setup.ethernet else None
-        return Words(netdev, local.split()[0], gid)
+        return Words(netdev, local, gid)
 
     def complaints(self) -> list[str]:
         """What the kernels have complained about since the last call."""
@@ -128,6 +124,16 @@ def bring_up(machine: Vm) -> None:
     """The kernel's drivers on the HCA, with an address; `LabError` when they do not come up."""
     words = ["bluebridge-mlx4", f"{ADDRESSES[machine.name]}/24"]
     machine.agent.run(words, timeout=_UP_SECONDS, check=True)
+
+
+def _link_local(machine: Vm) -> tuple[str, str]:
+    """The HCA's network device and its link-local IPv6 address, once nobody else claimed that."""
+    folder = "/sys/class/infiniband/mlx4_0/device/net"
+    netdev = machine.agent.run(f"ls {folder}", check=True).text.split()[0]
+    line = "until ip -6 -br addr show {} -tentative | grep -q fe80; do sleep 0.1; done; "
+    line += "ip -6 -br addr show {} | grep -o 'fe80::[0-9a-f:]*'"
+    shown = machine.agent.run(line.replace("{}", netdev), timeout=20, check=True).text
+    return netdev, shown.split()[0]
 
 
 def _gid(machine: Vm, kind: str) -> int:
