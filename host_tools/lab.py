@@ -136,11 +136,13 @@ class Pair:
 
     def _bring_up(self, machines: Sequence[Vm]) -> None:
         """Start `machines`, all at once; main thread only."""
+        everyone = machines
         if self._snapshot is not None and (failed := self._restore(machines, self._snapshot)):
             self._give_up_snapshot(failed)
             machines = [machine for machine, _ in failed]
         if self._snapshot is None:
             self._boot(machines)
+        self._load_bridge_drivers(everyone)
 
     def _restore(self, machines: Sequence[Vm], found: Snapshot) -> list[tuple[Vm, LabError]]:
         """Restore `machines`; returns those whose snapshot was no good, and why."""
@@ -207,11 +209,24 @@ class Pair:
         if self.config.ntb:
             ntb.install(machine, self._ntb_modules)
             self._detail(f"guest {machine.name}: has the NTB modules")
-        if self.config.ntb and self.config.kernel:
-            self._progress(f"guest {machine.name}: loading the NTB drivers")
-            address = NTB_ADDRESSES[self.config.names.index(machine.name)]
-            ntb.load(machine, self.config.ntb, address)
-            self._detail(f"guest {machine.name}: the NTB link is up, address {address}")
+
+    def _load_bridge_drivers(self, machines: Sequence[Vm]) -> None:
+        """Step by step: each side's bridge first, then what brings the link up."""
+        model = self.config.ntb
+        if not (model and self.config.kernel):
+            return
+        self._progress("loading the NTB drivers")
+        self.together(*(partial(ntb.probe, machine, model) for machine in machines))
+        self.together(*(partial(ntb.settle, machine) for machine in machines))
+        self.together(
+            *(
+                partial(ntb.load, each, NTB_ADDRESSES[self.config.names.index(each.name)])
+                for each in machines
+            )
+        )
+        for machine in machines:
+            self._detail(f"guest {machine.name}: the NTB link is up")
+            machine.touched = False
 
     def _wait_for_server(self) -> None:
         with self._server_lock:

@@ -61,12 +61,24 @@ def probe(machine: Vm, model: str) -> None:
         )
 
 
-def load(machine: Vm, model: str, address: str) -> None:
-    """Load driver, transport and network device, and give it an address.
+def settle(machine: Vm) -> None:
+    """Wait until the driver has digested its peer's probe; to be called when both have probed.
+
+    A Switchtec driver that starts tells its peer to take the link down, which takes that 0.1 s. A
+    client that enables the link meanwhile loses it again, and ntb_transport's peer never notices
+    (check_link_status_work, ntb_transport_link_work).
+    """
+    machine.run(
+        "sleep 0.2; while grep -qs check_link_status_work /proc/[0-9]*/stack; do sleep 0.1; done",
+        timeout=_SECONDS,
+    )
+
+
+def load(machine: Vm, address: str) -> None:
+    """Load transport and network device over a driver that has settled, and give it an address.
 
     Returns when its carrier is there, which takes the peer. Raises `LabError`.
     """
-    probe(machine, model)
     machine.run(
         "modprobe ntb_transport use_dma=1 max_mw_size=0x100000 && modprobe ntb_netdev",
         timeout=_SECONDS,

@@ -13,6 +13,7 @@ from device.ntb.link import Link
 from device.ntb.switchtec_control import ControlBlocks
 from device.ntb.switchtec_hearing import Hearing
 from device.ntb.window import Portal
+from device.pci.bus import Timer
 from device.pci.capabilities import Capability, Express, MsiX, PowerManagement
 from device.pci.endpoint import Bar, Identity
 from device.pci.host import MasterBus, Place
@@ -25,6 +26,14 @@ FIRST_MESSAGE = 64 - layout.MESSAGES
 """Index of message 0 in the vector map."""
 MOST_MESSAGES = 64
 """Messages that wait for a slot; the oldest go first if there are more."""
+REMINDER_SECONDS = 0.05
+"""When a message that nobody takes interrupts again.
+
+A driver lets messages in, then names their vector, then requests that (switchtec_ntb_add). One that
+comes between would wait in the pending bits of MSI-X, which QEMU keeps from the server. It is its
+peer's FORCE_DOWN, and taken much later, when the link comes up, it takes the link down again.
+"""
+REMINDERS = 200
 
 
 def bars(sizes: tuple[int, int]) -> tuple[Bar, ...]:
@@ -55,6 +64,7 @@ class SwitchtecBridge:
         self.windows = self._portals
         self._hearing = Hearing(bus.call_later, self._set_doorbells)
         self._event_count = 0
+        self._reminder: Timer | None = None
         self._waiting: list[deque[tuple[int, int]]] = [
             deque(maxlen=MOST_MESSAGES) for _ in range(layout.MESSAGES)
         ]
@@ -174,17 +184,13 @@ class SwitchtecBridge:
         """A message of the peer, for each slot that wants those of `source`.
 
         It waits while the one before has not been taken: the driver reads a message and clears its
-        status after that, and would clear that of the next one (switchtec_ntb_message_isr). It
-        interrupts all the same, for a driver that got the one before when it was not ready.
+        status after that, and would clear that of the next one (switchtec_ntb_message_isr).
         """
         wanted = self._get("message_map").to_bytes(4, "little")
         for slot, source_wanted in enumerate(wanted):
             if source_wanted == source:
                 self._waiting[slot].append((source, value))
-                if self._get(f"inbound{slot}_status") & 1:
-                    self._interrupt_for(slot)
-                else:
-                    self._deliver(slot)
+                self._deliver(slot)
 
     def _deliver(self, slot: int) -> None:
         if not self._waiting[slot] or self._get(f"inbound{slot}_status") & 1:
@@ -203,6 +209,25 @@ class SwitchtecBridge:
     def _interrupt_for(self, slot: int) -> None:
         if self._get(f"inbound{slot}_enable") & 1:
             self._bus.interrupt(self._vector(FIRST_MESSAGE + slot))
+            self._remind_later(REMINDERS)
+
+    def _remind_later(self, left: int) -> None:
+        if self._reminder is not None:
+            self._reminder.cancel()
+        later = self._bus.call_later
+        self._reminder = later(REMINDER_SECONDS, lambda: self._remind(left)) if left else None
+
+    def _remind(self, left: int) -> None:
+        self._reminder = None
+        untaken = [
+            slot
+            for slot in range(layout.MESSAGES)
+            if self._get(f"inbound{slot}_status") & self._get(f"inbound{slot}_enable") & 1
+        ]
+        for slot in untaken:
+            self._bus.interrupt(self._vector(FIRST_MESSAGE + slot))
+        if untaken:
+            self._remind_later(left - 1)
 
     # -- events -------------------------------------------------------------------------------
 
@@ -227,6 +252,7 @@ class SwitchtecBridge:
         self._registers.reset()
         self._describe()
         self._hearing.reset()
+        self._remind_later(0)
         self._forget_messages()
         if self._control.leave(self._partition) and self._peer is not None:
             self._peer.peer_lost()

@@ -91,6 +91,7 @@ class Session:
     def _prepare(self, stack: contextlib.ExitStack) -> None:
         if self.setup.ntb:
             self.pair.both(lambda machine: ntb.probe(machine, self.setup.ntb))
+            self.pair.both(ntb.settle)
             self.words = Words("", "", None)
             return
         if self.setup.service:

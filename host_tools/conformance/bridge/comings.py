@@ -68,6 +68,7 @@ def drivers(session: Session) -> Sequence[Verdict]:
     guests.both(f"modprobe -r {hardware} && rmmod ioatdma")
     found = _cycles(whole, session)
     guests.each(lambda guest: ntb.probe(guest, guests.model))
+    guests.each(ntb.settle)
     return found
 
 
