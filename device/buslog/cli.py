@@ -64,7 +64,7 @@ def main(arguments: argparse.Namespace) -> int:
     try:
         if arguments.pcap is not None:
             export.run(reader, options.wanted, arguments)
-            return 0
+            return 1 if reader.cut else 0
         if arguments.perfetto is not None or arguments.html is not None:
             pictures.run(reader, options, arguments)
         else:

@@ -5,6 +5,8 @@ It writes to and fro, each side polling its memory for the other's last byte, an
 
 from __future__ import annotations
 
+import math
+
 from host_tools.errors import LabError
 from host_tools.lab import ADDRESSES, Pair
 from host_tools.sweep.request import Request
@@ -12,6 +14,7 @@ from host_tools.sweep.rows import Wall
 
 _PORT = 18515
 _SECONDS = 180.0
+_ATTEMPTS = 5
 _BEST, _WORST, _TYPICAL = 2, 3, 4  # columns: t_min, t_max, t_typical, all in us
 _LISTENS = f"until ss -Hltn 'sport = :{_PORT}' | grep -q .; do sleep 0.05; done"
 
@@ -27,7 +30,22 @@ class Perftest:
         """Nothing is left of a run."""
 
     def measure(self, size: int) -> Wall:
-        """One payload. Raises `LabError` when either program fails or prints no figures."""
+        """One payload. Raises `LabError` when either program fails or prints no figures.
+
+        perftest samples the processor's clock first. On a host that does too much else the samples
+        do not agree, and all its figures are infinite (src/get_clock.c: sample_get_cpu_mhz).
+        """
+        for _ in range(_ATTEMPTS):
+            wall = figures(self._run(size), size)
+            if math.isfinite(wall.worst):
+                return wall
+        raise LabError(
+            f"ib_write_lat could not sample the guest's clock in {_ATTEMPTS} attempts",
+            "go on when the host is less busy",
+        )
+
+    def _run(self, size: int) -> str:
+        """What the client prints."""
         words = f"ib_write_lat -d mlx4_0 -s {size} -n {self._request.iterations}"
         words += f" -I {self._request.inline}"
         server = self._pair.a.agent.start(words, _SECONDS)
@@ -38,7 +56,7 @@ class Perftest:
             server.kill()
             raise
         server.wait()
-        return figures(done.text, size)
+        return done.text
 
 
 def _server() -> str:

@@ -12,14 +12,18 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
+from device.buslog.analysis import transfers
 from host_tools import cli
 from host_tools.progress import Reporter
 
 _LOGS = "logs"
 _SEND = 28
 """Payload of the sends that are shown one by one."""
+_ROWS = 40
+"""Of the analyzer's table."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,11 @@ SWEEPS = (
         " --profile system-z",
         "4.3",
     ),
+)
+# Section 3.3: `<` for `<=` ends BlueFlame at 192 bytes, 16 too early.
+_SIZE_RULE = Measurement(
+    "size-rule",
+    "--tool guest --blueflame on,old-size --min 180 --max 220 --step 4 --profile system-x",
 )
 _SENDS = Measurement(
     "sends",
@@ -76,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _steps(folder: Path) -> list[tuple[Path, Callable[[], int]]]:
     """Each file with what makes it, in order."""
     steps: list[tuple[Path, Callable[[], int]]] = []
-    for each in (*SWEEPS, _SENDS):
+    for each in (*SWEEPS, _SIZE_RULE, _SENDS):
         output = folder / f"{each.name}.dat"
         steps.append((output, partial(_sweep, folder, each)))
         if each.table:
@@ -86,11 +95,12 @@ def _steps(folder: Path) -> list[tuple[Path, Callable[[], int]]]:
     for setting in ("on", "off", "wrong-page"):
         log = folder / _LOGS / _SENDS.name / setting
         page = folder / f"sends-{setting}.html"
-        shown = folder / f"sends-{setting}.txt"
+        shown, analyzer = (folder / f"{name}-{setting}.txt" for name in ("sends", "analyzer"))
         html = ["log", str(log), "--profile", "system-z", "--html", str(page)]
         wr = ["log", str(log), "--view", "wr", "--tree", "--profile", "system-z"]
         steps.append((page, partial(cli.main, html)))
         steps.append((shown, partial(_said, wr, shown)))
+        steps.append((analyzer, partial(_analyzer, log, analyzer)))
     return steps
 
 
@@ -108,6 +118,14 @@ def _table(name: str, logs: Path, target: Path) -> int:
     """One of the study's tables, from a sweep's logs: one of each time that it went on."""
     folders = sorted(str(path) for path in logs.iterdir() if path.is_dir())
     return _said(["model", "--table", name, *folders], target)
+
+
+def _analyzer(log: Path, target: Path) -> int:
+    """The analyzer's table from the first send on: bring-up fills the pages before it."""
+    words = ["log", str(log), "--view", "table", "--kind", "mmio,dma", "--limit", str(_ROWS)]
+    for first in islice(transfers(log), 1):
+        words += ["--event", str(first.transactions[0].number)]
+    return _said(words, target)
 
 
 def _said(words: Sequence[str], target: Path) -> int:

@@ -20,6 +20,8 @@ from host_tools.errors import LabError
 from host_tools.keeper import guests
 
 LATEST = 8
+_FRAME = 5
+"""Lines of a table besides its rows."""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -55,7 +57,8 @@ def _watch(reader: LogReader, follower: Follower, interval: float, seconds: floa
             time.sleep(interval)
             now = time.monotonic()
             live.add(follower.new())
-            shown = picture(reader, live, live.look(), now - before)
+            room = console.size.height if console.is_terminal else None
+            shown = picture(reader, live, live.look(), now - before, room)
             if console.is_terminal:
                 screen.update(shown, refresh=True)
             else:
@@ -64,20 +67,25 @@ def _watch(reader: LogReader, follower: Follower, interval: float, seconds: floa
             before = now
 
 
-def picture(reader: LogReader, live: Live, look: Look, seconds: float) -> Group:
-    """Rates, response times and the latest work requests."""
+def picture(
+    reader: LogReader, live: Live, look: Look, seconds: float, room: int | None = None
+) -> Group:
+    """Rates, response times and the latest work requests: as many as `room`, in lines, lets in."""
     head = Text(
         f"{reader.folder}: {look.events / seconds:,.0f} events/s, "
         f"{look.requests / seconds:,.0f} work requests/s"
     )
     rates = _rates(reader.meta["devices"], look, seconds)
     parts: list[RenderableType] = [head, rates]
+    used = 1 + _FRAME + len(WAYS)
     if look.responses:
         parts.append(_responses(look))
-    latest = [requests.line(transfer, None) for transfer in live.latest]
-    if latest:
-        rows = [*requests.header(None), *latest]
-        parts.append(Text("\n".join(rows), no_wrap=True, overflow="crop"))
+        used += _FRAME + len(look.responses)
+    header = [*requests.header(None)]
+    most = LATEST if room is None else max(0, room - used - len(header))
+    latest = [requests.line(transfer, None) for transfer in live.latest][-most:]
+    if latest and most:
+        parts.append(Text("\n".join([*header, *latest]), no_wrap=True, overflow="crop"))
     return Group(*parts)
 
 

@@ -171,7 +171,7 @@ def test_a_log_whose_writer_was_killed(
     segment = next(log.glob("events-*.bin"))
     segment.write_bytes(segment.read_bytes()[:-1])
     status, _, err = _run(capsys, log, "--pcap", tmp_path / "file")
-    assert status == 0
+    assert status == 1
     assert "the log's last event is cut short" in err
     assert len(_parsed(tmp_path / "file")) > 100
 

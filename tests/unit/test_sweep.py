@@ -227,6 +227,24 @@ def test_ib_write_lat_s_figures_are_read() -> None:
         perftest.figures(said, 29)
 
 
+class Guesses(perftest.Perftest):
+    """ib_write_lat on a host so busy that the first samples of the clock do not agree."""
+
+    def __init__(self, said: list[str]) -> None:
+        self.said = said
+
+    def _run(self, size: int) -> str:
+        return self.said.pop(0)
+
+
+def test_ib_write_lat_without_a_clock_is_run_again() -> None:
+    infinite = " 28      20  inf  inf  inf  inf  0.0  inf  inf\n"
+    program = Guesses([infinite, " 28      20  1.0  9.0  2.0  3.0  0.0  9.0  9.0\n"])
+    assert program.measure(28) == Wall(2.0, 1.0, 9.0)
+    with pytest.raises(LabError, match="could not sample the guest's clock"):
+        Guesses([infinite] * 5).measure(28)
+
+
 def test_options_are_what_the_command_takes() -> None:
     options = parse(["sweep", "--csv", "--plot", "a.svg", "--plot", "b.html"])
     assert isinstance(options, argparse.Namespace)

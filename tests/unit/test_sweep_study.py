@@ -10,8 +10,14 @@ from host_tools.arguments import parse
 from host_tools.sweep import study
 from host_tools.sweep.request import Request
 
-SENDS = [f"sends-{way}{kind}" for way in ("on", "off", "wrong-page") for kind in (".html", ".txt")]
-SWEEPS = ["latencyResult.dat", "system-x.dat", "first-attempt.dat", "sends.dat"]
+SWEEPS = [
+    f"{name}.dat" for name in ("latencyResult", "system-x", "first-attempt", "size-rule", "sends")
+]
+SENDS = [
+    file.format(way)
+    for way in ("on", "off", "wrong-page")
+    for file in ("sends-{}.html", "sends-{}.txt", "analyzer-{}.txt")
+]
 FILES = [*SWEEPS, "table-3.1.txt", "table-4.1.txt", "table-4.3.txt", *SENDS]
 
 

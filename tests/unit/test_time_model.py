@@ -13,6 +13,7 @@ from device.buslog.model.counts import count, link_share
 from device.buslog.model.profile import NAMES, Stores, read_profile
 from device.buslog.writer import FileLog
 from device.layout.mlx4.uar import UAR_AREA_SIZE
+from tests.unit.analysis_log import Sender
 
 MINE = """\
 name = "mine"
@@ -146,3 +147,31 @@ def test_the_command_lists_profiles(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == built_in()
     assert all(f"{name} " in line for line in lines for name in NAMES)
+
+
+def test_a_log_cut_short_is_mentioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is whole counts, one line says where the rest is missing."""
+    sender = Sender(tmp_path)
+    for _ in range(3):
+        sender.post()
+    sender.log.close()
+    segment = next(tmp_path.glob("events-*.bin"))
+    segment.write_bytes(segment.read_bytes()[:-1])
+    assert run(str(tmp_path)) == 1
+    printed = capsys.readouterr()
+    assert "RDMA_WRITE" in printed.out
+    assert printed.err == (
+        f"{tmp_path}: the last event is cut short, its writer was killed; all before it counts\n"
+    )
+
+
+def test_a_completion_without_an_answer_follows_the_message(tmp_path: Path) -> None:
+    """As of UC and Ethernet: nothing is modelled before what caused it."""
+    transfer = entry(64)
+    for number, role in enumerate((Role.REQUEST, Role.CQE), 1):
+        transfer.transactions.append(
+            Transaction(number, 0.0, "a", Tlp.MEMORY_WRITE, role, True, 0, 32, b"")
+        )
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE)
+    assert list(load(str(path)).times(transfer)) == [0.75, 1.75, 1.75]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from device.buslog.model.model import load
+from device.buslog.model.model import Model, load
 from device.buslog.model.profile import NAMES, ProfileError, built_in, read_profile
-from device.buslog.model.samples import read_samples
+from device.buslog.model.samples import Samples, read_samples
 from device.buslog.model.study import TABLES
 from device.buslog.model.tables import size_lines, study_lines
 from device.buslog.reader import LogError
@@ -41,9 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print tables; the exit status."""
+    """Print tables; the exit status, 1 if a log was cut short."""
     try:
-        lines = list(_lines(arguments))
+        samples = _samples(arguments)
+        lines = list(_lines(arguments, samples))
     except (LogError, ProfileError, ValueError) as error:
         print(f"bluebridge model: {error}", file=sys.stderr)
         return 2
@@ -51,19 +52,44 @@ def main(arguments: argparse.Namespace) -> int:
         print("\n".join(lines))
     except BrokenPipeError:  # `| head`: nobody reads on
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    return _tell(arguments.folders, samples)
 
 
-def _lines(arguments: argparse.Namespace) -> Iterator[str]:
+def _samples(arguments: argparse.Namespace) -> list[Samples]:
+    """What is in the logs; raises `LogError`, `ProfileError` and `ValueError`."""
+    if arguments.list:
+        return []
+    if not arguments.folders:
+        raise ValueError("no DIR: name the folder of a run or of a bus log")
+    model = _model(arguments)
+    return [read_samples(folder, model) for folder in arguments.folders]
+
+
+def _model(arguments: argparse.Namespace) -> Model:
+    table = TABLES.get(arguments.table)
+    return load(arguments.profile or (table.profile if table else DEFAULT))
+
+
+def _tell(folders: Sequence[Path], samples: Sequence[Samples]) -> int:
+    """Say which logs are not whole; the exit status."""
+    for folder, each in zip(folders, samples, strict=False):
+        if each.dropped:
+            print(f"{folder}: the oldest events were dropped", file=sys.stderr)
+        if each.cut:
+            print(
+                f"{folder}: the last event is cut short, its writer was killed; "
+                "all before it counts",
+                file=sys.stderr,
+            )
+    return int(any(each.cut for each in samples))
+
+
+def _lines(arguments: argparse.Namespace, logs: Sequence[Samples]) -> Iterator[str]:
     if arguments.list:
         for name in built_in():
             profile = read_profile(name)
             values = ", ".join(f"{each} {getattr(profile.us, each):g}" for each in NAMES)
             yield f"{name}: stores {profile.stores}; us: {values}"
         return
-    if not arguments.folders:
-        raise ValueError("no DIR: name the folder of a run or of a bus log")
-    table = TABLES.get(arguments.table)
-    model = load(arguments.profile or (table.profile if table else DEFAULT))
-    logs = [read_samples(folder, model) for folder in arguments.folders]
+    table, model = TABLES.get(arguments.table), _model(arguments)
     yield from size_lines(model, logs) if table is None else study_lines(table, model, logs)

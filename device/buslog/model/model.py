@@ -27,8 +27,8 @@ class Model:
         """Modelled microseconds at which each transaction is done, 0 when software posts.
 
         What happens on one machine happens in a row; the peer begins when the message arrives,
-        the sender goes on when the answer does. Nobody waits for receive entries and doorbell
-        records, which adapters read ahead. None for what is not timed.
+        the sender goes on when the answer does, or at once when there is none. Nobody waits for
+        receive entries and doorbell records, which adapters read ahead. None for what is not timed.
         """
         return [None if done is None else done.time(self.profile) for done in self._done(transfer)]
 
@@ -74,7 +74,8 @@ class Model:
             if counts is None:
                 done.append(None)
             elif each.role is Role.REQUEST:
-                there = here + counts
+                # Without an answer the sender's completion follows the message that has gone out.
+                here = there = here + counts
                 done.append(there)
             elif each.role is Role.RESPONSE:
                 here = there

@@ -11,6 +11,7 @@ from device.buslog.analysis import Path as Way
 from device.buslog.analysis import Transfer, transfers
 from device.buslog.model.counts import Counts
 from device.buslog.model.model import Model
+from device.buslog.reader import LogReader
 
 STUDIED = "RDMA_WRITE"
 """What the study's `rdma_lat` sends. A log has other messages, too: its programs talk over TCP."""
@@ -52,10 +53,15 @@ Key = tuple[str, int, Way]
 
 @dataclass(slots=True)
 class Samples:
-    """The sends of one log by operation, payload in bytes and way."""
+    """The sends of one log by operation, payload in bytes and way.
+
+    `cut`: the log's last event is cut short, `dropped`: its oldest are gone.
+    """
 
     setting: Setting = Setting.DOORBELL
     groups: dict[Key, Group] = field(default_factory=dict)
+    cut: bool = False
+    dropped: bool = False
 
     def of_size(self, low: int, high: int) -> dict[int, list[Group]]:
         """The studied groups of each payload within the limits, both included."""
@@ -87,11 +93,13 @@ def _mean(values: Iterable[float]) -> float | None:
 
 def read_samples(folder: Path, model: Model) -> Samples:
     """The messages with data in a log; raises `LogError`."""
-    samples = Samples()
-    for each in transfers(folder):
+    reader = LogReader(folder)
+    samples = Samples(dropped=reader.dropped)
+    for each in transfers(reader):
         if each.length and each.opcode:
             key = each.opcode, each.length, each.path
             samples.groups.setdefault(key, Group()).add(each, model)
+    samples.cut = reader.cut
     ways = {way for operation, _, way in samples.groups if operation == STUDIED}
     if Way.BLUEFLAME in ways:
         samples.setting = Setting.BLUEFLAME
