@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from host_tools.bench import doorbell, log, measure, page, rdma, ready
+from host_tools.bench import bridge, doorbell, log, measure, page, rdma, ready
 from host_tools.bench import figures as goals
 from host_tools.bench.figures import Figure
 from host_tools.errors import LabError
@@ -98,6 +98,11 @@ def _log(long: bool, progress: Progress) -> list[Figure]:
     return log.figures(progress)
 
 
+def _ntb(long: bool, progress: Progress) -> list[Figure]:
+    """The bridge and its DMA engine, by the kernel's drivers and by the guests' own."""
+    return bridge.figures(progress)
+
+
 def _doorbells(library: Path, guests: float) -> list[Figure]:
     """Server CPU per doorbell: alone with and without the bus log, then as the guests saw it."""
     with_log, without = (doorbell.cost_us(library, logged) for logged in (True, False))
@@ -124,6 +129,7 @@ _SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {
     "hca": _hca,
     "rdma": _rdma,
     "log": _log,
+    "ntb": _ntb,
 }
 
 

@@ -35,7 +35,7 @@ def ways(pair: Pair) -> tuple[Way, Way]:
     netdevs = [""] * len(pair.machines)
 
     def prepare(number: int, machine: Vm) -> None:
-        netdevs[number] = _plug(pair, number)
+        netdevs[number] = plug_nic(pair, number)
         machine.run(
             f"ip addr add {_NETWORK}.{number + 1}/24 dev {netdevs[number]} &&"
             f" ip link set {netdevs[number]} mtu {SOFT_ROCE_MTU} up &&"
@@ -51,7 +51,7 @@ def ways(pair: Pair) -> tuple[Way, Way]:
     )
 
 
-def _plug(pair: Pair, number: int) -> str:
+def plug_nic(pair: Pair, number: int, port: int = _PORT) -> str:
     """A virtio-net NIC in the guest of that number; the name of its network device."""
     machine = pair.machines[number]
     mine, theirs = (
@@ -62,11 +62,11 @@ def _plug(pair: Pair, number: int) -> str:
     machine.qmp.command(
         "device_add",
         driver="virtio-net-pci",
-        bus=f"port{_PORT}",
+        bus=f"port{port}",
         netdev="nic",
         mac=f"52:54:00:00:10:{number + 1:02x}",
         romfile="",  # an option ROM is for booting from the network
     )
-    place = f"/sys/bus/pci/devices/0000:{_PORT + 1:02x}:00.0/virtio*/net"
+    place = f"/sys/bus/pci/devices/0000:{port + 1:02x}:00.0/virtio*/net"
     machine.run(f"modprobe virtio_net; until ls {place}; do sleep 0.1; done", timeout=30)
     return machine.run(f"ls {place}").text.split()[0]

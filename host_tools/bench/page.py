@@ -22,9 +22,9 @@ RESULTS = ROOT / "build" / "bench"
 _TEXT = """\
 # Benchmarks
 
-Measured by `make bench` (`python -m host_tools.bench [up] [cycles] [hca] [rdma] [log]`, `--long`
-for the long run), which writes this page. Guests have 2 vCPUs and 1 GiB each and share the
-machine with the device server.
+Measured by `make bench` (`python -m host_tools.bench [up] [cycles] [hca] [rdma] [log] [ntb]`,
+`--long` for the long run), which writes this page. Guests have 2 vCPUs and 1 GiB each and share
+the machine with the device server.
 
 | machine | |
 |---|---|
@@ -78,6 +78,20 @@ frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) wit
 - A ratio says how many times better the HCA is.
 - **`--blueflame on`** and **the bus log on**: two more guests beside the first two, in turn with
   them. Their `without` rows are of that race; compare within a race only.
+
+## The bridge
+
+`ntb` measures an Intel NTB of the fourth generation with I/OAT engines, the bus log off.
+
+- **ntb_perf** runs five times in each guest; the median.
+- **iperf3** sends from b to a for 4 s after one that does not count. The ways take turns three
+  times, with ntb_transport loaded anew for each; ntb_netdev's MTU is its 65510.
+- **Stores** are 1 MiB by ntb_tool, eight bytes each, and a read behind them, which returns when
+  all have arrived. QEMU queues without bound: what a guest has stored and the server has not yet
+  taken makes a read wait, and after `x-msg-timeout` it finds all ones. So the bound is the rate
+  times that.
+- **Ping-pongs** are those of `python3 -m guest.ntb pingpong`: by doorbell, each side sleeping until
+  its interrupt wakes its process; by DMA, each side polling its memory for the last of 64 bytes.
 
 ## Where the time goes
 

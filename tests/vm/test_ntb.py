@@ -122,7 +122,7 @@ def test_a_network_over_dma(ntb: Pair) -> None:
     a, b = ntb.machines
     ntb.both(_network)
     replies = _run(a, "ping -c 3 -i 0.2 -w 30 10.9.1.2 && ping -c 3 -i 0.2 -s 20000 -w 30 10.9.1.2")
-    assert replies.count(" 0% packet loss") == 2
+    assert replies.count(" 3 received") == 2
     _run(b, "iperf3 -s -D -1")
     _run(a, "until iperf3 -c 10.9.1.2 -n 8M; do sleep 0.2; done")
     stats = _run(a, "cat /sys/kernel/debug/ntb_transport/*/qp0/stats")
@@ -157,7 +157,7 @@ def test_the_death_of_a_peer_is_a_link_down(ntb: Pair) -> None:
     _network(b)
     _run(a, "until grep -q 1 /sys/class/net/eth0/carrier; do sleep 0.1; done")
     replies = _run(a, "ping -c 3 -i 0.2 -w 30 10.9.1.2")
-    assert " 0% packet loss" in replies
+    assert " 3 received" in replies
 
 
 @pytest.mark.parametrize("model", ["intel-gen1", "switchtec"])
@@ -165,6 +165,6 @@ def test_other_bridges_carry_a_network(lab: Lab, model: str) -> None:
     """As `up --ntb MODEL --driver kernel` brings it up: driver, transport by DMA, addresses."""
     with lab.pair(hca=False, vfio=False, ntb=model, kernel=True) as pair:
         replies = _run(pair.a, "ping -c 3 -i 0.2 -w 30 10.9.1.2")
-        assert " 0% packet loss" in replies
+        assert " 3 received" in replies
         for guest in pair.machines:
             assert "Call Trace" not in _run(guest, "dmesg")

@@ -30,7 +30,7 @@ def cycled(client: Client) -> Steps:
 
 
 def _cycles(client: Client, session: Session) -> Sequence[Verdict]:
-    guests = Guests(session)
+    guests = Guests.of(session)
     if guests.model not in client.models:
         return refused("it does not come up on this bridge, as above")
     begin = time.monotonic()
@@ -56,7 +56,7 @@ def _cycle(guests: Guests, client: Client, number: int) -> None:
 
 def drivers(session: Session) -> Sequence[Verdict]:
     """The bridge's and the engine's drivers themselves, with a network on them each time."""
-    guests = Guests(session)
+    guests = Guests.of(session)
     client = clients.netdev("use_dma=1")
     hardware = ntb.HARDWARE[guests.model]
     whole = Client(
@@ -74,7 +74,7 @@ def drivers(session: Session) -> Sequence[Verdict]:
 
 def deaths(session: Session) -> Sequence[Verdict]:
     """Either guest is switched off while TCP flows to the other, and comes back."""
-    guests = Guests(session)
+    guests = Guests.of(session)
     client = clients.netdev("use_dma=1")
     clients.load_both(guests, client)
     slowest = 0.0

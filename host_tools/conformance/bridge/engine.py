@@ -16,7 +16,7 @@ _LIMIT = 600.0
 
 def self_test(session: Session) -> Sequence[Verdict]:
     """ioatdma's probe copies and compares (ioat_dma_self_test); it tells only of failures."""
-    guests = Guests(session)
+    guests = Guests.of(session)
     guests.both("rmmod ioatdma && dmesg -c > /dev/null && modprobe ioatdma")
     wanted = [_VERSIONS.get(guests.model, "3.4")] * 4
     for guest in guests.machines:
@@ -29,7 +29,7 @@ def self_test(session: Session) -> Sequence[Verdict]:
 
 def dmatest(session: Session) -> Sequence[Verdict]:
     """Copies of random size, each byte compared, on the last channel of both guests at once."""
-    guests = Guests(session)
+    guests = Guests.of(session)
     guests.both(
         f"modprobe dmatest timeout=60000 iterations={ITERATIONS} channel=dma0chan3 run=1; "
         "until dmesg | grep -q 'dmatest: .*summary'; do sleep 0.2; done; rmmod dmatest",

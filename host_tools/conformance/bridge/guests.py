@@ -8,6 +8,7 @@ from functools import partial
 from host_tools.conformance.program import PASSED, SKIPPED, Verdict
 from host_tools.conformance.session import Session
 from host_tools.errors import LabError
+from host_tools.lab import Pair
 from host_tools.vm import Vm
 
 SECONDS = 120.0
@@ -19,11 +20,16 @@ class Unmet(LabError):
 
 
 class Guests:
-    """The pair of a session, and what its bridge is."""
+    """A pair, and what its bridge is."""
 
-    def __init__(self, session: Session) -> None:
-        self.pair = session.pair
-        self.model = session.setup.ntb
+    def __init__(self, pair: Pair, model: str) -> None:
+        self.pair = pair
+        self.model = model
+
+    @classmethod
+    def of(cls, session: Session) -> Guests:
+        """Those of a session."""
+        return cls(session.pair, session.setup.ntb)
 
     @property
     def machines(self) -> tuple[Vm, Vm]:

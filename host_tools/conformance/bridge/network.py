@@ -30,19 +30,19 @@ _LATE_SECONDS = 20.0
 
 def by_processor(session: Session) -> Sequence[Verdict]:
     """Stores through the window, loads from memory."""
-    return _network(Guests(session), clients.netdev(""))
+    return _network(Guests.of(session), clients.netdev(""))
 
 
 def by_dma(session: Session) -> Sequence[Verdict]:
     """Both sides copy by their engines."""
-    guests = Guests(session)
+    guests = Guests.of(session)
     client = clients.netdev("use_dma=1")
     return [*_network(guests, client, counters=("tx_async", "rx_async"))]
 
 
 def addresses_in_the_log(session: Session) -> Sequence[Verdict]:
     """With use_dma=1, copies of the engine and where each arrives on the peer's side."""
-    guests = Guests(session)
+    guests = Guests.of(session)
     client = clients.netdev("use_dma=1")
     clients.load_both(guests, client)
     _pings(guests, "-c 5 -s 20000")
@@ -67,7 +67,7 @@ def _window_events(guests: Guests) -> tuple[list[Event], list[Event]]:
 
 def messages(session: Session) -> Sequence[Verdict]:
     """use_msi=1: interrupts through the window instead of doorbells, where a bridge can."""
-    guests = Guests(session)
+    guests = Guests.of(session)
     client = clients.netdev("use_dma=1 use_msi=1")
     clients.load_both(guests, client)
     _pings(guests, "-c 20 -s 20000")

@@ -20,12 +20,12 @@ _RATE = re.compile(r"copied \d+ bytes in \d+ usecs, (\d+) MBytes/s")
 
 def by_dma(session: Session) -> Sequence[Verdict]:
     """64 MiB by the engine in each run."""
-    return _runs(Guests(session), "use_dma=1 total_order=26")
+    return _runs(Guests.of(session), "use_dma=1 total_order=26")
 
 
 def by_processor(session: Session) -> Sequence[Verdict]:
     """128 KiB by the processor in each run: stores pile up."""
-    return _runs(Guests(session), "chunk_order=16 total_order=17")
+    return _runs(Guests.of(session), "chunk_order=16 total_order=17")
 
 
 def _runs(guests: Guests, options: str) -> Sequence[Verdict]:

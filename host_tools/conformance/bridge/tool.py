@@ -29,7 +29,7 @@ _TRIGGERS = 5
 
 def tool(session: Session) -> Sequence[Verdict]:
     """All files of ntb_tool's folder that work on such a bridge, in both directions."""
-    guests = Guests(session)
+    guests = Guests.of(session)
     load_both(guests, TOOL_CLIENT)
     found = [passed(part="link and link_event")]
     ports = _PORTS.get(guests.model, (0, 1))
@@ -115,7 +115,7 @@ def _windows(guests: Guests, here: Vm, there: Vm) -> int:
 
 def shared(session: Session) -> Sequence[Verdict]:
     """ntb_tool again, with ntb_hw_intel's b2b_mw_share=1: half of a BAR shows the registers."""
-    guests = Guests(session)
+    guests = Guests.of(session)
     guests.both("rmmod ntb_hw_intel && modprobe ntb_hw_intel b2b_mw_share=1")
     found = tool(session)
     guests.both("modprobe -r ntb_hw_intel && modprobe ntb_hw_intel")
@@ -124,7 +124,7 @@ def shared(session: Session) -> Sequence[Verdict]:
 
 def pace(session: Session) -> Sequence[Verdict]:
     """ntb_pingpong's counts rise on both sides by one every delay_ms."""
-    guests = Guests(session)
+    guests = Guests.of(session)
     load_both(guests, pingpong(_DELAY_MS))
     start, first = time.monotonic(), [int(guests.run(each, _COUNT)) for each in guests.machines]
     for guest, count in zip(guests.machines, first, strict=True):
@@ -142,7 +142,7 @@ def pace(session: Session) -> Sequence[Verdict]:
 
 def interrupts(session: Session) -> Sequence[Verdict]:
     """ntb_msi_test: each of four interrupts through the window, counted one by one."""
-    guests = Guests(session)
+    guests = Guests.of(session)
     guests.both(MSI_TEST.load)
     a, b = guests.machines
     if guests.run(a, "ls /sys/kernel/debug/ntb_msi_test 2> /dev/null; true") == "":
