@@ -30,6 +30,7 @@ COST_GOAL = 10.0
 SCREEN = 50
 """Lines of a screen."""
 ROUNDS = 5
+COST_ROUNDS = 11
 _READY_SECONDS = 30.0
 _LOADS = (
     ("log_table", "one machine's interrupts", "--view table --kind irq --device a"),
@@ -135,13 +136,19 @@ def _cost(progress: Progress) -> list[Figure]:
         hca, _ = ways(plain_pair)
         with Pair(rdma.config(("a2", "b2"), log=True), progress) as logged:
             progress(f"{contest.words}: with the log and without, in turn")
-            on, off = rdma.in_turn(
-                partial(programs.perftest, logged, hca, command),
-                partial(programs.perftest, plain_pair, hca, command),
-                rdma.ROUNDS,
-            )
+            measure = {
+                True: partial(programs.perftest, logged, hca, command),
+                False: partial(programs.perftest, plain_pair, hca, command),
+            }
+            rounds = []
+            for number in range(COST_ROUNDS):
+                first = number % 2 == 0  # who begins changes, too
+                times = {which: measure[which]() for which in (first, not first)}
+                rounds.append((times[True], times[False]))
+    on, off = (statistics.median(column) for column in zip(*rounds, strict=True))
+    added = statistics.median(one / other - 1 for one, other in rounds)
     name = f"`{contest.words}`"
-    share = plain("log_cost", f"{name}: what the bus log adds", (on / off - 1) * 100, "%")
+    share = plain("log_cost", f"{name}: what the bus log adds", added * 100, "%")
     return [
         plain("log_write_lat", f"{name}, bus log on", on, "us"),
         plain("log_write_lat_not", f"{name}, bus log off", off, "us"),
