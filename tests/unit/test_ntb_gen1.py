@@ -136,6 +136,20 @@ def test_a_window_opens_with_its_limit_and_closes_with_its_translation(pair: Pai
     assert pair.a.bridge.bar_read(2, 0, 8) == b"\xff" * 8
 
 
+@pytest.mark.parametrize(
+    ("translation", "limit"), [(0, MIDDLE2 - 0x1000), (0, 1), (0x70000000, MIDDLE2 + 0x1000)]
+)
+def test_a_limit_below_the_base_and_a_window_onto_nothing(
+    pair: Pair, translation: int, limit: int
+) -> None:
+    pair.b.write(0x30, 8, translation)
+    pair.b.write(0x20, 8, limit)
+    pair.a.bridge.bar_write(2, 0, b"straggle")
+    assert pair.a.bridge.bar_read(2, 0, 8) == b"\xff" * 8
+    place = pair.a.bridge.aperture(2, 0, 8)
+    assert place is not None and place.fault
+
+
 def test_a_whole_window_has_no_limit_and_closes_all_the_same(pair: Pair) -> None:
     target = pair.b.bus.allocate(SIZE, SIZE)
     pair.b.write(0x30, 8, target)

@@ -103,3 +103,43 @@ def test_any_accesses_of_the_engine(accesses: list[tuple[int, int, int]], memory
     pair.run()
     pair.engine.reset()
     assert not any(channel.busy for channel in pair.engine.channels)
+
+
+_BRING_UPS = {
+    Personality.INTEL_GEN4: [
+        *((0x48, 8, 0xFFFFFFFF), (0x18, 8, 1 << 61), (0x28, 8, 1 << 62), (0, 4, 0x154)),
+        *((0xB050, 2, 0), (0xB0D4, 4, 8), (0x10, 8, RAM), (0x18, 8, BASES[2] + 0x1000)),
+        *((0x100, 4, 1), (0x8080, 4, 5)),
+    ],
+    Personality.INTEL_GEN1: [
+        *((0x40, 8, BASES[4]), (0x48, 8, 1 << 61), (0x20, 8, 1 << 61), (0x30, 8, 0)),
+        *((0x10, 8, 1 << 61), (0x144, 4, 0), (0x148, 4, 0x20), (0x504, 2, 6), (0x62, 2, 0x7FFF)),
+        *((0x58, 4, 0x154), (0x30, 8, RAM), (0x20, 8, 0), (0x64, 2, 1), (0x140, 2, 1)),
+    ],
+    Personality.SWITCHTEC: [
+        *((0x14004, 4, 1), (0x14060, 4, 0x31), (0x14064, 4, 0x100014), (0x14068, 8, RAM | 1)),
+        *((0x17000, 8, RAM | 1), (0x14004, 4, 2), (0x16004, 4, 2), (0x75018, 8, 0xF << 28)),
+        *((0x75060, 4, 0x07060504), (0x75068, 4, 1), (0x75000, 8, 1 << 32)),
+    ],
+}
+"""Stores of each driver on its way up: registers, a window, a doorbell."""
+
+
+@pytest.mark.parametrize("driver", list(Personality))
+@pytest.mark.parametrize("personality", list(Personality))
+def test_a_peer_whose_driver_takes_its_bridge_for_another(
+    personality: Personality, driver: Personality
+) -> None:
+    """A pair has one kind of bridge; drivers of any kind may be in the guests."""
+    pair = _Pair(personality)
+    other = pair.bridges[1]
+    for bridge, stores in zip(
+        pair.bridges, (_BRING_UPS[personality], _BRING_UPS[driver]), strict=True
+    ):
+        for offset, width, value in stores:
+            if offset + width <= pair.sizes[0]:
+                bridge.bar_write(0, offset, value.to_bytes(width, "little"))
+    pair.run()
+    for bar in (2, 4):
+        pair.bridges[0].bar_write(bar, 0, bytes(8))
+        assert len(other.bar_read(bar, 0, 8)) == 8

@@ -137,6 +137,15 @@ def test_a_direct_window_takes_effect_when_configured(pair: Pair) -> None:
     assert pair.a.bridge.bar_read(4, 0, 8) == b"\xff" * 8
 
 
+@pytest.mark.parametrize("address", [0x70000000, BAR2, (1 << 52) - (1 << 20)])
+def test_a_window_onto_nothing_aborts(pair: Pair, address: int) -> None:
+    pair.b.open_direct(4, address, 1 << 20)
+    pair.a.bridge.bar_write(4, 0, b"straggle")
+    assert pair.a.bridge.bar_read(4, 0, 8) == b"\xff" * 8
+    place = pair.a.bridge.aperture(4, 0, 8)
+    assert place is not None and place.fault
+
+
 def test_a_lock_has_one_owner_and_the_other_waits(pair: Pair) -> None:
     """Both drivers work on the same block in their probes; either fails at a strange status."""
     lock, status = layout.CONTROL.at("operation", 1), layout.CONTROL.at("status", 1)
