@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from device.layout.mlx4.uar import BLUEFLAME
 from host_tools.mmiotrace.command import record
+from host_tools.mmiotrace.options import TRACE
+from host_tools.mmiotrace.trace import parse
 from host_tools.progress import Reporter
 from tests.vm.conftest import BOOT_SECONDS
 
@@ -21,3 +24,9 @@ def test_every_access_of_the_kernels_drivers_is_in_the_log_in_order(tmp_path: Pa
     assert verdict.reads > 100
     assert verdict.table > 0 < verdict.user
     assert verdict.unseen == 0
+    stores = [
+        each
+        for each in parse((tmp_path / TRACE).read_text()).accesses
+        if each.bar == BLUEFLAME.bar and each.offset >= BLUEFLAME.base
+    ]
+    assert len(stores) > 8 and all(each.write and len(each.data) == 8 for each in stores)
