@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="windows of 1 MiB (small, default), or 4 GiB for the second one (ntrdma)",
     )
     group.add_argument(
+        "--window-alias",
+        action="store_true",
+        help="the second window of intel-gen4 with --bar-sizes ntrdma is the peer's memory itself, "
+        "at the same addresses: processors store there without us, and it never closes",
+    )
+    group.add_argument(
         "--strict-windows",
         action="store_true",
         help="a DMA copy into a closed window is an error, where hardware notices nothing",
@@ -59,4 +65,5 @@ def bridge_spec(arguments: argparse.Namespace) -> BridgeSpec:
         Personality(arguments.ntb_model),
         BarSizes(arguments.bar_sizes),
         strict=arguments.strict_windows,
+        alias=arguments.window_alias,
     )

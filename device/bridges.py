@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from device.alias import Alias
 from device.buslog.writer import EventLog
 from device.dma import engine
 from device.dma.engine import DmaEngine
 from device.layout.ioat.registers import MOST_CHANNELS
 from device.ntb.link import TRAINING_SECONDS, Link
 from device.ntb.personality import BarSizes, Bridging, Personality, Shape, shape
-from device.pci.endpoint import Endpoint
 from device.pci.function import ConfigRegister, Function
 from device.pci.host import Host
 from device.pci.loop import EventLoop
@@ -37,6 +37,8 @@ class BridgeSpec:
     training: float = TRAINING_SECONDS
     strict: bool = False
     """A copy into a closed window is an error, where hardware notices nothing."""
+    alias: bool = False
+    """The wide window is the peer's memory itself, see `device.alias`."""
 
 
 class Hosts:
@@ -55,12 +57,16 @@ class Bridges:
     def __init__(self, spec: BridgeSpec, hosts: Hosts, loop: EventLoop, events: EventLog) -> None:
         if len(spec.bridges) not in (0, 2):
             raise ValueError("a bridge needs a peer: give --ntb twice, or not at all")
+        form = shape(spec.personality, spec.bar_sizes, spec.alias)
+        engines = {each.name for each in spec.engines}
+        for each in spec.bridges:
+            if spec.alias and each.name not in engines:
+                raise ValueError(f"--window-alias wants a DMA engine in {each.name}")
         self._hosts = hosts
         self._loop = loop
         self._events = events
         self._names: set[str] = set()
-        self.endpoints: list[Endpoint] = []
-        form = shape(spec.personality, spec.bar_sizes)
+        self.endpoints: list[Function] = []
         self.link = Link(loop.call_later, spec.training)
         try:
             self.bridges = [
@@ -69,11 +75,20 @@ class Bridges:
             ]
             for each in spec.engines:
                 self._engine(each, form.engine_version, spec.strict)
+            self._aliases = list(self._alias(spec)) if spec.alias else []
         except BaseException:
             self.close()
             raise
         if self.bridges:
             self.bridges[0].join(self.bridges[1])
+
+    def _alias(self, spec: BridgeSpec) -> Iterator[Alias]:
+        """Each bridge shows what the peer's engine tells of."""
+        bridges = self.endpoints[: len(spec.bridges)]
+        engines = self.endpoints[len(spec.bridges) :]
+        lenders = {each.name: engine for each, engine in zip(spec.engines, engines, strict=True)}
+        for bridge, peer in zip(bridges, reversed(spec.bridges), strict=True):
+            yield Alias(lenders[peer.name], bridge)
 
     def close(self) -> None:
         """Stop serving."""

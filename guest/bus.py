@@ -65,6 +65,9 @@ class Function(Protocol):
     def store_bytes(self, bar: int, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Bytes by the widest stores there are, in ascending order."""
 
+    def mapping(self, bar: int) -> memoryview | None:
+        """A BAR as bytes, for what is memory behind it; None where it cannot be mapped."""
+
     def load_config(self, offset: int, width: int) -> int:
         """A register of config space."""
 

@@ -52,6 +52,7 @@ class _Region:
         self.offset = offset
         self.words = None if mapped is None else mapped.views[4]
         self.quads = None if mapped is None else mapped.views[8]
+        self.octets = None if mapped is None else mapped.views[1]
         self._mmio = mapped
         self._device = device
 
@@ -139,6 +140,10 @@ class VfioBus:
     def store_bytes(self, bar: int, offset: int, data: bytes | bytearray | memoryview) -> None:
         """Bytes by the widest stores there are."""
         store_bytes(self._regions[bar], offset, data)
+
+    def mapping(self, bar: int) -> memoryview | None:
+        """A BAR as bytes; slices of it are copied as the C library likes."""
+        return self._regions[bar].octets
 
     def load_config(self, offset: int, width: int) -> int:
         """A register of config space."""

@@ -142,6 +142,12 @@ def _add_up(commands: _Commands[argparse.ArgumentParser]) -> None:
         help="the bridge's windows: 1 MiB each (small, default), or 4 GiB for the second (ntrdma)",
     )
     parser.add_argument(
+        "--window-alias",
+        action="store_true",
+        help="the bridge's second window has 4 GiB and is the peer's memory itself, where "
+        "processors store at the speed of memory; it never closes",
+    )
+    parser.add_argument(
         "--cold", action="store_true", help="boot from power-on instead of restoring a snapshot"
     )
     parser.add_argument(

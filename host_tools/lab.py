@@ -51,6 +51,7 @@ class Pair:
         self.machines: list[Vm] = []
         self._server_lock = threading.Lock()
         self._server_ready = False
+        self._engines = threading.Barrier(len(self.config.names))
 
     def __repr__(self) -> str:
         return f"<pair of guests {' and '.join(self.config.names)}>"
@@ -191,6 +192,8 @@ class Pair:
         """Plug in the guest's devices as soon as the server is there."""
         for port, path in machine.config.sockets.items():
             self._wait_for_server()
+            if port == plugs.BRIDGE and self.config.window_alias:
+                self._wait_for_engines(machine)
             self._detail(f"guest {machine.name}: plugging in its device")
             machine.plug(port, path)
             self._detail(f"guest {machine.name}: lists its device")
@@ -228,6 +231,13 @@ class Pair:
             self._detail(f"guest {machine.name}: the NTB link is up")
             machine.touched = False
 
+    def _wait_for_engines(self, machine: Vm) -> None:
+        """A bridge maps its peer's memory when it comes, and engines tell of that memory."""
+        try:
+            self._engines.wait(_RESTORE_SECONDS)
+        except threading.BrokenBarrierError:
+            raise LabError(f"guest {machine.name}: its peer has not got its DMA engine") from None
+
     def _wait_for_server(self) -> None:
         with self._server_lock:
             if not self._server_ready:
@@ -237,6 +247,11 @@ class Pair:
 
     def _boot(self, machines: Sequence[Vm]) -> None:
         """Boot `machines` from power-on, their devices in place."""
+        if self.config.window_alias:
+            raise LabError(
+                "a window that is the peer's memory wants guests restored from a snapshot",
+                "leave out --window-alias, or see why the snapshot does not restore",
+            )
         if self.config.serves:
             self._wait_for_server()
         for machine in machines:
@@ -266,6 +281,8 @@ class Pair:
         Its devices come back as after a reset; its peer goes on. Main thread only.
         """
         machine = self.machine(name)
+        if self.config.window_alias:
+            raise UsageError("a guest whose memory is its peer's window cannot be restarted alone")
         machine.stop()
         self._bring_up([machine])
 

@@ -43,6 +43,8 @@ class LabConfig:
     """A bridge between the guests and a DMA engine in each: its model, as in `--ntb-model`."""
     bar_sizes: str = "small"
     """Of the bridge: `small`, or `ntrdma` for a window of 4 GiB."""
+    window_alias: bool = False
+    """That window is the peer's memory itself (`device.alias`); such a pair is not restarted."""
 
     @property
     def serves(self) -> bool:

@@ -30,6 +30,8 @@ def arguments(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> lis
     if not config.ntb:
         return []
     words = ["--ntb-model", config.ntb, "--bar-sizes", config.bar_sizes]
+    if config.window_alias:
+        words.append("--window-alias")
     for option, port in (("--ntb", BRIDGE), ("--dma", ENGINE)):
         for name, paths in ports.items():
             words += [option, f"name={name},socket={paths[port]}"]

@@ -18,6 +18,7 @@ NAME = "intel-gen4"
 VECTORS = layout.VECTORS
 SMALL = (1 << 20, 1 << 20)
 WIDE = (1 << 20, 4 << 30)
+WIDE_BAR = 4
 LOG_SUFFIX = "ntb4"
 
 
@@ -40,13 +41,22 @@ class Gen4Bridge:
     The first bridge on a link is the upstream side, the second the downstream one.
     """
 
-    def __init__(self, bus: MasterBus, link: Link, sizes: tuple[int, int] = SMALL) -> None:
+    def __init__(
+        self,
+        bus: MasterBus,
+        link: Link,
+        sizes: tuple[int, int] = SMALL,
+        static: frozenset[int] = frozenset(),
+    ) -> None:
+        """`static` are window BARs that show the owner's bus from address 0 on, always."""
         self._bus = bus
         self._link = link
         self._sizes = dict(zip(layout.WINDOW_BARS, sizes, strict=True))
         self._registers = RegisterFile(layout.BLOCKS, layout.BAR0_SIZE)
         self.windows = {bar: Window(bus, bar) for bar in layout.WINDOW_BARS}
         self._portals = {bar: Portal(bus, bar) for bar in layout.WINDOW_BARS}
+        self._static = static
+        self._open_static()
         self._peer: Gen4Bridge | None = None
         self._number = link.connect(self)
         self._strap()
@@ -117,6 +127,7 @@ class Gen4Bridge:
         """Reset, or power loss: the link goes down, windows close, registers forget."""
         for window in self.windows.values():
             window.close()
+        self._open_static()
         self._registers.set("NTB4", "int_disable", (1 << 64) - 1)
         self._link.ready(self._number, False)
         self._registers.reset()
@@ -154,6 +165,10 @@ class Gen4Bridge:
 
     # -- windows ------------------------------------------------------------------------------
 
+    def _open_static(self) -> None:
+        for bar in self._static:
+            self.windows[bar].open(0, self._sizes[bar])
+
     def _outbound(self, bar: int) -> Window | None:
         """The peer's window behind BAR `bar`, if the link is up."""
         if self._peer is None or not self._link.up:
@@ -167,6 +182,8 @@ class Gen4Bridge:
         """
         index = int(name[len("window")])
         bar = layout.WINDOW_BARS[index]
+        if bar in self._static:
+            return
         window = self.windows[bar]
         if name.endswith("base"):
             window.close()

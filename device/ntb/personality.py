@@ -60,9 +60,15 @@ class Shape:
     """In config space, of the upstream and of the downstream side."""
 
 
-def shape(personality: Personality, sizes: BarSizes = BarSizes.SMALL) -> Shape:
-    """The shape of both bridges of a pair."""
+def shape(personality: Personality, sizes: BarSizes = BarSizes.SMALL, alias: bool = False) -> Shape:
+    """The shape of both bridges of a pair; with `alias` the wide window never moves.
+
+    Raises `ValueError` for an alias that cannot be.
+    """
     windows = SIZES[sizes]
+    if alias and (personality is not Personality.INTEL_GEN4 or sizes is not BarSizes.NTRDMA):
+        raise ValueError("--window-alias wants --ntb-model intel-gen4 and --bar-sizes ntrdma")
+    static = frozenset({gen4.WIDE_BAR} if alias else ())
     if personality is Personality.INTEL_GEN1:
         return Shape(
             gen1.IDENTITY,
@@ -91,5 +97,5 @@ def shape(personality: Personality, sizes: BarSizes = BarSizes.SMALL) -> Shape:
         gen4.VECTORS,
         gen4.LOG_SUFFIX,
         0x34,
-        lambda bus, link: Gen4Bridge(bus, link, windows),
+        lambda bus, link: Gen4Bridge(bus, link, windows, static),
     )

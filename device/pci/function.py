@@ -17,7 +17,7 @@ from device.pci.decoder import BarDecoder
 from device.pci.endpoint import Bar, Endpoint, Identity
 from device.pci.host import Bridge, Host, Place, register_width
 from device.pci.loop import EventLoop
-from device.pyvfio_user import Reset
+from device.pyvfio_user import DmaRegion, MappedFile, Reset
 from device.throttle import Throttle
 
 log = logging.getLogger(__name__)
@@ -62,6 +62,7 @@ class Function(Endpoint):
         self._bridge: Bridge | None = None
         self._messages: deque[tuple[int, bytes]] = deque()
         self._lost = Throttle()
+        self._borrower: Callable[[DmaRegion, bool], None] | None = None
         self._watcher: Callable[[int, int], None] | None = None
         for register in registers:
             self._config.set(register.offset, register.form, register.value, register.writable)
@@ -92,6 +93,27 @@ class Function(Endpoint):
             bridge.store_run(bar, offset, data, width)
 
         return write
+
+    # -- a window that is the peer's memory ---------------------------------------------------
+
+    def lend_memory(self, borrower: Callable[[DmaRegion, bool], None]) -> None:
+        """Tell `borrower` of guest memory that is there (True), and before it goes (False)."""
+        self._context.keep_files = True
+        self._borrower = borrower
+
+    def alias(self, bar: int, file: MappedFile | None) -> None:
+        """Clients that come from now on map a stretch of `bar` to a file, or to nothing."""
+        self._context.map_file(bar, file)
+
+    def _map(self, region: DmaRegion) -> None:
+        super()._map(region)
+        if self._borrower is not None:
+            self._borrower(region, True)
+
+    def _unmap(self, region: DmaRegion) -> None:
+        if self._borrower is not None:
+            self._borrower(region, False)
+        super()._unmap(region)
 
     # -- the bus's side -----------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """PCI devices in Python for QEMU and other vfio-user clients, by way of libvfio-user."""
 
+from ._bulk import MappedFile
 from ._library import ENVIRONMENT, Library, LibraryError, load
 from .config_space import ConfigSpace
 from .constants import Irq, PciKind, Protection, Region, RegionFlag, Reset
@@ -14,6 +15,7 @@ __all__ = [
     "Irq",
     "Library",
     "LibraryError",
+    "MappedFile",
     "PciKind",
     "Protection",
     "Region",

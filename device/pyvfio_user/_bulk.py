@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 from ._gate import Gate, Verdict
 from ._messages import (
@@ -29,13 +30,25 @@ BUFFER = 16384
 MOST = 8192
 """Bytes of the longest access."""
 _INFO = Struct("<IIIIQQ")  # argsz, flags, index, capabilities, size, offset
-_INFO_INDEX = Struct("<I")
+_SPARSE = Struct("<HHIIIQQ")  # a capability: id, version, next; areas, reserved; start, length
+_SPARSE_ID = 1
+_MAPPABLE, _WITH_CAPABILITIES = 4, 8
+_INFO_START = Struct("<III")
 _INFO_SIZE = HEADER.size + _INFO.size
 _READ_WRITE = 3
 _WRITE = Struct("<HHIIIQII")  # header, then offset, region and count of a region access
 _unpack = _WRITE.unpack_from
 _PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
 _WRITE_COMMAND = int(Command.REGION_WRITE)
+
+
+class MappedFile(NamedTuple):
+    """A stretch of a region that clients map: it begins at `start` in `fd` and region alike."""
+
+    fd: int
+    start: int
+    length: int
+
 
 RunCallback = Callable[[int, bytes, int], None]
 
@@ -50,6 +63,7 @@ class BulkRegion:
     size: int
     read: Callable[[int, int], bytes]
     write: RunCallback
+    file: MappedFile | None = None
 
 
 class BulkGate(Gate):
@@ -118,20 +132,35 @@ class BulkGate(Gate):
         if flags & TYPE_MASK or size > count or size > BUFFER:
             return 0
         if command == Command.DEVICE_GET_REGION_INFO and size == _INFO_SIZE:
-            (index,) = _INFO_INDEX.unpack_from(self._batch, HEADER.size + 8)
+            space, _, index = _INFO_START.unpack_from(self._batch, HEADER.size)
             region = self._regions.get(index)
             if region is None:
                 return 0
-            body: bytes | None = _INFO.pack(_INFO.size, _READ_WRITE, index, 0, region.size, 0)
-        else:
-            region = self._regions.get(index)
-            if region is None or command not in (Command.REGION_READ, Command.REGION_WRITE):
-                return 0
-            data = self._access(region, command, size, offset, length)
-            body = None if data is None else bytes(self._batch[HEADER.size : 32]) + data
+            self._describe(number, index, region, space)
+            return int(size)
+        region = self._regions.get(index)
+        if region is None or command not in (Command.REGION_READ, Command.REGION_WRITE):
+            return 0
+        data = self._access(region, command, size, offset, length)
+        body = None if data is None else bytes(self._batch[HEADER.size : 32]) + data
         if not flags & FLAG_NO_REPLY:
             self._reply(number, command, body)
         return int(size)
+
+    def _describe(self, number: int, index: int, region: BulkRegion, space: int) -> None:
+        """Answer DEVICE_GET_REGION_INFO. A client without `space` for all asks once more."""
+        file, fds = region.file, []
+        length, flags, capability = _INFO.size, _READ_WRITE, b""
+        if file is not None:
+            length += _SPARSE.size
+            flags |= _MAPPABLE
+            if space >= length:
+                flags |= _WITH_CAPABILITIES
+                capability = _SPARSE.pack(_SPARSE_ID, 1, 0, 1, 0, file.start, file.length)
+                fds = [file.fd]
+        where = _INFO.size if capability else 0
+        body = _INFO.pack(length, flags, index, where, region.size, 0) + capability
+        self._reply(number, Command.DEVICE_GET_REGION_INFO, body, fds)
 
     def _access(
         self, region: BulkRegion, command: int, size: int, offset: int, length: int
@@ -147,11 +176,16 @@ class BulkGate(Gate):
         data = region.read(offset, length)
         return data if len(data) == length else None
 
-    def _reply(self, number: int, command: int, body: bytes | None) -> None:
+    def _reply(
+        self, number: int, command: int, body: bytes | None, fds: Sequence[int] = ()
+    ) -> None:
         flags, error = (TYPE_REPLY, 0) if body is not None else (TYPE_REPLY | FLAG_ERROR, errno.EIO)
         body = body or b""
         head = HEADER.pack(number, command, HEADER.size + len(body), flags, error)
-        self._client.send(head + body, socket.MSG_NOSIGNAL)
+        if fds:
+            socket.send_fds(self._client, [head + body], fds, socket.MSG_NOSIGNAL)
+        else:
+            self._client.send(head + body, socket.MSG_NOSIGNAL)
 
     def _flush(self, number: int, start: int, parts: list[bytes], width: int) -> None:
         if parts:

@@ -82,6 +82,8 @@ class Gate:
         self._deadline = 0.0  # for the rest of half a message; 0 without one
         self._hangup = select.poll()
         self._hangup.register(client, select.POLLRDHUP)
+        self.on_file: Callable[[int, int, int], None] | None = None
+        """Told of each file that is about to be mapped: address, descriptor, offset in the file."""
         self.more = True
         """Whether more than the message just judged may be waiting: saves looking in vain."""
 
@@ -159,7 +161,11 @@ class Gate:
                 return errno.EINVAL
             if len(fds) > 1 or (fds and not _file_holds(fds[0], offset + size)):
                 return errno.EINVAL
-            return errno.EEXIST if self._mapped(address, size) else 0
+            if self._mapped(address, size):
+                return errno.EEXIST
+            if fds and self.on_file is not None:
+                self.on_file(address, fds[0], offset)
+            return 0
         finally:
             for fd in fds:
                 os.close(fd)

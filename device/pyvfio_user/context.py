@@ -8,9 +8,10 @@ import os
 import select
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from ._bulk import BulkRegion, RunCallback
+from ._bulk import BulkRegion, MappedFile, RunCallback
 from ._callbacks import Callbacks, Read, Write
 from ._connection import BackDoor, Connection
 from ._doorway import Doorway
@@ -69,6 +70,8 @@ class Context:
         self._dma = DmaMap(self._library)
         self._irq_counts: dict[int, int] = {}
         self._bulk: dict[int, BulkRegion] = {}
+        self.keep_files = False
+        """Whether `DmaRegion.file` names the file that a region maps, of the next client on."""
         self._check(self._calls.vfu_setup_log(self._context, *self._callbacks.log()), "log")
         # The library keeps the eventfds of the error and request interrupts in the place of
         # vector 0: a client that set them would have them fired as the device's own interrupt.
@@ -115,6 +118,19 @@ class Context:
         self._bulk[index] = BulkRegion(
             size, self._callbacks.guarded_read(read, what), self._callbacks.guarded(write, what)
         )
+
+    def map_file(self, index: int, file: MappedFile | None) -> None:
+        """Let clients map a stretch of a window to a file: their accesses then bypass us.
+
+        Clients ask once, when they come: another call, or None for nothing, is for the next one.
+        The descriptor is duplicated.
+        """
+        region = self._bulk[index]
+        if region.file is not None:
+            os.close(region.file.fd)
+        if file is not None:
+            file = file._replace(fd=os.dup(file.fd))
+        self._bulk[index] = replace(region, file=file)
 
     def set_irqs(self, kind: Irq, count: int) -> None:
         """How many interrupts of a kind the device has."""
@@ -188,6 +204,7 @@ class Context:
             self._irq_count,
             self._bulk,
         )
+        self._connection.gate.on_file = self._dma.offer if self.keep_files else None
         self._poll.register(self._connection, select.EPOLLIN)
         log.info("%s: a client has connected", self.path)
         return True
@@ -258,6 +275,8 @@ class Context:
             self._connection = None
         self._doorway.close()
         self._poll.close()
+        for index in self._bulk:
+            self.map_file(index, None)
 
     def __enter__(self) -> Context:
         return self

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ._library import Library, Pointer
 from .constants import Protection
 
 log = logging.getLogger(__name__)
+
+
+class SharedFile(NamedTuple):
+    """The file behind a region: a descriptor, which is closed with the region, and the offset."""
+
+    fd: int
+    offset: int
 
 
 @dataclass(eq=False, slots=True)
@@ -20,13 +29,15 @@ class DmaRegion:
     `view` shows them mapped into this process, read-only when the client withheld the right to
     write; it is None when the client shares no file for them, and is released (every access
     raises ValueError) before the mapping goes. No slice of it may outlive the unmap callback:
-    the memory behind it is gone then and an access would kill the process.
+    the memory behind it is gone then and an access would kill the process. `file` is what it maps,
+    if the context keeps files (`Context.keep_files`).
     """
 
     iova: int
     length: int
     view: memoryview | None
     protection: Protection
+    file: SharedFile | None = None
 
     @property
     def end(self) -> int:
@@ -47,8 +58,19 @@ class DmaMap:
     def __init__(self, library: Library) -> None:
         self._library = library
         self._regions: dict[int, DmaRegion] = {}
+        self._offered: dict[int, SharedFile] = {}
         self.on_map: DmaCallback = _ignore
         self.on_unmap: DmaCallback = _ignore
+
+    def offer(self, address: int, fd: int, offset: int) -> None:
+        """A file that the region at `address` will map; the descriptor is duplicated."""
+        self._forget(self._offered.pop(address, None))
+        self._offered[address] = SharedFile(os.dup(fd), offset)
+
+    @staticmethod
+    def _forget(file: SharedFile | None) -> None:
+        if file is not None:
+            os.close(file.fd)
 
     def regions(self) -> list[DmaRegion]:
         """What is mapped at this moment."""
@@ -73,7 +95,7 @@ class DmaMap:
             view = library.memory(info.vaddr, length)
             if not protection & Protection.WRITE:
                 view = view.toreadonly()
-        region = DmaRegion(iova, length, view, protection)
+        region = DmaRegion(iova, length, view, protection, self._offered.pop(iova, None))
         self._regions[iova] = region
         self.on_map(region)
 
@@ -87,6 +109,7 @@ class DmaMap:
         finally:
             if region.view is not None:
                 release(region.view)
+            self._forget(region.file)
 
 
 def release(view: memoryview) -> None:

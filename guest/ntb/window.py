@@ -56,6 +56,15 @@ class Window:
         self._check(offset, length)
         return self._function.load_bytes(self._bar, offset, length)
 
+    @property
+    def memory(self) -> memoryview | None:
+        """All of the window as bytes, for one that is an alias of the peer's memory.
+
+        Slices are copied at the speed of memory there, and in pieces of any size: through another
+        window they would become stores of single bytes.
+        """
+        return self._function.mapping(self._bar)
+
     def _check(self, offset: int, length: int) -> None:
         if offset < 0 or offset + length > self.size:
             raise NtbError(

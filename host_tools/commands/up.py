@@ -66,7 +66,8 @@ def _plan(options: argparse.Namespace) -> Plan:
         cold=options.cold,
         hca=options.hca or not (options.bare or options.ntb),
         ntb=options.ntb,
-        bar_sizes=options.bar_sizes,
+        bar_sizes="ntrdma" if options.window_alias else options.bar_sizes,
+        window_alias=options.window_alias,
         server_arguments=tuple(hardware),
     )
     return Plan(config, _modules(options.module), options.verbose)

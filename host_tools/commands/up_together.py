@@ -17,6 +17,8 @@ def check_together(options: argparse.Namespace, hardware: Sequence[str]) -> None
         _check_bare(options, hardware)
     if options.bar_sizes != "small" and not options.ntb:
         raise UsageError("--bar-sizes is about a bridge's windows", "add --ntb")
+    if options.window_alias:
+        _check_alias(options)
     if options.sm is not None and options.link != "infiniband":
         raise UsageError("--sm is about InfiniBand", "add --link infiniband")
     if options.sm == "none" and options.driver == "kernel":
@@ -28,6 +30,13 @@ def check_together(options: argparse.Namespace, hardware: Sequence[str]) -> None
         raise UsageError(
             "the Python driver speaks RoCE, not InfiniBand", "add --driver kernel, or none"
         )
+
+
+def _check_alias(options: argparse.Namespace) -> None:
+    if options.ntb != "intel-gen4":
+        raise UsageError("--window-alias is about the bridge intel-gen4", "add --ntb")
+    if options.cold:
+        raise UsageError("--window-alias wants restored guests", "leave out --cold")
 
 
 def _check_bare(options: argparse.Namespace, hardware: Sequence[str]) -> None:

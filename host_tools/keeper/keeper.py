@@ -201,6 +201,11 @@ class Keeper:
         name = request.get("restart")
         if name not in self._plan.config.names:
             raise LabError(f"the keeper does not understand {request!r}", "is it of this version?")
+        if self._plan.config.window_alias:
+            raise LabError(
+                "a guest whose memory is its peer's window cannot be restarted alone",
+                "use `bluebridge down` and `up`",
+            )
         self._restart(self._pair.machine(str(name)), progress)
 
     def _restart(self, machine: Vm, progress: Progress) -> None:

@@ -98,6 +98,7 @@ class Lab:
         names: tuple[str, str] = NAMES,
         ntb: str = LabConfig.ntb,
         bar_sizes: str = LabConfig.bar_sizes,
+        window_alias: bool = LabConfig.window_alias,
         kernel: bool = LabConfig.kernel,
     ) -> Iterator[Pair]:
         """Two guests of one's own, until the end of the `with` block; arguments as `LabConfig`.
@@ -117,6 +118,7 @@ class Lab:
             hca=hca,
             ntb=ntb,
             bar_sizes=bar_sizes,
+            window_alias=window_alias,
             kernel=kernel,
         )
         if self._lendable is not None and self._lendable.module is None:

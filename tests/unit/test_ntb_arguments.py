@@ -44,6 +44,9 @@ def test_up_takes_a_model_or_none() -> None:
     [
         (["--bare", "--ntb"], "bare guests have no hardware"),
         (["--bar-sizes", "ntrdma"], "add --ntb"),
+        (["--window-alias"], "add --ntb"),
+        (["--ntb", "switchtec", "--window-alias"], "intel-gen4"),
+        (["--ntb", "--window-alias", "--cold"], "leave out --cold"),
     ],
 )
 def test_up_refuses_what_makes_no_sense(
@@ -65,6 +68,19 @@ def test_functions_on_the_server_s_command_line(tmp_path: Path) -> None:
     for text in ("name=a", "socket=/x", "name=a,socket=", "mac=1"):
         with pytest.raises(ValueError, match="--dma"):
             parse_function("--dma", text)
+
+
+def test_an_alias_wants_a_bridge_that_can_and_engines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [each for n in "ab" for each in ("--ntb", f"name={n},socket={tmp_path / n}")]
+    assert device([*words, "--window-alias"]) == 2
+    assert "wants --ntb-model intel-gen4 and --bar-sizes ntrdma" in capsys.readouterr().err
+    assert device([*words, "--window-alias", "--bar-sizes", "ntrdma"]) == 2
+    assert "--window-alias wants a DMA engine in a" in capsys.readouterr().err
+    config = LabConfig(hca=False, ntb="intel-gen4", bar_sizes="ntrdma", window_alias=True)
+    ports = {name: plugs.sockets(config, Path("/f"), name) for name in config.names}
+    assert "--window-alias" in plugs.arguments(config, ports)
 
 
 def test_one_bridge_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from device.buslog.reader import LogReader
+from device.layout.buslog import Kind
+from host_tools.errors import UsageError
 from host_tools.lab import Pair
 from host_tools.pytest_plugin.lab import Lab
 from host_tools.vm import Vm
@@ -28,6 +31,27 @@ bridge.enable_link()
 bridge.wait_link(timeout=60)
 """
 END = "engine.close(); bridge.close()\n"
+TELL = """
+bridge.set_peer_spad(0, mine.address & 0xFFFFFFFF)
+bridge.set_peer_spad(1, mine.address >> 32)
+bridge.ring(2)
+assert bridge.wait_rung(4, 60) == 4          # a has stored
+print(hashlib.md5(mine.view).hexdigest())
+bridge.ring(4)
+assert not bridge.wait_link(up=False, timeout=60).up
+"""
+STORE = """
+assert bridge.wait_rung(2, 60) == 2
+there = bridge.spad(0) | bridge.spad(1) << 32
+data, window = bytes(n * n % 251 for n in range(256)) * (MIB // 256), bridge.windows[1]
+window.memory[there : there + MIB] = data
+assert window.load(there, 64) == data[:64]
+bridge.ring(4)
+assert bridge.wait_rung(4, 60) == 4
+print(hashlib.md5(data).hexdigest())
+engine.channels[0].wait(engine.channels[0].copy(window.address + there, mine.address, MIB), 60)
+print(hashlib.md5(mine.view).hexdigest())
+"""
 SERVED = """
 assert bridge.wait_rung(2, 60) == 2          # a: scratchpads and window are written
 print([bridge.spad(n) for n in range(16)], bytes(mine.view[:12]).decode())
@@ -79,10 +103,15 @@ def _both(pair: Pair, lines: dict[str, str]) -> dict[str, list[str]]:
     return said
 
 
-def test_link_scratchpads_doorbells_and_a_mebibyte_by_dma(pair: Pair) -> None:
-    for guest, part in ((pair.a, SERVING), (pair.b, SERVED)):
+def _sides(pair: Pair, a: str, b: str) -> dict[str, list[str]]:
+    """Run both programs at once; what each printed."""
+    for guest, part in ((pair.a, a), (pair.b, b)):
         guest.run(["sh", "-c", f"cat > /tmp/side.py <<'E'\n{BEGIN}{part}{END}E"])
-    said = _both(pair, dict.fromkeys("ab", "python3 /tmp/side.py"))
+    return _both(pair, dict.fromkeys("ab", "python3 /tmp/side.py"))
+
+
+def test_link_scratchpads_doorbells_and_a_mebibyte_by_dma(pair: Pair) -> None:
+    said = _sides(pair, SERVING, SERVED)
     here, there = said["a"], said["b"]
     assert there[0] == f"{[10 * n for n in range(16)]} by processor"
     assert here[0] == str([100 + n for n in range(16)])
@@ -123,3 +152,18 @@ def test_the_command_shows_and_watches(pair: Pair) -> None:
     done = pair.b.run(alone, timeout=SECONDS, check=False)
     assert done.status == 1
     assert done.stderr.decode().strip() == "ntb: the link stays down (is the peer's driver up?)"
+
+
+def test_a_window_that_is_the_peer_s_memory(lab: Lab) -> None:
+    """The processor's stores go there without the server; its engine and the log know the same."""
+    with lab.pair(hca=False, ntb="intel-gen4", bar_sizes="ntrdma", window_alias=True) as pair:
+        said = _sides(pair, STORE, TELL)
+        assert said["a"][0] == said["b"][0] == said["a"][1]
+        stores = [
+            event
+            for event in LogReader(pair.logs).tail()
+            if event.kind is Kind.MMIO_WRITE and event.bar == 4
+        ]
+        assert not stores
+        with pytest.raises(UsageError, match="cannot be restarted alone"):
+            pair.restart("a")

@@ -70,6 +70,10 @@ class WireFunction:
         with self._lock:
             self.client.write(bar, offset, bytes(data), posted=True)
 
+    def mapping(self, bar: int) -> memoryview | None:
+        """There is no bus to map."""
+        return None
+
     def load_config(self, offset: int, width: int) -> int:
         """A register of config space."""
         with self._lock:
