@@ -17,6 +17,7 @@ _TEXT = """\
 Stock programs of Debian 13 between two guests whose kernel drives the emulated HCA with the stock
 mlx4 drivers. `make conformance` runs all of them and writes this page; an interrupted run goes on
 with `python -m host_tools.conformance --resume DIR`. `make conformance-short` runs the quick ones.
+The kernel's clients of the bridges follow, and have [a page of their own](ntb-conformance.md).
 
 | setup | what it is |
 |---|---|

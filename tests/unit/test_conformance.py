@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_tools.conformance import known, page
+from host_tools.conformance import known, ntb_page, page
 from host_tools.conformance.__main__ import main
 from host_tools.conformance.journal import Entry, Journal
 from host_tools.conformance.program import (
@@ -128,6 +128,22 @@ def test_the_page_hides_no_failure_and_no_skip(monkeypatch: pytest.MonkeyPatch) 
     assert "roce: 2 of 3 could run, 1 passed" in text
     assert page.unexpected(entries) == ["roce/rdma-core/tests: b"]
     assert "failed" in page.table(entries)
+
+
+def test_the_bridges_page_is_a_matrix() -> None:
+    client = "ntb_tool"
+    refusal = Verdict(SKIPPED, "no spare vectors")
+    failure = Verdict(FAILED, "0 instead of 1", "ports")
+    entries = [
+        Entry("ntb-intel-gen4", "ntb", client, 1.0, (Verdict(PASSED, "16 each way", "spads"),)),
+        Entry("ntb-intel-gen1", "ntb", client, 1.0, (refusal,)),
+        Entry("ntb-switchtec", "ntb", client, 1.0, (failure, Verdict(PASSED))),
+    ]
+    text = ntb_page.page(entries)
+    assert "| ntb_tool | passed | failed | refused |" in text
+    assert "- `ntb-switchtec/ntb/ntb_tool: ports`: 0 instead of 1" in text
+    assert "  - ntb-intel-gen4: spads: 16 each way" in text
+    assert "  - ntb-intel-gen1: no spare vectors" in text
 
 
 def test_programs_have_names_of_their_own_and_placeholders_that_exist() -> None:

@@ -43,8 +43,10 @@ def tool(session: Session) -> Sequence[Verdict]:
     found += [passed(part="doorbells"), passed(part="doorbell masks")]
     count = min(_scratchpads(guests, *way) for way in guests.ways)
     found.append(passed(f"{count} each way", "scratchpads"))
-    count = min(_windows(guests, *way) for way in guests.ways)
-    found.append(passed(f"{count} each way, {SIZE} bytes by MD5; closed: all ones", "windows"))
+    count, told = _windows(guests), f"{SIZE} bytes each way by MD5; closed: all ones"
+    left_out = "; ntb_tool cannot fill window 1: half a BAR, aligned to all of it"
+    told += left_out * (guests.model == "intel-gen1" and _windows_there(guests) > count)
+    found.append(passed(f"{count} windows, {told}", "windows"))
     for here, there in guests.ways:
         guests.run(there, f"{TOOL} echo N > link")
         guests.run(here, f"{TOOL} echo N > peer0/link_event")
@@ -90,27 +92,47 @@ def _scratchpads(guests: Guests, here: Vm, there: Vm) -> int:
     return count
 
 
-def _windows(guests: Guests, here: Vm, there: Vm) -> int:
-    """Bytes stored into each window of `here` are in the memory of `there`; how many there are."""
-    count = len(guests.run(there, f"{TOOL} ls -d peer0/mw_trans*").split())
-    for window in range(count):
-        guests.run(there, f"{TOOL} echo 0 > peer0/mw_trans{window}")
-        guests.run(there, f"{TOOL} echo {SIZE} > peer0/mw_trans{window}")
-        # Stores are posted: a read behind them comes back when they have arrived.
-        sent = guests.run(
-            here,
-            f"{TOOL} echo 0:{SIZE} > peer0/peer_mw_trans{window}; "
-            f"head -c {SIZE} /dev/urandom > /tmp/sent; "
-            f"dd if=/tmp/sent of=peer0/peer_mw{window} bs={SIZE} count=1 2> /dev/null; "
-            f"head -c 8 peer0/peer_mw{window} > /dev/null; md5sum < /tmp/sent",
-        )
-        close = f"echo 0 > peer0/mw_trans{window}"
-        line = f"{TOOL} head -c {SIZE} peer0/mw{window} | md5sum; {close}"
-        guests.expect(f"window {window}", guests.run(there, line), sent)
-        close = f"echo 0:0 > peer0/peer_mw_trans{window}"
-        line = f"{TOOL} head -c 8 peer0/peer_mw{window} | od -An -tx1 | tr -d ' '; {close}"
-        guests.expect(f"window {window}, closed", guests.run(here, line), "f" * 16)
-    return count
+def _windows_there(guests: Guests) -> int:
+    return len(guests.run(guests.machines[0], f"{TOOL} ls -d peer0/mw_trans*").split())
+
+
+def _windows(guests: Guests) -> int:
+    """Bytes stored into each window are in the peer's memory; how many windows ntb_tool can open.
+
+    It rounds sizes up to the alignment of addresses (tool_setup_mw), and the driver then refuses
+    what is more than the window (intel_ntb_mw_set_trans).
+    """
+    line = f"{TOOL} for n in peer0/mw_trans*; do grep -E '^(Alignment|Size Max)' $n; done"
+    words = guests.run(guests.machines[0], line).split()
+    values = [int(word, 16) for word in words if word.startswith("0x")]
+    usable = [
+        number
+        for number, (align, most) in enumerate(zip(values[::2], values[1::2], strict=True))
+        if align <= most
+    ]
+    for window in usable:
+        for way in guests.ways:
+            _copy_through(guests, *way, window)
+    return len(usable)
+
+
+def _copy_through(guests: Guests, here: Vm, there: Vm, window: int) -> None:
+    guests.run(there, f"{TOOL} echo 0 > peer0/mw_trans{window}")
+    guests.run(there, f"{TOOL} echo {SIZE} > peer0/mw_trans{window}")
+    # Stores are posted: a read behind them comes back when they have arrived.
+    sent = guests.run(
+        here,
+        f"{TOOL} echo 0:{SIZE} > peer0/peer_mw_trans{window}; "
+        f"head -c {SIZE} /dev/urandom > /tmp/sent; "
+        f"dd if=/tmp/sent of=peer0/peer_mw{window} bs={SIZE} count=1 2> /dev/null; "
+        f"head -c 8 peer0/peer_mw{window} > /dev/null; md5sum < /tmp/sent",
+    )
+    close = f"echo 0 > peer0/mw_trans{window}"
+    line = f"{TOOL} head -c {SIZE} peer0/mw{window} | md5sum; {close}"
+    guests.expect(f"window {window}", guests.run(there, line), sent)
+    close = f"echo 0:0 > peer0/peer_mw_trans{window}"
+    line = f"{TOOL} head -c 8 peer0/peer_mw{window} | od -An -tx1 | tr -d ' '; {close}"
+    guests.expect(f"window {window}, closed", guests.run(here, line), "f" * 16)
 
 
 def shared(session: Session) -> Sequence[Verdict]:
