@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from device.bridges import BridgeSpec, FunctionSpec
+from device.ntb.errata import ERRATA
 from device.ntb.personality import BarSizes, Personality
 
 NEXT_KEY = re.compile(r",(?=(?:name|socket)=)")
@@ -38,6 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "at the same addresses: processors store there without us, and it never closes",
     )
     group.add_argument(
+        "--hang-on",
+        action="append",
+        default=[],
+        choices=ERRATA,
+        help="play an erratum of intel-gen1 out instead of counting it: the bridge answers nothing "
+        "any more until it is reset",
+    )
+    group.add_argument(
         "--strict-windows",
         action="store_true",
         help="a DMA copy into a closed window is an error, where hardware notices nothing",
@@ -66,4 +75,5 @@ def bridge_spec(arguments: argparse.Namespace) -> BridgeSpec:
         BarSizes(arguments.bar_sizes),
         strict=arguments.strict_windows,
         alias=arguments.window_alias,
+        hang=arguments.hang_on,
     )

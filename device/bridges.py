@@ -39,6 +39,8 @@ class BridgeSpec:
     """A copy into a closed window is an error, where hardware notices nothing."""
     alias: bool = False
     """The wide window is the peer's memory itself, see `device.alias`."""
+    hang: Sequence[str] = ()
+    """Errata that are played out instead of counted."""
 
 
 class Hosts:
@@ -57,7 +59,7 @@ class Bridges:
     def __init__(self, spec: BridgeSpec, hosts: Hosts, loop: EventLoop, events: EventLog) -> None:
         if len(spec.bridges) not in (0, 2):
             raise ValueError("a bridge needs a peer: give --ntb twice, or not at all")
-        form = shape(spec.personality, spec.bar_sizes, spec.alias)
+        form = shape(spec.personality, spec.bar_sizes, spec.alias, spec.hang)
         engines = {each.name for each in spec.engines}
         for each in spec.bridges:
             if spec.alias and each.name not in engines:

@@ -1,9 +1,9 @@
-"""Errata of the first generation: what would have hung the machine is counted."""
+"""Errata of the first generation: what would have hung the machine is counted, or played out."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from time import monotonic
 
 from device.layout.buslog import Kind
@@ -16,44 +16,68 @@ DOORBELL = "sdoorbell"
 """A doorbell register is written while the peer accesses these registers."""
 CONFIGURATION = "sb01base"
 """The registers are accessed while stores cross the bridge in both directions."""
+_NEVER = float("-inf")
+ERRATA = (DOORBELL, CONFIGURATION)
 
 
 class Hazards:
-    """Counts accesses that the hardware's errata turn into a lock-up; `counts` by erratum."""
+    """Counts accesses that the hardware's errata turn into a lock-up; `counts` by erratum.
 
-    def __init__(self, bus: MasterBus, clock: Callable[[], float] = monotonic) -> None:
+    For those of `hang` the bridge is `hung` from then on, until its reset, and `on_hang` is called.
+    """
+
+    def __init__(
+        self,
+        bus: MasterBus,
+        clock: Callable[[], float] = monotonic,
+        hang: Collection[str] = (),
+        on_hang: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.hung = False
+        self._hang = frozenset(hang)
+        self._on_hang = on_hang
         self._bus = bus
-        self._clock = clock
+        self.clock = clock
         self.counts: Counter[str] = Counter()
         self._throttle = Throttle()
-        never = float("-inf")
-        self._out = self._into = self._peer = never
+        self._out = self._into = self._peer = _NEVER
 
     def outbound(self) -> None:
         """Something went out through a window."""
-        self._out = self._clock()
+        self._out = self.clock()
 
     def inbound(self) -> None:
         """Something came in through a window."""
-        self._into = self._clock()
+        self._into = self.clock()
 
     def peer_access(self) -> None:
         """The peer accessed the registers, on the middle bus."""
-        self._peer = self._clock()
+        self._peer = self.clock()
 
     def register_access(self) -> None:
         """The guest accessed the registers."""
-        since = self._clock() - WINDOW_SECONDS
+        since = self.clock() - WINDOW_SECONDS
         if self._out >= since and self._into >= since:
             self._count(CONFIGURATION)
 
     def doorbell_access(self) -> None:
         """The guest wrote a doorbell register that rings the peer."""
-        if self._peer >= self._clock() - WINDOW_SECONDS:
+        if self._peer >= self.clock() - WINDOW_SECONDS:
             self._count(DOORBELL)
+
+    def revive(self) -> None:
+        """A reset, or power."""
+        self.hung = False
+        self._out = self._into = self._peer = _NEVER
 
     def _count(self, erratum: str) -> None:
         self.counts[erratum] += 1
+        if erratum in self._hang:
+            if not self.hung:
+                self.hung = True
+                self._bus.note(Kind.NOTE, f"erratum {erratum}: the bridge hangs")
+                self._on_hang()
+            return
         if self._throttle.admits():
             self._bus.note(
                 Kind.NOTE, f"erratum {erratum}: would have hung ({self.counts[erratum]})"

@@ -7,6 +7,8 @@ driver has put them. So a driver reaches the peer's registers through a window.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from device.layout.ntb import gen1 as layout
 from device.ntb.errata import Hazards
 from device.ntb.link import Link
@@ -54,11 +56,12 @@ def config_registers(sizes: tuple[int, int], downstream: bool) -> tuple[ConfigRe
 class Gen1Bridge:
     """Registers in BAR0, the middle bus in BAR2 and BAR4."""
 
-    def __init__(self, bus: MasterBus, link: Link) -> None:
+    def __init__(self, bus: MasterBus, link: Link, hang: Collection[str] = ()) -> None:
+        """`hang` are the errata that are played out: the bridge then answers nothing any more."""
         self._bus = bus
         self._link = link
         self._registers = RegisterFile(layout.BLOCKS, layout.BAR0_SIZE)
-        self.hazards = Hazards(bus)
+        self.hazards = Hazards(bus, hang=hang, on_hang=self._hang)
         self.windows = {bar: Window(bus, bar) for bar in layout.WINDOW_BARS}
         self._portals = {bar: Portal(bus, bar) for bar in layout.WINDOW_BARS}
         self._crossings = {bar: Crossing(self, bar) for bar in layout.WINDOW_BARS}
@@ -80,8 +83,11 @@ class Gen1Bridge:
     def bar_read(self, bar: int, offset: int, length: int) -> bytes:
         """A register, or what the middle bus has."""
         if bar:
-            return self._portals[bar].read(self._crossings[bar], offset, length)
+            shown = None if self.hazards.hung else self._crossings[bar]
+            return self._portals[bar].read(shown, offset, length)
         self.hazards.register_access()
+        if self.hazards.hung:
+            return b"\xff" * length
         block = layout.PEER_SPAD
         if block.base <= offset < block.base + block.size:
             peer = self.reachable
@@ -95,6 +101,8 @@ class Gen1Bridge:
             self.store_run(bar, offset, data, len(data))
             return
         self.hazards.register_access()
+        if self.hazards.hung:
+            return
         unmasked = self._unmasked()
         for slot, value in self._registers.write(offset, data):
             if slot.block == "PEER_SPAD" and self.reachable is not None:
@@ -112,20 +120,29 @@ class Gen1Bridge:
 
     def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
         """Stores into a window, joined."""
-        self._portals[bar].write(self._crossings[bar], offset, data, width)
+        shown = None if self.hazards.hung else self._crossings[bar]
+        self._portals[bar].write(shown, offset, data, width)
 
     def aperture(self, bar: int, offset: int, length: int) -> Place | None:
         """What a master of this side's bus meets in a window."""
+        if bar and self.hazards.hung:
+            return Place(length, fault=CLOSED)
         return self._crossings[bar].place(offset, length) if bar else None
 
     def reset(self) -> None:
         """Reset, or power loss."""
+        self.hazards.revive()
         self._registers.set("NTB1", "doorbell_mask", 0xFFFF)
         self._link.ready(self._number, False)
         for window in self.windows.values():
             window.close()
         self._registers.reset()
         self._bus.set_config(layout.LINK_STATUS, (0).to_bytes(2, "little"))
+
+    def _hang(self) -> None:
+        """The peer sees the link go, this side nothing any more."""
+        self._registers.set("NTB1", "doorbell_mask", 0xFFFF)
+        self._link.ready(self._number, False)
 
     # -- link and interrupts ------------------------------------------------------------------
 

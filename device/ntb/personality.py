@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -60,11 +60,19 @@ class Shape:
     """In config space, of the upstream and of the downstream side."""
 
 
-def shape(personality: Personality, sizes: BarSizes = BarSizes.SMALL, alias: bool = False) -> Shape:
-    """The shape of both bridges of a pair; with `alias` the wide window never moves.
+def shape(
+    personality: Personality,
+    sizes: BarSizes = BarSizes.SMALL,
+    alias: bool = False,
+    hang: Collection[str] = (),
+) -> Shape:
+    """The shape of both bridges of a pair.
 
-    Raises `ValueError` for an alias that cannot be.
+    With `alias` the wide window never moves, with `hang` these errata are played out. Raises
+    `ValueError` where that cannot be.
     """
+    if hang and personality is not Personality.INTEL_GEN1:
+        raise ValueError("--hang-on wants --ntb-model intel-gen1, which has the errata")
     windows = SIZES[sizes]
     if alias and (personality is not Personality.INTEL_GEN4 or sizes is not BarSizes.NTRDMA):
         raise ValueError("--window-alias wants --ntb-model intel-gen4 and --bar-sizes ntrdma")
@@ -77,7 +85,7 @@ def shape(personality: Personality, sizes: BarSizes = BarSizes.SMALL, alias: boo
             gen1.VECTORS,
             gen1.LOG_SUFFIX,
             0x32,
-            Gen1Bridge,
+            lambda bus, link: Gen1Bridge(bus, link, hang),
             (gen1.config_registers(windows, False), gen1.config_registers(windows, True)),
         )
     if personality is Personality.SWITCHTEC:

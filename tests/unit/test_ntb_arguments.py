@@ -78,6 +78,8 @@ def test_an_alias_wants_a_bridge_that_can_and_engines(
     assert "wants --ntb-model intel-gen4 and --bar-sizes ntrdma" in capsys.readouterr().err
     assert device([*words, "--window-alias", "--bar-sizes", "ntrdma"]) == 2
     assert "--window-alias wants a DMA engine in a" in capsys.readouterr().err
+    assert device([*words, "--hang-on", "sdoorbell"]) == 2
+    assert "--hang-on wants --ntb-model intel-gen1" in capsys.readouterr().err
     config = LabConfig(hca=False, ntb="intel-gen4", bar_sizes="ntrdma", window_alias=True)
     ports = {name: plugs.sockets(config, Path("/f"), name) for name in config.names}
     assert "--window-alias" in plugs.arguments(config, ports)

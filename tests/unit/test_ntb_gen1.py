@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 
 import pytest
 
 from device.layout.ntb import gen1
-from device.ntb.errata import CONFIGURATION, DOORBELL, WINDOW_SECONDS, Hazards
+from device.ntb.errata import CONFIGURATION, DOORBELL, ERRATA, WINDOW_SECONDS, Hazards
 from device.ntb.gen1 import Gen1Bridge, config_registers
 from device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, Link
 from device.pci.host import Host
@@ -22,12 +23,12 @@ class Guest:
     """One guest as ntb_hw_intel drives the bridge, with the default work-around: BAR4 shows the
     peer's registers, BAR2 is the window."""
 
-    def __init__(self, name: str, link: Link, downstream: bool) -> None:
+    def __init__(self, name: str, link: Link, downstream: bool, hang: Collection[str] = ()) -> None:
         self.host = Host(name)
         self.bus = FakeFunction(f"{name}.ntb1", self.host)
         for register in config_registers((SIZE, SIZE), downstream):
             struct.pack_into(register.form, self.bus.config, register.offset, register.value)
-        self.bridge = Gen1Bridge(self.bus, link)
+        self.bridge = Gen1Bridge(self.bus, link, hang)
         self.bus.model = self.bridge
         self.bus.place_bar(2, BAR2, SIZE)
         self.bus.place_bar(4, BAR4, SIZE)
@@ -73,11 +74,14 @@ class Guest:
 class Pair:
     """Both guests, set up, the link up."""
 
-    def __init__(self) -> None:
+    def __init__(self, hang: Collection[str] = ()) -> None:
+        """`hang` are errata that are played out in a; time stands still for both."""
         self.link = Link(lambda seconds, action: self.a.bus.call_later(seconds, action))
-        self.a = Guest("a", self.link, downstream=False)
+        self.a = Guest("a", self.link, downstream=False, hang=hang)
         self.b = Guest("b", self.link, downstream=True)
         self.a.bridge.join(self.b.bridge)
+        for guest in (self.a, self.b):
+            guest.bridge.hazards.clock = lambda: 0.0
         for guest in (self.a, self.b):
             guest.setup()
             guest.enable_link()
@@ -194,6 +198,32 @@ def test_link_down_closes_all(pair: Pair) -> None:
     assert pair.b.read(0x60, 2) == 0
     pair.b.bridge.reset()
     assert pair.b.read(0x58, 4) == 3
+
+
+@pytest.mark.parametrize("erratum", ERRATA)
+def test_an_erratum_played_out_is_a_bridge_that_answers_nothing(erratum: str) -> None:
+    """Until its reset; the peer sees the link go, and goes on."""
+    pair = Pair(hang=(erratum,))
+    pair.b.write(0x30, 8, pair.b.bus.allocate(SIZE, SIZE))
+    pair.b.write(0x28, 8, 0)
+    pair.b.bridge.bar_read(4, 0x80, 4)  # the peer accesses a's registers
+    if erratum == CONFIGURATION:
+        pair.a.bridge.hazards.outbound()
+        pair.a.bridge.hazards.inbound()
+        assert pair.a.read(0x58, 4) == 0xFFFFFFFF
+    else:
+        pair.a.write(0x140, 2, 1)
+        assert not pair.b.read(0x60, 2) & 1
+    assert pair.a.bridge.hazards.hung and not pair.b.bridge.hazards.hung
+    assert not pair.link.up and pair.b.hear_link() == 0
+    assert pair.a.read(0x80, 4) == 0xFFFFFFFF
+    pair.a.write(0x80, 4, 1)
+    assert pair.a.bridge.bar_read(2, 0, 4) == b"\xff" * 4
+    place = pair.a.bridge.aperture(2, 0, 4)
+    assert place is not None and place.fault
+    assert any("hangs" in text for _, text, _ in pair.a.bus.notes)
+    pair.a.bridge.reset()
+    assert pair.a.read(0x80, 4) == 0 and not pair.a.bridge.hazards.hung
 
 
 def test_hazards_count_what_comes_together_and_nothing_else() -> None:
