@@ -59,7 +59,7 @@ def _figure(request: Request, rows: Sequence[Row]) -> Figure:
     for number, panel in enumerate(axes):
         _steps(panel, request, named=number == 0)
         panel.grid(alpha=0.25)
-        panel.legend(loc="lower right", fontsize=8)
+        panel.legend(loc="lower right" if number else "best", fontsize=8)
     axes[-1].set_xlabel("payload in bytes")
     return figure
 
