@@ -25,7 +25,8 @@ Every step waits for what a driver shows, has a time limit, and fails if a kerne
 
 {matrix}
 
-"refused": the driver says itself that it cannot work on this bridge, and why is below.
+"refused": the driver says itself that it cannot work on this bridge, and why is below. An empty$
+cell was not run.
 
 ## Failed
 {failed}
@@ -47,7 +48,7 @@ def page(entries: Sequence[Entry]) -> str:
 
 
 def matrix(entries: Sequence[Entry]) -> str:
-    """Client by bridge; an empty cell is a client that has no business there."""
+    """Client by bridge."""
     cells = {(entry.name, entry.setup): _cell(entry) for entry in entries}
     rows = ["| client | " + " | ".join(setup.name for setup in BRIDGES) + " |"]
     rows.append("|---" * (len(BRIDGES) + 1) + "|")
