@@ -54,7 +54,6 @@ class Recorder(Protocol):
         what: int = What.OTHER,
         obj: int = 0,
         bar: int = 0,
-        /,
     ) -> None:
         """One event; `data` are its bytes, or their beginning."""
 
@@ -188,7 +187,6 @@ class FileLog(EventLog):
             what: int = What.OTHER,
             obj: int = 0,
             bar: int = 0,
-            /,
         ) -> None:
             kept = len(data)
             if kept > capture and kind not in TEXT_KINDS:
@@ -287,7 +285,6 @@ def _forget(
     what: int = What.OTHER,
     obj: int = 0,
     bar: int = 0,
-    /,
 ) -> None:
     """The recorder of no log."""
 
