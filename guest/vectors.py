@@ -23,12 +23,16 @@ class Vectors:
 
         `timeout` in seconds, None waits without end. What is returned is consumed.
         """
+        key = tuple(wanted)
+        poller = self._pollers.get(key) or self._poller(key)
         found = []
-        for fd, _ in self._poller(tuple(wanted)).poll(None if timeout is None else timeout * 1000):
-            vector = self._numbers[fd]
-            self.drain((vector,))
-            found.append(vector)
-        return sorted(found)
+        for fd, _ in poller.poll(None if timeout is None else timeout * 1000):
+            try:
+                os.read(fd, 8)
+            except BlockingIOError:  # another thread was faster
+                continue
+            found.append(self._numbers[fd])
+        return found
 
     def drain(self, vectors: Collection[int]) -> None:
         """Forget that these have fired."""
@@ -39,11 +43,10 @@ class Vectors:
                 continue
 
     def _poller(self, wanted: tuple[int, ...]) -> select.poll:
-        if wanted not in self._pollers:
-            poller = self._pollers[wanted] = select.poll()
-            for vector in wanted:
-                poller.register(self.fds[vector], select.POLLIN)
-        return self._pollers[wanted]
+        poller = self._pollers[wanted] = select.poll()
+        for vector in wanted:
+            poller.register(self.fds[vector], select.POLLIN)
+        return poller
 
 
 class Deadline:

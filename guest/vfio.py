@@ -50,6 +50,7 @@ class _Region:
     def __init__(self, device: int, size: int, offset: int, mapped: Mapped | None) -> None:
         self.size = size
         self.offset = offset
+        self.views = None if mapped is None else mapped.views
         self.words = None if mapped is None else mapped.views[4]
         self.quads = None if mapped is None else mapped.views[8]
         self.octets = None if mapped is None else mapped.views[1]
@@ -131,7 +132,11 @@ class VfioBus:
 
     def store(self, bar: int, offset: int, width: int, value: int) -> None:
         """One store of `width` bytes, little-endian."""
-        self._regions[bar].store(offset, width, value)
+        views = self._regions[bar].views
+        if views is not None:  # without a detour: a doorbell is as fast as this
+            views[width][offset // width] = value
+        else:
+            self._regions[bar].store(offset, width, value)
 
     def load_bytes(self, bar: int, offset: int, length: int) -> bytes:
         """Bytes by the widest loads there are."""

@@ -100,11 +100,13 @@ class Channel:
         """
         if length <= 0:
             raise DmaError(f"a copy of {length} bytes")
-        deadline = Deadline(timeout)
+        deadline = None
         with self._lock:
             while length:
                 part = min(length, self.longest)
-                self._make_room(deadline)
+                if not self._ring.room:
+                    deadline = deadline or Deadline(timeout)
+                    self._make_room(deadline)
                 length -= part
                 last = interrupt and not length
                 ticket = self._ring.put(source, target, part, interrupt=last)
@@ -116,8 +118,7 @@ class Channel:
         return ticket
 
     def _make_room(self, deadline: Deadline) -> None:
-        if not self._ring.room:
-            self._ring_doorbell()
+        self._ring_doorbell()
         while not self._ring.room:
             if self._look():
                 raise self._halt()

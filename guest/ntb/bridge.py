@@ -58,6 +58,8 @@ class Bridge(ABC):
     def __init__(self, function: Function, vectors: int) -> None:
         self.function = function
         self.vectors = Vectors(function.enable_interrupts(vectors))
+        self.every_doorbell = (1 << self.doorbells) - 1
+        """All of them, as bits."""
         self._masked = self.every_doorbell
         self._vectors_of: dict[int, tuple[int, ...]] = {}
 
@@ -65,11 +67,6 @@ class Bridge(ABC):
     def peer_port(self) -> int:
         """The other side's."""
         return 1 - self.port
-
-    @property
-    def every_doorbell(self) -> int:
-        """All of them, as bits."""
-        return (1 << self.doorbells) - 1
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
         """Contiguous zeroed memory that windows can show and engines can reach."""
@@ -205,15 +202,16 @@ class Bridge(ABC):
         vectors = self._vectors_of.get(bits)
         if vectors is None:
             vectors = self._vectors_of[bits] = self.vectors_of(bits)
-        deadline = Deadline(timeout)
+        left, deadline = timeout, Deadline(timeout)
         while True:
-            fired = self.vectors.wait(vectors, deadline.left)
+            fired = self.vectors.wait(vectors, left)
             found = self._rung_by(fired) & bits if fired else 0
             if found:
                 self._clear_rung(found)
                 return found
             if deadline.over:
                 raise NtbTimeout(f"none of the doorbells {bits:#x} has rung")
+            left = deadline.left
 
     def _known(self, bits: int) -> int:
         if bits & ~self.every_doorbell or not bits:

@@ -86,11 +86,11 @@ class Gen4Bridge(Bridge):
     # -- doorbells ----------------------------------------------------------------------------
 
     def ring(self, bits: int) -> None:
-        self._known(bits)
+        store, bits = self.function.store, self._known(bits)
         while bits:
-            lowest = bits & -bits
-            bits ^= lowest
-            self.function.store(0, _DOORBELL + 4 * (lowest.bit_length() - 1), 4, 1)
+            highest = bits.bit_length() - 1
+            bits ^= 1 << highest
+            store(0, _DOORBELL + 4 * highest, 4, 1)
 
     def rung(self) -> int:
         return self.function.load(0, _STATUS, 8) & self.every_doorbell
@@ -105,7 +105,10 @@ class Gen4Bridge(Bridge):
         return tuple(bit for bit in range(self.doorbells) if bits >> bit & 1)
 
     def _rung_by(self, vectors: list[int]) -> int:
-        return sum(1 << vector for vector in vectors)
+        bits = 0
+        for vector in vectors:
+            bits |= 1 << vector
+        return bits
 
     # -- windows ------------------------------------------------------------------------------
 
