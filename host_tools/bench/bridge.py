@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from host_tools import ntb
-from host_tools.bench import programs
+from host_tools.bench import programs, rings
 from host_tools.bench.beside import Way, plug_nic
 from host_tools.bench.figures import Figure, at_least, at_most, plain
 from host_tools.conformance.bridge import clients
@@ -54,8 +54,13 @@ def figures(progress: Progress) -> list[Figure]:
         found += _stores(guests)
         progress("iperf3: ntb_netdev by processor and by DMA, virtio-net, in turn")
         found += _tcp(guests)
+    with Pair(LabConfig(hca=False, ntb=MODEL, vfio=False), progress) as pair:
+        guests = Guests(pair, MODEL)
+        guests.each(lambda guest: ntb.probe(guest, MODEL))
+        progress("ntb_pingpong")
+        found.append(_rings(guests))
     with Pair(LabConfig(hca=False, ntb=MODEL, bus_log=False), progress) as pair:
-        progress("ping-pong by doorbell and by DMA")
+        progress("ping-pong of processes, by doorbell and by DMA")
         return found + _ping_pong(pair)
 
 
@@ -157,6 +162,11 @@ def _over(guests: Guests, client: Client) -> float:
     return rate
 
 
+def _rings(guests: Guests) -> Figure:
+    title = "doorbell to interrupt to the peer's doorbell, `ntb_pingpong delay_ms=0`, p50"
+    return at_most(plain("ntb_rings_p50", title, rings.half_us(guests), "us"), 200)
+
+
 def _ping_pong(pair: Pair) -> list[Figure]:
     line = f"python3 -m guest.ntb pingpong --json --count {PINGS}"
     texts: dict[str, str] = {}
@@ -167,9 +177,9 @@ def _ping_pong(pair: Pair) -> list[Figure]:
     pair.together(partial(play, "a"), partial(play, "b"))
     found: dict[str, Any] = json.loads(texts["a"])
     bell, copy = found["doorbell"]["p50"], found["dma"]["p50"]
-    title = "doorbell to the peer's interrupt handler, half of a ping-pong, p50"
+    title = "doorbell to a process of the peer that sleeps, half of a ping-pong, p50"
     other = "64 bytes through a window by DMA, half of a ping-pong, p50"
     return [
-        at_most(plain("ntb_doorbell_p50", title, bell, "us"), 200),
+        plain("ntb_doorbell_p50", title, bell, "us"),
         at_most(plain("ntb_dma_p50", other, copy, "us"), 150),
     ]

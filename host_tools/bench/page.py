@@ -90,6 +90,9 @@ frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) wit
   all have arrived. QEMU queues without bound: what a guest has stored and the server has not yet
   taken makes a read wait, and after `x-msg-timeout` it finds all ones. So the bound is the rate
   times that.
+- **ntb_pingpong** runs with the bus log on, which has when each side rings: the median of the time
+  from one side's ring to the other's answer, each 2000 times. Between lie the interrupt, the
+  driver's handler and its timer, which is due at once.
 - **Ping-pongs** are those of `python3 -m guest.ntb pingpong`: by doorbell, each side sleeping until
   its interrupt wakes its process; by DMA, each side polling its memory for the last of 64 bytes.
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from host_tools.bench import page, rdma, stages
+from device.buslog.reader import Event
+from device.layout.buslog import Kind, What
+from host_tools.bench import page, rdma, rings, stages
 from host_tools.bench.figures import at_least, plain
 
 STACKS = """\
@@ -61,3 +63,17 @@ def test_stages_have_a_table_of_their_own() -> None:
         "| doorbells | 1.2 | 2,000.0 |",
     ]
     assert "doorbells" not in page.table(figures)
+
+
+def _ring(time: float, device: str, value: int = 1, bar: int = 0) -> Event:
+    data = value.to_bytes(4, "little")
+    return Event(0, time, device, Kind.MMIO_WRITE, bar, What.OTHER, 0, 0x104, 4, data)
+
+
+def test_an_answer_is_the_peers_next_ring_and_two_rings_tell_nothing() -> None:
+    events = [
+        *(_ring(0.0, "b.ntb4"), _ring(1.0, "a.ntb4"), _ring(1.5, "b.ntb4")),
+        *(_ring(1.6, "a.ntb4", bar=2), _ring(1.7, "a.ntb4", value=0)),
+        *(_ring(1.8, "b.ntb4"), _ring(2.0, "a.ntb4"), _ring(2.25, "b.ntb4")),
+    ]
+    assert rings.answers(events) == [0.5, 0.25]
