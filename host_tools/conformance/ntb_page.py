@@ -25,7 +25,7 @@ Every step waits for what a driver shows, has a time limit, and fails if a kerne
 
 {matrix}
 
-"refused": the driver says itself that it cannot work on this bridge, and why is below. An empty$
+"refused": the driver says itself that it cannot work on this bridge, and why is below. An empty
 cell was not run.
 
 ## Failed
