@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from host_tools.conformance.program import listening
 from host_tools.lab import Pair
 from host_tools.vm import Vm
 
 PATIENCE = 20.0
+IPERF3_PORT = 5201
 CARRIER = "/sys/class/net/eth0/carrier"
 ECHOES = 3
 
@@ -48,16 +50,25 @@ def set_mtu(pair: Pair, mtu: int) -> None:
         machine.run(f"ip link set eth0 mtu {mtu}; until grep -q 1 {CARRIER}; do sleep 0.1; done")
 
 
+def serve_iperf3(server: Vm) -> None:
+    """A server for one client, which listens already.
+
+    The one before may still hold the port, and one that finds it taken ends without a word.
+    """
+    taken = listening(IPERF3_PORT)
+    server.run(
+        f"while {taken}; do sleep 0.05; done; until {taken}; do iperf3 -s -1 -D; sleep 0.1; done",
+        timeout=60,
+    )
+
+
 def iperf3(client: Vm, server: Vm, *options: str, seconds: int = 3) -> dict[str, Any]:
     """What `iperf3 --json` says on the client."""
-    server.run("iperf3 -s -1 -D")
+    serve_iperf3(server)
     words = ["iperf3", "-c", address(server), "-t", str(seconds), "--json", *options]
-    for _ in range(20):  # until the server listens
-        done = client.run(words, timeout=60 + seconds, check=False)
-        report: dict[str, Any] = json.loads(done.text or "{}")
-        if "connection refused" not in report.get("error", "").lower():
-            break
+    done = client.run(words, timeout=60 + seconds, check=False)
     assert done.status == 0, done.text
+    report: dict[str, Any] = json.loads(done.text)
     return report
 
 

@@ -18,6 +18,7 @@ from tests.vm.network import (
     number,
     ping,
     received,
+    serve_iperf3,
     set_mtu,
     snmp,
     statistics,
@@ -120,7 +121,7 @@ def test_ipv6_neighbours_find_each_other(net: Pair) -> None:
         machine.run(f"ip addr replace fd09::{number(machine)}/64 dev eth0 nodad")
     ping(net.b, "fd09::1")
     assert "REACHABLE" in net.b.run("ip -6 neigh show fd09::1").text
-    net.a.run("iperf3 -s -1 -D")
+    serve_iperf3(net.a)
     net.b.run("iperf3 -c fd09::1 -t 1", timeout=60)
     assert snmp(net.a, "Tcp", "InErrs") == 0
 
