@@ -13,8 +13,9 @@ import mmap
 import os
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from guest import vfio_abi as abi
 from guest.bus import DmaMemory
@@ -25,15 +26,23 @@ from guest.mmio import Mapped, load_bytes, store_bytes
 
 VENDOR, DEVICE = 0x15B3, 0x1003
 GROW_PAGES = 8  # hugepages taken at a time
+Driver = TypeVar("Driver")
 
 
 def find_device(vendor: int = VENDOR, device: int = DEVICE, root: str = "/sys") -> str:
     """PCI address of the device bound to vfio-pci; `DeviceError` says what is missing."""
-    wanted = (f"{vendor:#06x}", f"{device:#06x}")
+    return find_any([(vendor, device)], root)
+
+
+def find_any(identities: Collection[tuple[int, int]], root: str = "/sys") -> str:
+    """PCI address of the first function with one of these vendor and device numbers on vfio-pci.
+
+    `DeviceError` says what is missing.
+    """
     unbound = ""
     for path in sorted(Path(root, "bus/pci/devices").glob("*")):
-        found = tuple((path / name).read_text().strip() for name in ("vendor", "device"))
-        if found != wanted:
+        vendor, device = (int((path / name).read_text(), 16) for name in ("vendor", "device"))
+        if (vendor, device) not in identities:
             continue
         driver = path / "driver"
         if driver.exists() and driver.resolve().name == "vfio-pci":
@@ -41,7 +50,22 @@ def find_device(vendor: int = VENDOR, device: int = DEVICE, root: str = "/sys") 
         unbound = path.name
     if unbound:
         raise DeviceError(f"PCI device {unbound} is not bound to vfio-pci")
-    raise DeviceError(f"there is no PCI device {vendor:04x}:{device:04x} in this machine")
+    names = " or ".join(f"{vendor:04x}:{device:04x}" for vendor, device in identities)
+    raise DeviceError(f"there is no PCI device {names} in this machine")
+
+
+def open_driver(
+    identities: Collection[tuple[int, int]],
+    bars: Sequence[int],
+    driver: Callable[[VfioBus], Driver],
+) -> Driver:
+    """`driver` on the function that `find_any` finds; one it refuses is given back."""
+    function = VfioBus(find_any(identities), bars)
+    try:
+        return driver(function)
+    except BaseException:
+        function.close()
+        raise
 
 
 class _Region:

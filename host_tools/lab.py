@@ -213,14 +213,21 @@ class Pair:
             ntb.install(machine, self._ntb_modules)
             self._detail(f"guest {machine.name}: has the NTB modules")
 
+    def probe_bridges(self, machines: Sequence[Vm] | None = None) -> None:
+        """Load the drivers of bridge and engine, in both guests if it is not said in which.
+
+        They are ready for clients then. Raises `LabError`.
+        """
+        machines = self.machines if machines is None else machines
+        self.together(*(partial(ntb.probe, each, self.config.ntb) for each in machines))
+        self.together(*(partial(ntb.settle, each) for each in machines))
+
     def _load_bridge_drivers(self, machines: Sequence[Vm]) -> None:
         """Step by step: each side's bridge first, then what brings the link up."""
-        model = self.config.ntb
-        if not (model and self.config.kernel):
+        if not (self.config.ntb and self.config.kernel):
             return
         self._progress("loading the NTB drivers")
-        self.together(*(partial(ntb.probe, machine, model) for machine in machines))
-        self.together(*(partial(ntb.settle, machine) for machine in machines))
+        self.probe_bridges(machines)
         self.together(
             *(
                 partial(ntb.load, each, NTB_ADDRESSES[self.config.names.index(each.name)])

@@ -132,6 +132,7 @@ class FileLog(EventLog):
         self._started = (time.time_ns(), _clock())
         self._batch: list[Entry] = []
         self._append = self._batch.append
+        self._recorders: dict[int, Recorder] = {}
         self._bulk = 0
         self._number = 0
         self._written = 0
@@ -163,15 +164,8 @@ class FileLog(EventLog):
         obj: int = 0,
     ) -> None:
         """One event; at most `capture` bytes of `data` are kept (all of a text)."""
-        kept = len(data)
-        if kept > self.capture and kind not in TEXT_KINDS:
-            kept = self.capture
-            data = data[:kept]
-        if type(data) is not bytes:
-            data = bytes(data)
-        self._append((
-            _clock(), device, kind, bar, what, obj, address, length, kept, self.work, data
-        ))  # fmt: skip
+        recorder = self._recorders.get(device) or self.recorder(device)
+        recorder(kind, address, length, data, what, obj, bar)
         if len(self._batch) >= BATCH:
             self.flush()
 
@@ -197,6 +191,7 @@ class FileLog(EventLog):
                 clock(), device, kind, bar, what, obj, address, length, kept, self.work, data
             ))  # fmt: skip
 
+        self._recorders[device] = record
         return record
 
     def wire(self, entry: Entry) -> None:

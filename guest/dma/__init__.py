@@ -17,27 +17,15 @@ from device.layout.ioat import registers as layout
 from guest.dma.channel import Channel
 from guest.dma.engine import Engine
 from guest.dma.errors import ChannelHalted, DmaError, DmaTimeout
-from guest.errors import DeviceError
 
 __all__ = ["Channel", "ChannelHalted", "DmaError", "DmaTimeout", "Engine", "open_engine"]
 
 BARS = (0,)
+IDENTITIES = ((layout.VENDOR, layout.DEVICE_34), (layout.VENDOR, layout.DEVICE_32))
 
 
 def open_engine() -> Engine:
     """The engine of this machine that vfio-pci has, reset by that. Raises `DeviceError`."""
-    from guest.vfio import VfioBus, find_device
+    from guest.vfio import open_driver
 
-    try:
-        address = find_device(layout.VENDOR, layout.DEVICE_34)
-    except DeviceError as missing:
-        try:
-            address = find_device(layout.VENDOR, layout.DEVICE_32)
-        except DeviceError:
-            raise missing from None
-    function = VfioBus(address, BARS)
-    try:
-        return Engine(function)
-    except BaseException:
-        function.close()
-        raise
+    return open_driver(IDENTITIES, BARS, Engine)

@@ -57,19 +57,6 @@ def bridge_of(function: Function) -> Bridge:
 
 def open_bridge() -> Bridge:
     """The bridge of this machine that vfio-pci has, reset by that. Raises `DeviceError`."""
-    from guest.vfio import VfioBus, find_device
+    from guest.vfio import open_driver
 
-    missing = DeviceError("there is no bridge")
-    for identity in DRIVERS:
-        try:
-            address = find_device(*identity)
-        except DeviceError as error:
-            missing = error if "not bound" in str(error) else missing
-            continue
-        function = VfioBus(address, BARS)
-        try:
-            return bridge_of(function)
-        except BaseException:
-            function.close()
-            raise
-    raise missing
+    return open_driver(DRIVERS, BARS, bridge_of)

@@ -51,6 +51,9 @@ class Bridge(ABC):
     doorbells: int
     """How many the peer has."""
     spads: int
+    _spads_at: int
+    """In BAR0, where the scratchpads begin; the peer's at `_peer_spads_at`."""
+    _peer_spads_at: int
     port: int
     """0 on the upstream side, 1 on the downstream side."""
     windows: tuple[Window, ...]
@@ -124,26 +127,26 @@ class Bridge(ABC):
 
     # -- scratchpads --------------------------------------------------------------------------
 
-    @abstractmethod
     def spad(self, index: int) -> int:
         """An own scratchpad: 32 bits that the peer may have written."""
+        return self.function.load(0, self._spads_at + self._spad_offset(index), 4)
 
-    @abstractmethod
     def set_spad(self, index: int, value: int) -> None:
         """Write an own scratchpad."""
+        self.function.store(0, self._spads_at + self._spad_offset(index), 4, value)
 
-    @abstractmethod
     def peer_spad(self, index: int) -> int:
         """A scratchpad of the peer."""
+        return self.function.load(0, self._peer_spads_at + self._spad_offset(index), 4)
 
-    @abstractmethod
     def set_peer_spad(self, index: int, value: int) -> None:
         """Write a scratchpad of the peer."""
+        self.function.store(0, self._peer_spads_at + self._spad_offset(index), 4, value)
 
-    def _spad_index(self, index: int) -> int:
+    def _spad_offset(self, index: int) -> int:
         if not 0 <= index < self.spads:
             raise NtbError(f"there are scratchpads 0 to {self.spads - 1}, not {index}")
-        return index
+        return 4 * index
 
     # -- doorbells ----------------------------------------------------------------------------
 

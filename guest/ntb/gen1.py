@@ -24,7 +24,6 @@ COMMAND = 0x6
 """Memory decoding and bus master on that bus."""
 LINK_BIT = 1 << layout.LINK_BIT
 _CONTROL = layout.CONTROL
-_SPAD, _PEER_SPAD = layout.SPAD.at("spad"), layout.PEER_SPAD.at("spad")
 
 
 class Gen1Bridge(Bridge):
@@ -33,6 +32,7 @@ class Gen1Bridge(Bridge):
     name = "intel-gen1"
     doorbells = layout.LOST_DOORBELL
     spads = layout.SPADS
+    _spads_at, _peer_spads_at = layout.SPAD.at("spad"), layout.PEER_SPAD.at("spad")
 
     def __init__(self, function: Function) -> None:
         strap = function.load_config(layout.PPD, 1)
@@ -72,20 +72,6 @@ class Gen1Bridge(Bridge):
     @property
     def link_vector(self) -> int:
         return layout.LINK_BIT // layout.DOORBELLS_PER_VECTOR
-
-    # -- scratchpads --------------------------------------------------------------------------
-
-    def spad(self, index: int) -> int:
-        return self.function.load(0, _SPAD + 4 * self._spad_index(index), 4)
-
-    def set_spad(self, index: int, value: int) -> None:
-        self.function.store(0, _SPAD + 4 * self._spad_index(index), 4, value)
-
-    def peer_spad(self, index: int) -> int:
-        return self.function.load(0, _PEER_SPAD + 4 * self._spad_index(index), 4)
-
-    def set_peer_spad(self, index: int, value: int) -> None:
-        self.function.store(0, _PEER_SPAD + 4 * self._spad_index(index), 4, value)
 
     # -- doorbells ----------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ ALIGN = 4096
 ENABLED = 0x154
 """Snoop attributes that Linux sets while the link is wanted (intel_ntb4_link_enable)."""
 _CONTROL, _LINK = layout.CONTROL, layout.LINK
-_SPAD, _PEER_SPAD = layout.SPAD.at("spad"), layout.PEER_SPAD.at("spad")
 _DOORBELL = layout.DOORBELL.at("ring")
 _STATUS, _DISABLE = _CONTROL.at("int_status"), _CONTROL.at("int_disable")
 
@@ -25,6 +24,7 @@ class Gen4Bridge(Bridge):
     name = "intel-gen4"
     doorbells = layout.DOORBELLS
     spads = layout.SPADS
+    _spads_at, _peer_spads_at = layout.SPAD.at("spad"), layout.PEER_SPAD.at("spad")
 
     def __init__(self, function: Function) -> None:
         straps = function.load(0, _LINK.at("ppd1"), 4)
@@ -68,20 +68,6 @@ class Gen4Bridge(Bridge):
     @property
     def link_vector(self) -> int:
         return layout.LINK_BIT
-
-    # -- scratchpads --------------------------------------------------------------------------
-
-    def spad(self, index: int) -> int:
-        return self.function.load(0, _SPAD + 4 * self._spad_index(index), 4)
-
-    def set_spad(self, index: int, value: int) -> None:
-        self.function.store(0, _SPAD + 4 * self._spad_index(index), 4, value)
-
-    def peer_spad(self, index: int) -> int:
-        return self.function.load(0, _PEER_SPAD + 4 * self._spad_index(index), 4)
-
-    def set_peer_spad(self, index: int, value: int) -> None:
-        self.function.store(0, _PEER_SPAD + 4 * self._spad_index(index), 4, value)
 
     # -- doorbells ----------------------------------------------------------------------------
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from host_tools import ntb
 from host_tools.bench import programs, rings
 from host_tools.bench.beside import Way, plug_nic
 from host_tools.bench.figures import Figure, at_least, at_most, plain
 from host_tools.conformance.bridge import clients
 from host_tools.conformance.bridge.clients import PERF, TOOL, TOOL_CLIENT, Client
 from host_tools.conformance.bridge.guests import ADDRESSES, Guests
+from host_tools.conformance.bridge.perf import RATE
 from host_tools.errors import LabError
 from host_tools.lab import LabConfig, Pair
 from host_tools.machine import MESSAGE_TIMEOUT_MS
@@ -29,7 +28,6 @@ PINGS = 2000
 STORED = 1 << 20
 _NIC_PORT = 2  # the engine has port 1
 _NETWORK = "10.10.0"
-_RATE = re.compile(r"copied \d+ bytes in \d+ usecs, (\d+) MBytes/s")
 _STORE = f"""python3 -c '
 import glob, os, time
 (name,) = glob.glob("/sys/kernel/debug/ntb_tool/*/peer0/peer_mw0")
@@ -47,7 +45,7 @@ def figures(progress: Progress) -> list[Figure]:
     """Everything of the section. Raises `LabError`."""
     with Pair(LabConfig(hca=False, ntb=MODEL, vfio=False, bus_log=False), progress) as pair:
         guests = Guests(pair, MODEL)
-        guests.each(lambda guest: ntb.probe(guest, MODEL))
+        pair.probe_bridges()
         progress("ntb_perf use_dma=1")
         found = [_perf(guests)]
         progress("stores through a window, and a read behind them")
@@ -56,7 +54,7 @@ def figures(progress: Progress) -> list[Figure]:
         found += _tcp(guests)
     with Pair(LabConfig(hca=False, ntb=MODEL, vfio=False), progress) as pair:
         guests = Guests(pair, MODEL)
-        guests.each(lambda guest: ntb.probe(guest, MODEL))
+        pair.probe_bridges()
         progress("ntb_pingpong")
         found.append(_rings(guests))
     with Pair(LabConfig(hca=False, ntb=MODEL, bus_log=False), progress) as pair:
@@ -72,7 +70,7 @@ def _perf(guests: Guests) -> Figure:
         for guest in guests.machines:
             guests.run(guest, f"{PERF} echo 0 > run")
             said = guests.run(guest, f"{PERF} cat run")
-            match = _RATE.search(said)
+            match = RATE.search(said)
             if match is None:
                 raise LabError("ntb_perf printed no rate", transcript=said)
             rates.append(int(match[1]))

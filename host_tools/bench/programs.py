@@ -7,12 +7,13 @@ import math
 from typing import Any
 
 from host_tools.bench.beside import Way
+from host_tools.conformance.program import IPERF_PORT, listening
 from host_tools.errors import LabError
 from host_tools.lab import Pair
 
 _SECONDS = 120.0
 _ATTEMPTS = 3
-_PERFTEST_PORT, _IPERF_PORT = 18515, 5201
+_PERFTEST_PORT = 18515
 _LATENCY_COLUMN, _BANDWIDTH_COLUMN = 4, 3  # t_typical[usec], BW average[MiB/sec]
 MIB = 1 << 20
 
@@ -40,7 +41,7 @@ def _perftest(pair: Pair, way: Way, command: str) -> float:
 def iperf3(pair: Pair, way: Way, *, backwards: bool, seconds: int) -> float:
     """MiB/s of TCP that arrive, from guest b to guest a, or `backwards`."""
     options = f"-t {seconds} -O 1 --json {'-R' if backwards else ''}"
-    said = _client(pair, way, "iperf3", _IPERF_PORT, options)
+    said = _client(pair, way, "iperf3", IPERF_PORT, options)
     report: dict[str, Any] = json.loads(said)
     return float(report["end"]["sum_received"]["bits_per_second"]) / 8 / MIB
 
@@ -50,7 +51,7 @@ def _client(pair: Pair, way: Way, program: str, port: int, options: str) -> str:
     iperf = program == "iperf3"
     server = pair.a.agent.start("iperf3 -s -1" if iperf else program, _SECONDS)
     try:
-        pair.a.run(f"until ss -Hltn 'sport = :{port}' | grep -q .; do sleep 0.05; done")
+        pair.a.run(f"until {listening(port)}; do sleep 0.05; done")
         address = f"-c {way.server}" if iperf else way.server
         done = pair.b.run(f"{program} {address} {options}", timeout=_SECONDS)
     except BaseException:

@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from device.buslog.reader import Event, LogReader
 from device.layout.buslog import Kind
 from device.layout.ntb import gen4
-from host_tools.conformance.bridge.clients import load_both, pingpong, unload_both
+from host_tools.conformance.bridge.clients import COUNT, load_both, pingpong, unload_both
 from host_tools.conformance.bridge.guests import Guests
 from host_tools.errors import LabError
 
 ROUNDS = 2000
 WARM_UP = 200
-_COUNT = "cat /sys/kernel/debug/ntb_pingpong/*/count"
 
 
 def half_us(guests: Guests) -> float:
@@ -22,7 +21,7 @@ def half_us(guests: Guests) -> float:
     client = pingpong(0)
     load_both(guests, client)
     for guest in guests.machines:
-        guests.until(guest, f"[ $({_COUNT}) -ge {ROUNDS} ]")
+        guests.until(guest, f"[ $({COUNT}) -ge {ROUNDS} ]")
     unload_both(guests, client)
     found = answers(LogReader(guests.pair.logs))[WARM_UP:]
     if not found:

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from host_tools.conformance.journal import Entry
-from host_tools.conformance.known import cause
-from host_tools.conformance.page import full_key
+from host_tools.conformance.page import failed
 from host_tools.conformance.program import BRIDGES, FAILED, PASSED, SKIPPED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "ntb-conformance.md"
@@ -42,7 +41,7 @@ def page(entries: Sequence[Entry]) -> str:
     return _TEXT.format(
         setups="\n".join(f"| {setup.name} | {setup.what} |" for setup in BRIDGES),
         matrix=matrix(entries),
-        failed=_failed(entries) or "None.",
+        failed=failed(entries) or "None.",
         shown=_shown(entries),
     )
 
@@ -61,17 +60,6 @@ def matrix(entries: Sequence[Entry]) -> str:
 def _cell(entry: Entry) -> str:
     count = entry.counts()
     return _WORDS[next(each for each in (FAILED, PASSED, SKIPPED) if count[each])]
-
-
-def _failed(entries: Sequence[Entry]) -> str:
-    found = []
-    for entry in entries:
-        for verdict in entry.verdicts:
-            if verdict.status == FAILED:
-                key = full_key(entry, verdict)
-                why = cause(key)
-                found.append(f"- `{key}`: {verdict.reason}" + (f" ({why})" if why else ""))
-    return "\n".join(found)
 
 
 def _shown(entries: Sequence[Entry]) -> str:

@@ -71,7 +71,7 @@ def page(entries: Sequence[Entry]) -> str:
         setups="\n".join(f"| {setup.name} | {setup.what} |" for setup in SETUPS),
         summary=_summary(entries),
         tests=_tests(entries),
-        failed=_failed(entries) or "None.",
+        failed=failed(entries) or "None.",
         skipped=_skipped(entries) or "None.",
         programs=_programs(entries),
     )
@@ -107,7 +107,8 @@ def _tests(entries: Sequence[Entry]) -> str:
     return "; ".join(found) + "." if found else "not run."
 
 
-def _failed(entries: Sequence[Entry]) -> str:
+def failed(entries: Sequence[Entry]) -> str:
+    """A line for each failure, with its cause where that is known."""
     found = []
     for entry in entries:
         for verdict in entry.verdicts:

@@ -147,6 +147,9 @@ def _line_of(text: str, found: re.Match[str]) -> str:
     return text[start : end if end >= 0 else None].strip()
 
 
+IPERF_PORT = 5201
+
+
 def listening(port: int) -> str:
     """Ready when something listens at the TCP port."""
     return f"ss -Hltn 'sport = :{port}' | grep -q ."

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from host_tools import ntb
 from host_tools.agent import Command
 from host_tools.conformance.program import Program, Setup
 from host_tools.errors import LabError
@@ -90,8 +89,7 @@ class Session:
 
     def _prepare(self, stack: contextlib.ExitStack) -> None:
         if self.setup.ntb:
-            self.pair.both(lambda machine: ntb.probe(machine, self.setup.ntb))
-            self.pair.both(ntb.settle)
+            self.pair.probe_bridges()
             self.words = Words("", "", None)
             return
         if self.setup.service:
@@ -101,8 +99,8 @@ class Session:
 
     def find_words(self) -> Words:
         """What the placeholders stand for now: drivers that come anew may change it."""
-        netdev, local = _link_local(self.pair.a)
-        _link_local(self.pair.b)  # nobody can send from an address that is not settled yet
+        netdev, local = _own_address(self.pair.a)
+        _own_address(self.pair.b)  # nobody can send from an address that is not settled yet
         gid = _gid(self.pair.b, self.setup.gid_type) if self.setup.ethernet else None
         return Words(netdev, local, gid)
 
@@ -127,14 +125,22 @@ def bring_up(machine: Vm) -> None:
     machine.agent.run(words, timeout=_UP_SECONDS, check=True)
 
 
-def _link_local(machine: Vm) -> tuple[str, str]:
-    """The HCA's network device and its link-local IPv6 address, once nobody else claimed that."""
+def _own_address(machine: Vm) -> tuple[str, str]:
+    """The HCA's network device and its link-local IPv6 address."""
     folder = "/sys/class/infiniband/mlx4_0/device/net"
     netdev = machine.agent.run(f"ls {folder}", check=True).text.split()[0]
+    return netdev, link_local(machine, netdev, 20)
+
+
+def link_local(machine: Vm, netdev: str, limit: float) -> str:
+    """The link-local IPv6 address of a network device, once nobody else has claimed it.
+
+    Raises `LabError` when that takes more than `limit` seconds.
+    """
     line = "until ip -6 -br addr show {} -tentative | grep -q fe80; do sleep 0.1; done; "
     line += "ip -6 -br addr show {} | grep -o 'fe80::[0-9a-f:]*'"
-    shown = machine.agent.run(line.replace("{}", netdev), timeout=20, check=True).text
-    return netdev, shown.split()[0]
+    shown = machine.agent.run(line.replace("{}", netdev), timeout=limit, check=True).text
+    return shown.split()[0]
 
 
 def _gid(machine: Vm, kind: str) -> int:

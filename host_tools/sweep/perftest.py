@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from host_tools.conformance.program import listening
 from host_tools.errors import LabError
 from host_tools.lab import ADDRESSES, Pair
 from host_tools.sweep.request import Request
@@ -16,7 +17,7 @@ _PORT = 18515
 _SECONDS = 180.0
 _ATTEMPTS = 5
 _BEST, _WORST, _TYPICAL = 2, 3, 4  # columns: t_min, t_max, t_typical, all in us
-_LISTENS = f"until ss -Hltn 'sport = :{_PORT}' | grep -q .; do sleep 0.05; done"
+_LISTENS = f"until {listening(_PORT)}; do sleep 0.05; done"
 
 
 class Perftest:

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from host_tools.conformance.program import listening
+from host_tools.conformance.program import IPERF_PORT, listening
 from host_tools.lab import Pair
 from host_tools.vm import Vm
 
 PATIENCE = 20.0
-IPERF3_PORT = 5201
 CARRIER = "/sys/class/net/eth0/carrier"
 ECHOES = 3
 
@@ -55,7 +54,7 @@ def serve_iperf3(server: Vm) -> None:
 
     The one before may still hold the port, and one that finds it taken ends without a word.
     """
-    taken = listening(IPERF3_PORT)
+    taken = listening(IPERF_PORT)
     server.run(
         f"while {taken}; do sleep 0.05; done; until {taken}; do iperf3 -s -1 -D; sleep 0.1; done",
         timeout=60,

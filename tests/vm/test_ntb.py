@@ -11,6 +11,8 @@ import pytest
 
 from device.buslog.reader import LogReader
 from device.layout.buslog import Kind, What
+from host_tools.conformance.bridge.clients import COUNT, PERF, STATS, TOOL
+from host_tools.conformance.bridge.tool import SIZE, fill, look, take
 from host_tools.lab import Pair
 from host_tools.pytest_plugin.lab import Lab
 from host_tools.vm import Vm
@@ -18,11 +20,7 @@ from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 
-TOOL = "cd /sys/kernel/debug/ntb_tool/*; "
-PERF = "cd /sys/kernel/debug/ntb_perf/*; "
-COUNT = "cat /sys/kernel/debug/ntb_pingpong/*/count"
 SECONDS = 300.0
-SIZE = 16384
 
 
 @pytest.fixture(scope="module")
@@ -93,19 +91,9 @@ def test_tool_sees_link_doorbells_scratchpads_and_windows(ntb: Pair) -> None:
 def _copy_through(here: Vm, there: Vm, window: int) -> None:
     """Bytes stored into a window of `here` are in the memory of `there`; closed, it is all ones."""
     _run(there, f"{TOOL} echo {SIZE} > peer0/mw_trans{window}")
-    # Stores are posted: a read behind them comes back when they have arrived.
-    sent = _run(
-        here,
-        f"{TOOL} echo 0:{SIZE} > peer0/peer_mw_trans{window}; "
-        f"head -c {SIZE} /dev/urandom > /tmp/sent; "
-        f"dd if=/tmp/sent of=peer0/peer_mw{window} bs={SIZE} count=1 2> /dev/null; "
-        f"head -c 8 peer0/peer_mw{window} > /dev/null; md5sum < /tmp/sent",
-    )
-    close = f"echo 0 > peer0/mw_trans{window}"
-    assert _run(there, f"{TOOL} head -c {SIZE} peer0/mw{window} | md5sum; {close}") == sent
-    # rmmod of ntb_tool oopses over a window that is still set up.
-    close = f"echo 0:0 > peer0/peer_mw_trans{window}"
-    assert _run(here, f"{TOOL} head -c 8 peer0/peer_mw{window} | xxd -p; {close}") == "f" * 16
+    sent = _run(here, fill(window))
+    assert _run(there, take(window)) == sent
+    assert _run(here, look(window)) == "f" * 16
 
 
 def test_perf_by_dma(ntb: Pair) -> None:
@@ -125,7 +113,7 @@ def test_a_network_over_dma(ntb: Pair) -> None:
     assert replies.count(" 3 received") == 2
     _run(b, "iperf3 -s -D -1")
     _run(a, "until iperf3 -c 10.9.1.2 -n 8M; do sleep 0.2; done")
-    stats = _run(a, "cat /sys/kernel/debug/ntb_transport/*/qp0/stats")
+    stats = _run(a, f"cat {STATS}")
     tx_async = next(line for line in stats.splitlines() if line.startswith("tx_async"))
     assert int(tx_async.split()[-1]) > 0
     events = list(LogReader(ntb.logs).tail())

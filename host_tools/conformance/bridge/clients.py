@@ -10,6 +10,7 @@ from host_tools.vm import Vm
 TOOL = "cd /sys/kernel/debug/ntb_tool/*; "
 PERF = "cd /sys/kernel/debug/ntb_perf/*; "
 MSI = "cd /sys/kernel/debug/ntb_msi_test/*; "
+COUNT = "cat /sys/kernel/debug/ntb_pingpong/*/count"
 STATS = "/sys/kernel/debug/ntb_transport/*/qp0/stats"
 TRANSPORT = "max_mw_size=0x100000"
 
@@ -38,7 +39,7 @@ def netdev(options: str) -> Client:
 
 
 def perf(options: str) -> Client:
-    """ntb_perf with `options`."""
+    """ntb_perf with `options`; it wants a window for each side (perf_setup_peer_mw)."""
     return Client(
         f"ntb_perf {options}",
         f"modprobe ntb_perf {options}",
@@ -53,7 +54,7 @@ def pingpong(delay_ms: int) -> Client:
     return Client(
         "ntb_pingpong",
         f"modprobe ntb_pingpong unsafe=1 delay_ms={delay_ms}",
-        "[ $(cat /sys/kernel/debug/ntb_pingpong/*/count) -gt 1 ]",
+        f"[ $({COUNT}) -gt 1 ]",
         "rmmod ntb_pingpong",
     )
 

@@ -11,14 +11,13 @@ from host_tools import ntb
 from host_tools.conformance.bridge import clients
 from host_tools.conformance.bridge.clients import Client
 from host_tools.conformance.bridge.guests import ADDRESSES, Guests, passed, refused
-from host_tools.conformance.program import Steps, Verdict, listening
+from host_tools.conformance.program import IPERF_PORT, Steps, Verdict, listening
 from host_tools.conformance.session import Session
 from host_tools.errors import LabError
 from host_tools.vm import Vm
 
 CYCLES = 50
 DEATHS = 20
-_PORT = 5201
 _RECEIVED = "$(cat /sys/class/net/eth0/statistics/rx_bytes)"
 _TRAFFIC = 1 << 20
 _SECONDS = 900.0
@@ -67,8 +66,7 @@ def drivers(session: Session) -> Sequence[Verdict]:
     )
     guests.both(f"modprobe -r {hardware} && rmmod ioatdma")
     found = _cycles(whole, session)
-    guests.each(lambda guest: ntb.probe(guest, guests.model))
-    guests.each(ntb.settle)
+    guests.pair.probe_bridges()
     return found
 
 
@@ -88,7 +86,7 @@ def deaths(session: Session) -> Sequence[Verdict]:
 def _death(guests: Guests, client: Client, here: Vm, victim: Vm) -> float:
     """Seconds until the guest that stays has noticed."""
     server = here.agent.start("iperf3 -s -1", _SECONDS)
-    guests.until(here, listening(_PORT))
+    guests.until(here, listening(IPERF_PORT))
     before = int(guests.run(here, f"echo {_RECEIVED}"))
     victim.agent.start(f"iperf3 -t 600 -c {ADDRESSES[here.name]}", _SECONDS)
     guests.until(here, f"[ {_RECEIVED} -gt {before + _TRAFFIC} ]")
@@ -104,4 +102,3 @@ def _death(guests: Guests, client: Client, here: Vm, victim: Vm) -> float:
     for one, other in guests.ways:
         guests.until(one, f"ping -c 1 -W 1 {ADDRESSES[other.name]} > /dev/null")
     return seconds
-

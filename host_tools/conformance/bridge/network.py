@@ -11,16 +11,16 @@ from device.buslog.reader import Event, LogReader
 from device.layout.buslog import Kind, What
 from host_tools.conformance.bridge import clients
 from host_tools.conformance.bridge.clients import STATS, Client
-from host_tools.conformance.bridge.guests import ADDRESSES, Guests, Unmet, passed, refused
-from host_tools.conformance.program import FAILED, Ended, Verdict, listening
-from host_tools.conformance.session import Session
+from host_tools.conformance.bridge.guests import ADDRESSES, SECONDS, Guests, Unmet, passed, refused
+from host_tools.conformance.program import FAILED, IPERF_PORT, Ended, Verdict, listening
+from host_tools.conformance.session import Session, link_local
 from host_tools.conformance.suites.network import every_second_has_bytes
 from host_tools.vm import Vm
 
 MIB = 64
 MTU = 65510
 IPERF_SECONDS = 60
-_PORT, _IPERF = 7001, 5201
+_PORT = 7001
 _SCRIPT = Path(__file__).parent.parent / "in_guest_stream.py"
 _PING = "ping -i 0.1 -w 100"
 _LIMIT = 600.0
@@ -37,7 +37,7 @@ def by_dma(session: Session) -> Sequence[Verdict]:
     """Both sides copy by their engines."""
     guests = Guests.of(session)
     client = clients.netdev("use_dma=1")
-    return [*_network(guests, client, counters=("tx_async", "rx_async"))]
+    return _network(guests, client, counters=("tx_async", "rx_async"))
 
 
 def addresses_in_the_log(session: Session) -> Sequence[Verdict]:
@@ -87,8 +87,6 @@ def _network(guests: Guests, client: Client, counters: Sequence[str] = ()) -> li
     # fq_codel drops what waits long, and behind 64 KiB frames on a slow link everything does.
     guests.both("echo pfifo_fast > /proc/sys/net/core/default_qdisc")
     clients.load_both(guests, client)
-    for guest in guests.machines:
-        guest.agent.put(_SCRIPT, "/tmp/stream.py")
     _pings(guests, "-c 20")
     _pings(guests, "-c 10 -s 20000")
     found = [passed(part="ping"), _six(guests)]
@@ -140,9 +138,7 @@ def _unanswered(guests: Guests, guest: Vm) -> int:
 
 def _six(guests: Guests) -> Verdict:
     a, b = guests.machines
-    line = "ip -6 -br addr show eth0 -tentative | grep -o 'fe80::[0-9a-f:]*'"
-    guests.until(a, f"{line} > /dev/null")
-    address = guests.run(a, line) + "%eth0"
+    address = link_local(a, "eth0", SECONDS) + "%eth0"
     guests.until(b, f"ping -c 1 -W 1 {address} > /dev/null")
     _ping(guests, b, f"-c 10 {address}")
     return passed(part="IPv6")
@@ -164,7 +160,7 @@ def _iperf(guests: Guests, backwards: str) -> Verdict:
     a, b = guests.machines
     limit = IPERF_SECONDS + 120
     server = a.agent.start("iperf3 -s -1 -J", limit)
-    guests.until(a, listening(_IPERF))
+    guests.until(a, listening(IPERF_PORT))
     line = f"iperf3 -J -t {IPERF_SECONDS} {backwards} -c {ADDRESSES['a']}"
     done = b.run(line, timeout=limit, check=False)
     served = server.wait().text

@@ -15,7 +15,7 @@ from host_tools.conformance.session import Session
 RUNS = 100
 BETWEEN_LOADS = 5
 RUN_SECONDS = 60
-_RATE = re.compile(r"copied \d+ bytes in \d+ usecs, (\d+) MBytes/s")
+RATE = re.compile(r"copied \d+ bytes in \d+ usecs, (\d+) MBytes/s")
 
 
 def by_dma(session: Session) -> Sequence[Verdict]:
@@ -54,7 +54,7 @@ def _run(guests: Guests, number: int, done: int) -> int:
     if guest.run(line, timeout=2 * RUN_SECONDS, check=False).status:
         raise Unmet(f"run {done + 1} of {RUNS}, in guest {guest.name}, did not end")
     said = guests.run(guest, f"{PERF} cat run")
-    found = _RATE.search(said)
+    found = RATE.search(said)
     if found is None:
         raise Unmet(f"run {done + 1} of {RUNS}, in guest {guest.name}: {said.splitlines()[-1]}")
     return int(found[1])

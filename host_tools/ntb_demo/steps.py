@@ -9,23 +9,21 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from host_tools.conformance.bridge import clients
+from host_tools.conformance.bridge.clients import PERF, STATS, TOOL
+from host_tools.conformance.bridge.guests import ADDRESSES, SECONDS, Guests
 from host_tools.errors import LabError
-from host_tools.lab import Pair
 from host_tools.ntb_demo import packet
 from host_tools.vm import Vm
 
-SECONDS = 120.0
-B_ADDRESS = "10.9.1.2"
+B_ADDRESS = ADDRESSES["b"]
 PORT = 5001
 PAYLOAD = 3000
 FRAME = PAYLOAD + 8 + 20 + 14
 """With headers of ICMP, IPv4 and Ethernet; ntb_transport gives more than 1 KiB to the engine."""
 TRANSFER_MIB = 16
 RINGS = 0x11
-_TOOL = "cd /sys/kernel/debug/ntb_tool/*; "
-_PERF = "cd /sys/kernel/debug/ntb_perf/*; "
 _DEVICES = "8086:(347e|0b00|0e0d|0e20)|11f8:8531"
-_STATS = "cat /sys/kernel/debug/ntb_transport/*/qp0/stats"
 _RECEIVE = f"""
 import hashlib, socket
 with socket.create_server(("", {PORT})) as server:
@@ -53,53 +51,45 @@ connection.recv(1)
 print(len(data), hashlib.md5(data).hexdigest(), time.monotonic() - begin)
 """
 
+PERF_CLIENT = clients.perf("use_dma=1 total_order=26")
 Say = Callable[[str], None]
 
 
-def _run(guest: Vm, line: str) -> str:
-    return guest.run(line, timeout=SECONDS).text.strip()
-
-
-def _both(pair: Pair, line: str) -> None:
-    def run(guest: Vm) -> None:
-        _run(guest, line)
-
-    pair.both(run)
-
-
-def link(pair: Pair, say: Say) -> None:
+def link(guests: Guests, say: Say) -> None:
     """What the guests have, and that the link is up."""
-    for guest in pair.machines:
-        names = _run(guest, f"lspci -nn | grep -E '{_DEVICES}'")
+    for guest in guests.machines:
+        names = guests.run(guest, f"lspci -nn | grep -E '{_DEVICES}'")
         for name in names.splitlines():
             say(f"guest {guest.name}: {name}")
-        said = _run(guest, "dmesg | grep -o 'qp 0: Link Up' | tail -n 1")
+        said = guests.run(guest, "dmesg | grep -o 'qp 0: Link Up' | tail -n 1")
         if not said:
             raise LabError(f"guest {guest.name}: ntb_transport has no link", "read its dmesg")
         say(f"guest {guest.name}: ntb_transport says: {said}")
 
 
-def ping(pair: Pair, say: Say) -> None:
+def ping(guests: Guests, say: Say) -> None:
     """A few packets."""
-    said = _run(pair.a, f"ping -c 3 -i 0.2 -w 30 {B_ADDRESS}")
+    said = guests.run(guests.machines[0], f"ping -c 3 -i 0.2 -w 30 {B_ADDRESS}")
     for line in said.splitlines():
         if "bytes from" in line or "packet loss" in line:
             say(line)
     if " 0% packet loss" not in said:
-        raise LabError("ping lost packets over the bridge", f"read {pair.logs}/console-a.log")
+        console = f"{guests.pair.logs}/console-a.log"
+        raise LabError("ping lost packets over the bridge", f"read {console}")
 
 
-def one_packet(pair: Pair, say: Say) -> None:
+def one_packet(guests: Guests, say: Say) -> None:
     """A packet large enough for the engine, and what of it crossed the buses."""
-    _run(pair.a, f"ping -c 1 -s {PAYLOAD} -w 30 {B_ADDRESS}")
+    a, b = guests.machines
+    guests.run(a, f"ping -c 1 -s {PAYLOAD} -w 30 {B_ADDRESS}")
     say(f"An ICMP echo of {PAYLOAD} bytes, a frame of {FRAME}. a's processor stores the frame's")
     say("length and number into b's memory, a's engine copies the frame there, a's processor marks")
     say("it as done and rings a doorbell; b's engine copies it out of the window's buffer.")
-    for line in packet.lines(Path(pair.logs), FRAME, pair.a.name, pair.b.name):
+    for line in packet.lines(Path(guests.pair.logs), FRAME, a.name, b.name):
         say(line)
 
 
-def transfer(pair: Pair, say: Say) -> None:
+def transfer(guests: Guests, say: Say) -> None:
     """Random bytes by TCP, their checksum on both sides, the engines' share of them."""
     said: dict[str, list[str]] = {}
 
@@ -107,59 +97,60 @@ def transfer(pair: Pair, say: Say) -> None:
         done = guest.run(["python3", "-c", program], timeout=SECONDS)
         said[guest.name] = done.text.split()
 
-    pair.together(lambda: run(pair.b, _RECEIVE), lambda: run(pair.a, _SEND))
+    a, b = guests.machines
+    guests.pair.together(lambda: run(b, _RECEIVE), lambda: run(a, _SEND))
     (sent, told, seconds), (taken, seen) = said["a"], said["b"]
     say(f"a sent     {sent} bytes, md5 {told}")
     say(f"b received {taken} bytes, md5 {seen}")
     if (sent, told) != (taken, seen):
-        raise LabError("the bytes that arrived are not those that were sent", f"read {pair.logs}")
-    copies = _async_copies(pair.a)
+        other = "the bytes that arrived are not those that were sent"
+        raise LabError(other, f"read {guests.pair.logs}")
+    copies = _async_copies(guests, a)
     say(f"the same, {int(sent) / float(seconds) / 1e6:.1f} MB/s; a's engine made {copies} copies")
     if not copies:
-        raise LabError("the DMA engine copied nothing", f"read {pair.logs}/console-a.log")
+        raise LabError("the DMA engine copied nothing", f"read {guests.pair.logs}/console-a.log")
 
 
-def _async_copies(guest: Vm) -> int:
-    found = re.search(r"tx_async\s*-?\s*(\d+)", _run(guest, _STATS))
+def _async_copies(guests: Guests, guest: Vm) -> int:
+    found = re.search(r"tx_async\s*-?\s*(\d+)", guests.run(guest, f"cat {STATS}"))
     if found is None:
         raise LabError(f"guest {guest.name}: ntb_transport keeps no statistics")
     return int(found[1])
 
 
-def unload_network(pair: Pair) -> None:
+def unload_network(guests: Guests) -> None:
     """One client at a time may have the bridge."""
-    _both(pair, "rmmod ntb_netdev && rmmod ntb_transport")
+    guests.both("rmmod ntb_netdev && rmmod ntb_transport")
 
 
-def perf(pair: Pair, say: Say) -> None:
+def perf(guests: Guests, say: Say) -> None:
     """64 MiB by the engine through the window, each way."""
-    _both(pair, "modprobe ntb_perf use_dma=1 total_order=26")
-    _both(pair, f"{_PERF} until grep -q 'Out buffer xlat' info; do sleep 0.1; done")
-    for guest in pair.machines:
-        _run(guest, f"{_PERF} timeout 60 sh -c 'echo 0 > run'")
-        result = _run(guest, f"{_PERF} grep copied run || cat run")
+    clients.load_both(guests, PERF_CLIENT)
+    for guest in guests.machines:
+        guests.run(guest, f"{PERF} timeout 60 sh -c 'echo 0 > run'")
+        result = guests.run(guest, f"{PERF} grep copied run || cat run")
         say(f"guest {guest.name}: {result}")
         if "copied 67108864 bytes" not in result:
             raise LabError(f"guest {guest.name}: ntb_perf did not copy its bytes", "read its dmesg")
-    _both(pair, "rmmod ntb_perf")
+    clients.unload_both(guests, PERF_CLIENT)
 
 
-def tool(pair: Pair, say: Say) -> None:
+def tool(guests: Guests, say: Say) -> None:
     """Doorbells and scratchpads by hand."""
-    _both(pair, "modprobe ntb_tool")
-    _both(pair, f"{_TOOL} echo Y > link; echo Y > peer0/link_event")
-    for here, there in ((pair.a, pair.b), (pair.b, pair.a)):
-        _run(here, f"{_TOOL} echo 's {RINGS:#x}' > peer_db")
-        rung = _run(
+    guests.both("modprobe ntb_tool")
+    guests.both(f"{TOOL} echo Y > link; echo Y > peer0/link_event")
+    for here, there in guests.ways:
+        guests.run(here, f"{TOOL} echo 's {RINGS:#x}' > peer_db")
+        rung = guests.run(
             there,
-            f"{_TOOL} timeout 30 sh -c 'echo {RINGS:#x} > db_event'; cat db; echo c 0xff > db",
+            f"{TOOL} timeout 30 sh -c 'echo {RINGS:#x} > db_event'; cat db; echo c 0xff > db",
         )
         say(f"{here.name} rings doorbells {RINGS:#x}: {there.name} finds {rung}")
         wanted = [0x5A000000 + 256 * n + ord(here.name[0]) for n in range(4)]
         stores = "; ".join(f"echo {value} > peer0/spad{n}" for n, value in enumerate(wanted))
-        _run(here, f"{_TOOL} {stores}")
-        seen = _run(there, f"{_TOOL} cat spad0 spad1 spad2 spad3").split()
+        guests.run(here, f"{TOOL} {stores}")
+        seen = guests.run(there, f"{TOOL} cat spad0 spad1 spad2 spad3").split()
         say(f"{here.name} writes scratchpads 0 to 3: {there.name} reads {' '.join(seen)}")
         if int(rung, 16) != RINGS or [int(word, 16) for word in seen] != wanted:
             raise LabError("doorbells or scratchpads are not what the peer wrote", "read the log")
-    _both(pair, "rmmod ntb_tool")
+    guests.both("rmmod ntb_tool")
