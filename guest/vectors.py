@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 
 class Vectors:
@@ -25,8 +25,24 @@ class Vectors:
         """
         key = tuple(wanted)
         poller = self._pollers.get(key) or self._poller(key)
+        return self._consume(poller.poll(None if timeout is None else timeout * 1000))
+
+    def spinner(self, wanted: Collection[int]) -> Callable[[int], list[int]]:
+        """A function that looks so many times instead of sleeping; it returns the same."""
+        key = tuple(wanted)
+        poll, consume = (self._pollers.get(key) or self._poller(key)).poll, self._consume
+
+        def spin(looks: int) -> list[int]:
+            for _ in range(looks):
+                if ready := poll(0):
+                    return consume(ready)
+            return []
+
+        return spin
+
+    def _consume(self, ready: list[tuple[int, int]]) -> list[int]:
         found = []
-        for fd, _ in poller.poll(None if timeout is None else timeout * 1000):
+        for fd, _ in ready:
             try:
                 os.read(fd, 8)
             except BlockingIOError:  # another thread was faster

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from device.layout.fields import RegisterBlock
 from device.layout.ntb import gen4 as layout
 from device.ntb.link import Link
 from device.ntb.window import Portal, Window
@@ -20,6 +19,7 @@ SMALL = (1 << 20, 1 << 20)
 WIDE = (1 << 20, 4 << 30)
 WIDE_BAR = 4
 LOG_SUFFIX = "ntb4"
+_PEER_SPADS = range(layout.PEER_SPAD.base, layout.PEER_SPAD.base + layout.PEER_SPAD.size)
 
 
 def bars(sizes: tuple[int, int] = SMALL) -> tuple[Bar, ...]:
@@ -75,7 +75,7 @@ class Gen4Bridge:
         """A register, or the peer's memory."""
         if bar:
             return self._portals[bar].read(self._outbound(bar), offset, length)
-        if _inside(layout.PEER_SPAD, offset):
+        if offset in _PEER_SPADS:
             if self._peer is None:
                 return bytes(length)
             own = offset - layout.PEER_SPAD.base + layout.SPAD.base
@@ -89,12 +89,12 @@ class Gen4Bridge:
         if bar:
             self._portals[bar].write(self._outbound(bar), offset, data)
             return
-        if _inside(layout.PEER_SPAD, offset):
+        if offset in _PEER_SPADS:
             if self._peer is not None:
                 own = offset - layout.PEER_SPAD.base + layout.SPAD.base
                 self._peer._store_spads(own, data)
             return
-        unmasked = self._unmasked()
+        unmasked = self._unmasked() if offset < layout.DOORBELL.base else 0
         for slot, value in self._registers.write(offset, data):
             if slot.block == "DOORBELL":
                 if value & 1:
@@ -194,7 +194,3 @@ class Gen4Bridge:
             window.open(self._registers.get("NTB4", f"window{index}_base"), length)
         else:
             window.close()
-
-
-def _inside(block: RegisterBlock, offset: int) -> bool:
-    return block.base <= offset < block.base + block.size

@@ -67,6 +67,10 @@ class RegisterFile:
         register whose writing is an order (w1c, wo). A register is stored before it is yielded.
         """
         position, end = offset, offset + len(data)
+        slot = self._slots.get(offset)
+        if slot is not None and slot.offset == offset and slot.width == len(data):
+            yield slot, self._told_all(slot, data)  # what drivers do
+            return
         while position < end:
             slot = self._slots.get(position)
             if slot is None:
@@ -76,6 +80,16 @@ class RegisterFile:
             part = data[position - offset : stop - offset]
             yield slot, self._told(slot, position - slot.offset, part)
             position = stop
+
+    def _told_all(self, slot: Slot, data: bytes) -> int:
+        """The same as `_told` for a whole register."""
+        value = int.from_bytes(data, "little")
+        if slot.access is Access.RW:
+            self.data[slot.offset : slot.offset + slot.width] = data
+        elif slot.access is Access.W1C:
+            old = self.data[slot.offset : slot.offset + slot.width]
+            self._store(slot, int.from_bytes(old, "little") & ~value)
+        return value
 
     def _told(self, slot: Slot, skip: int, part: bytes) -> int:
         order = slot.access in (Access.W1C, Access.WO)

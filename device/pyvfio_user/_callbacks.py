@@ -78,6 +78,16 @@ class Callbacks:
 
         return call
 
+    def failing(self, what: str) -> Callable[[Exception], int]:
+        """A function that reports an exception and says with which errno the access fails."""
+
+        def failed(raised: Exception) -> int:
+            self._report(what, (type(raised), raised, raised.__traceback__))
+            number = raised.errno if isinstance(raised, OSError) else None
+            return number or errno.EIO
+
+        return failed
+
     def _report(self, what: str, raised: Raised) -> None:
         self._failures += 1
         count = self._failures

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ._bulk import BulkGate, BulkRegion
 from ._gate import Gate, Verdict
 from ._library import Library, Pointer
 from ._messages import FLAG_NO_REPLY, HEADER, LARGEST_MEMORY_WRITE, MEMORY_WRITE, Command
+from ._region_gate import RegionGate
+from ._regions import BulkRegion, RegisterRegion
 from .constants import DEVICE_TYPE_PCI, FLAG_ATTACH_NON_BLOCKING, TRANSPORT_SOCKET
 
 log = logging.getLogger(__name__)
@@ -81,7 +82,8 @@ class Connection:
         inner: int,
         mapped: Callable[[int, int], bool],
         irq_count: Callable[[int], int],
-        bulk: Mapping[int, BulkRegion],
+        windows: Mapping[int, BulkRegion],
+        registers: Mapping[int, RegisterRegion],
     ) -> None:
         client.setblocking(True)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEOUT)
@@ -90,9 +92,7 @@ class Connection:
         self._context = context
         self._client = client
         self._inner = inner
-        self.gate = (
-            BulkGate(client, mapped, irq_count, bulk) if bulk else Gate(client, mapped, irq_count)
-        )
+        self.gate: Gate = RegionGate(client, mapped, irq_count, windows, registers)
         self._look = self.gate.look
         self._number = 0
         self._run = library.calls.vfu_run_ctx

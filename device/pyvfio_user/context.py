@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from ._bulk import BulkRegion, MappedFile, RunCallback
 from ._callbacks import Callbacks, Read, Write
 from ._connection import BackDoor, Connection
 from ._doorway import Doorway
 from ._library import Library, Pointer, load
+from ._regions import BulkRegion, MappedFile, RegisterRegion, RunCallback
 from .constants import (
     HEADER_TYPE_NORMAL,
     Irq,
@@ -69,7 +69,8 @@ class Context:
         self._callbacks = Callbacks(self._library, str(self.path))
         self._dma = DmaMap(self._library)
         self._irq_counts: dict[int, int] = {}
-        self._bulk: dict[int, BulkRegion] = {}
+        self._windows: dict[int, BulkRegion] = {}
+        self._registers: dict[int, RegisterRegion] = {}
         self.keep_files = False
         """Whether `DmaRegion.file` names the file that a region maps, of the next client on."""
         self._check(self._calls.vfu_setup_log(self._context, *self._callbacks.log()), "log")
@@ -100,6 +101,9 @@ class Context:
         """
         if index == Region.CONFIG:
             flags = RegionFlag.RW | RegionFlag.ALWAYS_CALLBACK
+        elif flags == _MEMORY and read and write:
+            failed = self._callbacks.failing(f"access to region {index}")
+            self._registers[index] = RegisterRegion(size, read, write, failed)
         access = self._callbacks.region(index, read, write)
         self._check(
             self._calls.vfu_setup_region(
@@ -115,7 +119,7 @@ class Context:
         An index that `add_region` has named, too, is served here.
         """
         what = f"access to window {index}"
-        self._bulk[index] = BulkRegion(
+        self._windows[index] = BulkRegion(
             size, self._callbacks.guarded_read(read, what), self._callbacks.guarded(write, what)
         )
 
@@ -125,12 +129,12 @@ class Context:
         Clients ask once, when they come: another call, or None for nothing, is for the next one.
         The descriptor is duplicated.
         """
-        region = self._bulk[index]
+        region = self._windows[index]
         if region.file is not None:
             os.close(region.file.fd)
         if file is not None:
             file = file._replace(fd=os.dup(file.fd))
-        self._bulk[index] = replace(region, file=file)
+        self._windows[index] = replace(region, file=file)
 
     def set_irqs(self, kind: Irq, count: int) -> None:
         """How many interrupts of a kind the device has."""
@@ -202,7 +206,8 @@ class Context:
             inner,
             self._dma.overlaps,
             self._irq_count,
-            self._bulk,
+            self._windows,
+            self._registers,
         )
         self._connection.gate.on_file = self._dma.offer if self.keep_files else None
         self._poll.register(self._connection, select.EPOLLIN)
@@ -275,7 +280,7 @@ class Context:
             self._connection = None
         self._doorway.close()
         self._poll.close()
-        for index in self._bulk:
+        for index in self._windows:
             self.map_file(index, None)
 
     def __enter__(self) -> Context:

@@ -188,6 +188,7 @@ def pingpong(bridge: Bridge, given: argparse.Namespace) -> None:
         game = PingPong(bridge, engine)
         game.meet(given.wait)
         found = {
+            "interrupt": game.by_interrupt(given.count),
             "doorbell": game.by_doorbell(given.count),
             "dma": game.by_dma(given.count, given.size),
         }
@@ -197,7 +198,12 @@ def pingpong(bridge: Bridge, given: argparse.Namespace) -> None:
         print(json.dumps(report))
         return
     print(f"microseconds, half of {given.count} round trips:")
-    for name, text in (("doorbell", "doorbell"), ("dma", f"{given.size} bytes by DMA")):
+    titles = {
+        "interrupt": "doorbell, spinning",
+        "doorbell": "doorbell, sleeping",
+        "dma": f"{given.size} bytes by DMA",
+    }
+    for name, text in titles.items():
         print(f"  {text:<20}", ", ".join(f"{key} {us:.0f}" for key, us in report[name].items()))
 
 

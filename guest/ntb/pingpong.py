@@ -56,6 +56,19 @@ class PingPong:
 
         return self._play(count, send, hear)
 
+    def by_interrupt(self, count: int, timeout: float = 10.0) -> list[float]:
+        """Microseconds from a ring to the peer's process that looks for its interrupt."""
+        ring, forget, listen = self.bridge.ring, self.bridge.forget, self.bridge.listener(BELL)
+
+        def send(_: int) -> None:
+            ring(BELL)
+            forget(BELL)  # the one before: another one interrupts all the same
+
+        def hear(_: int) -> None:
+            listen(timeout)
+
+        return self._play(count, send, hear)
+
     def by_dma(self, count: int, size: int, timeout: float = 10.0) -> list[float]:
         """Microseconds from a copy's doorbell until its last byte is seen in the peer's memory."""
         view, copy, last = self._memory.view, self._channel.copy, size - 1

@@ -161,8 +161,8 @@ def _over(guests: Guests, client: Client) -> float:
 
 
 def _rings(guests: Guests) -> Figure:
-    title = "doorbell to interrupt to the peer's doorbell, `ntb_pingpong delay_ms=0`, p50"
-    return at_most(plain("ntb_rings_p50", title, rings.half_us(guests), "us"), 200)
+    title = "the kernel's `ntb_pingpong delay_ms=0`, one side's ring to the other's, p50"
+    return plain("ntb_rings_p50", title, rings.half_us(guests), "us")
 
 
 def _ping_pong(pair: Pair) -> list[Figure]:
@@ -174,10 +174,12 @@ def _ping_pong(pair: Pair) -> list[Figure]:
 
     pair.together(partial(play, "a"), partial(play, "b"))
     found: dict[str, Any] = json.loads(texts["a"])
-    bell, copy = found["doorbell"]["p50"], found["dma"]["p50"]
-    title = "doorbell to a process of the peer that sleeps, half of a ping-pong, p50"
+    heard, woken, copied = (found[name]["p50"] for name in ("interrupt", "doorbell", "dma"))
+    title = "doorbell to interrupt in the peer, half of a ping-pong, p50"
+    sleeping = "the same for a process that sleeps until then"
     other = "64 bytes through a window by DMA, half of a ping-pong, p50"
     return [
-        plain("ntb_doorbell_p50", title, bell, "us"),
-        at_most(plain("ntb_dma_p50", other, copy, "us"), 150),
+        at_most(plain("ntb_interrupt_p50", title, heard, "us"), 200),
+        plain("ntb_doorbell_p50", sleeping, woken, "us"),
+        at_most(plain("ntb_dma_p50", other, copied, "us"), 150),
     ]

@@ -101,5 +101,11 @@ def test_vectors_tell_which_have_fired_once() -> None:
     os.eventfd_write(fds[1], 1)
     vectors.drain([0, 1])
     assert vectors.wait([0, 1, 2], 0) == []
+    spin = vectors.spinner([0, 2])
+    os.eventfd_write(fds[1], 1)
+    assert spin(3) == []
+    os.eventfd_write(fds[2], 1)
+    assert spin(3) == [2]
+    assert spin(3) == []
     for fd in fds:
         os.close(fd)

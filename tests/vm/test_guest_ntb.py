@@ -124,6 +124,7 @@ def test_the_command_plays_ping_pong(pair: Pair) -> None:
     said = _both(pair, dict.fromkeys("ab", line))
     for guest in "ab":
         times = json.loads(said[guest][-1])
+        assert 0 < times["interrupt"]["min"] <= times["interrupt"]["p50"]
         assert 0 < times["doorbell"]["min"] <= times["doorbell"]["p50"]
         assert 0 < times["dma"]["min"] <= times["dma"]["p50"] <= times["dma"]["p99"]
         print(guest, times)

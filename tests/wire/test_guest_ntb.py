@@ -120,7 +120,16 @@ def test_doorbells_are_masked_pend_and_interrupt(sides: tuple[Side, Side]) -> No
         assert there.bridge.rung() == 0
         with pytest.raises(NtbTimeout, match="none of the doorbells"):
             there.bridge.wait_rung(1, timeout=0)
+        listen = there.bridge.listener(1)
+        here.bridge.ring(1)
+        assert listen(SECONDS) == there.bridge.rung() == 1  # heard, and not cleared
+        there.bridge.forget(1)
+        assert there.bridge.rung() == 0
+        with pytest.raises(NtbTimeout, match="none of the doorbells"):
+            listen(0)
         there.bridge.mask(there.bridge.every_doorbell)
+        with pytest.raises(NtbError, match="masked"):
+            there.bridge.listener(1)
         assert there.bridge.masked == there.bridge.every_doorbell
     with pytest.raises(NtbError, match="doorbells are bits"):
         sides[0].bridge.ring(1 << 32)
@@ -193,11 +202,15 @@ def test_a_channel_halts_tells_why_and_works_again(sides: tuple[Side, Side]) -> 
 
 def test_ping_pong_by_doorbell_and_by_dma(sides: tuple[Side, Side]) -> None:
     games = [PingPong(side.bridge, side.engine) for side in sides]
-    found: dict[int, tuple[list[float], list[float]]] = {}
+    found: dict[int, tuple[list[float], ...]] = {}
 
     def play(game: PingPong) -> None:
         game.meet(SECONDS)
-        found[game.bridge.port] = game.by_doorbell(20), game.by_dma(20, 64)
+        found[game.bridge.port] = (
+            game.by_interrupt(20),
+            game.by_doorbell(20),
+            game.by_dma(20, 64),
+        )
         game.close()
 
     threads = [threading.Thread(target=play, args=(game,)) for game in games]
@@ -205,7 +218,7 @@ def test_ping_pong_by_doorbell_and_by_dma(sides: tuple[Side, Side]) -> None:
         thread.start()
     for thread in threads:
         thread.join(SECONDS)
-    assert [len(times) for port in (0, 1) for times in found[port]] == [20, 20, 19, 19]
+    assert [len(times) for port in (0, 1) for times in found[port]] == 3 * [20] + 3 * [19]
     assert all(time > 0 for port in (0, 1) for times in found[port] for time in times)
 
 

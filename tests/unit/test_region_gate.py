@@ -1,15 +1,17 @@
-"""Posted writes taken off the socket in bulk: runs, borders, and what is not theirs."""
+"""Regions served past the library: runs of stores, registers, borders, what is not theirs."""
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.pyvfio_user._bulk import BulkGate, BulkRegion
 from device.pyvfio_user._gate import Verdict
+from device.pyvfio_user._region_gate import RegionGate
+from device.pyvfio_user._regions import BulkRegion, RegisterRegion
 
 NO_REPLY = 0x10
 SIZE = 1 << 20
@@ -30,11 +32,11 @@ class Wire:
         self.client, server = socket.socketpair()
         self.server = server
         self.runs: list[tuple[int, bytes, int]] = []
-        regions = {
+        self.regions = {
             2: BulkRegion(SIZE, _read, lambda *run: self.runs.append(run)),
             4: BulkRegion(WIDE, _read, lambda *run: self.runs.append(run)),
         }
-        self.gate = BulkGate(server, lambda *_: False, lambda _: 0, regions)
+        self.gate = RegionGate(server, lambda *_: False, lambda _: 0, self.regions, {})
 
     def write(self, offset: int, data: bytes, region: int = 2, flags: int = NO_REPLY) -> None:
         """A region write as the client sends it."""
@@ -133,4 +135,106 @@ def test_accesses_that_cannot_be_fail() -> None:
         assert _ask(wire, 9, struct.pack("<QII", offset, 4, length)) == (5, b"")
     assert _ask(wire, 10, struct.pack("<QII", 0, 4, 8) + b"short") == (5, b"")
     assert not wire.runs
+    wire.close()
+
+
+class Registers:
+    """Four registers of four bytes behind a gate; the last one fails."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.seen: list[tuple[int, bytes]] = []
+        self.data = bytearray(16)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """What stands there; at 8 too little."""
+        if offset >= 12:
+            raise PermissionError(errno.EPERM, "not this one")
+        return bytes(self.data[offset : offset + length])[: 1 if offset == 8 else length]
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Store, and note how many runs of the windows came before."""
+        if offset >= 12:
+            raise RuntimeError("not this one")
+        self.data[offset : offset + len(data)] = data
+        self.seen.append((len(self.wire.runs), data))
+
+
+def _registers() -> tuple[Wire, Registers]:
+    wire = Wire()
+    registers = Registers(wire)
+    region = RegisterRegion(
+        16, registers.read, registers.write, lambda raised: getattr(raised, "errno", 0) or 5
+    )
+    wire.gate = RegionGate(
+        wire.server, lambda *_: False, lambda _: 0, wire.regions, {0: region, 2: region}
+    )
+    return wire, registers
+
+
+def test_registers_are_served_in_the_order_of_the_bus() -> None:
+    wire, registers = _registers()
+    wire.write(0, bytes(8))
+    wire.write(4, b"1234", region=0)
+    wire.write(8, bytes(8))
+    wire.write(0, b"5678", region=0)
+    assert wire.gate.look() is Verdict.HANDLED
+    # Stores on both sides of an access to a register are not joined across it.
+    assert registers.seen == [(1, b"1234"), (2, b"5678")]
+    assert [offset for offset, _, _ in wire.runs] == [0, 8]
+    assert wire.gate.look() is Verdict.IDLE
+    wire.close()
+
+
+def test_registers_answer_and_fail_as_their_functions_do() -> None:
+    wire, registers = _registers()
+    where = struct.pack("<QII", 4, 0, 4)
+    assert _ask(wire, 10, where + b"abcd") == (0, where)
+    assert _ask(wire, 9, where) == (0, where + b"abcd")
+    assert _ask(wire, 9, struct.pack("<QII", 12, 0, 4)) == (errno.EPERM, b"")
+    assert _ask(wire, 9, struct.pack("<QII", 8, 0, 4)) == (errno.EIO, b"")
+    assert _ask(wire, 10, struct.pack("<QII", 12, 0, 4) + b"1234") == (errno.EIO, b"")
+    wire.write(12, b"1234", region=0)  # nobody waits for this one
+    assert _ask(wire, 9, where) == (0, where + b"abcd")
+    assert len(registers.seen) == 1
+    wire.close()
+
+
+def test_an_access_that_cannot_be_is_left_for_the_library() -> None:
+    for body in (
+        struct.pack("<QII", 14, 0, 4),
+        struct.pack("<QII", (1 << 64) - 2, 0, 4),
+        struct.pack("<QII", 0, 0, 0),
+        struct.pack("<QII", 0, 0, 4) + b"more",
+        struct.pack("<QII", 0, 0, 1 << 31),
+    ):
+        wire, _ = _registers()
+        wire.client.sendall(struct.pack("<HHIII", 7, 9, 16 + len(body), 0, 0) + body)
+        assert wire.gate.look() is Verdict.PASS
+        wire.close()
+
+
+def test_a_storm_leaves_time_for_other_sockets() -> None:
+    wire, registers = _registers()
+    for _ in range(100):
+        wire.write(0, b"1234", region=0)
+    looks = 0
+    while wire.gate.look() is Verdict.HANDLED:
+        looks += 1
+        assert not wire.gate.more
+    assert looks == 4
+    assert len(registers.seen) == 100
+    wire.close()
+
+
+def test_who_takes_no_replies_is_dropped() -> None:
+    wire, _ = _registers()
+    wire.server.settimeout(0.01)
+    wire.server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    request = struct.pack("<HHIIIQII", 7, 9, 32, 0, 0, 0, 0, 4)
+    for _ in range(1000):
+        wire.client.sendall(request)
+        if (verdict := wire.gate.look()) is not Verdict.HANDLED:
+            break
+    assert verdict is Verdict.DROP
     wire.close()

@@ -1,0 +1,239 @@
+"""The gate of a client whose device has regions that are served past the library."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+
+from ._gate import Gate, Verdict
+from ._messages import (
+    FLAG_ERROR,
+    FLAG_NO_REPLY,
+    HEADER,
+    TYPE_MASK,
+    TYPE_REPLY,
+    Command,
+)
+from ._regions import MOST, BulkRegion, RegisterRegion
+
+BUFFER = 16384
+"""Bytes looked at together: bounds the work between two looks at other sockets."""
+TOGETHER = 32
+"""Accesses to registers that are served between two such looks."""
+_INFO = Struct("<IIIIQQ")  # argsz, flags, index, capabilities, size, offset
+_SPARSE = Struct("<HHIIIQQ")  # a capability: id, version, next; areas, reserved; start, length
+_SPARSE_ID = 1
+_MAPPABLE, _WITH_CAPABILITIES = 4, 8
+_INFO_START = Struct("<III")
+_INFO_SIZE = HEADER.size + _INFO.size
+_READ_WRITE = 3
+_ACCESS = Struct("<HHIIIQII")  # header, then offset, region and count of a region access
+_HEAD = _ACCESS.size
+_unpack = _ACCESS.unpack_from
+_pack_header = HEADER.pack
+_PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
+_DONT_WAIT, _NO_SIGNAL = int(socket.MSG_DONTWAIT), int(socket.MSG_NOSIGNAL)
+_READ, _WRITE = int(Command.REGION_READ), int(Command.REGION_WRITE)
+
+
+class RegionGate(Gate):
+    """A gate that serves such regions itself; everything else goes its usual way.
+
+    An index that is in both tables is a window.
+    """
+
+    def __init__(
+        self,
+        client: socket.socket,
+        mapped: Callable[[int, int], bool],
+        irq_count: Callable[[int], int],
+        windows: Mapping[int, BulkRegion],
+        registers: Mapping[int, RegisterRegion],
+    ) -> None:
+        super().__init__(client, mapped, irq_count)
+        self._windows = windows
+        self._registers = {
+            index: region for index, region in registers.items() if index not in windows
+        }
+        self._batch = bytearray(BUFFER)
+        self._view = memoryview(self._batch)
+
+    def look(self) -> Verdict:
+        """Judge the next message, or serve all the accesses to such regions that come first."""
+        try:
+            count = self._receive(self._batch, 0, _PEEK)
+        except BlockingIOError:
+            self.more = True
+            return Verdict.IDLE
+        except OSError:
+            return Verdict.DROP
+        if count >= _HEAD:
+            try:
+                taken = self._take(count) or self._answer(count)
+                if taken:
+                    self._drop_from_socket(taken)
+                    self._deadline = 0.0
+                    self.more = False  # other sockets come first, however much is waiting here
+                    return Verdict.HANDLED
+            except (BlockingIOError, TimeoutError):
+                return self._drop("requests and took no replies")
+            except OSError:
+                return Verdict.DROP
+        return super().look()
+
+    def _take(self, count: int) -> int:
+        """Serve the accesses at the start of the batch; how many bytes they were."""
+        batch, windows, registers = self._batch, self._windows, self._registers
+        position = served = 0
+        start = end = width = place = -1
+        parts: list[bytes] = []
+        while position + _HEAD <= count:
+            number, command, size, flags, _, offset, index, length = _unpack(batch, position)
+            region = registers.get(index)
+            if region is not None:
+                body = length if command == _WRITE else 0
+                if (
+                    not _READ <= command <= _WRITE
+                    or flags & TYPE_MASK
+                    or size != _HEAD + body
+                    or position + size > count
+                    or not 0 < length <= MOST
+                    or offset + length > region.size
+                    or served == TOGETHER
+                ):
+                    break
+                if parts:
+                    self._flush(place, start, parts, width)
+                    parts, end = [], -1
+                self._serve(region, position, number, command, flags, offset, length)
+                served += 1
+            else:
+                window = windows.get(index)
+                if (
+                    command != _WRITE
+                    or flags != FLAG_NO_REPLY
+                    or window is None
+                    or size != _HEAD + length
+                    or position + size > count
+                    or offset + length > window.size
+                ):
+                    break
+                if offset != end or index != place or length != width:
+                    self._flush(place, start, parts, width)
+                    parts = []
+                    start, place, width = offset, index, length
+                parts.append(bytes(batch[position + _HEAD : position + size]))
+                end = offset + length
+            position += size
+        self._flush(place, start, parts, width)
+        return position
+
+    def _serve(
+        self,
+        region: RegisterRegion,
+        position: int,
+        number: int,
+        command: int,
+        flags: int,
+        offset: int,
+        length: int,
+    ) -> None:
+        """One access to registers; the reply goes first, since a processor waits for it."""
+        data = b""
+        body = position + _HEAD
+        try:
+            if command == _WRITE:
+                region.write(offset, bytes(self._view[body : body + length]))
+            else:
+                data = region.read(offset, length)
+                if len(data) != length:
+                    raise ValueError(f"{len(data)} bytes were read, not {length}")
+        except Exception as raised:
+            error = region.failed(raised)
+            if not flags & FLAG_NO_REPLY:
+                self._reply(number, command, None, error=error)
+            return
+        if not flags & FLAG_NO_REPLY:
+            head = _pack_header(number, command, _HEAD + len(data), TYPE_REPLY, 0)
+            where = bytes(self._view[position + HEADER.size : body])
+            self._client.send(head + where + data, _NO_SIGNAL)
+
+    def _answer(self, count: int) -> int:
+        """Answer a message that is about one of the windows; its bytes, 0 for another one."""
+        number, command, size, flags, _, offset, index, length = _unpack(self._batch, 0)
+        if flags & TYPE_MASK or size > count or size > BUFFER:
+            return 0
+        if command == Command.DEVICE_GET_REGION_INFO and size == _INFO_SIZE:
+            space, _, index = _INFO_START.unpack_from(self._batch, HEADER.size)
+            region = self._windows.get(index)
+            if region is None:
+                return 0
+            self._describe(number, index, region, space)
+            return int(size)
+        region = self._windows.get(index)
+        if region is None or command not in (_READ, _WRITE):
+            return 0
+        data = self._access(region, command, size, offset, length)
+        body = None if data is None else bytes(self._batch[HEADER.size : _HEAD]) + data
+        if not flags & FLAG_NO_REPLY:
+            self._reply(number, command, body)
+        return int(size)
+
+    def _describe(self, number: int, index: int, region: BulkRegion, space: int) -> None:
+        """Answer DEVICE_GET_REGION_INFO. A client without `space` for all asks once more."""
+        file, fds = region.file, []
+        length, flags, capability = _INFO.size, _READ_WRITE, b""
+        if file is not None:
+            length += _SPARSE.size
+            flags |= _MAPPABLE
+            if space >= length:
+                flags |= _WITH_CAPABILITIES
+                capability = _SPARSE.pack(_SPARSE_ID, 1, 0, 1, 0, file.start, file.length)
+                fds = [file.fd]
+        where = _INFO.size if capability else 0
+        body = _INFO.pack(length, flags, index, where, region.size, 0) + capability
+        self._reply(number, Command.DEVICE_GET_REGION_INFO, body, fds)
+
+    def _access(
+        self, region: BulkRegion, command: int, size: int, offset: int, length: int
+    ) -> bytes | None:
+        """The data of a read, nothing for a write, None for an access that fails."""
+        if not 0 < length <= MOST or offset + length > region.size:
+            return None
+        if command == _WRITE:
+            if size != _HEAD + length:
+                return None
+            region.write(offset, bytes(self._batch[_HEAD:size]), length)
+            return b""
+        data = region.read(offset, length)
+        return data if len(data) == length else None
+
+    def _reply(
+        self,
+        number: int,
+        command: int,
+        body: bytes | None,
+        fds: Sequence[int] = (),
+        error: int = errno.EIO,
+    ) -> None:
+        """A reply with `body`, or one that fails the request with `error`."""
+        flags, error = (TYPE_REPLY, 0) if body is not None else (TYPE_REPLY | FLAG_ERROR, error)
+        body = body or b""
+        head = _pack_header(number, command, HEADER.size + len(body), flags, error)
+        if fds:
+            socket.send_fds(self._client, [head + body], fds, _NO_SIGNAL)
+        else:
+            self._client.send(head + body, _NO_SIGNAL)
+
+    def _flush(self, number: int, start: int, parts: list[bytes], width: int) -> None:
+        if parts:
+            self._windows[number].write(start, b"".join(parts), width)
+
+    def _drop_from_socket(self, length: int) -> None:
+        while length:
+            got = self._receive(self._view[:length], length, _DONT_WAIT)
+            if not got:
+                raise ConnectionResetError
+            length -= got
