@@ -35,10 +35,12 @@ def find_device(vendor: int = VENDOR, device: int = DEVICE, root: str = "/sys") 
 
 
 def find_any(identities: Collection[tuple[int, int]], root: str = "/sys") -> str:
-    """PCI address of the first function with one of these vendor and device numbers on vfio-pci.
+    """PCI address of a function with one of these vendor and device numbers on vfio-pci.
 
-    `DeviceError` says what is missing.
+    The first of the numbers that is there, and of several functions the first. `DeviceError` says
+    what is missing.
     """
+    bound: dict[tuple[int, int], str] = {}
     unbound = ""
     for path in sorted(Path(root, "bus/pci/devices").glob("*")):
         vendor, device = (int((path / name).read_text(), 16) for name in ("vendor", "device"))
@@ -46,8 +48,12 @@ def find_any(identities: Collection[tuple[int, int]], root: str = "/sys") -> str
             continue
         driver = path / "driver"
         if driver.exists() and driver.resolve().name == "vfio-pci":
-            return path.name
-        unbound = path.name
+            bound.setdefault((vendor, device), path.name)
+        else:
+            unbound = unbound or path.name
+    for identity in identities:
+        if identity in bound:
+            return bound[identity]
     if unbound:
         raise DeviceError(f"PCI device {unbound} is not bound to vfio-pci")
     names = " or ".join(f"{vendor:04x}:{device:04x}" for vendor, device in identities)

@@ -20,6 +20,7 @@ Run = Callable[[int, bytes, int], None]
 Raised = tuple[type[BaseException], BaseException, TracebackType | None]
 
 _TALKATIVE = 100
+_MOST_ERRNO = 4096
 
 
 class Callbacks:
@@ -78,13 +79,16 @@ class Callbacks:
 
         return call
 
-    def failing(self, what: str) -> Callable[[Exception], int]:
-        """A function that reports an exception and says with which errno the access fails."""
+    def failing(self, what: str) -> Callable[[BaseException], int]:
+        """A function that keeps or reports what was raised; with which errno the access fails."""
 
-        def failed(raised: Exception) -> int:
+        def failed(raised: BaseException) -> int:
+            if not isinstance(raised, Exception):
+                self.interrupt = raised
+                return errno.EIO
             self._report(what, (type(raised), raised, raised.__traceback__))
             number = raised.errno if isinstance(raised, OSError) else None
-            return number or errno.EIO
+            return number if number and 0 < number < _MOST_ERRNO else errno.EIO
 
         return failed
 

@@ -34,7 +34,8 @@ _HEAD = _ACCESS.size
 _unpack = _ACCESS.unpack_from
 _pack_header = HEADER.pack
 _PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
-_DONT_WAIT, _NO_SIGNAL = int(socket.MSG_DONTWAIT), int(socket.MSG_NOSIGNAL)
+_DONT_WAIT = int(socket.MSG_DONTWAIT)
+_SENDING = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # whoever reads nothing holds up nobody
 _READ, _WRITE = int(Command.REGION_READ), int(Command.REGION_WRITE)
 
 
@@ -59,6 +60,7 @@ class RegionGate(Gate):
         }
         self._batch = bytearray(BUFFER)
         self._view = memoryview(self._batch)
+        self._served = 0  # bytes of it
 
     def look(self) -> Verdict:
         """Judge the next message, or serve all the accesses to such regions that come first."""
@@ -70,21 +72,33 @@ class RegionGate(Gate):
         except OSError:
             return Verdict.DROP
         if count >= _HEAD:
+            self._served = 0
             try:
-                taken = self._take(count) or self._answer(count)
-                if taken:
-                    self._drop_from_socket(taken)
-                    self._deadline = 0.0
-                    self.more = False  # other sockets come first, however much is waiting here
-                    return Verdict.HANDLED
-            except (BlockingIOError, TimeoutError):
-                return self._drop("requests and took no replies")
-            except OSError:
-                return Verdict.DROP
+                try:
+                    self._take(count)
+                    if not self._served:
+                        self._answer(count)
+                finally:
+                    self._drop_from_socket(self._served)
+            except OSError as error:
+                return self._lost(error)
+            if self._served:
+                self._deadline = 0.0
+                self.more = False  # other sockets come first, however much is waiting here
+                return Verdict.HANDLED
         return super().look()
 
-    def _take(self, count: int) -> int:
-        """Serve the accesses at the start of the batch; how many bytes they were."""
+    def _lost(self, error: OSError) -> Verdict:
+        """The client left, or its socket is full of replies."""
+        if isinstance(error, BlockingIOError):
+            return self._drop("requests and took no replies")
+        return Verdict.DROP
+
+    def _take(self, count: int) -> None:
+        """Serve the accesses at the start of the batch.
+
+        `_served` is ahead of them: whatever ends this, none of them is carried out twice.
+        """
         batch, windows, registers = self._batch, self._windows, self._registers
         position = served = 0
         start = end = width = place = -1
@@ -107,6 +121,7 @@ class RegionGate(Gate):
                 if parts:
                     self._flush(place, start, parts, width)
                     parts, end = [], -1
+                self._served = position + size
                 self._serve(region, position, number, command, flags, offset, length)
                 served += 1
             else:
@@ -126,9 +141,9 @@ class RegionGate(Gate):
                     start, place, width = offset, index, length
                 parts.append(bytes(batch[position + _HEAD : position + size]))
                 end = offset + length
+                self._served = position + size
             position += size
         self._flush(place, start, parts, width)
-        return position
 
     def _serve(
         self,
@@ -140,17 +155,17 @@ class RegionGate(Gate):
         offset: int,
         length: int,
     ) -> None:
-        """One access to registers; the reply goes first, since a processor waits for it."""
+        """One access to registers; its reply goes before the message is taken off the socket."""
         data = b""
         body = position + _HEAD
         try:
             if command == _WRITE:
                 region.write(offset, bytes(self._view[body : body + length]))
             else:
-                data = region.read(offset, length)
+                data = bytes(region.read(offset, length))
                 if len(data) != length:
                     raise ValueError(f"{len(data)} bytes were read, not {length}")
-        except Exception as raised:
+        except BaseException as raised:
             error = region.failed(raised)
             if not flags & FLAG_NO_REPLY:
                 self._reply(number, command, None, error=error)
@@ -158,28 +173,28 @@ class RegionGate(Gate):
         if not flags & FLAG_NO_REPLY:
             head = _pack_header(number, command, _HEAD + len(data), TYPE_REPLY, 0)
             where = bytes(self._view[position + HEADER.size : body])
-            self._client.send(head + where + data, _NO_SIGNAL)
+            self._client.send(head + where + data, _SENDING)
 
-    def _answer(self, count: int) -> int:
-        """Answer a message that is about one of the windows; its bytes, 0 for another one."""
+    def _answer(self, count: int) -> None:
+        """Answer a message if it is about one of the windows."""
         number, command, size, flags, _, offset, index, length = _unpack(self._batch, 0)
-        if flags & TYPE_MASK or size > count or size > BUFFER:
-            return 0
+        if flags & TYPE_MASK or not _HEAD <= size <= count:
+            return
         if command == Command.DEVICE_GET_REGION_INFO and size == _INFO_SIZE:
             space, _, index = _INFO_START.unpack_from(self._batch, HEADER.size)
             region = self._windows.get(index)
-            if region is None:
-                return 0
-            self._describe(number, index, region, space)
-            return int(size)
+            if region is not None:
+                self._served = size
+                self._describe(number, index, region, space)
+            return
         region = self._windows.get(index)
         if region is None or command not in (_READ, _WRITE):
-            return 0
+            return
+        self._served = size
         data = self._access(region, command, size, offset, length)
         body = None if data is None else bytes(self._batch[HEADER.size : _HEAD]) + data
         if not flags & FLAG_NO_REPLY:
             self._reply(number, command, body)
-        return int(size)
 
     def _describe(self, number: int, index: int, region: BulkRegion, space: int) -> None:
         """Answer DEVICE_GET_REGION_INFO. A client without `space` for all asks once more."""
@@ -202,9 +217,9 @@ class RegionGate(Gate):
         """The data of a read, nothing for a write, None for an access that fails."""
         if not 0 < length <= MOST or offset + length > region.size:
             return None
+        if size != _HEAD + (length if command == _WRITE else 0):
+            return None
         if command == _WRITE:
-            if size != _HEAD + length:
-                return None
             region.write(offset, bytes(self._batch[_HEAD:size]), length)
             return b""
         data = region.read(offset, length)
@@ -223,9 +238,9 @@ class RegionGate(Gate):
         body = body or b""
         head = _pack_header(number, command, HEADER.size + len(body), flags, error)
         if fds:
-            socket.send_fds(self._client, [head + body], fds, _NO_SIGNAL)
+            socket.send_fds(self._client, [head + body], fds, _SENDING)
         else:
-            self._client.send(head + body, _NO_SIGNAL)
+            self._client.send(head + body, _SENDING)
 
     def _flush(self, number: int, start: int, parts: list[bytes], width: int) -> None:
         if parts:

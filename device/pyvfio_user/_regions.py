@@ -51,4 +51,4 @@ class RegisterRegion:
     size: int
     read: Callable[[int, int], bytes]
     write: Callable[[int, bytes], None]
-    failed: Callable[[Exception], int]
+    failed: Callable[[BaseException], int]

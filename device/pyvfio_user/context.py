@@ -39,8 +39,8 @@ class Context:
 
     The socket listens from the start (mode 0600). Set-up calls are for the time before the first
     client. Everything runs in the calling thread, callbacks inside of `run` and `close`. `run`
-    waits for no client, with one exception: a client that does not take its replies costs a
-    second once its socket is full, and is dropped then. A client may leave at any time and
+    waits for no client, with one exception: a client that does not take its replies is dropped once
+    its socket is full, which can cost a second. A client may leave at any time and
     another may follow: the device is then reset with `Reset.LOST_CONNECTION`, after its DMA
     regions have been unmapped. While a client is there, others are refused with EBUSY.
 
@@ -216,6 +216,8 @@ class Context:
 
     def run(self, limit: int = 64) -> int:
         """Attach if need be and handle up to `limit` waiting messages; how many there were.
+
+        Accesses to BARs that wait together may count as one.
 
         With more waiting, `poll_fd` stays readable: several devices can share one loop fairly.
         """

@@ -198,10 +198,6 @@ class Bridge(ABC):
         self.vectors.drain(self.vectors_of(self._known(bits)))
         self._clear_rung(bits)
 
-    def forget(self, bits: int) -> None:
-        """Clear the register of these rings; interrupts that have come stay to be heard."""
-        self._clear_rung(self._known(bits))
-
     def wait_rung(self, bits: int, timeout: float | None = None) -> int:
         """Sleep until one of these doorbells interrupts; which have, cleared. Raises `NtbTimeout`.
 
@@ -219,22 +215,21 @@ class Bridge(ABC):
                 raise NtbTimeout(f"none of the doorbells {bits:#x} has rung")
             left = deadline.left
 
-    def listener(self, bits: int) -> Callable[[float], int]:
-        """A function that waits so many seconds as `wait_rung`, but without sleep.
+    def listener(self, bits: int) -> Callable[[float], None]:
+        """A function that waits so many seconds for an interrupt of these doorbells, without sleep.
 
-        It clears nothing: the answer may go first, then `forget`. One hears of a ring sooner so,
-        and leaves the processor to nobody meanwhile.
+        One hears of it sooner so, and leaves the processor to nobody meanwhile. Nothing is read or
+        cleared: every ring of a doorbell that is not masked interrupts, a pending one's, too. A
+        vector may stand for other doorbells as well. Raises `NtbTimeout`.
         """
-        spin, rung_by = self.vectors.spinner(self._audible(bits)), self._rung_by
+        spin = self.vectors.spinner(self._audible(bits))
 
-        def listen(timeout: float) -> int:
-            if fired := spin(_LOOKS):
-                return rung_by(fired) & bits
-            deadline = Deadline(timeout)
-            while not (fired := spin(_LOOKS)):
+        def listen(timeout: float) -> None:
+            deadline = None
+            while not spin(_LOOKS):
+                deadline = deadline or Deadline(timeout)
                 if deadline.over:
                     raise NtbTimeout(f"none of the doorbells {bits:#x} has rung")
-            return rung_by(fired) & bits
 
         return listen
 

@@ -58,11 +58,10 @@ class PingPong:
 
     def by_interrupt(self, count: int, timeout: float = 10.0) -> list[float]:
         """Microseconds from a ring to the peer's process that looks for its interrupt."""
-        ring, forget, listen = self.bridge.ring, self.bridge.forget, self.bridge.listener(BELL)
+        ring, listen = self.bridge.ring, self.bridge.listener(BELL)
 
         def send(_: int) -> None:
             ring(BELL)
-            forget(BELL)  # the one before: another one interrupts all the same
 
         def hear(_: int) -> None:
             listen(timeout)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import errno
 import socket
 import struct
+from dataclasses import replace
+from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from device.pyvfio_user._callbacks import Callbacks
 from device.pyvfio_user._gate import Verdict
+from device.pyvfio_user._library import Library
 from device.pyvfio_user._region_gate import RegionGate
 from device.pyvfio_user._regions import BulkRegion, RegisterRegion
 
@@ -154,6 +159,8 @@ class Registers:
 
     def write(self, offset: int, data: bytes) -> None:
         """Store, and note how many runs of the windows came before."""
+        if data == b"quit":
+            raise KeyboardInterrupt
         if offset >= 12:
             raise RuntimeError("not this one")
         self.data[offset : offset + len(data)] = data
@@ -229,7 +236,6 @@ def test_a_storm_leaves_time_for_other_sockets() -> None:
 
 def test_who_takes_no_replies_is_dropped() -> None:
     wire, _ = _registers()
-    wire.server.settimeout(0.01)
     wire.server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     request = struct.pack("<HHIIIQII", 7, 9, 32, 0, 0, 0, 0, 4)
     for _ in range(1000):
@@ -238,3 +244,33 @@ def test_who_takes_no_replies_is_dropped() -> None:
             break
     assert verdict is Verdict.DROP
     wire.close()
+
+
+def test_no_access_is_carried_out_twice_whatever_a_function_raises() -> None:
+    wire, registers = _registers()
+    region = replace(wire.gate._registers[0], failed=_raise)
+    wire.gate._registers[0] = region
+    for data in (b"1111", b"quit", b"2222"):
+        wire.write(0, data, region=0)
+    with pytest.raises(KeyboardInterrupt):
+        wire.gate.look()
+    assert wire.gate.look() is Verdict.HANDLED
+    assert [data for _, data in registers.seen] == [b"1111", b"2222"]
+    wire.close()
+
+
+def _raise(raised: BaseException) -> int:
+    raise raised
+
+
+def test_what_is_no_exception_fails_the_access_and_comes_out_later() -> None:
+    callbacks = Callbacks(cast(Library, None), "test")
+    failed = callbacks.failing("an access")
+    assert failed(OSError(errno.ENXIO, "gone")) == errno.ENXIO
+    for raised in (OSError(-5, "odd"), OSError("none"), ValueError()):
+        assert failed(raised) == errno.EIO
+    callbacks.raise_interrupt()
+    assert failed(KeyboardInterrupt()) == errno.EIO
+    with pytest.raises(KeyboardInterrupt):
+        callbacks.raise_interrupt()
+    callbacks.raise_interrupt()
