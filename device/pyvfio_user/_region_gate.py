@@ -99,63 +99,60 @@ class RegionGate(Gate):
 
         `_served` is ahead of them: whatever ends this, none of them is carried out twice.
         """
-        batch, windows, registers = self._batch, self._windows, self._registers
-        position = served = 0
+        batch, windows = self._batch, self._windows
+        position = accesses = 0
         start = end = width = place = -1
         parts: list[bytes] = []
         while position + _HEAD <= count:
-            number, command, size, flags, _, offset, index, length = _unpack(batch, position)
-            region = registers.get(index)
-            if region is not None:
-                body = length if command == _WRITE else 0
-                if (
-                    not _READ <= command <= _WRITE
-                    or flags & TYPE_MASK
-                    or size != _HEAD + body
-                    or position + size > count
-                    or not 0 < length <= MOST
-                    or offset + length > region.size
-                    or served == TOGETHER
-                ):
+            _, command, size, flags, _, offset, index, length = _unpack(batch, position)
+            window = windows.get(index)
+            if window is None:
+                if accesses == TOGETHER or not self._is_access(position, count):
                     break
-                if parts:
-                    self._flush(place, start, parts, width)
-                    parts, end = [], -1
+                self._served = position
+                self._flush(place, start, parts, width)
+                parts, end = [], -1
                 self._served = position + size
-                self._serve(region, position, number, command, flags, offset, length)
-                served += 1
+                self._serve(position)
+                accesses += 1
             else:
-                window = windows.get(index)
                 if (
                     command != _WRITE
                     or flags != FLAG_NO_REPLY
-                    or window is None
                     or size != _HEAD + length
                     or position + size > count
                     or offset + length > window.size
                 ):
                     break
                 if offset != end or index != place or length != width:
+                    self._served = position
                     self._flush(place, start, parts, width)
                     parts = []
                     start, place, width = offset, index, length
                 parts.append(bytes(batch[position + _HEAD : position + size]))
                 end = offset + length
-                self._served = position + size
             position += size
+        self._served = position
         self._flush(place, start, parts, width)
 
-    def _serve(
-        self,
-        region: RegisterRegion,
-        position: int,
-        number: int,
-        command: int,
-        flags: int,
-        offset: int,
-        length: int,
-    ) -> None:
+    def _is_access(self, position: int, count: int) -> bool:
+        """Whether a sound and whole access to registers is there; the library has the others."""
+        _, command, size, flags, _, offset, index, length = _unpack(self._batch, position)
+        region = self._registers.get(index)
+        return (
+            region is not None
+            and _READ <= command <= _WRITE
+            and not flags & TYPE_MASK
+            and size == _HEAD + (length if command == _WRITE else 0)
+            and position + size <= count
+            and 0 < length <= MOST
+            and offset + length <= region.size
+        )
+
+    def _serve(self, position: int) -> None:
         """One access to registers; its reply goes before the message is taken off the socket."""
+        number, command, _, flags, _, offset, index, length = _unpack(self._batch, position)
+        region = self._registers[index]
         data = b""
         body = position + _HEAD
         try:
