@@ -23,14 +23,12 @@ class Vectors:
 
         `timeout` in seconds, None waits without end. What is returned is consumed.
         """
-        key = tuple(wanted)
-        poller = self._pollers.get(key) or self._poller(key)
-        return self._consume(poller.poll(None if timeout is None else timeout * 1000))
+        ready = self._poller(wanted).poll(None if timeout is None else timeout * 1000)
+        return self._consume(ready)
 
     def spinner(self, wanted: Collection[int]) -> Callable[[int], list[int]]:
         """A function that looks so many times instead of sleeping; it returns the same."""
-        key = tuple(wanted)
-        poll, consume = (self._pollers.get(key) or self._poller(key)).poll, self._consume
+        poll, consume = self._poller(wanted).poll, self._consume
 
         def spin(looks: int) -> list[int]:
             for _ in range(looks):
@@ -58,10 +56,13 @@ class Vectors:
             except BlockingIOError:
                 continue
 
-    def _poller(self, wanted: tuple[int, ...]) -> select.poll:
-        poller = self._pollers[wanted] = select.poll()
-        for vector in wanted:
-            poller.register(self.fds[vector], select.POLLIN)
+    def _poller(self, wanted: Collection[int]) -> select.poll:
+        key = tuple(wanted)
+        poller = self._pollers.get(key)
+        if poller is None:
+            poller = self._pollers[key] = select.poll()
+            for vector in key:
+                poller.register(self.fds[vector], select.POLLIN)
         return poller
 
 

@@ -67,10 +67,6 @@ class RegisterFile:
         register whose writing is an order (w1c, wo). A register is stored before it is yielded.
         """
         position, end = offset, offset + len(data)
-        slot = self._slots.get(offset)
-        if slot is not None and slot.offset == offset and slot.width == len(data):
-            yield slot, self._told_all(slot, data)  # what drivers do
-            return
         while position < end:
             slot = self._slots.get(position)
             if slot is None:
@@ -81,27 +77,21 @@ class RegisterFile:
             yield slot, self._told(slot, position - slot.offset, part)
             position = stop
 
-    def _told_all(self, slot: Slot, data: bytes) -> int:
-        """The same as `_told` for a whole register."""
-        value = int.from_bytes(data, "little")
-        if slot.access is Access.RW:
-            self.data[slot.offset : slot.offset + slot.width] = data
-        elif slot.access is Access.W1C:
-            old = self.data[slot.offset : slot.offset + slot.width]
-            self._store(slot, int.from_bytes(old, "little") & ~value)
-        return value
-
     def _told(self, slot: Slot, skip: int, part: bytes) -> int:
-        order = slot.access in (Access.W1C, Access.WO)
-        old = self.data[slot.offset : slot.offset + slot.width]
-        word = bytearray(slot.width) if order else bytearray(old)
-        word[skip : skip + len(part)] = part
-        value = int.from_bytes(word, "little")
+        if len(part) != slot.width:
+            order = slot.access in (Access.W1C, Access.WO)
+            word = bytearray(slot.width) if order else self._word(slot)
+            word[skip : skip + len(part)] = part
+            part = bytes(word)
+        value = int.from_bytes(part, "little")
         if slot.access is Access.RW:
             self._store(slot, value)
         elif slot.access is Access.W1C:
-            self._store(slot, int.from_bytes(old, "little") & ~value)
+            self._store(slot, int.from_bytes(self._word(slot), "little") & ~value)
         return value
+
+    def _word(self, slot: Slot) -> bytearray:
+        return self.data[slot.offset : slot.offset + slot.width]
 
     def _store(self, slot: Slot, value: int) -> None:
         self.data[slot.offset : slot.offset + slot.width] = value.to_bytes(slot.width, "little")

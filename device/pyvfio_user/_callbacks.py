@@ -43,14 +43,11 @@ class Callbacks:
     ) -> Pointer:
         """A C function pointer of type `signature` for `function`."""
 
-        def failed(kind: type[BaseException], raised: BaseException, trace: TracebackType) -> None:
-            if isinstance(raised, Exception):
-                self._report(what, (kind, raised, trace))
-            else:
-                self.interrupt = raised
+        error_of = self.failing(what)
+
+        def failed(_: type[BaseException], raised: BaseException, trace: TracebackType) -> None:
             # Without it the library would take whatever errno was left over, success included.
-            number = raised.errno if isinstance(raised, OSError) else None
-            self._library.errno = number or errno.EIO
+            self._library.errno = error_of(raised.with_traceback(trace))
 
         handle = self._library.callback(signature, function, failed, error)
         self._kept.append(handle)
@@ -105,7 +102,7 @@ class Callbacks:
             raise caught
 
     def region(self, index: int, read: Read | None, write: Write | None) -> Pointer:
-        """The access function of a region. This is the hot path: every register access."""
+        """The access function of a region, for config space and what the gate leaves."""
         window = self._library.buffer
         do_read = read or _no_read
         do_write = write or _no_write

@@ -107,13 +107,11 @@ class RegionGate(Gate):
             _, command, size, flags, _, offset, index, length = _unpack(batch, position)
             window = windows.get(index)
             if window is None:
-                if accesses == TOGETHER or not self._is_access(position, count):
-                    break
                 self._served = position
                 self._flush(place, start, parts, width)
                 parts, end = [], -1
-                self._served = position + size
-                self._serve(position)
+                if accesses == TOGETHER or not self._serve(position, count):
+                    break
                 accesses += 1
             else:
                 if (
@@ -135,24 +133,24 @@ class RegionGate(Gate):
         self._served = position
         self._flush(place, start, parts, width)
 
-    def _is_access(self, position: int, count: int) -> bool:
-        """Whether a sound and whole access to registers is there; the library has the others."""
-        _, command, size, flags, _, offset, index, length = _unpack(self._batch, position)
-        region = self._registers.get(index)
-        return (
-            region is not None
-            and _READ <= command <= _WRITE
-            and not flags & TYPE_MASK
-            and size == _HEAD + (length if command == _WRITE else 0)
-            and position + size <= count
-            and 0 < length <= MOST
-            and offset + length <= region.size
-        )
+    def _serve(self, position: int, count: int) -> bool:
+        """Serve a sound and whole access to registers, if that is there: the library has the rest.
 
-    def _serve(self, position: int) -> None:
-        """One access to registers; its reply goes before the message is taken off the socket."""
-        number, command, _, flags, _, offset, index, length = _unpack(self._batch, position)
-        region = self._registers[index]
+        Its reply goes before the message is taken off the socket.
+        """
+        number, command, size, flags, _, offset, index, length = _unpack(self._batch, position)
+        region = self._registers.get(index)
+        if (
+            region is None
+            or not _READ <= command <= _WRITE
+            or flags & TYPE_MASK
+            or size != _HEAD + (length if command == _WRITE else 0)
+            or position + size > count
+            or not 0 < length <= MOST
+            or offset + length > region.size
+        ):
+            return False
+        self._served = position + size
         data = b""
         body = position + _HEAD
         try:
@@ -166,11 +164,12 @@ class RegionGate(Gate):
             error = region.failed(raised)
             if not flags & FLAG_NO_REPLY:
                 self._reply(number, command, None, error=error)
-            return
+            return True
         if not flags & FLAG_NO_REPLY:
             head = _pack_header(number, command, _HEAD + len(data), TYPE_REPLY, 0)
             where = bytes(self._view[position + HEADER.size : body])
             self._client.send(head + where + data, _SENDING)
+        return True
 
     def _answer(self, count: int) -> None:
         """Answer a message if it is about one of the windows."""
