@@ -17,6 +17,8 @@ from host_tools.transcript import FAILURES
 PROMPT = r"bluebridge# "
 
 _SLICE = 0.2  # seconds between two looks at the alarms
+_PAUSE = 0.02  # the same, once QEMU has hung up
+_OBITUARY = 2.0  # seconds an alarm has to explain why QEMU closed the console
 
 Alarm = Callable[[], LabError | None]
 """Something else that may go wrong during a wait: the server's death, the other guest's panic."""
@@ -54,15 +56,14 @@ class Console:
             try:
                 index = self._stream.expect_list(wanted, timeout=max(0.0, min(_SLICE, left)))
             except OSError:  # QEMU died with unread input: no end of file but a reset
-                raise self._error("QEMU ended") from None
+                raise self._lost() from None
             if index < len(patterns):
                 match = self._stream.match
                 assert isinstance(match, re.Match)
                 return match
             self._raise_failure(index - len(patterns))
-            for alarm in self.alarms:
-                if (trouble := alarm()) is not None:
-                    raise trouble
+            if (trouble := self._trouble()) is not None:
+                raise trouble
             if left <= 0:
                 raise self._error(f"no sign of {patterns[0]!r} within {timeout:.0f} s")
 
@@ -72,7 +73,18 @@ class Console:
             detail = str(self._stream.after).strip()
             raise self._error(f"{FAILURES[index][1]} ({detail})", self._tail_after_failure())
         if index == len(FAILURES):
-            raise self._error("QEMU ended", str(self._stream.before or ""))
+            raise self._lost()
+
+    def _trouble(self) -> LabError | None:
+        """The first alarm that has something to say."""
+        return next((found for alarm in self.alarms if (found := alarm()) is not None), None)
+
+    def _lost(self) -> LabError:
+        """Why the console closed: QEMU shuts its sockets a little before the alarms can tell."""
+        deadline = time.monotonic() + (_OBITUARY if self.alarms else 0)
+        while (found := self._trouble()) is None and time.monotonic() < deadline:
+            time.sleep(_PAUSE)
+        return found or self._error("QEMU ended")
 
     def _tail_after_failure(self) -> str:
         """What the kernel still has to say after the first bad line: its registers and stack."""
@@ -163,7 +175,7 @@ class Console:
         try:
             self._stream.send(text)
         except OSError:
-            raise self._error("QEMU ended") from None
+            raise self._lost() from None
 
     def _type_end(self) -> None:
         """Type the line that reports the status of the command before it."""

@@ -20,6 +20,7 @@ _T = TypeVar("_T")
 _START_SECONDS = 60.0
 _MIGRATION_SECONDS = 60.0
 _LAST_MOMENT = 1.0
+_LAST_WORDS = 0.2
 PAUSE = 0.005
 """Seconds between two looks at something that cannot be waited on."""
 _ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
@@ -150,9 +151,12 @@ class Qemu:
         """Why QEMU is gone, or None while it runs: its kernel's last words, or its own."""
         if self._process is None or self._process.poll() is None:
             return None
-        for cause in (*self.causes, self._kernel.trouble):
-            if (died := cause()) is not None:
-                return died
+        if (died := self._blamed()) is None and self._process.returncode == -signal.SIGABRT:
+            # So it ends on a broken vfio-user socket, which the server's own end comes just after.
+            time.sleep(_LAST_WORDS)
+            died = self._blamed()
+        if died is not None:
+            return died
         said = self.messages()
         last = said.splitlines()[-1] if said.strip() else "it said nothing"
         return LabError(
@@ -160,6 +164,11 @@ class Qemu:
             f"read {self._messages}",
             said,
         )
+
+    def _blamed(self) -> LabError | None:
+        """What ended this guest besides QEMU itself: first what it needs, then its kernel."""
+        causes = (*self.causes, self._kernel.trouble)
+        return next((found for cause in causes if (found := cause()) is not None), None)
 
     def kernel_trouble(self) -> LabError | None:
         """What the console said of a kernel in trouble since QEMU was spawned; it may live on."""

@@ -9,6 +9,7 @@ import select
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,6 +140,24 @@ def test_end_of_the_guest(console: Console) -> None:
     with pytest.raises(LabError, match="QEMU ended"):
         _hang_up(console)
         console.expect("never", timeout=20)
+
+
+def test_the_end_of_the_guest_is_explained(console: Console) -> None:
+    """By an alarm that comes a little later: sockets close before processes are seen to end."""
+    console.wait_for_prompt(timeout=20)
+    end: list[float] = []
+
+    def alarm() -> LabError | None:
+        late = bool(end) and time.monotonic() - end[0] > 0.5
+        return LabError("the device server ended with status -9") if late else None
+
+    console.alarms.append(alarm)
+    with pytest.raises(LabError, match="the device server ended with status -9"):
+        _hang_up(console)
+        end.append(time.monotonic())
+        console.expect("never", timeout=20)
+    with pytest.raises(LabError, match="the device server ended with status -9"):
+        console.run("true")
 
 
 def _hang_up(console: Console) -> None:
