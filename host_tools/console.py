@@ -5,23 +5,20 @@ from __future__ import annotations
 import re
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pexpect
 from pexpect import fdpexpect
 
+from host_tools import alarms
+from host_tools.alarms import Alarm
 from host_tools.errors import CommandFailed, LabError
 from host_tools.transcript import FAILURES
 
 PROMPT = r"bluebridge# "
 
 _SLICE = 0.2  # seconds between two looks at the alarms
-_PAUSE = 0.02  # the same, once QEMU has hung up
 _OBITUARY = 2.0  # seconds an alarm has to explain why QEMU closed the console
-
-Alarm = Callable[[], LabError | None]
-"""Something else that may go wrong during a wait: the server's death, the other guest's panic."""
 
 
 class Console:
@@ -62,7 +59,7 @@ class Console:
                 assert isinstance(match, re.Match)
                 return match
             self._raise_failure(index - len(patterns))
-            if (trouble := self._trouble()) is not None:
+            if (trouble := alarms.first(self.alarms)) is not None:
                 raise trouble
             if left <= 0:
                 raise self._error(f"no sign of {patterns[0]!r} within {timeout:.0f} s")
@@ -75,15 +72,9 @@ class Console:
         if index == len(FAILURES):
             raise self._lost()
 
-    def _trouble(self) -> LabError | None:
-        """The first alarm that has something to say."""
-        return next((found for alarm in self.alarms if (found := alarm()) is not None), None)
-
     def _lost(self) -> LabError:
-        """Why the console closed: QEMU shuts its sockets a little before the alarms can tell."""
-        deadline = time.monotonic() + (_OBITUARY if self.alarms else 0)
-        while (found := self._trouble()) is None and time.monotonic() < deadline:
-            time.sleep(_PAUSE)
+        """Why the console closed."""
+        found = alarms.obituary(self.alarms, time.monotonic() + _OBITUARY)
         return found or self._error("QEMU ended")
 
     def _tail_after_failure(self) -> str:

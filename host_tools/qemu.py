@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from host_tools import machine, process
+from host_tools import alarms, machine, process
+from host_tools.alarms import Alarm
 from host_tools.errors import LabError
 from host_tools.machine import Boot, Emulator, Machine
 from host_tools.qmp import Qmp, QmpError
@@ -24,8 +25,6 @@ _LAST_WORDS = 0.2
 PAUSE = 0.005
 """Seconds between two looks at something that cannot be waited on."""
 _ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
-
-Alarm = Callable[[], LabError | None]
 
 
 class Qemu:
@@ -167,8 +166,7 @@ class Qemu:
 
     def _blamed(self) -> LabError | None:
         """What ended this guest besides QEMU itself: first what it needs, then its kernel."""
-        causes = (*self.causes, self._kernel.trouble)
-        return next((found for cause in causes if (found := cause()) is not None), None)
+        return alarms.first((*self.causes, self._kernel.trouble))
 
     def kernel_trouble(self) -> LabError | None:
         """What the console said of a kernel in trouble since QEMU was spawned; it may live on."""

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from host_tools import machine
+from host_tools import alarms, machine
 from host_tools.agent import Agent, AgentRefused, Completed, Identity
+from host_tools.alarms import Alarm
 from host_tools.errors import LabError
 from host_tools.machine import Boot, Emulator, Machine
-from host_tools.qemu import PAUSE, Alarm, Qemu
+from host_tools.qemu import PAUSE, Qemu
 from host_tools.qmp import Qmp
 
 if TYPE_CHECKING:  # pexpect is dear at start-up, and many a run never looks at the console
@@ -174,8 +175,8 @@ class Vm(Qemu):
 
     def _alarm(self) -> LabError | None:
         """What is wrong with this guest, or with whatever else is watched."""
-        alarms = [*self.causes, self.trouble, self._kernel.trouble, *self.alarms]
-        return next((found for alarm in alarms if (found := alarm()) is not None), None)
+        watched = (*self.causes, self.trouble, self._kernel.trouble, *self.alarms)
+        return alarms.first(watched)
 
     @property
     def qmp(self) -> Qmp:

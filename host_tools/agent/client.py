@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -17,14 +17,13 @@ from host_tools.agent.command import Command, Completed, Sink, spell
 from host_tools.agent.connection import Connection
 from host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
 from host_tools.agent.identity import Identity
+from host_tools.alarms import Alarm, first
 from host_tools.errors import LabError
 
 _START_SECONDS = 120.0
 _RUN_SECONDS = 60.0
 _MOST_OUTPUT = 64 * 1024 * 1024
 _PIECE = 8 * PAYLOAD_BYTES
-
-Alarm = Callable[[], LabError | None]
 
 
 class Agent:
@@ -50,7 +49,7 @@ class Agent:
         """
 
         def trouble() -> LabError | None:
-            return next((found for alarm in alarms if (found := alarm()) is not None), None)
+            return first(alarms)
 
         port = ports.acquire(guest, sockets, min(timeout, 10.0), trouble)
         connection = Connection(guest, port.connection)

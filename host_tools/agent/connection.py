@@ -13,9 +13,10 @@ from typing import Any
 
 from guest.agent import PROTOCOL, frames
 from guest.agent.frames import Frame, FrameReader, Kind
+from host_tools import alarms
 from host_tools.agent.channel import Channel
 from host_tools.agent.errors import AgentError, AgentLost, AgentSilent
-from host_tools.errors import LabError
+from host_tools.alarms import Alarm
 
 _READ_BYTES = 256 * 1024
 _SLICE = 0.2
@@ -37,7 +38,8 @@ class Connection:
     def __init__(self, guest: str, connection: socket.socket, silence: float = _SILENCE) -> None:
         """Take over a connected socket; `synchronise` must come next."""
         self.guest = guest
-        self.alarms: list[Callable[[], LabError | None]] = []
+        self.alarms: list[Alarm] = []
+        """They explain a lost connection better than the connection can."""
         self.changed = threading.Condition()
         """Guards all channels; notified whenever something came in."""
         self.hello: dict[str, Any] = {}
@@ -73,7 +75,7 @@ class Connection:
             except OSError:
                 data = b""
             if not data:
-                self._obituary = time.monotonic() + (_OBITUARY if self.alarms else 0)
+                self._obituary = time.monotonic() + _OBITUARY
                 self._lose(AgentLost(f"guest {self.guest}: QEMU closed the agent's port"))
                 return
             reader.feed(data)
@@ -163,14 +165,7 @@ class Connection:
         """Raise if the connection is lost."""
         if self._lost is None:
             return
-        # QEMU closes its sockets a little before its process ends and the alarms can say why.
-        while (found := self._trouble()) is None and time.monotonic() < self._obituary:
-            time.sleep(0.02)
-        raise found or self._lost
-
-    def _trouble(self) -> LabError | None:
-        """The first alarm: it explains a lost connection better than the connection can."""
-        return next((found for alarm in self.alarms if (found := alarm()) is not None), None)
+        raise alarms.obituary(self.alarms, self._obituary) or self._lost
 
     def silent(self, what: str) -> AgentSilent:
         """The error for a guest that hangs."""
@@ -198,7 +193,7 @@ class Connection:
         return True
 
     def _look_around(self, begin: float) -> None:
-        if (found := self._trouble()) is not None:
+        if (found := alarms.first(self.alarms)) is not None:
             raise found
         if time.monotonic() - max(self._heard, begin) > self._silence:
             raise self.silent(f"no answer for {self._silence:.0f} s")

@@ -14,12 +14,13 @@ from device.buslog.follow import Follower
 from device.buslog.reader import Event, LogError, LogReader
 from device.buslog.views import HEADER, KINDS, table_line
 from device.layout.buslog import Kind, What
+from host_tools import alarms
+from host_tools.alarms import Alarm
 from host_tools.errors import LabError, UsageError
 
 _POLL_SECONDS = 0.02  # the device server writes its log out every 50 ms
 _SHOWN = 20
 
-Alarm = Callable[[], LabError | None]
 Predicate = Callable[["Record"], bool]
 
 
@@ -144,7 +145,7 @@ class BusLog:
             follower = Follower(self._reader)
         while True:
             late = time.monotonic() >= deadline  # what comes up to now is still looked at
-            trouble = next((found for alarm in self._alarms if (found := alarm())), None)
+            trouble = alarms.first(self._alarms)
             with _log_errors():
                 for event in follower.new():
                     if event.time < self._begin:

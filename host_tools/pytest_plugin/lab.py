@@ -14,6 +14,7 @@ from types import TracebackType
 import pytest
 
 from device.buslog.reader import LogError, LogReader
+from host_tools import alarms
 from host_tools.errors import LabError, UsageError
 from host_tools.lab import NAMES, LabConfig, Pair
 from host_tools.pytest_plugin import marks
@@ -46,7 +47,7 @@ class Held:
         looks += [machine.trouble for machine in self.pair.machines]
         if self.pair.config.serves:
             looks.append(self.pair.server.trouble)
-        return next((found for look in looks if (found := look()) is not None), None)
+        return alarms.first(looks)
 
     def is_clean(self) -> bool:
         """Whether nothing ran in the guests since they were restored and made ready."""
