@@ -58,7 +58,8 @@ def test_the_end_of_a_client_has_a_verdict(ended: Ended, expected: Verdict) -> N
 
 
 def _report(*moved: int, **more: object) -> Ended:
-    intervals = [{"sum": {"bytes": count}} for count in moved]
+    intervals = [{"sum": {"bytes": count, "seconds": 1.0}} for count in moved]
+    intervals.append({"sum": {"bytes": 0, "seconds": 0.02}})
     end = {"sum_received": {"bits_per_second": 8e6}}
     return Ended(0, json.dumps({"intervals": intervals, "end": end, **more}))
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from host_tools import echoes
 from host_tools.conformance.program import IPERF_PORT, listening
 from host_tools.lab import Pair
 from host_tools.vm import Vm
@@ -38,9 +39,7 @@ def peer(pair: Pair, machine: Vm) -> Vm:
 
 def ping(machine: Vm, target: str, *options: str) -> None:
     """A few echoes, all answered."""
-    words = ["ping", "-c", str(ECHOES), "-i", "0.02", "-W", "10", *options, target]
-    said = machine.run(words, timeout=60)
-    assert f" {ECHOES} received" in said.text, said.text
+    echoes.check(machine, target, f"-c {ECHOES} -i 0.02 {' '.join(options)}")
 
 
 def set_mtu(pair: Pair, mtu: int) -> None:

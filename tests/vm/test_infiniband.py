@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from host_tools import echoes
 from host_tools.lab import Pair
 from host_tools.pytest_plugin.lab import Lab
 from host_tools.vm import Vm
@@ -38,10 +39,8 @@ def test_the_ports_are_in_service(subnet: Pair) -> None:
 
 
 def test_ipoib_pings(subnet: Pair) -> None:
-    said = subnet.a.run("ping -c 5 -i 0.2 -w 30 10.8.0.2").text
-    assert NO_LOSS in said
-    said = subnet.a.run("ping -c 2 -M do -s 4000 -w 30 10.8.0.2").text  # MTU 4092
-    assert NO_LOSS in said
+    echoes.check(subnet.a, "10.8.0.2", "-c 5 -i 0.2")
+    echoes.check(subnet.a, "10.8.0.2", "-c 2 -i 0.2 -M do -s 4000")  # MTU 4092
     link = subnet.b.run("cat /sys/class/net/ib0/mtu").text
     assert link.strip() == "4092"
 
@@ -147,10 +146,9 @@ def test_connected_mode(subnet: Pair) -> None:
         subnet.both(switch)
 
     mode("connected", 65520)
-    said = subnet.a.run("ping -c 3 -i 0.3 -M do -s 60000 -w 30 10.8.0.2").text
-    assert NO_LOSS in said, said
+    echoes.check(subnet.a, "10.8.0.2", "-c 3 -i 0.3 -M do -s 60000")
     mode("datagram", 4092)
-    assert NO_LOSS in subnet.a.run("ping -c 3 -i 0.2 -w 30 10.8.0.2").text
+    echoes.check(subnet.a, "10.8.0.2", "-c 3 -i 0.2")
 
 
 def test_drivers_come_and_go(subnet: Pair) -> None:
@@ -160,6 +158,6 @@ def test_drivers_come_and_go(subnet: Pair) -> None:
         assert subnet.b.run("ibnetdiscover").text.count("Ca\t1 ") == 1
         bring_up(subnet.a)
         assert "Base lid: 2" in subnet.a.run("ibstat").text
-    assert NO_LOSS in subnet.a.run("ping -c 3 -i 0.2 -w 30 10.8.0.2").text
+    echoes.check(subnet.a, "10.8.0.2", "-c 3 -i 0.2")
     for machine in subnet.machines:
         assert not complaints(machine)

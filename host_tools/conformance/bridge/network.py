@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from device.buslog.reader import Event, LogReader
 from device.layout.buslog import Kind, What
+from host_tools import echoes
 from host_tools.conformance.bridge import clients
 from host_tools.conformance.bridge.clients import STATS, Client
 from host_tools.conformance.bridge.guests import ADDRESSES, SECONDS, Guests, Unmet, passed, refused
@@ -22,9 +22,8 @@ MTU = 65510
 IPERF_SECONDS = 60
 _PORT = 7001
 _SCRIPT = Path(__file__).parent.parent / "in_guest_stream.py"
-_PING = "ping -i 0.1 -w 100"
+_OFTEN = "-i 0.1"
 _LIMIT = 600.0
-_HALF = 0.5
 _LATE_SECONDS = 20.0
 
 
@@ -108,39 +107,13 @@ def _network(guests: Guests, client: Client, counters: Sequence[str] = ()) -> li
 def _pings(guests: Guests, options: str) -> None:
     for here, there in guests.ways:
         address = ADDRESSES[there.name]
-        guests.until(here, f"ping -c 1 -W 1 {address} > /dev/null")
-        _ping(guests, here, f"{options} {address}")
-
-
-def _ping(guests: Guests, guest: Vm, words: str) -> None:
-    """Raises `Unmet` unless the guest's kernel gets an answer to each request.
-
-    What ping itself misses is not lost on the way: its socket holds 64 KiB, and each of
-    ntb_netdev's buffers is as large, however little is in it.
-    """
-    before = _unanswered(guests, guest)
-    said = guests.run(guest, f"{_PING} {words}")
-    deadline = time.monotonic() + _LATE_SECONDS
-    while (missing := _unanswered(guests, guest) - before) > 0:
-        if time.monotonic() > deadline:
-            raise Unmet(f"ping {words}: {missing} requests got no answer", transcript=said)
-
-
-def _unanswered(guests: Guests, guest: Vm) -> int:
-    """Echo requests that the guest has sent less answers that it has got, by its counters."""
-    names, values = guests.run(guest, "grep ^Icmp: /proc/net/snmp").split("\n")
-    four = dict(zip(names.split()[1:], map(int, values.split()[1:]), strict=True))
-    lines = guests.run(guest, "grep ^Icmp6 /proc/net/snmp6").splitlines()
-    six = {name: int(value) for name, value in map(str.split, lines)}
-    sent = four["OutEchos"] + six["Icmp6OutEchos"]
-    return sent - four["InEchoReps"] - six["Icmp6InEchoReplies"]
+        echoes.check(here, address, f"{_OFTEN} {options}")
 
 
 def _six(guests: Guests) -> Verdict:
     a, b = guests.machines
     address = link_local(a, "eth0", SECONDS) + "%eth0"
-    guests.until(b, f"ping -c 1 -W 1 {address} > /dev/null")
-    _ping(guests, b, f"-c 10 {address}")
+    echoes.check(b, address, f"{_OFTEN} -c 10")
     return passed(part="IPv6")
 
 
@@ -164,24 +137,12 @@ def _iperf(guests: Guests, backwards: str) -> Verdict:
     line = f"iperf3 -J -t {IPERF_SECONDS} {backwards} -c {ADDRESSES['a']}"
     done = b.run(line, timeout=limit, check=False)
     served = server.wait().text
-    (verdict,) = every_second_has_bytes(_received(done.text if backwards else served))
+    # What arrived: a sender only fills its buffers, in bursts.
+    (verdict,) = every_second_has_bytes(Ended(0, done.text if backwards else served))
     part = f"iperf3 -t {IPERF_SECONDS} {backwards}".strip()
     if verdict.status == FAILED:
         raise Unmet(f"{part}: {verdict.reason}", transcript=f"{done.text}\n{served}")
     return passed(verdict.reason, part)
-
-
-def _received(report: str) -> Ended:
-    """What arrived, second by second: a sender only fills its buffers, in bursts.
-
-    The receiver's last interval is what is left of a second.
-    """
-    try:
-        content = json.loads(report)
-        whole = [each for each in content["intervals"] if each["sum"]["seconds"] > _HALF]
-        return Ended(0, json.dumps({**content, "intervals": whole}))
-    except (ValueError, KeyError, TypeError):
-        return Ended(None, report)
 
 
 def _frames(guests: Guests) -> Verdict:
