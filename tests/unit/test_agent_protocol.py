@@ -142,10 +142,10 @@ def test_time_limit_of_a_deaf_process(agent: Agent) -> None:
 
 def test_background_processes_outlive_their_command(agent: Agent, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    line = f"(sleep 0.4; echo late; echo later; touch {mark}) & echo now"
+    line = f"(sleep 3; echo late; echo later; touch {mark}) & echo now"
     begin = time.monotonic()
     assert agent.run(line, timeout=10).stdout == b"now\n"
-    assert time.monotonic() - begin < 0.35
+    assert time.monotonic() - begin < 2
     _until(mark.exists)
 
 

@@ -189,7 +189,7 @@ IDLE = Busy(())
 RUN = Busy(("run", "a", "echo here; sleep 1000"), "here")
 COPY_IN = Busy(("cp", "BIG", "a:/tmp/big"), until='until [ "$(ls -A /tmp)" ]; do sleep 0.1; done')
 COPY_OUT = Busy(("run", "b", "cat /dev/zero"), "\0")
-TRAFFIC = Busy(("run", "b", f"{KRPING} 192.168.69.128 {CLIENT},verbose"), "ping")
+TRAFFIC = Busy(("run", "b", f"{KRPING} 192.168.69.128 {CLIENT},verbose"), "ping data")
 RESTART = Busy(("restart", "a"), "restoring the guest")
 LATER: dict[str, tuple[str, Busy]] = {
     "server of an idle pair": ("server", IDLE),
@@ -213,9 +213,12 @@ LATER: dict[str, tuple[str, Busy]] = {
 def _kill_later(chain: Chain, folder: Path, victim: str, busy: Busy) -> None:
     bluebridge = chain.bluebridge
     pids = chain.take()
-    others = [_begin(bluebridge, busy, folder)] if busy.command else []
+    others = []
     if busy is TRAFFIC:
-        others.insert(0, bluebridge.start("run", "a", f"{KRPING} 192.168.69.127 {SERVER}"))
+        others.append(bluebridge.start("run", "a", f"{KRPING} 192.168.69.127 {SERVER}"))
+        _read_until(others[0], "rdma_listen")
+    if busy.command:
+        others.append(_begin(bluebridge, busy, folder))
     if busy.sign:
         _read_until(others[-1], busy.sign)
     if busy.until:

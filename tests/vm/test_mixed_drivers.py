@@ -151,9 +151,9 @@ def test_nobody_listens(kernel: Vm, own: Vm) -> None:
 
 def test_an_rping_client_is_killed(kernel: Vm, own: Vm) -> None:
     """The kernel disconnects in its name."""
-    _serve_by_krping(own, f"size={SIZE},validate")
+    _serve_by_krping(own, f"size={SIZE},validate,verbose")
     kernel.run(f"rping -c -a {OWN} -p {PORT} -S {SIZE} -V & echo $! > {LOG}.pid")
-    own.run(_until(f"grep -q ESTABLISHED {LOG}"), timeout=PATIENCE)
+    own.run(_until(f"grep -q 'ping data' {LOG}"), timeout=PATIENCE)
     kernel.run(f"kill -9 $(cat {LOG}.pid)")
     assert _served(own)["validated"] > 0
 

@@ -7,7 +7,7 @@ import pytest
 from host_tools.lab import Pair
 from host_tools.vm import Vm
 from tests.vm.conftest import BOOT_SECONDS
-from tests.vm.network import address, bring_up, complaints, iperf3, ping
+from tests.vm.network import address, bring_up, complaints, iperf3, ping, serve_iperf3
 
 pytestmark = [
     pytest.mark.timeout(4 * BOOT_SECONDS),
@@ -71,10 +71,12 @@ def test_an_idle_adapter_fails_and_recovers(pair: Pair) -> None:
 def test_an_adapter_fails_under_traffic(pair: Pair) -> None:
     pair.both(bring_up)
     pair.b.run("ping -f -s 1000 10.9.0.1 < /dev/null > /dev/null 2>&1 &")
+    serve_iperf3(pair.b)
     pair.a.run("iperf3 -c 10.9.0.2 -t 30 < /dev/null > /dev/null 2>&1 &")
     ping(pair.a, address(pair.b))
     _fault(pair)
     pair.b.run("kill $(pidof ping)")
+    pair.a.run("kill $(pidof iperf3)", check=False)
     bring_up(pair.a)
     ping(pair.a, address(pair.b))
     assert iperf3(pair.b, pair.a, seconds=1)["end"]["sum_received"]["bytes"]

@@ -47,20 +47,20 @@ def test_a_stopped_sweep_goes_on_and_its_steps_move_with_the_register(
 ) -> None:
     """Registers of 256 bytes: entries of at most 128, payloads of at most 88."""
     output = tmp_path / "x.dat"
-    span = ["--min", "28", "--max", "148", "--step", "60", "--iterations", "500"]
+    span = ["--min", "28", "--max", "148", "--step", "40", "--iterations", "500"]
     setting = ["--tool", "guest", "--blueflame", "on", "--blueflame-size", "256"]
     words = ["sweep", *span, *setting, "-o", str(output)]
     part = output.with_name("x.dat.part")
     bluebridge = tool(*words)
-    bluebridge.wait_until(lambda: part.exists() and part.read_text().count("\n") == 2, "a row")
+    bluebridge.wait_until(lambda: part.exists() and part.read_text().count("\n") >= 2, "a row")
     first = part.read_text()
     bluebridge.signal(signal.SIGINT)
     status, said = bluebridge.finish(60)
     assert status == 130
-    assert "of 3 are kept in" in said
+    assert "of 4 are kept in" in said
     bluebridge.assert_nothing_left()
     assert not output.exists()
     assert part.read_text().startswith(first)
     assert cli.main([*words, "--quiet"]) == 0
-    assert [row[5] for row in table(output).values()] == ["BlueFlame", "BlueFlame", "doorbell"]
+    assert [row[5] for row in table(output).values()] == ["BlueFlame"] * 2 + ["doorbell"] * 2
     assert not part.exists()

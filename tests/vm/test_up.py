@@ -205,8 +205,8 @@ def _read_until(process: subprocess.Popen[bytes], pattern: str) -> None:
 
 
 def test_down_while_it_starts(bluebridge: Commands) -> None:
-    up = bluebridge.start("up")
-    _read_until(up, "restoring")
+    up = bluebridge.start("up", "--cold")
+    _read_until(up, "booting")
     assert bluebridge.good("down") == "pair 1 is down\n"
     _, errors = up.communicate(timeout=PATIENCE)
     assert up.returncode == 1

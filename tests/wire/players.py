@@ -123,9 +123,9 @@ class Player:
         deadline = time.monotonic() + timeout
         while len(done) < count:
             done += self.cq.poll(count - len(done))
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{count} completions expected, only {done} came")
             if len(done) < count:
+                if time.monotonic() > deadline:
+                    raise AssertionError(f"{count} completions expected, only {done} came")
                 time.sleep(0.0001)
         return done
 

@@ -56,7 +56,7 @@ def test_memory_that_goes_while_the_device_uses_it(client: Client) -> None:
     ram[:8] = b"in place"
     _point(client, RAM)
     assert client.read(0, MEMORY, 8) == b"in place"
-    client.write32(0, LATER, 20)
+    client.write32(0, LATER, 1000)
     client.dma_unmap(RAM, PAGE)
     assert client.read(0, MEMORY, 8) == NOTHING
     client.write(0, MEMORY, b"stranded", expect=errno.EIO)

@@ -54,7 +54,7 @@ def test_rnr_timer_zero_means_soon(contexts: tuple[Context, Context]) -> None:
     a.send(WrOpcode.SEND, [a.sge(0, 4)])
     settle(a)
     b.receive()
-    a.wait(1, timeout=0.2)
+    a.wait(1, timeout=0.5)
 
 
 @pytest.mark.parametrize("why", ["reset", "nobody"])

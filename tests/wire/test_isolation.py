@@ -16,12 +16,11 @@ def test_half_a_message_delays_nobody_else(hca_server: tuple[ServerProcess, Path
     try:
         other.read32(0, 0)
         stalled.client.send(stalled.client.pack(Command.GET_INFO, bytes(3), size=64))
-        begin, slowest = time.monotonic(), 0.0
+        begin, reads = time.monotonic(), 0
         while time.monotonic() - begin < PATIENCE:
-            before = time.monotonic()
             other.read32(0, 0)
-            slowest = max(slowest, time.monotonic() - before)
-        assert slowest < PATIENCE / 2
+            reads += 1
+        assert reads > 20  # a server that waits for the rest answers one or two
     finally:
         stalled.close()
         other.close()
