@@ -11,7 +11,7 @@ from pathlib import Path
 
 from host_tools import echoes
 from host_tools.conformance.bridge import clients
-from host_tools.conformance.bridge.clients import PERF, STATS, TOOL
+from host_tools.conformance.bridge.clients import PERF, STATS, TOOL, TOOL_CLIENT
 from host_tools.conformance.bridge.guests import ADDRESSES, SECONDS, Guests
 from host_tools.errors import LabError
 from host_tools.ntb_demo import packet
@@ -135,8 +135,8 @@ def perf(guests: Guests, say: Say) -> None:
 
 def tool(guests: Guests, say: Say) -> None:
     """Doorbells and scratchpads by hand."""
-    guests.both("modprobe ntb_tool")
-    guests.both(f"{TOOL} echo Y > link; echo Y > peer0/link_event")
+    guests.both(TOOL_CLIENT.load)
+    guests.both(f"{TOOL} echo Y > peer0/link_event")
     for here, there in guests.ways:
         guests.run(here, f"{TOOL} echo 's {RINGS:#x}' > peer_db")
         rung = guests.run(

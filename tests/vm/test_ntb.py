@@ -11,7 +11,7 @@ import pytest
 
 from device.buslog.reader import LogReader
 from device.layout.buslog import Kind, What
-from host_tools.conformance.bridge.clients import COUNT, PERF, STATS, TOOL
+from host_tools.conformance.bridge.clients import COUNT, PERF, STATS, TOOL, TOOL_CLIENT
 from host_tools.conformance.bridge.tool import SIZE, fill, look, take
 from host_tools.lab import Pair
 from host_tools.pytest_plugin.lab import Lab
@@ -67,8 +67,8 @@ def test_pingpong_counts_on_both_sides(ntb: Pair) -> None:
 
 
 def test_tool_sees_link_doorbells_scratchpads_and_windows(ntb: Pair) -> None:
-    _both(ntb, "modprobe ntb_tool")
-    _both(ntb, f"{TOOL} echo Y > link; echo Y > peer0/link_event")
+    _both(ntb, TOOL_CLIENT.load)
+    _both(ntb, f"{TOOL} echo Y > peer0/link_event")
     a, b = ntb.machines
     assert [_run(guest, f"{TOOL} cat port peer0/port").split() for guest in (a, b)] == [
         ["0", "1"],
