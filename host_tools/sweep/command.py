@@ -59,10 +59,10 @@ def _measure(
 
 def _tell(request: Request, journal: Journal) -> None:
     """Where a sweep that ends early can go on."""
-    if journal.rows:
+    if kept := journal.kept():
         total = len(request.settings) * len(request.sizes)
         print(
-            f"{len(journal.rows)} of {total} are kept in {journal.path}: "
+            f"{kept} of {total} are kept in {journal.path}: "
             "the same command goes on from there"
         )
 

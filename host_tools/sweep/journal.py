@@ -43,7 +43,7 @@ class Journal:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if not self.rows:
+        if not self.kept():
             self.path.unlink(missing_ok=True)  # nothing to go on from
         self._file.close()
 
@@ -51,6 +51,12 @@ class Journal:
         """Keep a row, whatever happens to this process."""
         self._write(row.as_json())
         self.rows.append(row)
+
+    def kept(self) -> int:
+        """How many rows are in the file: a signal may come between writing one and noting it."""
+        self._file.flush()
+        self._file.seek(0)
+        return max(0, self._file.read().count("\n") - 1)
 
     def todo(self) -> Iterator[tuple[str, list[int]]]:
         """Each setting with the payloads it still lacks, if any."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,6 +153,23 @@ def test_a_sweep_that_was_stopped_goes_on(tmp_path: Path) -> None:
         assert journal.rows == ROWS[:5]
         journal.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_row_is_kept_though_a_signal_comes_while_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Journal(tmp_path / "x.dat", SMALL) as journal:
+        monkeypatch.setattr(os, "fsync", stopped)
+        try:
+            journal.add(ROWS[0])
+        finally:
+            assert journal.kept() == 1
+    monkeypatch.undo()
+    with Journal(tmp_path / "x.dat", SMALL) as journal:
+        assert journal.rows == ROWS[:1]
 
 
 def test_a_sweep_without_a_row_leaves_nothing(tmp_path: Path) -> None:
