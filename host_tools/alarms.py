@@ -10,6 +10,8 @@ from host_tools.errors import LabError
 Alarm = Callable[[], LabError | None]
 """Says what is wrong, or None; cheap, since a wait looks at it several times a second."""
 
+PATIENCE = 2.0
+"""Seconds an alarm has to explain why QEMU hung up."""
 _PAUSE = 0.02
 """Seconds between two looks at alarms that are about to say something."""
 

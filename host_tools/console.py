@@ -18,7 +18,6 @@ from host_tools.transcript import FAILURES
 PROMPT = r"bluebridge# "
 
 _SLICE = 0.2  # seconds between two looks at the alarms
-_OBITUARY = 2.0  # seconds an alarm has to explain why QEMU closed the console
 
 
 class Console:
@@ -74,7 +73,7 @@ class Console:
 
     def _lost(self) -> LabError:
         """Why the console closed."""
-        found = alarms.obituary(self.alarms, time.monotonic() + _OBITUARY)
+        found = alarms.obituary(self.alarms, time.monotonic() + alarms.PATIENCE)
         return found or self._error("QEMU ended")
 
     def _tail_after_failure(self) -> str:

@@ -7,6 +7,7 @@ import io
 import os
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -18,7 +19,6 @@ from host_tools.agent.connection import Connection
 from host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
 from host_tools.agent.identity import Identity
 from host_tools.alarms import Alarm, first
-from host_tools.errors import LabError
 
 _START_SECONDS = 120.0
 _RUN_SECONDS = 60.0
@@ -47,11 +47,7 @@ class Agent:
 
         `alarms` are looked at in this and all later waits. Raises `AgentError` or what they report.
         """
-
-        def trouble() -> LabError | None:
-            return first(alarms)
-
-        port = ports.acquire(guest, sockets, min(timeout, 10.0), trouble)
+        port = ports.acquire(guest, sockets, min(timeout, 10.0), partial(first, alarms))
         connection = Connection(guest, port.connection)
         connection.alarms += alarms
         agent = cls(connection, port)

@@ -28,8 +28,6 @@ _REPEAT = 2.0
 _SILENCE = 30.0
 """Seconds of silence that mean the guest hangs."""
 _SEND_SECONDS = 30
-_OBITUARY = 2.0
-"""Seconds an alarm has to explain why QEMU closed the port."""
 
 
 class Connection:
@@ -75,7 +73,7 @@ class Connection:
             except OSError:
                 data = b""
             if not data:
-                self._obituary = time.monotonic() + _OBITUARY
+                self._obituary = time.monotonic() + alarms.PATIENCE
                 self._lose(AgentLost(f"guest {self.guest}: QEMU closed the agent's port"))
                 return
             reader.feed(data)

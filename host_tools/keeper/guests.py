@@ -30,10 +30,10 @@ class Guest:
     def trouble(self) -> LabError | None:
         """Why it is of no use now, or None; cheap enough to be asked several times a second."""
         pair = self.entry.record()
-        if pair is None and self.entry.alive():
-            return None  # its folder is being removed, and the next look will see it gone
-        if pair is None or not self.entry.alive():
+        if not self.entry.alive():
             return _remembered(self.name) or LabError(f"guest {self.name}: its pair was taken down")
+        if pair is None:
+            return None  # its folder is being removed, and the next look will see it gone
         if pair.state == record.ENDING:
             return LabError(f"guest {self.name}: its pair ended: {pair.why}", _logs(pair.logs))
         guest = pair.guest(self.name)
