@@ -22,6 +22,8 @@ from guest.cm.transport import Peer
 RESEND_SECONDS = 1.0
 MAX_RETRIES = 7
 TIMEWAIT_SECONDS = 1.0
+STALE_SECONDS = 5.0
+"""How long a refused end stays for the DREQ of its queue pair's old connection."""
 MRA_TIMEOUT_CODE = 24
 """What the kernel's rdma_cm puts into an MRA: about 68 seconds (core/cma.c: CMA_CM_MRA_SETTING)."""
 
@@ -31,6 +33,7 @@ class State(Enum):
 
     IDLE = auto()
     REQ_SENT = auto()
+    STALE = auto()
     REQ_RECEIVED = auto()
     REP_RECEIVED = auto()
     REP_SENT = auto()
@@ -75,6 +78,7 @@ class Connection:
         self._waiting: bytes = b""
         self._last: bytes = b""
         self._retries = 0
+        self._refusal: Message | None = None
 
     def connect(self, fields: Mapping[str, Value]) -> None:
         """Active side: send the REQ and repeat it until something comes back."""
@@ -153,6 +157,8 @@ class Connection:
         if self.state is State.TIMEWAIT:
             self._settle(State.DEAD)
             self._tell(Notice(EventType.TIMEWAIT_EXIT))
+        elif self.state is State.STALE:
+            self.old_connection_over()
         elif self._retries < MAX_RETRIES:
             self._retries += 1
             self.deadline = self._clock() + RESEND_SECONDS
@@ -189,12 +195,27 @@ class Connection:
             self._send(self._last, self.peer)
 
     def _take_rej(self, message: Message) -> None:
-        """The peer refuses, or no longer knows this connection."""
-        if self.state in (State.REQ_SENT, State.REP_SENT, State.REP_RECEIVED):
+        """The peer refuses, or no longer knows this connection.
+
+        A peer that calls the request stale sends the DREQ of the connection that it still has
+        with our queue pair right behind (core/cm.c: cm_match_req), and refuses until that is
+        answered: whoever asks again after he was told shall be served.
+        """
+        if self.state is State.REQ_SENT and message["reason"] == RejectReason.STALE_CONNECTION:
+            self._settle(State.STALE)
+            self._refusal = message
+            self.deadline = self._clock() + STALE_SECONDS
+        elif self.state in (State.REQ_SENT, State.REP_SENT, State.REP_RECEIVED):
             self._settle(State.DEAD)
             self._tell(Notice(EventType.REJECTED, message["reason"], message))
         elif self.state in (State.ESTABLISHED, State.DREQ_SENT):
             self._leave(0, message)
+
+    def old_connection_over(self) -> None:
+        """The DREQ that a refused end stayed for was answered, or will not come any more."""
+        if self.state is State.STALE and self._refusal is not None:
+            self._settle(State.DEAD)
+            self._tell(Notice(EventType.REJECTED, self._refusal["reason"], self._refusal))
 
     def _take_dreq(self, message: Message) -> None:
         """The peer disconnects. Two DREQs that cross each other are answered by both sides."""

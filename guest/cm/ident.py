@@ -232,6 +232,17 @@ class CmId:
             connection.state, connection.deadline = State.DEAD, None
             self._tell(EventType.DISCONNECTED, -errno.ECONNRESET)
 
+    def old_connection_over(self, qpn: int, peer: Peer) -> None:
+        """The peer has ended what an earlier owner of our queue pair `qpn` had with it."""
+        connection = self._connection
+        if (
+            connection is not None
+            and connection.peer.gid == peer.gid
+            and self.qp is not None
+            and self.qp.qpn == qpn
+        ):
+            connection.old_connection_over()
+
     def notice(self, notice: Notice) -> None:
         """News from the connection: bring the queue pair along, then tell the user."""
         if notice.type is EventType.CONNECT_RESPONSE and notice.message is not None:

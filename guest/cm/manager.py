@@ -172,6 +172,8 @@ class ConnectionManager:
                 owner.handle(message)
             elif message.kind is CmAttribute.DREQ:
                 self._answer(CmAttribute.DREP, message, received.peer, {})
+                for waiting in list(self._ids.values()):
+                    waiting.old_connection_over(message["remote_qpn"], received.peer)
             elif message.kind is CmAttribute.REP:
                 # The requester is gone: without this its listener would wait for an RTU.
                 fields = {"answered": Answered.REP, "reason": RejectReason.INVALID_COMM_ID}

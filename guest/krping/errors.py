@@ -27,6 +27,11 @@ def explain(event: CmEvent, options: Options) -> str:
         return f"nobody answers at {addr}: is krping running on the server with that address?"
     if event.type is EventType.REJECTED and event.status == RejectReason.INVALID_SERVICE_ID:
         return f"nobody listens on port {port} at {addr}: start the krping server first"
+    if event.type is EventType.REJECTED and event.status == RejectReason.STALE_CONNECTION:
+        return (
+            f"{addr} still had the connection of a client that ended without a word, "
+            "and has closed it now: start the client again"
+        )
     if event.type is EventType.REJECTED:
         return f"{addr} port {port} rejected the connection, reason {event.status}"
     reason = os.strerror(-event.status)

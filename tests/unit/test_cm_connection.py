@@ -10,6 +10,7 @@ from device.layout.net.cm import CmAttribute, RejectReason
 from guest.cm.connection import (
     MAX_RETRIES,
     RESEND_SECONDS,
+    STALE_SECONDS,
     TIMEWAIT_SECONDS,
     Connection,
     Notice,
@@ -162,6 +163,32 @@ def test_reject() -> None:
     assert (notice.type, notice.status) == (EventType.REJECTED, 28)
     assert notice.message is not None and notice.message.raw("private_data")[:7] == b"not you"
     assert pair.active.state is pair.passive.state is State.DEAD
+
+
+def test_a_stale_request_is_told_when_the_old_connection_is_over() -> None:
+    """Not before: the peer would refuse the next request, too."""
+    pair = Pair()
+    pair.requested()
+    pair.passive.reject(RejectReason.STALE_CONNECTION)
+    pair.deliver()
+    pair.wait(STALE_SECONDS / 2)
+    assert not pair.active_news
+    pair.active.old_connection_over()
+    assert [(n.type, n.status) for n in pair.active_news] == [(EventType.REJECTED, 10)]
+    pair.active.old_connection_over()
+    pair.wait(STALE_SECONDS)
+    assert len(pair.active_news) == 1 and pair.active.deadline is None
+
+
+def test_a_stale_request_is_told_in_the_end() -> None:
+    """The peer's DREQ was lost: nobody waits for ever, and nothing is repeated."""
+    pair = Pair()
+    pair.requested()
+    pair.passive.reject(RejectReason.STALE_CONNECTION)
+    pair.deliver()
+    pair.wait(STALE_SECONDS)
+    assert [(n.type, n.status) for n in pair.active_news] == [(EventType.REJECTED, 10)]
+    assert not pair.to_passive
 
 
 def test_both_disconnect_at_once() -> None:

@@ -162,15 +162,16 @@ def test_a_krping_client_is_killed(kernel: Vm, own: Vm) -> None:
     """Nobody disconnects in its name, and the next one has the same queue pair number.
 
     The kernel calls the new request stale and disconnects the old connection (core/cm.c:
-    cm_match_req); the request after that one is served.
+    cm_match_req); the client is told when that has happened, and is served when it asks again.
     """
     _serve_by_kernel(kernel, f"-P -S {SIZE}")
     try:
         own.run(f"{_client(f'size={SIZE}')} > {LOG} 2>&1 & echo $! > {LOG}.pid")
         own.run(_until(f"grep -q ESTABLISHED {LOG}"), timeout=PATIENCE)
         own.run(f"kill -9 $(cat {LOG}.pid)")
-        for _ in range(2):
-            again = own.run(_client(f"count=5,size={SIZE},validate"), PATIENCE, check=False)
+        refused = own.run(_client(f"count=5,size={SIZE},validate"), PATIENCE, check=False)
+        assert "start the client again" in _result(refused.text)["error"], refused.text
+        again = own.run(_client(f"count=5,size={SIZE},validate"), PATIENCE, check=False)
         assert _result(again.text)["validated"] == 5, again.text
     finally:
         kernel.run(f"kill $(cat {LOG}.pid)")

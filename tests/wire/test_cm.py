@@ -232,6 +232,19 @@ def test_a_restarted_client_replaces_its_old_connection(ends: tuple[End, End]) -
     assert expect(server, EventType.CONNECT_REQUEST).id is not child
 
 
+def test_a_stale_client_stays_until_its_old_connection_is_closed(ends: tuple[End, End]) -> None:
+    """The listener calls the request stale, and sends the DREQ to a dead process's connection."""
+    server, client = listener(ends[0]), resolved(ends[1])
+    client.connect()
+    child = expect(server, EventType.CONNECT_REQUEST).id
+    assert child._peer is not None
+    child.reject(reason=RejectReason.STALE_CONNECTION)
+    assert client.events.get(0.2) is None
+    old = {"local_comm_id": 5, "remote_comm_id": 6, "remote_qpn": verbs_qp(client).qpn}
+    ends[0].manager._transport.send(encode(CmAttribute.DREQ, 1, old), child._peer)
+    assert expect(client, EventType.REJECTED).status == RejectReason.STALE_CONNECTION
+
+
 def test_hostile_messages_change_nothing(ends: tuple[End, End]) -> None:
     """MADs of any content from a peer: dropped, and connections still come up."""
     transport = ends[1].manager._transport
