@@ -73,8 +73,7 @@ class Console:
 
     def _lost(self) -> LabError:
         """Why the console closed."""
-        found = alarms.obituary(self.alarms, time.monotonic() + alarms.PATIENCE)
-        return found or self._error("QEMU ended")
+        return alarms.obituary(self.alarms) or self._error("QEMU ended")
 
     def _tail_after_failure(self) -> str:
         """What the kernel still has to say after the first bad line: its registers and stack."""

@@ -68,8 +68,9 @@ def settle(machine: Vm) -> None:
     client that enables the link meanwhile loses it again, and ntb_transport's peer never notices
     (check_link_status_work, ntb_transport_link_work).
     """
+    works = "grep -qs check_link_status_work /proc/[0-9]*/stack"
     machine.run(
-        "sleep 0.2; while grep -qs check_link_status_work /proc/[0-9]*/stack; do sleep 0.1; done",
+        f"for look in 1 2 3 4 5; do while {works}; do sleep 0.1; done; sleep 0.1; done",
         timeout=_SECONDS,
     )
 

@@ -21,7 +21,8 @@ _T = TypeVar("_T")
 _START_SECONDS = 60.0
 _MIGRATION_SECONDS = 60.0
 _LAST_MOMENT = 1.0
-_LAST_WORDS = 0.2
+_LAST_LOOKS = alarms.LOOKS // 2
+"""At who is to blame; whoever asks us why QEMU hung up has patience for twice as many."""
 PAUSE = 0.005
 """Seconds between two looks at something that cannot be waited on."""
 _ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
@@ -44,6 +45,7 @@ class Qemu:
         self._env = emulator.env
         self._kernel = Transcript(name, self.transcript)
         self._said_before = 0
+        self._mourned = False
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: Qmp | None = None
 
@@ -53,6 +55,7 @@ class Qemu:
         `devices` are vfio-user sockets for a boot, by root port.
         """
         self._kernel.skip()
+        self._mourned = False
         more = machine.start_arguments(boot) if boot else ["-incoming", "defer"]
         for port, path in (devices or {}).items():
             more += machine.device_arguments(port, path)
@@ -150,10 +153,11 @@ class Qemu:
         """Why QEMU is gone, or None while it runs: its kernel's last words, or its own."""
         if self._process is None or self._process.poll() is None:
             return None
-        if (died := self._blamed()) is None and self._process.returncode == -signal.SIGABRT:
+        died = self._blamed()
+        if died is None and self._process.returncode == -signal.SIGABRT and not self._mourned:
             # So it ends on a broken vfio-user socket, which the server's own end comes just after.
-            time.sleep(_LAST_WORDS)
-            died = self._blamed()
+            died = alarms.obituary([self._blamed], _LAST_LOOKS)
+            self._mourned = True
         if died is not None:
             return died
         said = self.messages()

@@ -50,8 +50,8 @@ class CompletionQueue:
         self._armed = 0  # 0, CQ_ARM_SOLICITED or CQ_ARM_NEXT
         self._unreported = 0  # entries that moderation holds back
         self._delayed = False  # whether their time runs
-        self._armed_sn = 0
-        self._fired_sn = 0
+        self._request = (0, 0)  # number and consumer index of the last request that was taken
+        self._answered = (0, 0)  # and of the one that the last event answered
         self._notified = 0  # producer index when the last event fired (last_notified_index)
         self._last_solicited: int | None = None  # producer index of the newest solicited entry
 
@@ -134,16 +134,21 @@ class CompletionQueue:
     def arm(self, sn: int, command: int, consumer: int) -> None:
         """The doorbell that asks for an event; entries since the last event fire it at once.
 
-        A request with the number of the last event is stale: that event is still on its way.
+        The request that the last event answered is stale: that event is still on its way. One with
+        its number from further on is not: a driver that puts its queue away empties it by polling
+        and asks before the interrupt has been served (ipoib_ib.c: ipoib_ib_dev_stop_default), and
+        would never be woken again.
         Entries that an event has announced are no reason for another, even while they are unread:
         perftest asks again before it reads, and takes each event for a new entry
         (ctx_notify_events). Whoever reads everything and then asks loses nothing: what came
         meanwhile was not announced.
         """
-        if self.broken or sn == self._fired_sn or command not in (CQ_ARM_SOLICITED, CQ_ARM_NEXT):
+        if self.broken or command not in (CQ_ARM_SOLICITED, CQ_ARM_NEXT):
+            return
+        if (sn, consumer) == self._answered:
             return
         self._armed = max(self._armed, command)
-        self._armed_sn = sn
+        self._request = (sn, consumer)
         waiting = (self.producer - consumer) & INDEX_MASK
         fresh = min(waiting, (self.producer - self._notified) & INDEX_MASK)
         if self._armed == CQ_ARM_NEXT:
@@ -217,7 +222,7 @@ class CompletionQueue:
             self._fire()
 
     def _fire(self) -> None:
-        self._fired_sn, self._armed, self._unreported = self._armed_sn, 0, 0
+        self._answered, self._armed, self._unreported = self._request, 0, 0
         self._notified = self.producer
         self._hca.eqs.post(self.eqn, self._event)
 

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD)
 POLL_SECONDS = 0.001
-PATIENCE = 100
-"""Looks at a ring in vain after which it is given up."""
+PATIENCE = 2000
+"""Looks at a ring in vain after which it is given up: some two seconds. The processor of a guest
+may have to wait that long for one of the host, and a paused peer loses nothing (the transmit
+watchdog of mlx4_en is at 15 seconds: MLX4_EN_WATCHDOG_TIMEOUT)."""
 MAX_HELD = 2048
 """Frames that wait in a port."""
 QUANTUM_SECONDS = 512 / 400e6

@@ -7,18 +7,19 @@ from typing import Protocol
 
 from device.pci.bus import Timer
 
-TRAINING_SECONDS = 0.2
+TRAINING_SECONDS = 0.5
 """How long the link trains.
 
 ntb_transport queues a clean-up of all scratchpads at the end of its probe if the link is down then
 (ntb_transport_probe, ntb_transport_event_callback). A link that came up at once would race with it,
-and what the peer had written would be gone for good.
+and what the peer had written would be gone for good. On a busy host the work may be late.
 """
-HOLD_SECONDS = 0.02
+HOLD_SECONDS = 0.2
 """How long doorbells wait behind a side's first look at a link that came up.
 
 ntb_perf takes a doorbell that comes before its own link event for one of a link that is down, and
-its peer waits for an answer for ever. A side that looks is still in the interrupt's handler.
+its peer waits for an answer for ever. A side that looks is still in the interrupt's handler, and
+its processor may have to wait for one of the host before it goes on.
 """
 
 

@@ -13,7 +13,7 @@ from device.layout.ntb.switchtec import LinkMessage
 from device.ntb.link import HOLD_SECONDS
 from device.pci.bus import Timer
 
-LONGEST_SECONDS = 1.0
+LONGEST_SECONDS = 2.0
 """How long doorbells wait for a driver that does not say that it has seen the link."""
 
 

@@ -13,7 +13,7 @@ from guest.krping.resources import Resources
 from guest.krping.state import State
 from guest.krping.thread import CONN_PARAM, KrpingThread
 
-RESOLVE_SECONDS = 2.0
+RESOLVE_SECONDS = 5.0
 
 
 class Client(KrpingThread):

@@ -19,9 +19,9 @@ from guest.krping.state import State
 from guest.krping.stats import Latencies, Stats
 from guest.verbs import Context, SendWr
 
-GRACE_SECONDS = 1.0
+GRACE_SECONDS = 5.0
 """How long a cancelled thread may take to finish the iteration it is in."""
-PARTING_SECONDS = 2.0
+PARTING_SECONDS = 5.0
 LOOKS = 30
 """How often to look for a completion that needs the device only, before sleeping until it comes."""
 BATCH = 16
@@ -67,7 +67,7 @@ class KrpingThread(ABC):
         """The whole life of the connection; raises `KrpingError` or `Cancelled`."""
 
     def cancel(self) -> None:
-        """End the run soon: at the end of an iteration if that comes within a second."""
+        """End the run soon: at the end of an iteration if that comes within `GRACE_SECONDS`."""
         if self._cancel_at is None:
             self._cancel_at = time.monotonic()
             os.eventfd_write(self._wake, 1)

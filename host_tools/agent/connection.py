@@ -17,6 +17,7 @@ from host_tools import alarms
 from host_tools.agent.channel import Channel
 from host_tools.agent.errors import AgentError, AgentLost, AgentSilent
 from host_tools.alarms import Alarm
+from host_tools.errors import LabError
 
 _READ_BYTES = 256 * 1024
 _SLICE = 0.2
@@ -51,7 +52,7 @@ class Connection:
         """By the number of a SYNC without an answer: what was opened before it."""
         self._sending = threading.Lock()
         self._lost: AgentError | None = None
-        self._obituary = 0.0
+        self._obituary: LabError | None = None
         self._heard = self._asked = time.monotonic()
         # A guest that reads nothing must not block us for ever, not even within a frame.
         connection.settimeout(None)
@@ -73,7 +74,6 @@ class Connection:
             except OSError:
                 data = b""
             if not data:
-                self._obituary = time.monotonic() + alarms.PATIENCE
                 self._lose(AgentLost(f"guest {self.guest}: QEMU closed the agent's port"))
                 return
             reader.feed(data)
@@ -163,7 +163,9 @@ class Connection:
         """Raise if the connection is lost."""
         if self._lost is None:
             return
-        raise alarms.obituary(self.alarms, self._obituary) or self._lost
+        if self._obituary is None:
+            self._obituary = alarms.obituary(self.alarms) or self._lost
+        raise self._obituary
 
     def silent(self, what: str) -> AgentSilent:
         """The error for a guest that hangs."""

@@ -15,6 +15,7 @@ import tty
 from collections.abc import Iterator
 from pathlib import Path
 
+from host_tools import alarms
 from host_tools.agent import AgentError
 from host_tools.errors import LabError, UsageError
 from host_tools.keeper import guests
@@ -23,7 +24,6 @@ from host_tools.keeper.locks import Lock
 
 _ESCAPE = b"\x1d"  # Ctrl-], as in telnet
 _AGENT_SECONDS = 5.0
-_OBITUARY_SECONDS = 2.0
 
 
 def main(options: argparse.Namespace) -> int:
@@ -132,8 +132,5 @@ def _write(screen: int, data: bytes) -> None:
 
 def _obituary(guest: Guest) -> LabError:
     """Why the console was closed; the keeper knows in a moment."""
-    for _ in range(int(_OBITUARY_SECONDS / 0.02)):
-        if (trouble := guest.trouble()) is not None:
-            return trouble
-        threading.Event().wait(0.02)
-    return LabError(f"guest {guest.name}: QEMU closed its console")
+    closed = LabError(f"guest {guest.name}: QEMU closed its console")
+    return alarms.obituary([guest.trouble]) or closed

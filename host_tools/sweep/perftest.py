@@ -15,7 +15,7 @@ from host_tools.sweep.rows import Wall
 
 _PORT = 18515
 _SECONDS = 180.0
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 _BEST, _WORST, _TYPICAL = 2, 3, 4  # columns: t_min, t_max, t_typical, all in us
 _LISTENS = f"until {listening(_PORT)}; do sleep 0.05; done"
 

@@ -62,7 +62,7 @@ def test_files_both_ways(guest_a: Vm, tmp_path: Path) -> None:
 def test_time_limit(guest_a: Vm) -> None:
     with pytest.raises(CommandTimedOut, match="killed after 1 s"):
         guest_a.agent.run("sleep 1000 & sleep 1000", timeout=1)
-    assert "sleep" not in guest_a.agent.run("ps").text
+    _until(lambda: "sleep" not in guest_a.agent.run("ps").text)
 
 
 def test_a_client_that_is_killed_takes_its_command_along(guest_a: Vm) -> None:
@@ -114,7 +114,8 @@ def test_nics_are_no_twins(guest_a: Vm) -> None:
     nic = {"driver": "virtio-net-pci", "netdev": "net", "bus": "port0", "romfile": ""}
     guest_a.qmp.command("device_add", **nic)
     _until(lambda: guest_a.function(0) is not None)
-    guest_a.agent.run("modprobe virtio_net && ip link set eth0 up", check=True, timeout=60)
+    up = "modprobe virtio_net; until ip link set eth0 up 2>/dev/null; do sleep 0.1; done"
+    guest_a.agent.run(up, check=True, timeout=60)
     identity = Identity("zebra")
     wanted = (identity.mac_prefix + b"\0").hex(":")
     assert guest_a.agent.personalise(identity)["macs"] == {"eth0": wanted}

@@ -27,8 +27,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is never going to happen is not waited for as long as in a run."""
-    monkeypatch.setattr(runner, "_READY_SECONDS", 2.0)
-    monkeypatch.setattr(runner, "_END_SECONDS", 1.5)
+    monkeypatch.setattr(runner, "_READY_SECONDS", 4.0)
+    monkeypatch.setattr(runner, "_END_SECONDS", 4.0)
 
 
 def test_a_program_of_the_table_passes(session: Session) -> None:
@@ -43,7 +43,7 @@ def test_a_program_of_the_table_passes(session: Session) -> None:
     ("client", "server", "ready", "reason"),
     [
         ("echo no luck; exit 3", "", "", "status 3: no luck"),
-        ("echo well; sleep 60", "", "", "no end after 2 s: well"),
+        ("echo well; sleep 60", "", "", "no end after 4 s: well"),
         ("true", "sleep 60", "false", "the server was not ready in time"),
         ("true", "sleep 60", "true", "the server did not end after the client"),
         ("true", "echo broken; exit 4", "true", "status 4: broken"),
@@ -52,11 +52,11 @@ def test_a_program_of_the_table_passes(session: Session) -> None:
 def test_what_goes_wrong_has_a_reason(
     session: Session, client: str, server: str, ready: str, reason: str
 ) -> None:
-    run = Run(session, Program("own", "x", client, server, ready, limit=2))
+    run = Run(session, Program("own", "x", client, server, ready, limit=4))
     assert [verdict.reason for verdict in run.entry().verdicts if verdict.reason] == [reason]
     assert run.broken and run.texts
-    left = session.pair.a.agent.run("ps -o comm | grep -x sleep")
-    assert left.text == "", "the server outlived its program"
+    gone = "until ! ps -o comm | grep -qx sleep; do sleep 0.05; done"
+    assert session.pair.a.agent.run(gone, timeout=20).status == 0, "a server outlived its program"
 
 
 def test_what_says_nothing_is_run_again(session: Session) -> None:

@@ -70,7 +70,8 @@ def test_a_bar_of_four_gib_can_be_plugged_in(pair: Pair) -> None:
     while (function := machine.function(WIDE_PORT)) is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    lines = machine.run(f"until lspci -vs {function['address']} | grep -w size=4G; do :; done").text
+    placed = f"lspci -vs {function['address']} | grep 'Memory at [0-9a-f]* .*size=4G'"
+    lines = machine.run(f"until {placed}; do :; done").text
     address = int(lines.split()[2], 16)
     assert address >= 4 * GIB and address % (4 * GIB) == 0
     last = machine.run(

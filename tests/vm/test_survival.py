@@ -46,7 +46,8 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 def start(machine: Vm, command: str) -> None:
     """Run a command behind the agent's back; its output and how it ended go to /tmp/said."""
-    machine.run(["sh", "-c", f"({command}; echo ended with $?) > /tmp/said 2>&1 < /dev/null &"])
+    run = f"({command}; echo ended with $?) > /tmp/said 2>&1 < /dev/null &"
+    machine.run(["sh", "-c", f": > /tmp/said; {run}"])
 
 
 def wait_for(machine: Vm, text: str, timeout: float, command: str = "cat /tmp/said") -> str:
@@ -70,6 +71,8 @@ def kill_server(pair: Pair) -> None:
     for _ in range(2):
         pair.server.tell("status")
     os.kill(pair.server.pid, signal.SIGKILL)
+    while pair.server.trouble() is None:
+        time.sleep(0.005)
     for machine in pair.machines:
         machine.qmp.command("cont")
 

@@ -47,7 +47,7 @@ def _pings() -> list[Program]:
         Program(
             "network",
             "ping of 60000 bytes in fragments",
-            echoes.line("{server}", "-s 60000 -c 10 -i 0.05"),
+            echoes.line("{server}", "-s 60000 -c 10 -i 0.3"),
             expect=echoes.ANSWERED,
             short=True,
         ),
