@@ -20,7 +20,7 @@ from host_tools.transcript import Transcript
 _T = TypeVar("_T")
 _START_SECONDS = 60.0
 _MIGRATION_SECONDS = 60.0
-_LAST_MOMENT = 1.0
+_LAST_MOMENT = 3.0
 _LAST_LOOKS = alarms.LOOKS // 2
 """At who is to blame; whoever asks us why QEMU hung up has patience for twice as many."""
 PAUSE = 0.005

