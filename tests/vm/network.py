@@ -39,7 +39,7 @@ def peer(pair: Pair, machine: Vm) -> Vm:
 
 def ping(machine: Vm, target: str, *options: str) -> None:
     """A few echoes, all answered."""
-    echoes.check(machine, target, f"-c {ECHOES} -i 0.02 {' '.join(options)}")
+    echoes.check(machine, target, f"-c {ECHOES} -i 0.1 {' '.join(options)}")
 
 
 def set_mtu(pair: Pair, mtu: int) -> None:

@@ -146,7 +146,7 @@ def test_connected_mode(subnet: Pair) -> None:
         subnet.both(switch)
 
     mode("connected", 65520)
-    echoes.check(subnet.a, "10.8.0.2", "-c 3 -i 0.3 -M do -s 60000")
+    echoes.check(subnet.a, "10.8.0.2", f"-c 3 -i {echoes.SELDOM} -M do -s 60000")
     mode("datagram", 4092)
     echoes.check(subnet.a, "10.8.0.2", "-c 3 -i 0.2")
 

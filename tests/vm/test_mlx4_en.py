@@ -116,7 +116,7 @@ def test_both_rings_take_part(net: Pair) -> None:
 
 def test_jumbo_frames(net: Pair) -> None:
     set_mtu(net, 9000)
-    ping(net.b, address(net.a), "-s", "8972", "-M", "do")
+    ping(net.b, address(net.a), "-i", "0.5", "-s", "8972", "-M", "do")
     assert iperf3(net.b, net.a, seconds=1)["end"]["sum_received"]["bytes"]
     set_mtu(net, 1500)
     ping(net.b, address(net.a))

@@ -110,8 +110,8 @@ def test_a_network_over_dma(ntb: Pair) -> None:
     """Data through the window by the engine, told by the drivers and by the bus log."""
     a, b = ntb.machines
     ntb.both(_network)
-    for size in (56, 20000):
-        echoes.check(a, "10.9.1.2", f"-c 3 -i 0.2 -s {size}")
+    echoes.check(a, "10.9.1.2", "-c 3 -i 0.2")
+    echoes.check(a, "10.9.1.2", f"-c 3 -i {echoes.SELDOM} -s 20000")
     _run(b, "iperf3 -s -D -1")
     _run(a, "until iperf3 -c 10.9.1.2 -n 8M; do sleep 0.2; done")
     stats = _run(a, f"cat {STATS}")

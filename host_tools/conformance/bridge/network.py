@@ -44,7 +44,7 @@ def addresses_in_the_log(session: Session) -> Sequence[Verdict]:
     guests = Guests.of(session)
     client = clients.netdev("use_dma=1")
     clients.load_both(guests, client)
-    _pings(guests, "-c 5 -s 20000")
+    _pings(guests, f"-c 5 -i {echoes.SELDOM} -s 20000")
     copies, arrivals = _window_events(guests)
     clients.unload_both(guests, client)
     if not copies or not arrivals:
@@ -69,7 +69,7 @@ def messages(session: Session) -> Sequence[Verdict]:
     guests = Guests.of(session)
     client = clients.netdev("use_dma=1 use_msi=1")
     clients.load_both(guests, client)
-    _pings(guests, "-c 20 -s 20000")
+    _pings(guests, f"-c 10 -i {echoes.SELDOM} -s 20000")
     rate = [_stream(guests, *way, 16) for way in guests.ways]
     said = [guests.messages(guest, "MSI interrupt") for guest in guests.machines]
     clients.unload_both(guests, client)
@@ -87,14 +87,14 @@ def _network(guests: Guests, client: Client, counters: Sequence[str] = ()) -> li
     guests.both("echo pfifo_fast > /proc/sys/net/core/default_qdisc")
     clients.load_both(guests, client)
     _pings(guests, "-c 20")
-    _pings(guests, "-c 10 -s 20000")
+    _pings(guests, f"-c 5 -i {echoes.SELDOM} -s 20000")
     found = [passed(part="ping"), _six(guests)]
     for here, there in guests.ways:
         _stream(guests, here, there, MIB)
     found.append(passed(f"{MIB} MiB each way by checksum", "TCP"))
     guests.both(f"ip link set eth0 mtu {MTU}")
     clients.ready(guests, client)
-    _pings(guests, f"-c 5 -M do -s {MTU - 28}")
+    _pings(guests, f"-c 3 -i {echoes.SELDOM} -M do -s {MTU - 28}")
     found.append(passed(part=f"MTU {MTU}"))
     found += [_iperf(guests, backwards) for backwards in ("", "-R")]
     found += [_counter(guests, name) for name in counters]

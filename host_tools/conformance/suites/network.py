@@ -47,7 +47,7 @@ def _pings() -> list[Program]:
         Program(
             "network",
             "ping of 60000 bytes in fragments",
-            echoes.line("{server}", "-s 60000 -c 10 -i 0.3"),
+            echoes.line("{server}", f"-s 60000 -c 4 -i {echoes.SELDOM}"),
             expect=echoes.ANSWERED,
             short=True,
         ),
@@ -59,7 +59,7 @@ def _pings() -> list[Program]:
             ready="ip link show {netdev} | grep -q 'mtu 9000.*state UP'",
             lasting=True,
             client="ip link set {netdev} mtu 9000 && "
-            + echoes.line("{server}", "-M do -s 8972 -c 10 -i 0.1"),
+            + echoes.line("{server}", "-M do -s 8972 -c 10 -i 0.5"),
             expect=echoes.ANSWERED,
             setups=(ROCE,),
             short=True,
