@@ -91,7 +91,8 @@ class NetInterface:
                 if questions == 0:
                     raise TimeoutError(f"{ip} does not answer ARP requests")
                 self._send_arp(ARP_REQUEST, BROADCAST, _NOBODY, target)
-                self._changed.wait(min(RETRY_SECONDS, timeout))
+                patience = min(RETRY_SECONDS, timeout)
+                self._changed.wait_for(lambda: target in self._neighbours, patience)
                 questions -= 1
             return self._neighbours[target]
 

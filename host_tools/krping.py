@@ -25,7 +25,7 @@ _PROGRAM = "python3 -m guest.krping"
 _LISTENING = r"rdma_listen[^\r\n]*\r?\n"
 _START_SECONDS = 120.0
 _SECONDS_PER_ITERATION = 0.5
-_PARTING_SECONDS = 5.0
+_PARTING_SECONDS = 10.0
 _FOREVER = 10 * 365 * 86400.0
 
 

@@ -151,19 +151,20 @@ class Qemu:
 
     def trouble(self) -> LabError | None:
         """Why QEMU is gone, or None while it runs: its kernel's last words, or its own."""
-        if self._process is None or self._process.poll() is None:
+        process = self._process
+        if process is None or process.poll() is None:
             return None
         died = self._blamed()
-        if died is None and self._process.returncode == -signal.SIGABRT and not self._mourned:
+        if died is None and process.returncode == -signal.SIGABRT and not self._mourned:
             # So it ends on a broken vfio-user socket, which the server's own end comes just after.
-            died = alarms.obituary([self._blamed], _LAST_LOOKS)
             self._mourned = True
+            died = alarms.obituary([self._blamed], _LAST_LOOKS)
         if died is not None:
             return died
         said = self.messages()
         last = said.splitlines()[-1] if said.strip() else "it said nothing"
         return LabError(
-            f"guest {self.name}: QEMU ended with status {self._process.returncode}: {last}",
+            f"guest {self.name}: QEMU ended with status {process.returncode}: {last}",
             f"read {self._messages}",
             said,
         )

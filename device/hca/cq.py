@@ -52,6 +52,7 @@ class CompletionQueue:
         self._delayed = False  # whether their time runs
         self._request = (0, 0)  # number and consumer index of the last request that was taken
         self._answered = (0, 0)  # and of the one that the last event answered
+        self._again = False  # whether that was the second event for its number
         self._notified = 0  # producer index when the last event fired (last_notified_index)
         self._last_solicited: int | None = None  # producer index of the newest solicited entry
 
@@ -135,9 +136,9 @@ class CompletionQueue:
         """The doorbell that asks for an event; entries since the last event fire it at once.
 
         The request that the last event answered is stale: that event is still on its way. One with
-        its number from further on is not: a driver that puts its queue away empties it by polling
-        and asks before the interrupt has been served (ipoib_ib.c: ipoib_ib_dev_stop_default), and
-        would never be woken again.
+        its number from further on is not, once: a driver that puts its queue away empties it by
+        polling and asks before the interrupt has been served (ipoib_ib.c:
+        ipoib_ib_dev_stop_default), and would never be woken again.
         Entries that an event has announced are no reason for another, even while they are unread:
         perftest asks again before it reads, and takes each event for a new entry
         (ctx_notify_events). Whoever reads everything and then asks loses nothing: what came
@@ -145,7 +146,7 @@ class CompletionQueue:
         """
         if self.broken or command not in (CQ_ARM_SOLICITED, CQ_ARM_NEXT):
             return
-        if (sn, consumer) == self._answered:
+        if sn == self._answered[0] and (self._again or consumer == self._answered[1]):
             return
         self._armed = max(self._armed, command)
         self._request = (sn, consumer)
@@ -222,6 +223,7 @@ class CompletionQueue:
             self._fire()
 
     def _fire(self) -> None:
+        self._again = self._request[0] == self._answered[0]
         self._answered, self._armed, self._unreported = self._request, 0, 0
         self._notified = self.producer
         self._hca.eqs.post(self.eqn, self._event)

@@ -24,8 +24,8 @@ INDEX_MASK = 0xFFFFFF  # indices run freely in 24 bits
 STATE_ALWAYS_ARMED = 0xB
 MAX_LOG_SIZE = 22
 MAX_BACKLOG = 1 << 16
-"""Events of one HCA that wait for room: no more can come while each CQ is armed anew only after
-its event was seen."""
+"""Events of one HCA that wait for room: no more can come while a CQ has two at most that nobody has
+seen."""
 EVENT_TYPES = 64
 
 

@@ -130,8 +130,8 @@ class Connection:
             self._emit(CmAttribute.REJ, fields, State.DEAD)
         elif self.state in (State.ESTABLISHED, State.REP_SENT, State.DREQ_RECEIVED):
             self.disconnect()
-        elif self.state is State.IDLE:
-            self.state = State.DEAD
+        elif self.state in (State.IDLE, State.STALE):
+            self._settle(State.DEAD)
 
     def handle(self, message: Message) -> None:
         """Take one message from the peer; what does not fit the state is a stray and dropped."""

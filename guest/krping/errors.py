@@ -29,8 +29,8 @@ def explain(event: CmEvent, options: Options) -> str:
         return f"nobody listens on port {port} at {addr}: start the krping server first"
     if event.type is EventType.REJECTED and event.status == RejectReason.STALE_CONNECTION:
         return (
-            f"{addr} still had the connection of a client that ended without a word, "
-            "and has closed it now: start the client again"
+            f"{addr} still had the connection of a client that ended without a word: "
+            "start the client again"
         )
     if event.type is EventType.REJECTED:
         return f"{addr} port {port} rejected the connection, reason {event.status}"

@@ -19,7 +19,7 @@ from guest.krping.state import State
 from guest.krping.stats import Latencies, Stats
 from guest.verbs import Context, SendWr
 
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 3.0
 """How long a cancelled thread may take to finish the iteration it is in."""
 PARTING_SECONDS = 5.0
 LOOKS = 30

@@ -52,6 +52,7 @@ class Connection:
         """By the number of a SYNC without an answer: what was opened before it."""
         self._sending = threading.Lock()
         self._lost: AgentError | None = None
+        self._hung_up = False
         self._obituary: LabError | None = None
         self._heard = self._asked = time.monotonic()
         # A guest that reads nothing must not block us for ever, not even within a frame.
@@ -74,6 +75,7 @@ class Connection:
             except OSError:
                 data = b""
             if not data:
+                self._hung_up = True
                 self._lose(AgentLost(f"guest {self.guest}: QEMU closed the agent's port"))
                 return
             reader.feed(data)
@@ -164,7 +166,8 @@ class Connection:
         if self._lost is None:
             return
         if self._obituary is None:
-            self._obituary = alarms.obituary(self.alarms) or self._lost
+            looks = alarms.LOOKS if self._hung_up else 0
+            self._obituary = alarms.obituary(self.alarms, looks) or self._lost
         raise self._obituary
 
     def silent(self, what: str) -> AgentSilent:

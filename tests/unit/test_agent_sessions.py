@@ -169,7 +169,7 @@ def test_an_agent_that_dies_is_noticed_and_its_successor_serves(
     port: AgentPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("host_tools.agent.connection._REPEAT", 0.3)
-    agent = port.connect()
+    agent = Agent.connect("a", [port.path], 20, alarms=[lambda: None])
     command = agent.start("exec sleep 4")
     _until(lambda: bool(port.children()))
     port.restart_agent()

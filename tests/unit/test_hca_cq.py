@@ -134,6 +134,22 @@ def test_arming_after_reading_without_the_event_seen_gives_the_next_event(
     assert announced(driver) == 1
 
 
+def test_events_that_nobody_sees_are_two_at_most(driver: Driver, ring: Ring) -> None:
+    """And none is lost once they have been seen: the number goes up by one for each."""
+    events = 0
+    for _ in range(6):
+        driver.arm_cq(ring, 1)
+        post(driver)
+        events += announced(driver)
+        driver.poll_cq(ring)
+    assert events == 2
+    driver.arm_cq(ring, 1 + events)
+    events += announced(driver)
+    post(driver)
+    events += announced(driver)
+    assert events == 3
+
+
 def test_an_entry_is_announced_once_even_if_it_is_read_late(driver: Driver, ring: Ring) -> None:
     """perftest asks for the next event first and reads then; it takes every event for an entry."""
     driver.arm_cq(ring, 1)

@@ -52,19 +52,25 @@ def talk(pair: Pair, server: str, client: str) -> tuple[str, str]:
         try:
             return _talk(pair, server, client)
         except CommandFailed as error:
-            if not re.search(UNEVEN_CLOCK, error.output):
+            before = error.__context__
+            said = error.output + (before.output if isinstance(before, CommandFailed) else "")
+            if not re.search(UNEVEN_CLOCK, said):
                 raise
     return _talk(pair, server, client)
 
 
 def _talk(pair: Pair, server: str, client: str) -> tuple[str, str]:
-    """What `talk` does, once. Of two failures it is the client's that is raised."""
+    """What `talk` does, once. Of two failures the client's is raised, in the other's context."""
 
     def serve() -> str:
         return pair.b.run(server, timeout=PROGRAM_SECONDS).text
 
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
         served = pool.submit(serve)
         pair.b.run(f"until {_ready(server)}; do sleep 0.05; done")
-        asked = pair.a.run(client, timeout=PROGRAM_SECONDS).text
-        return asked, served.result(PROGRAM_SECONDS)
+        asked = pool.submit(lambda: pair.a.run(client, timeout=PROGRAM_SECONDS).text)
+        try:
+            answered = served.result(2 * PROGRAM_SECONDS)
+        finally:
+            said = asked.result(2 * PROGRAM_SECONDS)
+        return said, answered

@@ -232,8 +232,11 @@ def test_a_restarted_client_replaces_its_old_connection(ends: tuple[End, End]) -
     assert expect(server, EventType.CONNECT_REQUEST).id is not child
 
 
-def test_a_stale_client_stays_until_its_old_connection_is_closed(ends: tuple[End, End]) -> None:
+def test_a_stale_client_stays_until_its_old_connection_is_closed(
+    ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The listener calls the request stale, and sends the DREQ to a dead process's connection."""
+    monkeypatch.setattr("guest.cm.connection.STALE_SECONDS", 1000.0)
     server, client = listener(ends[0]), resolved(ends[1])
     client.connect()
     child = expect(server, EventType.CONNECT_REQUEST).id
