@@ -16,6 +16,7 @@ ANSWERED = "each request was answered"
 SELDOM = 2
 """Seconds between large requests. To a guest that stood still they come in a heap, and what its
 kernel has under way of answers is limited to twice 64 KiB (net/ipv4/icmp.c: icmp_init)."""
+
 _COUNTERS = "/proc/net/snmp /proc/net/snmp6"
 _PATIENCE = 200
 """Looks, 0.1 s apart, for the answers that are late."""
