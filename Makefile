@@ -13,14 +13,14 @@ BLUEFLAME ?= blueflame
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
-	@$(BIN)/python -m images.host
-	@$(BIN)/python -m images build
-	@$(BIN)/python -m host_tools.snapshot
+	@$(BIN)/python -m bluebridge.images.host
+	@$(BIN)/python -m bluebridge.images build
+	@$(BIN)/python -m bluebridge.host_tools.lab.snapshot
 
 # The environment follows pyproject.toml; host packages come first, since venv is one of them.
 .venv/.installed: pyproject.toml
-	@$(PYTHON) -m images.host
-	@$(PYTHON) -m images.environment .venv
+	@$(PYTHON) -m bluebridge.images.host
+	@$(PYTHON) -m bluebridge.images.environment .venv
 	@touch $@
 
 krping: setup
@@ -29,34 +29,34 @@ krping: setup
 test: setup
 	$(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
 	$(BIN)/python -m pytest tests/vm -n $(VM_WORKERS) --dist loadfile --durations=25
-	$(BIN)/python -m host_tools.conformance --short
+	$(BIN)/python -m bluebridge.host_tools.conformance --short
 
 # Stock programs between two guests; stopped, it goes on with --resume DIR. Writes docs/conformance.md.
 conformance: setup
-	$(BIN)/python -m host_tools.conformance
+	$(BIN)/python -m bluebridge.host_tools.conformance
 
 conformance-short: setup
-	$(BIN)/python -m host_tools.conformance --short
+	$(BIN)/python -m bluebridge.host_tools.conformance --short
 
 # An hour of comings, goings and traffic at one device server. Writes docs/soak.md.
 soak: setup
-	$(BIN)/python -m host_tools.soak
+	$(BIN)/python -m bluebridge.host_tools.soak
 
 # The BlueFlame study again, into one folder: pictures, tables, pages. Stopped, it goes on.
 blueflame: setup
-	$(BIN)/python -m host_tools.sweep.study $(BLUEFLAME)
+	$(BIN)/python -m bluebridge.host_tools.sweep.study $(BLUEFLAME)
 
 lint: .venv/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python -m host_tools.bench
+	$(BIN)/python -m bluebridge.host_tools.bench
 
 doctor: .venv/.installed
 	@$(BIN)/bluebridge doctor
 
-# Removes what this checkout made; `python -m images clean` drops the shared cache as well.
+# Removes what this checkout made; `python -m bluebridge.images clean` drops the shared cache as well.
 clean:
 	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,1 +1,1 @@
-"""The hardware side of bluebridge; imports nothing, so that guests can import `device.layout`."""
+"""The hardware side of bluebridge; imports nothing, so guests can import `layout` alone."""

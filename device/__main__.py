@@ -1,6 +1,6 @@
-"""`python -m device`: the process that is the hardware.
+"""`python -m bluebridge.device`: the process that is the hardware.
 
-    python -m device --hca name=a,socket=a.sock --hca name=b,socket=b.sock --log DIR
+    python -m bluebridge.device --hca name=a,socket=a.sock --hca name=b,socket=b.sock --log DIR
 
 Prints `ready` when all sockets listen; ends on SIGTERM and SIGINT.
 """
@@ -14,12 +14,18 @@ import re
 import sys
 from pathlib import Path
 
-from device import bridge_arguments
-from device.buslog.packing import CAPTURE
-from device.buslog.writer import EventLog, FileLog
-from device.hca.config import BLUEFLAME_REGISTERS, MAX_PORTS, PLAIN, Features, Link
-from device.pyvfio_user import LibraryError
-from device.server import HcaSpec, Server
+from bluebridge.device import bridge_arguments
+from bluebridge.device.buslog.packing import CAPTURE
+from bluebridge.device.buslog.writer import EventLog, FileLog
+from bluebridge.device.hca.settings.config import (
+    BLUEFLAME_REGISTERS,
+    MAX_PORTS,
+    PLAIN,
+    Features,
+    Link,
+)
+from bluebridge.device.pyvfio_user import LibraryError
+from bluebridge.device.server import HcaSpec, Server
 
 MAC_PREFIX = bytes.fromhex("0002c9bb00")
 KEYS = ("name", "socket", "mac", "link")
@@ -65,7 +71,9 @@ def _capture(text: str) -> int:
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m device", description="the emulated hardware")
+    parser = argparse.ArgumentParser(
+        prog="python -m bluebridge.device", description="the emulated hardware"
+    )
     parser.add_argument(
         "--hca", action="append", default=[], metavar="name=N,socket=PATH[,mac=MAC][,link=LINK]"
     )
@@ -84,7 +92,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--log", type=Path, metavar="DIR", help="folder of the bus log")
     parser.add_argument("--no-log", action="store_true", help="record nothing")
     parser.add_argument(
-        "--control", type=Path, metavar="SOCKET", help="take commands there, see device.control"
+        "--control",
+        type=Path,
+        metavar="SOCKET",
+        help="take commands there, see bluebridge.device.control",
     )
     parser.add_argument(
         "--capture",

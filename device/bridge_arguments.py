@@ -1,4 +1,4 @@
-"""Bridges and DMA engines on the command line of `python -m device`."""
+"""Bridges and DMA engines on the command line of `python -m bluebridge.device`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import argparse
 import re
 from pathlib import Path
 
-from device.bridges import BridgeSpec, FunctionSpec
-from device.ntb.errata import ERRATA
-from device.ntb.personality import BarSizes, Personality
+from bluebridge.device.bridges import BridgeSpec, FunctionSpec
+from bluebridge.device.ntb.errata import ERRATA
+from bluebridge.device.ntb.personality import BarSizes, Personality
 
 NEXT_KEY = re.compile(r",(?=(?:name|socket)=)")
 

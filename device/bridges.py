@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from device.alias import Alias
-from device.buslog.writer import EventLog
-from device.dma import engine
-from device.dma.engine import DmaEngine
-from device.layout.ioat.registers import MOST_CHANNELS
-from device.ntb.link import TRAINING_SECONDS, Link
-from device.ntb.personality import BarSizes, Bridging, Personality, Shape, shape
-from device.pci.function import ConfigRegister, Function
-from device.pci.host import Host
-from device.pci.loop import EventLoop
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.dma import engine
+from bluebridge.device.dma.engine import DmaEngine
+from bluebridge.device.layout.ioat.registers import MOST_CHANNELS
+from bluebridge.device.ntb.link import TRAINING_SECONDS, Link
+from bluebridge.device.ntb.personality import BarSizes, Bridging, Personality, Shape, shape
+from bluebridge.device.pci.function import ConfigRegister, Function
+from bluebridge.device.pci.host import Host
+from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.window_alias import Alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class BridgeSpec:
     strict: bool = False
     """A copy into a closed window is an error, where hardware notices nothing."""
     alias: bool = False
-    """The wide window is the peer's memory itself, see `device.alias`."""
+    """The wide window is the peer's memory itself, see `bluebridge.device.window_alias`."""
     hang: Sequence[str] = ()
     """Errata that are played out instead of counted."""
 

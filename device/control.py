@@ -16,9 +16,9 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from device.hca.device import Hca
-from device.pci.loop import EventLoop
-from device.profile import Sampler
+from bluebridge.device.hca.device import Hca
+from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.profile import Sampler
 
 MAX_LINE = 4096
 MAX_CLIENTS = 16

@@ -8,20 +8,20 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from device.bridges import Bridges, BridgeSpec, Hosts
-from device.buslog.writer import EventLog
-from device.control import ControlSocket, Panel
-from device.fabric.capture import CapturedFabric
-from device.fabric.messages import Fabric
-from device.fabric.networks import Networks
-from device.hca.config import PLAIN, Features, HcaConfig, Link
-from device.hca.device import Hca
-from device.layout import pci as layout
-from device.layout.mlx4 import bar0, uar
-from device.pci.capabilities import Express, MsiX, PowerManagement
-from device.pci.endpoint import Bar, Endpoint, Identity
-from device.pci.function import Function
-from device.pci.loop import EventLoop
+from bluebridge.device.bridges import Bridges, BridgeSpec, Hosts
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.control import ControlSocket, Panel
+from bluebridge.device.fabric.capture import CapturedFabric
+from bluebridge.device.fabric.messages import Fabric
+from bluebridge.device.fabric.networks import Networks
+from bluebridge.device.hca.device import Hca
+from bluebridge.device.hca.settings.config import PLAIN, Features, HcaConfig, Link
+from bluebridge.device.layout import pci as layout
+from bluebridge.device.layout.mlx4 import bar0, uar
+from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
+from bluebridge.device.pci.endpoint import Bar, Endpoint, Identity
+from bluebridge.device.pci.function import Function
+from bluebridge.device.pci.loop import EventLoop
 
 log = logging.getLogger(__name__)
 

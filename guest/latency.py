@@ -1,4 +1,4 @@
-"""`python3 -m guest.latency`: a ping-pong of RDMA WRITEs over our own driver, payload by payload.
+"""`python3 -m bluebridge.guest.latency`: RDMA WRITEs to and fro by our driver, payload by payload.
 
 Lines of JSON on standard input and output. It says first where it can be reached (`End`); the first
 line it hears is the peer's. Each further line asks for a payload: `{"size": 64, "count": 200,
@@ -15,9 +15,10 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from guest.errors import DeviceError
-from guest.hca.blueflame import USES, use_of
-from guest.verbs import (
+from bluebridge.guest.bus.vfio import VfioBus
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.hca.posting.blueflame import USES, use_of
+from bluebridge.guest.verbs import (
     AccessFlags,
     Context,
     PathAttr,
@@ -30,7 +31,6 @@ from guest.verbs import (
     WrOpcode,
     open_device,
 )
-from guest.vfio import VfioBus
 
 LARGEST = 1 << 16
 _ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
@@ -128,7 +128,9 @@ class PingPong:
 
 def main(arguments: list[str] | None = None) -> int:
     """Play until the input ends; 1 with one line on standard error when something fails."""
-    parser = argparse.ArgumentParser(prog="python3 -m guest.latency", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python3 -m bluebridge.guest.latency", description=__doc__
+    )
     parser.add_argument("--blueflame", choices=USES, default="off")
     parser.add_argument("--inline", type=int, default=220, metavar="BYTES")
     given = parser.parse_args(arguments)

@@ -15,7 +15,7 @@ import ipaddress
 import math
 import threading
 
-from device.layout.net.ethernet import (
+from bluebridge.device.layout.net.ethernet import (
     ARP,
     ARP_REPLY,
     ARP_REQUEST,
@@ -26,11 +26,11 @@ from device.layout.net.ethernet import (
     HEADER_SIZE,
     MIN_FRAME,
 )
-from device.layout.net.roce import ipv4_gid
-from guest.hca.context import Context
-from guest.hca.enums import AccessFlags, QpType, WcStatus
-from guest.hca.errors import DeviceLost, VerbsError
-from guest.hca.work import QpInit, RecvWr, SendWr, Sge, Wc
+from bluebridge.device.layout.net.roce import ipv4_gid
+from bluebridge.guest.hca.context import Context
+from bluebridge.guest.hca.errors import DeviceLost, VerbsError
+from bluebridge.guest.verbs.enums import AccessFlags, QpType, WcStatus
+from bluebridge.guest.verbs.values import QpInit, RecvWr, SendWr, Sge, Wc
 
 RECEIVES = 64
 SENDS = 16

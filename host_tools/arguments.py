@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from device.buslog import cli as buslog
-from device.buslog.model import cli as model
-from host_tools import kmod_cli
-from host_tools.mmiotrace import options as mmiotrace
-from host_tools.ntb_demo import options as ntb_demo
-from host_tools.sweep import options as sweep
-from host_tools.watch import options as watch
+from bluebridge.device.buslog import cli as buslog
+from bluebridge.device.buslog.model import cli as model
+from bluebridge.host_tools.commands import kmod
+from bluebridge.host_tools.mmiotrace import options as mmiotrace
+from bluebridge.host_tools.ntb_demo import options as ntb_demo
+from bluebridge.host_tools.sweep import options as sweep
+from bluebridge.host_tools.watch import options as watch
 
 _EPILOG = """\
 examples:
@@ -39,7 +39,7 @@ _Commands = argparse._SubParsersAction  # its name in argparse; there is no publ
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Parse a command line; ends the program with status 2 when it is wrong."""
-    rest, make_arguments = kmod_cli.split(words)
+    rest, make_arguments = kmod.split(words)
     rest, command_words = split_words(rest)
     options = _parser().parse_args(rest)
     options.make_arguments = make_arguments
@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("ntb", help="show a bridge between two guests at work"), MODELS
     )
     watch.add_arguments(commands.add_parser("watch", help="show what crosses the bus right now"))
-    kmod_cli.add_arguments(commands.add_parser("kmod", help="build a module for the guest kernel"))
+    kmod.add_arguments(commands.add_parser("kmod", help="build a module for the guest kernel"))
     commands.add_parser("doctor", help="what this machine has, what is missing, what mends it")
     return parser
 
@@ -117,7 +117,7 @@ def _add_up(commands: _Commands[argparse.ArgumentParser]) -> None:
         usage="bluebridge up [options] [-- ARGUMENT ...]",
         description="Start a pair of guests, a and b, and return when they are ready. They stay "
         "until `bluebridge down`. While a pair runs, another `up` adds a2 and b2, and so on. What "
-        "follows -- goes to the device server, as `python -m device --help` lists it.",
+        "follows -- goes to the device server, as `python -m bluebridge.device --help` lists it.",
     )
     parser.add_argument("--pairs", type=int, default=1, metavar="N", help="how many (default 1)")
     devices = parser.add_mutually_exclusive_group()
@@ -204,7 +204,7 @@ def _add_hardware_options(parser: argparse.ArgumentParser) -> None:
 
 
 def device_arguments(options: argparse.Namespace) -> list[str]:
-    """Arguments of `python -m device` for the options of `_add_hardware_options`."""
+    """Arguments of `python -m bluebridge.device` for the options of `_add_hardware_options`."""
     words = []
     for name in ("link", "sm", "ports", "blueflame", "blueflame-size", "capture"):
         if (value := getattr(options, name.replace("-", "_"))) is not None:

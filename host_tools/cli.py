@@ -8,25 +8,25 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from host_tools.arguments import parse
-from host_tools.errors import LabError, of_system
-from host_tools.progress import Reporter
+from bluebridge.host_tools.arguments import parse
+from bluebridge.host_tools.errors import LabError, of_system
+from bluebridge.host_tools.progress import Reporter
 
 _MODULES = {
-    "kmod": "host_tools.kmod_cli",
-    "up": "host_tools.commands.up",
-    "run": "host_tools.commands.run",
-    "cp": "host_tools.commands.copy",
-    "console": "host_tools.commands.console",
-    "ps": "host_tools.commands.ps",
-    "restart": "host_tools.commands.restart",
-    "link": "host_tools.commands.hardware",
-    "fault": "host_tools.commands.hardware",
-    "down": "host_tools.commands.down",
-    "watch": "host_tools.watch.command",
-    "sweep": "host_tools.sweep.command",
-    "mmiotrace": "host_tools.mmiotrace.command",
-    "ntb": "host_tools.ntb_demo.command",
+    "kmod": "bluebridge.host_tools.commands.kmod",
+    "up": "bluebridge.host_tools.commands.up",
+    "run": "bluebridge.host_tools.commands.run",
+    "cp": "bluebridge.host_tools.commands.copy",
+    "console": "bluebridge.host_tools.commands.console",
+    "ps": "bluebridge.host_tools.commands.ps",
+    "restart": "bluebridge.host_tools.commands.restart",
+    "link": "bluebridge.host_tools.commands.hardware",
+    "fault": "bluebridge.host_tools.commands.hardware",
+    "down": "bluebridge.host_tools.commands.down",
+    "watch": "bluebridge.host_tools.watch.command",
+    "sweep": "bluebridge.host_tools.sweep.command",
+    "mmiotrace": "bluebridge.host_tools.mmiotrace.command",
+    "ntb": "bluebridge.host_tools.ntb_demo.command",
 }
 """Where the `main` of a command is."""
 
@@ -73,19 +73,19 @@ def _say(error: LabError) -> int:
 def _run(options: argparse.Namespace) -> int:
     """Import the command's module, and only that, and run it."""
     if options.command == "log":
-        from device.buslog import cli as buslog
+        from bluebridge.device.buslog import cli as buslog
 
         return buslog.main(options)
     if options.command == "model":
-        from device.buslog.model import cli as model
+        from bluebridge.device.buslog.model import cli as model
 
         return model.main(options)
     if options.command == "krping":
-        from host_tools.krping import krping
+        from bluebridge.host_tools.krping.command import krping
 
         return krping(options, Reporter(quiet=options.quiet))
     if options.command == "doctor":
-        from images.doctor import main as doctor
+        from bluebridge.images.doctor import main as doctor
 
         return doctor()
     module = import_module(_MODULES[options.command])

@@ -1,4 +1,4 @@
-"""`python -m images`: build, list and drop the artefacts."""
+"""`python -m bluebridge.images`: build, list and drop the artefacts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from images.accelerator import accelerator
-from images.artefacts import Artefacts
-from images.errors import ImageError, of_system
-from images.unpack import tree_size
+from bluebridge.images.accelerator import accelerator
+from bluebridge.images.artefacts import Artefacts
+from bluebridge.images.errors import ImageError, of_system
+from bluebridge.images.unpack import tree_size
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Exit status 0, or 1 after one line of what went wrong."""
-    parser = argparse.ArgumentParser(prog="python -m images", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bluebridge.images", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build what is missing")
     commands.add_parser("list", help="what is there and how big it is")

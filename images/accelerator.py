@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from images.artefacts import Artefacts, Qemu
-from images.progress import step
+from bluebridge.images.artefacts import Artefacts, Qemu
+from bluebridge.images.progress import step
 
 Accelerator = Literal["kvm", "tcg"]
 DEVICE = Path("/dev/kvm")

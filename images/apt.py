@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from images.cache import Cache
-from images.errors import ImageError
-from images.host import as_root
-from images.mirror import MEND, debian_mirror
-from images.progress import step
-from images.run import run
+from bluebridge.images.cache import Cache
+from bluebridge.images.errors import ImageError
+from bluebridge.images.host import as_root
+from bluebridge.images.mirror import MEND, debian_mirror
+from bluebridge.images.progress import step
+from bluebridge.images.run import run
 
 SUITE = "trixie"
 KEYRING_PACKAGE = "debian-archive-keyring"
@@ -74,7 +74,8 @@ class Packages:
         missing = [path.name for path in wanted if not path.exists()]
         if missing:
             raise StaleVersions(
-                f"the mirror no longer has {missing[0]}", "`.venv/bin/python -m images refresh`"
+                f"the mirror no longer has {missing[0]}",
+                "`.venv/bin/python -m bluebridge.images refresh`",
             )
         return wanted
 

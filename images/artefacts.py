@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from images.apt import NotRemembered, Packages, StaleVersions
-from images.cache import Cache
-from images.recipes.guest import GuestRecipe
-from images.recipes.kernel import KernelRecipe
-from images.recipes.libvfio_user import LibvfioUserRecipe
-from images.recipes.qemu import PROGRAM, QemuRecipe
-from images.recipes.recipe import Recipe
-from images.recipes.vfio import VfioRecipe
-from images.unpack import LIBRARIES, foreign
+from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
+from bluebridge.images.cache import Cache
+from bluebridge.images.recipes.guest import GuestRecipe
+from bluebridge.images.recipes.kernel import KernelRecipe
+from bluebridge.images.recipes.libvfio_user import LibvfioUserRecipe
+from bluebridge.images.recipes.qemu import PROGRAM, QemuRecipe
+from bluebridge.images.recipes.recipe import Recipe
+from bluebridge.images.recipes.vfio import VfioRecipe
+from bluebridge.images.unpack import LIBRARIES, foreign
 
 CLIENT = 'name "vfio-user-pci"'
 
@@ -35,7 +35,7 @@ class Qemu:
 class Artefacts:
     """What the virtual machines and the device server are made of, kept in one cache folder.
 
-    Each method builds its artefact if need be and raises `images.errors.ImageError`.
+    Each method builds its artefact if need be and raises `bluebridge.images.errors.ImageError`.
     """
 
     def __init__(self, cache: Path | None = None) -> None:
@@ -71,7 +71,7 @@ class Artefacts:
         return recipe.release()
 
     def initrd(self) -> Path:
-        """The guest's root, without our Python code (see `images.overlay`)."""
+        """The guest's root, without our Python code (see `bluebridge.images.overlay`)."""
         return self.folder("guest") / "initrd.cpio"
 
     def libvfio_user(self) -> Path:

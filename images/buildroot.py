@@ -8,8 +8,8 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.errors import ImageError
-from images.run import run
+from bluebridge.images.errors import ImageError
+from bluebridge.images.run import run
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "TMPDIR": "/tmp"}
 IN_NAMESPACE = 'mount --rbind /dev "$1/dev" && root=$1 && shift && exec chroot "$root" "$@"'

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from images.errors import of_system
-from images.progress import say, step
+from bluebridge.images.errors import of_system
+from bluebridge.images.progress import say, step
 
 
 def default_root() -> Path:

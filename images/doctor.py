@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from images.accelerator import DEVICE, accelerator
-from images.artefacts import Artefacts, host_qemu
-from images.errors import ImageError
-from images.host import NEEDS, as_root, install_words
-from images.mirror import debian_mirror
+from bluebridge.images.accelerator import DEVICE, accelerator
+from bluebridge.images.artefacts import Artefacts, host_qemu
+from bluebridge.images.errors import ImageError
+from bluebridge.images.host import NEEDS, as_root, install_words
+from bluebridge.images.mirror import debian_mirror
 
 GIB = 1 << 30
 DISK_NEEDED = 3 * GIB

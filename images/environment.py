@@ -9,8 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from images.errors import NO_ROOM, ImageError
-from images.progress import step
+from bluebridge.images.errors import NO_ROOM, ImageError
+from bluebridge.images.progress import step
+from bluebridge.images.source import HOME
 
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-e", ".[dev]")
 NETWORK_SIGNS = (
@@ -38,7 +39,7 @@ def make(folder: Path) -> None:
 def _run(command: list[str]) -> None:
     done = subprocess.run(
         command,
-        cwd=Path(__file__).parents[1],
+        cwd=HOME,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -73,7 +74,7 @@ def failure(output: str, status: int) -> ImageError:
 
 
 def main() -> int:
-    """`python3 -m images.environment FOLDER`: exit status 0, or 1 after one line."""
+    """`python3 -m bluebridge.images.environment FOLDER`: exit status 0, or 1 after one line."""
     try:
         make(Path(sys.argv[1]))
     except ImageError as error:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from images.errors import ImageError
-from images.progress import step
-from images.run import failure
+from bluebridge.images.errors import ImageError
+from bluebridge.images.progress import step
+from bluebridge.images.run import failure
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _apt_get(command: list[str]) -> None:
 
 
 def main() -> int:
-    """`python3 -m images.host`: check Python, install what is missing."""
+    """`python3 -m bluebridge.images.host`: check Python, install what is missing."""
     if sys.version_info < (3, 11):  # noqa: UP036 (this runs before anything checked it)
         print("images: Python is older than 3.11; to mend it: use Debian 12 or 13", file=sys.stderr)
         return 1

@@ -17,15 +17,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from images import sandbox
-from images.apt import StaleVersions
-from images.artefacts import Artefacts
-from images.cache import Cache
-from images.errors import ImageError
-from images.kmod_tree import copy_source, hand_over, place, plain_files
-from images.progress import say
-from images.recipes.kbuild import KbuildRecipe
-from images.recipes.kernel import KernelRecipe
+from bluebridge.images import sandbox
+from bluebridge.images.apt import StaleVersions
+from bluebridge.images.artefacts import Artefacts
+from bluebridge.images.cache import Cache
+from bluebridge.images.errors import ImageError
+from bluebridge.images.kmod_tree import copy_source, hand_over, place, plain_files
+from bluebridge.images.progress import say
+from bluebridge.images.recipes.kbuild import KbuildRecipe
+from bluebridge.images.recipes.kernel import KernelRecipe
 
 ARGUMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)\+?=|-j\d*$|-k$|--keep-going$")
 OURS = {"M", "MO", "O", "KBUILD_EXTMOD", "KBUILD_EXTMOD_OUTPUT", "KBUILD_OUTPUT"}

@@ -8,8 +8,8 @@ import shutil
 import stat
 from pathlib import Path
 
-from images.errors import ImageError
-from images.sandbox import SYSTEM
+from bluebridge.images.errors import ImageError
+from bluebridge.images.sandbox import SYSTEM
 
 SAFE = re.compile(r"[\w./+@%-]+", re.ASCII)
 """Paths that kbuild takes: it knows neither blanks nor colons."""

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 
-from images.errors import ImageError
+from bluebridge.images.errors import ImageError
 
 MEND = "set BLUEBRIDGE_MIRROR to the address of a Debian mirror"
 INDEX = re.compile(r"^'(?P<site>[^']+)/dists/(?P<suite>[^']+)/(?:In)?Release'", re.MULTILINE)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from images.errors import ImageError
-from images.unpack import decompress
+from bluebridge.images.errors import ImageError
+from bluebridge.images.unpack import decompress
 
 DEPENDS = re.compile(rb"\0depends=([^\0]*)\0")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from images.apt import NotRemembered, StaleVersions
-from images.artefacts import Artefacts
-from images.recipes.kernel import KernelRecipe
-from images.recipes.ntb import NtbRecipe
+from bluebridge.images.apt import NotRemembered, StaleVersions
+from bluebridge.images.artefacts import Artefacts
+from bluebridge.images.recipes.kernel import KernelRecipe
+from bluebridge.images.recipes.ntb import NtbRecipe
 
 
 def _recipe(artefacts: Artefacts) -> NtbRecipe:

@@ -11,20 +11,20 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from images.cache import Cache, file_digest, key_of
-from images.cpio import ALIGNMENT, CpioWriter
-from images.run import run
-from images.unpack import foreign
+from bluebridge.images.cache import Cache, file_digest, key_of
+from bluebridge.images.cpio import ALIGNMENT, CpioWriter
+from bluebridge.images.run import run
+from bluebridge.images.unpack import foreign
 
 HOME = "opt/bluebridge"
-PACKAGES = ("guest", "device/layout")
-SINGLE = ("device/__init__.py",)
+PACKAGES = ("bluebridge/guest", "bluebridge/device/layout")
+SINGLE = ("bluebridge/__init__.py", "bluebridge/device/__init__.py")
 
 
 def build(destination: Path, root: Path, initrd: Path) -> Path:
-    """Write `initrd` followed by the guest code of the repository `root` to `destination`.
+    """Write `initrd` followed by the guest code below `root` to `destination`.
 
-    `initrd` is `Artefacts.initrd()`. Raises `images.errors.ImageError`.
+    `initrd` is `Artefacts.initrd()`. Raises `bluebridge.images.errors.ImageError`.
     """
     archive = overlay(root, initrd)
     with open(destination, "wb") as out:
@@ -56,7 +56,7 @@ def overlay(root: Path, initrd: Path) -> Path:
 
 
 def sources(root: Path) -> list[Path]:
-    """The Python files of the repository `root` that the guest needs, sorted."""
+    """The Python files that the guest needs, sorted; `root` holds `bluebridge`."""
     return sorted(_sources(root))
 
 

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from images.elf import needed
-from images.errors import ImageError
-from images.unpack import LIBRARIES
+from bluebridge.images.elf import needed
+from bluebridge.images.errors import ImageError
+from bluebridge.images.unpack import LIBRARIES
 
 
 def remove(root: Path, patterns: Iterable[str], kept: Sequence[str] = ()) -> None:

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from images.errors import ImageError
-from images.unpack import MERGED
+from bluebridge.images.errors import ImageError
+from bluebridge.images.unpack import MERGED
 
 NOBODY = 65534
 """Who builds when we are root: a user who owns nothing."""

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from images.cache import Cache, key_of
-from images.errors import ImageError
+from bluebridge.images.cache import Cache, key_of
+from bluebridge.images.errors import ImageError
 
 STATE = "state"
 """Name of the migration file in a snapshot's folder: QEMU's `mapped-ram` format, sparse."""

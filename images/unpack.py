@@ -10,8 +10,8 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from images.errors import ImageError
-from images.run import run
+from bluebridge.images.errors import ImageError
+from bluebridge.images.run import run
 
 MERGED = ("bin", "sbin", "lib", "lib64")
 LIBRARIES = "usr/lib/x86_64-linux-gnu"

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from device.layout.buslog import Kind, What
-from device.layout.fields import RegisterBlock
-from device.layout.ioat import registers as ioat
-from device.layout.ioat.descriptor import COMPLETION, DESCRIPTOR, DESCRIPTOR_SIZE, Operation
-from device.layout.ioat.registers import State
-from device.layout.ntb import gen1, gen4, switchtec
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.fields import RegisterBlock
+from bluebridge.device.layout.ioat import registers as ioat
+from bluebridge.device.layout.ioat.descriptor import (
+    COMPLETION,
+    DESCRIPTOR,
+    DESCRIPTOR_SIZE,
+    Operation,
+)
+from bluebridge.device.layout.ioat.registers import State
+from bluebridge.device.layout.ntb import gen1, gen4, switchtec
 
 if TYPE_CHECKING:
-    from device.buslog.reader import Event
+    from bluebridge.device.buslog.reader import Event
 
 FAMILIES: dict[str, dict[int, tuple[RegisterBlock, ...]]] = {
     "ntb4": {0: gen4.BLOCKS},

@@ -10,11 +10,11 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 
-from device.buslog.analysis import export as pictures
-from device.buslog.analysis.show import VIEWS, Options
-from device.buslog.pcap import export
-from device.buslog.reader import LogError, LogReader
-from device.buslog.views import HEADER, KINDS, Filter, json_line, select, table_line
+from bluebridge.device.buslog.analysis import export as pictures
+from bluebridge.device.buslog.analysis.show import VIEWS, Options
+from bluebridge.device.buslog.pcap import export
+from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.views import HEADER, KINDS, Filter, json_line, select, table_line
 
 _EVENTS = "events"
 
@@ -120,7 +120,7 @@ def _options(arguments: argparse.Namespace) -> Options:
     """Raises `ValueError` for a kind or a profile that there is not."""
     model = None
     if arguments.profile is not None:
-        model = import_module("device.buslog.model").load(arguments.profile)
+        model = import_module("bluebridge.device.buslog.model").load(arguments.profile)
     return Options(_filter(arguments), model, arguments.limit, arguments.tree)
 
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
-from device.buslog import bridges
-from device.buslog.bridges import FAMILIES, family, register
-from device.buslog.reader import Event, LogError
-from device.buslog.record import TEXT_KINDS
-from device.buslog.wire import ATOMIC, READ, RELIABLE, XRC, read_message
-from device.buslog.work_entries import receive_entry, send_entry
-from device.layout.buslog import Kind, What
-from device.layout.fields import Register, RegisterBlock
-from device.layout.mlx4 import bar0, cqe, eqe, uar
-from device.layout.mlx4.commands import name_of
-from device.layout.mlx4.wqe import SendOpcode
-from device.layout.net import cm, ethernet, mad
-from device.layout.net.operations import Syndrome
-from device.layout.net.roce import GSI_QPN
+from bluebridge.device.buslog import bridges
+from bluebridge.device.buslog.bridges import FAMILIES, family, register
+from bluebridge.device.buslog.reader import Event, LogError
+from bluebridge.device.buslog.record import TEXT_KINDS
+from bluebridge.device.buslog.wire import ATOMIC, READ, RELIABLE, XRC, read_message
+from bluebridge.device.buslog.work_entries import receive_entry, send_entry
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.fields import Register, RegisterBlock
+from bluebridge.device.layout.mlx4 import bar0, cqe, eqe, uar
+from bluebridge.device.layout.mlx4.commands import name_of
+from bluebridge.device.layout.mlx4.wqe import SendOpcode
+from bluebridge.device.layout.net import cm, ethernet, mad
+from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.device.layout.net.roce import GSI_QPN
 
 _CM_SEND = bytes((1, mad.MgmtClass.CM, 2, mad.Method.SEND))
 """How every CM datagram begins: base version, class, class version, method."""

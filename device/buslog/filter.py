@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from device.layout.buslog import Kind
+from bluebridge.device.layout.buslog import Kind
 
 MMIO = frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from device.buslog.reader import Event, LogReader, read_index
-from device.buslog.record import RECORD, SEGMENT_GLOB
+from bluebridge.device.buslog.reader import Event, LogReader, read_index
+from bluebridge.device.buslog.record import RECORD, SEGMENT_GLOB
 
 
 class Follower:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from device.buslog.reader import LogError
+from bluebridge.device.buslog.reader import LogError
 
 STANDARD_OUTPUT = Path("-")
 

@@ -12,7 +12,7 @@ from functools import cache
 from struct import Struct
 from typing import Any
 
-from device.buslog.record import HEAD, RECORD
+from bluebridge.device.buslog.record import HEAD, RECORD
 
 Entry = tuple[Any, ...]
 WHEN, KEPT, PAYLOAD = 0, 8, -1

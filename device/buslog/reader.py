@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from device.buslog.filter import Filter, RawFilter
-from device.buslog.record import (
+from bluebridge.device.buslog.filter import Filter, RawFilter
+from bluebridge.device.buslog.record import (
     INDEX,
     INDEX_SUFFIX,
     META_NAME,
@@ -17,7 +17,7 @@ from device.buslog.record import (
     SEGMENT_GLOB,
     TEXT_KINDS,
 )
-from device.layout.buslog import VERSION, Kind, What
+from bluebridge.device.layout.buslog import VERSION, Kind, What
 
 
 class LogError(Exception):
@@ -28,7 +28,7 @@ class LogError(Exception):
 class Event:
     """One event. `time` is in seconds since the log began, `data` may be only its beginning.
 
-    `work` names the work request it belongs to (`device.buslog.record`), 0 for none.
+    `work` names the work request it belongs to (`bluebridge.device.buslog.record`), 0 for none.
     """
 
     number: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from device.layout.buslog import Kind
+from bluebridge.device.layout.buslog import Kind
 
 RECORD = struct.Struct("<QBBBBIQIIQ")
 """monotonic ns, device, kind, BAR, what, object, address, length, captured bytes after it, work."""

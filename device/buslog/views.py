@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from device.buslog.decode import decode
-from device.buslog.filter import Filter as Filter
-from device.buslog.reader import Event, LogReader
-from device.layout.buslog import Kind
+from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.filter import Filter as Filter
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.layout.buslog import Kind
 
 KINDS: dict[str, frozenset[Kind]] = {
     "mmio": frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE)),

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
 
-from device.buslog.reader import Event, LogError
-from device.buslog.record import HEAD as HEAD
-from device.layout.buslog import What
-from device.layout.net.operations import ATOMICS, Op
+from bluebridge.device.buslog.reader import Event, LogError
+from bluebridge.device.buslog.record import HEAD as HEAD
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.net.operations import ATOMICS, Op
 
 ROUTE = Struct("<6s6s16s16sHHIBBBB")
 """Source and destination address, GIDs, VLAN, P_Key, flow label, traffic class, hop limit, service

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from device.layout.mlx4 import wqe
+from bluebridge.device.layout.mlx4 import wqe
 
 _REMOTE = frozenset(
     (

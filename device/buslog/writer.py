@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from device.buslog.packing import CAPTURE, PAYLOAD, WHEN, Entry, packed
-from device.buslog.record import (
+from bluebridge.device.buslog.packing import CAPTURE, PAYLOAD, WHEN, Entry, packed
+from bluebridge.device.buslog.record import (
     INDEX,
     INDEX_EVERY,
     INDEX_SUFFIX,
@@ -26,7 +26,7 @@ from device.buslog.record import (
     TEXT_KINDS,
     segment_name,
 )
-from device.layout.buslog import VERSION, What
+from bluebridge.device.layout.buslog import VERSION, What
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class EventLog:
     """No log: takes events and forgets them.
 
     `capture` is how many bytes of data are kept, `active` whether anything is. `work` names the
-    work request that what comes next belongs to, as `device.buslog.record` says.
+    work request that what comes next belongs to, as `bluebridge.device.buslog.record` says.
     """
 
     capture = 0
@@ -94,7 +94,7 @@ class EventLog:
         return _forget
 
     def wire(self, entry: Entry) -> None:
-        """One message that leaves a port: an entry of `device.buslog.packing`."""
+        """One message that leaves a port: an entry of `bluebridge.device.buslog.packing`."""
 
     def flush(self) -> None:
         """Make everything recorded so far visible to readers."""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from device.dma.copy import Copier, CopyFault
-from device.layout.buslog import Kind, What
-from device.layout.ioat.descriptor import COMPLETION, DESCRIPTOR, DESCRIPTOR_SIZE, Operation
-from device.layout.ioat.registers import TRANSFER_CAPACITY, ChannelError, State
-from device.pci.bus import DmaError
-from device.pci.host import MasterBus
+from bluebridge.device.dma.copy import Copier, CopyFault
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.ioat.descriptor import (
+    COMPLETION,
+    DESCRIPTOR,
+    DESCRIPTOR_SIZE,
+    Operation,
+)
+from bluebridge.device.layout.ioat.registers import TRANSFER_CAPACITY, ChannelError, State
+from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.pci.host import MasterBus
 
 COUNT_MASK = 0xFFFF
 LONGEST = 1 << TRANSFER_CAPACITY

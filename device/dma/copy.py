@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from device.layout.buslog import Kind, What
-from device.layout.ioat.registers import ChannelError
-from device.pci.host import CLOSED, MasterBus, Place, clip
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.ioat.registers import ChannelError
+from bluebridge.device.pci.host import CLOSED, MasterBus, Place, clip
 
 
 class CopyFault(Exception):

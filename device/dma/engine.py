@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from device.dma.channel import Channel
-from device.dma.copy import Copier
-from device.layout.ioat import registers as layout
-from device.layout.ioat.registers import Command
-from device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from device.pci.endpoint import Bar, Identity
-from device.pci.host import MasterBus
-from device.pci.registers import RegisterFile, Slot
+from bluebridge.device.dma.channel import Channel
+from bluebridge.device.dma.copy import Copier
+from bluebridge.device.layout.ioat import registers as layout
+from bluebridge.device.layout.ioat.registers import Command
+from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
+from bluebridge.device.pci.endpoint import Bar, Identity
+from bluebridge.device.pci.host import MasterBus
+from bluebridge.device.pci.registers import RegisterFile, Slot
 
 BARS = (Bar(0, layout.BAR0_SIZE),)
 LOG_SUFFIX = "dma"

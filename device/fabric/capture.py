@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from device.buslog import wire
-from device.buslog.writer import EventLog
-from device.fabric.addresses import LID_SIZE
-from device.fabric.messages import (
+from bluebridge.device.buslog import wire
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.fabric.addresses import LID_SIZE
+from bluebridge.device.fabric.messages import (
     Datagram,
     Fabric,
     FabricPort,
@@ -19,8 +19,8 @@ from device.fabric.messages import (
     Response,
     Route,
 )
-from device.layout.buslog import Kind, What
-from device.layout.net.roce import GSI_QPN
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.roce import GSI_QPN
 
 PAYLOAD_BYTES = 256
 """What is kept of a payload at least: small messages are to be whole in a capture."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 
-from device.fabric.messages import (
+from bluebridge.device.fabric.messages import (
     Datagram,
     FabricPort,
     Frames,
@@ -14,7 +14,7 @@ from device.fabric.messages import (
     Response,
     Statistics,
 )
-from device.throttle import Throttle
+from bluebridge.device.throttle import Throttle
 
 _LOG = logging.getLogger(__name__)
 GROUP_BIT = 1  # of the first byte of a MAC address: broadcast or multicast

@@ -2,7 +2,7 @@
 
 Messages are whole InfiniBand messages, not packets: PSNs advance by the number of packets the
 path MTU would have made of them, so that a capture can cut them up again. `work` of each says
-for the bus log which work request it is for (`device.buslog.record`).
+for the bus log which work request it is for (`bluebridge.device.buslog.record`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from device.layout.net.ethernet import NO_VLAN
-from device.layout.net.operations import Op as Op
-from device.layout.net.operations import Syndrome as Syndrome
-from device.layout.net.roce import DEFAULT_PKEY
+from bluebridge.device.layout.net.ethernet import NO_VLAN
+from bluebridge.device.layout.net.operations import Op as Op
+from bluebridge.device.layout.net.operations import Syndrome as Syndrome
+from bluebridge.device.layout.net.roce import DEFAULT_PKEY
 
 
 @dataclass(slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from device.fabric.addresses import Link
-from device.fabric.local import LocalFabric
-from device.fabric.messages import Fabric
-from device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric, Later
-from device.fabric.subnet.manager import SubnetManager
-from device.fabric.subnet.traps import TrapSender
+from bluebridge.device.fabric.addresses import Link
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Fabric
+from bluebridge.device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric, Later
+from bluebridge.device.fabric.subnet.manager import SubnetManager
+from bluebridge.device.fabric.subnet.traps import TrapSender
 
 
 class Networks:

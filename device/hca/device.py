@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from device.fabric.messages import Fabric
-from device.fabric.subnet.node import CHANNEL_ADAPTER, Node
-from device.hca import clock
-from device.hca.buffer import RingPages
-from device.hca.command import CommandError, Status
-from device.hca.config import HcaConfig, Link
-from device.hca.cq import CompletionQueues
-from device.hca.eq import EventQueues
-from device.hca.hcr import CommandRegister
-from device.hca.health import Health
-from device.hca.ib_port import InfinibandPort
-from device.hca.icm import Icm
-from device.hca.if_counters import InterfaceCounters
-from device.hca.memory_regions import MemoryRegions
-from device.hca.multicast import MulticastGroups
-from device.hca.parameters import Parameters
-from device.hca.port import Port
-from device.hca.qp import QueuePairs
-from device.hca.srq import SharedReceiveQueues
-from device.hca.uar import UserAccessRegion
-from device.layout.buslog import Kind
-from device.layout.mlx4 import bar0
-from device.pci.bus import HostBus
+from bluebridge.device.fabric.messages import Fabric
+from bluebridge.device.fabric.subnet.node import CHANNEL_ADAPTER, Node
+from bluebridge.device.hca.commands.command import CommandError, Status
+from bluebridge.device.hca.commands.register import CommandRegister
+from bluebridge.device.hca.memory.icm import Icm
+from bluebridge.device.hca.memory.regions import MemoryRegions
+from bluebridge.device.hca.ports.infiniband_port import InfinibandPort
+from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
+from bluebridge.device.hca.ports.port import Port
+from bluebridge.device.hca.ports.traffic_counters import InterfaceCounters
+from bluebridge.device.hca.queue_pairs import QueuePairs
+from bluebridge.device.hca.registers.doorbells import UserAccessRegion
+from bluebridge.device.hca.registers.health import Health
+from bluebridge.device.hca.rings.completion_queues import CompletionQueues
+from bluebridge.device.hca.rings.event_queues import EventQueues
+from bluebridge.device.hca.rings.ring_buffer import RingPages
+from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueues
+from bluebridge.device.hca.settings import clock
+from bluebridge.device.hca.settings.config import HcaConfig, Link
+from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.pci.bus import HostBus
 
 BAR0, BAR2 = 0, 2
 RESET_BYTES = bar0.RESET_VALUE.to_bytes(4, "big")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from device.layout.fields import Field, Struct, bits, raw, u8, u16, u32
+from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u32
 
 VENDOR_MELLANOX = 0x15B3
 DEVICE_CONNECTX3 = 0x1003

@@ -1,4 +1,4 @@
-"""The register reference: `python -m device.layout.reference > docs/registers.md`."""
+"""The register reference: `python -m bluebridge.device.layout.reference > docs/registers.md`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
-import device.layout
-from device.layout.fields import Field, Register, RegisterBlock, Struct
+from bluebridge.device import layout
+from bluebridge.device.layout.fields import Field, Register, RegisterBlock, Struct
 
 _INTRODUCTION = """# Registers, descriptors and packets
 
-Generated from the tables in `device/layout` with `python -m device.layout.reference`; the device,
-the guest driver and the log's decoder read the same tables. Offsets are bytes from the start of the
-block or structure, bits count from 0 at the least significant end of the word after conversion from
-its byte order (big-endian unless stated). A source names the Linux function or structure to check
-against: `core/` is drivers/net/ethernet/mellanox/mlx4, `ib/` is drivers/infiniband/hw/mlx4, `inc/`
-is include/linux/mlx4.
+Generated from the tables in `device/layout` with `python -m bluebridge.device.layout.reference`;
+the device, the guest driver and the log's decoder read the same tables. Offsets are bytes from the
+start of the block or structure, bits count from 0 at the least significant end of the word after
+conversion from its byte order (big-endian unless stated). A source names the Linux function or
+structure to check against: `core/` is drivers/net/ethernet/mellanox/mlx4, `ib/` is
+drivers/infiniband/hw/mlx4, `inc/` is include/linux/mlx4.
 """
 
 
 def _modules() -> Iterator[str]:
-    for module in pkgutil.walk_packages(device.layout.__path__, "device.layout."):
+    for module in pkgutil.walk_packages(layout.__path__, "bluebridge.device.layout."):
         if not module.name.endswith((".fields", ".reference")):
             yield module.name
 
@@ -86,7 +86,7 @@ def reference() -> str:
         if not own:
             continue
         lines += [
-            f"## {name.removeprefix('device.layout.')}",
+            f"## {name.removeprefix('bluebridge.device.layout.')}",
             "",
             (module.__doc__ or "").strip(),
             "",

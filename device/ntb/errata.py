@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from time import monotonic
 
-from device.layout.buslog import Kind
-from device.pci.host import MasterBus
-from device.throttle import Throttle
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.pci.host import MasterBus
+from bluebridge.device.throttle import Throttle
 
 WINDOW_SECONDS = 0.005
 """How close two accesses must be to count as at the same time."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from device.layout.ntb import gen1 as layout
-from device.ntb.errata import Hazards
-from device.ntb.link import Link
-from device.ntb.window import Portal, Window
-from device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from device.pci.endpoint import Bar, Identity
-from device.pci.function import ConfigRegister
-from device.pci.host import CLOSED, MasterBus, Place, register_width
-from device.pci.registers import RegisterFile
+from bluebridge.device.layout.ntb import gen1 as layout
+from bluebridge.device.ntb.errata import Hazards
+from bluebridge.device.ntb.link import Link
+from bluebridge.device.ntb.window import Portal, Window
+from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
+from bluebridge.device.pci.endpoint import Bar, Identity
+from bluebridge.device.pci.function import ConfigRegister
+from bluebridge.device.pci.host import CLOSED, MasterBus, Place, register_width
+from bluebridge.device.pci.registers import RegisterFile
 
 CLASS = 0x068000
 IDENTITY = Identity(layout.VENDOR, layout.DEVICE, CLASS, layout.VENDOR, 0, layout.REVISION)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from device.layout.ntb import gen4 as layout
-from device.ntb.link import Link
-from device.ntb.window import Portal, Window
-from device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from device.pci.endpoint import Bar, Identity
-from device.pci.host import CLOSED, MasterBus, Place
-from device.pci.registers import RegisterFile
+from bluebridge.device.layout.ntb import gen4 as layout
+from bluebridge.device.ntb.link import Link
+from bluebridge.device.ntb.window import Portal, Window
+from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
+from bluebridge.device.pci.endpoint import Bar, Identity
+from bluebridge.device.pci.host import CLOSED, MasterBus, Place
+from bluebridge.device.pci.registers import RegisterFile
 
 IDENTITY = Identity(
     layout.VENDOR, layout.DEVICE, layout.CLASS_BRIDGE, layout.VENDOR, 0, layout.REVISION

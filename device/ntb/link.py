@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from device.pci.bus import Timer
+from bluebridge.device.pci.bus import Timer
 
 TRAINING_SECONDS = 0.5
 """How long the link trains.

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from device.ntb import gen1, gen4, switchtec
-from device.ntb.gen1 import Gen1Bridge
-from device.ntb.gen4 import Gen4Bridge
-from device.ntb.link import Link
-from device.ntb.switchtec import SwitchtecBridge
-from device.pci.bus import Model
-from device.pci.capabilities import Capability
-from device.pci.endpoint import Bar, Identity
-from device.pci.function import ConfigRegister
-from device.pci.host import MasterBus
+from bluebridge.device.ntb import gen1, gen4, switchtec
+from bluebridge.device.ntb.gen1 import Gen1Bridge
+from bluebridge.device.ntb.gen4 import Gen4Bridge
+from bluebridge.device.ntb.link import Link
+from bluebridge.device.ntb.switchtec import SwitchtecBridge
+from bluebridge.device.pci.bus import Model
+from bluebridge.device.pci.capabilities import Capability
+from bluebridge.device.pci.endpoint import Bar, Identity
+from bluebridge.device.pci.function import ConfigRegister
+from bluebridge.device.pci.host import MasterBus
 
 
 class Personality(StrEnum):

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 
-from device.layout.ntb import switchtec as layout
-from device.ntb.link import Link
-from device.ntb.switchtec_control import ControlBlocks
-from device.ntb.switchtec_hearing import Hearing
-from device.ntb.window import Portal
-from device.pci.bus import Timer
-from device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from device.pci.endpoint import Bar, Identity
-from device.pci.host import MasterBus, Place
-from device.pci.registers import RegisterFile, Slot
+from bluebridge.device.layout.ntb import switchtec as layout
+from bluebridge.device.ntb.link import Link
+from bluebridge.device.ntb.switchtec_control import ControlBlocks
+from bluebridge.device.ntb.switchtec_readiness import Hearing
+from bluebridge.device.ntb.window import Portal
+from bluebridge.device.pci.bus import Timer
+from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
+from bluebridge.device.pci.endpoint import Bar, Identity
+from bluebridge.device.pci.host import MasterBus, Place
+from bluebridge.device.pci.registers import RegisterFile, Slot
 
 IDENTITY = Identity(layout.VENDOR, layout.DEVICE, layout.CLASS_BRIDGE, layout.VENDOR, layout.DEVICE)
 VECTORS = layout.VECTORS

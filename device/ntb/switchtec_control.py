@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from device.layout.ntb import switchtec as layout
-from device.layout.ntb.switchtec import Operation, Status
-from device.ntb.window import Window
-from device.pci.host import CLOSED, MasterBus, Place
-from device.pci.registers import RegisterFile
+from bluebridge.device.layout.ntb import switchtec as layout
+from bluebridge.device.layout.ntb.switchtec import Operation, Status
+from bluebridge.device.ntb.window import Window
+from bluebridge.device.pci.host import CLOSED, MasterBus, Place
+from bluebridge.device.pci.registers import RegisterFile
 
 PARTITION_BITS = 0xFFF
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Protocol
 
-from device.layout.buslog import Kind, What
-from device.pci.host import CLOSED, MasterBus, Place
-from device.throttle import Throttle
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.pci.host import CLOSED, MasterBus, Place
+from bluebridge.device.throttle import Throttle
 
 
 class Window:

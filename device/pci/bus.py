@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import Kind, What
 
 Run = tuple[int, int]
 """A stretch of guest-physical memory: address, length in bytes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from device.layout import pci as layout
+from bluebridge.device.layout import pci as layout
 
 
 class Capability(Protocol):

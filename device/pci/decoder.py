@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from device.layout import pci as layout
+from bluebridge.device.layout import pci as layout
 
 if TYPE_CHECKING:
-    from device.pci.endpoint import Bar
+    from bluebridge.device.pci.endpoint import Bar
 
 _FIRST = layout.HEADER.field("bar0").offset
 _END = layout.HEADER.field("bar5").offset + 4

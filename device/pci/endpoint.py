@@ -12,15 +12,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
-from device.buslog.writer import EventLog
-from device.layout.buslog import Kind, What
-from device.pci.bus import DmaError, Model, Run
-from device.pci.capabilities import Capability
-from device.pci.config_space import compose
-from device.pci.loop import EventLoop, LoopTimer
-from device.pci.memory import GuestMemory
-from device.pyvfio_user import Context, DmaRegion, Irq, PciKind, Protection, Region, Reset
+from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.pci.bus import DmaError, Model, Run
+from bluebridge.device.pci.capabilities import Capability
+from bluebridge.device.pci.config_space import compose
+from bluebridge.device.pci.loop import EventLoop, LoopTimer
+from bluebridge.device.pci.memory import GuestMemory
+from bluebridge.device.pyvfio_user import (
+    Context,
+    DmaRegion,
+    Irq,
+    PciKind,
+    Protection,
+    Region,
+    Reset,
+)
 
 log = logging.getLogger(__name__)
 

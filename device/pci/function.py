@@ -8,17 +8,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from device.buslog.writer import EventLog
-from device.layout import pci as layout
-from device.layout.buslog import Kind, What
-from device.pci.bus import DmaError, Model, Run
-from device.pci.capabilities import Capability
-from device.pci.decoder import BarDecoder
-from device.pci.endpoint import Bar, Endpoint, Identity
-from device.pci.host import Bridge, Host, Place, register_width
-from device.pci.loop import EventLoop
-from device.pyvfio_user import DmaRegion, MappedFile, Reset
-from device.throttle import Throttle
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.layout import pci as layout
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.pci.bus import DmaError, Model, Run
+from bluebridge.device.pci.capabilities import Capability
+from bluebridge.device.pci.decoder import BarDecoder
+from bluebridge.device.pci.endpoint import Bar, Endpoint, Identity
+from bluebridge.device.pci.host import Bridge, Host, Place, register_width
+from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Reset
+from bluebridge.device.throttle import Throttle
 
 log = logging.getLogger(__name__)
 

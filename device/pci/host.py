@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
-from device.layout import pci as layout
-from device.layout.buslog import Kind
-from device.pci.bus import HostBus
-from device.throttle import Throttle
+from bluebridge.device.layout import pci as layout
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic
 
-from device.throttle import Throttle
+from bluebridge.device.throttle import Throttle
 
 log = logging.getLogger(__name__)
 

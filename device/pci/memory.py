@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 
-from device.pci.bus import DmaError, Run
+from bluebridge.device.pci.bus import DmaError, Run
 
 
 class GuestMemory:

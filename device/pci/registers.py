@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from device.layout.fields import Access, RegisterBlock
+from bluebridge.device.layout.fields import Access, RegisterBlock
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`python3 -m guest.agent [fd=NUMBER]... [root=FOLDER]`.
+"""`python3 -m bluebridge.guest.agent [fd=NUMBER]... [root=FOLDER]`.
 
 Serves the virtio-serial ports of its name, or the given file descriptors instead.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from guest.agent.server import Server
+from bluebridge.guest.agent.server import Server
 
 
 def main(words: list[str]) -> None:
@@ -16,7 +16,7 @@ def main(words: list[str]) -> None:
     options = [word.partition("=")[::2] for word in words]
     unknown = [name for name, _ in options if name not in ("fd", "root")]
     if unknown:
-        sys.exit(f"guest.agent: unknown option {unknown[0]!r}\n{__doc__}")
+        sys.exit(f"bluebridge.guest.agent: unknown option {unknown[0]!r}\n{__doc__}")
     for number in (signal.SIGINT, signal.SIGQUIT):
         # /bin/sh has background jobs ignore them, and what we start would inherit that.
         signal.signal(number, signal.SIG_DFL)

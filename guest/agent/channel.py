@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any
 
-from guest.agent.frames import WINDOW, Kind
-from guest.agent.loop import Handler
+from bluebridge.guest.agent.frames import WINDOW, Kind
+from bluebridge.guest.agent.loop import Handler
 
 if TYPE_CHECKING:
-    from guest.agent.link import Link
+    from bluebridge.guest.agent.link import Link
 
 _CREDIT_STEP = WINDOW // 4
 _MESSAGE_CHARS = 500

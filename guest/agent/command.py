@@ -9,13 +9,13 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from guest.agent.channel import Channel, OperationError
-from guest.agent.frames import PAYLOAD_BYTES, Kind
-from guest.agent.loop import READ, WRITE, Timer
-from guest.agent.processes import kill_session, spare_from_oom
+from bluebridge.guest.agent.channel import Channel, OperationError
+from bluebridge.guest.agent.frames import PAYLOAD_BYTES, Kind
+from bluebridge.guest.agent.loop import READ, WRITE, Timer
+from bluebridge.guest.agent.processes import kill_session, spare_from_oom
 
 if TYPE_CHECKING:
-    from guest.agent.link import Link
+    from bluebridge.guest.agent.link import Link
 
 _PIPE_BYTES = 256 * 1024
 """Fewer turns between command and agent while output is plenty."""

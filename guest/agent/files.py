@@ -8,11 +8,11 @@ import stat
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from guest.agent.channel import Channel, OperationError
-from guest.agent.frames import PAYLOAD_BYTES, Kind
+from bluebridge.guest.agent.channel import Channel, OperationError
+from bluebridge.guest.agent.frames import PAYLOAD_BYTES, Kind
 
 if TYPE_CHECKING:
-    from guest.agent.link import Link
+    from bluebridge.guest.agent.link import Link
 
 _MODE_BITS = 0o7777
 

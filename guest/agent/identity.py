@@ -11,7 +11,7 @@ import time
 import uuid
 from typing import Any
 
-from guest.agent.channel import OperationError
+from bluebridge.guest.agent.channel import OperationError
 
 _RNDADDENTROPY = 0x40085203
 """_IOW('R', 3, int[2]) of linux/random.h: bit count, byte count, bytes; feeds and credits."""

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from guest.agent import PROTOCOL, VERSION, frames
-from guest.agent.channel import Channel, explain
-from guest.agent.frames import Frame, FrameReader, Kind
-from guest.agent.loop import READ, WRITE, Loop, Timer
+from bluebridge.guest.agent import PROTOCOL, VERSION, frames
+from bluebridge.guest.agent.channel import Channel, explain
+from bluebridge.guest.agent.frames import Frame, FrameReader, Kind
+from bluebridge.guest.agent.loop import READ, WRITE, Loop, Timer
 
 _PIECE_BYTES, _PIECES = 4096, 16
 """The driver hands out a page per read, but reads on into the next piece within one call."""

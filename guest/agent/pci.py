@@ -9,7 +9,7 @@ import os
 import time
 from typing import Any
 
-from guest.agent.channel import OperationError
+from bluebridge.guest.agent.channel import OperationError
 
 _BUS = "sys/bus/pci"
 _LOOKS = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 
-from guest.agent import PORT
+from bluebridge.guest.agent import PORT
 
 _CLASS = "/sys/class/virtio-ports"
 _NAMES = "/dev/virtio-ports"

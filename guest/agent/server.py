@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from guest.agent import PROTOCOL, VERSION, identity, pci, ports
-from guest.agent.channel import Channel, OperationError
-from guest.agent.command import Command
-from guest.agent.files import Get, Put
-from guest.agent.link import Link
-from guest.agent.loop import Loop
-from guest.agent.processes import spare_from_oom
+from bluebridge.guest.agent import PROTOCOL, VERSION, identity, pci, ports
+from bluebridge.guest.agent.channel import Channel, OperationError
+from bluebridge.guest.agent.command import Command
+from bluebridge.guest.agent.files import Get, Put
+from bluebridge.guest.agent.link import Link
+from bluebridge.guest.agent.loop import Loop
+from bluebridge.guest.agent.processes import spare_from_oom
 
 _LOOK_SECONDS = 0.5
 _POWEROFF_SECONDS = 0.2

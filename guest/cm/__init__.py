@@ -19,11 +19,11 @@ pair 1 of the HCA, so a guest with the kernel's stack can be the peer.
 
 from __future__ import annotations
 
-from guest.cm.events import CmError, CmEvent, ConnParam, EventQueue, EventType
-from guest.cm.ident import CmId
-from guest.cm.manager import ConnectionManager
-from guest.cm.open import open_cm
-from guest.cm.qp import RcPath
+from bluebridge.guest.cm.events import CmError, CmEvent, ConnParam, EventQueue, EventType
+from bluebridge.guest.cm.identifier import CmId
+from bluebridge.guest.cm.manager import ConnectionManager
+from bluebridge.guest.cm.open import open_cm
+from bluebridge.guest.cm.qp import RcPath
 
 __all__ = [
     "CmError",

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from device.layout.fields import Value
-from device.layout.net.cm import Answered, CmAttribute, RejectReason, cm_timeout_seconds
-from guest.cm.events import EventType
-from guest.cm.messages import Message, encode
-from guest.cm.transport import Peer
+from bluebridge.device.layout.fields import Value
+from bluebridge.device.layout.net.cm import Answered, CmAttribute, RejectReason, cm_timeout_seconds
+from bluebridge.guest.cm.events import EventType
+from bluebridge.guest.cm.messages import Message, encode
+from bluebridge.guest.cm.transport import Peer
 
 RESEND_SECONDS = 1.0
 MAX_RETRIES = 7

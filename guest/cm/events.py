@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from guest.cm.ident import CmId
+    from bluebridge.guest.cm.identifier import CmId
 
 
 class CmError(OSError):

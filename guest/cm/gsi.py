@@ -7,10 +7,10 @@ import select
 import threading
 import time
 
-from device.layout.net.mad import MAD_SIZE
-from device.layout.net.roce import GRH, GRH_SIZE, GSI_QKEY, GSI_QPN
-from guest.cm.transport import Peer, Received
-from guest.verbs import (
+from bluebridge.device.layout.net.mad import MAD_SIZE
+from bluebridge.device.layout.net.roce import GRH, GRH_SIZE, GSI_QKEY, GSI_QPN
+from bluebridge.guest.cm.transport import Peer, Received
+from bluebridge.guest.verbs import (
     AccessFlags,
     Ah,
     Context,

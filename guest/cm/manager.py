@@ -12,27 +12,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from device.layout.net.cm import (
+from bluebridge.device.layout.net.cm import (
     SERVICE_ID_TCP,
     SERVICE_PORT_MASK,
     Answered,
     CmAttribute,
     RejectReason,
 )
-from guest.cm.connection import Connection
-from guest.cm.events import CmError
-from guest.cm.ident import CmId
-from guest.cm.messages import MalformedMessage, Message, decode, encode
-from guest.cm.transport import MadTransport, Peer, Received
-from guest.hca.errors import DeviceLost
-from guest.hca.health import PERIOD
+from bluebridge.guest.cm.connection import Connection
+from bluebridge.guest.cm.events import CmError
+from bluebridge.guest.cm.identifier import CmId
+from bluebridge.guest.cm.messages import MalformedMessage, Message, decode, encode
+from bluebridge.guest.cm.transport import MadTransport, Peer, Received
+from bluebridge.guest.hca.errors import DeviceLost
+from bluebridge.guest.hca.resources.health import PERIOD
 
 FIRST_EPHEMERAL_PORT = 49152
 LAST_PORT = 0xFFFF
 
 
 class Resolver(Protocol):
-    """Finds the MAC address behind an IPv4 address (guest.netif.NetInterface)."""
+    """Finds the MAC address behind an IPv4 address (bluebridge.guest.netif.NetInterface)."""
 
     def resolve(self, ip: str, timeout: float = ...) -> bytes:
         """6 bytes; raises `OSError` when nobody answers, `ValueError` for no neighbour."""

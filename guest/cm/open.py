@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 
-from device.layout.net.roce import ipv4_gid
-from guest.cm.gsi import GsiTransport
-from guest.cm.manager import ConnectionManager, LocalPort, Resolver
-from guest.verbs import Context
+from bluebridge.device.layout.net.roce import ipv4_gid
+from bluebridge.guest.cm.gsi import GsiTransport
+from bluebridge.guest.cm.manager import ConnectionManager, LocalPort, Resolver
+from bluebridge.guest.verbs import Context
 
 
 def open_cm(context: Context, ip: str, resolver: Resolver) -> ConnectionManager:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from device.layout.fields import Value
-from device.layout.net.cm import service_id
-from guest.cm.events import ConnParam
-from guest.cm.messages import ip_header
-from guest.cm.path import ACK_TIMEOUT_CODE, HOP_LIMIT, MTU_1024
-from guest.cm.transport import Peer
+from bluebridge.device.layout.fields import Value
+from bluebridge.device.layout.net.cm import service_id
+from bluebridge.guest.cm.events import ConnParam
+from bluebridge.guest.cm.messages import ip_header
+from bluebridge.guest.cm.path import ACK_TIMEOUT_CODE, HOP_LIMIT, MTU_1024
+from bluebridge.guest.cm.transport import Peer
 
 if TYPE_CHECKING:
-    from guest.cm.ident import CmId
+    from bluebridge.guest.cm.identifier import CmId
 
 CM_RESPONSE_TIMEOUT = 20  # 4.3 s, core/cma.c: CMA_CM_RESPONSE_TIMEOUT
 CM_MAX_RETRIES = 15  # core/cma.c: CMA_MAX_CM_RETRIES

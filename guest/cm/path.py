@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from guest.cm.transport import Peer
+from bluebridge.guest.cm.transport import Peer
 
 MTU_1024 = 3
 """Path MTU code of RoCE over an Ethernet MTU of 1500."""

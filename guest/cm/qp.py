@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from device.layout.net.roce import MTU_BYTES
-from guest.cm.path import HOP_LIMIT, MIN_RNR_TIMER, Rtr, Rts
-from guest.verbs import AccessFlags, PathAttr, Qp, QpAttr, QpState
+from bluebridge.device.layout.net.roce import MTU_BYTES
+from bluebridge.guest.cm.path import HOP_LIMIT, MIN_RNR_TIMER, Rtr, Rts
+from bluebridge.guest.verbs import AccessFlags, PathAttr, Qp, QpAttr, QpState
 
 REMOTE_ACCESS = (
     AccessFlags.LOCAL_WRITE

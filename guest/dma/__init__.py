@@ -1,6 +1,6 @@
 """The DMA engine's user-space driver.
 
-    from guest.dma import open_engine
+    from bluebridge.guest.dma import open_engine
     with open_engine() as engine:                        # over VFIO
         channel = engine.channels[0]
         memory = engine.allocate(2 << 20)
@@ -13,10 +13,10 @@ peer's memory.
 
 from __future__ import annotations
 
-from device.layout.ioat import registers as layout
-from guest.dma.channel import Channel
-from guest.dma.engine import Engine
-from guest.dma.errors import ChannelHalted, DmaError, DmaTimeout
+from bluebridge.device.layout.ioat import registers as layout
+from bluebridge.guest.dma.channel import Channel
+from bluebridge.guest.dma.engine import Engine
+from bluebridge.guest.dma.errors import ChannelHalted, DmaError, DmaTimeout
 
 __all__ = ["Channel", "ChannelHalted", "DmaError", "DmaTimeout", "Engine", "open_engine"]
 
@@ -26,6 +26,6 @@ IDENTITIES = ((layout.VENDOR, layout.DEVICE_34), (layout.VENDOR, layout.DEVICE_3
 
 def open_engine() -> Engine:
     """The engine of this machine that vfio-pci has, reset by that. Raises `DeviceError`."""
-    from guest.vfio import open_driver
+    from bluebridge.guest.bus.vfio import open_driver
 
     return open_driver(IDENTITIES, BARS, Engine)

@@ -6,13 +6,13 @@ import struct
 import threading
 import time
 
-from device.layout.ioat import registers as layout
-from device.layout.ioat.descriptor import COMPLETION, DESCRIPTOR_SIZE
-from device.layout.ioat.registers import ChannelError, Command, State
-from guest.bus import Function
-from guest.dma.errors import ChannelHalted, DmaError, DmaTimeout
-from guest.dma.ring import Ring
-from guest.vectors import Deadline, Vectors
+from bluebridge.device.layout.ioat import registers as layout
+from bluebridge.device.layout.ioat.descriptor import COMPLETION, DESCRIPTOR_SIZE
+from bluebridge.device.layout.ioat.registers import ChannelError, Command, State
+from bluebridge.guest.bus.interface import Function
+from bluebridge.guest.bus.vectors import Deadline, Vectors
+from bluebridge.guest.dma.errors import ChannelHalted, DmaError, DmaTimeout
+from bluebridge.guest.dma.ring import Ring
 
 ENTRIES = 256
 RESET_SECONDS = 1.0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from device.layout.ioat import registers as layout
-from guest.bus import DmaMemory, Function
-from guest.dma.channel import ENTRIES, Channel
-from guest.dma.errors import DmaError
-from guest.vectors import Vectors
+from bluebridge.device.layout.ioat import registers as layout
+from bluebridge.guest.bus.interface import DmaMemory, Function
+from bluebridge.guest.bus.vectors import Vectors
+from bluebridge.guest.dma.channel import ENTRIES, Channel
+from bluebridge.guest.dma.errors import DmaError
 
 INTERRUPTS_ON = 0x9
 """Master switch, and one vector for each channel."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from device.layout.ioat.registers import ChannelError
-from guest.errors import DeviceError
+from bluebridge.device.layout.ioat.registers import ChannelError
+from bluebridge.guest.errors import DeviceError
 
 
 class DmaError(DeviceError):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 
-from device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
-from guest.bus import DmaMemory
+from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
+from bluebridge.guest.bus.interface import DmaMemory
 
 _ENTRY = struct.Struct("<I4sQQ")
 """Size, flags, source and destination: what differs from copy to copy."""

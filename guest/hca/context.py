@@ -5,28 +5,28 @@ from __future__ import annotations
 import contextlib
 import threading
 
-from device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, QUERY_FW, BmmeFlag
-from device.layout.mlx4.commands import MAILBOX_SIZE, Opcode
-from device.layout.mlx4.contexts import MAP_ENTRY
-from device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS
-from guest.bus import Bus, DmaMemory
-from guest.hca.blueflame import BlueFlame, BlueFlameUse
-from guest.hca.channel import CompChannel
-from guest.hca.command import Commands
-from guest.hca.cq import Cq
-from guest.hca.enums import QpType
-from guest.hca.eq import AsyncChannel
-from guest.hca.errors import HcaError, VerbsError
-from guest.hca.health import Health
-from guest.hca.icm import LOG_CQS, LOG_EQS, LOG_MPTS, LOG_QPS, LOG_SRQS, Icm
-from guest.hca.limits import Limits
-from guest.hca.mr import MAX_FAST_REG_PAGES
-from guest.hca.numbers import Numbers
-from guest.hca.pd import Pd
-from guest.hca.port import Port
-from guest.hca.qp import Qp
-from guest.hca.reset import release_device, reset_device
-from guest.hca.work import DeviceAttr, PortAttr
+from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, QUERY_FW, BmmeFlag
+from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Opcode
+from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
+from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS
+from bluebridge.guest.bus.interface import Bus, DmaMemory
+from bluebridge.guest.hca.errors import HcaError, VerbsError
+from bluebridge.guest.hca.memory_regions import MAX_FAST_REG_PAGES
+from bluebridge.guest.hca.pd import Pd
+from bluebridge.guest.hca.ports import Port
+from bluebridge.guest.hca.posting.blueflame import BlueFlame, BlueFlameUse
+from bluebridge.guest.hca.queues.channel import CompChannel
+from bluebridge.guest.hca.queues.cq import Cq
+from bluebridge.guest.hca.queues.eq import AsyncChannel
+from bluebridge.guest.hca.queues.qp import Qp
+from bluebridge.guest.hca.resources.command import Commands
+from bluebridge.guest.hca.resources.health import Health
+from bluebridge.guest.hca.resources.icm import LOG_CQS, LOG_EQS, LOG_MPTS, LOG_QPS, LOG_SRQS, Icm
+from bluebridge.guest.hca.resources.limits import Limits
+from bluebridge.guest.hca.resources.numbers import Numbers
+from bluebridge.guest.hca.resources.reset import release_device, reset_device
+from bluebridge.guest.verbs.enums import QpType
+from bluebridge.guest.verbs.values import DeviceAttr, PortAttr
 
 DEFAULT_VECTORS = 16
 COMMAND_REVISIONS = range(2, 4)
@@ -39,7 +39,7 @@ _MPT_BITS = 24
 
 
 class Context:
-    """An open device: `open_device` makes one; see guest/verbs.py for the interface."""
+    """An open device: `open_device` makes one; see guest/verbs/__init__.py for the interface."""
 
     name = "mlx4_0"
 

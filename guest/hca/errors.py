@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from device.layout.mlx4.commands import Status, name_of
-from guest.errors import DeviceError
+from bluebridge.device.layout.mlx4.commands import Status, name_of
+from bluebridge.guest.errors import DeviceError
 
 
 class VerbsError(DeviceError):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from guest.hca.enums import AccessFlags
-from guest.hca.mr import DmaMr, FastRegMr, Mr
-from guest.hca.qp import Qp
-from guest.hca.srq import Srq
-from guest.hca.work import QpInit
+from bluebridge.guest.hca.memory_regions import DmaMr, FastRegMr, Mr
+from bluebridge.guest.hca.queues.qp import Qp
+from bluebridge.guest.hca.queues.srq import Srq
+from bluebridge.guest.verbs.enums import AccessFlags
+from bluebridge.guest.verbs.values import QpInit
 
 if TYPE_CHECKING:
-    from guest.hca.context import Context
+    from bluebridge.guest.hca.context import Context
 
 
 class Pd:

@@ -1,4 +1,4 @@
-"""`python3 -m guest.krping`: run one krping command in this process."""
+"""`python3 -m bluebridge.guest.krping`: run one krping command in this process."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import signal
 import sys
 from types import FrameType
 
-from guest.errors import DeviceError
-from guest.hca.blueflame import USES, use_of
-from guest.krping.host import Host
-from guest.krping.log import Log
-from guest.krping.options import OptionError, Options, next_address, parse
-from guest.krping.result import Result
-from guest.krping.thread import KrpingThread
-from guest.vfio import VfioBus
+from bluebridge.guest.bus.vfio import VfioBus
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.hca.posting.blueflame import USES, use_of
+from bluebridge.guest.krping.host import Host
+from bluebridge.guest.krping.log import Log
+from bluebridge.guest.krping.options import OptionError, Options, next_address, parse
+from bluebridge.guest.krping.result import Result
+from bluebridge.guest.krping.thread import KrpingThread
 
 USAGE_STATUS = 2
 INTERRUPTED_STATUS = 128 + signal.SIGINT
@@ -71,7 +71,7 @@ def own_address(options: Options, ip: str | None) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python3 -m guest.krping", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python3 -m bluebridge.guest.krping", description=__doc__)
     parser.add_argument("command", help="such as server,addr=192.168.69.127,port=9999,validate")
     parser.add_argument("--ip", help="this HCA's address (default: from addr)")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")

@@ -6,14 +6,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from guest.krping.errors import KrpingError
-from guest.krping.options import Test
-from guest.krping.resources import Resources
-from guest.krping.state import State
-from guest.verbs import SendWr, WrOpcode
+from bluebridge.guest.krping.errors import KrpingError
+from bluebridge.guest.krping.options import Test
+from bluebridge.guest.krping.resources import Resources
+from bluebridge.guest.krping.state import State
+from bluebridge.guest.verbs import SendWr, WrOpcode
 
 if TYPE_CHECKING:
-    from guest.krping.thread import KrpingThread
+    from bluebridge.guest.krping.thread import KrpingThread
 
 SPINS = 500
 """Fruitless looks at memory between two looks at the connection."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from guest.krping.options import Test
-from guest.krping.resources import ADVERTISEMENT, Resources
-from guest.krping.state import State, after_advertisement, after_go_ahead
-from guest.verbs import Wc, WcOpcode, WcStatus
+from bluebridge.guest.krping.options import Test
+from bluebridge.guest.krping.resources import ADVERTISEMENT, Resources
+from bluebridge.guest.krping.state import State, after_advertisement, after_go_ahead
+from bluebridge.guest.verbs import Wc, WcOpcode, WcStatus
 
 if TYPE_CHECKING:
-    from guest.krping.thread import KrpingThread
+    from bluebridge.guest.krping.thread import KrpingThread
 
 _SUCCESS, _FLUSHED = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
 _RECV, _SEND = WcOpcode.RECV, WcOpcode.SEND

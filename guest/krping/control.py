@@ -1,4 +1,4 @@
-"""`python3 -m guest.krping.control`: a file that works like /proc/krping.
+"""`python3 -m bluebridge.guest.krping.control`: a file that works like /proc/krping.
 
 Writing a command to it runs the command in a thread and blocks the writer until it ends; Ctrl-C
 of the writer ends it. Several may run at once. Reading gives a line of statistics for each.
@@ -19,14 +19,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Protocol
 
-from guest.errors import DeviceError
-from guest.krping.fuse import DEVICE, ControlFile, mounted
-from guest.krping.host import Host
-from guest.krping.log import Log
-from guest.krping.options import OptionError, parse
-from guest.krping.result import Result
-from guest.krping.thread import KrpingThread
-from guest.vfio import VfioBus
+from bluebridge.guest.bus.vfio import VfioBus
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.krping.fuse import DEVICE, ControlFile, mounted
+from bluebridge.guest.krping.host import Host
+from bluebridge.guest.krping.log import Log
+from bluebridge.guest.krping.options import OptionError, parse
+from bluebridge.guest.krping.result import Result
+from bluebridge.guest.krping.thread import KrpingThread
 
 DEFAULT_PATH = "/run/krping"
 NAME = "control"
@@ -45,7 +45,7 @@ class Runner(Protocol):
 
 
 class KrpingCommands:
-    """`guest.krping.fuse.Commands` that run on a host."""
+    """`bluebridge.guest.krping.fuse.Commands` that run on a host."""
 
     def __init__(self, host: Runner) -> None:
         self._host = host
@@ -75,7 +75,7 @@ def control_file(path: Path, host: Runner) -> Iterator[ControlFile]:
     """Put the file in place at `path` and take it away afterwards; `OSError` when it cannot be.
 
     The file system is mounted on a hidden directory beside `path`, which becomes a link to the
-    file in it: see `guest.krping.fuse` for why it is not mounted on the path itself.
+    file in it: see `bluebridge.guest.krping.fuse` for why it is not mounted on the path itself.
     """
     directory = path.with_name(f".{path.name}")
     if path.exists() and not path.is_symlink():
@@ -98,7 +98,9 @@ def control_file(path: Path, host: Runner) -> Iterator[ControlFile]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve the file until SIGINT or SIGTERM; exit status 1 when that is not possible."""
-    parser = argparse.ArgumentParser(prog="python3 -m guest.krping.control", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python3 -m bluebridge.guest.krping.control", description=__doc__
+    )
     parser.add_argument("--ip", required=True, help="this HCA's address")
     parser.add_argument("--path", default=DEFAULT_PATH, help=f"default {DEFAULT_PATH}")
     parser.add_argument("--log", help="append the log lines to this file, too")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 
-from device.layout.net.cm import RejectReason
-from guest.cm import CmEvent, EventType
-from guest.krping.options import Options
+from bluebridge.device.layout.net.cm import RejectReason
+from bluebridge.guest.cm import CmEvent, EventType
+from bluebridge.guest.krping.options import Options
 
 
 class KrpingError(Exception):

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from guest.krping import fuse_messages as wire
-from guest.krping.fuse_messages import Opcode
+from bluebridge.guest.krping import fuse_messages as wire
+from bluebridge.guest.krping.fuse_messages import Opcode
 
 DEVICE = "/dev/fuse"
 MAX_WRITE = 4096

@@ -5,17 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from guest.bus import Bus
-from guest.cm import ConnectionManager, open_cm
-from guest.krping.client import Client
-from guest.krping.errors import Cancelled, KrpingError
-from guest.krping.log import Log
-from guest.krping.options import OptionError, Options, parse
-from guest.krping.result import Result
-from guest.krping.server import Server
-from guest.krping.thread import KrpingThread
-from guest.netif import NetInterface
-from guest.verbs import BlueFlameUse, Context, VerbsError, open_device
+from bluebridge.guest.bus.interface import Bus
+from bluebridge.guest.cm import ConnectionManager, open_cm
+from bluebridge.guest.krping.client import Client
+from bluebridge.guest.krping.errors import Cancelled, KrpingError
+from bluebridge.guest.krping.log import Log
+from bluebridge.guest.krping.options import OptionError, Options, parse
+from bluebridge.guest.krping.result import Result
+from bluebridge.guest.krping.server import Server
+from bluebridge.guest.krping.thread import KrpingThread
+from bluebridge.guest.netif import NetInterface
+from bluebridge.guest.verbs import BlueFlameUse, Context, VerbsError, open_device
 
 VECTORS = 24
 """Interrupt vectors to ask for: one for asynchronous events, one each for queue pair 1, the

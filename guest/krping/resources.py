@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import struct
 
-from guest.bus import DmaMemory
-from guest.krping.errors import KrpingError
-from guest.krping.log import Log
-from guest.krping.options import MemMode, Options, Test
-from guest.verbs import (
+from bluebridge.guest.bus.interface import DmaMemory
+from bluebridge.guest.krping.errors import KrpingError
+from bluebridge.guest.krping.log import Log
+from bluebridge.guest.krping.options import MemMode, Options, Test
+from bluebridge.guest.verbs import (
     AccessFlags,
     Context,
     FastRegMr,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from guest.cm import RcPath
-from guest.krping.benchmarks import bench_server
-from guest.krping.errors import KrpingError
-from guest.krping.options import Test
-from guest.krping.pattern import ping_data, shown
-from guest.krping.resources import Resources
-from guest.krping.state import State
-from guest.krping.thread import CONN_PARAM, KrpingThread
+from bluebridge.guest.cm import RcPath
+from bluebridge.guest.krping.benchmarks import bench_server
+from bluebridge.guest.krping.errors import KrpingError
+from bluebridge.guest.krping.options import Test
+from bluebridge.guest.krping.pattern import ping_data, shown
+from bluebridge.guest.krping.resources import Resources
+from bluebridge.guest.krping.state import State
+from bluebridge.guest.krping.thread import CONN_PARAM, KrpingThread
 
 
 class Server(KrpingThread):

@@ -8,16 +8,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from guest.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
-from guest.hca.health import PERIOD
-from guest.krping.completions import completed
-from guest.krping.errors import Cancelled, KrpingError, explain
-from guest.krping.log import Log
-from guest.krping.options import Options
-from guest.krping.resources import Resources
-from guest.krping.state import State
-from guest.krping.stats import Latencies, Stats
-from guest.verbs import Context, SendWr
+from bluebridge.guest.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
+from bluebridge.guest.hca.resources.health import PERIOD
+from bluebridge.guest.krping.completions import completed
+from bluebridge.guest.krping.errors import Cancelled, KrpingError, explain
+from bluebridge.guest.krping.log import Log
+from bluebridge.guest.krping.options import Options
+from bluebridge.guest.krping.resources import Resources
+from bluebridge.guest.krping.state import State
+from bluebridge.guest.krping.stats import Latencies, Stats
+from bluebridge.guest.verbs import Context, SendWr
 
 GRACE_SECONDS = 3.0
 """How long a cancelled thread may take to finish the iteration it is in."""

@@ -1,6 +1,6 @@
 """The bridge's user-space driver, the layer that RDMA over a bridge is built on.
 
-    from guest.ntb import open_bridge
+    from bluebridge.guest.ntb import open_bridge
     with open_bridge() as bridge:                        # over VFIO; both guests do the same
         memory = bridge.allocate(1 << 20, align=bridge.windows[0].align)
         bridge.windows[0].set_translation(memory.address, 1 << 20)  # the peer sees `memory`
@@ -17,16 +17,16 @@ Bulk goes by the DMA engine, see `guest.dma`: it copies to `bridge.windows[0].ad
 
 from __future__ import annotations
 
-from device.layout.ntb.gen1 import DEVICE as GEN1
-from device.layout.ntb.gen4 import DEVICE as GEN4
-from device.layout.ntb.gen4 import VENDOR
-from guest.bus import Function
-from guest.errors import DeviceError
-from guest.ntb.bridge import Bridge, LinkState
-from guest.ntb.errors import NtbError, NtbTimeout
-from guest.ntb.gen1 import BARS, Gen1Bridge
-from guest.ntb.gen4 import Gen4Bridge
-from guest.ntb.window import Window
+from bluebridge.device.layout.ntb.gen1 import DEVICE as GEN1
+from bluebridge.device.layout.ntb.gen4 import DEVICE as GEN4
+from bluebridge.device.layout.ntb.gen4 import VENDOR
+from bluebridge.guest.bus.interface import Function
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.ntb.bridge import Bridge, LinkState
+from bluebridge.guest.ntb.errors import NtbError, NtbTimeout
+from bluebridge.guest.ntb.gen1 import BARS, Gen1Bridge
+from bluebridge.guest.ntb.gen4 import Gen4Bridge
+from bluebridge.guest.ntb.window import Window
 
 __all__ = [
     "Bridge",
@@ -57,6 +57,6 @@ def bridge_of(function: Function) -> Bridge:
 
 def open_bridge() -> Bridge:
     """The bridge of this machine that vfio-pci has, reset by that. Raises `DeviceError`."""
-    from guest.vfio import open_driver
+    from bluebridge.guest.bus.vfio import open_driver
 
     return open_driver(DRIVERS, BARS, bridge_of)

@@ -1,4 +1,4 @@
-"""`python3 -m guest.ntb`: a bridge by hand, over VFIO.
+"""`python3 -m bluebridge.guest.ntb`: a bridge by hand, over VFIO.
 
 Every command opens the bridge anew, which resets it, wants the link, and gives the bridge back at
 its end. So the other guest has to run something at the same time: `watch` there, or the same.
@@ -11,11 +11,11 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 
-from guest.dma import open_engine
-from guest.errors import DeviceError
-from guest.ntb import Bridge, LinkState, NtbError, NtbTimeout, open_bridge
-from guest.ntb.pingpong import LARGEST, PingPong
-from guest.vectors import Deadline
+from bluebridge.guest.bus.vectors import Deadline
+from bluebridge.guest.dma import open_engine
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.ntb import Bridge, LinkState, NtbError, NtbTimeout, open_bridge
+from bluebridge.guest.ntb.pingpong import LARGEST, PingPong
 
 SHOWN = 1 << 20
 """Bytes of memory that `watch` shows through window 0."""
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python3 -m guest.ntb",
+        prog="python3 -m bluebridge.guest.ntb",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -157,7 +157,9 @@ def ring(bridge: Bridge, given: argparse.Namespace) -> None:
         while left:
             left &= ~bridge.wait_rung(left, deadline.left)
     except NtbTimeout:
-        raise NtbTimeout("nobody answers: run `python3 -m guest.ntb watch` in the peer") from None
+        raise NtbTimeout(
+            "nobody answers: run `python3 -m bluebridge.guest.ntb watch` in the peer"
+        ) from None
     print(f"the peer has answered doorbells {bits:#x}")
 
 

@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from guest.bus import DmaMemory, Function
-from guest.errors import DeviceError
-from guest.ntb.errors import NtbError, NtbTimeout
-from guest.ntb.window import Window
-from guest.vectors import Deadline, Vectors
+from bluebridge.guest.bus.interface import DmaMemory, Function
+from bluebridge.guest.bus.vectors import Deadline, Vectors
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.ntb.errors import NtbError, NtbTimeout
+from bluebridge.guest.ntb.window import Window
 
 _SPEEDS = {1: "2.5 GT/s", 2: "5 GT/s", 3: "8 GT/s", 4: "16 GT/s", 5: "32 GT/s"}
 LINK_WIDTH_SHIFT, LINK_WIDTH_MASK, LINK_SPEED_MASK = 4, 0x3F, 0xF

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from guest.errors import DeviceError
+from bluebridge.guest.errors import DeviceError
 
 
 class NtbError(DeviceError):

@@ -9,11 +9,11 @@ erratum of the doorbell registers wants to lock up.
 
 from __future__ import annotations
 
-from device.layout.ntb import gen1 as layout
-from guest.bus import Function
-from guest.errors import DeviceError
-from guest.ntb.bridge import Bridge, LinkState
-from guest.ntb.window import Program, Window
+from bluebridge.device.layout.ntb import gen1 as layout
+from bluebridge.guest.bus.interface import Function
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.ntb.bridge import Bridge, LinkState
+from bluebridge.guest.ntb.window import Program, Window
 
 BARS = (0, *layout.WINDOW_BARS)
 ENABLED = 0x154

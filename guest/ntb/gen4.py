@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from device.layout.ntb import gen4 as layout
-from guest.bus import Function
-from guest.errors import DeviceError
-from guest.ntb.bridge import Bridge, LinkState
-from guest.ntb.errors import NtbError
-from guest.ntb.window import Program, Window
+from bluebridge.device.layout.ntb import gen4 as layout
+from bluebridge.guest.bus.interface import Function
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.ntb.bridge import Bridge, LinkState
+from bluebridge.guest.ntb.errors import NtbError
+from bluebridge.guest.ntb.window import Program, Window
 
 BARS = (0, *layout.WINDOW_BARS)
 ALIGN = 4096

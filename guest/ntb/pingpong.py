@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from guest.dma import Engine
-from guest.ntb.bridge import Bridge
-from guest.ntb.errors import NtbTimeout
-from guest.vectors import Deadline
+from bluebridge.guest.bus.vectors import Deadline
+from bluebridge.guest.dma import Engine
+from bluebridge.guest.ntb.bridge import Bridge
+from bluebridge.guest.ntb.errors import NtbTimeout
 
 Move = Callable[[int], None]
 """What a side does with the number of a turn."""

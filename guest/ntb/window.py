@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from guest.bus import Function
-from guest.ntb.errors import NtbError
+from bluebridge.guest.bus.interface import Function
+from bluebridge.guest.ntb.errors import NtbError
 
 Program = Callable[[int, int], None]
 """Sets a window's translation: address and length, 0 and 0 closes it. Raises `NtbError`."""

@@ -8,9 +8,9 @@
 Failures are `AgentError`, which is a `LabError`: one line for the user.
 """
 
-from host_tools.agent.client import Agent
-from host_tools.agent.command import Command, Completed
-from host_tools.agent.errors import (
+from bluebridge.host_tools.agent.client import Agent
+from bluebridge.host_tools.agent.command import Command, Completed
+from bluebridge.host_tools.agent.errors import (
     AgentBusy,
     AgentCommandFailed,
     AgentError,
@@ -20,7 +20,7 @@ from host_tools.agent.errors import (
     AgentSilent,
     CommandTimedOut,
 )
-from host_tools.agent.identity import Identity
+from bluebridge.host_tools.agent.identity import Identity
 
 __all__ = [
     "Agent",

@@ -6,12 +6,12 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from guest.agent import frames
-from guest.agent.frames import WINDOW, Frame, Kind
-from host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
+from bluebridge.guest.agent import frames
+from bluebridge.guest.agent.frames import WINDOW, Frame, Kind
+from bluebridge.host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
 
 if TYPE_CHECKING:
-    from host_tools.agent.connection import Connection
+    from bluebridge.host_tools.agent.connection import Connection
 
 _CREDIT_STEP = WINDOW // 4
 

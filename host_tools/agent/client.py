@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from guest.agent.frames import PAYLOAD_BYTES
-from host_tools.agent import ports
-from host_tools.agent.command import Command, Completed, Sink, spell
-from host_tools.agent.connection import Connection
-from host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
-from host_tools.agent.identity import Identity
-from host_tools.alarms import Alarm, first
+from bluebridge.guest.agent.frames import PAYLOAD_BYTES
+from bluebridge.host_tools.agent import ports
+from bluebridge.host_tools.agent.command import Command, Completed, Sink, spell
+from bluebridge.host_tools.agent.connection import Connection
+from bluebridge.host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
+from bluebridge.host_tools.agent.identity import Identity
+from bluebridge.host_tools.processes.alarms import Alarm, first
 
 _START_SECONDS = 120.0
 _RUN_SECONDS = 60.0

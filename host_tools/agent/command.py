@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from guest.agent.frames import PAYLOAD_BYTES, Kind
-from host_tools.agent.channel import Channel
-from host_tools.agent.errors import AgentCommandFailed, AgentError, CommandTimedOut
+from bluebridge.guest.agent.frames import PAYLOAD_BYTES, Kind
+from bluebridge.host_tools.agent.channel import Channel
+from bluebridge.host_tools.agent.errors import AgentCommandFailed, AgentError, CommandTimedOut
 
 Sink = Callable[[str, bytes], None]
 """Called with "stdout" or "stderr" and a piece of output as it comes."""

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from guest.agent import PROTOCOL, frames
-from guest.agent.frames import Frame, FrameReader, Kind
-from host_tools import alarms
-from host_tools.agent.channel import Channel
-from host_tools.agent.errors import AgentError, AgentLost, AgentSilent
-from host_tools.alarms import Alarm
-from host_tools.errors import LabError
+from bluebridge.guest.agent import PROTOCOL, frames
+from bluebridge.guest.agent.frames import Frame, FrameReader, Kind
+from bluebridge.host_tools.agent.channel import Channel
+from bluebridge.host_tools.agent.errors import AgentError, AgentLost, AgentSilent
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.processes import alarms
+from bluebridge.host_tools.processes.alarms import Alarm
 
 _READ_BYTES = 256 * 1024
 _SLICE = 0.2

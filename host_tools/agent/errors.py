@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host_tools.errors import CommandFailed, LabError
+from bluebridge.host_tools.errors import CommandFailed, LabError
 
 
 class AgentError(LabError):

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from host_tools.agent.errors import AgentBusy, AgentError, AgentLost
-from host_tools.errors import LabError
+from bluebridge.host_tools.agent.errors import AgentBusy, AgentError, AgentLost
+from bluebridge.host_tools.errors import LabError
 
 _PAUSE = 0.02
 

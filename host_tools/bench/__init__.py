@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m host_tools.bench`, called by `make bench`."""
+"""Benchmarks: `python -m bluebridge.host_tools.bench`, called by `make bench`."""

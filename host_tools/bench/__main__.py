@@ -1,4 +1,4 @@
-"""`python -m host_tools.bench`: measure, print, write JSON and docs/benchmarks.md."""
+"""`python -m bluebridge.host_tools.bench`: measure, print, write JSON and docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from host_tools.bench import bridge, doorbell, log, measure, page, rdma, ready
-from host_tools.bench import figures as goals
-from host_tools.bench.figures import Figure
-from host_tools.errors import LabError
-from host_tools.lab import LabConfig, Pair
-from host_tools.parts import ensure_parts
-from host_tools.progress import Progress, Reporter
+from bluebridge.host_tools.bench import bridge, doorbell, log, measure, page, rdma, startup
+from bluebridge.host_tools.bench import figures as goals
+from bluebridge.host_tools.bench.figures import Figure
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.artefacts import ensure_parts
+from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.progress import Progress, Reporter
 
 LONG_ITERATIONS = 100_000
 CYCLES = 50
@@ -71,20 +71,20 @@ def _hca(long: bool, progress: Progress) -> list[Figure]:
 
 def _up(long: bool, progress: Progress) -> list[Figure]:
     """How soon a lab is ready."""
-    ready.up_seconds(1)  # makes the snapshot if need be
+    startup.up_seconds(1)  # makes the snapshot if need be
     progress("bluebridge up, restored")
-    warm = statistics.median(ready.up_seconds(15))
+    warm = statistics.median(startup.up_seconds(15))
     progress("bluebridge up --cold")
-    cold = statistics.median(ready.up_seconds(5, "--cold"))
+    cold = statistics.median(startup.up_seconds(5, "--cold"))
     return [goals.up_warm(warm), goals.plain("up_cold", "the same with --cold", cold, "s")]
 
 
 def _cycles(long: bool, progress: Progress) -> list[Figure]:
     """Whether anything piles up."""
     progress(f"{CYCLES} cycles of restore, test, restore at one device server")
-    figures = goals.growth("cycles", f"{CYCLES} cycles", *ready.cycles(CYCLES, progress))
+    figures = goals.growth("cycles", f"{CYCLES} cycles", *startup.cycles(CYCLES, progress))
     progress(f"{CYCLES} labs, one after the other")
-    figures += goals.growth("labs", f"{CYCLES} labs", *ready.labs(CYCLES, progress))
+    figures += goals.growth("labs", f"{CYCLES} labs", *startup.labs(CYCLES, progress))
     return figures
 
 
@@ -114,7 +114,9 @@ def _doorbells(library: Path, guests: float) -> list[Figure]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m host_tools.bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bluebridge.host_tools.bench", description=__doc__
+    )
     names = ", ".join(_SECTIONS)
     parser.add_argument("sections", nargs="*", help=f"what to measure: {names} (default: all)")
     parser.add_argument(

@@ -7,17 +7,17 @@ import statistics
 from collections.abc import Callable
 from functools import partial
 
-from host_tools.bench import programs, rings
-from host_tools.bench.beside import Way, plug_nic
-from host_tools.bench.figures import Figure, at_least, at_most, plain
-from host_tools.conformance.bridge import clients
-from host_tools.conformance.bridge.clients import PERF, TOOL, TOOL_CLIENT, Client
-from host_tools.conformance.bridge.guests import ADDRESSES, Guests
-from host_tools.conformance.bridge.perf import RATE
-from host_tools.errors import LabError
-from host_tools.lab import LabConfig, Pair
-from host_tools.machine import MESSAGE_TIMEOUT_MS
-from host_tools.progress import Progress
+from bluebridge.host_tools.bench import doorbell_replies, programs
+from bluebridge.host_tools.bench.figures import Figure, at_least, at_most, plain
+from bluebridge.host_tools.bench.links import Way, plug_nic
+from bluebridge.host_tools.conformance.bridge import clients
+from bluebridge.host_tools.conformance.bridge.clients import PERF, TOOL, TOOL_CLIENT, Client
+from bluebridge.host_tools.conformance.bridge.guests import ADDRESSES, Guests
+from bluebridge.host_tools.conformance.bridge.perf import RATE
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.machine.machine import MESSAGE_TIMEOUT_MS
+from bluebridge.host_tools.progress import Progress
 
 MODEL = "intel-gen4"
 ROUNDS = 5
@@ -161,7 +161,7 @@ def _over(guests: Guests, client: Client) -> float:
 
 def _rings(guests: Guests) -> Figure:
     title = "the kernel's `ntb_pingpong delay_ms=0`, one side's ring to the other's, p50"
-    return plain("ntb_rings_p50", title, rings.half_us(guests), "us")
+    return plain("ntb_rings_p50", title, doorbell_replies.half_us(guests), "us")
 
 
 def _ping_pong(pair: Pair) -> list[Figure]:
@@ -182,7 +182,7 @@ def _ping_pong(pair: Pair) -> list[Figure]:
 
 
 def _game(pair: Pair) -> dict[str, dict[str, float]]:
-    line = f"python3 -m guest.ntb pingpong --json --count {PINGS}"
+    line = f"python3 -m bluebridge.guest.ntb pingpong --json --count {PINGS}"
     texts: dict[str, str] = {}
 
     def play(name: str) -> None:

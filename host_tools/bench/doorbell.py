@@ -7,10 +7,10 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from device.pyvfio_user import ENVIRONMENT
-from guest.verbs import WrOpcode, open_device
-from host_tools import rundir
-from host_tools.server import DeviceServer, ServerConfig
+from bluebridge.device.pyvfio_user import ENVIRONMENT
+from bluebridge.guest.verbs import WrOpcode, open_device
+from bluebridge.host_tools.lab import folders
+from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from tests.wire.bus import WireBus
 from tests.wire.players import Player
 
@@ -24,7 +24,7 @@ def cost_us(library: Path, logged: bool) -> float:
     Two HCAs of one server; each WRITE is awaited by polling before the next is posted.
     """
     os.environ[ENVIRONMENT] = str(library)
-    with rundir.run_folder() as folder, tempfile.TemporaryDirectory() as logs:
+    with folders.run_folder() as folder, tempfile.TemporaryDirectory() as logs:
         sockets = {name: folder / name for name in "ab"}
         log = Path(logs) / "bus" if logged else None
         server = DeviceServer(ServerConfig(sockets, log, library), Path(logs))

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from host_tools.bench.stock import Stock
+from bluebridge.host_tools.bench.leftovers import Stock
 
 GIB = 1 << 30
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from device.buslog.follow import Follower
-from device.buslog.reader import LogReader
-from device.pyvfio_user import ENVIRONMENT
-from host_tools.bench import programs, rdma
-from host_tools.bench.beside import ways
-from host_tools.bench.figures import Figure, at_least, at_most, plain
-from host_tools.errors import LabError
-from host_tools.lab import Pair
-from host_tools.parts import ensure_parts
-from host_tools.progress import Progress
+from bluebridge.device.buslog.follow import Follower
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.pyvfio_user import ENVIRONMENT
+from bluebridge.host_tools.bench import programs, rdma
+from bluebridge.host_tools.bench.figures import Figure, at_least, at_most, plain
+from bluebridge.host_tools.bench.links import ways
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.artefacts import ensure_parts
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.progress import Progress
 
 EVENTS = 1_000_000
 RATE_GOAL = 200_000
@@ -35,7 +35,7 @@ _READY_SECONDS = 30.0
 # The peak of its own: that of `wait4` is this process's, if it is larger (Linux `exec_mmap`).
 _COMMAND = """
 import re, sys
-from host_tools import cli
+from bluebridge.host_tools import cli
 status = cli.main(sys.argv[1:])
 print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1], file=sys.stderr)
 sys.exit(status)
@@ -59,7 +59,13 @@ def figures(progress: Progress) -> list[Figure]:
 
 def _rate(folder: Path, library: Path) -> Figure:
     """Events per second of a writer whose log another process follows, all of them read."""
-    words = [sys.executable, "-m", "host_tools.bench.log_writer", str(folder), str(EVENTS)]
+    words = [
+        sys.executable,
+        "-m",
+        "bluebridge.host_tools.bench.log_writer",
+        str(folder),
+        str(EVENTS),
+    ]
     environment = {**os.environ, ENVIRONMENT: str(library)}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as writer:
         try:

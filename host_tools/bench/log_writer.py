@@ -1,4 +1,4 @@
-"""`python -m host_tools.bench.log_writer DIR N`: N events, through the log calls of a device.
+"""`python -m bluebridge.host_tools.bench.log_writer DIR N`: N events, logged as a device does.
 
 The calls are those that a 64-byte RDMA WRITE causes, made by an endpoint and a tap like the device
 server's. Prints the seconds it took, the last byte on disk included.
@@ -11,16 +11,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from device.buslog.writer import TOTAL_BYTES, FileLog
-from device.fabric.capture import CapturedFabric
-from device.fabric.local import LocalFabric
-from device.fabric.messages import Op, Request, Response, Route
-from device.layout.buslog import Kind, What
-from device.layout.mlx4 import cqe, uar, wqe
-from device.layout.mlx4.wqe import SendOpcode
-from device.pci.endpoint import Endpoint
-from device.pci.loop import EventLoop
-from device.server import CONNECTX3
+from bluebridge.device.buslog.writer import TOTAL_BYTES, FileLog
+from bluebridge.device.fabric.capture import CapturedFabric
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Op, Request, Response, Route
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4 import cqe, uar, wqe
+from bluebridge.device.layout.mlx4.wqe import SendOpcode
+from bluebridge.device.pci.endpoint import Endpoint
+from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.server import CONNECTX3
 
 QPN, PEER, CQN = 0x48, 0x52, 0x80
 SIZE = 64

@@ -6,10 +6,10 @@ import re
 import threading
 from dataclasses import dataclass, field
 
-from host_tools.bench.figures import GIB
-from host_tools.errors import LabError
-from host_tools.krping import Outcome, Request, run
-from host_tools.lab import Pair
+from bluebridge.host_tools.bench.figures import GIB
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.krping.command import Outcome, Request, run
+from bluebridge.host_tools.lab.pair import Pair
 
 _ADDRESS = "addr=192.168.69.127,port=9999"
 _DELTA = re.compile(r"delta sec (\d+) delta usec (\d+) iter (\d+) size (\d+)")

@@ -11,20 +11,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from host_tools.bench import rdma
-from host_tools.bench.figures import Figure
-from host_tools.bench.stages import PREFIX, STAGES, TOGETHER
+from bluebridge.host_tools.bench import rdma
+from bluebridge.host_tools.bench.figures import Figure
+from bluebridge.host_tools.bench.stages import PREFIX, STAGES, TOGETHER
+from bluebridge.images.source import HOME
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = HOME
 PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "build" / "bench"
 
 _TEXT = """\
 # Benchmarks
 
-Measured by `make bench` (`python -m host_tools.bench [up] [cycles] [hca] [rdma] [log] [ntb]`,
-`--long` for the long run), which writes this page. Guests have 2 vCPUs and 1 GiB each and share
-the machine with the device server.
+Measured by `make bench` (`python -m bluebridge.host_tools.bench [up] [cycles] [hca] [rdma] [log]
+[ntb]`, `--long` for the long run), which writes this page. Guests have 2 vCPUs and 1 GiB each and
+share the machine with the device server.
 
 | machine | |
 |---|---|
@@ -93,8 +94,9 @@ frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) wit
 - **ntb_pingpong** runs with the bus log on, which has when each side rings: the median of the time
   from one side's ring to the other's answer, each 2000 times. Between lie the interrupt, the
   driver's handler and its timer, which is due at once.
-- **Ping-pongs** are those of `python3 -m guest.ntb pingpong`: by doorbell, each side sleeping until
-  its interrupt wakes its process; by DMA, each side polling its memory for the last of 64 bytes.
+- **Ping-pongs** are those of `python3 -m bluebridge.guest.ntb pingpong`: by doorbell, each side
+  sleeping until its interrupt wakes its process; by DMA, each side polling its memory for the last
+  of 64 bytes.
 
 ## Where the time goes
 

@@ -6,10 +6,10 @@ import json
 import math
 from typing import Any
 
-from host_tools.bench.beside import Way
-from host_tools.conformance.program import IPERF_PORT, listening
-from host_tools.errors import LabError
-from host_tools.lab import Pair
+from bluebridge.host_tools.bench.links import Way
+from bluebridge.host_tools.conformance.program import IPERF_PORT, listening
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.pair import Pair
 
 _SECONDS = 120.0
 _ATTEMPTS = 3

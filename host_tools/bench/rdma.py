@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from host_tools.bench import programs, stages
-from host_tools.bench.beside import Way, ways
-from host_tools.bench.figures import Figure, at_least, plain
-from host_tools.lab import LabConfig, Pair
-from host_tools.progress import Progress
+from bluebridge.host_tools.bench import programs, stages
+from bluebridge.host_tools.bench.figures import Figure, at_least, plain
+from bluebridge.host_tools.bench.links import Way, ways
+from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.progress import Progress
 
 ROUNDS = 5
 TCP_ROUNDS = 3

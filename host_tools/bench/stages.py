@@ -5,48 +5,61 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from host_tools.lab import Pair
+from bluebridge.host_tools.lab.pair import Pair
 
 PREFIX = "time."
 """Of the keys of figures that are rows of the page's table of stages."""
 
 _STAGES = {
-    "messages of the bus": ("device.pyvfio_user", "device.pci.loop"),
-    "doorbells": ("device.hca.uar", "device.hca.blueflame", "device.hca.device"),
+    "messages of the bus": ("bluebridge.device.pyvfio_user", "bluebridge.device.pci.loop"),
+    "doorbells": (
+        "bluebridge.device.hca.registers.doorbells",
+        "bluebridge.device.hca.registers.blueflame",
+        "bluebridge.device.hca.device",
+    ),
     "fetching and parsing work requests": (
-        "device.hca.send_queue",
-        "device.hca.receive_queue",
-        "device.hca.srq",
-        "device.hca.wqe",
+        "bluebridge.device.hca.rings.send_queue",
+        "bluebridge.device.hca.rings.receive_queue",
+        "bluebridge.device.hca.rings.shared_receive_queues",
+        "bluebridge.device.hca.rings.work_requests",
     ),
-    "keys and translation": ("device.hca.memory_region", "device.hca.local_memory"),
+    "keys and translation": (
+        "bluebridge.device.hca.memory.region",
+        "bluebridge.device.hca.memory.scatter_gather",
+    ),
     "requests, answers, retries": (
-        "device.hca.requester",
-        "device.hca.responder",
-        "device.hca.retry",
-        "device.hca.qp",
-        "device.hca.port",
-        "device.fabric",
+        "bluebridge.device.hca.connected.requester",
+        "bluebridge.device.hca.connected.responder",
+        "bluebridge.device.hca.connected.retry",
+        "bluebridge.device.hca.queue_pairs",
+        "bluebridge.device.hca.ports.port",
+        "bluebridge.device.fabric",
     ),
-    "copying, notes for the log": ("device.hca.copy",),
-    "completion entries": ("device.hca.cq", "device.hca.completion"),
-    "event entries": ("device.hca.eq",),
-    "interrupts": ("device.pci.endpoint.interrupt", "device.pyvfio_user.context.trigger"),
+    "copying, notes for the log": ("bluebridge.device.hca.memory.transfer",),
+    "completion entries": (
+        "bluebridge.device.hca.rings.completion_queues",
+        "bluebridge.device.hca.rings.completions",
+    ),
+    "event entries": ("bluebridge.device.hca.rings.event_queues",),
+    "interrupts": (
+        "bluebridge.device.pci.endpoint.interrupt",
+        "bluebridge.device.pyvfio_user.context.trigger",
+    ),
     "frames: segments and checksums": (
-        "device.hca.ethernet.",
-        "device.hca.segment",
-        "device.hca.packet",
-        "device.hca.offload",
+        "bluebridge.device.hca.ethernet.sender.",
+        "bluebridge.device.hca.ethernet.segmentation",
+        "bluebridge.device.hca.ethernet.frame",
+        "bluebridge.device.hca.ethernet.offloads",
     ),
     "frames: steering and filling rings": (
-        "device.hca.ethernet_receive",
-        "device.hca.receive_batch",
-        "device.hca.flow_control",
-        "device.hca.steering",
-        "device.hca.rss",
-        "device.hca.eth_counters",
+        "bluebridge.device.hca.ethernet.receiver",
+        "bluebridge.device.hca.ethernet.receive_batch",
+        "bluebridge.device.hca.ports.flow_control",
+        "bluebridge.device.hca.ethernet.steering",
+        "bluebridge.device.hca.ethernet.receive_scaling",
+        "bluebridge.device.hca.ports.frame_counters",
     ),
-    "bus log": ("device.buslog", "device.fabric.capture"),
+    "bus log": ("bluebridge.device.buslog", "bluebridge.device.fabric.capture"),
 }
 OTHER = "all else"
 STAGES = (*_STAGES, OTHER)
@@ -73,7 +86,7 @@ def profile(pair: Pair, action: Callable[[], object]) -> Profile:
 
 
 def shares(stacks: str) -> dict[str, float]:
-    """The part of all samples in each stage, from lines of `device.profile`."""
+    """The part of all samples in each stage, from lines of `bluebridge.device.profile`."""
     counts = dict.fromkeys(STAGES, 0)
     for line in stacks.splitlines():
         stack, _, count = line.rpartition(" ")

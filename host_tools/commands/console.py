@@ -15,12 +15,12 @@ import tty
 from collections.abc import Iterator
 from pathlib import Path
 
-from host_tools import alarms
-from host_tools.agent import AgentError
-from host_tools.errors import LabError, UsageError
-from host_tools.keeper import guests
-from host_tools.keeper.guests import Guest
-from host_tools.keeper.locks import Lock
+from bluebridge.host_tools.agent import AgentError
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.keeper import guests
+from bluebridge.host_tools.keeper.guests import Guest
+from bluebridge.host_tools.keeper.locks import Lock
+from bluebridge.host_tools.processes import alarms
 
 _ESCAPE = b"\x1d"  # Ctrl-], as in telnet
 _AGENT_SECONDS = 5.0

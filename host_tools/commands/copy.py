@@ -10,11 +10,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from host_tools.agent import Agent
-from host_tools.commands.places import Place
-from host_tools.commands.tree import Tree, guest_tree, host_tree
-from host_tools.errors import LabError, UsageError
-from host_tools.keeper import guests
+from bluebridge.host_tools.agent import Agent
+from bluebridge.host_tools.commands.places import Place
+from bluebridge.host_tools.commands.tree import Tree, guest_tree, host_tree
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.keeper import guests
 
 
 def main(options: argparse.Namespace) -> int:

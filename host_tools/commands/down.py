@@ -11,9 +11,9 @@ import signal
 import time
 from collections.abc import Sequence
 
-from host_tools.keeper import epitaph, guests, registry
-from host_tools.keeper.record import PairRecord
-from host_tools.keeper.registry import Entry
+from bluebridge.host_tools.keeper import end_record, guests, registry
+from bluebridge.host_tools.keeper.record import PairRecord
+from bluebridge.host_tools.keeper.registry import Entry
 
 _GRACE = 30.0
 """Seconds a keeper may take before it is killed; the kernel then ends its pair."""
@@ -28,8 +28,8 @@ def main(options: argparse.Namespace) -> int:
         ending.wait()
         print(f"pair {ending.entry.number} is down")
     if not options.names:
-        for old in epitaph.read(set()):
-            epitaph.forget(old.number)
+        for old in end_record.read(set()):
+            end_record.forget(old.number)
         if not chosen:
             print("nothing runs")
     return 0

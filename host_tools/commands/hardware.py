@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from host_tools import hardware
-from host_tools.errors import LabError
-from host_tools.keeper import guests
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.keeper import guests
+from bluebridge.host_tools.lab import hardware_control
 
 
 def main(options: argparse.Namespace) -> int:
@@ -16,12 +16,12 @@ def main(options: argparse.Namespace) -> int:
     guest.check()
     if not guest.record.agents:
         raise LabError(f"guest {guest.name} is not up yet", "wait for `bluebridge up`")
-    path = Path(guest.record.agents[0]).parent / hardware.SOCKET
+    path = Path(guest.record.agents[0]).parent / hardware_control.SOCKET
     if options.command == "link":
-        hardware.tell(path, f"link {guest.name}/{options.port} {options.state}")
+        hardware_control.tell(path, f"link {guest.name}/{options.port} {options.state}")
         print(f"guest {guest.name}: port {options.port}: cable {_CABLE[options.state]}")
     else:
-        hardware.tell(path, f"fault {guest.name} {options.text}".rstrip())
+        hardware_control.tell(path, f"fault {guest.name} {options.text}".rstrip())
         print(f"guest {guest.name}: its HCA has failed; its driver notices within 5 s")
     return 0
 

@@ -8,9 +8,9 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from host_tools.keeper import epitaph, guests
-from host_tools.keeper.epitaph import Epitaph
-from host_tools.keeper.record import GuestRecord, PairRecord
+from bluebridge.host_tools.keeper import end_record, guests
+from bluebridge.host_tools.keeper.end_record import Epitaph
+from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 
 _STEPS = ((86400, "d"), (3600, "h"), (60, "min"))
 
@@ -18,7 +18,7 @@ _STEPS = ((86400, "d"), (3600, "h"), (60, "min"))
 def main(options: argparse.Namespace) -> int:
     """Print pairs and guests; returns 0."""
     pairs = [pair for _, pair in guests.pairs()]
-    ended = epitaph.read({pair.number for pair in pairs})
+    ended = end_record.read({pair.number for pair in pairs})
     if options.json:
         print(json.dumps(_as_json(pairs, ended), indent=2))
         return 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from host_tools.errors import LabError
-from host_tools.keeper import control, guests, record
-from host_tools.progress import Reporter
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.keeper import control, guests, record
+from bluebridge.host_tools.progress import Reporter
 
 
 def main(options: argparse.Namespace) -> int:

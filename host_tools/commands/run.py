@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import BinaryIO
 
-from host_tools.agent import AgentError, AgentRefused, AgentSilent, CommandTimedOut
-from host_tools.agent.command import Command
-from host_tools.errors import LabError, UsageError
-from host_tools.keeper import guests
-from host_tools.keeper.guests import Guest
+from bluebridge.host_tools.agent import AgentError, AgentRefused, AgentSilent, CommandTimedOut
+from bluebridge.host_tools.agent.command import Command
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.keeper import guests
+from bluebridge.host_tools.keeper.guests import Guest
 
 TIMED_OUT = 124
 """As timeout(1)."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from host_tools.agent import Agent, AgentCommandFailed
-from host_tools.errors import LabError
+from bluebridge.host_tools.agent import Agent, AgentCommandFailed
+from bluebridge.host_tools.errors import LabError
 
 
 @dataclass

@@ -8,16 +8,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from host_tools.arguments import device_arguments
-from host_tools.commands.up_together import check_together
-from host_tools.errors import UsageError
-from host_tools.keeper import epitaph
-from host_tools.keeper.launch import launch
-from host_tools.keeper.plan import Plan
-from host_tools.keeper.record import PairRecord, guest_names
-from host_tools.lab import LabConfig, termination_as_exception
-from host_tools.parts import ensure_parts
-from host_tools.progress import Reporter
+from bluebridge.host_tools.arguments import device_arguments
+from bluebridge.host_tools.commands.up_options import check_together
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.keeper import end_record
+from bluebridge.host_tools.keeper.launch import launch
+from bluebridge.host_tools.keeper.plan import Plan
+from bluebridge.host_tools.keeper.record import PairRecord, guest_names
+from bluebridge.host_tools.lab.artefacts import ensure_parts
+from bluebridge.host_tools.lab.pair import LabConfig, termination_as_exception
+from bluebridge.host_tools.progress import Reporter
 
 _MOST_CPUS = 64
 _LEAST_MIB = 256
@@ -30,8 +30,8 @@ def main(options: argparse.Namespace) -> int:
     with termination_as_exception():
         # Here, not in a keeper: building takes minutes, and tells of each step on standard error.
         ensure_parts(Reporter(quiet=True))
-        for old in epitaph.read(set()):
-            epitaph.forget(old.number)
+        for old in end_record.read(set()):
+            end_record.forget(old.number)
         records = launch(
             options.pairs,
             lambda number: _for_pair(plan, number, alone=options.pairs == 1),
@@ -80,7 +80,7 @@ def _host_mib() -> int:
 def _modules(paths: list[Path]) -> tuple[Path, ...]:
     if not paths:
         return ()
-    from host_tools.keeper import modules
+    from bluebridge.host_tools.keeper import modules
 
     return modules.check(paths)
 

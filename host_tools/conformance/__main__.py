@@ -1,4 +1,4 @@
-"""`python -m host_tools.conformance`: run the programs, print the table, write the page."""
+"""`python -m bluebridge.host_tools.conformance`: run programs, print a table, write the page."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ import time
 from collections.abc import Sequence, Set
 from pathlib import Path
 
-from host_tools.conformance import ntb_page, page
-from host_tools.conformance.journal import Entry, Journal
-from host_tools.conformance.program import BRIDGES, FAILED, QUICK, SETUPS, Program, Setup, Verdict
-from host_tools.conformance.runner import Run
-from host_tools.conformance.session import NotUp, Session
-from host_tools.conformance.suites import everything
-from host_tools.errors import LabError, UsageError
-from host_tools.progress import Progress, Reporter
+from bluebridge.host_tools.conformance import ntb_page, page
+from bluebridge.host_tools.conformance.journal import Entry, Journal
+from bluebridge.host_tools.conformance.program import (
+    BRIDGES,
+    FAILED,
+    QUICK,
+    SETUPS,
+    Program,
+    Setup,
+    Verdict,
+)
+from bluebridge.host_tools.conformance.runner import Run
+from bluebridge.host_tools.conformance.session import NotUp, Session
+from bluebridge.host_tools.conformance.suites import everything
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.progress import Progress, Reporter
+from bluebridge.images.source import HOME
 
-_RUNS = Path(__file__).resolve().parents[2] / "build" / "conformance"
+_RUNS = HOME / "build" / "conformance"
 Choice = tuple[Setup, Program]
 
 
@@ -117,7 +126,9 @@ def _one(session: Session, program: Program, journal: Journal, progress: Progres
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m host_tools.conformance", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bluebridge.host_tools.conformance", description=__doc__
+    )
     parser.add_argument("--short", action="store_true", help="only the quick programs")
     parser.add_argument(
         "--only",

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from host_tools.conformance.program import FAILED, Verdict
-from host_tools.errors import UsageError
+from bluebridge.host_tools.conformance.program import FAILED, Verdict
+from bluebridge.host_tools.errors import UsageError
 
 
 @dataclass(frozen=True)

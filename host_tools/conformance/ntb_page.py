@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from host_tools.conformance.journal import Entry
-from host_tools.conformance.page import failed
-from host_tools.conformance.program import BRIDGES, FAILED, PASSED, SKIPPED
+from bluebridge.host_tools.conformance.journal import Entry
+from bluebridge.host_tools.conformance.page import failed
+from bluebridge.host_tools.conformance.program import BRIDGES, FAILED, PASSED, SKIPPED
+from bluebridge.images.source import HOME
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "ntb-conformance.md"
+PAGE = HOME / "docs" / "ntb-conformance.md"
 _TEXT = """\
 # Conformance of the bridges
 
 The kernel's NTB clients, unmodified, between two guests of two processors each ([ntb.md](ntb.md)).
-`make conformance` runs them after the HCA's programs, `python -m host_tools.conformance --only ntb`
-runs them alone, and either writes this page; `--resume DIR` goes on with a run that was stopped.
-Every step waits for what a driver shows, has a time limit, and fails if a kernel complains.
+`make conformance` runs them after the HCA's programs, `python -m bluebridge.host_tools.conformance
+--only ntb` runs them alone, and either writes this page; `--resume DIR` goes on with a run that was
+stopped. Every step waits for what a driver shows, has a time limit, and fails if a kernel
+complains.
 
 | setup | what it is |
 |---|---|

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from host_tools.conformance.journal import Entry
-from host_tools.conformance.known import cause
-from host_tools.conformance.program import FAILED, PASSED, SETUPS, SKIPPED, Verdict
+from bluebridge.host_tools.conformance.journal import Entry
+from bluebridge.host_tools.conformance.known_failures import cause
+from bluebridge.host_tools.conformance.program import FAILED, PASSED, SETUPS, SKIPPED, Verdict
+from bluebridge.images.source import HOME
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "conformance.md"
+PAGE = HOME / "docs" / "conformance.md"
 _TEXT = """\
 # Conformance
 
 Stock programs of Debian 13 between two guests whose kernel drives the emulated HCA with the stock
 mlx4 drivers. `make conformance` runs all of them and writes this page; an interrupted run goes on
-with `python -m host_tools.conformance --resume DIR`. `make conformance-short` runs the quick ones.
-The kernel's clients of the bridges follow, and have [a page of their own](ntb-conformance.md).
+with `python -m bluebridge.host_tools.conformance --resume DIR`. `make conformance-short` runs the
+quick ones. The kernel's clients of the bridges follow, and have [a page of their
+own](ntb-conformance.md).
 
 | setup | what it is |
 |---|---|

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from host_tools.conformance.session import Session
+    from bluebridge.host_tools.conformance.session import Session
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 

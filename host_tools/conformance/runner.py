@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from host_tools.agent import Agent, Command, CommandTimedOut
-from host_tools.conformance.journal import Entry
-from host_tools.conformance.program import FAILED, Ended, Program, Verdict, verdict
-from host_tools.conformance.session import Session
-from host_tools.errors import LabError
+from bluebridge.host_tools.agent import Agent, Command, CommandTimedOut
+from bluebridge.host_tools.conformance.journal import Entry
+from bluebridge.host_tools.conformance.program import FAILED, Ended, Program, Verdict, verdict
+from bluebridge.host_tools.conformance.session import Session
+from bluebridge.host_tools.errors import LabError
 
 _RUNS = 3
 _READY_SECONDS = 20.0

@@ -9,11 +9,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from host_tools.agent import Command
-from host_tools.conformance.program import Program, Setup
-from host_tools.errors import LabError
-from host_tools.lab import LabConfig, Pair
-from host_tools.vm import Vm
+from bluebridge.host_tools.agent import Command
+from bluebridge.host_tools.conformance.program import Program, Setup
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.machine.vm import Vm
 
 ADDRESSES = {"a": "10.9.0.1", "b": "10.9.0.2"}
 _COMPLAINTS = re.compile(

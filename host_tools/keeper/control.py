@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from host_tools.errors import LabError
-from host_tools.keeper import messages
-from host_tools.progress import Progress
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.keeper import messages
+from bluebridge.host_tools.progress import Progress
 
 _PATIENCE = 5.0
 """Seconds somebody who has connected may take to say what for."""

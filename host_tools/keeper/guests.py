@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from host_tools.agent import Agent
-from host_tools.errors import LabError, UsageError
-from host_tools.keeper import epitaph, record, registry
-from host_tools.keeper.record import GuestRecord, PairRecord
-from host_tools.keeper.registry import Entry
+from bluebridge.host_tools.agent import Agent
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.keeper import end_record, record, registry
+from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
+from bluebridge.host_tools.keeper.registry import Entry
 
 _CONNECT_SECONDS = 30.0
 
@@ -83,7 +83,7 @@ def _unknown(name: str, known: list[str]) -> LabError:
 
 def _remembered(name: str) -> LabError | None:
     """Why the pair that guest `name` belonged to is gone, if that is remembered."""
-    for known in epitaph.read({entry.number for entry in registry.living()}):
+    for known in end_record.read({entry.number for entry in registry.living()}):
         if name in known.guests:
             return LabError(
                 f"guest {name}: pair {known.number} ended: {known.why}",

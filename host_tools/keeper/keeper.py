@@ -15,18 +15,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from host_tools import process, rundir
-from host_tools.errors import LabError, of_system
-from host_tools.keeper import epitaph, messages, record
-from host_tools.keeper.control import Control
-from host_tools.keeper.janitor import janitor
-from host_tools.keeper.plan import Plan
-from host_tools.keeper.record import GuestRecord, PairRecord
-from host_tools.keeper.registry import Claim
-from host_tools.keeper.watch import Watch, remark
-from host_tools.lab import Pair, termination_as_exception
-from host_tools.progress import Progress
-from host_tools.vm import Vm
+from bluebridge.host_tools.errors import LabError, of_system
+from bluebridge.host_tools.keeper import end_record, messages, record
+from bluebridge.host_tools.keeper.control import Control
+from bluebridge.host_tools.keeper.end_watch import Watch, remark
+from bluebridge.host_tools.keeper.folder_removal import janitor
+from bluebridge.host_tools.keeper.plan import Plan
+from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
+from bluebridge.host_tools.keeper.registry import Claim
+from bluebridge.host_tools.lab import folders
+from bluebridge.host_tools.lab.pair import Pair, termination_as_exception
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.processes import process
+from bluebridge.host_tools.progress import Progress
 
 _LOOK_SECONDS = 0.5
 """How often transcripts are looked at; the end of a process is noticed at once."""
@@ -89,7 +90,7 @@ class Keeper:
             self._write()
             if self._plan.verbose:
                 self._say(f"keeper: started (process {os.getpid()})")
-            logs = rundir.log_folder(self._plan.config.log)
+            logs = folders.log_folder(self._plan.config.log)
             self._settle(logs)
             config = replace(self._plan.config, log=logs)
             detail = self._say if self._plan.verbose else None
@@ -140,7 +141,7 @@ class Keeper:
     def _load_modules(self, machines: list[Vm]) -> None:
         if not self._plan.modules:
             return
-        from host_tools.keeper import modules
+        from bluebridge.host_tools.keeper import modules
 
         names = ", ".join(path.name for path in self._plan.modules)
         self._say(f"loading {names}")
@@ -242,7 +243,7 @@ class Keeper:
             yield
         except KeyboardInterrupt:
             self._over("it was taken down")
-            epitaph.forget(self._record.number)
+            end_record.forget(self._record.number)
             raise
         except SystemExit as error:
             number = int(str(error.code)) - 128
@@ -269,4 +270,4 @@ class Keeper:
         self._rewrite()
 
     def _remember(self, why: str) -> None:
-        epitaph.write(self._record.number, tuple(self._record.names()), why, self._record.logs)
+        end_record.write(self._record.number, tuple(self._record.names()), why, self._record.logs)

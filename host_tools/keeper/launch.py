@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from host_tools.errors import LabError
-from host_tools.keeper import keeper, messages, registry
-from host_tools.keeper.plan import Plan
-from host_tools.keeper.record import PairRecord
-from host_tools.keeper.registry import Claim
-from host_tools.progress import Progress
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.keeper import keeper, messages, registry
+from bluebridge.host_tools.keeper.plan import Plan
+from bluebridge.host_tools.keeper.record import PairRecord
+from bluebridge.host_tools.keeper.registry import Claim
+from bluebridge.host_tools.progress import Progress
 
 _GRACE = 30.0
 """Seconds a keeper may take to end its pair before it is killed; the kernel ends the rest then."""

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError
 
 _LONGEST = 1 << 20
 

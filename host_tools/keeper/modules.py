@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from host_tools.errors import CommandFailed, LabError, UsageError
-from host_tools.vm import Vm
-from images.kmod import modinfo
+from bluebridge.host_tools.errors import CommandFailed, LabError, UsageError
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.images.kmod import modinfo
 
 _LOAD_SECONDS = 120.0
 _ELF = b"\x7fELF"

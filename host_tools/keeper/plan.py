@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from host_tools.lab import LabConfig
+from bluebridge.host_tools.lab.pair import LabConfig
 
 
 @dataclass(frozen=True)

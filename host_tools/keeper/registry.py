@@ -15,10 +15,10 @@ import stat
 import tempfile
 from pathlib import Path
 
-from host_tools.errors import LabError
-from host_tools.keeper.locks import Lock
-from host_tools.keeper.record import PairRecord
-from host_tools.rundir import check_socket_path, runtime_root
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.keeper.locks import Lock
+from bluebridge.host_tools.keeper.record import PairRecord
+from bluebridge.host_tools.lab.folders import check_socket_path, runtime_root
 
 _MOST_PAIRS = 99
 

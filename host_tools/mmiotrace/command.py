@@ -6,14 +6,14 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from device.buslog.reader import LogError, LogReader
-from host_tools.errors import LabError, UsageError
-from host_tools.lab import LabConfig, Pair, termination_as_exception
-from host_tools.mmiotrace import session
-from host_tools.mmiotrace.compare import Verdict, compare, logged
-from host_tools.mmiotrace.options import TRACE
-from host_tools.mmiotrace.trace import parse
-from host_tools.progress import Progress, Reporter
+from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.lab.pair import LabConfig, Pair, termination_as_exception
+from bluebridge.host_tools.mmiotrace import session
+from bluebridge.host_tools.mmiotrace.compare import Verdict, compare, logged
+from bluebridge.host_tools.mmiotrace.options import TRACE
+from bluebridge.host_tools.mmiotrace.trace import parse
+from bluebridge.host_tools.progress import Progress, Reporter
 
 
 def main(options: argparse.Namespace) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from device.buslog.reader import Event
-from device.layout.buslog import Kind
-from device.layout.mlx4.bar0 import MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET
-from device.layout.mlx4.uar import BLUEFLAME, PAGE_SIZE, UAR
-from host_tools.mmiotrace.trace import Access, Trace, Window, aligned
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4.bar0 import MSIX_PBA_OFFSET, MSIX_TABLE_OFFSET
+from bluebridge.device.layout.mlx4.uar import BLUEFLAME, PAGE_SIZE, UAR
+from bluebridge.host_tools.mmiotrace.trace import Access, Trace, Window, aligned
 
 _MSIX = Window(0, MSIX_TABLE_OFFSET, MSIX_PBA_OFFSET + PAGE_SIZE - MSIX_TABLE_OFFSET)
 """Table and pending bits: QEMU answers there, the device never sees an access."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from host_tools.lab import ADDRESSES, Pair
-from host_tools.parts import image_errors
-from host_tools.vm import Vm
+from bluebridge.host_tools.lab.artefacts import image_errors
+from bluebridge.host_tools.lab.pair import ADDRESSES, Pair
+from bluebridge.host_tools.machine.vm import Vm
 
 _TRACING = "/sys/kernel/tracing"
 _BUFFER_KIB = 32 << 10
@@ -47,7 +47,7 @@ def stop(machine: Vm) -> str:
 
 def helper(folder: Path) -> list[Path]:
     """Build the module that lets the tracer see mappings inside a page into `folder`."""
-    from images import kmod
+    from bluebridge.images import kmod
 
     with image_errors():
         return kmod.build(_HELPER, folder)

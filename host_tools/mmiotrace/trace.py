@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
-from host_tools.errors import LabError
+from bluebridge.device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
+from bluebridge.host_tools.errors import LabError
 
 PAGE_SIZE = 4096
 _MELLANOX = 0x15B3

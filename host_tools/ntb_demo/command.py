@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from host_tools.conformance.bridge.guests import Guests
-from host_tools.lab import LabConfig, Pair
-from host_tools.ntb_demo import steps
-from host_tools.progress import Reporter
+from bluebridge.host_tools.conformance.bridge.guests import Guests
+from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.ntb_demo import steps
+from bluebridge.host_tools.progress import Reporter
 
 
 def main(options: argparse.Namespace) -> int:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from device.buslog.reader import Event, LogError, LogReader
-from device.buslog.views import HEADER, table_line
-from device.layout.buslog import Kind, What
-from host_tools.errors import LabError
+from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.buslog.views import HEADER, table_line
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.errors import LabError
 
 _PATIENCE = 20.0
 _PAUSE = 0.1

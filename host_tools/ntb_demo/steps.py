@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from host_tools import echoes
-from host_tools.conformance.bridge import clients
-from host_tools.conformance.bridge.clients import PERF, STATS, TOOL, TOOL_CLIENT
-from host_tools.conformance.bridge.guests import ADDRESSES, SECONDS, Guests
-from host_tools.errors import LabError
-from host_tools.ntb_demo import packet
-from host_tools.vm import Vm
+from bluebridge.host_tools.conformance.bridge import clients
+from bluebridge.host_tools.conformance.bridge.clients import PERF, STATS, TOOL, TOOL_CLIENT
+from bluebridge.host_tools.conformance.bridge.guests import ADDRESSES, SECONDS, Guests
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.ntb_demo import packet
 
 B_ADDRESS = ADDRESSES["b"]
 PORT = 5001
@@ -70,9 +70,9 @@ def link(guests: Guests, say: Say) -> None:
 
 def ping(guests: Guests, say: Say) -> None:
     """A few packets."""
-    said = echoes.check(guests.machines[0], B_ADDRESS, "-c 3 -i 0.2")
+    said = pings.check(guests.machines[0], B_ADDRESS, "-c 3 -i 0.2")
     for line in said.splitlines():
-        if "bytes from" in line or line == echoes.ANSWERED:
+        if "bytes from" in line or line == pings.ANSWERED:
             say(line)
 
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from device.buslog.decode import decode
-from device.buslog.follow import Follower
-from device.buslog.reader import Event, LogError, LogReader
-from device.buslog.views import HEADER, KINDS, table_line
-from device.layout.buslog import Kind, What
-from host_tools import alarms
-from host_tools.alarms import Alarm
-from host_tools.errors import LabError, UsageError
+from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.follow import Follower
+from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.buslog.views import HEADER, KINDS, table_line
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.processes import alarms
+from bluebridge.host_tools.processes.alarms import Alarm
 
 _POLL_SECONDS = 0.02  # the device server writes its log out every 50 ms
 _SHOWN = 20

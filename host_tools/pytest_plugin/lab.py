@@ -13,15 +13,15 @@ from types import TracebackType
 
 import pytest
 
-from device.buslog.reader import LogError, LogReader
-from host_tools import alarms
-from host_tools.errors import LabError, UsageError
-from host_tools.lab import NAMES, LabConfig, Pair
-from host_tools.pytest_plugin import marks
-from host_tools.pytest_plugin.buslog import BusLog, since_beginning
-from host_tools.pytest_plugin.marks import Wishes
-from host_tools.pytest_plugin.scratch import Scratch, ScratchBase
-from host_tools.transcript import Transcript
+from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.lab.pair import NAMES, LabConfig, Pair
+from bluebridge.host_tools.machine.transcript import Transcript
+from bluebridge.host_tools.processes import alarms
+from bluebridge.host_tools.pytest_plugin import marks
+from bluebridge.host_tools.pytest_plugin.buslog import BusLog, since_beginning
+from bluebridge.host_tools.pytest_plugin.marks import Wishes
+from bluebridge.host_tools.pytest_plugin.scratch import Scratch, ScratchBase
 
 
 @dataclass(eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from host_tools.errors import UsageError
+from bluebridge.host_tools.errors import UsageError
 
 DEVICES = {"hca": "hca"}
 """Name of a device in the mark `devices`, and the field of `LabConfig` that asks for it."""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from host_tools.lab import Pair
-    from host_tools.pytest_plugin.buslog import BusLog
-    from host_tools.pytest_plugin.lab import Lab
-    from host_tools.vm import Vm
+    from bluebridge.host_tools.lab.pair import Pair
+    from bluebridge.host_tools.machine.vm import Vm
+    from bluebridge.host_tools.pytest_plugin.buslog import BusLog
+    from bluebridge.host_tools.pytest_plugin.lab import Lab
 
 _LAB = pytest.StashKey["Lab"]()
 _KEEP = ("always", "failed", "never")
@@ -62,8 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if {"lab", "pair"} & set(getattr(item, "fixturenames", ()))]
     if not ours:
         return
-    from host_tools.errors import UsageError
-    from host_tools.pytest_plugin import marks
+    from bluebridge.host_tools.errors import UsageError
+    from bluebridge.host_tools.pytest_plugin import marks
 
     wrong = []
     for item in ours:
@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Makes pairs of guests: `with lab.pair(cold=True) as pair`. Everything ends with it."""
-    from host_tools.pytest_plugin.session import open_lab
+    from bluebridge.host_tools.pytest_plugin.session import open_lab
 
     with open_lab(request.config, tmp_path_factory) as opened:
         request.config.stash[_LAB] = opened
@@ -165,7 +165,7 @@ def pytest_runtest_makereport(
     lab = _lab(item)
     if lab is None:
         return (yield)
-    from host_tools.pytest_plugin import session
+    from bluebridge.host_tools.pytest_plugin import session
 
     return (yield from session.report(lab, item, call))
 

@@ -12,18 +12,18 @@ import _pytest
 import pluggy
 import pytest
 
-import host_tools
-from host_tools.errors import LabError
-from host_tools.pytest_plugin.lab import Lab
-from host_tools.pytest_plugin.scratch import Scratch
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.pytest_plugin.lab import Lab
+from bluebridge.host_tools.pytest_plugin.scratch import Scratch
+from bluebridge.images.source import HOME, PACKAGE
 
 _LOGS = ("console-*.log", "qemu-*.log", "server.log")
 _TAIL_LINES = 15
 _CHATTER = ": warning: "  # QEMU has some at every start
 _TRANSCRIPT_LINES = 400
 _TAIL_BYTES = 64 * 1024
-_ROOT = Path(host_tools.__file__).resolve().parent.parent
-_OURS = tuple(f"{_ROOT / name}/" for name in ("host_tools", "images", "guest", "device"))
+_ROOMS = ("host_tools", "images", "guest", "device")
+_OURS = (f"{PACKAGE}/", *(f"{HOME / name}/" for name in _ROOMS))
 _RUNNER = tuple(f"{Path(module.__file__ or '').parent}/" for module in (_pytest, pluggy))
 _HIDDEN = (*_OURS, *_RUNNER, f"{sysconfig.get_path('stdlib')}/")
 

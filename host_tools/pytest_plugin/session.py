@@ -14,9 +14,9 @@ from typing import cast
 
 import pytest
 
-from host_tools.pytest_plugin.lab import Lab
-from host_tools.pytest_plugin.report import sections, tidy
-from host_tools.pytest_plugin.scratch import Keep, ScratchBase
+from bluebridge.host_tools.pytest_plugin.lab import Lab
+from bluebridge.host_tools.pytest_plugin.report import sections, tidy
+from bluebridge.host_tools.pytest_plugin.scratch import Keep, ScratchBase
 
 _FAILED = pytest.StashKey[bool]()
 

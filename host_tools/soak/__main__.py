@@ -1,4 +1,4 @@
-"""`python -m host_tools.soak`: an hour of comings, goings and traffic, and what came of it."""
+"""`python -m bluebridge.host_tools.soak`: an hour of loads, deaths and traffic, and its verdict."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from host_tools.bench.page import Machine
-from host_tools.conformance.program import INFINIBAND, ROCE, Setup
-from host_tools.errors import LabError, UsageError
-from host_tools.progress import Progress, Reporter
-from host_tools.soak import judge, page, report
-from host_tools.soak.plan import Plan, Turn, play
-from host_tools.soak.rounds import Round, Rounds, Run
-from host_tools.soak.session import SoakSession
-from host_tools.termination import termination_as_exception
+from bluebridge.host_tools.bench.page import Machine
+from bluebridge.host_tools.conformance.program import INFINIBAND, ROCE, Setup
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.processes.termination import termination_as_exception
+from bluebridge.host_tools.progress import Progress, Reporter
+from bluebridge.host_tools.soak import judge, page, report
+from bluebridge.host_tools.soak.plan import Plan, Turn, play
+from bluebridge.host_tools.soak.rounds import Round, Rounds, Run
+from bluebridge.host_tools.soak.session import SoakSession
+from bluebridge.images.source import HOME
 
-_RUNS = Path(__file__).resolve().parents[2] / "build" / "soak"
+_RUNS = HOME / "build" / "soak"
 _SETUPS = {setup.name: setup for setup in (ROCE, INFINIBAND)}
 _WHOLE = 60.0
 """Minutes from which on a run is worth a page."""
@@ -164,7 +165,9 @@ def _number(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m host_tools.soak", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bluebridge.host_tools.soak", description=__doc__
+    )
     parser.add_argument("--minutes", type=_minutes, default=_WHOLE, help="how long (60)")
     parser.add_argument(
         "--seed",

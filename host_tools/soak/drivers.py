@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from host_tools.soak import traffic
-from host_tools.soak.session import SoakSession
-from host_tools.vm import Vm
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.soak import traffic
+from bluebridge.host_tools.soak.session import SoakSession
 
 _ALL = ("mlx4_ib", "mlx4_en", "mlx4_core")
 _SECONDS = 120.0

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from host_tools.bench.page import Machine
-from host_tools.errors import UsageError
-from host_tools.soak import kernel_log
-from host_tools.soak.plan import FAULT
-from host_tools.soak.rounds import TITLE, Round, Rounds, Run, Stock
+from bluebridge.host_tools.bench.page import Machine
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.soak import kernel_log
+from bluebridge.host_tools.soak.plan import FAULT
+from bluebridge.host_tools.soak.rounds import TITLE, Round, Rounds, Run, Stock
 
 _KERNEL = "kernel of guest "
 _ROUND = re.compile(r"round (\d+): ")

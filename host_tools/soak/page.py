@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from bluebridge.host_tools.soak import report
+from bluebridge.host_tools.soak.kernel_log import KNOWN, RECOVERY, SLOW_HOST, slow_host
+from bluebridge.host_tools.soak.rounds import Rounds, Run
+from bluebridge.images.source import HOME
 
-from host_tools.soak import report
-from host_tools.soak.kernel_log import KNOWN, RECOVERY, SLOW_HOST, slow_host
-from host_tools.soak.rounds import Rounds, Run
-
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "soak.md"
+PAGE = HOME / "docs" / "soak.md"
 _TEXT = """\
 # The soak
 
-`make soak` (`python -m host_tools.soak [--minutes N] [--seed N]`) keeps two guests with the
-kernel's mlx4 drivers busy for an hour at one device server, and writes this page when it came
+`make soak` (`python -m bluebridge.host_tools.soak [--minutes N] [--seed N]`) keeps two guests with
+the kernel's mlx4 drivers busy for an hour at one device server, and writes this page when it came
 through.
 
 A round is drawn by lot: a program of the quick conformance run, or something that is done to the

@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from host_tools.conformance.program import Program, Setup
-from host_tools.errors import LabError
-from host_tools.lab import NAMES
-from host_tools.soak import drivers, traffic
-from host_tools.soak.drivers import Deed
-from host_tools.soak.rounds import Rounds
-from host_tools.soak.session import SoakSession
+from bluebridge.host_tools.conformance.program import Program, Setup
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.pair import NAMES
+from bluebridge.host_tools.soak import drivers, traffic
+from bluebridge.host_tools.soak.drivers import Deed
+from bluebridge.host_tools.soak.rounds import Rounds
+from bluebridge.host_tools.soak.session import SoakSession
 
 _DEEDS_SHARE = 0.35
 """How many of the rounds do something to drivers; the others are traffic."""

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from host_tools.soak.rounds import Round, Stock
+from bluebridge.host_tools.soak.rounds import Round, Stock
 
 MEMORY_BOUND = 2 * (1 << 20)
 """Bytes the server's memory may grow: what an allocator keeps back."""

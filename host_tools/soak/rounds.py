@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from host_tools.bench.page import Machine
-from host_tools.server import DeviceServer
+from bluebridge.host_tools.bench.page import Machine
+from bluebridge.host_tools.lab.device_server import DeviceServer
 
 
 @dataclass(frozen=True)

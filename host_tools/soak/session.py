@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from host_tools.conformance.program import Setup
-from host_tools.conformance.session import ADDRESSES, Session, bring_up
-from host_tools.soak import kernel_log
-from host_tools.soak.rounds import Stock
-from host_tools.vm import Vm
+from bluebridge.host_tools.conformance.program import Setup
+from bluebridge.host_tools.conformance.session import ADDRESSES, Session, bring_up
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.soak import kernel_log
+from bluebridge.host_tools.soak.rounds import Stock
 
 Say = Callable[[str, str], None]
 _ANSWER = "until ping -c 1 -W 1 {} > /dev/null; do :; done"

@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from host_tools.agent import Command
-from host_tools.conformance.program import PASSED, Program, Setup, listening
-from host_tools.conformance.runner import Run
-from host_tools.conformance.suites import everything
-from host_tools.errors import LabError
-from host_tools.soak.rounds import Rounds
-from host_tools.soak.session import SoakSession
+from bluebridge.host_tools.agent import Command
+from bluebridge.host_tools.conformance.program import PASSED, Program, Setup, listening
+from bluebridge.host_tools.conformance.runner import Run
+from bluebridge.host_tools.conformance.suites import everything
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.soak.rounds import Rounds
+from bluebridge.host_tools.soak.session import SoakSession
 
 SUITES = {"network": 3, "pingpong": 2, "connections": 3, "perftest": 5}
 """Whose quick programs are run, and how often next to one another."""

@@ -7,8 +7,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from host_tools.progress import Reporter
-from host_tools.sweep.rows import Row
+from bluebridge.host_tools.progress import Reporter
+from bluebridge.host_tools.sweep.rows import Row
 
 _LINES = 20
 """Lines of a whole sweep where there is no terminal."""

@@ -7,17 +7,17 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from device.buslog.model import Model, load
-from host_tools.errors import UsageError
-from host_tools.lab import termination_as_exception
-from host_tools.parts import ensure_parts
-from host_tools.progress import Reporter
-from host_tools.sweep import page, plot, table
-from host_tools.sweep.bar import Bar
-from host_tools.sweep.journal import Journal
-from host_tools.sweep.request import PAGE, Request, check_files
-from host_tools.sweep.rows import Row
-from host_tools.sweep.run import measure
+from bluebridge.device.buslog.model import Model, load
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.lab.artefacts import ensure_parts
+from bluebridge.host_tools.lab.pair import termination_as_exception
+from bluebridge.host_tools.progress import Reporter
+from bluebridge.host_tools.sweep import page, plot, table
+from bluebridge.host_tools.sweep.bar import Bar
+from bluebridge.host_tools.sweep.journal import Journal
+from bluebridge.host_tools.sweep.request import PAGE, Request, check_files
+from bluebridge.host_tools.sweep.rows import Row
+from bluebridge.host_tools.sweep.run import measure
 
 
 def main(options: argparse.Namespace) -> int:

@@ -9,11 +9,11 @@ import queue
 import threading
 from typing import Any
 
-from host_tools.errors import LabError
-from host_tools.lab import Pair
-from host_tools.sweep.request import Request
-from host_tools.sweep.rows import Wall
-from host_tools.vm import Vm
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.rows import Wall
 
 _SECONDS = 120.0
 
@@ -76,7 +76,9 @@ class GuestProgram:
 
     def __init__(self, pair: Pair, request: Request, setting: str) -> None:
         self._count = request.iterations
-        words = f"python3 -m guest.latency --blueflame {setting} --inline {request.inline}"
+        words = (
+            f"python3 -m bluebridge.guest.latency --blueflame {setting} --inline {request.inline}"
+        )
         self._stack = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             self._programs = [

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from host_tools.errors import UsageError
-from host_tools.sweep.request import Request
-from host_tools.sweep.rows import Row
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.rows import Row
 
 SUFFIX = ".part"
 

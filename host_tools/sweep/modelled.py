@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as Folder
 
-from device.buslog.analysis import Transfer
-from device.buslog.analysis.fold import folded
-from device.buslog.model import Model
-from device.buslog.reader import LogReader
-from host_tools.errors import LabError
+from bluebridge.device.buslog.analysis import Transfer
+from bluebridge.device.buslog.analysis.fold import folded
+from bluebridge.device.buslog.model import Model
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.host_tools.errors import LabError
 
 _OPCODE = "RDMA_WRITE"
 _PATIENCE = 10.0

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 
-from host_tools.sweep import plot
-from host_tools.sweep.request import Request
-from host_tools.sweep.rows import Row
-from host_tools.sweep.thresholds import thresholds
+from bluebridge.host_tools.sweep import plot
+from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.rows import Row
+from bluebridge.host_tools.sweep.thresholds import thresholds
 
 _STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 62em; padding: 0 1em }

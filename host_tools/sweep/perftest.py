@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 
-from host_tools.conformance.program import listening
-from host_tools.errors import LabError
-from host_tools.lab import ADDRESSES, Pair
-from host_tools.sweep.request import Request
-from host_tools.sweep.rows import Wall
+from bluebridge.host_tools.conformance.program import listening
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.pair import ADDRESSES, Pair
+from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.rows import Wall
 
 _PORT = 18515
 _SECONDS = 180.0

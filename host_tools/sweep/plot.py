@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from host_tools.errors import LabError
-from host_tools.sweep.request import Request
-from host_tools.sweep.rows import Row
-from host_tools.sweep.thresholds import Threshold, thresholds
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.rows import Row
+from bluebridge.host_tools.sweep.thresholds import Threshold, thresholds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from host_tools.errors import UsageError
+from bluebridge.host_tools.errors import UsageError
 
 LARGEST = 1 << 16
 MOST_ITERATIONS = 5000

@@ -7,15 +7,15 @@ from contextlib import closing
 from itertools import chain, count
 from pathlib import Path
 
-from device.buslog.model import Model
-from host_tools.lab import LabConfig, Pair
-from host_tools.sweep.bar import Bar
-from host_tools.sweep.guest_program import GuestProgram
-from host_tools.sweep.journal import Journal
-from host_tools.sweep.modelled import Watch
-from host_tools.sweep.perftest import Perftest
-from host_tools.sweep.request import Request
-from host_tools.sweep.rows import Row
+from bluebridge.device.buslog.model import Model
+from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.sweep.bar import Bar
+from bluebridge.host_tools.sweep.guest_program import GuestProgram
+from bluebridge.host_tools.sweep.journal import Journal
+from bluebridge.host_tools.sweep.modelled import Watch
+from bluebridge.host_tools.sweep.perftest import Perftest
+from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.rows import Row
 
 Tool = Perftest | GuestProgram
 

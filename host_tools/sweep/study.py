@@ -1,4 +1,4 @@
-"""`python -m host_tools.sweep.study FOLDER`: what the BlueFlame study measured, in one folder.
+"""`python -m bluebridge.host_tools.sweep.study FOLDER`: the BlueFlame study again, in one folder.
 
 What is there already stays; a run that was stopped goes on where it was.
 """
@@ -15,9 +15,9 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from device.buslog.analysis import transfers
-from host_tools import cli
-from host_tools.progress import Reporter
+from bluebridge.device.buslog.analysis import transfers
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.progress import Reporter
 
 _LOGS = "logs"
 _SEND = 28
@@ -62,7 +62,9 @@ _SENDS = Measurement(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make what is missing; returns the first status that is not 0."""
-    parser = argparse.ArgumentParser(prog="python -m host_tools.sweep.study", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bluebridge.host_tools.sweep.study", description=__doc__
+    )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="made if it is missing")
     folder: Path = parser.parse_args(argv).folder
     try:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from host_tools.sweep.request import Request
-from host_tools.sweep.rows import Row
+from bluebridge.host_tools.sweep.request import Request
+from bluebridge.host_tools.sweep.rows import Row
 
 WALL = ("PacketSize", "LatTypical", "LatBest", "LatWorst")
 """Bytes, then wall microseconds."""

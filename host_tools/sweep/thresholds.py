@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from device.layout.mlx4.uar import BLUEFLAME_LINE
-from host_tools.sweep.request import Request
+from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE
+from bluebridge.host_tools.sweep.request import Request
 
 _CONTROL = 16
 _REMOTE = 16

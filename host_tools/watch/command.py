@@ -12,12 +12,12 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
-from device.buslog.analysis import requests
-from device.buslog.analysis.live import WAYS, Live, Look, Rate, summary
-from device.buslog.follow import Follower
-from device.buslog.reader import LogError, LogReader
-from host_tools.errors import LabError
-from host_tools.keeper import guests
+from bluebridge.device.buslog.analysis import requests
+from bluebridge.device.buslog.analysis.live import WAYS, Live, Look, Rate, summary
+from bluebridge.device.buslog.follow import Follower
+from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.keeper import guests
 
 LATEST = 8
 _FRAME = 5

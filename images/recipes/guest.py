@@ -11,14 +11,14 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from images import elf, prune
-from images.apt import Packages
-from images.cache import Cache, file_digest
-from images.cpio import CpioWriter
-from images.modules import ModuleTree
-from images.overlay import compile_python
-from images.recipes import guest_contents
-from images.recipes.guest_contents import (
+from bluebridge.images import elf, prune
+from bluebridge.images.apt import Packages
+from bluebridge.images.cache import Cache, file_digest
+from bluebridge.images.cpio import CpioWriter
+from bluebridge.images.modules import ModuleTree
+from bluebridge.images.overlay import compile_python
+from bluebridge.images.recipes import guest_contents
+from bluebridge.images.recipes.guest_contents import (
     FOLDERS,
     MODULES,
     OPENED_BY_NAME,
@@ -27,13 +27,14 @@ from images.recipes.guest_contents import (
     UNWANTED,
     USELESS,
 )
-from images.recipes.kernel import KernelRecipe
-from images.recipes.recipe import Recipe
-from images.recipes.vfio import VfioRecipe
-from images.run import run
-from images.unpack import foreign, unpack
+from bluebridge.images.recipes.kernel import KernelRecipe
+from bluebridge.images.recipes.recipe import Recipe
+from bluebridge.images.recipes.vfio import VfioRecipe
+from bluebridge.images.run import run
+from bluebridge.images.source import PACKAGE
+from bluebridge.images.unpack import foreign, unpack
 
-OWN = Path(__file__).parents[1] / "guest"
+OWN = PACKAGE / "images" / "guest"
 CODE = (elf, guest_contents, prune)
 """Modules whose change changes the image."""
 SCRIPTS = {

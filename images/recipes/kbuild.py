@@ -10,14 +10,14 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.apt import Packages
-from images.buildroot import prepare
-from images.cache import Cache
-from images.errors import ImageError
-from images.recipes.kernel import KernelRecipe
-from images.recipes.recipe import Recipe
-from images.recipes.vfio import TOOLS
-from images.unpack import unpack
+from bluebridge.images.apt import Packages
+from bluebridge.images.buildroot import prepare
+from bluebridge.images.cache import Cache
+from bluebridge.images.errors import ImageError
+from bluebridge.images.recipes.kernel import KernelRecipe
+from bluebridge.images.recipes.recipe import Recipe
+from bluebridge.images.recipes.vfio import TOOLS
+from bluebridge.images.unpack import unpack
 
 UNUSED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
 SETPRIV = "util-linux"

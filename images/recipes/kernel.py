@@ -6,9 +6,9 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.errors import ImageError
-from images.recipes.recipe import Recipe
-from images.unpack import decompress, unpack
+from bluebridge.images.errors import ImageError
+from bluebridge.images.recipes.recipe import Recipe
+from bluebridge.images.unpack import decompress, unpack
 
 IMAGE = r"linux-image-6\.12\.\d+\+deb13-amd64"
 SETUP_SECTS, PAYLOAD_OFFSET, PAYLOAD_LENGTH = 0x1F1, 0x248, 0x24C

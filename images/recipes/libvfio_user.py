@@ -7,15 +7,16 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.cache import file_digest
-from images.recipes.recipe import Recipe
-from images.run import run
-from images.unpack import unpack_tar
+from bluebridge.images.cache import file_digest
+from bluebridge.images.recipes.recipe import Recipe
+from bluebridge.images.run import run
+from bluebridge.images.source import PACKAGE
+from bluebridge.images.unpack import unpack_tar
 
 REQUEST = ("source", "qemu/trixie")
 INSIDE = "subprojects/libvfio-user/"
 SOURCES = ("dma", "irq", "libvfio-user", "migration", "pci", "pci_caps", "tran", "tran_sock")
-SHIM = Path(__file__).parents[2] / "device" / "pyvfio_user" / "layout_shim.c"
+SHIM = PACKAGE / "device" / "pyvfio_user" / "layout_shim.c"
 FLAGS = ("-std=gnu99", "-O2", "-g", "-fPIC", "-shared", "-D_GNU_SOURCE")
 
 

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from images.apt import Packages
-from images.buildroot import inside, prepare
-from images.cache import Cache
-from images.errors import ImageError
-from images.modules import ModuleTree
-from images.recipes.kernel import KernelRecipe
-from images.recipes.recipe import Recipe
-from images.recipes.vfio import SOURCE, TOOLS
-from images.unpack import unpack, unpack_tar
+from bluebridge.images.apt import Packages
+from bluebridge.images.buildroot import inside, prepare
+from bluebridge.images.cache import Cache
+from bluebridge.images.errors import ImageError
+from bluebridge.images.modules import ModuleTree
+from bluebridge.images.recipes.kernel import KernelRecipe
+from bluebridge.images.recipes.recipe import Recipe
+from bluebridge.images.recipes.vfio import SOURCE, TOOLS
+from bluebridge.images.unpack import unpack, unpack_tar
 
 MSI_FLAG = "KCFLAGS=-DCONFIG_NTB_MSI=1"
 """It changes struct ntb_dev, so every module that knows of it is built with it."""

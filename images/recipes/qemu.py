@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.recipes.recipe import Recipe
-from images.unpack import unpack
+from bluebridge.images.recipes.recipe import Recipe
+from bluebridge.images.unpack import unpack
 
 REQUEST = ("install", "qemu-system-x86", "seabios", "ipxe-qemu")
 PROGRAM = "usr/bin/qemu-system-x86_64"

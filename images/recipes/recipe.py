@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.apt import Packages
-from images.cache import Cache, file_digest, key_of
+from bluebridge.images.apt import Packages
+from bluebridge.images.cache import Cache, file_digest, key_of
 
 
 class Recipe(ABC):

@@ -11,12 +11,12 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from images.apt import Packages
-from images.buildroot import inside, prepare
-from images.cache import Cache
-from images.recipes.kernel import KernelRecipe
-from images.recipes.recipe import Recipe
-from images.unpack import unpack, unpack_tar
+from bluebridge.images.apt import Packages
+from bluebridge.images.buildroot import inside, prepare
+from bluebridge.images.cache import Cache
+from bluebridge.images.recipes.kernel import KernelRecipe
+from bluebridge.images.recipes.recipe import Recipe
+from bluebridge.images.unpack import unpack, unpack_tar
 
 SOURCE = ("download", "linux-source-6.12")
 TOOLS = (

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from host_tools.agent import Agent
+from bluebridge.host_tools.agent import Agent
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -43,7 +43,14 @@ class AgentPort:
 
     def _spawn(self, far: socket.socket) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-S", "-m", "guest.agent", f"fd={far.fileno()}", f"root={self.root}"],
+            [
+                sys.executable,
+                "-S",
+                "-m",
+                "bluebridge.guest.agent",
+                f"fd={far.fileno()}",
+                f"root={self.root}",
+            ],
             pass_fds=[far.fileno()],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,

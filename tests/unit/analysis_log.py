@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from device.buslog import wire
-from device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
-from device.buslog.writer import FileLog
-from device.layout.buslog import Kind, What
-from device.layout.mlx4 import cqe, eqe, uar, wqe
-from device.layout.net.operations import Op, Syndrome
+from bluebridge.device.buslog import wire
+from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4 import cqe, eqe, uar, wqe
+from bluebridge.device.layout.net.operations import Op, Syndrome
 
 A, B = 0, 1
 QPN, PEER_QPN, CQN, EQN = 0x48, 0x52, 0x80, 5

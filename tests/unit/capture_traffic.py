@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from device.buslog.writer import FileLog
-from device.fabric.capture import CapturedFabric
-from device.fabric.local import LocalFabric
-from device.fabric.messages import (
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.fabric.capture import CapturedFabric
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import (
     Datagram,
     Frames,
     Message,
@@ -19,10 +19,10 @@ from device.fabric.messages import (
     Syndrome,
     Train,
 )
-from device.layout.net import cm
-from device.layout.net.ethernet import ARP, BROADCAST, ETHERNET, ETHERTYPE_ARP
-from device.layout.net.mad import MAD, Method, MgmtClass
-from device.layout.net.roce import GRH, GSI_QKEY, ipv4_gid
+from bluebridge.device.layout.net import cm
+from bluebridge.device.layout.net.ethernet import ARP, BROADCAST, ETHERNET, ETHERTYPE_ARP
+from bluebridge.device.layout.net.mad import MAD, Method, MgmtClass
+from bluebridge.device.layout.net.roce import GRH, GSI_QKEY, ipv4_gid
 
 MTU = 1024
 MAC_A, MAC_B = bytes.fromhex("0002c9bb0001"), bytes.fromhex("0002c9bb0002")

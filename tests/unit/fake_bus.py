@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from device.pci.bus import Model
-from device.pci.host import Bridge, Host, Place, register_width
-from device.pci.memory import GuestMemory
+from bluebridge.device.pci.bus import Model
+from bluebridge.device.pci.host import Bridge, Host, Place, register_width
+from bluebridge.device.pci.memory import GuestMemory
 from tests.unit.fake_host import FakeHost
 
 

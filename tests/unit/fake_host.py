@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from device.layout.buslog import Kind, What
-from device.pci.bus import Run
-from device.pci.memory import GuestMemory
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.pci.bus import Run
+from bluebridge.device.pci.memory import GuestMemory
 
 
 @dataclass(slots=True)

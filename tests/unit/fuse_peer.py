@@ -14,9 +14,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from guest.krping import fuse_messages as wire
-from guest.krping.fuse import ROOT_NODE, Commands, ControlFile
-from guest.krping.fuse_messages import Opcode
+from bluebridge.guest.krping import fuse_messages as wire
+from bluebridge.guest.krping.fuse import ROOT_NODE, Commands, ControlFile
+from bluebridge.guest.krping.fuse_messages import Opcode
 
 TIMEOUT = 20.0
 NAME = "control"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from device.fabric.local import LocalFabric
-from device.fabric.messages import Fabric
-from device.fabric.subnet.fabric import InfinibandFabric
-from device.hca.config import Features, HcaConfig, Link
-from device.hca.device import Hca
-from device.layout.mlx4 import bar0
-from device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Fabric
+from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
+from bluebridge.device.hca.device import Hca
+from bluebridge.device.hca.settings.config import Features, HcaConfig, Link
+from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from tests.unit.fake_host import FakeHost
 
 MAC = bytes.fromhex("020000000a01")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from device.fabric.messages import Fabric
-from device.hca.config import Features
-from device.hca.memory_regions import hardware_key
-from device.layout.mlx4 import uar
-from device.layout.mlx4.capabilities import INIT_HCA
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT
-from device.layout.mlx4.cqe import CQE_SIZE
-from device.layout.mlx4.eqe import EQE, EQE_SIZE, EventType
+from bluebridge.device.fabric.messages import Fabric
+from bluebridge.device.hca.memory.regions import hardware_key
+from bluebridge.device.hca.settings.config import Features
+from bluebridge.device.layout.mlx4 import uar
+from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT
+from bluebridge.device.layout.mlx4.cqe import CQE_SIZE
+from bluebridge.device.layout.mlx4.eqe import EQE, EQE_SIZE, EventType
 from tests.unit.hca_commands import MAC, CommandDriver
 
 MTT_BASE = 0x100000000

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from device.fabric.subnet.fabric import InfinibandFabric
-from device.fabric.subnet.manager import SubnetManager
-from device.fabric.subnet.port import PortAgent
-from device.fabric.subnet.traps import TrapSender
-from device.hca.ib_port import InfinibandPort
-from device.layout.ib.link import LRH
-from device.layout.ib.smp import SMP, SMP_SIZE
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.contexts import ServiceType
-from device.layout.mlx4.wqe import AV, DATAGRAM, SendOpcode
-from device.layout.net.mad import MAD_SIZE, Method, MgmtClass
-from device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, BthOpcode
+from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
+from bluebridge.device.fabric.subnet.manager import SubnetManager
+from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.fabric.subnet.traps import TrapSender
+from bluebridge.device.hca.ports.infiniband_port import InfinibandPort
+from bluebridge.device.layout.ib.link import LRH
+from bluebridge.device.layout.ib.smp import SMP, SMP_SIZE
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.contexts import ServiceType
+from bluebridge.device.layout.mlx4.wqe import AV, DATAGRAM, SendOpcode
+from bluebridge.device.layout.net.mad import MAD_SIZE, Method, MgmtClass
+from bluebridge.device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, BthOpcode
 from tests.unit.fake_host import FakeHost
 from tests.unit.rdma_node import PD, SPECIAL_BASE, Node, TestQp, Wc, data, inline
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from device.dma.engine import DmaEngine
-from device.layout.ntb import gen4
-from device.ntb.gen4 import Gen4Bridge
-from device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, Link
-from device.pci.host import Host
+from bluebridge.device.dma.engine import DmaEngine
+from bluebridge.device.layout.ntb import gen4
+from bluebridge.device.ntb.gen4 import Gen4Bridge
+from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, Link
+from bluebridge.device.pci.host import Host
 from tests.unit.fake_bus import FakeFunction
 
 WINDOW0 = 0xF7_8000_0000

@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import pack
 
-from device.fabric.local import LocalFabric
-from device.fabric.messages import Fabric
-from device.hca.config import Features
-from device.layout.mlx4 import uar
-from device.layout.mlx4.commands import Opcode, OptPar, SetPort
-from device.layout.mlx4.contexts import QPC, SRQC, ServiceType
-from device.layout.mlx4.cqe import CQE, ERROR_CQE, OPCODE_ERROR
-from device.layout.mlx4.wqe import CQE_REQUEST, FENCE, INLINE, INVALID_LKEY, SOLICITED, SendOpcode
-from device.layout.net.roce import ipv4_gid
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Fabric
+from bluebridge.device.hca.settings.config import Features
+from bluebridge.device.layout.mlx4 import uar
+from bluebridge.device.layout.mlx4.commands import Opcode, OptPar, SetPort
+from bluebridge.device.layout.mlx4.contexts import QPC, SRQC, ServiceType
+from bluebridge.device.layout.mlx4.cqe import CQE, ERROR_CQE, OPCODE_ERROR
+from bluebridge.device.layout.mlx4.wqe import (
+    CQE_REQUEST,
+    FENCE,
+    INLINE,
+    INVALID_LKEY,
+    SOLICITED,
+    SendOpcode,
+)
+from bluebridge.device.layout.net.roce import ipv4_gid
 from tests.unit.hca_driver import UAR_PAGE, Driver, Ring
 
 SQ_SHIFT, RQ_SHIFT = 7, 5

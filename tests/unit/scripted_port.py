@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from guest.agent.link import Link
-from guest.agent.loop import Handler, Loop
-from guest.agent.server import Server
-from host_tools.agent import Agent
-from host_tools.agent.connection import Connection
+from bluebridge.guest.agent.link import Link
+from bluebridge.guest.agent.loop import Handler, Loop
+from bluebridge.guest.agent.server import Server
+from bluebridge.host_tools.agent import Agent
+from bluebridge.host_tools.agent.connection import Connection
 
 _PATIENCE = 20.0
 

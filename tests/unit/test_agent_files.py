@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from guest.agent.identity import virtio_nics
-from host_tools.agent import Agent, AgentError, AgentRefused, Identity
+from bluebridge.guest.agent.identity import virtio_nics
+from bluebridge.host_tools.agent import Agent, AgentError, AgentRefused, Identity
 from tests.unit.agent_port import AgentPort, agent_port
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.agent import frames
-from guest.agent.frames import FILLER, Frame, FrameReader, Kind, encode
+from bluebridge.guest.agent import frames
+from bluebridge.guest.agent.frames import FILLER, Frame, FrameReader, Kind, encode
 
 SESSION = b"session1"
 OTHER = b"session2"

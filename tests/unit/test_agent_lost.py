@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from guest.agent.frames import Kind, encode, encode_object
-from guest.agent.link import _GONE_SECONDS
-from host_tools.agent import Agent, AgentForgot, AgentRefused, connection
+from bluebridge.guest.agent.frames import Kind, encode, encode_object
+from bluebridge.guest.agent.link import _GONE_SECONDS
+from bluebridge.host_tools.agent import Agent, AgentForgot, AgentRefused, connection
 from tests.unit.scripted_port import Host, ScriptedPort, scripted_port, session
 
 

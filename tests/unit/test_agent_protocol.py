@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from guest.agent.frames import WINDOW
-from host_tools.agent import (
+from bluebridge.guest.agent.frames import WINDOW
+from bluebridge.host_tools.agent import (
     Agent,
     AgentCommandFailed,
     AgentError,
@@ -20,7 +20,7 @@ from host_tools.agent import (
     Command,
     CommandTimedOut,
 )
-from host_tools.errors import CommandFailed
+from bluebridge.host_tools.errors import CommandFailed
 from tests.unit.agent_port import AgentPort, agent_port
 
 

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from guest.agent import PROTOCOL, frames
-from guest.agent.frames import Kind, encode, encode_object
-from host_tools.agent import Agent, AgentBusy, AgentError, AgentLost, AgentSilent
-from host_tools.agent.connection import Connection
-from host_tools.errors import LabError
+from bluebridge.guest.agent import PROTOCOL, frames
+from bluebridge.guest.agent.frames import Kind, encode, encode_object
+from bluebridge.host_tools.agent import Agent, AgentBusy, AgentError, AgentLost, AgentSilent
+from bluebridge.host_tools.agent.connection import Connection
+from bluebridge.host_tools.errors import LabError
 from tests.unit.agent_port import AgentPort, agent_port
 
 
@@ -168,7 +168,7 @@ def _hostile_bytes(session: bytes, part: object) -> bytes:
 def test_an_agent_that_dies_is_noticed_and_its_successor_serves(
     port: AgentPort, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("host_tools.agent.connection._REPEAT", 0.3)
+    monkeypatch.setattr("bluebridge.host_tools.agent.connection._REPEAT", 0.3)
     agent = Agent.connect("a", [port.path], 20, alarms=[lambda: None])
     command = agent.start("exec sleep 4")
     _until(lambda: bool(port.children()))

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from device.buslog.analysis import Path as By
-from device.buslog.analysis import Role, Tlp, Transfer, page, perfetto, table, transfers
-from device.buslog.analysis.classify import transaction_of
-from device.buslog.analysis.fold import folded
-from device.buslog.analysis.requests import line, tree
-from device.buslog.analysis.rows import transactions
-from device.buslog.analysis.traffic import Traffic
-from device.buslog.analysis.transaction import pieces, split
-from device.buslog.reader import Event, LogReader
-from device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
-from device.layout.buslog import Kind, What
-from device.layout.mlx4.cqe import ERROR_CQE, OPCODE_ERROR, Syndrome
-from device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL, UAR_AREA_SIZE
+from bluebridge.device.buslog.analysis import Path as By
+from bluebridge.device.buslog.analysis import Role, Tlp, Transfer, page, perfetto, table, transfers
+from bluebridge.device.buslog.analysis.classify import transaction_of
+from bluebridge.device.buslog.analysis.fold import folded
+from bluebridge.device.buslog.analysis.requests import line, tree
+from bluebridge.device.buslog.analysis.rows import transactions
+from bluebridge.device.buslog.analysis.traffic import Traffic
+from bluebridge.device.buslog.analysis.transaction import pieces, split
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.cqe import ERROR_CQE, OPCODE_ERROR, Syndrome
+from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL, UAR_AREA_SIZE
 from tests.unit.analysis_log import CQN, EQN, PAGE, QPN, A, B, Sender
 
 WORK = 1 << WORK_DEVICE_SHIFT | QPN << WORK_QPN_SHIFT

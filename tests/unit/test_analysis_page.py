@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog import cli
+from bluebridge.device.buslog import cli
 from tests.unit.analysis_log import Sender
 
 BROWSER = (

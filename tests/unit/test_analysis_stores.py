@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from device.buslog.analysis.stores import Stores, Trigger
-from device.buslog.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.device.buslog.analysis.stores import Stores, Trigger
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 
 PAGE = 0x882000
 

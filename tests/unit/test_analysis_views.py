@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog import cli
-from device.buslog.record import META_NAME
+from bluebridge.device.buslog import cli
+from bluebridge.device.buslog.record import META_NAME
 from tests.unit.analysis_log import Sender
 
 Run = tuple[int, str, str]

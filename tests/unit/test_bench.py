@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from device.buslog.reader import Event
-from device.layout.buslog import Kind, What
-from host_tools.bench import page, rdma, rings, stages
-from host_tools.bench.figures import at_least, plain
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.bench import doorbell_replies, page, rdma, stages
+from bluebridge.host_tools.bench.figures import at_least, plain
 
 STACKS = """\
-device.server.run;device.pci.loop.step 30
-device.pci.loop.step;device.pyvfio_user._callbacks.access;device.hca.uar.write 10
-device.pci.loop.step;device.hca.cq.post;device.hca.buffer.write_entry;device.pci.memory.views 40
-device.pci.loop.step;device.hca.eq._fire;device.pci.endpoint.interrupt;\
-device.pyvfio_user.context.trigger 15
+bluebridge.device.server.run;bluebridge.device.pci.loop.step 30
+bluebridge.device.pci.loop.step;bluebridge.device.pyvfio_user._callbacks.access;\
+bluebridge.device.hca.registers.doorbells.write 10
+bluebridge.device.pci.loop.step;bluebridge.device.hca.rings.completion_queues.post;\
+bluebridge.device.hca.rings.ring_buffer.write_entry;bluebridge.device.pci.memory.views 40
+bluebridge.device.pci.loop.step;bluebridge.device.hca.rings.event_queues._fire;\
+bluebridge.device.pci.endpoint.interrupt;\
+bluebridge.device.pyvfio_user.context.trigger 15
 something.else 5
 """
 
@@ -76,4 +79,4 @@ def test_an_answer_is_the_peers_next_ring_and_two_rings_tell_nothing() -> None:
         *(_ring(1.6, "a.ntb4", bar=2), _ring(1.7, "a.ntb4", value=0)),
         *(_ring(1.8, "b.ntb4"), _ring(2.0, "a.ntb4"), _ring(2.25, "b.ntb4")),
     ]
-    assert rings.answers(events) == [0.5, 0.25]
+    assert doorbell_replies.answers(events) == [0.5, 0.25]

@@ -7,11 +7,11 @@ from struct import pack
 
 import pytest
 
-from device.hca.config import Features
-from device.layout.buslog import Kind, What
-from device.layout.mlx4.capabilities import QUERY_DEV_CAP
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.uar import (
+from bluebridge.device.hca.settings.config import Features
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.uar import (
     BLUEFLAME,
     BLUEFLAME_BUFFER,
     BLUEFLAME_LINE,
@@ -21,7 +21,7 @@ from device.layout.mlx4.uar import (
     SEND_DOORBELL,
     send_doorbell,
 )
-from device.layout.mlx4.wqe import CQE_REQUEST
+from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST
 from tests.unit.hca_driver import UAR_PAGE, Driver
 from tests.unit.rdma_node import LOG_SQ, SQ_SHIFT, Pair, SendOpcode, inline, remote
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.hca.blueflame_lines import FULL, Line, OpenLine
-from device.layout.mlx4.uar import BLUEFLAME_BUFFER, BLUEFLAME_LINE
+from bluebridge.device.hca.registers.write_combining import FULL, Line, OpenLine
+from bluebridge.device.layout.mlx4.uar import BLUEFLAME_BUFFER, BLUEFLAME_LINE
 
 ENTRY = bytes(range(256))
 Stores = list[tuple[int, bytes]]

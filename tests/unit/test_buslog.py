@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.buslog import cli
-from device.buslog.decode import decode
-from device.buslog.reader import Event, LogError, LogReader
-from device.buslog.record import META_NAME, RECORD
-from device.buslog.views import Filter, json_line, select, table_line
-from device.buslog.writer import FileLog
-from device.layout.buslog import Kind, What
-from device.layout.mlx4 import bar0, cqe, uar, wqe
+from bluebridge.device.buslog import cli
+from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.buslog.record import META_NAME, RECORD
+from bluebridge.device.buslog.views import Filter, json_line, select, table_line
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4 import bar0, cqe, uar, wqe
 
 
 def _event(kind: Kind, address: int, data: bytes, **more: int) -> Event:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from device.layout.mlx4.cable import (
+from bluebridge.device.layout.mlx4.cable import (
     CABLE_I2C_ADDRESS,
     CABLE_INFO,
     CABLE_INFO_ATTRIBUTE,
@@ -15,8 +15,8 @@ from device.layout.mlx4.cable import (
     QSFP_PLUS,
     CableStatus,
 )
-from device.layout.mlx4.commands import Opcode
-from device.layout.net.mad import MAD, MAD_SIZE, SMP_DATA_OFFSET, Method, MgmtClass
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, SMP_DATA_OFFSET, Method, MgmtClass
 from tests.unit.hca_driver import Driver
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from device.layout.net.cm import CmAttribute, RejectReason
-from guest.cm.connection import (
+from bluebridge.device.layout.net.cm import CmAttribute, RejectReason
+from bluebridge.guest.cm.connection import (
     MAX_RETRIES,
     RESEND_SECONDS,
     STALE_SECONDS,
@@ -16,9 +16,9 @@ from guest.cm.connection import (
     Notice,
     State,
 )
-from guest.cm.events import EventType
-from guest.cm.messages import Message, decode
-from guest.cm.transport import Peer
+from bluebridge.guest.cm.events import EventType
+from bluebridge.guest.cm.messages import Message, decode
+from bluebridge.guest.cm.transport import Peer
 
 PEER = Peer(bytes(16), bytes(6))
 REQUEST = {"local_qpn": 0x50, "starting_psn": 1}

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.layout.fields import Value
-from device.layout.net.cm import (
+from bluebridge.device.layout.fields import Value
+from bluebridge.device.layout.net.cm import (
     CM_DATA_SIZE,
     IP_HEADER_SIZE,
     MESSAGES,
@@ -16,7 +16,13 @@ from device.layout.net.cm import (
     cm_timeout_seconds,
     service_id,
 )
-from guest.cm.messages import MalformedMessage, decode, encode, ip_header, parse_ip_header
+from bluebridge.guest.cm.messages import (
+    MalformedMessage,
+    decode,
+    encode,
+    ip_header,
+    parse_ip_header,
+)
 
 
 @st.composite

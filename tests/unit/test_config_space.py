@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from device.layout import pci as layout
-from device.layout.mlx4 import bar0
-from device.pci.capabilities import Express, MsiX, PowerManagement
-from device.pci.config_space import EndpointConfig, compose
-from device.server import BARS, CONNECTX3
+from bluebridge.device.layout import pci as layout
+from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import EndpointConfig, compose
+from bluebridge.device.server import BARS, CONNECTX3
 
 
 @pytest.fixture

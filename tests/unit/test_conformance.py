@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_tools.conformance import known, ntb_page, page
-from host_tools.conformance.__main__ import main
-from host_tools.conformance.journal import Entry, Journal
-from host_tools.conformance.program import (
+from bluebridge.host_tools.conformance import known_failures, ntb_page, page
+from bluebridge.host_tools.conformance.__main__ import main
+from bluebridge.host_tools.conformance.journal import Entry, Journal
+from bluebridge.host_tools.conformance.program import (
     FAILED,
     INFINIBAND,
     PASSED,
@@ -24,11 +24,11 @@ from host_tools.conformance.program import (
     Verdict,
     verdict,
 )
-from host_tools.conformance.session import Words
-from host_tools.conformance.suites import everything
-from host_tools.conformance.suites.network import every_second_has_bytes
-from host_tools.conformance.suites.rdma_core import GENERIC, each_test
-from host_tools.errors import UsageError
+from bluebridge.host_tools.conformance.session import Words
+from bluebridge.host_tools.conformance.suites import everything
+from bluebridge.host_tools.conformance.suites.network import every_second_has_bytes
+from bluebridge.host_tools.conformance.suites.rdma_core import GENERIC, each_test
+from bluebridge.host_tools.errors import UsageError
 
 PROGRAM = Program("suite", "name", "true", expect="^done$", unsupported="no XRC", limit=7)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -115,7 +115,7 @@ def test_what_is_no_journal_is_named(tmp_path: Path, line: str) -> None:
 
 
 def test_the_page_hides_no_failure_and_no_skip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(known.KNOWN, "roce/tests/t: b", "the fabric drops it")
+    monkeypatch.setitem(known_failures.KNOWN, "roce/tests/t: b", "the fabric drops it")
     verdicts = (Verdict(PASSED, "", "a"), Verdict(FAILED, "lost", "b"), Verdict(SKIPPED, "no DM"))
     entries = [
         Entry("roce", "rdma-core", "tests", 1.0, verdicts),

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from device.control import Panel
-from device.layout.mlx4 import bar0
-from device.layout.mlx4.bar0 import CATAS
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, EventType
+from bluebridge.device.control import Panel
+from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.layout.mlx4.bar0 import CATAS
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, EventType
 from tests.unit.hca_driver import Driver
 from tests.unit.rdma_node import Pair, SendOpcode
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.hca.copy import NOTED_RUNS, copy_views, note_runs
-from device.layout.buslog import Kind, What
+from bluebridge.device.hca.memory.transfer import NOTED_RUNS, copy_views, note_runs
+from bluebridge.device.layout.buslog import Kind, What
 from tests.unit.fake_host import FakeHost
 
 

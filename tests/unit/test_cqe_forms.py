@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from device.hca.clock import CORE_CLOCK_MHZ
-from device.hca.config import Features
-from device.layout.mlx4 import bar0
-from device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, DevFlag
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.contexts import CQC
-from device.layout.mlx4.cqe import CQE, OPCODE_RESIZE, TS_HIGH_OFFSET, TS_LOW_OFFSET
+from bluebridge.device.hca.settings.clock import CORE_CLOCK_MHZ
+from bluebridge.device.hca.settings.config import Features
+from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP, DevFlag
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import CQC
+from bluebridge.device.layout.mlx4.cqe import CQE, OPCODE_RESIZE, TS_HIGH_OFFSET, TS_LOW_OFFSET
 from tests.unit.hca_driver import COMP_EQN, UAR_PAGE, Driver
 
 CQN = 0x90

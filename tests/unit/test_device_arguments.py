@@ -1,4 +1,4 @@
-"""The words of `python -m device`."""
+"""The words of `python -m bluebridge.device`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from device.__main__ import parse_hca
+from bluebridge.device.__main__ import parse_hca
 
 
 @pytest.mark.parametrize(

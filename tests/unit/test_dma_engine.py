@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.dma.engine import TURN_BYTES, TURN_DESCRIPTORS
-from device.layout.ioat.descriptor import DESCRIPTOR
-from device.layout.ioat.registers import ChannelError, Command, State
+from bluebridge.device.dma.engine import TURN_BYTES, TURN_DESCRIPTORS
+from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
+from bluebridge.device.layout.ioat.registers import ChannelError, Command, State
 from tests.unit.ntb_pair import ENGINE, REGISTERS, SIZE, WINDOW0, Guest, Pair
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from host_tools import echoes
+from bluebridge.host_tools.machine import pings
 
 Run = Callable[[str], tuple[int, str]]
 _COUNTERS = """\
@@ -29,8 +29,8 @@ def _write(folder: Path, **counts: int) -> None:
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The line, with a ping that does what it is told and counters in files."""
-    monkeypatch.setattr(echoes, "_COUNTERS", f"{tmp_path}/snmp {tmp_path}/snmp6")
-    monkeypatch.setattr(echoes, "_PATIENCE", 5)
+    monkeypatch.setattr(pings, "_COUNTERS", f"{tmp_path}/snmp {tmp_path}/snmp6")
+    monkeypatch.setattr(pings, "_PATIENCE", 5)
     _write(tmp_path, in4=100, out4=103, in6=5, out6=5)  # three were lost long ago
 
     def run(ping: str) -> tuple[int, str]:
@@ -38,7 +38,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         program.write_text(f'#!/bin/sh\n[ "$1" = -c ] && exit\ncd {tmp_path}\n{ping}\n')
         program.chmod(0o755)
         done = subprocess.run(
-            ["sh", "-c", f"true && {echoes.line('10.0.0.1', '-c 2')}"],
+            ["sh", "-c", f"true && {pings.line('10.0.0.1', '-c 2')}"],
             env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
@@ -59,7 +59,7 @@ def _counting(**counts: int) -> str:
 @pytest.mark.parametrize("counts", [(102, 105, 5, 5), (100, 103, 7, 7)])
 def test_all_are_answered(run: Run, counts: tuple[int, int, int, int]) -> None:
     status, said = run(_counting(**dict(zip(("in4", "out4", "in6", "out6"), counts, strict=True))))
-    assert (status, said) == (0, f"{echoes.ANSWERED}\n")
+    assert (status, said) == (0, f"{pings.ANSWERED}\n")
 
 
 def test_an_answer_is_late(run: Run) -> None:
@@ -67,7 +67,7 @@ def test_an_answer_is_late(run: Run) -> None:
     early = _counting(in4=102, out4=106, in6=5, out6=5)
     late = _counting(in4=103, out4=106, in6=5, out6=5)
     status, said = run(f"{early}\n(sleep 0.2\n{late}) > /dev/null 2>&1 &")
-    assert (status, said) == (0, f"{echoes.ANSWERED}\n")
+    assert (status, said) == (0, f"{pings.ANSWERED}\n")
 
 
 @pytest.mark.parametrize("counts", [(102, 107, 5, 5), (102, 105, 5, 7)])

@@ -6,11 +6,11 @@ from struct import pack
 
 import pytest
 
-from device.hca.packet import ones_complement
-from device.layout.mlx4.commands import Opcode, SetPort
-from device.layout.mlx4.contexts import ServiceType
-from device.layout.mlx4.cqe import FRAME_CQE, FrameStatus, Syndrome
-from device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM
+from bluebridge.device.hca.ethernet.frame import ones_complement
+from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
+from bluebridge.device.layout.mlx4.contexts import ServiceType
+from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, FrameStatus, Syndrome
+from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM
 from tests.unit.hca_driver import ALL_RIGHTS
 from tests.unit.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, SendOpcode, TestQp, data, inline
 from tests.unit.test_offload import ip_frame

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from device.fabric.local import LocalFabric
-from device.fabric.messages import Datagram, Frames, Message, Response, Route, Train
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Response, Route, Train
 
 
 class Port:

@@ -6,11 +6,11 @@ from struct import pack
 
 import pytest
 
-from device.hca.flow_control import MAX_HELD, PATIENCE, POLL_SECONDS
-from device.layout.mlx4.capabilities import SET_PORT_GENERAL
-from device.layout.mlx4.commands import Opcode, SetPort
-from device.layout.mlx4.ports import FLOW_STATS
-from device.layout.net.ethernet import PAUSE, PAUSE_ADDRESS
+from bluebridge.device.hca.ports.flow_control import MAX_HELD, PATIENCE, POLL_SECONDS
+from bluebridge.device.layout.mlx4.capabilities import SET_PORT_GENERAL
+from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
+from bluebridge.device.layout.mlx4.ports import FLOW_STATS
+from bluebridge.device.layout.net.ethernet import PAUSE, PAUSE_ADDRESS
 from tests.unit.rdma_node import Node, Pair, SendOpcode, inline
 from tests.unit.test_ethernet import ethernet_qp, steer
 

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from guest.krping import fuse_messages as wire
-from guest.krping.fuse import ROOT_NODE
-from guest.krping.fuse_messages import Opcode
+from bluebridge.guest.krping import fuse_messages as wire
+from bluebridge.guest.krping.fuse import ROOT_NODE
+from bluebridge.guest.krping.fuse_messages import Opcode
 from tests.unit.fuse_peer import NAME, Kernel, connected
 
 

@@ -13,15 +13,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from device.fabric.local import LocalFabric
-from device.hca.config import Features
-from device.layout.fields import Struct
-from device.layout.mlx4.bar0 import RESET_OFFSET, RESET_VALUE
-from device.layout.mlx4.capabilities import INIT_HCA, SET_PORT_GENERAL, SET_PORT_RQP_CALC
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT, QPC, SRQC, QpState, ServiceType
-from device.layout.mlx4.ports import CONFIG_DEV, MCG, SET_PORT_IB
-from device.layout.mlx4.wqe import (
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.hca.settings.config import Features
+from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.mlx4.bar0 import RESET_OFFSET, RESET_VALUE
+from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, SET_PORT_GENERAL, SET_PORT_RQP_CALC
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import (
+    CQC,
+    EQC,
+    MAP_ENTRY,
+    MPT,
+    QPC,
+    SRQC,
+    QpState,
+    ServiceType,
+)
+from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, MCG, SET_PORT_IB
+from bluebridge.device.layout.mlx4.wqe import (
     ATOMIC,
     BIND,
     DATA,
@@ -31,7 +40,7 @@ from device.layout.mlx4.wqe import (
     MASKED_ATOMIC,
     RADDR,
 )
-from device.layout.net.mad import MAD
+from bluebridge.device.layout.net.mad import MAD
 from tests.unit.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, TestQp
 from tests.unit.test_qp_datagram import GSI, ready
 

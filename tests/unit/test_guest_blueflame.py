@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from guest.hca.blueflame import USES, BlueFlameUse, use_of
+from bluebridge.guest.hca.posting.blueflame import USES, BlueFlameUse, use_of
 
 
 def test_words() -> None:

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.contexts import MAP_ENTRY
-from guest.errors import DeviceError
-from guest.hca import icm
-from guest.hca.cq import swap32
-from guest.hca.enums import QpState
-from guest.hca.errors import FirmwareError, VerbsError
-from guest.hca.mr import MAX_PAGE_SHIFT, _blocks, key_of, number_of
-from guest.hca.port import link_local_gid
-from guest.hca.qp_context import transition
-from guest.hca.wqe import INLINE_BIT, write_inline
-from guest.vfio import find_device
+from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
+from bluebridge.guest.bus.vfio import find_device
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.hca.errors import FirmwareError, VerbsError
+from bluebridge.guest.hca.memory_regions import MAX_PAGE_SHIFT, _blocks, key_of, number_of
+from bluebridge.guest.hca.ports import link_local_gid
+from bluebridge.guest.hca.posting.wqe import INLINE_BIT, write_inline
+from bluebridge.guest.hca.queues.cq import swap32
+from bluebridge.guest.hca.queues.qp_context import transition
+from bluebridge.guest.hca.resources import icm
+from bluebridge.guest.verbs.enums import QpState
 
 ENTRY_SIZES = {
     "rdmarc_entry": 32, "qpc_entry": 256, "aux_entry": 64, "altc_entry": 64, "eqc_entry": 64,

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.dma_memory import GRANULE, Arena
-from guest.hca.errors import VerbsError
-from guest.hca.numbers import Numbers
-from guest.hugepages import HUGE, contiguous, parse_maps
-from guest.ranges import RangeAllocator
+from bluebridge.guest.bus.dma_memory import GRANULE, Arena
+from bluebridge.guest.bus.hugepages import HUGE, contiguous, parse_maps
+from bluebridge.guest.bus.ranges import RangeAllocator
+from bluebridge.guest.hca.errors import VerbsError
+from bluebridge.guest.hca.resources.numbers import Numbers
 
 steps = st.lists(
     st.tuples(st.integers(1, 3000), st.sampled_from([1, 64, 256, 4096]), st.booleans()),

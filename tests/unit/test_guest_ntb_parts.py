@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
-from guest.dma.ring import Ring
-from guest.dma_memory import Arena
-from guest.errors import DeviceError
-from guest.mmio import accesses, load_bytes, store_bytes
-from guest.ntb import LinkState
-from guest.vectors import Vectors
+from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
+from bluebridge.guest.bus.dma_memory import Arena
+from bluebridge.guest.bus.mmio import accesses, load_bytes, store_bytes
+from bluebridge.guest.bus.vectors import Vectors
+from bluebridge.guest.dma.ring import Ring
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.ntb import LinkState
 
 BASE = 0x10_0000
 ENTRIES = 8

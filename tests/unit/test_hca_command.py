@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from device.hca import hcr
-from device.hca.clock import CORE_CLOCK_MHZ
-from device.hca.command import Command
-from device.hca.device import Hca
-from device.layout.buslog import Kind
-from device.layout.mlx4 import bar0
-from device.layout.mlx4.capabilities import (
+from bluebridge.device.hca.commands import register
+from bluebridge.device.hca.commands.command import Command
+from bluebridge.device.hca.device import Hca
+from bluebridge.device.hca.settings.clock import CORE_CLOCK_MHZ
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.layout.mlx4.capabilities import (
     INIT_HCA,
     QUERY_ADAPTER,
     QUERY_DEV_CAP,
@@ -19,8 +19,8 @@ from device.layout.mlx4.capabilities import (
     BmmeFlag,
     DevFlag,
 )
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.eqe import CMD_EQE, DATA_OFFSET
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.eqe import CMD_EQE, DATA_OFFSET
 from tests.unit.hca_driver import COMP_EQN, Driver
 
 CONTROL = bar0.HCR_BASE + 0x18
@@ -72,7 +72,7 @@ def test_objects_need_init_hca(driver: Driver, opcode: Opcode) -> None:
     assert driver.try_command(opcode, b"", 1)[0] == Status.BAD_SYS_STATE
 
 
-@pytest.mark.parametrize("opcode", sorted(hcr.CLOSING))
+@pytest.mark.parametrize("opcode", sorted(register.CLOSING))
 @pytest.mark.parametrize("started", [False, True])
 def test_closing_commands_always_succeed(driver: Driver, opcode: Opcode, started: bool) -> None:
     if started:
@@ -129,7 +129,7 @@ def test_a_fault_of_the_emulator_is_an_internal_error(
     def broken(hca: Hca, command: Command) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setitem(hcr.HANDLERS, Opcode.NOP, broken)
+    monkeypatch.setitem(register.HANDLERS, Opcode.NOP, broken)
     assert driver.try_command(Opcode.NOP)[0] == Status.INTERNAL_ERR
     monkeypatch.undo()
     assert driver.try_command(Opcode.NOP)[0] == Status.OK
@@ -141,7 +141,7 @@ def test_faults_that_a_guest_repeats_are_not_all_logged(
     def broken(hca: Hca, command: Command) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setitem(hcr.HANDLERS, Opcode.NOP, broken)
+    monkeypatch.setitem(register.HANDLERS, Opcode.NOP, broken)
     for _ in range(600):
         driver.try_command(Opcode.NOP)
     assert 99 <= len(caplog.records) < 110

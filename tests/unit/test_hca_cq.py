@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.layout.mlx4 import uar
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.contexts import CQC
-from device.layout.mlx4.cqe import CQE
-from device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, EventType
+from bluebridge.device.layout.mlx4 import uar
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import CQC
+from bluebridge.device.layout.mlx4.cqe import CQE
+from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, EventType
 from tests.unit.hca_driver import COMP_EQN, UAR_PAGE, Driver, Ring
 
 CQN = 0x85
@@ -291,7 +291,7 @@ def test_rings_of_one_page_over_and_over_cost_a_bounded_memory(
     """Translations may all name one page; what is remembered of them is bounded all the same."""
     pages = driver.hca.ring_pages
     before = pages.count
-    monkeypatch.setattr("device.hca.buffer.MAX_PAGES", before + 3 * 64)
+    monkeypatch.setattr("bluebridge.device.hca.rings.ring_buffer.MAX_PAGES", before + 3 * 64)
     mtt = driver.mtt([driver.host.allocate(4096)] * 64)
     context = bytes(CQC.pack(log_size=13, eqn=COMP_EQN, mtt_addr=mtt))
     for cqn in (0x90, 0x91, 0x92):

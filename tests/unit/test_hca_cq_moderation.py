@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.contexts import CQC
-from device.layout.mlx4.cqe import CQE
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.contexts import CQC
+from bluebridge.device.layout.mlx4.cqe import CQE
 from tests.unit.hca_driver import Driver, Ring
 
 CQN = 0x81

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.contexts import CQC, EQC
-from device.layout.mlx4.cqe import CQE, CQE_SIZE, OPCODE_RESIZE
-from device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import CQC, EQC
+from bluebridge.device.layout.mlx4.cqe import CQE, CQE_SIZE, OPCODE_RESIZE
+from bluebridge.device.layout.mlx4.eqe import EventType
 from tests.unit.hca_driver import COMP_EQN, Driver, Ring
 from tests.unit.test_hca_cq import CQN, numbers, post
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.layout.buslog import What
-from device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode, Status
-from device.layout.mlx4.contexts import EQC
-from device.layout.mlx4.eqe import EQE_SIZE
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import EQC
+from bluebridge.device.layout.mlx4.eqe import EQE_SIZE
 from tests.unit.hca_driver import ASYNC_EQN, COMP_EQN, Driver
 
 
@@ -86,7 +86,7 @@ def test_a_full_ring_loses_nothing(driver: Driver) -> None:
 def test_the_backlog_of_all_rings_together_is_bounded(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("device.hca.eq.MAX_BACKLOG", 10)
+    monkeypatch.setattr("bluebridge.device.hca.rings.event_queues.MAX_BACKLOG", 10)
     other = driver.create_eq(7, 2, 4)
     for number in range(other.size + 8):
         driver.hca.eqs.post(7, bytes(4) + number.to_bytes(4, "big") + bytes(24))

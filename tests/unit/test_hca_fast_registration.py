@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from device.hca.memory_regions import (
-    AccessError,
-    Rights,
-    rights_of_fast_register,
-)
-from device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.hca.memory.regions import AccessError, Rights, rights_of_fast_register
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from tests.unit.hca_driver import ALL_RIGHTS, Driver
 
 PD = 1
@@ -132,7 +128,7 @@ def test_pages_of_all_regions_together_are_bounded(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces come back with invalidation and destruction; neighbours count as one."""
-    monkeypatch.setattr("device.hca.memory_regions.MAX_PIECES", 4)
+    monkeypatch.setattr("bluebridge.device.hca.memory.regions.MAX_PIECES", 4)
     scattered = [0x10000, 0x20000, 0x30000]
     key = driver.create_mr(0x40000000, 3 * 4096, scattered)
     driver.create_mr(0x40000000, 3 * 4096, [0x10000, 0x11000, 0x12000])

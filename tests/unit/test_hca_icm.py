@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.hca.buffer import FILL_BYTES, QueueBuffer
-from device.hca.command import CommandError
-from device.hca.extents import Extents
-from device.hca.icm import Icm, IcmError
-from device.layout.buslog import What
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.contexts import MAP_ENTRY
-from device.pci.bus import DmaError
+from bluebridge.device.hca.commands.command import CommandError
+from bluebridge.device.hca.memory.icm import Icm, IcmError
+from bluebridge.device.hca.memory.page_ranges import Extents
+from bluebridge.device.hca.rings.ring_buffer import FILL_BYTES, QueueBuffer
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
+from bluebridge.device.pci.bus import DmaError
 from tests.unit.fake_host import FakeHost
 from tests.unit.hca_driver import Driver
 
@@ -180,7 +180,7 @@ def test_lending_a_terabyte_costs_a_few_ranges() -> None:
 
 
 def test_pages_in_too_many_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("device.hca.icm.MAX_EXTENTS", 8)
+    monkeypatch.setattr("bluebridge.device.hca.memory.icm.MAX_EXTENTS", 8)
     driver = Driver()
     entries = b"".join(MAP_ENTRY.pack(virtual=n << 13, page=BASE >> 12) for n in range(9))
     assert driver.try_command(Opcode.MAP_ICM, entries, 9)[0] == Status.EXCEED_LIM

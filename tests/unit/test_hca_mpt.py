@@ -6,15 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.hca.memory_region import MemoryRegion, pages_of
-from device.hca.memory_regions import (
-    AccessError,
-    Rights,
-    hardware_key,
-)
-from device.layout.mlx4.capabilities import RESERVED_LKEY
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.contexts import MPT, MPT_SIZE
+from bluebridge.device.hca.memory.region import MemoryRegion, pages_of
+from bluebridge.device.hca.memory.regions import AccessError, Rights, hardware_key
+from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import MPT, MPT_SIZE
 from tests.unit.hca_driver import ALL_RIGHTS, DMPT_BASE, Driver
 
 PD = 1

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from device.hca.port import MAX_GROUP_ADDRESSES
-from device.layout.mlx4.capabilities import QUERY_PORT, SET_PORT_GENERAL, SET_PORT_RQP_CALC
-from device.layout.mlx4.commands import Opcode, SetPort, Status
-from device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
-from device.layout.mlx4.ports import ETH_STATS, MCG, ROCE_ADDRESS, SET_PORT_IB
-from device.layout.net.mad import (
+from bluebridge.device.hca.ports.port import MAX_GROUP_ADDRESSES
+from bluebridge.device.layout.mlx4.capabilities import (
+    QUERY_PORT,
+    SET_PORT_GENERAL,
+    SET_PORT_RQP_CALC,
+)
+from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
+from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, PORT_EQE, EventType
+from bluebridge.device.layout.mlx4.ports import ETH_STATS, MCG, ROCE_ADDRESS, SET_PORT_IB
+from bluebridge.device.layout.net.mad import (
     MAD,
     MAD_SIZE,
     NODE_INFO,

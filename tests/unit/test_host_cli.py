@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from guest.krping.options import next_address
-from host_tools import addresses, cli
-from host_tools.errors import LabError, UsageError
-from host_tools.krping import Request, Side
-from host_tools.machine import Emulator, Machine, command_line, device_arguments
+from bluebridge.guest.krping.options import next_address
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.krping import addresses
+from bluebridge.host_tools.krping.command import Request, Side
+from bluebridge.host_tools.machine.machine import Emulator, Machine, command_line, device_arguments
 
 SERVER = "server,addr=192.168.69.127,port=9999"
 CLIENT = "client,addr=192.168.69.127,port=9999,count=3,validate"

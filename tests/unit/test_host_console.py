@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from host_tools.console import Console
-from host_tools.errors import CommandFailed, LabError
-from host_tools.transcript import FAILURES
+from bluebridge.host_tools.errors import CommandFailed, LabError
+from bluebridge.host_tools.machine.console import Console
+from bluebridge.host_tools.machine.transcript import FAILURES
 
 
 def _pump(source: int, target: int, stop: threading.Event) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from host_tools.qmp import Qmp, QmpError
+from bluebridge.host_tools.machine.qmp import Qmp, QmpError
 
 GREETING: dict[str, Any] = {"QMP": {"version": {}, "capabilities": []}}
 

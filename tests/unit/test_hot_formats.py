@@ -11,15 +11,16 @@ from typing import NamedTuple
 
 import pytest
 
-from device.hca import completion, mlx_headers, network_headers
-from device.hca import wqe as device_wqe
-from device.layout.fields import Struct
-from device.layout.mlx4 import cqe, wqe
-from device.layout.net import roce
-from guest.hca import cq as guest_cq
-from guest.hca import qp as guest_qp
-from guest.hca import srq as guest_srq
-from guest.hca import wqe as guest_wqe
+from bluebridge.device.hca.ports import network_headers, roce_headers
+from bluebridge.device.hca.rings import completions
+from bluebridge.device.hca.rings import work_requests as device_wqe
+from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.mlx4 import cqe, wqe
+from bluebridge.device.layout.net import roce
+from bluebridge.guest.hca.posting import wqe as guest_wqe
+from bluebridge.guest.hca.queues import cq as guest_cq
+from bluebridge.guest.hca.queues import qp as guest_qp
+from bluebridge.guest.hca.queues import srq as guest_srq
 
 Name = str | tuple[str, ...]
 """A field, or all fields of one word."""
@@ -66,11 +67,11 @@ ROWS = [
         ("version", "traffic_class", "flow_label"), "payload_length", "next_header", "hop_limit",
         "sgid", "dgid",
     )),
-    Row("bth", mlx_headers._BTH, roce.BTH, (
+    Row("bth", roce_headers._BTH, roce.BTH, (
         "opcode", ("solicited", "migrated", "pad", "version"), "pkey", "dest_qpn",
         ("ack_request", "psn"),
     )),
-    Row("deth", mlx_headers._DETH, roce.DETH, ("qkey", "source_qpn")),
+    Row("deth", roce_headers._DETH, roce.DETH, ("qkey", "source_qpn")),
 ]  # fmt: skip
 """Formats whose table is the whole of them."""
 
@@ -136,9 +137,9 @@ _HEAD: tuple[Name, ...] = ("qpn", "immediate", ("grh", "remote_qpn"))
 @pytest.mark.parametrize(
     ("form", "names"),
     [
-        (completion._CQE, (*_HEAD, "byte_count", "wqe_index", _OWNER)),
+        (completions._CQE, (*_HEAD, "byte_count", "wqe_index", _OWNER)),
         (
-            completion._DATAGRAM_CQE,
+            completions._DATAGRAM_CQE,
             (*_HEAD, "sl_vid", "smac", "byte_count", "wqe_index", _OWNER),
         ),
         (guest_cq._ENTRY, (*_HEAD, "smac", "byte_count", "wqe_index")),
@@ -165,12 +166,12 @@ def test_completions_of_frames() -> None:
         ("owner", "opcode"),
     )
     data, values = _filled(cqe.FRAME_CQE, names, 6)
-    assert list(completion._FRAME_CQE.unpack(data)) == values
+    assert list(completions._FRAME_CQE.unpack(data)) == values
 
 
 def test_completions_in_error() -> None:
     names: tuple[Name, ...] = ("qpn", "wqe_index", "vendor_syndrome", "syndrome", _OWNER)
     data, values = _filled(cqe.ERROR_CQE, names, 4)
-    assert list(completion._ERROR_CQE.unpack(data)) == values
+    assert list(completions._ERROR_CQE.unpack(data)) == values
     found = guest_cq._ENTRY.unpack(data)
     assert [found[0], *found[5:]] == values

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from device.fabric.subnet.rmpp import segments_of
-from device.layout.fields import Struct
-from device.layout.ib.perf import CLASS_PORT_INFO
-from device.layout.ib.sa import (
+from bluebridge.device.fabric.subnet.rmpp import segments_of
+from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO
+from bluebridge.device.layout.ib.sa import (
     INFORM_INFO,
     LINK_RECORD,
     MC_MEMBER_RECORD,
@@ -24,7 +24,7 @@ from device.layout.ib.sa import (
     SaMethod,
     SaStatus,
 )
-from device.layout.net.mad import MAD_SIZE, Method, MgmtClass
+from bluebridge.device.layout.net.mad import MAD_SIZE, Method, MgmtClass
 from tests.unit.ib_node import IbNode, Subnet
 
 SA_LID = 1

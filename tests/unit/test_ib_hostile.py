@@ -6,12 +6,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from device.fabric.subnet.packets import smp_to
-from device.layout.ib.link import LINK_ACTIVE, PHYSICAL_POLLING
-from device.layout.ib.sa import SA_MAD, SaAttribute, SaMethod
-from device.layout.ib.smp import SMP, SwitchAttribute
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.net.mad import PORT_INFO, Method, MgmtClass, SmpAttribute
+from bluebridge.device.fabric.subnet.packets import smp_to
+from bluebridge.device.layout.ib.link import LINK_ACTIVE, PHYSICAL_POLLING
+from bluebridge.device.layout.ib.sa import SA_MAD, SaAttribute, SaMethod
+from bluebridge.device.layout.ib.smp import SMP, SwitchAttribute
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.net.mad import PORT_INFO, Method, MgmtClass, SmpAttribute
 from tests.unit.ib_node import PERMISSIVE, Subnet, smp
 
 RELAXED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)

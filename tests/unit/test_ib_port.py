@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from device.layout.ib.perf import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED
-from device.layout.ib.sa import SA_MAD, SaAttribute
-from device.layout.ib.smp import SMP, SmpStatus, SwitchAttribute
-from device.layout.mlx4.capabilities import QUERY_PORT
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.eqe import (
+from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED
+from bluebridge.device.layout.ib.sa import SA_MAD, SaAttribute
+from bluebridge.device.layout.ib.smp import SMP, SmpStatus, SwitchAttribute
+from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.eqe import (
     PORT_ACTIVE,
     PORT_DOWN,
     PORT_MNG_EQE,
@@ -18,8 +18,15 @@ from device.layout.mlx4.eqe import (
     PORT_MNG_PORT_INFO,
     EventType,
 )
-from device.layout.mlx4.ports import SET_PORT_IB
-from device.layout.net.mad import MAD, NODE_INFO, PORT_INFO, Method, MgmtClass, SmpAttribute
+from bluebridge.device.layout.mlx4.ports import SET_PORT_IB
+from bluebridge.device.layout.net.mad import (
+    MAD,
+    NODE_INFO,
+    PORT_INFO,
+    Method,
+    MgmtClass,
+    SmpAttribute,
+)
 from tests.unit.ib_node import IbNode, Subnet, smp
 
 GID_PREFIX = 0xFE80 << 48

@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from device.fabric.subnet.fabric import InfinibandFabric
-from device.layout.ib.perf import PORT_COUNTERS
-from device.layout.ib.smp import DIRECTION, NOTICE, SM_INFO, SMP, SWITCH_INFO, SwitchAttribute
-from device.layout.net.mad import MAD, NODE_INFO, PORT_INFO, Method, MgmtClass, SmpAttribute
+from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
+from bluebridge.device.layout.ib.perf import PORT_COUNTERS
+from bluebridge.device.layout.ib.smp import (
+    DIRECTION,
+    NOTICE,
+    SM_INFO,
+    SMP,
+    SWITCH_INFO,
+    SwitchAttribute,
+)
+from bluebridge.device.layout.net.mad import (
+    MAD,
+    NODE_INFO,
+    PORT_INFO,
+    Method,
+    MgmtClass,
+    SmpAttribute,
+)
 from tests.unit.ib_node import PERMISSIVE, IbNode, Subnet, smp
 
 SWITCH_LID = 1

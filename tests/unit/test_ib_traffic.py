@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from device.fabric.messages import Request
-from device.layout.ib.link import LRH
-from device.layout.mlx4.commands import Opcode, OptPar
-from device.layout.mlx4.contexts import ServiceType
-from device.layout.mlx4.cqe import CQE
-from device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK
-from device.layout.mlx4.wqe import SendOpcode
-from device.layout.net.roce import BTH, DETH, GRH_SIZE, GSI_QKEY, BthOpcode
+from bluebridge.device.fabric.messages import Request
+from bluebridge.device.layout.ib.link import LRH
+from bluebridge.device.layout.mlx4.commands import Opcode, OptPar
+from bluebridge.device.layout.mlx4.contexts import ServiceType
+from bluebridge.device.layout.mlx4.cqe import CQE
+from bluebridge.device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK
+from bluebridge.device.layout.mlx4.wqe import SendOpcode
+from bluebridge.device.layout.net.roce import BTH, DETH, GRH_SIZE, GSI_QKEY, BthOpcode
 from tests.unit.ib_node import IbNode, Subnet, datagram_segment, grh_of
 from tests.unit.rdma_node import ALL_REMOTE, TestQp, data, inline, remote
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from device.hca.if_counters import COUNTERS, HEADERS
-from device.layout.mlx4.capabilities import QUERY_DEV_CAP, DevFlag
-from device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
-from device.layout.mlx4.ports import IF_COUNTER
+from bluebridge.device.hca.ports.traffic_counters import COUNTERS, HEADERS
+from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, DevFlag
+from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
+from bluebridge.device.layout.mlx4.ports import IF_COUNTER
 from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 
 MINE = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from images.accelerator import REACHED, probe
-from images.artefacts import Qemu
+from bluebridge.images.accelerator import REACHED, probe
+from bluebridge.images.artefacts import Qemu
 
 SAY = 'for word; do case "$word" in file:*) echo "{text}" > "${{word#file:}}" ;; esac; done\n'
 HANG = 'trap "" TERM INT\necho $$ > "{pids}"\nwhile :; do sleep 0.1; done\n'

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from images import host
-from images.apt import NotRemembered, Packages, StaleVersions
-from images.cache import Cache
-from images.errors import ImageError
-from images.mirror import choose, debian_mirror
-from images.run import failure
+from bluebridge.images import host
+from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
+from bluebridge.images.cache import Cache
+from bluebridge.images.errors import ImageError
+from bluebridge.images.mirror import choose, debian_mirror
+from bluebridge.images.run import failure
 
 LISTING = """\
 'http://vendor.example/apt/dists/stable/InRelease' vendor.example_apt_dists_stable_InRelease 0
@@ -226,7 +226,7 @@ def test_packages_without_network_are_one_line(
         host.install()
 
 
-@pytest.mark.parametrize("module", ["images.host", "images.environment"])
+@pytest.mark.parametrize("module", ["bluebridge.images.host", "bluebridge.images.environment"])
 def test_set_up_needs_nothing_but_the_standard_library(module: str) -> None:
     done = subprocess.run(
         ["python3", "-I", "-c", f"import sys; sys.path.insert(0, '.'); import {module}"],

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from images.cache import Cache, default_root, file_digest, key_of
-from images.errors import ImageError
-from images.snapshot import Snapshot
+from bluebridge.images.cache import Cache, default_root, file_digest, key_of
+from bluebridge.images.errors import ImageError
+from bluebridge.images.snapshot import Snapshot
 
 KEY = "0123456789abcdef"
 JSON = st.recursive(
@@ -25,7 +25,7 @@ JSON = st.recursive(
 SLOW_BUILDER = """
 import sys, time
 from pathlib import Path
-from images.cache import Cache
+from bluebridge.images.cache import Cache
 def build(folder):
     (folder / "made").write_text("by the slow one")
     print("building", flush=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from images.cpio import TRAILER, CpioWriter
-from images.overlay import archive_of, sources
+from bluebridge.images.cpio import TRAILER, CpioWriter
+from bluebridge.images.overlay import archive_of, sources
 
 ROOT = Path(__file__).parents[2]
 HEADER = 110
@@ -70,5 +70,9 @@ def test_device_nodes_carry_their_numbers() -> None:
 
 def test_guest_gets_the_tables_of_the_device_and_none_of_its_code() -> None:
     names = {path.relative_to(ROOT).as_posix() for path in sources(ROOT)}
-    assert {"guest/bus.py", "device/__init__.py", "device/layout/fields.py"} <= names
-    assert not any(name.startswith(("device/hca", "device/pci", "host_tools")) for name in names)
+    wanted = {"guest/bus/interface.py", "device/__init__.py", "device/layout/fields.py"}
+    assert {f"bluebridge/{name}" for name in wanted} <= names
+    assert not any(
+        name.startswith(tuple(f"bluebridge/{room}" for room in ("device/hca", "host_tools")))
+        for name in names
+    )

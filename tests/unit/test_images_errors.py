@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from images import environment
-from images.errors import of_system
+from bluebridge.images import environment
+from bluebridge.images.errors import of_system
 
 ROOT = Path(__file__).parents[2]
 UNREACHABLE = """\
@@ -43,7 +43,7 @@ def test_each_refusal_names_its_own_cure(number: int, line: str) -> None:
 def test_an_impossible_cache_is_one_line(command: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = subprocess.run(
-        [sys.executable, "-m", "images", command],
+        [sys.executable, "-m", "bluebridge.images", command],
         cwd=ROOT,
         env={**os.environ, "BLUEBRIDGE_CACHE": str(tmp_path / "file" / "below")},
         capture_output=True,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from images.errors import ImageError
-from images.modules import ModuleTree, depends, module_name
-from images.recipes.kernel import PAYLOAD_LENGTH, PAYLOAD_OFFSET, SETUP_SECTS, elf_of
+from bluebridge.images.errors import ImageError
+from bluebridge.images.modules import ModuleTree, depends, module_name
+from bluebridge.images.recipes.kernel import PAYLOAD_LENGTH, PAYLOAD_OFFSET, SETUP_SECTS, elf_of
 
 
 def image(payload: bytes) -> bytes:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from images import elf, prune
-from images.errors import ImageError
-from images.recipes import guest_contents
-from images.unpack import LIBRARIES
+from bluebridge.images import elf, prune
+from bluebridge.images.errors import ImageError
+from bluebridge.images.recipes import guest_contents
+from bluebridge.images.unpack import LIBRARIES
 
 NAMES = st.lists(st.text("abc.-0", min_size=1, max_size=12), max_size=6)
 LOADED_AT = 0x4000

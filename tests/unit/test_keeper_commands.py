@@ -11,15 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from device.hca.config import Features, HcaConfig
-from host_tools import arguments, rundir
-from host_tools.agent import Agent, Completed
-from host_tools.commands import ps, tree
-from host_tools.commands.places import Place
-from host_tools.errors import LabError
-from host_tools.keeper import messages
-from host_tools.keeper.control import Control, ask
-from host_tools.server import ServerConfig
+from bluebridge.device.hca.settings.config import Features, HcaConfig
+from bluebridge.host_tools import arguments
+from bluebridge.host_tools.agent import Agent, Completed
+from bluebridge.host_tools.commands import ps, tree
+from bluebridge.host_tools.commands.places import Place
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.keeper import messages
+from bluebridge.host_tools.keeper.control import Control, ask
+from bluebridge.host_tools.lab import folders
+from bluebridge.host_tools.lab.device_server import ServerConfig
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -211,8 +212,8 @@ def test_logs_in_use_are_not_forgotten(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     for number in range(12):
         (tmp_path / "bluebridge" / f"run-2000{number:04}").mkdir(parents=True)
-    kept = rundir.keep_logs(tmp_path / "bluebridge" / "run-20000000")
-    fresh = rundir.log_folder(None)
+    kept = folders.keep_logs(tmp_path / "bluebridge" / "run-20000000")
+    fresh = folders.log_folder(None)
     left = sorted(path.name for path in (tmp_path / "bluebridge").iterdir())
     assert left[0] == "run-20000000"
     assert left[-1] == fresh.name
@@ -221,17 +222,18 @@ def test_logs_in_use_are_not_forgotten(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_log_folder_has_one_writer(tmp_path: Path) -> None:
-    kept = rundir.keep_logs(tmp_path)
+    kept = folders.keep_logs(tmp_path)
     with pytest.raises(LabError, match=r"another run writes to the log folder .*; choose another"):
-        rundir.keep_logs(tmp_path)
+        folders.keep_logs(tmp_path)
     os.close(kept)
-    os.close(rundir.keep_logs(tmp_path))
+    os.close(folders.keep_logs(tmp_path))
 
 
 def test_nothing_fills_up_a_disk_that_is_full(tmp_path: Path) -> None:
     # A limit on the size of files fails the write where a full disk does: in the middle.
     code = (
-        "import sys, pathlib; from host_tools import rundir; rundir.log_folder(pathlib.Path('x'))"
+        "import pathlib; from bluebridge.host_tools.lab import folders;"
+        " folders.log_folder(pathlib.Path('x'))"
     )
     limited = f'ulimit -f 100; trap "" XFSZ; exec {sys.executable} -c "{code}"'
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -245,7 +247,7 @@ def test_nothing_fills_up_a_disk_that_is_full(tmp_path: Path) -> None:
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_streams_that_the_caller_closed(closed: str, tmp_path: Path) -> None:
     """No file that we open gets their number, and nothing fails for want of them."""
-    code = "from os import *; from host_tools.cli import main; main(['ps']); "
+    code = "from os import *; from bluebridge.host_tools.cli import main; main(['ps']); "
     code += "write(3, b'%d' % open('.', 0))"
     script = f'exec 3>told; {sys.executable} -c "{code}" {closed}'
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_RUNTIME_DIR": str(tmp_path)}

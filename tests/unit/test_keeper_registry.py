@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from host_tools.errors import LabError
-from host_tools.keeper import epitaph, guests, record, registry
-from host_tools.keeper.janitor import janitor
-from host_tools.keeper.locks import Lock
-from host_tools.keeper.record import GuestRecord, PairRecord, guest_names
-from host_tools.keeper.registry import Claim
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.keeper import end_record, guests, record, registry
+from bluebridge.host_tools.keeper.folder_removal import janitor
+from bluebridge.host_tools.keeper.locks import Lock
+from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord, guest_names
+from bluebridge.host_tools.keeper.registry import Claim
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +82,7 @@ def test_what_others_made_is_left_alone(runtime: Path, claims: list[Claim]) -> N
 
 def test_processes_claim_at_the_same_time(runtime: Path) -> None:
     script = (
-        "from host_tools.keeper import registry\n"
+        "from bluebridge.host_tools.keeper import registry\n"
         "claim = registry.claim()\n"
         "print(claim.number, flush=True)\n"
         "input()\n"
@@ -128,8 +128,8 @@ def test_the_janitor_holds_the_number_until_the_folder_is_gone() -> None:
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from host_tools.keeper import registry\n"
-        "from host_tools.keeper.janitor import janitor\n"
+        "from bluebridge.host_tools.keeper import registry\n"
+        "from bluebridge.host_tools.keeper.folder_removal import janitor\n"
         "claim = registry.claim()\n"
         "with janitor(claim):\n"
         "    print(claim.folder, flush=True)\n"
@@ -219,13 +219,13 @@ def test_what_is_remembered_of_a_dead_pair(claims: list[Claim]) -> None:
     claims.append(registry.claim())
     _tell(claims[0])
     guest = guests.find("a")
-    epitaph.write(1, ("a", "b"), "its keeper was killed", "/logs")
+    end_record.write(1, ("a", "b"), "its keeper was killed", "/logs")
     assert guest.trouble() is None, "what a living pair has written is for later"
-    assert epitaph.read({1}) == []
+    assert end_record.read({1}) == []
     claims[0].close()
     for trouble in (guest.trouble(), _failure("b")):
         assert "pair 1 ended: its keeper was killed; logs: /logs" in str(trouble)
-    epitaph.forget(1)
+    end_record.forget(1)
     assert "was taken down" in str(guest.trouble())
     assert "no guest runs" in str(_failure("a"))
 
@@ -237,17 +237,17 @@ def _failure(name: str) -> LabError:
 
 
 def test_epitaphs_belong_to_a_runtime_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    epitaph.write(1, ("a", "b"), "this", "/logs")
+    end_record.write(1, ("a", "b"), "this", "/logs")
     (tmp_path / "other").mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "other"))
-    assert epitaph.read(set()) == []
-    epitaph.forget(1)
+    assert end_record.read(set()) == []
+    end_record.forget(1)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "r"))
-    assert [each.why for each in epitaph.read(set())] == ["this"]
+    assert [each.why for each in end_record.read(set())] == ["this"]
 
 
 def test_a_damaged_epitaph_is_no_obstacle(tmp_path: Path) -> None:
-    epitaph.write(1, ("a", "b"), "this", "/logs")
+    end_record.write(1, ("a", "b"), "this", "/logs")
     for path in (tmp_path / "state/bluebridge/ended").iterdir():
         path.write_text("{")
-    assert epitaph.read(set()) == []
+    assert end_record.read(set()) == []

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from host_tools import cli, kmod_cli
-from images.cache import Cache
-from images.errors import ImageError
-from images.kmod import SCRATCH, WrongRequest, _deliver, _scratch, check, modinfo
-from images.kmod_tree import copy_source, hand_over, place, plain_files
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.commands import kmod
+from bluebridge.images.cache import Cache
+from bluebridge.images.errors import ImageError
+from bluebridge.images.kmod import SCRATCH, WrongRequest, _deliver, _scratch, check, modinfo
+from bluebridge.images.kmod_tree import copy_source, hand_over, place, plain_files
 
 
 @pytest.fixture
@@ -145,11 +146,11 @@ def test_modinfo(tmp_path: Path) -> None:
 
 
 def test_split() -> None:
-    assert kmod_cli.split(["kmod", "d", "-o", "x", "--", "A=b", "--"]) == (
+    assert kmod.split(["kmod", "d", "-o", "x", "--", "A=b", "--"]) == (
         ["kmod", "d", "-o", "x"],
         ["A=b", "--"],
     )
-    assert kmod_cli.split(["run", "a", "--", "ls"]) == (["run", "a", "--", "ls"], [])
+    assert kmod.split(["run", "a", "--", "ls"]) == (["run", "a", "--", "ls"], [])
 
 
 @pytest.mark.parametrize(

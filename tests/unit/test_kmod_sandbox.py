@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from images import sandbox
-from images.errors import ImageError
+from bluebridge.images import sandbox
+from bluebridge.images.errors import ImageError
 
 HOST = Path("/")
 
@@ -88,7 +88,7 @@ def test_background_processes_end_with_the_build(root: Path) -> None:
 def test_everything_ends_with_the_caller(root: Path, number: signal.Signals) -> None:
     mark = f"30{time.time_ns() % 10**9}"
     program = (
-        "from pathlib import Path; from images import sandbox;"
+        "from pathlib import Path; from bluebridge.images import sandbox;"
         f"sandbox.run(sandbox.choose_way(), Path('/'), Path({str(root)!r}), ['sleep', '{mark}'])"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as caller:

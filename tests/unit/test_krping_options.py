@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.krping.__main__ import own_address
-from guest.krping.options import MAX_SIZE, MemMode, OptionError, Options, Test, parse
+from bluebridge.guest.krping.__main__ import own_address
+from bluebridge.guest.krping.options import MAX_SIZE, MemMode, OptionError, Options, Test, parse
 
 
 def test_examples_of_the_readme() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.krping.__main__ import exit_status
-from guest.krping.log import Log
-from guest.krping.pattern import ping_data, shown
-from guest.krping.result import Result
-from guest.krping.state import State, after_advertisement, after_go_ahead
-from guest.krping.stats import RESERVOIR, Latencies, Stats
+from bluebridge.guest.krping.__main__ import exit_status
+from bluebridge.guest.krping.log import Log
+from bluebridge.guest.krping.pattern import ping_data, shown
+from bluebridge.guest.krping.result import Result
+from bluebridge.guest.krping.state import State, after_advertisement, after_go_ahead
+from bluebridge.guest.krping.stats import RESERVOIR, Latencies, Stats
 
 
 def test_ping_data_of_the_module() -> None:

@@ -6,12 +6,12 @@ from struct import pack, unpack_from
 
 import pytest
 
-from device.hca.packet import Packet
-from device.hca.segment import Headers, SegmentError
-from device.hca.steering import SteerType
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.cqe import FRAME_CQE, FrameStatus, Syndrome
-from device.layout.mlx4.wqe import CQE_REQUEST, IP_CSUM, TCP_UDP_CSUM, SendOpcode
+from bluebridge.device.hca.ethernet.frame import Packet
+from bluebridge.device.hca.ethernet.segmentation import Headers, SegmentError
+from bluebridge.device.hca.ethernet.steering import SteerType
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, FrameStatus, Syndrome
+from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, IP_CSUM, TCP_UDP_CSUM, SendOpcode
 from tests.unit.rdma_node import Node, Pair, TestQp, data
 from tests.unit.test_ethernet import ethernet_qp, steer
 from tests.unit.test_qp_protection import statuses

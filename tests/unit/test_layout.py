@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import device.layout
-from device.layout.fields import RegisterBlock, Struct, Value
-from device.layout.mlx4 import bar0, contexts, uar
-from device.layout.reference import reference
+from bluebridge.device import layout
+from bluebridge.device.layout.fields import RegisterBlock, Struct, Value
+from bluebridge.device.layout.mlx4 import bar0, contexts, uar
+from bluebridge.device.layout.reference import reference
 
 
 def _tables() -> Iterator[tuple[str, Struct | RegisterBlock]]:
-    for module in pkgutil.walk_packages(device.layout.__path__, "device.layout."):
+    for module in pkgutil.walk_packages(layout.__path__, "bluebridge.device.layout."):
         loaded = importlib.import_module(module.name)
         for name, value in vars(loaded).items():
             if isinstance(value, Struct | RegisterBlock):
@@ -106,5 +106,5 @@ def test_known_offsets_of_the_queue_pair_context() -> None:
 def test_the_register_reference_in_docs_is_current() -> None:
     page = Path(__file__).parents[2] / "docs" / "registers.md"
     assert page.read_text() == reference(), (
-        "run: python -m device.layout.reference > docs/registers.md"
+        "run: python -m bluebridge.device.layout.reference > docs/registers.md"
     )

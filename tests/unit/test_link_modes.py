@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from device.layout.mlx4.capabilities import QUERY_PORT
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.ports import (
+from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.ports import (
     ACCESS_REG,
     CONFIG_DEV,
     PTYS,

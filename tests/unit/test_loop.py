@@ -9,7 +9,7 @@ from time import sleep
 
 import pytest
 
-from device.pci.loop import SOON_SECONDS, EventLoop
+from bluebridge.device.pci.loop import SOON_SECONDS, EventLoop
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.pci.bus import DmaError
-from device.pci.memory import GuestMemory
+from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.pci.memory import GuestMemory
 
 LOW, HIGH = 0x1000, 0x100000000
 

@@ -6,11 +6,11 @@ from struct import pack
 
 import pytest
 
-from device.hca.memory_regions import Rights, hardware_key
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.contexts import MPT
-from device.layout.mlx4.cqe import Syndrome
-from device.layout.mlx4.wqe import BindFlag
+from bluebridge.device.hca.memory.regions import Rights, hardware_key
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import MPT
+from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.wqe import BindFlag
 from tests.unit.hca_driver import ALL_RIGHTS
 from tests.unit.rdma_node import PD, Node, Pair, SendOpcode, inline, remote
 

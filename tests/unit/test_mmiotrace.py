@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from host_tools import cli
-from host_tools.errors import LabError
-from host_tools.mmiotrace.compare import compare
-from host_tools.mmiotrace.trace import Access, Window, parse
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.mmiotrace.compare import compare
+from bluebridge.host_tools.mmiotrace.trace import Access, Window, parse
 
 HEAD = """\
 VERSION 20070824

@@ -6,31 +6,31 @@ from pathlib import Path
 
 import pytest
 
-from device.__main__ import main as device
-from device.bridge_arguments import parse_function
-from device.bridges import FunctionSpec
-from host_tools import plugs
-from host_tools.arguments import MODELS, parse
-from host_tools.cli import main
-from host_tools.keeper.plan import Plan
-from host_tools.lab import LabConfig
-from host_tools.ntb import HARDWARE
+from bluebridge.device.__main__ import main as device
+from bluebridge.device.bridge_arguments import parse_function
+from bluebridge.device.bridges import FunctionSpec
+from bluebridge.host_tools.arguments import MODELS, parse
+from bluebridge.host_tools.cli import main
+from bluebridge.host_tools.keeper.plan import Plan
+from bluebridge.host_tools.lab import root_ports
+from bluebridge.host_tools.lab.ntb_drivers import HARDWARE
+from bluebridge.host_tools.lab.pair import LabConfig
 
 
 def test_models_agree() -> None:
-    from device.ntb.personality import Personality
+    from bluebridge.device.ntb.personality import Personality
 
     assert set(MODELS) == set(HARDWARE) == set(Personality)
 
 
 def test_the_bridge_has_the_wide_port() -> None:
     config = LabConfig(hca=True, ntb="intel-gen4")
-    ports = {name: plugs.sockets(config, Path("/f"), name) for name in config.names}
-    assert set(ports["a"]) == {plugs.HCA, plugs.ENGINE, plugs.BRIDGE}
-    words = plugs.arguments(config, ports)
+    ports = {name: root_ports.sockets(config, Path("/f"), name) for name in config.names}
+    assert set(ports["a"]) == {root_ports.HCA, root_ports.ENGINE, root_ports.BRIDGE}
+    words = root_ports.arguments(config, ports)
     assert words.count("--ntb") == words.count("--dma") == 2
-    assert f"name=b,socket={ports['b'][plugs.BRIDGE]}" in words
-    assert plugs.arguments(LabConfig(), {}) == []
+    assert f"name=b,socket={ports['b'][root_ports.BRIDGE]}" in words
+    assert root_ports.arguments(LabConfig(), {}) == []
 
 
 def test_up_takes_a_model_or_none() -> None:
@@ -81,8 +81,8 @@ def test_an_alias_wants_a_bridge_that_can_and_engines(
     assert device([*words, "--hang-on", "sdoorbell"]) == 2
     assert "--hang-on wants --ntb-model intel-gen1" in capsys.readouterr().err
     config = LabConfig(hca=False, ntb="intel-gen4", bar_sizes="ntrdma", window_alias=True)
-    ports = {name: plugs.sockets(config, Path("/f"), name) for name in config.names}
-    assert "--window-alias" in plugs.arguments(config, ports)
+    ports = {name: root_ports.sockets(config, Path("/f"), name) for name in config.names}
+    assert "--window-alias" in root_ports.arguments(config, ports)
 
 
 def test_one_bridge_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

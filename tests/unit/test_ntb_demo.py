@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog.reader import Event
-from device.layout.buslog import Kind, What
-from host_tools.arguments import parse
-from host_tools.ntb_demo.packet import bounds
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.arguments import parse
+from bluebridge.host_tools.ntb_demo.packet import bounds
 
 SIZE = 3042
 

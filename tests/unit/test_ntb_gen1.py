@@ -7,11 +7,11 @@ from collections.abc import Collection
 
 import pytest
 
-from device.layout.ntb import gen1
-from device.ntb.errata import CONFIGURATION, DOORBELL, ERRATA, WINDOW_SECONDS, Hazards
-from device.ntb.gen1 import Gen1Bridge, config_registers
-from device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, Link
-from device.pci.host import Host
+from bluebridge.device.layout.ntb import gen1
+from bluebridge.device.ntb.errata import CONFIGURATION, DOORBELL, ERRATA, WINDOW_SECONDS, Hazards
+from bluebridge.device.ntb.gen1 import Gen1Bridge, config_registers
+from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, Link
+from bluebridge.device.pci.host import Host
 from tests.unit.fake_bus import FakeFunction
 
 SIZE = 1 << 20

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.layout.ntb import gen4
-from device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS
+from bluebridge.device.layout.ntb import gen4
+from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS
 from tests.unit.ntb_pair import REGISTERS, SIZE, WINDOW0, WINDOW1, Pair
 
 

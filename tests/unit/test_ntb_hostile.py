@@ -6,11 +6,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from device.dma.engine import DmaEngine
-from device.layout.ioat.registers import BAR0_SIZE as ENGINE_SIZE
-from device.ntb.link import Link
-from device.ntb.personality import BarSizes, Personality, shape
-from device.pci.host import Host
+from bluebridge.device.dma.engine import DmaEngine
+from bluebridge.device.layout.ioat.registers import BAR0_SIZE as ENGINE_SIZE
+from bluebridge.device.ntb.link import Link
+from bluebridge.device.ntb.personality import BarSizes, Personality, shape
+from bluebridge.device.pci.host import Host
 from tests.unit.fake_bus import FakeFunction
 
 ENGINE = 0xFD00_0000

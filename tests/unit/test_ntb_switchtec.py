@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from device.layout.ntb import switchtec as layout
-from device.layout.ntb.switchtec import LinkMessage, Operation, Status
-from device.ntb.link import HOLD_SECONDS, Link
-from device.ntb.switchtec import REMINDER_SECONDS, REMINDERS, SwitchtecBridge
-from device.ntb.switchtec_hearing import LONGEST_SECONDS
-from device.pci.host import Host
+from bluebridge.device.layout.ntb import switchtec as layout
+from bluebridge.device.layout.ntb.switchtec import LinkMessage, Operation, Status
+from bluebridge.device.ntb.link import HOLD_SECONDS, Link
+from bluebridge.device.ntb.switchtec import REMINDER_SECONDS, REMINDERS, SwitchtecBridge
+from bluebridge.device.ntb.switchtec_readiness import LONGEST_SECONDS
+from bluebridge.device.pci.host import Host
 from tests.unit.fake_bus import FakeFunction
 
 BAR2, BAR4 = 0xF7_8000_0000, 0xF7_8020_0000

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.hca.offload import fill_ip_checksum, fill_l4_checksum, tagged
-from device.hca.packet import Packet, ones_complement
-from device.layout.mlx4.wqe import INSERT_CVLAN, INSERT_SVLAN
+from bluebridge.device.hca.ethernet.frame import Packet, ones_complement
+from bluebridge.device.hca.ethernet.offloads import fill_ip_checksum, fill_l4_checksum, tagged
+from bluebridge.device.layout.mlx4.wqe import INSERT_CVLAN, INSERT_SVLAN
 
 
 def naive_checksum(raw: bytes) -> int:

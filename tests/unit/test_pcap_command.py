@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog import cli
-from device.buslog.reader import LogReader
-from device.buslog.record import META_NAME
-from device.buslog.writer import FileLog
-from device.layout.buslog import Kind
-from device.layout.net.operations import Op
+from bluebridge.device.buslog import cli
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.record import META_NAME
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.net.operations import Op
 from tests.unit.capture_reader import Parsed, parse, read_file
 from tests.unit.capture_traffic import MTU, content, everything, request, routes, write_log
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.buslog.pcap import crc
+from bluebridge.device.packets import crc
 from tests.unit.capture_reader import bitwise_crc
 
 

@@ -9,14 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.buslog.pcap.frames import frames_of
-from device.buslog.reader import LogError, LogReader
-from device.buslog.wire import WireMessage, read_message
-from device.buslog.writer import FileLog
-from device.fabric.capture import CapturedFabric
-from device.fabric.local import LocalFabric
-from device.fabric.messages import Datagram, Message, Op, Request, Response, Route, Syndrome
-from device.layout.buslog import Kind, What
+from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.wire import WireMessage, read_message
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.fabric.capture import CapturedFabric
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import (
+    Datagram,
+    Message,
+    Op,
+    Request,
+    Response,
+    Route,
+    Syndrome,
+)
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.packets.carriers import frames_of
 from tests.unit.capture_reader import ETHERNET, Captured, Parsed, parse
 from tests.unit.capture_traffic import (
     ADDRESS,

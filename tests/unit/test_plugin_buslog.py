@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog.writer import FileLog
-from device.layout.buslog import Kind
-from device.layout.mlx4 import bar0
-from host_tools.errors import LabError, UsageError
-from host_tools.pytest_plugin.buslog import BusLog, BusLogTimeout
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.pytest_plugin.buslog import BusLog, BusLogTimeout
 
 RING = 0x80014
 """Offset in BAR 2 of the send doorbell of UAR page 128."""

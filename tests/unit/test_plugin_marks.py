@@ -85,11 +85,12 @@ def test_a_session_without_a_lab_imports_nothing_else(tmp_path: Path) -> None:
     """Whoever has bluebridge installed pays for one small module."""
     (tmp_path / "test_one.py").write_text(
         "import sys\n"
-        "OURS = ('host_tools', 'images', 'device', 'guest', 'pexpect', 'cffi', 'rich')\n"
+        "OURS = ('bluebridge', 'pexpect', 'cffi', 'rich')\n"
         "def test_one():\n"
         "    found = {name for name in sys.modules if name.partition('.')[0] in OURS}\n"
-        "    package = 'host_tools.pytest_plugin'\n"
-        "    assert found == {'host_tools', package, f'{package}.plugin'}\n"
+        "    tools = 'bluebridge.host_tools'\n"
+        "    plugin = f'{tools}.pytest_plugin'\n"
+        "    assert found == {'bluebridge', tools, plugin, f'{plugin}.plugin'}\n"
     )
     words = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:hypothesispytest", "test_one.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)

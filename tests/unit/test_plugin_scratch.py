@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from host_tools.pytest_plugin.scratch import ScratchBase, folder_name
+from bluebridge.host_tools.pytest_plugin.scratch import ScratchBase, folder_name
 
 pytest_plugins = ["pytester"]
 
 TESTS = """
     import pytest
-    from host_tools.errors import LabError
+    from bluebridge.host_tools.errors import LabError
 
     def test_good(scratch):
         (scratch / "note").write_text("good")
@@ -71,14 +71,14 @@ def test_a_failure_shows_its_transcript_and_its_folder(pytester: pytest.Pytester
     result = pytester.runpytest()
     result.stdout.fnmatch_lines(
         [
-            "E * host_tools.errors.LabError: guest a: it broke",
+            "E * bluebridge.host_tools.errors.LabError: guest a: it broke",
             "*- bluebridge: guest a: it broke -*",
             "... 500 lines before, all of them in */test_it-test_bad-a-b/transcript.txt",
             "line 500",
             "line 899",
             "*- bluebridge: scratch folder -*",
             "*/test_it-test_bad-a-b",
-            "FAILED test_it.py::test_bad* - host_tools.errors.LabError: guest a: it*",
+            "FAILED test_it.py::test_bad* - bluebridge.host_tools.errors.La*",
         ]
     )
     (whole,) = (pytester.path / "scratches").glob("*/*/transcript.txt")
@@ -87,23 +87,23 @@ def test_a_failure_shows_its_transcript_and_its_folder(pytester: pytest.Pytester
 
 ERRORS = """
     import pytest
-    from host_tools import krping
+    from bluebridge.host_tools.krping import command
 
     def ask(call):
         return call()
 
     def test_direct(lab):
-        ask(lambda: krping.Request.parse("server,port=1,nonsense", "client"))
+        ask(lambda: command.Request.parse("server,port=1,nonsense", "client"))
 
     def test_as_a_cause(lab):
         try:
-            krping.Request.parse("client", "client")
+            command.Request.parse("client", "client")
         except Exception as error:
             raise ValueError("mine") from error
 
     @pytest.fixture
     def setup(lab):
-        krping.Request.parse("nonsense", "")
+        command.Request.parse("nonsense", "")
 
     def test_setup(setup):
         pass
@@ -116,11 +116,11 @@ def test_tracebacks_end_where_the_users_code_ends(pytester: pytest.Pytester) -> 
     result = pytester.runpytest()
     result.assert_outcomes(failed=2, errors=1)
     shown = result.stdout.str()
-    assert "host_tools/krping.py" not in shown
+    assert "host_tools/krping/command.py" not in shown
     assert "OptionError" not in shown
     result.stdout.fnmatch_lines(["test_it.py:8: *", "test_it.py:5: *", "test_it.py:8: UsageError"])
     result.stdout.fnmatch_lines(["*test_it.py:12: UsageError", "*ValueError: mine"])
-    assert "host_tools/krping.py" in pytester.runpytest("--full-trace").stdout.str()
+    assert "host_tools/krping/command.py" in pytester.runpytest("--full-trace").stdout.str()
 
 
 def test_an_interrupted_test_keeps_its_folder(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.pyvfio_user import ConfigSpace, LibraryError, load
-from device.pyvfio_user._doorway import Doorway
-from device.pyvfio_user._gate import PATIENCE, Gate, Verdict
-from device.pyvfio_user._messages import HEADER, Command, Header
-from device.pyvfio_user.constants import Protection
-from device.pyvfio_user.memory import DmaRegion, release
+from bluebridge.device.pyvfio_user import ConfigSpace, LibraryError, load
+from bluebridge.device.pyvfio_user._doorway import Doorway
+from bluebridge.device.pyvfio_user._gate import PATIENCE, Gate, Verdict
+from bluebridge.device.pyvfio_user._messages import HEADER, Command, Header
+from bluebridge.device.pyvfio_user.constants import Protection
+from bluebridge.device.pyvfio_user.memory import DmaRegion, release
 
 Pair = tuple[socket.socket, socket.socket]
 

@@ -6,8 +6,8 @@ from struct import pack, unpack
 
 import pytest
 
-from device.layout.buslog import Kind, What
-from device.layout.mlx4.cqe import RecvOpcode
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.cqe import RecvOpcode
 from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.unit.test_qp_protection import statuses
 

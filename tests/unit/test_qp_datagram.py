@@ -6,12 +6,12 @@ from struct import pack
 
 import pytest
 
-from device.layout.buslog import What
-from device.layout.mlx4.commands import Opcode, SetPort
-from device.layout.mlx4.contexts import QPC, QpState, ServiceType
-from device.layout.mlx4.cqe import CQE, RecvOpcode, Syndrome
-from device.layout.mlx4.wqe import DATAGRAM
-from device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, ipv4_gid
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
+from bluebridge.device.layout.mlx4.contexts import QPC, QpState, ServiceType
+from bluebridge.device.layout.mlx4.cqe import CQE, RecvOpcode, Syndrome
+from bluebridge.device.layout.mlx4.wqe import DATAGRAM
+from bluebridge.device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, ipv4_gid
 from tests.unit.rdma_node import Node, Pair, SendOpcode, TestQp, data, inline, remote
 from tests.unit.test_qp_protection import state, statuses
 

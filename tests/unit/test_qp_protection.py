@@ -6,11 +6,11 @@ from struct import pack
 
 import pytest
 
-from device.hca.memory_regions import Rights
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.contexts import QPC, QpState
-from device.layout.mlx4.cqe import Syndrome
-from device.layout.mlx4.eqe import EventType
+from bluebridge.device.hca.memory.regions import Rights
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.contexts import QPC, QpState
+from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.eqe import EventType
 from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.unit.rdma_node import TestQp as Qp
 

@@ -6,12 +6,12 @@ from struct import pack, unpack
 
 import pytest
 
-from device.layout.buslog import Kind, What
-from device.layout.mlx4 import uar
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.contexts import QPC, QpState
-from device.layout.mlx4.cqe import RecvOpcode, Syndrome
-from device.layout.mlx4.wqe import FastRegFlag
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4 import uar
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.contexts import QPC, QpState
+from bluebridge.device.layout.mlx4.cqe import RecvOpcode, Syndrome
+from bluebridge.device.layout.mlx4.wqe import FastRegFlag
 from tests.unit.hca_driver import UAR_PAGE
 from tests.unit.rdma_node import Pair, SendOpcode, data, inline, remote
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from device.fabric.messages import Op, Request, Response, Syndrome
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.commands import OptPar as Par
-from device.layout.mlx4.contexts import QPC, QpState
-from device.layout.mlx4.cqe import Syndrome as Wc
-from device.layout.mlx4.eqe import EventType
+from bluebridge.device.fabric.messages import Op, Request, Response, Syndrome
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.commands import OptPar as Par
+from bluebridge.device.layout.mlx4.contexts import QPC, QpState
+from bluebridge.device.layout.mlx4.cqe import Syndrome as Wc
+from bluebridge.device.layout.mlx4.eqe import EventType
 from tests.unit.rdma_node import Pair, SendOpcode, data, inline, remote
 from tests.unit.test_qp_protection import state, statuses
 

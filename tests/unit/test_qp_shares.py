@@ -7,10 +7,10 @@ from struct import pack
 
 import pytest
 
-from device.fabric.messages import Datagram, FabricPort, Frames, Message, Request
-from device.hca import qp as queue_pairs
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.contexts import ServiceType
+from bluebridge.device.fabric.messages import Datagram, FabricPort, Frames, Message, Request
+from bluebridge.device.hca import queue_pairs
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import ServiceType
 from tests.unit.fake_host import FakeTimer
 from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.unit.test_qp_datagram import address, ready

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from device.fabric.messages import Op, Request, Response, Route, Syndrome
-from device.layout.mlx4.contexts import QpState, ServiceType
-from device.layout.mlx4.cqe import Syndrome as Wc
+from bluebridge.device.fabric.messages import Op, Request, Response, Route, Syndrome
+from bluebridge.device.layout.mlx4.contexts import QpState, ServiceType
+from bluebridge.device.layout.mlx4.cqe import Syndrome as Wc
 from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.unit.test_qp_protection import state, statuses
 

@@ -10,9 +10,9 @@ from struct import pack
 
 import pytest
 
-from device.hca.offload import fill_ip_checksum, fill_l4_checksum
-from device.hca.packet import Packet
-from device.layout.mlx4.cqe import FRAME_CQE, FrameStatus
+from bluebridge.device.hca.ethernet.frame import Packet
+from bluebridge.device.hca.ethernet.offloads import fill_ip_checksum, fill_l4_checksum
+from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, FrameStatus
 from tests.unit.rdma_node import Pair, SendOpcode, data
 from tests.unit.test_ethernet import ethernet_qp, steer
 from tests.unit.test_offload import ip_frame

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from device.pyvfio_user._callbacks import Callbacks
-from device.pyvfio_user._gate import Verdict
-from device.pyvfio_user._library import Library
-from device.pyvfio_user._region_gate import RegionGate
-from device.pyvfio_user._regions import BulkRegion, RegisterRegion
+from bluebridge.device.pyvfio_user._callbacks import Callbacks
+from bluebridge.device.pyvfio_user._gate import Verdict
+from bluebridge.device.pyvfio_user._library import Library
+from bluebridge.device.pyvfio_user._region_gate import RegionGate
+from bluebridge.device.pyvfio_user._regions import BulkRegion, RegisterRegion
 
 NO_REPLY = 0x10
 SIZE = 1 << 20

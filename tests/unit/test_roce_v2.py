@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from device.fabric.local import LocalFabric
-from device.fabric.messages import Datagram, Message, Request
-from device.hca.config import Features
-from device.layout.mlx4.capabilities import QUERY_DEV_CAP, BmmeFlag
-from device.layout.mlx4.commands import Opcode, SetPort, Status
-from device.layout.mlx4.contexts import ROCE_MODE_V2, ServiceType
-from device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT, ROCE_ADDRESS
-from device.layout.net.ip import IPV4, IPV6, PROTOCOL_UDP, ROCE_PORT, UDP, ones_complement_sum
-from device.layout.net.roce import BTH, DETH, GSI_QKEY, BthOpcode
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Datagram, Message, Request
+from bluebridge.device.hca.settings.config import Features
+from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, BmmeFlag
+from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
+from bluebridge.device.layout.mlx4.contexts import ROCE_MODE_V2, ServiceType
+from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT, ROCE_ADDRESS
+from bluebridge.device.layout.net.ip import (
+    IPV4,
+    IPV6,
+    PROTOCOL_UDP,
+    ROCE_PORT,
+    UDP,
+    ones_complement_sum,
+)
+from bluebridge.device.layout.net.roce import BTH, DETH, GSI_QKEY, BthOpcode
 from tests.unit.hca_commands import CommandDriver
 from tests.unit.rdma_node import Node, Pair, SendOpcode, inline, remote
 from tests.unit.test_qp_datagram import GSI, QKEY, address, ready

@@ -7,11 +7,11 @@ from struct import pack
 
 import pytest
 
-from device.hca.packet import Packet
-from device.hca.rss import MAX_FLOWS, Spreader, toeplitz, xor_hash
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.contexts import QPC, RSS, RSS_OFFSET, RssFlag, ServiceType
-from device.layout.mlx4.cqe import FRAME_CQE
+from bluebridge.device.hca.ethernet.frame import Packet
+from bluebridge.device.hca.ethernet.receive_scaling import MAX_FLOWS, Spreader, toeplitz, xor_hash
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.contexts import QPC, RSS, RSS_OFFSET, RssFlag, ServiceType
+from bluebridge.device.layout.mlx4.cqe import FRAME_CQE
 from tests.unit.rdma_node import Node, Pair, SendOpcode, TestQp, inline
 from tests.unit.test_ethernet import BROADCAST, ethernet_qp, steer
 from tests.unit.test_offload import ip_frame

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from host_tools.bench.page import Machine
-from host_tools.conformance.program import INFINIBAND, ROCE, Setup
-from host_tools.soak import judge, kernel_log, page, report
-from host_tools.soak.__main__ import main
-from host_tools.soak.plan import CHANCES, FAULT, KILL, Plan
-from host_tools.soak.rounds import Round, Rounds, Run, Stock
+from bluebridge.host_tools.bench.page import Machine
+from bluebridge.host_tools.conformance.program import INFINIBAND, ROCE, Setup
+from bluebridge.host_tools.soak import judge, kernel_log, page, report
+from bluebridge.host_tools.soak.__main__ import main
+from bluebridge.host_tools.soak.plan import CHANCES, FAULT, KILL, Plan
+from bluebridge.host_tools.soak.rounds import Round, Rounds, Run, Stock
 
 RUN = Run("roce", 99, 20, 60.2, Machine("a processor", 2, 24, "a system", "tcg", "today"))
 LOADED = """\

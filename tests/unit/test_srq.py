@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.contexts import SRQC
-from device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import SRQC
+from bluebridge.device.layout.mlx4.eqe import EventType
 from tests.unit.rdma_node import Pair, SendOpcode, TestQp, inline
 from tests.unit.test_qp_protection import statuses
 

@@ -6,11 +6,11 @@ from struct import pack
 
 import pytest
 
-from device.hca.steering import SteerType, group_of
-from device.layout.mlx4.capabilities import INIT_HCA
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.cqe import FRAME_CQE
-from device.layout.mlx4.ports import MCG
+from bluebridge.device.hca.ethernet.steering import SteerType, group_of
+from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.cqe import FRAME_CQE
+from bluebridge.device.layout.mlx4.ports import MCG
 from tests.unit.rdma_node import Node, Pair, SendOpcode, TestQp, inline
 from tests.unit.test_ethernet import BROADCAST, ethernet_qp
 

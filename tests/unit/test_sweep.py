@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from device.hca.config import BLUEFLAME_REGISTERS
-from host_tools import cli
-from host_tools.arguments import parse
-from host_tools.errors import LabError, UsageError
-from host_tools.sweep import options, page, perftest, plot, table
-from host_tools.sweep.journal import Journal
-from host_tools.sweep.request import Request, check_files
-from host_tools.sweep.rows import Row, Wall
-from host_tools.sweep.thresholds import blueflame_end, entry_bytes, lines, thresholds
+from bluebridge.device.hca.settings.config import BLUEFLAME_REGISTERS
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.arguments import parse
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.sweep import options, page, perftest, plot, table
+from bluebridge.host_tools.sweep.journal import Journal
+from bluebridge.host_tools.sweep.request import Request, check_files
+from bluebridge.host_tools.sweep.rows import Row, Wall
+from bluebridge.host_tools.sweep.thresholds import blueflame_end, entry_bytes, lines, thresholds
 
 SMALL = Request(4, 24, 10, ("on", "off"))
 

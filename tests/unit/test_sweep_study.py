@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from host_tools.arguments import parse
-from host_tools.sweep import study
-from host_tools.sweep.request import Request
+from bluebridge.host_tools.arguments import parse
+from bluebridge.host_tools.sweep import study
+from bluebridge.host_tools.sweep.request import Request
 
 SWEEPS = [
     f"{name}.dat" for name in ("latencyResult", "system-x", "first-attempt", "size-rule", "sends")

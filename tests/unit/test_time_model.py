@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog.analysis import Role, Tlp, Transaction, Transfer
-from device.buslog.model import ProfileError, built_in, cli, load
-from device.buslog.model.counts import count, link_share
-from device.buslog.model.profile import NAMES, Stores, read_profile
-from device.buslog.writer import FileLog
-from device.layout.mlx4.uar import UAR_AREA_SIZE
+from bluebridge.device.buslog.analysis import Role, Tlp, Transaction, Transfer
+from bluebridge.device.buslog.model import ProfileError, built_in, cli, load
+from bluebridge.device.buslog.model.counts import count, link_share
+from bluebridge.device.buslog.model.profile import NAMES, Stores, read_profile
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout.mlx4.uar import UAR_AREA_SIZE
 from tests.unit.analysis_log import Sender
 
 MINE = """\

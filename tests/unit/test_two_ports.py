@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from device.fabric.local import LocalFabric
-from device.layout.mlx4.capabilities import QUERY_DEV_CAP, QUERY_PORT
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.eqe import PORT_ACTIVE, EventType
-from device.layout.net.mad import MAD, NODE_INFO, SMP_DATA_OFFSET, MgmtClass, SmpAttribute
-from device.layout.net.roce import ipv4_gid
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, QUERY_PORT
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, EventType
+from bluebridge.device.layout.net.mad import (
+    MAD,
+    NODE_INFO,
+    SMP_DATA_OFFSET,
+    MgmtClass,
+    SmpAttribute,
+)
+from bluebridge.device.layout.net.roce import ipv4_gid
 from tests.unit.rdma_node import Node, SendOpcode, TestQp, inline, remote
 
 SECOND = 0xC3  # schedule queue of port 2, priority 0

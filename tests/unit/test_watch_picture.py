@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from device.buslog.analysis.live import Live
-from device.buslog.reader import LogReader
-from host_tools.watch.command import LATEST, picture
+from bluebridge.device.buslog.analysis.live import Live
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.host_tools.watch.command import LATEST, picture
 from tests.unit.analysis_log import Sender
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from device.fabric.messages import Op
-from device.hca import wqe
-from device.hca.atomics import MASK, operate
-from device.layout.mlx4.contexts import ServiceType
-from device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.fabric.messages import Op
+from bluebridge.device.hca.connected.atomics import MASK, operate
+from bluebridge.device.hca.rings import work_requests
+from bluebridge.device.layout.mlx4.contexts import ServiceType
+from bluebridge.device.layout.mlx4.cqe import Syndrome
 from tests.unit.rdma_node import Pair, SendOpcode, data, inline, remote
 
 
@@ -23,15 +23,15 @@ def header(opcode: int, ds: int) -> bytes:
 
 @given(st.binary(max_size=1024))
 def test_garbage_never_raises_anything_else(raw: bytes) -> None:
-    for parse in (wqe.parse_connected, wqe.parse_header):
+    for parse in (work_requests.parse_connected, work_requests.parse_header):
         try:
             entry = parse(raw, 0)
-        except wqe.WqeError:
+        except work_requests.WqeError:
             continue
         assert entry.length == sum(
             len(part) if isinstance(part, bytes) else part[2] for part in entry.parts
         )
-    for _, _, length in wqe.parse_receive(raw):
+    for _, _, length in work_requests.parse_receive(raw):
         assert 0 < length < 1 << 31
 
 
@@ -39,7 +39,7 @@ def test_empty_segments_and_inline_chunks() -> None:
     chunks = (
         inline(b"a" * 44) + inline(b"b" * 10) + pack(">IIQ", 0x80000000, 0, 0) + data((7, 8, 0))
     )
-    entry = wqe.parse_connected(header(SendOpcode.SEND, 0) + chunks + data((7, 8, 9)), 3)
+    entry = work_requests.parse_connected(header(SendOpcode.SEND, 0) + chunks + data((7, 8, 9)), 3)
     assert entry.parts == [b"a" * 44, b"b" * 10, (7, 8, 9)]
     assert entry.length == 63
 
@@ -57,14 +57,14 @@ def test_empty_segments_and_inline_chunks() -> None:
     ],
 )
 def test_entries_that_make_no_sense(raw: bytes) -> None:
-    with pytest.raises(wqe.WqeError):
-        wqe.parse_connected(raw, 0)
+    with pytest.raises(work_requests.WqeError):
+        work_requests.parse_connected(raw, 0)
 
 
 def test_receive_list_ends_at_the_invalid_key() -> None:
     raw = data((1, 2, 3), (0x100, 0, 0), (4, 5, 6))
     raw = pack(">IIQ", 3, 1, 2) + pack(">IIQ", 0, 0x100, 0) + pack(">IIQ", 6, 4, 5)
-    assert wqe.parse_receive(raw) == [(1, 2, 3)]
+    assert work_requests.parse_receive(raw) == [(1, 2, 3)]
 
 
 @given(st.integers(0, MASK), st.integers(0, MASK), st.integers(0, MASK))

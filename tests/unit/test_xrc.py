@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.contexts import SRQC, ServiceType
-from device.layout.mlx4.cqe import Syndrome
-from device.layout.mlx4.eqe import EventType
-from device.layout.mlx4.wqe import INVALID_LKEY
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.contexts import SRQC, ServiceType
+from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY
 from tests.unit.hca_driver import Ring
 from tests.unit.rdma_node import PD, Node, Pair, SendOpcode, TestQp, inline, remote
 from tests.unit.rdma_node import data as segments

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from host_tools import process
+from bluebridge.host_tools.processes import process
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BOOT_SECONDS = 240
@@ -29,7 +29,7 @@ class Tool:
         self.runtime = Path(tempfile.mkdtemp(prefix="tool-"))
         self._errors = folder / "stderr"
         self._process = process.spawn(
-            [sys.executable, "-m", "host_tools.cli", *words],
+            [sys.executable, "-m", "bluebridge.host_tools.cli", *words],
             env={"XDG_RUNTIME_DIR": str(self.runtime), "XDG_STATE_HOME": str(folder)},
             cwd=ROOT,
             stdout=subprocess.PIPE,

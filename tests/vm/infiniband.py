@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from host_tools.conformance.program import CM_LISTENING, listening
-from host_tools.conformance.suites.perftest import UNEVEN_CLOCK
-from host_tools.errors import CommandFailed
-from host_tools.lab import Pair
-from host_tools.vm import Vm
+from bluebridge.host_tools.conformance.program import CM_LISTENING, listening
+from bluebridge.host_tools.conformance.suites.perftest import UNEVEN_CLOCK
+from bluebridge.host_tools.errors import CommandFailed
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
 
 ADDRESSES = {"a": "10.8.0.1", "b": "10.8.0.2"}
 NO_LOSS = " 0% packet loss"

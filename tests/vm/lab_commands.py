@@ -116,7 +116,7 @@ class Commands:
 
     @staticmethod
     def _argv(*words: str) -> list[str]:
-        return [sys.executable, "-m", "host_tools.cli", *words]
+        return [sys.executable, "-m", "bluebridge.host_tools.cli", *words]
 
 
 def alive(pid: int) -> bool:

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from host_tools import echoes
-from host_tools.conformance.program import IPERF_PORT, listening
-from host_tools.lab import Pair
-from host_tools.vm import Vm
+from bluebridge.host_tools.conformance.program import IPERF_PORT, listening
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.machine.vm import Vm
 
 PATIENCE = 20.0
 CARRIER = "/sys/class/net/eth0/carrier"
@@ -39,7 +39,7 @@ def peer(pair: Pair, machine: Vm) -> Vm:
 
 def ping(machine: Vm, target: str, *options: str) -> None:
     """A few echoes, all answered."""
-    echoes.check(machine, target, f"-c {ECHOES} -i 0.1 {' '.join(options)}")
+    pings.check(machine, target, f"-c {ECHOES} -i 0.1 {' '.join(options)}")
 
 
 def set_mtu(pair: Pair, mtu: int) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from host_tools.agent import Agent, AgentLost, CommandTimedOut, Identity
-from host_tools.errors import LabError
-from host_tools.vm import Vm
+from bluebridge.host_tools.agent import Agent, AgentLost, CommandTimedOut, Identity
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.machine.vm import Vm
 from tests.vm.conftest import BOOT_SECONDS, ROOT
 
 pytestmark = [
@@ -67,7 +67,7 @@ def test_time_limit(guest_a: Vm) -> None:
 
 def test_a_client_that_is_killed_takes_its_command_along(guest_a: Vm) -> None:
     code = (
-        "import sys; from pathlib import Path; from host_tools.agent import Agent\n"
+        "import sys; from pathlib import Path; from bluebridge.host_tools.agent import Agent\n"
         "Agent.connect('a', [Path(word) for word in sys.argv[1:]]).run('exec sleep 77')\n"
     )
     sockets = [str(path) for path in guest_a.agent_sockets]

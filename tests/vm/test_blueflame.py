@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import pytest
 
-from device.buslog.analysis import Path, Role, Transfer, transfers
-from device.buslog.model import load
-from device.buslog.reader import Event, LogReader
-from device.layout.buslog import Kind
-from device.layout.mlx4.uar import BLUEFLAME_BUFFER
-from host_tools.lab import ADDRESSES, Pair
-from host_tools.pytest_plugin.lab import Lab
+from bluebridge.device.buslog.analysis import Path, Role, Transfer, transfers
+from bluebridge.device.buslog.model import load
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4.uar import BLUEFLAME_BUFFER
+from bluebridge.host_tools.lab.pair import ADDRESSES, Pair
+from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from host_tools.conformance import runner
-from host_tools.conformance.program import FAILED, PASSED, ROCE, Program
-from host_tools.conformance.runner import Run
-from host_tools.conformance.session import Session
-from host_tools.conformance.suites import everything
+from bluebridge.host_tools.conformance import runner
+from bluebridge.host_tools.conformance.program import FAILED, PASSED, ROCE, Program
+from bluebridge.host_tools.conformance.runner import Run
+from bluebridge.host_tools.conformance.session import Session
+from bluebridge.host_tools.conformance.suites import everything
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)

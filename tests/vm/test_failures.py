@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from host_tools.errors import LabError
-from host_tools.krping import Request, run
-from host_tools.pytest_plugin.lab import Lab
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.krping.command import Request, run
+from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS, Tool, alive
 
 SERVER = "server,addr=192.168.69.127,port=9999"
@@ -43,7 +43,7 @@ def test_a_guest_panics_under_a_run(lab: Lab) -> None:
 def test_the_server_dies_mid_run(tool: Callable[..., Tool]) -> None:
     bluebridge = tool("krping", SERVER, CLIENT)
     bluebridge.wait_until(lambda: "krping: server" in bluebridge.errors, "two guests")
-    os.kill(bluebridge.child("-m device"), signal.SIGKILL)
+    os.kill(bluebridge.child("-m bluebridge.device"), signal.SIGKILL)
     status, output = bluebridge.finish(60)
     assert status == 1
     assert "the device server ended with status -9" in _last(bluebridge.errors)

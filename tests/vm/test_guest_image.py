@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from host_tools import echoes
-from host_tools.lab import Pair
-from host_tools.vm import Vm
-from images.recipes.guest_contents import MODULES, TESTS
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.images.recipes.guest_contents import MODULES, TESTS
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = [
@@ -62,7 +62,7 @@ def test_the_test_suite_of_rdma_core_can_be_listed(guest_a: Vm) -> None:
 
 def test_the_kernel_takes_the_hcas_and_programs_find_them(pair: Pair) -> None:
     pair.both(_hand_over)
-    echoes.check(pair.a, "10.9.0.2", "-c 3 -i 0.2")
+    pings.check(pair.a, "10.9.0.2", "-c 3 -i 0.2")
     for machine in pair.machines:
         assert "PORT_ACTIVE" in machine.run("ibv_devinfo").text
         assert "state ACTIVE" in machine.run("rdma link").text

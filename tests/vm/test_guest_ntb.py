@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from device.buslog.reader import LogReader
-from device.layout.buslog import Kind
-from host_tools.errors import UsageError
-from host_tools.lab import Pair
-from host_tools.pytest_plugin.lab import Lab
-from host_tools.vm import Vm
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
@@ -21,8 +21,8 @@ SECONDS = 120.0
 ROUNDS = 200
 BEGIN = """
 import hashlib, sys
-from guest.dma import ChannelHalted, open_engine
-from guest.ntb import open_bridge
+from bluebridge.guest.dma import ChannelHalted, open_engine
+from bluebridge.guest.ntb import open_bridge
 bridge, engine = open_bridge(), open_engine()
 mine, MIB = bridge.allocate(1 << 20), 1 << 20
 bridge.windows[0].set_translation(mine.address, MIB)
@@ -120,7 +120,7 @@ def test_link_scratchpads_doorbells_and_a_mebibyte_by_dma(pair: Pair) -> None:
 
 
 def test_the_command_plays_ping_pong(pair: Pair) -> None:
-    line = f"python3 -m guest.ntb pingpong --count {ROUNDS} --json"
+    line = f"python3 -m bluebridge.guest.ntb pingpong --count {ROUNDS} --json"
     said = _both(pair, dict.fromkeys("ab", line))
     for guest in "ab":
         times = json.loads(said[guest][-1])
@@ -133,14 +133,15 @@ def test_the_command_plays_ping_pong(pair: Pair) -> None:
 def test_the_command_shows_and_watches(pair: Pair) -> None:
     """One process in a for all of its commands, since each start of Python takes a second."""
     pair.b.run(
-        "python3 -m guest.ntb watch > /tmp/watch.log & echo $! > /tmp/watch.pid; "
+        "python3 -m bluebridge.guest.ntb watch > /tmp/watch.log & echo $! > /tmp/watch.pid; "
         "until grep -q link /tmp/watch.log; do sleep 0.1; done",
         timeout=SECONDS,
     )
     words = ["show", "spad 3 0x1234", "ring 5 31", "store 0 hello"]
     line = "; ".join(f"main({word.split()})" for word in words)
     shown = pair.a.run(
-        ["python3", "-c", f"from guest.ntb.__main__ import main; {line}"], timeout=SECONDS
+        ["python3", "-c", f"from bluebridge.guest.ntb.__main__ import main; {line}"],
+        timeout=SECONDS,
     ).text
     assert "intel-gen4, port 0 of 2; link up, 16 GT/s x8" in shown
     assert "the peer's scratchpad 3 is 0x1234" in shown
@@ -149,7 +150,7 @@ def test_the_command_shows_and_watches(pair: Pair) -> None:
     for news in ("link up", "scratchpad 3: 0x1234", "doorbells 0x", "b'hello"):
         pair.b.run(f'until grep -qF "{news}" /tmp/watch.log; do sleep 0.1; done', timeout=SECONDS)
     pair.b.run("P=$(cat /tmp/watch.pid); kill $P; while kill -0 $P; do sleep 0.05; done")
-    alone = "python3 -m guest.ntb --wait 0 pingpong"
+    alone = "python3 -m bluebridge.guest.ntb --wait 0 pingpong"
     done = pair.b.run(alone, timeout=SECONDS, check=False)
     assert done.status == 1
     assert done.stderr.decode().strip() == "ntb: the link stays down (is the peer's driver up?)"

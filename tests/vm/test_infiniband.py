@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from host_tools import echoes
-from host_tools.lab import Pair
-from host_tools.pytest_plugin.lab import Lab
-from host_tools.vm import Vm
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.infiniband import NO_LOSS, PROGRAM_SECONDS, bring_up, complaints, talk
 
@@ -39,8 +39,8 @@ def test_the_ports_are_in_service(subnet: Pair) -> None:
 
 
 def test_ipoib_pings(subnet: Pair) -> None:
-    echoes.check(subnet.a, "10.8.0.2", "-c 5 -i 0.2")
-    echoes.check(subnet.a, "10.8.0.2", "-c 2 -i 0.2 -M do -s 4000")  # MTU 4092
+    pings.check(subnet.a, "10.8.0.2", "-c 5 -i 0.2")
+    pings.check(subnet.a, "10.8.0.2", "-c 2 -i 0.2 -M do -s 4000")  # MTU 4092
     link = subnet.b.run("cat /sys/class/net/ib0/mtu").text
     assert link.strip() == "4092"
 
@@ -146,9 +146,9 @@ def test_connected_mode(subnet: Pair) -> None:
         subnet.both(switch)
 
     mode("connected", 65520)
-    echoes.check(subnet.a, "10.8.0.2", f"-c 3 -i {echoes.SELDOM} -M do -s 60000")
+    pings.check(subnet.a, "10.8.0.2", f"-c 3 -i {pings.SELDOM} -M do -s 60000")
     mode("datagram", 4092)
-    echoes.check(subnet.a, "10.8.0.2", "-c 3 -i 0.2")
+    pings.check(subnet.a, "10.8.0.2", "-c 3 -i 0.2")
 
 
 def test_drivers_come_and_go(subnet: Pair) -> None:
@@ -158,6 +158,6 @@ def test_drivers_come_and_go(subnet: Pair) -> None:
         assert subnet.b.run("ibnetdiscover").text.count("Ca\t1 ") == 1
         bring_up(subnet.a)
         assert "Base lid: 2" in subnet.a.run("ibstat").text
-    echoes.check(subnet.a, "10.8.0.2", "-c 3 -i 0.2")
+    pings.check(subnet.a, "10.8.0.2", "-c 3 -i 0.2")
     for machine in subnet.machines:
         assert not complaints(machine)

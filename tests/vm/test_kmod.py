@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from host_tools import cli
-from host_tools.vm import Vm
-from images.artefacts import Artefacts
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.images.artefacts import Artefacts
 from tests.unit.test_kmod import state
 from tests.vm.conftest import BOOT_SECONDS
 

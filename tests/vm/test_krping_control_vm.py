@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from host_tools.lab import Pair
-from host_tools.vm import Vm
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
@@ -18,7 +18,7 @@ PORTS = (9999, 9998)
 
 def _serve(machine: Vm) -> None:
     ip = "192.168.69.127" if machine.name == "a" else "192.168.69.128"
-    daemon = f"python3 -m guest.krping.control --ip {ip} --log {LOG}"
+    daemon = f"python3 -m bluebridge.guest.krping.control --ip {ip} --log {LOG}"
     machine.console.run(f"({daemon} </dev/null >/dev/null 2>/tmp/errors & echo $! > /tmp/pid)")
     _until(machine, f"[ -e {FILE} ]")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from host_tools.krping import Request, run
-from host_tools.lab import Pair
+from bluebridge.host_tools.krping.command import Request, run
+from bluebridge.host_tools.lab.pair import Pair
 from tests.vm.conftest import BOOT_SECONDS, Tool
 
 SERVER = "server,addr=192.168.69.127,port=9999"
@@ -92,7 +92,7 @@ def test_nobody_listens(pair: Pair) -> None:
     """The client alone: a clear line, a status, and the guests stay usable."""
     console = pair.b.console
     output = console.run(
-        f"python3 -m guest.krping --ip 192.168.69.128 '{CLIENT},count=1'", check=False
+        f"python3 -m bluebridge.guest.krping --ip 192.168.69.128 '{CLIENT},count=1'", check=False
     )
     assert "nobody answers at 192.168.69.127" in output
     assert console.run("echo fine") == "fine"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from device.buslog.pcap import export
-from device.buslog.reader import LogReader
-from device.buslog.views import Filter
-from host_tools.agent import Completed
-from host_tools.lab import Pair
-from host_tools.vm import Vm
+from bluebridge.device.buslog.pcap import export
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.views import Filter
+from bluebridge.host_tools.agent import Completed
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
 from tests.unit.capture_reader import Parsed, parse, read_file
 from tests.vm.conftest import BOOT_SECONDS
 
@@ -49,7 +49,7 @@ def _until(condition: str) -> str:
 
 
 def _krping(options: str) -> str:
-    return f"python3 -m guest.krping --ip {OWN} --json {options}"
+    return f"python3 -m bluebridge.guest.krping --ip {OWN} --json {options}"
 
 
 def _client(options: str, port: int = PORT) -> str:

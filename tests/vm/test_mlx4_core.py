@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from host_tools import echoes
-from host_tools.lab import Pair
-from host_tools.vm import Vm
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.machine.vm import Vm
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = [
@@ -91,7 +91,7 @@ def test_lspci_is_complete_and_content(guest_a: Vm) -> None:
 def test_the_kernel_drivers_ping_each_other(pair: Pair) -> None:
     """mlx4_en brings the link up and moves frames; mlx4_ib finds an active port on top of it."""
     pair.both(_bring_up)
-    echoes.check(pair.a, "10.9.0.2", "-c 5 -i 0.2")
+    pings.check(pair.a, "10.9.0.2", "-c 5 -i 0.2")
     for machine in pair.machines:
         state = machine.console.run("cat /sys/class/infiniband/mlx4_0/ports/1/state")
         assert "ACTIVE" in state

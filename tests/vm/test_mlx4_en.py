@@ -7,10 +7,10 @@ import re
 
 import pytest
 
-from host_tools.conformance.program import PASSED, Ended
-from host_tools.conformance.suites.network import every_second_has_bytes
-from host_tools.lab import Pair
-from host_tools.vm import Vm
+from bluebridge.host_tools.conformance.program import PASSED, Ended
+from bluebridge.host_tools.conformance.suites.network import every_second_has_bytes
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import (
     CARRIER,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from host_tools.lab import Pair
-from host_tools.vm import Vm
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import address, bring_up, complaints, iperf3, ping, serve_iperf3
 

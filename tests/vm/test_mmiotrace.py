@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from device.layout.mlx4.uar import BLUEFLAME
-from host_tools.mmiotrace.command import record
-from host_tools.mmiotrace.options import TRACE
-from host_tools.mmiotrace.trace import parse
-from host_tools.progress import Reporter
+from bluebridge.device.layout.mlx4.uar import BLUEFLAME
+from bluebridge.host_tools.mmiotrace.command import record
+from bluebridge.host_tools.mmiotrace.options import TRACE
+from bluebridge.host_tools.mmiotrace.trace import parse
+from bluebridge.host_tools.progress import Reporter
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from device.buslog.reader import LogReader
-from device.layout.buslog import Kind, What
-from host_tools import echoes
-from host_tools.conformance.bridge.clients import COUNT, PERF, STATS, TOOL, TOOL_CLIENT
-from host_tools.conformance.bridge.tool import SIZE, fill, look, take
-from host_tools.lab import Pair
-from host_tools.pytest_plugin.lab import Lab
-from host_tools.vm import Vm
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.conformance.bridge.clients import COUNT, PERF, STATS, TOOL, TOOL_CLIENT
+from bluebridge.host_tools.conformance.bridge.tool import SIZE, fill, look, take
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
@@ -110,8 +110,8 @@ def test_a_network_over_dma(ntb: Pair) -> None:
     """Data through the window by the engine, told by the drivers and by the bus log."""
     a, b = ntb.machines
     ntb.both(_network)
-    echoes.check(a, "10.9.1.2", "-c 3 -i 0.2")
-    echoes.check(a, "10.9.1.2", f"-c 3 -i {echoes.SELDOM} -s 20000")
+    pings.check(a, "10.9.1.2", "-c 3 -i 0.2")
+    pings.check(a, "10.9.1.2", f"-c 3 -i {pings.SELDOM} -s 20000")
     _run(b, "iperf3 -s -D -1")
     _run(a, "until iperf3 -c 10.9.1.2 -n 8M; do sleep 0.2; done")
     stats = _run(a, f"cat {STATS}")
@@ -145,13 +145,13 @@ def test_the_death_of_a_peer_is_a_link_down(ntb: Pair) -> None:
     _run(b, "modprobe ioatdma && modprobe ntb_hw_intel")
     _network(b)
     _run(a, "until grep -q 1 /sys/class/net/eth0/carrier; do sleep 0.1; done")
-    echoes.check(a, "10.9.1.2", "-c 3 -i 0.2")
+    pings.check(a, "10.9.1.2", "-c 3 -i 0.2")
 
 
 @pytest.mark.parametrize("model", ["intel-gen1", "switchtec"])
 def test_other_bridges_carry_a_network(lab: Lab, model: str) -> None:
     """As `up --ntb MODEL --driver kernel` brings it up: driver, transport by DMA, addresses."""
     with lab.pair(hca=False, vfio=False, ntb=model, kernel=True) as pair:
-        echoes.check(pair.a, "10.9.1.2", "-c 3 -i 0.2")
+        pings.check(pair.a, "10.9.1.2", "-c 3 -i 0.2")
         for guest in pair.machines:
             assert "Call Trace" not in _run(guest, "dmesg")

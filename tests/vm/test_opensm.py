@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from host_tools import echoes
-from host_tools.lab import Pair
-from host_tools.pytest_plugin.lab import Lab
-from host_tools.vm import Vm
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.infiniband import ADDRESSES, PROGRAM_SECONDS, bring_up, complaints, talk
 
@@ -39,7 +39,7 @@ def test_opensm_in_a_guest(unmanaged: Pair) -> None:
         assert "State: Initializing" in machine.run("ibstat").text
     unmanaged.a.run("opensm -B -d2 -t 1000 -f /tmp/osm.log", timeout=PROGRAM_SECONDS)
     unmanaged.both(bring_up)
-    echoes.check(unmanaged.a, "10.8.0.2", "-c 3 -i 0.2")
+    pings.check(unmanaged.a, "10.8.0.2", "-c 3 -i 0.2")
     assert "SMINFO_MASTER" in unmanaged.b.run("sminfo").text
     for said in talk(unmanaged, "ibv_ud_pingpong -n 100", "ibv_ud_pingpong -n 100 10.8.0.2"):
         assert "100 iters in" in said
@@ -64,6 +64,6 @@ def test_partitions_of_opensm(unmanaged: Pair) -> None:
             f"ip addr add {address}/24 dev ib0.8005; ip link set ib0.8005 up; "
             "until [ $(cat /sys/class/net/ib0.8005/carrier) = 1 ]; do sleep 0.1; done"
         )
-    echoes.check(unmanaged.a, "10.8.5.2", "-c 3 -i 0.2")
+    pings.check(unmanaged.a, "10.8.5.2", "-c 3 -i 0.2")
     for machine in unmanaged.machines:
         assert not complaints(machine)

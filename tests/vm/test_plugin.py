@@ -71,7 +71,7 @@ def project(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 MINE = """
 import pytest
-from host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError
 
 PIDS = {}
 

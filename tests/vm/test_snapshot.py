@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from host_tools import rundir, snapshot
-from host_tools.errors import LabError
-from host_tools.lab import Pair
-from host_tools.machine import ROOT_PORTS, WIDE_PORT, Machine
-from host_tools.parts import ensure_parts
-from host_tools.progress import Reporter
-from host_tools.pytest_plugin.lab import Lab
-from host_tools.vm import Vm, VmConfig
-from images.snapshot import Snapshot
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab import folders, snapshot
+from bluebridge.host_tools.lab.artefacts import ensure_parts
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.machine import ROOT_PORTS, WIDE_PORT, Machine
+from bluebridge.host_tools.machine.vm import Vm, VmConfig
+from bluebridge.host_tools.progress import Reporter
+from bluebridge.host_tools.pytest_plugin.lab import Lab
+from bluebridge.images.snapshot import Snapshot
 
 pytestmark = [pytest.mark.timeout(480), pytest.mark.shared_pair]
 HCA = "15b3:1003"
@@ -128,7 +128,7 @@ def test_no_guest_starts_from_a_bad_snapshot(
 ) -> None:
     """Whatever is wrong with it: QEMU ends, which is what `Pair` mends by a cold boot."""
     _damage(own_snapshot.state, damage)
-    with rundir.run_folder() as folder:
+    with folders.run_folder() as folder:
         parts = ensure_parts(Reporter(quiet=True))
         machine = Vm(VmConfig("a", Machine()), parts.emulator, folder, tmp_path)
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from host_tools import cli
+from bluebridge.host_tools import cli
 from tests.vm.conftest import BOOT_SECONDS, Tool
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)

@@ -1,4 +1,4 @@
-"""The bus of a guest without a guest: `guest.bus.Bus` over a vfio-user socket.
+"""The bus of a guest without a guest: `bluebridge.guest.bus.interface.Bus` over a vfio-user socket.
 
 DMA memory is a memfd mapped for the server, as QEMU shares guest RAM; interrupts are eventfds the
 server signals; register writes are posted, as QEMU's are.
@@ -13,8 +13,8 @@ import struct
 import threading
 from pathlib import Path
 
-from guest.bus import DmaMemory
-from guest.dma_memory import Arena
+from bluebridge.guest.bus.dma_memory import Arena
+from bluebridge.guest.bus.interface import DmaMemory
 from tests.wire.client import Client
 from tests.wire.messages import CONFIG, MSIX
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from device.pyvfio_user import ENVIRONMENT
-from guest.verbs import Context, WcStatus, WrOpcode, open_device
+from bluebridge.device.pyvfio_user import ENVIRONMENT
+from bluebridge.guest.verbs import Context, WcStatus, WrOpcode, open_device
 from tests.wire.bus import WireBus
 from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Side, opened
 from tests.wire.players import PATTERN, connected
@@ -22,7 +22,7 @@ StartServer = Callable[..., ServerProcess]
 def vfio_user_library() -> Path:
     """libvfio-user.so: the one the environment names, else built (or found built) by `images`."""
     if not os.environ.get(ENVIRONMENT):
-        from images.artefacts import Artefacts
+        from bluebridge.images.artefacts import Artefacts
 
         os.environ[ENVIRONMENT] = str(Artefacts().libvfio_user())
     return Path(os.environ[ENVIRONMENT])
@@ -61,7 +61,7 @@ def hca_server(
     folder = tmp_path_factory.mktemp("hca")
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
     log = ("--log", str(folder / "log"))
-    with serving("device", [*hcas, *log], folder / "server.log") as server:
+    with serving("bluebridge.device", [*hcas, *log], folder / "server.log") as server:
         yield server, folder
     assert "Traceback" not in server.text(), server.text()
 

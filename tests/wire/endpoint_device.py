@@ -15,12 +15,12 @@ import signal
 import sys
 from pathlib import Path
 
-from device.buslog.writer import FileLog
-from device.layout.buslog import What
-from device.pci.bus import DmaError, HostBus
-from device.pci.capabilities import Express, MsiX, PowerManagement
-from device.pci.endpoint import Bar, Endpoint, Identity
-from device.pci.loop import EventLoop
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.pci.bus import DmaError, HostBus
+from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
+from bluebridge.device.pci.endpoint import Bar, Endpoint, Identity
+from bluebridge.device.pci.loop import EventLoop
 
 VECTORS = 4
 NOTHING = b"\xff" * 8

@@ -1,4 +1,4 @@
-"""`guest.bus.Function` over a vfio-user socket: a bridge or DMA engine without a guest."""
+"""`guest.bus.interface.Function` over a vfio-user socket: a bridge or DMA engine, no guest."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from guest.bus import DmaMemory
-from guest.dma_memory import Arena
+from bluebridge.guest.bus.dma_memory import Arena
+from bluebridge.guest.bus.interface import DmaMemory
 from tests.wire.client import Client
 from tests.wire.messages import CONFIG, MSIX
 

@@ -16,8 +16,8 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from device.layout.mlx4.commands import Opcode
-from guest.verbs import PathAttr, SendWr, WrOpcode, open_device
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.guest.verbs import PathAttr, SendWr, WrOpcode, open_device
 from tests.wire.bus import WireBus
 from tests.wire.messages import Command
 from tests.wire.players import PSN, Player

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from guest.krping.host import Host
-from guest.krping.log import Log
-from guest.krping.result import Result
-from guest.krping.thread import KrpingThread
+from bluebridge.guest.krping.host import Host
+from bluebridge.guest.krping.log import Log
+from bluebridge.guest.krping.result import Result
+from bluebridge.guest.krping.thread import KrpingThread
 from tests.wire.bus import WireBus
 
 SERVER_IP = "192.168.69.127"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from guest.krping.host import Host
-from guest.krping.log import Log
+from bluebridge.guest.krping.host import Host
+from bluebridge.guest.krping.log import Log
 from tests.wire.bus import WireBus
 
 

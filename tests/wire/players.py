@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from guest.verbs import (
+from bluebridge.guest.verbs import (
     AccessFlags,
     Context,
     Cq,

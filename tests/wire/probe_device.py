@@ -23,7 +23,7 @@ import select
 import signal
 import sys
 
-from device.pyvfio_user import ConfigSpace, Context, DmaRegion, Irq, Region, Reset
+from bluebridge.device.pyvfio_user import ConfigSpace, Context, DmaRegion, Irq, Region, Reset
 
 VECTORS = 16
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from device.buslog.reader import Event, LogReader
-from device.buslog.writer import FileLog
-from guest.verbs import BlueFlameUse, SendWr, WcStatus, WrOpcode, open_device
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.guest.verbs import BlueFlameUse, SendWr, WcStatus, WrOpcode, open_device
 from tests.wire.bus import WireBus
 from tests.wire.players import Player
 from tests.wire.server import serving
@@ -27,7 +27,7 @@ def sweep(
     folder.mkdir()
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
     words = [*hcas, "--log", str(folder / "log"), "--blueflame", "on"]
-    with serving("device", words, folder / "server.log") as server:
+    with serving("bluebridge.device", words, folder / "server.log") as server:
         buses = [WireBus(folder / name) for name in "ab"]
         with open_device(buses[0], blueflame=use) as first, open_device(buses[1]) as second:
             a, b = Player(first, inline=INLINE), Player(second)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog import cli
-from device.buslog.analysis import Path as By
-from device.buslog.analysis import Role, Transfer, transfers
-from guest.verbs import BlueFlameUse, Context, SendWr, WcStatus, WrOpcode, open_device
+from bluebridge.device.buslog import cli
+from bluebridge.device.buslog.analysis import Path as By
+from bluebridge.device.buslog.analysis import Role, Transfer, transfers
+from bluebridge.guest.verbs import BlueFlameUse, Context, SendWr, WcStatus, WrOpcode, open_device
 from tests.wire.bus import WireBus
 from tests.wire.players import Player, settle
 from tests.wire.server import serving
@@ -38,7 +38,7 @@ def recorded(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("analysis")
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
     arguments = [*hcas, "--blueflame", "on", "--log", str(folder / "log")]
-    with serving("device", arguments, folder / "server.log"):
+    with serving("bluebridge.device", arguments, folder / "server.log"):
         for use in (None, BlueFlameUse(), BlueFlameUse(wrong_page=True)):
             buses = [WireBus(folder / name) for name in "ab"]
             with open_device(buses[0], blueflame=use) as a, open_device(buses[1]) as b:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from device.layout import pci as layout
-from device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
-from guest.verbs import Context, FirmwareError, WcStatus, WrOpcode
+from bluebridge.device.layout import pci as layout
+from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
+from bluebridge.guest.verbs import Context, FirmwareError, WcStatus, WrOpcode
 from tests.wire.bus import WireBus
 from tests.wire.messages import CONFIG
 from tests.wire.players import PATTERN, Player, connected

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from device.layout.fields import Value
-from device.layout.net.cm import CmAttribute, RejectReason
-from guest.cm import (
+from bluebridge.device.layout.fields import Value
+from bluebridge.device.layout.net.cm import CmAttribute, RejectReason
+from bluebridge.guest.cm import (
     CmError,
     CmEvent,
     CmId,
@@ -22,10 +22,10 @@ from guest.cm import (
     RcPath,
     open_cm,
 )
-from guest.cm.messages import encode
-from guest.hca.mr import DmaMr
-from guest.netif import NetInterface
-from guest.verbs import (
+from bluebridge.guest.cm.messages import encode
+from bluebridge.guest.hca.memory_regions import DmaMr
+from bluebridge.guest.netif import NetInterface
+from bluebridge.guest.verbs import (
     AccessFlags,
     Context,
     Cq,
@@ -236,7 +236,7 @@ def test_a_stale_client_stays_until_its_old_connection_is_closed(
     ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listener calls the request stale, and sends the DREQ to a dead process's connection."""
-    monkeypatch.setattr("guest.cm.connection.STALE_SECONDS", 1000.0)
+    monkeypatch.setattr("bluebridge.guest.cm.connection.STALE_SECONDS", 1000.0)
     server, client = listener(ends[0]), resolved(ends[1])
     client.connect()
     child = expect(server, EventType.CONNECT_REQUEST).id

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from guest.krping.host import Host
-from guest.krping.log import Log
-from guest.verbs import DeviceLost, WrOpcode, open_device
+from bluebridge.guest.krping.host import Host
+from bluebridge.guest.krping.log import Log
+from bluebridge.guest.verbs import DeviceLost, WrOpcode, open_device
 from tests.wire.bus import WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Output, Side, both, start, until
@@ -27,7 +27,7 @@ MANY = 1_000_000
 @pytest.fixture
 def server(start_server: StartServer, tmp_path: Path) -> ServerProcess:
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
-    return start_server("device", *hcas)
+    return start_server("bluebridge.device", *hcas)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.wire.conftest import StartServer
 from tests.wire.messages import CONFIG, INTX, MSI, IrqFlag
 from tests.wire.server import ROOT, ServerProcess
 
-MODULE = "device.pyvfio_user.samples.edu"
+MODULE = "bluebridge.device.pyvfio_user.samples.edu"
 BAR0 = 0
 BUFFER = 0x40000
 GUEST = 0x100000

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog.reader import LogReader
-from device.layout import pci as layout
-from device.layout.buslog import Kind
-from device.layout.mlx4 import bar0, uar
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout import pci as layout
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4 import bar0, uar
 from tests.wire.client import Client
 from tests.wire.conftest import StartServer
 from tests.wire.messages import CONFIG, MSIX
@@ -127,7 +127,7 @@ def test_the_socket_of_a_dead_server_is_replaced(
 ) -> None:
     server.kill()
     assert socket.exists()
-    start_server("device", "--hca", f"name=a,socket={socket}")
+    start_server("bluebridge.device", "--hca", f"name=a,socket={socket}")
     with Client(socket) as client:
         assert client.alive()
 
@@ -147,7 +147,7 @@ def test_bad_arguments_are_one_line(
 ) -> None:
     words = [word.format(taken=socket, free=tmp_path / "free.sock") for word in arguments]
     ended = subprocess.run(
-        [sys.executable, "-m", "device", *words],
+        [sys.executable, "-m", "bluebridge.device", *words],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog.reader import LogReader
-from device.layout import pci as layout
-from device.layout.buslog import Kind
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout import pci as layout
+from bluebridge.device.layout.buslog import Kind
 from tests.wire.client import Client, eventfds
 from tests.wire.conftest import StartServer
 from tests.wire.endpoint_device import NOTHING, VECTORS

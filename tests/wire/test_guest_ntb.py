@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from device.layout.ioat.registers import ChannelError
-from guest.dma import ChannelHalted, DmaError, Engine
-from guest.errors import DeviceError
-from guest.ntb import Bridge, NtbError, NtbTimeout, bridge_of
-from guest.ntb.pingpong import PingPong
-from guest.vectors import Deadline
+from bluebridge.device.layout.ioat.registers import ChannelError
+from bluebridge.guest.bus.vectors import Deadline
+from bluebridge.guest.dma import ChannelHalted, DmaError, Engine
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.ntb import Bridge, NtbError, NtbTimeout, bridge_of
+from bluebridge.guest.ntb.pingpong import PingPong
 from tests.wire.function import GuestRam, WireFunction
 from tests.wire.server import serving
 
@@ -47,7 +47,10 @@ def sides(
     for name in "ab":
         words += ["--ntb", f"name={name},socket={folder / name}"]
         words += ["--dma", f"name={name},socket={folder / f'dma-{name}'}"]
-    with serving("device", words, folder / "server.log") as process, ExitStack() as stack:
+    with (
+        serving("bluebridge.device", words, folder / "server.log") as process,
+        ExitStack() as stack,
+    ):
         found = []
         for name in "ab":
             ram = GuestRam()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from device.layout.mlx4.capabilities import DevFlag
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.eqe import PORT_ACTIVE, EventType
-from guest.verbs import (
+from bluebridge.device.layout.mlx4.capabilities import DevFlag
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, EventType
+from bluebridge.guest.verbs import (
     Context,
     FirmwareError,
     HcaError,

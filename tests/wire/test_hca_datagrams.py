@@ -6,10 +6,16 @@ import ipaddress
 
 import pytest
 
-from device.layout.net.ethernet import ARP, ARP_REQUEST, BROADCAST, ETHERNET, ETHERTYPE_ARP
-from device.layout.net.roce import GRH, GRH_NEXT_BTH, GRH_SIZE, GSI_QKEY, GSI_QPN
-from guest.netif import NetInterface
-from guest.verbs import (
+from bluebridge.device.layout.net.ethernet import (
+    ARP,
+    ARP_REQUEST,
+    BROADCAST,
+    ETHERNET,
+    ETHERTYPE_ARP,
+)
+from bluebridge.device.layout.net.roce import GRH, GRH_NEXT_BTH, GRH_SIZE, GSI_QKEY, GSI_QPN
+from bluebridge.guest.netif import NetInterface
+from bluebridge.guest.verbs import (
     Ah,
     Context,
     QpInit,

@@ -8,7 +8,16 @@ import time
 
 import pytest
 
-from guest.verbs import Context, Cq, QpInit, QpType, SendFlags, VerbsError, WcStatus, WrOpcode
+from bluebridge.guest.verbs import (
+    Context,
+    Cq,
+    QpInit,
+    QpType,
+    SendFlags,
+    VerbsError,
+    WcStatus,
+    WrOpcode,
+)
 from tests.wire.players import Player, connected, settle
 
 OK = WcStatus.SUCCESS

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from device.layout.mlx4.commands import Opcode
-from device.layout.mlx4.eqe import EventType
-from device.layout.mlx4.uar import NUM_UARS, PAGE_SIZE, SEND_DOORBELL
-from guest.verbs import (
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.mlx4.uar import NUM_UARS, PAGE_SIZE, SEND_DOORBELL
+from bluebridge.guest.verbs import (
     Context,
     QpInit,
     QpState,

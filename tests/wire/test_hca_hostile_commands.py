@@ -6,17 +6,11 @@ import random
 
 import pytest
 
-from device.layout.mlx4.commands import Opcode, Status
-from device.layout.mlx4.contexts import CQC, QPC, QPC_MAILBOX_OFFSET
-from device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
-from guest.hca.reset import reset_device
-from guest.verbs import (
-    Context,
-    FirmwareError,
-    QpState,
-    WcStatus,
-    open_device,
-)
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import CQC, QPC, QPC_MAILBOX_OFFSET
+from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
+from bluebridge.guest.hca.resources.reset import reset_device
+from bluebridge.guest.verbs import Context, FirmwareError, QpState, WcStatus, open_device
 from tests.wire.bus import RAM_BASE, RAM_SIZE, WireBus
 from tests.wire.players import PATTERN, Player
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from device.layout.mlx4.eqe import EventType
-from guest.verbs import (
+from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.guest.verbs import (
     Context,
     QpState,
     RecvWr,

@@ -6,16 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog.reader import LogReader
-from device.fabric.messages import Syndrome
-from guest.verbs import (
-    Context,
-    PathAttr,
-    QpState,
-    WcStatus,
-    WrOpcode,
-    open_device,
-)
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.fabric.messages import Syndrome
+from bluebridge.guest.verbs import Context, PathAttr, QpState, WcStatus, WrOpcode, open_device
 from tests.wire.bus import WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.players import PSN, Player, connected, fill, settle, untouched
@@ -76,7 +69,9 @@ def test_wrong_psn(start_server: StartServer, tmp_path: Path) -> None:
     """A gap in the sequence numbers: NAK 0x60, sent again to no avail, retries exceeded."""
     log = tmp_path / "log"
     sockets = [f"name={name},socket={tmp_path / name}" for name in "ab"]
-    server = start_server("device", "--hca", sockets[0], "--hca", sockets[1], "--log", str(log))
+    server = start_server(
+        "bluebridge.device", "--hca", sockets[0], "--hca", sockets[1], "--log", str(log)
+    )
     buses = [WireBus(tmp_path / name) for name in "ab"]
     with open_device(buses[0]) as first, open_device(buses[1]) as second:
         a, b = Player(first), Player(second)

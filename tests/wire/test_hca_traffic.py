@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from guest.verbs import (
+from bluebridge.guest.verbs import (
     Context,
     QpType,
     RecvWr,

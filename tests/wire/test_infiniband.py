@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from guest.verbs import HcaError, open_device
+from bluebridge.guest.verbs import HcaError, open_device
 from tests.wire.bus import WireBus
 from tests.wire.client import Client
 from tests.wire.conftest import StartServer
@@ -27,7 +27,9 @@ def test_the_function_is_an_infiniband_controller(
     start_server: StartServer, tmp_path: Path
 ) -> None:
     mixed = [*_hcas(tmp_path, 1), "--hca", f"name=e,socket={tmp_path / 'e'},link=ethernet"]
-    start_server("device", *mixed, "--link", "infiniband", "--log", str(tmp_path / "log"))
+    start_server(
+        "bluebridge.device", *mixed, "--link", "infiniband", "--log", str(tmp_path / "log")
+    )
     for name, code in (("h0", "00060c"), ("e", "000002")):
         with Client(tmp_path / name) as client:
             assert client.read(CONFIG_REGION, CLASS_CODE, 3).hex() == code
@@ -36,7 +38,9 @@ def test_the_function_is_an_infiniband_controller(
 def test_the_python_driver_says_that_it_is_for_ethernet(
     start_server: StartServer, tmp_path: Path
 ) -> None:
-    server = start_server("device", *_hcas(tmp_path, 1), "--link", "infiniband", "--sm", "none")
+    server = start_server(
+        "bluebridge.device", *_hcas(tmp_path, 1), "--link", "infiniband", "--sm", "none"
+    )
     bus = WireBus(tmp_path / "h0")
     with pytest.raises(HcaError, match="not an Ethernet port"):
         open_device(bus)
@@ -66,6 +70,6 @@ def test_more_adapters_than_the_switch_has_ports(tmp_path: Path) -> None:
 
 def _run(words: list[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "device", *words],
+        [sys.executable, "-m", "bluebridge.device", *words],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from device.pyvfio_user._gate import PATIENCE
+from bluebridge.device.pyvfio_user._gate import PATIENCE
 from tests.wire.bus import WireBus
 from tests.wire.messages import Command
 from tests.wire.server import ServerProcess

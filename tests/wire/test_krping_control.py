@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from guest.krping.control import KrpingCommands
+from bluebridge.guest.krping.control import KrpingCommands
 from tests.unit.fuse_peer import Kernel, connected
 from tests.wire.krping_pair import SERVER_IP, Side, until
 

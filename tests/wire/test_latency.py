@@ -1,4 +1,4 @@
-"""guest.latency: a ping-pong over our own driver, without guests."""
+"""bluebridge.guest.latency: a ping-pong over our own driver, without guests."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog.analysis import Path as Way
-from device.buslog.analysis import transfers
-from guest.latency import PingPong
-from guest.verbs import BlueFlameUse, open_device
+from bluebridge.device.buslog.analysis import Path as Way
+from bluebridge.device.buslog.analysis import transfers
+from bluebridge.guest.latency import PingPong
+from bluebridge.guest.verbs import BlueFlameUse, open_device
 from tests.wire.bus import WireBus
 from tests.wire.conftest import StartServer
 
@@ -44,7 +44,7 @@ def test_each_payload_goes_the_way_it_should(
 ) -> None:
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
     log = ("--log", str(tmp_path / "log"), "--blueflame", "on")
-    server = start_server("device", *hcas, *log)
+    server = start_server("bluebridge.device", *hcas, *log)
     sizes = (1, 208, 209, 4000)
     with (
         open_device(WireBus(tmp_path / "a"), blueflame=use) as first,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog.decode import decode
-from device.buslog.reader import LogReader
-from device.layout.ioat.descriptor import DESCRIPTOR
-from device.layout.ntb import gen4
+from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
+from bluebridge.device.layout.ntb import gen4
 from tests.wire.client import Client, eventfds
 from tests.wire.messages import CONFIG, MSIX, NO_REPLY, Command
 from tests.wire.server import ServerProcess, serving
@@ -110,7 +110,7 @@ def server(
     folder = tmp_path_factory.mktemp("ntb")
     words = [word for name in "ab" for word in ("--ntb", f"name={name},socket={folder / name}")]
     words += ["--dma", f"name=a,socket={folder / 'dma'}", "--log", str(folder / "log")]
-    with serving("device", words, folder / "server.log") as process:
+    with serving("bluebridge.device", words, folder / "server.log") as process:
         yield process, folder
     assert "Traceback" not in process.text(), process.text()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog import cli
-from guest.krping.pattern import ping_data
+from bluebridge.device.buslog import cli
+from bluebridge.guest.krping.pattern import ping_data
 from tests.unit.capture_reader import Captured, Parsed, parse, read_file
 from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, both, opened
 from tests.wire.server import serving
@@ -29,7 +29,7 @@ def session(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
     arguments = [*hcas, "--log", str(folder / "log"), "--capture", "100000"]
     with (
-        serving("device", arguments, folder / "server.log"),
+        serving("bluebridge.device", arguments, folder / "server.log"),
         opened(folder / "a", SERVER_IP) as a,
         opened(folder / "b", CLIENT_IP) as b,
     ):

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from guest.verbs import (
-    AccessFlags,
-    Context,
-    QpState,
-    SendWr,
-    WcStatus,
-    WrOpcode,
-)
+from bluebridge.guest.verbs import AccessFlags, Context, QpState, SendWr, WcStatus, WrOpcode
 from tests.wire.players import (
     ATOMICS,
     ONE_SIDED,

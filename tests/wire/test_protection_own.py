@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from guest.verbs import (
+from bluebridge.guest.verbs import (
     AccessFlags,
     Context,
     QpState,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from device.pyvfio_user import Context, Library, LibraryError, load
-from device.pyvfio_user._declarations import SHIM
-from device.pyvfio_user._library import read_layout
+from bluebridge.device.pyvfio_user import Context, Library, LibraryError, load
+from bluebridge.device.pyvfio_user._declarations import SHIM
+from bluebridge.device.pyvfio_user._library import read_layout
 
 
 def test_layouts_agree(vfio_user_library: Path) -> None:

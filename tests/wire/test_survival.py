@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from device.layout.mlx4 import bar0
-from guest.verbs import Context, QpState, WcStatus, WrOpcode, open_device
+from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.guest.verbs import Context, QpState, WcStatus, WrOpcode, open_device
 from tests.wire.bus import WireBus
 from tests.wire.client import Client
 from tests.wire.guest_process import MAC, End, connect, writes
@@ -38,7 +38,7 @@ def server(folder: Path) -> Iterator[ServerProcess]:
     """A server of its own: its memory is measured."""
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
     log = ("--log", str(folder / "log"))
-    with serving("device", [*hcas, *log], folder / "server.log") as server:
+    with serving("bluebridge.device", [*hcas, *log], folder / "server.log") as server:
         yield server
     assert "Traceback" not in server.text(), server.text()
     assert "still held" not in server.text(), server.text()

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from device.buslog.analysis import Path as Way
-from device.buslog.analysis import transfers
-from device.buslog.model import cli, load
-from device.buslog.model.counts import link_share
-from device.buslog.model.profile import Constants
-from device.buslog.model.samples import Setting, read_samples
-from device.buslog.model.study import TABLES, Table
-from device.buslog.model.tables import compare
-from device.buslog.reader import Event
-from device.layout.buslog import Kind, What
-from guest.verbs import BlueFlameUse, WrOpcode
+from bluebridge.device.buslog.analysis import Path as Way
+from bluebridge.device.buslog.analysis import transfers
+from bluebridge.device.buslog.model import cli, load
+from bluebridge.device.buslog.model.counts import link_share
+from bluebridge.device.buslog.model.profile import Constants
+from bluebridge.device.buslog.model.samples import Setting, read_samples
+from bluebridge.device.buslog.model.study import TABLES, Table
+from bluebridge.device.buslog.model.tables import compare
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.guest.verbs import BlueFlameUse, WrOpcode
 from tests.wire.sweeps import STUDY, rewritten, sweep
 
 TOLERANCE = 0.1

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from guest.verbs import SendWr, WcStatus, WrOpcode, open_device
-from host_tools import cli
+from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode, open_device
+from bluebridge.host_tools import cli
 from tests.wire.bus import WireBus
 from tests.wire.players import Player
 from tests.wire.server import ROOT, serving
@@ -20,7 +20,7 @@ def test_traffic_shows_up_while_it_runs(vfio_user_library: Path, tmp_path: Path)
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
     arguments = [*hcas, "--log", str(tmp_path / "log")]
     buses = []
-    with serving("device", arguments, tmp_path / "server.log"):
+    with serving("bluebridge.device", arguments, tmp_path / "server.log"):
         buses = [WireBus(tmp_path / name) for name in "ab"]
         with open_device(buses[0]) as first, open_device(buses[1]) as second:
             a, b = Player(first, inline=64), Player(second)

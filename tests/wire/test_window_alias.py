@@ -33,7 +33,7 @@ def folder(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) ->
     for name in "ab":
         words += ["--ntb", f"name={name},socket={folder / name}"]
         words += ["--dma", f"name={name},socket={folder / f'dma-{name}'}"]
-    with serving("device", words, folder / "server.log") as process:
+    with serving("bluebridge.device", words, folder / "server.log") as process:
         yield folder
     assert "Traceback" not in process.text(), process.text()
 

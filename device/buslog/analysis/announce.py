@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from device.buslog.analysis.transaction import Transaction
-from device.buslog.analysis.transfer import Transfer
-from device.layout.mlx4.eqe import EventType
+from bluebridge.device.buslog.analysis.transaction import Transaction
+from bluebridge.device.buslog.analysis.transfer import Transfer
+from bluebridge.device.layout.mlx4.eqe import EventType
 
 COMP = int(EventType.COMP)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from device.buslog.analysis.transaction import Role, Tlp, Transaction
-from device.buslog.bridges import family
-from device.buslog.reader import Event
-from device.layout.buslog import Kind, What
-from device.layout.mlx4.uar import (
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.device.buslog.bridges import family
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.uar import (
     CQ_DOORBELL,
     EQ_DOORBELL,
     PAGE_SIZE,

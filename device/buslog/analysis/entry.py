@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from struct import Struct
 
-from device.buslog.analysis.transfer import Transfer
-from device.layout.mlx4 import wqe
-from device.layout.mlx4.cqe import (
+from bluebridge.device.buslog.analysis.transfer import Transfer
+from bluebridge.device.layout.mlx4 import wqe
+from bluebridge.device.layout.mlx4.cqe import (
     CQE_SIZE,
     ERROR_CQE,
     IS_SEND_BIT,

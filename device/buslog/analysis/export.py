@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from device.buslog.analysis import page, perfetto
-from device.buslog.analysis.show import Options, wanted_transfers
-from device.buslog.analysis.transfer import Transfer
-from device.buslog.output import opened
-from device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.analysis import page, perfetto
+from bluebridge.device.buslog.analysis.show import Options, wanted_transfers
+from bluebridge.device.buslog.analysis.transfer import Transfer
+from bluebridge.device.buslog.output import opened
+from bluebridge.device.buslog.reader import LogError, LogReader
 
 PAGE_REQUESTS = 20_000
 """Work requests of a page unless --limit says otherwise: a browser has to hold them."""

@@ -12,18 +12,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path as Folders
 
-from device.buslog.analysis.announce import Announcements
-from device.buslog.analysis.classify import transaction_of
-from device.buslog.analysis.entry import completion, is_flushed, read_entry
-from device.buslog.analysis.stores import Stores
-from device.buslog.analysis.transaction import Role, Transaction
-from device.buslog.analysis.transfer import Path, Transfer
-from device.buslog.analysis.triggers import Triggers
-from device.buslog.reader import Event, LogReader
-from device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
-from device.buslog.wire import HEAD, RELIABLE
-from device.layout.buslog import Kind, What
-from device.layout.net.operations import Syndrome
+from bluebridge.device.buslog.analysis.announce import Announcements
+from bluebridge.device.buslog.analysis.classify import transaction_of
+from bluebridge.device.buslog.analysis.entry import completion, is_flushed, read_entry
+from bluebridge.device.buslog.analysis.stores import Stores
+from bluebridge.device.buslog.analysis.transaction import Role, Transaction
+from bluebridge.device.buslog.analysis.transfer import Path, Transfer
+from bluebridge.device.buslog.analysis.triggers import Triggers
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
+from bluebridge.device.buslog.wire import HEAD, RELIABLE
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.operations import Syndrome
 
 LINGER = 512
 """Events for which a work request that is done waits for its event entry and interrupt."""

@@ -6,12 +6,12 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from device.buslog.analysis.classify import transaction_of
-from device.buslog.analysis.fold import Folder
-from device.buslog.analysis.traffic import P99, Times
-from device.buslog.analysis.transaction import Role, Tlp, Transaction
-from device.buslog.analysis.transfer import Transfer
-from device.buslog.reader import Event
+from bluebridge.device.buslog.analysis.classify import transaction_of
+from bluebridge.device.buslog.analysis.fold import Folder
+from bluebridge.device.buslog.analysis.traffic import P99, Times
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.device.buslog.analysis.transfer import Transfer
+from bluebridge.device.buslog.reader import Event
 
 WAYS = ("writes to the adapter", "reads of registers", "reads of memory", "writes to memory",
         "interrupts", "messages")  # fmt: skip

@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from device.buslog.analysis.requests import Counts, modelled
-from device.buslog.analysis.table import purpose
-from device.buslog.analysis.transaction import Role
-from device.buslog.analysis.transfer import TimeModel, Transfer
+from bluebridge.device.buslog.analysis.requests import Counts, modelled
+from bluebridge.device.buslog.analysis.table import purpose
+from bluebridge.device.buslog.analysis.transaction import Role
+from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _MARK = "/*DATA*/"

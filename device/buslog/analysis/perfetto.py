@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from device.buslog.analysis.requests import modelled
-from device.buslog.analysis.table import purpose
-from device.buslog.analysis.transaction import Role, Tlp, Transaction
-from device.buslog.analysis.transfer import TimeModel, Transfer
+from bluebridge.device.buslog.analysis.requests import modelled
+from bluebridge.device.buslog.analysis.table import purpose
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
 
 Record = dict[str, object]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from device.buslog.analysis.transaction import Role, Tlp, Transaction
-from device.buslog.analysis.transfer import TimeModel, Transfer
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
 
 Tally = tuple[int, int]
 """How many transactions, and their bytes."""

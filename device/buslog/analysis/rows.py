@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from device.buslog.analysis.classify import transaction_of
-from device.buslog.analysis.transaction import Role, Transaction
-from device.buslog.reader import Event
-from device.layout.mlx4.uar import BLUEFLAME_LINE
+from bluebridge.device.buslog.analysis.classify import transaction_of
+from bluebridge.device.buslog.analysis.transaction import Role, Transaction
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE
 
 
 def transactions(events: Iterable[Event]) -> Iterator[Transaction]:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from device.buslog.analysis import requests, table
-from device.buslog.analysis.fold import folded
-from device.buslog.analysis.rows import transactions
-from device.buslog.analysis.traffic import Traffic
-from device.buslog.analysis.transfer import TimeModel, Transfer
-from device.buslog.filter import Filter
-from device.buslog.reader import LogReader
+from bluebridge.device.buslog.analysis import requests, table
+from bluebridge.device.buslog.analysis.fold import folded
+from bluebridge.device.buslog.analysis.rows import transactions
+from bluebridge.device.buslog.analysis.traffic import Traffic
+from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import LogReader
 
 Lines = Iterator[str]
 

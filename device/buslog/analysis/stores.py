@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from device.buslog.analysis.transaction import Transaction
-from device.buslog.analysis.transfer import Transfer
-from device.layout.mlx4.uar import BLUEFLAME_LINE
-from device.layout.mlx4.wqe import DS_MASK
+from bluebridge.device.buslog.analysis.transaction import Transaction
+from bluebridge.device.buslog.analysis.transfer import Transfer
+from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE
+from bluebridge.device.layout.mlx4.wqe import DS_MASK
 
 HEAD_BYTES = 8
 """Index and QP number stand in the first 8 bytes of an entry."""

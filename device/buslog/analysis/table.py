@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from device.buslog.analysis.transaction import Role, Tlp, Transaction, split
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction, split
 
 UPSTREAM, DOWNSTREAM = "102/1 : Type", "104/1 : Type"
 SHOWN = 20

@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from device.buslog.analysis.classify import transaction_of
-from device.buslog.analysis.fold import Folder
-from device.buslog.analysis.transaction import Role, Tlp, Transaction
-from device.buslog.analysis.transfer import TimeModel, Transfer
-from device.buslog.reader import Event
+from bluebridge.device.buslog.analysis.classify import transaction_of
+from bluebridge.device.buslog.analysis.fold import Folder
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
+from bluebridge.device.buslog.reader import Event
 
 _CLASS = math.log(1.02)
 P99 = 0.99

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from device.buslog.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 
 
 class Path(Enum):
@@ -90,7 +90,7 @@ class Transfer:
 
 
 class TimeModel(Protocol):
-    """What gives transactions a modelled time: a profile of `device.buslog.model`."""
+    """What gives transactions a modelled time: a profile of `bluebridge.device.buslog.model`."""
 
     @property
     def name(self) -> str:

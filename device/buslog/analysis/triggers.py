@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from device.buslog.analysis.stores import Trigger
-from device.buslog.analysis.transaction import Transaction
-from device.buslog.analysis.transfer import Path, Transfer
+from bluebridge.device.buslog.analysis.stores import Trigger
+from bluebridge.device.buslog.analysis.transaction import Transaction
+from bluebridge.device.buslog.analysis.transfer import Path, Transfer
 
 MAX_WAITING = 16
 """Writes of one queue pair that wait for their entry; older ones were for nothing."""

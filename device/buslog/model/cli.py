@@ -8,12 +8,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from device.buslog.model.model import Model, load
-from device.buslog.model.profile import NAMES, ProfileError, built_in, read_profile
-from device.buslog.model.samples import Samples, read_samples
-from device.buslog.model.study import TABLES
-from device.buslog.model.tables import size_lines, study_lines
-from device.buslog.reader import LogError
+from bluebridge.device.buslog.model.model import Model, load
+from bluebridge.device.buslog.model.profile import NAMES, ProfileError, built_in, read_profile
+from bluebridge.device.buslog.model.samples import Samples, read_samples
+from bluebridge.device.buslog.model.study import TABLES
+from bluebridge.device.buslog.model.tables import size_lines, study_lines
+from bluebridge.device.buslog.reader import LogError
 
 DEFAULT = "system-x"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from device.buslog.analysis import Role, Tlp, Transaction, Transfer
-from device.buslog.model.profile import Profile, Stores
+from bluebridge.device.buslog.analysis import Role, Tlp, Transaction, Transfer
+from bluebridge.device.buslog.model.profile import Profile, Stores
 
 LINE = 64
 BLOCK = 128

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from device.buslog.analysis import Role, Transfer
-from device.buslog.model.counts import POSTS, Counts, count
-from device.buslog.model.profile import Profile, read_profile
+from bluebridge.device.buslog.analysis import Role, Transfer
+from bluebridge.device.buslog.model.counts import POSTS, Counts, count
+from bluebridge.device.buslog.model.profile import Profile, read_profile
 
 AHEAD = (Role.RECEIVE_WQE, Role.DOORBELL_RECORD)
 

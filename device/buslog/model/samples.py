@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from device.buslog.analysis import Path as Way
-from device.buslog.analysis import Transfer, transfers
-from device.buslog.model.counts import Counts
-from device.buslog.model.model import Model
-from device.buslog.reader import LogReader
+from bluebridge.device.buslog.analysis import Path as Way
+from bluebridge.device.buslog.analysis import Transfer, transfers
+from bluebridge.device.buslog.model.counts import Counts
+from bluebridge.device.buslog.model.model import Model
+from bluebridge.device.buslog.reader import LogReader
 
 STUDIED = "RDMA_WRITE"
 """What the study's `rdma_lat` sends. A log has other messages, too: its programs talk over TCP."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from device.buslog.model.model import Model
-from device.buslog.model.samples import Group, Samples, Setting, merge
-from device.buslog.model.study import READS_45, Row, Table
+from bluebridge.device.buslog.model.model import Model
+from bluebridge.device.buslog.model.samples import Group, Samples, Setting, merge
+from bluebridge.device.buslog.model.study import READS_45, Row, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from device.buslog.output import STANDARD_OUTPUT, opened
-from device.buslog.pcap.file import PcapngWriter
-from device.buslog.pcap.frames import frames_of
-from device.buslog.reader import LogError, LogReader
-from device.buslog.views import Filter, select
-from device.buslog.wire import read_message
-from device.layout.buslog import Kind
+from bluebridge.device.buslog.output import STANDARD_OUTPUT, opened
+from bluebridge.device.buslog.pcap.file import PcapngWriter
+from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.views import Filter, select
+from bluebridge.device.buslog.wire import read_message
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.packets.carriers import frames_of
 
 ROCE = {"v1": 1, "v2": 2}
 _OWN_OPTIONS = ("roce", "cut")

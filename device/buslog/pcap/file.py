@@ -5,7 +5,7 @@ from __future__ import annotations
 from struct import pack
 from typing import BinaryIO
 
-from device.buslog.pcap.frames import LINKTYPE_ERF, Frame
+from bluebridge.device.packets.carriers import LINKTYPE_ERF, Frame
 
 SECTION, INTERFACE, PACKET = 0x0A0D0D0A, 1, 6
 BYTE_ORDER = 0x1A2B3C4D

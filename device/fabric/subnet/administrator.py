@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from device.fabric.messages import Datagram
-from device.fabric.subnet.fabric import InfinibandFabric
-from device.fabric.subnet.groups import GroupError, Groups
-from device.fabric.subnet.matching import matches, named
-from device.fabric.subnet.packets import answer_to
-from device.fabric.subnet.port import PortAgent
-from device.fabric.subnet.records import TABLES, common_pkey, path
-from device.fabric.subnet.rmpp import RmppSender
-from device.fabric.subnet.services import Services
-from device.layout.fields import Struct
-from device.layout.ib.link import partitions_match
-from device.layout.ib.perf import CLASS_PORT_INFO
-from device.layout.ib.sa import (
+from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
+from bluebridge.device.fabric.subnet.groups import GroupError, Groups
+from bluebridge.device.fabric.subnet.matching import matches, named
+from bluebridge.device.fabric.subnet.packets import answer_to
+from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.fabric.subnet.records import TABLES, common_pkey, path
+from bluebridge.device.fabric.subnet.rmpp import RmppSender
+from bluebridge.device.fabric.subnet.services import Services
+from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.ib.link import partitions_match
+from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO
+from bluebridge.device.layout.ib.sa import (
     CAP2_SENDONLY_FULL_MEMBER,
     INFORM_INFO,
     INFORM_INFO_SIZE,
@@ -36,7 +36,7 @@ from device.layout.ib.sa import (
     SaMethod,
     SaStatus,
 )
-from device.layout.net.mad import MAD_SIZE, Method
+from bluebridge.device.layout.net.mad import MAD_SIZE, Method
 
 RESPONSE_TIME = 18
 MATCH_MASK = 1 << 31

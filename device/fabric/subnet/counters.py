@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from device.fabric.addresses import is_group
-from device.fabric.messages import Datagram, Frames, Message, Op, Request, Response
+from bluebridge.device.fabric.addresses import is_group
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Op, Request, Response
 
 PACKET_OVERHEAD = 30
 """Bytes around the payload of a packet: LRH, BTH, ICRC, VCRC, without extended headers."""

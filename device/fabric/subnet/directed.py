@@ -8,8 +8,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import NamedTuple
 
-from device.layout.ib.link import PERMISSIVE_LID
-from device.layout.ib.smp import DIRECTION, MAX_HOPS, SMP
+from bluebridge.device.layout.ib.link import PERMISSIVE_LID
+from bluebridge.device.layout.ib.smp import DIRECTION, MAX_HOPS, SMP
 
 _INITIAL = SMP.field("initial_path").offset
 _RETURN = SMP.field("return_path").offset

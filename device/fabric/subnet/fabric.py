@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, cast
 
-from device.fabric.addresses import PERMISSIVE, is_group, lid_of
-from device.fabric.local import LocalFabric
-from device.fabric.messages import Datagram, FabricPort, Frames, Message
-from device.fabric.subnet.counters import PortCounters, size_of
-from device.fabric.subnet.packets import SMI_QPN
-from device.fabric.subnet.port import Change, PortAgent
-from device.fabric.subnet.switch import Switch, SwitchPort
-from device.fabric.subnet.topology import EndPort, Topology
-from device.layout.ib.link import FIRST_GROUP_LID
-from device.layout.ib.smp import NO_PORT, SWITCH_INFO
+from bluebridge.device.fabric.addresses import PERMISSIVE, is_group, lid_of
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Datagram, FabricPort, Frames, Message
+from bluebridge.device.fabric.subnet.counters import PortCounters, size_of
+from bluebridge.device.fabric.subnet.packets import SMI_QPN
+from bluebridge.device.fabric.subnet.port import Change, PortAgent
+from bluebridge.device.fabric.subnet.switch import Switch, SwitchPort
+from bluebridge.device.fabric.subnet.topology import EndPort, Topology
+from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
+from bluebridge.device.layout.ib.smp import NO_PORT, SWITCH_INFO
 
 SWITCH_GUID = 0x0002C90300BB0000
 SWITCH_PORTS = 8

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from device.fabric.subnet.matching import matches, named
-from device.fabric.subnet.port import PortAgent
-from device.layout.ib.link import FIRST_GROUP_LID, LAST_GROUP_LID, MTU_4096, RATE_40_GBPS
-from device.layout.ib.sa import MC_MEMBER_RECORD, SaStatus
+from bluebridge.device.fabric.subnet.matching import matches, named
+from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.layout.ib.link import FIRST_GROUP_LID, LAST_GROUP_LID, MTU_4096, RATE_40_GBPS
+from bluebridge.device.layout.ib.sa import MC_MEMBER_RECORD, SaStatus
 
 FULL, NON_MEMBER, SEND_ONLY, SEND_ONLY_FULL = 1, 2, 4, 8
 RECEIVING = FULL | NON_MEMBER

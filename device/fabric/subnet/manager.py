@@ -7,13 +7,13 @@ of it (Linux `ib/mad.c: handle_port_mgmt_change_event`).
 
 from __future__ import annotations
 
-from device.fabric.messages import Datagram
-from device.fabric.subnet.administrator import Administrator
-from device.fabric.subnet.fabric import InfinibandFabric, Later
-from device.fabric.subnet.port import DEFAULT_PREFIX, DEFAULT_TIMEOUT, Change, PortAgent
-from device.layout.ib.link import LINK_ACTIVE, LINK_ARMED, LINK_DOWN, LINK_INIT, MTU_4096
-from device.layout.ib.smp import SM_INFO, SM_MASTER, SWITCH_INFO, PortCapability
-from device.layout.net.mad import PORT_INFO
+from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.fabric.subnet.administrator import Administrator
+from bluebridge.device.fabric.subnet.fabric import InfinibandFabric, Later
+from bluebridge.device.fabric.subnet.port import DEFAULT_PREFIX, DEFAULT_TIMEOUT, Change, PortAgent
+from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_ARMED, LINK_DOWN, LINK_INIT, MTU_4096
+from bluebridge.device.layout.ib.smp import SM_INFO, SM_MASTER, SWITCH_INFO, PortCapability
+from bluebridge.device.layout.net.mad import PORT_INFO
 
 SM_LID = 1
 PRIORITY = 14

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from device.layout.fields import Struct
+from bluebridge.device.layout.fields import Struct
 
 MORE, LESS, EXACTLY, BEST = 0, 1, 2, 3
 _SELECTED = {"mtu": "mtu_selector", "rate": "rate_selector", "life": "life_selector"}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from device.fabric.subnet.port import PortAgent
-from device.layout.ib.smp import SWITCH_INFO
-from device.layout.net.mad import NODE_INFO
+from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.layout.ib.smp import SWITCH_INFO
+from bluebridge.device.layout.net.mad import NODE_INFO
 
 CHANNEL_ADAPTER, SWITCH = 1, 2
 VENDOR_MELLANOX = 0x0002C9

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from struct import Struct
 
-from device.fabric.addresses import PERMISSIVE
-from device.fabric.messages import Datagram, Route
-from device.layout.net.roce import DEFAULT_PKEY, GRH_NEXT_BTH, GSI_QKEY, GSI_QPN
+from bluebridge.device.fabric.addresses import PERMISSIVE
+from bluebridge.device.fabric.messages import Datagram, Route
+from bluebridge.device.layout.net.roce import DEFAULT_PKEY, GRH_NEXT_BTH, GSI_QKEY, GSI_QPN
 
 SMI_QPN = 0
 NO_GID = bytes(16)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from device.fabric.subnet.counters import PortCounters
-from device.fabric.subnet.node import Node
-from device.layout.ib.perf import (
+from bluebridge.device.fabric.subnet.counters import PortCounters
+from bluebridge.device.fabric.subnet.node import Node
+from bluebridge.device.layout.ib.perf import (
     ALL_PORTS,
     CAP_ALL_PORT_SELECT,
     CAP_EXTENDED_WIDTH,
@@ -14,8 +14,8 @@ from device.layout.ib.perf import (
     PORT_COUNTERS_EXTENDED,
     PerfAttribute,
 )
-from device.layout.ib.smp import SmpStatus
-from device.layout.net.mad import MAD, MAD_SIZE, Method
+from bluebridge.device.layout.ib.smp import SmpStatus
+from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, Method
 
 RESPONSE_TIME = 18
 _NARROW = {"xmit_discards": 0xFFFF, "vl15_dropped": 0xFFFF, "link_downed": 0xFF}

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntFlag
 
-from device.fabric.addresses import lid_bytes
-from device.fabric.subnet import port_info
-from device.fabric.subnet.counters import PortCounters
-from device.layout.ib.link import (
+from bluebridge.device.fabric.addresses import lid_bytes
+from bluebridge.device.fabric.subnet import port_info
+from bluebridge.device.fabric.subnet.counters import PortCounters
+from bluebridge.device.layout.ib.link import (
     LINK_ACTIVE,
     LINK_ARMED,
     LINK_DOWN,
@@ -24,7 +24,7 @@ from device.layout.ib.link import (
     WIDTH_1X,
     WIDTH_4X,
 )
-from device.layout.net.mad import PORT_INFO
+from bluebridge.device.layout.net.mad import PORT_INFO
 
 DEFAULT_PREFIX = 0xFE80 << 48
 DEFAULT_TIMEOUT = 18  # 4.096 us * 2^18, a second

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from device.layout.ib.link import (
+from bluebridge.device.layout.ib.link import (
     FIRST_GROUP_LID,
     LINK_ACTIVE,
     LINK_ARMED,
@@ -12,7 +12,7 @@ from device.layout.ib.link import (
     PHYSICAL_LINK_UP,
     PHYSICAL_POLLING,
 )
-from device.layout.net.mad import PORT_INFO
+from bluebridge.device.layout.net.mad import PORT_INFO
 
 _FREELY_SET = (
     "mkey",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import product
 
-from device.fabric.subnet.fabric import InfinibandFabric
-from device.fabric.subnet.port import PortAgent
-from device.layout.fields import Struct
-from device.layout.ib.link import RATE_40_GBPS, partitions_match
-from device.layout.ib.sa import (
+from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
+from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.ib.link import RATE_40_GBPS, partitions_match
+from bluebridge.device.layout.ib.sa import (
     FORWARDING_RECORD,
     GUID_INFO_RECORD,
     LINK_RECORD,
@@ -21,7 +21,7 @@ from device.layout.ib.sa import (
     SWITCH_INFO_RECORD,
     SaAttribute,
 )
-from device.layout.ib.smp import FORWARDING_BLOCK, GUID_BLOCK, NO_PORT, PKEY_BLOCK
+from bluebridge.device.layout.ib.smp import FORWARDING_BLOCK, GUID_BLOCK, NO_PORT, PKEY_BLOCK
 
 LIFE_TIME = 14  # 4.096 us * 2^14, 67 ms
 SUBNET_LOCAL_HOPS = 0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from device.fabric.messages import Datagram
-from device.layout.ib.sa import (
+from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.layout.ib.sa import (
     RMPP_OVERHEAD,
     SA_DATA_SIZE,
     SA_HEADER_SIZE,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from device.fabric.subnet.port import PortAgent
-from device.layout.ib.sa import SERVICE_RECORD
+from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.layout.ib.sa import SERVICE_RECORD
 
 MAX_SERVICES = 1024
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from device.fabric.subnet.node import Node
-from device.fabric.subnet.port import PortAgent
-from device.fabric.subnet.port_info import BadField
-from device.layout.ib.link import FIRST_GROUP_LID
-from device.layout.ib.smp import (
+from bluebridge.device.fabric.subnet.node import Node
+from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.fabric.subnet.port_info import BadField
+from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
+from bluebridge.device.layout.ib.smp import (
     FORWARDING_BLOCK,
     GUID_BLOCK,
     MULTICAST_BLOCK,
@@ -26,7 +26,7 @@ from device.layout.ib.smp import (
     SmpStatus,
     SwitchAttribute,
 )
-from device.layout.net.mad import PORT_INFO, Method, SmpAttribute
+from bluebridge.device.layout.net.mad import PORT_INFO, Method, SmpAttribute
 
 PORTS_PER_MASK = 16
 REREGISTER = 0x80

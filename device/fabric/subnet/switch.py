@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from device.fabric.messages import Datagram, Fabric, FabricPort, Message
-from device.fabric.subnet import directed, pma, sma
-from device.fabric.subnet.directed import Fate, Step
-from device.fabric.subnet.node import SWITCH, Node
-from device.fabric.subnet.packets import SMI_QPN, answer_to, smp_to
-from device.fabric.subnet.packets import directed as directed_packet
-from device.fabric.subnet.port import PortAgent
-from device.layout.ib.link import FIRST_GROUP_LID
-from device.layout.ib.smp import (
+from bluebridge.device.fabric.messages import Datagram, Fabric, FabricPort, Message
+from bluebridge.device.fabric.subnet import directed, pma, sma
+from bluebridge.device.fabric.subnet.directed import Fate, Step
+from bluebridge.device.fabric.subnet.node import SWITCH, Node
+from bluebridge.device.fabric.subnet.packets import SMI_QPN, answer_to, smp_to
+from bluebridge.device.fabric.subnet.packets import directed as directed_packet
+from bluebridge.device.fabric.subnet.port import PortAgent
+from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
+from bluebridge.device.layout.ib.smp import (
     DIRECTION,
     SMP,
     SMP_DATA_OFFSET,
@@ -25,8 +25,8 @@ from device.layout.ib.smp import (
     SWITCH_INFO,
     SwitchAttribute,
 )
-from device.layout.net.mad import MAD, MAD_SIZE, Method, MgmtClass
-from device.layout.net.roce import GSI_QKEY, GSI_QPN
+from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, Method, MgmtClass
+from bluebridge.device.layout.net.roce import GSI_QKEY, GSI_QPN
 
 DEVICE_SWITCH = 0xC738  # SwitchX, the generation of ConnectX-3
 DESCRIPTION = b"bluebridge switch"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from device.fabric.messages import FabricPort
-from device.fabric.subnet.node import Node
-from device.fabric.subnet.port import PortAgent
+from bluebridge.device.fabric.messages import FabricPort
+from bluebridge.device.fabric.subnet.node import Node
+from bluebridge.device.fabric.subnet.port import PortAgent
 
 
 class EndPort(FabricPort, Protocol):

@@ -5,12 +5,12 @@ Rules: InfiniBand vol. 1, 13.4.9 and 14.3.1: a trap is sent again until the mana
 
 from __future__ import annotations
 
-from device.fabric.addresses import lid_bytes
-from device.fabric.subnet.fabric import InfinibandFabric, Later
-from device.fabric.subnet.packets import smp_to
-from device.fabric.subnet.port import Change, PortAgent
-from device.layout.ib.link import LINK_DOWN, LINK_INIT
-from device.layout.ib.smp import (
+from bluebridge.device.fabric.addresses import lid_bytes
+from bluebridge.device.fabric.subnet.fabric import InfinibandFabric, Later
+from bluebridge.device.fabric.subnet.packets import smp_to
+from bluebridge.device.fabric.subnet.port import Change, PortAgent
+from bluebridge.device.layout.ib.link import LINK_DOWN, LINK_INIT
+from bluebridge.device.layout.ib.smp import (
     NOTICE,
     NOTICE_128_LID,
     NOTICE_URGENT,
@@ -18,7 +18,7 @@ from device.layout.ib.smp import (
     TRAP_LINK_STATE,
     SwitchAttribute,
 )
-from device.layout.net.mad import Method, MgmtClass
+from bluebridge.device.layout.net.mad import Method, MgmtClass
 
 REPEAT_SECONDS = 1.0
 ATTEMPTS = 5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from device.layout.fields import Struct, bits, u16
+from bluebridge.device.layout.fields import Struct, bits, u16
 
 LRH_SIZE = 8
 NEXT_BTH, NEXT_GRH = 2, 3

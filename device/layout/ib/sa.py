@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-from device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
+from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
 
 SA_CLASS_VERSION = 2
 SA_HEADER_SIZE = 56

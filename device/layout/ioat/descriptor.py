@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from device.layout.fields import Struct, bits, u32, u64
+from bluebridge.device.layout.fields import Struct, bits, u32, u64
 
 DESCRIPTOR_SIZE = 64
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-from device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
 VENDOR = 0x8086
 DEVICE_34 = 0x0B00

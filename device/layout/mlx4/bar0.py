@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from device.layout.fields import Access, Register, RegisterBlock, Struct, raw, u32
+from bluebridge.device.layout.fields import Access, Register, RegisterBlock, Struct, raw, u32
 
 BAR0_SIZE = 1 << 20
 MSIX_TABLE_OFFSET = 0x7C000

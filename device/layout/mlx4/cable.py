@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from device.layout.fields import Struct, bits, raw, u8, u16
+from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16
 
 CABLE_INFO_ATTRIBUTE = 0xFF60
 """Attribute of the subnet agent, of Mellanox's own, whose data is CABLE_INFO."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-from device.layout.fields import Field, Struct, bits, raw, u8, u16, u24, u32, u40, u64
+from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u24, u32, u40, u64
 
 
 class ServiceType(IntEnum):

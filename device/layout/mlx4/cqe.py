@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum, IntFlag
 
-from device.layout.fields import Struct, bits, raw, u8, u16, u32
+from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32
 
 CQE_SIZE = 32
 OWNER_OFFSET = 31

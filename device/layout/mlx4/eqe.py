@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
+from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16, u32, u64
 
 EQE_SIZE = 32
 OWNER_OFFSET = 31

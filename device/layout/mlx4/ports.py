@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntFlag
 
-from device.layout.fields import Field, Struct, bits, raw, u8, u16, u32, u64
+from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u32, u64
 
 STAT_CLASSES = 9
 NO_VLAN_CLASS = 8

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
 PAGE_SIZE = 4096
 UAR_AREA_SIZE = 8 << 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from device.layout.fields import Field, Struct, bits, raw, u8, u16, u32, u64
+from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u32, u64
 
 CM_CLASS_VERSION = 2
 CM_DATA_SIZE = 232

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from device.layout.fields import Struct, raw, u8, u16
+from bluebridge.device.layout.fields import Struct, raw, u8, u16
 
 ETHERTYPE_IPV4 = 0x0800
 ETHERTYPE_ARP = 0x0806

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from device.layout.fields import Struct, bits, raw, u8, u16
+from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16
 
 PROTOCOL_UDP = 17
 ROCE_PORT = 4791

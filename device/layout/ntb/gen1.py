@@ -7,7 +7,7 @@ those of drivers/ntb/hw/intel/ntb_hw_gen1.h.
 
 from __future__ import annotations
 
-from device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
 VENDOR = 0x8086
 DEVICE = 0x0E0D

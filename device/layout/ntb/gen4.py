@@ -7,7 +7,7 @@ rely on.
 
 from __future__ import annotations
 
-from device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
 VENDOR = 0x8086
 DEVICE = 0x347E

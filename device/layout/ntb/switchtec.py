@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
 VENDOR = 0x11F8
 DEVICE = 0x8531

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from host_tools.conformance.bridge.guests import ADDRESSES, Guests
-from host_tools.vm import Vm
+from bluebridge.host_tools.conformance.bridge.guests import ADDRESSES, Guests
+from bluebridge.host_tools.machine.vm import Vm
 
 TOOL = "cd /sys/kernel/debug/ntb_tool/*; "
 PERF = "cd /sys/kernel/debug/ntb_perf/*; "

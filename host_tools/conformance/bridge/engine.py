@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from host_tools.conformance.bridge.guests import Guests, Unmet, passed
-from host_tools.conformance.program import Verdict
-from host_tools.conformance.session import Session
+from bluebridge.host_tools.conformance.bridge.guests import Guests, Unmet, passed
+from bluebridge.host_tools.conformance.program import Verdict
+from bluebridge.host_tools.conformance.session import Session
 
 ITERATIONS = 1000
 _VERSIONS = {"intel-gen1": "3.2"}

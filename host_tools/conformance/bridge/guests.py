@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from host_tools.conformance.program import PASSED, SKIPPED, Verdict
-from host_tools.conformance.session import Session
-from host_tools.errors import LabError
-from host_tools.lab import Pair
-from host_tools.vm import Vm
+from bluebridge.host_tools.conformance.program import PASSED, SKIPPED, Verdict
+from bluebridge.host_tools.conformance.session import Session
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
 
 SECONDS = 120.0
 ADDRESSES = {"a": "10.9.1.1", "b": "10.9.1.2"}

@@ -6,16 +6,23 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from device.buslog.reader import Event, LogReader
-from device.layout.buslog import Kind, What
-from host_tools import echoes
-from host_tools.conformance.bridge import clients
-from host_tools.conformance.bridge.clients import STATS, Client
-from host_tools.conformance.bridge.guests import ADDRESSES, SECONDS, Guests, Unmet, passed, refused
-from host_tools.conformance.program import FAILED, IPERF_PORT, Ended, Verdict, listening
-from host_tools.conformance.session import Session, link_local
-from host_tools.conformance.suites.network import every_second_has_bytes
-from host_tools.vm import Vm
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.conformance.bridge import clients
+from bluebridge.host_tools.conformance.bridge.clients import STATS, Client
+from bluebridge.host_tools.conformance.bridge.guests import (
+    ADDRESSES,
+    SECONDS,
+    Guests,
+    Unmet,
+    passed,
+    refused,
+)
+from bluebridge.host_tools.conformance.program import FAILED, IPERF_PORT, Ended, Verdict, listening
+from bluebridge.host_tools.conformance.session import Session, link_local
+from bluebridge.host_tools.conformance.suites.network import every_second_has_bytes
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.machine.vm import Vm
 
 MIB = 64
 MTU = 65510
@@ -44,7 +51,7 @@ def addresses_in_the_log(session: Session) -> Sequence[Verdict]:
     guests = Guests.of(session)
     client = clients.netdev("use_dma=1")
     clients.load_both(guests, client)
-    _pings(guests, f"-c 5 -i {echoes.SELDOM} -s 20000")
+    _pings(guests, f"-c 5 -i {pings.SELDOM} -s 20000")
     copies, arrivals = _window_events(guests)
     clients.unload_both(guests, client)
     if not copies or not arrivals:
@@ -69,7 +76,7 @@ def messages(session: Session) -> Sequence[Verdict]:
     guests = Guests.of(session)
     client = clients.netdev("use_dma=1 use_msi=1")
     clients.load_both(guests, client)
-    _pings(guests, f"-c 10 -i {echoes.SELDOM} -s 20000")
+    _pings(guests, f"-c 10 -i {pings.SELDOM} -s 20000")
     rate = [_stream(guests, *way, 16) for way in guests.ways]
     said = [guests.messages(guest, "MSI interrupt") for guest in guests.machines]
     clients.unload_both(guests, client)
@@ -87,14 +94,14 @@ def _network(guests: Guests, client: Client, counters: Sequence[str] = ()) -> li
     guests.both("echo pfifo_fast > /proc/sys/net/core/default_qdisc")
     clients.load_both(guests, client)
     _pings(guests, "-c 20")
-    _pings(guests, f"-c 5 -i {echoes.SELDOM} -s 20000")
+    _pings(guests, f"-c 5 -i {pings.SELDOM} -s 20000")
     found = [passed(part="ping"), _six(guests)]
     for here, there in guests.ways:
         _stream(guests, here, there, MIB)
     found.append(passed(f"{MIB} MiB each way by checksum", "TCP"))
     guests.both(f"ip link set eth0 mtu {MTU}")
     clients.ready(guests, client)
-    _pings(guests, f"-c 3 -i {echoes.SELDOM} -M do -s {MTU - 28}")
+    _pings(guests, f"-c 3 -i {pings.SELDOM} -M do -s {MTU - 28}")
     found.append(passed(part=f"MTU {MTU}"))
     found += [_iperf(guests, backwards) for backwards in ("", "-R")]
     found += [_counter(guests, name) for name in counters]
@@ -107,13 +114,13 @@ def _network(guests: Guests, client: Client, counters: Sequence[str] = ()) -> li
 def _pings(guests: Guests, options: str) -> None:
     for here, there in guests.ways:
         address = ADDRESSES[there.name]
-        echoes.check(here, address, f"{_OFTEN} {options}")
+        pings.check(here, address, f"{_OFTEN} {options}")
 
 
 def _six(guests: Guests) -> Verdict:
     a, b = guests.machines
     address = link_local(a, "eth0", SECONDS) + "%eth0"
-    echoes.check(b, address, f"{_OFTEN} -c 10")
+    pings.check(b, address, f"{_OFTEN} -c 10")
     return passed(part="IPv6")
 
 

@@ -6,11 +6,11 @@ import re
 import statistics
 from collections.abc import Sequence
 
-from host_tools.conformance.bridge import clients
-from host_tools.conformance.bridge.clients import PERF
-from host_tools.conformance.bridge.guests import Guests, Unmet, passed, refused
-from host_tools.conformance.program import Verdict
-from host_tools.conformance.session import Session
+from bluebridge.host_tools.conformance.bridge import clients
+from bluebridge.host_tools.conformance.bridge.clients import PERF
+from bluebridge.host_tools.conformance.bridge.guests import Guests, Unmet, passed, refused
+from bluebridge.host_tools.conformance.program import Verdict
+from bluebridge.host_tools.conformance.session import Session
 
 RUNS = 100
 BETWEEN_LOADS = 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from host_tools.conformance.bridge.clients import (
+from bluebridge.host_tools.conformance.bridge.clients import (
     COUNT,
     MSI,
     MSI_TEST,
@@ -15,10 +15,10 @@ from host_tools.conformance.bridge.clients import (
     pingpong,
     unload_both,
 )
-from host_tools.conformance.bridge.guests import SECONDS, Guests, Unmet, passed, refused
-from host_tools.conformance.program import Verdict
-from host_tools.conformance.session import Session
-from host_tools.vm import Vm
+from bluebridge.host_tools.conformance.bridge.guests import SECONDS, Guests, Unmet, passed, refused
+from bluebridge.host_tools.conformance.program import Verdict
+from bluebridge.host_tools.conformance.session import Session
+from bluebridge.host_tools.machine.vm import Vm
 
 SIZE = 16384
 _PORTS = {"switchtec": (0, 0)}

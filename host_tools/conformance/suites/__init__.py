@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from host_tools.conformance.program import BRIDGES, SETUPS, Program, Setup
-from host_tools.conformance.suites import (
+from bluebridge.host_tools.conformance.program import BRIDGES, SETUPS, Program, Setup
+from bluebridge.host_tools.conformance.suites import (
     connections,
     devices,
     network,

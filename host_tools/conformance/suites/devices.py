@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host_tools.conformance.program import INFINIBAND, OPENSM, ROCE, ROCE_V2, Program
+from bluebridge.host_tools.conformance.program import INFINIBAND, OPENSM, ROCE, ROCE_V2, Program
 
 _UP = "bluebridge-mlx4 {client}/24"
 _MINE = '"$(lspci -Dn -d 15b3: | cut -d" " -f1)"'

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from host_tools import echoes
-from host_tools.conformance.program import (
+from bluebridge.host_tools.conformance.program import (
     FAILED,
     INFINIBAND,
     PASSED,
@@ -16,6 +15,7 @@ from host_tools.conformance.program import (
     Verdict,
     listening,
 )
+from bluebridge.host_tools.machine import pings
 
 _PORT = 5201
 _HALF = 0.5
@@ -32,23 +32,23 @@ def _pings() -> list[Program]:
         Program(
             "network",
             "ping",
-            echoes.line("{server}", "-c 20 -i 0.05"),
-            expect=echoes.ANSWERED,
+            pings.line("{server}", "-c 20 -i 0.05"),
+            expect=pings.ANSWERED,
             short=True,
         ),
         Program(
             "network",
             "ping over IPv6",
-            echoes.line("{server6}%{netdev}", "-c 20 -i 0.05"),
-            expect=echoes.ANSWERED,
+            pings.line("{server6}%{netdev}", "-c 20 -i 0.05"),
+            expect=pings.ANSWERED,
             setups=both,
             short=True,
         ),
         Program(
             "network",
             "ping of 60000 bytes in fragments",
-            echoes.line("{server}", f"-s 60000 -c 4 -i {echoes.SELDOM}"),
-            expect=echoes.ANSWERED,
+            pings.line("{server}", f"-s 60000 -c 4 -i {pings.SELDOM}"),
+            expect=pings.ANSWERED,
             short=True,
         ),
         Program(
@@ -59,8 +59,8 @@ def _pings() -> list[Program]:
             ready="ip link show {netdev} | grep -q 'mtu 9000.*state UP'",
             lasting=True,
             client="ip link set {netdev} mtu 9000 && "
-            + echoes.line("{server}", "-M do -s 8972 -c 10 -i 0.5"),
-            expect=echoes.ANSWERED,
+            + pings.line("{server}", "-M do -s 8972 -c 10 -i 0.5"),
+            expect=pings.ANSWERED,
             setups=(ROCE,),
             short=True,
         ),
@@ -74,8 +74,8 @@ def _pings() -> list[Program]:
             lasting=True,
             client="ip link add link {netdev} name v5 type vlan id 5; "
             "ip addr add 10.5.0.2/24 dev v5; ip link set v5 up; "
-            + echoes.line("10.5.0.1", "-c 10 -i 0.1"),
-            expect=echoes.ANSWERED,
+            + pings.line("10.5.0.1", "-c 10 -i 0.1"),
+            expect=pings.ANSWERED,
             setups=(ROCE,),
             short=True,
         ),

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from host_tools.conformance.bridge import clients, comings, engine, network, perf, tool
-from host_tools.conformance.program import BRIDGES, GEN1, Program, Setup, Steps
+from bluebridge.host_tools.conformance.bridge import (
+    clients,
+    engine,
+    load_cycles,
+    network,
+    perf,
+    tool,
+)
+from bluebridge.host_tools.conformance.program import BRIDGES, GEN1, Program, Setup, Steps
 
 
 def programs() -> list[Program]:
@@ -22,11 +29,11 @@ def programs() -> list[Program]:
         _program("ntb_perf use_dma=1, 100 runs", perf.by_dma),
         _program("ntb_perf, 100 runs", perf.by_processor),
         *(
-            _program(f"50 times load and unload {client.name}", comings.cycled(client))
+            _program(f"50 times load and unload {client.name}", load_cycles.cycled(client))
             for client in clients.CYCLED
         ),
-        _program("50 times load and unload all drivers", comings.drivers),
-        _program("20 times a peer dies in traffic", comings.deaths),
+        _program("50 times load and unload all drivers", load_cycles.drivers),
+        _program("20 times a peer dies in traffic", load_cycles.deaths),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from host_tools.conformance.program import (
+from bluebridge.host_tools.conformance.program import (
     BLUEFLAME,
     INFINIBAND,
     ROCE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host_tools.conformance.program import (
+from bluebridge.host_tools.conformance.program import (
     BLUEFLAME,
     INFINIBAND,
     OPENSM,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host_tools.conformance.program import INFINIBAND, ROCE, Program, Setup, listening
+from bluebridge.host_tools.conformance.program import INFINIBAND, ROCE, Program, Setup, listening
 
 RELIABLE = (
     "rc_bw",

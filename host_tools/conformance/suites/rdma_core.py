@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from host_tools.conformance.program import (
+from bluebridge.host_tools.conformance.program import (
     BLUEFLAME,
     FAILED,
     INFINIBAND,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from host_tools.conformance.program import INFINIBAND, ROCE, Program
+from bluebridge.host_tools.conformance.program import INFINIBAND, ROCE, Program
 
 _TARGET = """
 modprobe nvmet-rdma && modprobe brd rd_nr=1 rd_size={kib} || exit 1

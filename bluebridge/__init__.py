@@ -1,0 +1,7 @@
+"""A virtual PCIe lab: the adapters and bridges that pairs of virtual machines see, and its tools.
+
+In a checkout the folders beside this file are links to those of the checkout; an installed package
+holds copies (docs/architecture.md says why). Standard library only: guests import it, too.
+"""
+
+__version__ = "0.1.0"

@@ -1,0 +1,54 @@
+"""Commands as handlers see them: the request, its status codes, the type of a handler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Status
+from bluebridge.device.pci.bus import DmaError, HostBus
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.device import Hca
+
+__all__ = ["Command", "CommandError", "Handler", "Result", "Status"]
+
+
+class CommandError(Exception):
+    """A command that ends with a status other than OK; `reason` goes into the log."""
+
+    def __init__(self, status: Status, reason: str = "") -> None:
+        super().__init__(f"{status.name}: {reason}" if reason else status.name)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Command:
+    """One request, as the HCR held it when GO was written."""
+
+    opcode: int
+    op_modifier: int
+    in_modifier: int
+    in_param: int
+    out_param: int
+    token: int
+    event: bool
+    bus: HostBus = field(repr=False)
+
+    def mailbox(self, length: int = MAILBOX_SIZE) -> bytes:
+        """The first `length` bytes of the input mailbox, read once; BAD_PARAM without memory."""
+        if self.in_param & 7:
+            raise CommandError(Status.BAD_PARAM, f"mailbox at {self.in_param:#x} is not aligned")
+        try:
+            return self.bus.read(self.in_param, length, What.MAILBOX_IN, self.opcode)
+        except DmaError as error:
+            raise CommandError(Status.BAD_PARAM, f"input mailbox: {error}") from error
+
+
+Result = int | bytes | None
+"""Of a handler: the immediate output, the output mailbox from its start, or nothing."""
+
+Handler = Callable[["Hca", Command], Result]

@@ -1,0 +1,200 @@
+"""The host command register: takes a command when GO is written and carries it out at once.
+
+Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, cmd_pending, mlx4_cmd_poll, mlx4_cmd_wait`.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+from bluebridge.device.hca.commands import (
+    access_register,
+    config_dev,
+    cq_commands,
+    eq_commands,
+    firmware_commands,
+    mad_ifc,
+    mpt_commands,
+    multicast_commands,
+    port_commands,
+    qp_commands,
+    set_port,
+    srq_commands,
+)
+from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.hca.ports import traffic_counters
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.bar0 import HCR, HCR_BASE, HCR_EVENT, HCR_GO
+from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Opcode, name_of
+from bluebridge.device.layout.mlx4.eqe import CMD_EQE, DATA_OFFSET, EventType
+from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.throttle import Throttle
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.device import Hca
+
+log = logging.getLogger(__name__)
+
+CONTROL = 0x18
+HANDLERS: dict[int, Handler] = {
+    **firmware_commands.HANDLERS,
+    **eq_commands.HANDLERS,
+    **cq_commands.HANDLERS,
+    **config_dev.HANDLERS,
+    **traffic_counters.HANDLERS,
+    **mpt_commands.HANDLERS,
+    **port_commands.HANDLERS,
+    **set_port.HANDLERS,
+    **access_register.HANDLERS,
+    **multicast_commands.HANDLERS,
+    **mad_ifc.HANDLERS,
+    **qp_commands.HANDLERS,
+    **srq_commands.HANDLERS,
+}
+
+BEFORE_INIT = frozenset(
+    (
+        Opcode.QUERY_FW,
+        Opcode.MAP_FA,
+        Opcode.UNMAP_FA,
+        Opcode.RUN_FW,
+        Opcode.MOD_STAT_CFG,
+        Opcode.QUERY_DEV_CAP,
+        Opcode.QUERY_ADAPTER,
+        Opcode.QUERY_PORT,
+        Opcode.SET_ICM_SIZE,
+        Opcode.MAP_ICM_AUX,
+        Opcode.UNMAP_ICM_AUX,
+        Opcode.MAP_ICM,
+        Opcode.UNMAP_ICM,
+        Opcode.INIT_HCA,
+        Opcode.NOP,
+    )
+)
+"""What works without INIT_HCA."""
+
+CLOSING = frozenset(
+    (
+        Opcode.CLOSE_HCA,
+        Opcode.CLOSE_PORT,
+        Opcode.HW2SW_EQ,
+        Opcode.HW2SW_CQ,
+        Opcode.HW2SW_MPT,
+        Opcode.HW2SW_SRQ,
+        Opcode.TORST_QP,
+        Opcode.SYNC_TPT,
+        Opcode.UNMAP_ICM,
+        Opcode.UNMAP_ICM_AUX,
+        Opcode.UNMAP_FA,
+    )
+)
+"""A failure of these makes the driver reset the whole device: they always succeed."""
+
+
+class CommandRegister:
+    """The seven words at HCR_BASE, and the dispatcher behind them."""
+
+    def __init__(self, hca: Hca) -> None:
+        self._hca = hca
+        self._words = bytearray(HCR.size)
+        self._failures = Throttle()
+
+    def reset(self) -> None:
+        """All zero. The toggle too: the driver's first command after a reset carries 1."""
+        self._words[:] = bytes(HCR.size)
+
+    def covers(self, offset: int, length: int) -> bool:
+        """Whether an access of BAR0 lies inside of the register."""
+        return offset >= HCR_BASE and offset + length <= HCR_BASE + HCR.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of the register as they stand."""
+        return bytes(self._words[offset : offset + length])
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Store bytes; a control word with GO starts the command, which is done on return.
+
+        The driver sees GO clear and its own toggle when it polls next. After an internal error
+        GO stays: nobody is there to take the command.
+        """
+        self._words[offset : offset + len(data)] = data
+        if self._hca.failed:
+            return
+        if offset + len(data) == HCR.size and self._word(CONTROL) & HCR_GO:
+            self._execute()
+
+    def _word(self, offset: int) -> int:
+        return int.from_bytes(self._words[offset : offset + 4], "big")
+
+    def _command(self) -> Command:
+        control = self._word(CONTROL)
+        return Command(
+            opcode=control & 0xFFF,
+            op_modifier=control >> 12 & 0xF,
+            in_modifier=self._word(0x08),
+            in_param=int.from_bytes(self._words[0x00:0x08], "big"),
+            out_param=int.from_bytes(self._words[0x0C:0x14], "big"),
+            token=self._word(0x14) >> 16,
+            event=bool(control & HCR_EVENT),
+            bus=self._hca.bus,
+        )
+
+    def _execute(self) -> None:
+        command = self._command()
+        begin = perf_counter_ns()
+        immediate = command.out_param
+        reason = ""
+        try:
+            immediate = self._run(command)
+            status = Status.OK
+        except CommandError as error:
+            status, reason = error.status, error.reason
+        except Exception as error:
+            if self._failures.admits():
+                name, failures = self._hca.config.name, self._failures.count
+                log.exception("%s: command %s (%d so far)", name, name_of(command.opcode), failures)
+            status, reason = Status.INTERNAL_ERR, repr(error)
+        self._note(command, status, reason, (perf_counter_ns() - begin) // 1000)
+        control = self._word(CONTROL) & 0x00FFFFFF & ~HCR_GO | status << 24
+        self._words[0x0C:0x14] = immediate.to_bytes(8, "big")
+        self._words[CONTROL:] = control.to_bytes(4, "big")
+        if command.event:
+            event = CMD_EQE.pack(token=command.token, status=status, out_param=immediate)
+            self._hca.eqs.post_async(EventType.CMD, bytes(event[DATA_OFFSET:-4]))
+
+    def _run(self, command: Command) -> int:
+        """Carry a command out; returns the value of the output parameter."""
+        handler = HANDLERS.get(command.opcode)
+        if handler is None:
+            raise CommandError(Status.BAD_OP, "unknown opcode")
+        if not self._hca.initialised and command.opcode not in BEFORE_INIT:
+            if command.opcode in CLOSING:
+                return 0
+            raise CommandError(Status.BAD_SYS_STATE, "INIT_HCA comes first")
+        result = handler(self._hca, command)
+        if result is None:
+            return 0
+        if isinstance(result, int):
+            return result
+        self._answer(command, result)
+        return command.out_param
+
+    def _answer(self, command: Command, data: bytes) -> None:
+        try:
+            self._hca.bus.write(
+                command.out_param, data[:MAILBOX_SIZE], What.MAILBOX_OUT, command.opcode
+            )
+        except DmaError as error:
+            raise CommandError(Status.BAD_PARAM, f"output mailbox: {error}") from error
+
+    def _note(self, command: Command, status: Status, reason: str, microseconds: int) -> None:
+        name = name_of(command.opcode)
+        text = (
+            f"{name} op_mod={command.op_modifier} in_mod={command.in_modifier:#x} "
+            f"in={command.in_param:#x} {status.name} {microseconds} us"
+        )
+        self._hca.bus.note(
+            Kind.COMMAND, f"{text}: {reason}" if reason else text, obj=command.opcode
+        )

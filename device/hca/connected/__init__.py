@@ -1,0 +1,1 @@
+"""The engines of connected queue pairs: RC, UC and XRC."""

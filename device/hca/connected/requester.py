@@ -1,0 +1,319 @@
+"""The requester of a connected queue pair: sends requests, completes them in order.
+
+Rules: InfiniBand vol. 1, 9.7.5 and 9.9.2. Messages are whole, so a request is answered as one;
+PSNs still advance by the packets the path MTU makes of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from bluebridge.device.fabric.messages import Payload, Request, Response, Syndrome
+from bluebridge.device.hca.connected import local_operations
+from bluebridge.device.hca.connected.request_tables import (
+    HALF,
+    NAK_STATUS,
+    OPS,
+    PSN_MASK,
+    UNRELIABLE,
+    packets_of,
+)
+from bluebridge.device.hca.connected.retry import Retry
+from bluebridge.device.hca.memory.regions import AccessError
+from bluebridge.device.hca.memory.scatter_gather import gather, scatter_runs
+from bluebridge.device.hca.memory.transfer import copy_views, note_runs
+from bluebridge.device.hca.pairs.costs import MESSAGE_COST, PIECE_COST
+from bluebridge.device.hca.pairs.error_state import enter_error
+from bluebridge.device.hca.pairs.role import RELIABLE, Role
+from bluebridge.device.hca.rings.completions import complete_send, fail_send, post_event
+from bluebridge.device.hca.rings.work_requests import (
+    ATOMICS,
+    LOCAL,
+    RDMA_READ,
+    SendWqe,
+    WqeError,
+    parse_connected,
+)
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.contexts import QpState
+from bluebridge.device.layout.mlx4.cqe import Syndrome as Status
+from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.pci.bus import DmaError
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.queue_pairs import QueuePair
+
+WINDOW = 128
+"""Requests that may wait for an answer at once."""
+
+ATOMIC_SIZE = 8
+_KIND = 0x60  # of a syndrome: ACK, RNR NAK or NAK
+
+
+class Requester:
+    """Requests of one queue pair. `pending` are those unanswered, oldest first.
+
+    `next_psn` is the PSN of the next request. A request that fails locally waits in `pending`
+    until the ones before it are done, since completions come in order.
+    """
+
+    __slots__ = (
+        "_doomed", "_held", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
+        "next_psn", "pending", "retry",
+    )  # fmt: skip
+
+    def __init__(self, qp: QueuePair) -> None:
+        self._qp = qp
+        self._reliable = qp.role in RELIABLE
+        self._xrc = qp.role is Role.XRC
+        self._held: SendWqe | None = None  # read from the ring, must wait
+        self._doomed = False  # a local failure is pending, nothing follows it
+        self._stalled = False  # the walk of the ring stopped because of us
+        self._reads = 0
+        self.pending: deque[SendWqe] = deque()
+        self.next_psn = 0
+        self.retry = Retry(qp, self)
+
+    # -- SendEngine ---------------------------------------------------------------------------
+
+    def execute(self, raw: bytes, index: int) -> None:
+        """Carry out an entry, or hold it when it must wait."""
+        try:
+            wqe = parse_connected(raw, index)
+        except WqeError as error:
+            self._qp.hca.bus.note(
+                Kind.NOTE, f"QP {self._qp.qpn:#x} WQE {index}: {error}", obj=self._qp.qpn
+            )
+            wqe = SendWqe(index, 0, 0, 0, 0)
+            self._reject(wqe, Status.LOCAL_QP_OP_ERR)
+            return
+        if self._must_wait(wqe):
+            self._held = wqe
+        else:
+            self._start(wqe)
+
+    def blocked(self) -> bool:
+        """Whether the next entry has to wait for answers or for a timer."""
+        self._stalled = self._is_blocked()
+        return self._stalled
+
+    def _is_blocked(self) -> bool:
+        if self._doomed or self.retry.waiting:
+            return True
+        wqe = self._held
+        if wqe is None:
+            return False
+        if self._must_wait(wqe):
+            return True
+        self._held = None
+        self._start(wqe)
+        return self._doomed or self.retry.waiting or self._qp.state is not QpState.RTS
+
+    def finish(self) -> None:
+        """Requests go out one by one."""
+
+    def abort(self) -> None:
+        """Flush all that is outstanding."""
+        flushed = list(self.pending)
+        if self._held is not None:
+            flushed.append(self._held)
+        self.stop()
+        for wqe in flushed:
+            fail_send(self._qp, wqe.index, Status.WR_FLUSH_ERR)
+
+    def stop(self) -> None:
+        """Forget all that is outstanding."""
+        self.pending.clear()
+        self._held = None
+        self._doomed = False
+        self._reads = 0
+        self.retry.cancel()
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def _must_wait(self, wqe: SendWqe) -> bool:
+        if not self.pending:
+            return False
+        if wqe.opcode in LOCAL or len(self.pending) >= WINDOW:
+            return True  # invalidation and registration wait for whoever may use the region
+        if self._reads:
+            return wqe.fence or (wqe.returns_data and self._reads >= self._qp.read_limit)
+        return False
+
+    def _start(self, wqe: SendWqe) -> None:
+        qp = self._qp
+        opcode = wqe.opcode
+        if opcode in LOCAL:
+            status = local_operations.execute(qp, wqe)
+            if status:
+                self._reject(wqe, status)
+            elif wqe.signalled:
+                complete_send(qp, wqe.index, opcode, 0)
+            return
+        if not self._reliable and opcode not in UNRELIABLE:
+            self._reject(wqe, Status.LOCAL_QP_OP_ERR)
+            return
+        if wqe.length > qp.max_message or (opcode in ATOMICS and wqe.length != ATOMIC_SIZE):
+            self._reject(wqe, Status.LOCAL_LENGTH_ERR)
+            return
+        wqe.psn = self.next_psn
+        wqe.packets = packets_of(wqe.length, qp.mtu)
+        self.next_psn = (wqe.psn + wqe.packets) & PSN_MASK
+        self.pending.append(wqe)
+        if wqe.returns_data:
+            self._reads += 1
+        self.transmit(wqe, note=True)
+        if not self._reliable:
+            if self.pending and not wqe.status:
+                self._complete_head()
+        elif self.pending:
+            self.retry.start()
+
+    def transmit(self, wqe: SendWqe, *, note: bool) -> None:
+        """Send a request, or send it again; its local memory is checked each time."""
+        qp = self._qp
+        qp.hca.bus.concern(qp.qpn, wqe.index)  # it may have waited
+        payload: list[memoryview] = []
+        try:
+            if wqe.returns_data:
+                pieces = len(qp.hca.bus.views(scatter_runs(qp, wqe.parts, wqe.length, qp.pd)))
+            else:
+                payload = gather(qp, wqe.parts, note=note)
+                pieces = len(payload)
+        except (AccessError, DmaError) as error:
+            qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
+            self._doom(wqe, Status.LOCAL_PROT_ERR)
+            return
+        request = Request(
+            OPS[wqe.opcode],
+            qp.route,
+            qp.qpn,
+            qp.remote_qpn,
+            wqe.psn,
+            wqe.packets,
+            wqe.length,
+            payload,
+            wqe.remote_address,
+            wqe.rkey,
+            wqe.immediate,
+            wqe.solicited,
+            self._reliable,
+            wqe.atomic,
+            wqe.flags >> 8 if self._xrc else None,
+        )
+        qp.spent += MESSAGE_COST + PIECE_COST * pieces + wqe.length
+        if wqe.returns_data:
+            qp.traffic.sent(1, 0)
+        else:
+            qp.traffic.sent(wqe.packets, wqe.length)
+        qp.port.send(request)
+
+    def _reject(self, wqe: SendWqe, status: Status) -> None:
+        """A request that cannot even be sent: it fails when its turn comes."""
+        self.pending.append(wqe)
+        self._doom(wqe, status)
+
+    def _doom(self, wqe: SendWqe, status: Status) -> None:
+        wqe.status = status
+        self._doomed = True
+        if self.pending and self.pending[0] is wqe:
+            self.fail(status)
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def receive(self, response: Response) -> None:
+        """An answer of the responder; those to nothing pending are ignored."""
+        qp = self._qp
+        if qp.state not in (QpState.RTS, QpState.SQD) or not self._reliable:
+            return
+        if not self._acknowledge_before(response.psn):
+            return
+        qp.traffic.rx_packets += response.packets if response.read else 1
+        syndrome = response.syndrome
+        if syndrome & _KIND == Syndrome.RNR_NAK:
+            self.retry.not_ready(syndrome & 0x1F)
+        elif syndrome == Syndrome.NAK_PSN:
+            self.retry.sequence_error()
+        elif syndrome & _KIND:
+            self.fail(NAK_STATUS.get(syndrome, Status.BAD_RESP_ERR))
+        elif self.pending[0].psn == response.psn:
+            self._acknowledge(response)
+        self._go_on()
+
+    def _acknowledge_before(self, psn: int) -> bool:
+        """Complete what an answer to `psn` acknowledges by the way; whether more is to be done.
+
+        An answer skips reads only if theirs was lost: then all is sent again from there.
+        """
+        pending = self.pending
+        while pending and pending[0].psn != psn:
+            head = pending[0]
+            if (psn - head.psn) & PSN_MASK >= HALF or head.status:
+                return False
+            if head.returns_data:
+                self.retry.sequence_error()
+                return False
+            self._complete_head()
+        return bool(pending)
+
+    def _acknowledge(self, response: Response) -> None:
+        wqe = self.pending[0]
+        try:
+            if wqe.opcode == RDMA_READ:
+                if sum(view.nbytes for view in response.payload) != wqe.length:
+                    self.fail(Status.BAD_RESP_ERR)
+                    return
+                self._store(wqe, response.payload)
+                self._qp.traffic.rx_bytes += wqe.length
+            elif wqe.opcode in ATOMICS:
+                if response.atomic_original is None:
+                    self.fail(Status.BAD_RESP_ERR)
+                    return
+                # operands travel big-endian, memory holds them as the host does
+                original = response.atomic_original.to_bytes(ATOMIC_SIZE, "little")
+                self._store(wqe, [memoryview(original)])
+        except (AccessError, DmaError):
+            self.fail(Status.LOCAL_PROT_ERR)
+            return
+        self._complete_head()
+
+    def _store(self, wqe: SendWqe, source: Payload) -> None:
+        qp = self._qp
+        runs = scatter_runs(qp, wqe.parts, wqe.length, qp.pd)
+        if not runs:
+            return
+        views = qp.hca.bus.views(runs)
+        copy_views(views, source)
+        note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+
+    def _complete_head(self) -> None:
+        wqe = self.pending.popleft()
+        if wqe.returns_data:
+            self._reads -= 1
+        self.retry.progress()
+        if wqe.signalled:
+            complete_send(self._qp, wqe.index, wqe.opcode, wqe.length)
+        if self.pending and self.pending[0].status:
+            self.fail(Status(self.pending[0].status))
+
+    def fail(self, status: Status) -> None:
+        """The oldest request failed: complete it in error and flush the rest."""
+        qp = self._qp
+        if not self.pending:
+            return
+        wqe = self.pending.popleft()
+        fail_send(qp, wqe.index, status)
+        enter_error(qp)
+
+    def _go_on(self) -> None:
+        """After an answer: entries that waited may run now."""
+        qp = self._qp
+        if qp.state is QpState.RTS:
+            if self.pending:
+                self.retry.start()
+            if self._stalled and qp.sq is not None:
+                qp.sq.run()
+        elif qp.state is QpState.SQD and not self.pending and qp.sqd_event:
+            qp.sqd_event = False
+            post_event(qp.hca, EventType.SQ_DRAINED, qp.qpn)

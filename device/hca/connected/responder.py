@@ -1,0 +1,306 @@
+"""The responder of a connected queue pair: carries out what the peer asks for, or says why not.
+
+Rules: InfiniBand vol. 1, 9.7.4 and 9.7.5; a request is checked as a whole before a byte moves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from bluebridge.device.fabric.messages import Op, Payload, Request, Response, Syndrome
+from bluebridge.device.hca.connected.atomics import operate
+from bluebridge.device.hca.connected.refusals import Nak, NotReady, remote_access
+from bluebridge.device.hca.connected.request_tables import HALF, PSN_MASK
+from bluebridge.device.hca.memory.regions import AccessError, Rights
+from bluebridge.device.hca.memory.scatter_gather import scatter_runs
+from bluebridge.device.hca.memory.transfer import copy_views, note_runs
+from bluebridge.device.hca.pairs.error_state import enter_error
+from bluebridge.device.hca.pairs.role import RELIABLE, Role
+from bluebridge.device.hca.rings.completions import complete_receive, fail_receive, post_event
+from bluebridge.device.hca.rings.receive_queue import ReceiveQueue, ReceiveWqe
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.contexts import QpState
+from bluebridge.device.layout.mlx4.cqe import RecvOpcode
+from bluebridge.device.layout.mlx4.cqe import Syndrome as Status
+from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.pci.bus import DmaError, Run
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.queue_pairs import QueuePair
+    from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
+
+ATOMIC_RESULTS = 128
+"""Results of atomics that are kept for requests that come again."""
+
+_REMOTE_READ = int(Rights.REMOTE_READ)
+_REMOTE_WRITE = int(Rights.REMOTE_WRITE)
+_REMOTE_ATOMIC = int(Rights.REMOTE_ATOMIC)
+_ATOMIC_OPS = frozenset(
+    (Op.COMPARE_SWAP, Op.FETCH_ADD, Op.MASKED_COMPARE_SWAP, Op.MASKED_FETCH_ADD)
+)
+_SENDS = frozenset((Op.SEND, Op.SEND_IMM, Op.SEND_INV))
+_WRITES = frozenset((Op.WRITE, Op.WRITE_IMM))
+_RECEIVE_OPCODE = {
+    Op.SEND: int(RecvOpcode.SEND),
+    Op.SEND_IMM: int(RecvOpcode.SEND_WITH_IMM),
+    Op.SEND_INV: int(RecvOpcode.SEND_WITH_INVALIDATE),
+    Op.WRITE_IMM: int(RecvOpcode.RDMA_WRITE_WITH_IMM),
+}
+_XRC = Role.XRC
+_READY = (QpState.RTR, QpState.RTS, QpState.SQD)
+_WORD = Struct("<Q")  # atomics work on the host's integers
+_ALIGNMENT = 7
+_RECEIVE_FAILURE = {Status.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
+
+
+class Responder:
+    """Answers requests of one peer. `psn` is the one expected next, `msn` counts messages done."""
+
+    __slots__ = ("_naked", "_pd", "_qp", "_results", "msn", "psn")
+
+    def __init__(self, qp: QueuePair) -> None:
+        self._qp = qp
+        self._pd = qp.pd
+        self._naked = False  # a NAK is out; what follows is dropped until the expected PSN comes
+        self._results: deque[tuple[int, int]] = deque(maxlen=ATOMIC_RESULTS)
+        self.psn = 0
+        self.msn = 0
+
+    def receive(self, request: Request) -> None:
+        """Carry out a request of the connected peer; anything else is dropped without a word."""
+        qp = self._qp
+        if (
+            qp.state not in _READY
+            or request.source_qpn != qp.remote_qpn
+            or request.reliable != (qp.role in RELIABLE)
+            or (request.srqn is None) == (qp.role is Role.XRC)
+        ):
+            return
+        if not qp.established:
+            self._establish()
+        if request.op is Op.READ:
+            qp.traffic.received(1, 0)
+        else:
+            qp.traffic.received(request.packets, request.length)
+        if not request.reliable:
+            self._unreliable(request)
+            return
+        ahead = (request.psn - self.psn) & PSN_MASK
+        if ahead >= HALF:
+            self._duplicate(request)
+        elif ahead:
+            if not self._naked:
+                self._naked = True
+                gap = f"PSN {request.psn:#x}, expected {self.psn:#x}"
+                self._note(f"NAK {Syndrome.NAK_PSN:#x}: {gap}")
+                self._answer(self.psn, Syndrome.NAK_PSN)
+        else:
+            self._reliable(request)
+
+    def _establish(self) -> None:
+        """The first message of a peer tells software, in case the connection manager's was lost."""
+        qp = self._qp
+        qp.established = True
+        if qp.state is QpState.RTR:
+            post_event(qp.hca, EventType.COMM_EST, qp.qpn)
+
+    def _reliable(self, request: Request) -> None:
+        qp = self._qp
+        self._naked = False
+        try:
+            payload, original = self._carry_out(request)
+        except NotReady:
+            self._naked = True
+            self._answer(request.psn, Syndrome.RNR_NAK | qp.min_rnr_timer)
+            return
+        except Nak as nak:
+            self._refuse(request, nak)
+            return
+        self.psn = (self.psn + request.packets) & PSN_MASK
+        self.msn = (self.msn + 1) & PSN_MASK
+        self._answer(request.psn, Syndrome.ACK, payload, original, request)
+
+    def _refuse(self, request: Request, nak: Nak) -> None:
+        """NAK, then error: software sees the event, the peer the syndrome, nobody a byte."""
+        self._note(f"NAK {nak.syndrome:#x} for {request.op.name}: {nak}")
+        self._answer(request.psn, nak.syndrome)
+        enter_error(self._qp, nak.event)
+
+    def _unreliable(self, request: Request) -> None:
+        """UC: what cannot be carried out is dropped, a lost message is nobody's business."""
+        try:
+            if request.op not in _SENDS and request.op not in _WRITES:
+                return
+            self._carry_out(request)
+        except NotReady:
+            return
+        except Nak as nak:
+            self._note(f"dropped {request.op.name}: {nak}")
+            if nak.event is None:  # a receive was spent on it
+                enter_error(self._qp)
+        self.psn = (request.psn + request.packets) & PSN_MASK
+
+    def _duplicate(self, request: Request) -> None:
+        """A request that was done before: its answer again, nothing is written a second time."""
+        if request.op is Op.READ:
+            try:
+                self._answer(request.psn, Syndrome.ACK, self._read(request), None, request)
+            except Nak:
+                self._note("a read that came again is not permitted any more")
+        elif request.op in _ATOMIC_OPS:
+            for psn, original in self._results:
+                if psn == request.psn:
+                    self._answer(psn, Syndrome.ACK, (), original, request)
+        else:
+            self._answer(request.psn, Syndrome.ACK, (), None, request)
+
+    def _answer(
+        self,
+        psn: int,
+        syndrome: int,
+        payload: Payload = (),
+        original: int | None = None,
+        done: Request | None = None,
+    ) -> None:
+        """Send an answer; `done` is the request that was carried out."""
+        qp = self._qp
+        answer = Response(qp.route, qp.remote_qpn, psn, syndrome, self.msn, payload, original)
+        if qp.role is _XRC:
+            answer.xrc = True
+        if done is not None:
+            answer.packets = done.packets
+            answer.read = done.op is Op.READ
+        if answer.read and done is not None:
+            qp.traffic.sent(done.packets, done.length)
+        else:
+            qp.traffic.sent(1, 0)
+        qp.port.send(answer)
+
+    def _note(self, text: str) -> None:
+        self._qp.hca.bus.note(Kind.NOTE, f"QP {self._qp.qpn:#x}: {text}", obj=self._qp.qpn)
+
+    # -- operations ---------------------------------------------------------------------------
+
+    def _carry_out(self, request: Request) -> tuple[Payload, int | None]:
+        """What the answer carries: read data, or the value an atomic found."""
+        op = request.op
+        if op in _SENDS:
+            self._send(request)
+        elif op in _WRITES:
+            self._write(request)
+        elif op is Op.READ:
+            return self._read(request), None
+        elif op in _ATOMIC_OPS:
+            return (), self._atomic(request)
+        else:
+            raise Nak(Syndrome.NAK_INVALID_REQUEST, EventType.WQ_INVALID_REQUEST, f"operation {op}")
+        return (), None
+
+    def _remote(self, request: Request, allowed: bool, right: int, length: int) -> list[Run]:
+        """Where the remote address of a request lies; raises `Nak`."""
+        qp = self._qp
+        if not allowed:
+            raise Nak(
+                Syndrome.NAK_INVALID_REQUEST,
+                EventType.WQ_INVALID_REQUEST,
+                "the queue pair does not permit it",
+            )
+        try:
+            return qp.hca.regions.resolve(
+                request.rkey, request.remote_address, length, right, self._pd, qpn=qp.qpn
+            )
+        except AccessError as error:
+            raise remote_access(error) from error
+
+    def _views(self, runs: list[Run]) -> list[memoryview]:
+        try:
+            return self._qp.hca.bus.views(runs) if runs else []
+        except DmaError as error:
+            raise remote_access(error) from error
+
+    def _write(self, request: Request) -> None:
+        qp = self._qp
+        runs = self._remote(request, qp.remote_write, _REMOTE_WRITE, request.length)
+        views = self._views(runs)
+        wqe = self._take() if request.op is Op.WRITE_IMM else None
+        if views:
+            copy_views(views, request.payload)
+            note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+        if wqe is not None:
+            self._complete_receive(wqe, _RECEIVE_OPCODE[request.op], request)
+
+    def _read(self, request: Request) -> Payload:
+        runs = self._remote(request, self._qp.remote_read, _REMOTE_READ, request.length)
+        views = self._views(runs)
+        note_runs(self._qp.hca.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, self._qp.qpn)
+        return views
+
+    def _atomic(self, request: Request) -> int:
+        qp = self._qp
+        if request.remote_address & _ALIGNMENT:
+            event = EventType.WQ_INVALID_REQUEST
+            raise Nak(Syndrome.NAK_INVALID_REQUEST, event, "unaligned atomic")
+        runs = self._remote(request, qp.remote_atomic, _REMOTE_ATOMIC, _WORD.size)
+        views = self._views(runs)  # two, where a border of memory regions cuts the word
+        note_runs(qp.hca.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, qp.qpn)
+        (original,) = _WORD.unpack(b"".join(views))
+        result = operate(request.op, original, request.atomic)
+        copy_views(views, [memoryview(_WORD.pack(result))])
+        note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+        self._results.append((request.psn, original))
+        return int(original)
+
+    def _send(self, request: Request) -> None:
+        """A send: the receive, its memory and the key to invalidate are checked, then all moves."""
+        qp = self._qp
+        wqe = self._take()
+        if request.length > sum(sge[2] for sge in wqe.sges):
+            raise self._failed(wqe, Status.LOCAL_LENGTH_ERR, "the message is too long")
+        try:
+            runs = scatter_runs(qp, wqe.sges, request.length, wqe.pd)
+            views = qp.hca.bus.views(runs) if runs else []
+        except (AccessError, DmaError) as error:
+            raise self._failed(wqe, Status.LOCAL_PROT_ERR, str(error)) from error
+        if request.op is Op.SEND_INV:
+            self._invalidate(wqe, request.immediate)
+        if views:
+            copy_views(views, request.payload)
+            note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+        self._complete_receive(wqe, _RECEIVE_OPCODE[request.op], request)
+
+    def _invalidate(self, wqe: ReceiveWqe, rkey: int) -> None:
+        try:
+            self._qp.hca.regions.invalidate(rkey, self._pd, qpn=self._qp.qpn, remote=True)
+        except AccessError as error:
+            self._fail_receive(wqe, Status.LOCAL_ACCESS_ERR)
+            raise remote_access(error) from error
+
+    def _receives(self) -> ReceiveQueue | SharedReceiveQueue | None:
+        return self._qp.receives
+
+    def _take(self) -> ReceiveWqe:
+        queue = self._receives()
+        try:
+            wqe = queue.take() if queue is not None else None
+        except DmaError as error:
+            raise Nak(
+                Syndrome.NAK_REMOTE_OPERATION, EventType.WQ_CATAS_ERROR, str(error)
+            ) from error
+        if wqe is None:
+            raise NotReady
+        return wqe
+
+    def _failed(self, wqe: ReceiveWqe, status: Status, reason: str) -> Nak:
+        """Complete a receive that the message did not fit; its completion is the only news."""
+        self._fail_receive(wqe, status)
+        return Nak(_RECEIVE_FAILURE.get(status, Syndrome.NAK_REMOTE_OPERATION), None, reason)
+
+    def _complete_receive(self, wqe: ReceiveWqe, opcode: int, request: Request) -> None:
+        complete_receive(
+            self._qp, wqe.index, opcode, request.length, request.immediate, request.solicited
+        )
+
+    def _fail_receive(self, wqe: ReceiveWqe, status: int) -> None:
+        fail_receive(self._qp, wqe.index, status)

@@ -1,0 +1,1 @@
+"""The engines of datagrams: UD and the general and subnet management queue pairs."""

@@ -1,0 +1,174 @@
+"""What the adapter sees in an Ethernet frame: where its headers are, and whether they add up."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from bluebridge.device.layout.net.ethernet import (
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERTYPE_SERVICE_VLAN,
+    ETHERTYPE_VLAN,
+    HEADER_SIZE,
+)
+
+TCP, UDP = 6, 17
+CHECKSUM_OFFSET = {TCP: 16, UDP: 6}
+HEADER_BYTES = {TCP: 20, UDP: 8}
+IPV4_HEADER = 20
+IPV6_HEADER = 40
+IPV4_CHECKSUM = 10
+ONES = 0xFFFF
+
+_TYPE_OFFSET = 12
+_TAG = 4
+_TAGS = (ETHERTYPE_VLAN, ETHERTYPE_SERVICE_VLAN)
+_MORE_FRAGMENTS_OR_OFFSET = 0x3FFF
+_IPV6_OPTIONS = (0, 43, 60)  # hop by hop, routing, destination
+_IPV6_FRAGMENT = 44
+_FOLD_BYTES = 512
+
+_U16 = Struct(">H").unpack_from
+
+Frame = bytes | bytearray | memoryview
+
+
+def ones_sum(data: Frame) -> int:
+    """A number that is congruent to the one's complement sum of `data` modulo 65535.
+
+    A number modulo 65535 is the one's complement sum of its 16-bit digits (RFC 1071). Odd data
+    is padded with a zero byte.
+    """
+    number = int.from_bytes(data, "big")
+    length = len(data)
+    if length & 1:
+        number <<= 8
+        length += 1
+    if length > _FOLD_BYTES:  # adding halves is cheaper than dividing them
+        shift = (length >> 1 & ~1) << 3
+        number = (number >> shift) + (number & (1 << shift) - 1)
+        shift = (length >> 2 & ~1) << 3
+        number = (number >> shift) + (number & (1 << shift) - 1)
+    return number % ONES
+
+
+def checksum_of(total: int) -> int:
+    """The Internet checksum that belongs to a sum of digits; zero only if all of them were."""
+    return ~(total % ONES or (ONES if total else 0)) & ONES
+
+
+def ones_complement(data: Frame, seed: int = 0) -> int:
+    """The Internet checksum (RFC 1071) of `data`, started with the sum `seed`."""
+    total = ones_sum(data)
+    if not total and any(data):
+        total = ONES
+    return checksum_of(total + seed)
+
+
+class Packet:
+    """The headers of one frame.
+
+    `network` is the offset of the IP header, `version` 4, 6, or 0 for anything else; `protocol`
+    the one behind it and `transport` its offset. `end` is where the IP packet ends: what follows
+    is padding. `fragment` says that this is only a part of a datagram, `options` that the IP
+    header has some, `whole` that TCP or UDP is there with a complete header.
+    """
+
+    __slots__ = (
+        "end", "fragment", "network", "options", "protocol", "transport", "version", "whole",
+    )  # fmt: skip
+
+    def __init__(self, frame: Frame) -> None:
+        self.version = self.protocol = 0
+        self.fragment = self.options = self.whole = False
+        self.network = position = HEADER_SIZE
+        self.transport = self.end = len(frame)
+        length = len(frame)
+        if length < HEADER_SIZE:
+            return
+        (kind,) = _U16(frame, _TYPE_OFFSET)
+        while kind in _TAGS and position + _TAG <= length:
+            (kind,) = _U16(frame, position + 2)
+            position += _TAG
+        self.network = position
+        if kind == ETHERTYPE_IPV4:
+            self._ipv4(frame, position, length)
+        elif kind == ETHERTYPE_IPV6:
+            self._ipv6(frame, position, length)
+
+    def _ipv4(self, frame: Frame, start: int, length: int) -> None:
+        if length < start + IPV4_HEADER or frame[start] >> 4 != 4:
+            return
+        header = (frame[start] & 15) * 4
+        total = _U16(frame, start + 2)[0]
+        if not IPV4_HEADER <= header <= total <= length - start:
+            return
+        self.version = 4
+        self.options = header > IPV4_HEADER
+        self.transport, self.end = start + header, start + total
+        self.protocol = frame[start + 9]
+        self.fragment = bool(_U16(frame, start + 6)[0] & _MORE_FRAGMENTS_OR_OFFSET)
+        self._check_transport()
+
+    def _ipv6(self, frame: Frame, start: int, length: int) -> None:
+        if length < start + IPV6_HEADER or frame[start] >> 4 != 6:
+            return
+        end = start + IPV6_HEADER + _U16(frame, start + 4)[0]
+        protocol, begin = frame[start + 6], start + IPV6_HEADER
+        while protocol in _IPV6_OPTIONS and begin + 8 <= length:
+            protocol, begin = frame[begin], begin + 8 * (frame[begin + 1] + 1)
+            self.options = True
+        if not begin <= end <= length:
+            return
+        self.version = 6
+        self.transport, self.end = begin, end
+        self.protocol = protocol
+        self.fragment = protocol == _IPV6_FRAGMENT
+        self._check_transport()
+
+    def _check_transport(self) -> None:
+        header = HEADER_BYTES.get(self.protocol)
+        self.whole = (
+            header is not None and not self.fragment and self.transport + header <= self.end
+        )
+
+    def addresses(self, frame: Frame) -> bytes:
+        """Source and destination address of the IP header: 8 or 32 bytes."""
+        start = self.network
+        if self.version == 4:
+            return bytes(frame[start + 12 : start + 20])
+        return bytes(frame[start + 8 : start + 40])
+
+    def pseudo_sum(self, frame: Frame) -> int:
+        """Sum of the pseudo header of TCP or UDP (RFC 793, RFC 8200, 8.1)."""
+        size = self.end - self.transport
+        return int.from_bytes(self.addresses(frame), "big") + self.protocol + size
+
+    def header_is_good(self, frame: Frame) -> bool:
+        """Whether the checksum of the IPv4 header is right; IPv6 has none."""
+        if self.version == 4:
+            return not ones_complement(frame[self.network : self.transport])
+        return self.version == 6
+
+    def transport_is_good(self, frame: Frame) -> bool:
+        """Whether the checksum of a whole TCP or UDP packet is there and right."""
+        if not self.whole:
+            return False
+        field = self.transport + CHECKSUM_OFFSET[self.protocol]
+        if self.protocol == UDP and not any(frame[field : field + 2]):
+            return False
+        total = ones_sum(frame[self.transport : self.end]) + self.pseudo_sum(frame)
+        return not total % ONES
+
+    def partial_sum(self, frame: Frame) -> int:
+        """Sum of all behind the IP header and of what adapters add to it, 16 bits.
+
+        That is the pseudo header for IPv4, and lengths and addresses for IPv6 (Linux `en_rx.c:
+        get_fixed_ipv4_csum, get_fixed_ipv6_csum`).
+        """
+        if self.version == 4:
+            begin, extra = self.transport, self.pseudo_sum(frame)
+        else:
+            begin = self.network + IPV6_HEADER
+            extra = int.from_bytes(self.addresses(frame), "big") + self.end - begin
+        return (ones_sum(frame[begin : self.end]) + extra) % ONES or ONES

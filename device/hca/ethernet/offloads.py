@@ -1,0 +1,55 @@
+"""What the adapter does to frames on their way out: checksums and VLAN tags (mlx4/en_tx.c)."""
+
+from __future__ import annotations
+
+from bluebridge.device.hca.ethernet.frame import (
+    CHECKSUM_OFFSET,
+    IPV4_CHECKSUM,
+    ONES,
+    UDP,
+    Packet,
+    checksum_of,
+    ones_complement,
+    ones_sum,
+)
+from bluebridge.device.layout.mlx4.wqe import INSERT_CVLAN, INSERT_SVLAN
+from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
+
+ADDRESSES = 12
+_TAG_TYPES = {
+    INSERT_CVLAN: ETHERTYPE_VLAN.to_bytes(2, "big"),
+    INSERT_SVLAN: ETHERTYPE_SERVICE_VLAN.to_bytes(2, "big"),
+}
+
+
+def tagged(frame: bytes, word1: int) -> bytes:
+    """The frame with the tag that dword 1 of its work queue entry asks for, if any."""
+    kind = _TAG_TYPES.get(word1 >> 8 & (INSERT_CVLAN | INSERT_SVLAN))
+    if kind is None:
+        return frame
+    return frame[:ADDRESSES] + kind + (word1 >> 16).to_bytes(2, "big") + frame[ADDRESSES:]
+
+
+def fill_ip_checksum(frame: bytearray, packet: Packet) -> None:
+    """Compute the checksum of an IPv4 header; other frames stay as they are."""
+    if packet.version == 4:
+        field = packet.network + IPV4_CHECKSUM
+        frame[field : field + 2] = b"\0\0"
+        value = ones_complement(frame[packet.network : packet.transport])
+        frame[field : field + 2] = value.to_bytes(2, "big")
+
+
+def fill_l4_checksum(frame: bytearray, packet: Packet) -> None:
+    """Compute the checksum of TCP or UDP over IPv4 or IPv6; fragments stay as they are.
+
+    Whatever software left in the field (the sum of the pseudo header) is replaced.
+    """
+    if not packet.whole:
+        return
+    field = packet.transport + CHECKSUM_OFFSET[packet.protocol]
+    frame[field : field + 2] = b"\0\0"
+    total = ones_sum(frame[packet.transport : packet.end]) + packet.pseudo_sum(frame)
+    value = checksum_of(total)
+    if packet.protocol == UDP and not value:
+        value = ONES
+    frame[field : field + 2] = value.to_bytes(2, "big")

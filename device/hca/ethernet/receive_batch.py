@@ -1,0 +1,170 @@
+"""Frames on their way into one receive ring: scattered in one go, completed with one event."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bluebridge.device.hca.memory.regions import AccessError
+from bluebridge.device.hca.memory.scatter_gather import WRITE, scatter_runs
+from bluebridge.device.hca.memory.transfer import copy_views, note_runs
+from bluebridge.device.hca.pairs.error_state import enter_error
+from bluebridge.device.hca.rings.completions import fail_receive, frame_cqe, post_many
+from bluebridge.device.hca.rings.receive_queue import ReceiveQueue, ReceiveWqe
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.pci.bus import DmaError, Run
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.queue_pairs import QueuePair
+
+Verdict = tuple[tuple[int, int], int, tuple[int, int], int]
+"""Arguments of `frame_cqe`: the tag that was stripped, status, L4 checksum, RSS hash."""
+
+
+class Batch:
+    """Frames for the ring of `qp`, with what their completions will say."""
+
+    __slots__ = ("_frames", "_verdicts", "qp")
+
+    def __init__(self, qp: QueuePair) -> None:
+        self.qp = qp
+        self._frames: list[bytes] = []
+        self._verdicts: list[Verdict] = []
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def add(self, frames: list[bytes], verdict: Verdict) -> None:
+        """Append frames of one flow."""
+        self._frames += frames
+        self._verdicts += [verdict] * len(frames)
+
+    def append(self, other: Batch, room: int) -> int:
+        """Append another batch of the ring as far as there is room; returns how many were not."""
+        self._frames += other._frames[:room]
+        self._verdicts += other._verdicts[:room]
+        return max(0, len(other) - room)
+
+    def deliver(self) -> int:
+        """Scatter frames and complete their receives; returns how many were lost.
+
+        Those for which no receive is posted stay in the batch.
+        """
+        try:
+            entries = self._take(len(self._frames))
+        except DmaError:
+            entries = []
+        pairs = list(zip(entries, self._frames, strict=False))
+        start = lost = 0
+        while start < len(pairs):
+            end = start + self._store(pairs[start:])
+            self._complete(pairs, start, end)
+            start = end
+            if start < len(pairs):
+                refused = self._refuse(pairs[start:])
+                start += refused
+                lost += refused
+        del self._frames[:start], self._verdicts[:start]
+        return lost
+
+    def _complete(self, pairs: list[tuple[ReceiveWqe, bytes]], start: int, end: int) -> None:
+        qp, verdicts = self.qp, self._verdicts
+        entries = [
+            frame_cqe(qp.qpn, pairs[at][0].index, len(pairs[at][1]), *verdicts[at])
+            for at in range(start, end)
+        ]
+        post_many(qp.hca, qp.qpn, qp.recv_cqn, entries)
+
+    def _take(self, count: int) -> list[ReceiveWqe]:
+        queue = self.qp.receives
+        if isinstance(queue, ReceiveQueue):
+            return queue.take_many(count)
+        entries: list[ReceiveWqe] = []
+        while queue is not None and len(entries) < count:
+            entry = queue.take()
+            if entry is None:
+                break
+            entries.append(entry)
+        return entries
+
+    def _store(self, pairs: list[tuple[ReceiveWqe, bytes]]) -> int:
+        """Copy frames into their buffers, up to the first that does not go; how many went."""
+        qp, bus, plan = self.qp, self.qp.hca.bus, self._plan(pairs)
+        runs = [run for _, own in plan for run in own]
+        try:
+            views = bus.views(runs)
+        except DmaError:
+            views = []
+        if len(views) != len(runs):  # borders between regions of memory, or none there
+            return self._store_slowly(plan)
+        at = 0
+        for frame, own in plan:
+            if len(own) == 1:
+                views[at][:] = frame
+            else:
+                start = 0
+                for view in views[at : at + len(own)]:
+                    view[:] = frame[start : start + len(view)]
+                    start += len(view)
+            at += len(own)
+        note_runs(bus, Kind.DMA_WRITE, runs, views, What.FRAME, qp.qpn)
+        return len(plan)
+
+    def _plan(self, pairs: list[tuple[ReceiveWqe, bytes]]) -> list[tuple[bytes, list[Run]]]:
+        """Where each frame goes, up to the first whose receive is too small or not its own."""
+        plan: list[tuple[bytes, list[Run]]] = []
+        qp = self.qp
+        known: dict[int, bool] = {}
+        for entry, frame in pairs:
+            length, sges = len(frame), entry.sges
+            if not _fits(entry, length):
+                break
+            lkey, address, room = sges[0]
+            if lkey not in known:
+                known[lkey] = qp.hca.regions.is_everything(lkey, WRITE, entry.pd)
+            if room >= length and known[lkey]:
+                plan.append((frame, [(address, length)]))
+                continue
+            try:
+                plan.append((frame, scatter_runs(qp, sges, length, entry.pd)))
+            except AccessError as error:
+                qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} receive: {error}", obj=qp.qpn)
+                break
+        return plan
+
+    def _store_slowly(self, plan: list[tuple[bytes, list[Run]]]) -> int:
+        qp, bus = self.qp, self.qp.hca.bus
+        for count, (frame, runs) in enumerate(plan):
+            try:
+                views = bus.views(runs)
+            except DmaError as error:
+                bus.note(Kind.NOTE, f"QP {qp.qpn:#x} receive: {error}", obj=qp.qpn)
+                return count
+            copy_views(views, [memoryview(frame)])
+            note_runs(bus, Kind.DMA_WRITE, runs, views, What.FRAME, qp.qpn)
+        return len(plan)
+
+    def _refuse(self, pairs: list[tuple[ReceiveWqe, bytes]]) -> int:
+        """Complete the first receive in error; how many are done with.
+
+        One that is too small costs its frame. One that names memory it may not is the end of the
+        ring: it and all that were taken with it.
+        """
+        qp = self.qp
+        entry, frame = pairs[0]
+        if not _fits(entry, len(frame)):
+            fail_receive(qp, entry.index, Syndrome.LOCAL_LENGTH_ERR)
+            return 1
+        fail_receive(qp, entry.index, Syndrome.LOCAL_PROT_ERR)
+        for entry, _ in pairs[1:]:
+            fail_receive(qp, entry.index, Syndrome.WR_FLUSH_ERR)
+        enter_error(qp)
+        return len(pairs)
+
+
+def _fits(entry: ReceiveWqe, length: int) -> bool:
+    """Whether the scatter list of a receive holds `length` bytes."""
+    sges = entry.sges
+    if sges and sges[0][2] >= length:
+        return True
+    return length <= sum(sge[2] for sge in sges)

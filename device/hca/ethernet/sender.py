@@ -1,0 +1,207 @@
+"""The send engine of Ethernet queue pairs: frames out, with the offloads of mlx4_en.
+
+Frames and completions of one walk of the ring leave together: a burst costs the receiver one
+event, and the sender one. Linux `en_tx.c: mlx4_en_xmit, mlx4_en_process_tx_cq`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from bluebridge.device.fabric.messages import Frames, Train
+from bluebridge.device.hca.ethernet.frame import Packet
+from bluebridge.device.hca.ethernet.offloads import fill_ip_checksum, fill_l4_checksum, tagged
+from bluebridge.device.hca.ethernet.receive_scaling import Spreader
+from bluebridge.device.hca.ethernet.segmentation import Headers, SegmentError
+from bluebridge.device.hca.memory.regions import AccessError
+from bluebridge.device.hca.memory.scatter_gather import gather
+from bluebridge.device.hca.pairs.costs import COPY_COST, FRAME_COST
+from bluebridge.device.hca.pairs.role import Role
+from bluebridge.device.hca.pairs.unconnected_sender import UnconnectedSender
+from bluebridge.device.hca.rings.completions import post_many, send_cqe
+from bluebridge.device.hca.rings.send_queue import COST_LIMIT
+from bluebridge.device.hca.rings.work_requests import (
+    NOP,
+    SEND,
+    SendWqe,
+    WqeError,
+    parse_data,
+    parse_header,
+)
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.wqe import (
+    CTRL_SIZE,
+    FORCE_LOOPBACK,
+    IP_CSUM,
+    TCP_UDP_CSUM,
+    SendOpcode,
+)
+from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
+from bluebridge.device.pci.bus import DmaError
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.queue_pairs import QueuePair
+
+MAX_FRAME = 9728
+MAX_SEND = 1 << 19
+"""Payload of one large send: what Linux may ask for (`GSO_MAX_SIZE`)."""
+MAX_SEGMENTS = 8192
+BURST = 128
+"""Frames after which a burst leaves, so that the receiver's processor starts on them."""
+
+_LSO_SIZE = 4
+_LSO = Struct(">HH")
+_LSO_OPCODE = int(SendOpcode.LSO)
+
+
+class EthernetSender(UnconnectedSender):
+    """Sends the entries of one ring; an RSS queue pair has no ring but a `spreader`.
+
+    `_rest` are bursts of a large send that were not let go yet: its share of time was over.
+    """
+
+    __slots__ = ("_address", "_done", "_frames", "_loop", "_rest", "_trains", "spreader")
+
+    def __init__(self, qp: QueuePair) -> None:
+        super().__init__(qp)
+        self._address = b""
+        self._loop = False
+        self._frames = 0
+        self._trains: list[Train] = []
+        self._rest: deque[Train] = deque()
+        self._done: list[bytes] = []
+        self.spreader = Spreader(qp.context) if qp.role is Role.RSS else None
+
+    def execute(self, raw: bytes, index: int) -> None:
+        """Send one entry, or complete it in error; `finish` follows at the end of the walk."""
+        try:
+            wqe = parse_header(raw, index)
+            if wqe.opcode != NOP:
+                self._send(wqe, raw)
+        except (WqeError, SegmentError) as error:
+            self.finish()
+            self._fail(index, getattr(error, "syndrome", Syndrome.LOCAL_QP_OP_ERR), error)
+        except (AccessError, DmaError) as error:
+            self.finish()
+            self._fail(index, Syndrome.LOCAL_PROT_ERR, error)
+        else:
+            if wqe.signalled:
+                self._done.append(send_cqe(self._qp, index, wqe.opcode, wqe.length))
+
+    def blocked(self) -> bool:
+        """Whether the port pauses, or a large send is not over; the queue runs again after it."""
+        flow = self._qp.port.flow
+        if flow.paused:
+            flow.wait(self._qp)
+            return True
+        if self._rest:
+            self._go_on()
+            return bool(self._rest)
+        return False
+
+    def finish(self) -> None:
+        """Let the burst go: frames first, then the completions of their entries."""
+        if self._trains:
+            self._let_go()
+        if self._done and not self._rest:
+            done, self._done = self._done, []
+            post_many(self._qp.hca, self._qp.qpn, self._qp.send_cqn, done)
+
+    def stop(self) -> None:
+        """2RST: what was not let go is forgotten."""
+        self._trains, self._done, self._frames = [], [], 0
+        self._rest.clear()
+
+    def abort(self) -> None:
+        """2ERR: what is left of a large send is lost, as frames may be; its entry is done."""
+        if self._rest:
+            self._rest.clear()
+            self.finish()
+
+    def _let_go(self) -> None:
+        trains, self._trains, self._frames = self._trains, [], 0
+        message = Frames(self._address, trains)
+        self._qp.port.send_frames(message, loop=self._loop)
+        self._qp.spent += COPY_COST * message.copies
+
+    def _go_on(self) -> None:
+        """Let bursts of a large send go, as many as the queue's share of time allows."""
+        qp, rest = self._qp, self._rest
+        while rest and qp.spent < COST_LIMIT:
+            train = rest.popleft()
+            qp.spent += FRAME_COST * len(train.frames)
+            self._trains.append(train)
+            self._let_go()
+
+    def _send(self, wqe: SendWqe, raw: bytes) -> None:
+        if wqe.opcode == SEND:
+            train = self._frame(wqe, raw)
+        elif wqe.opcode == _LSO_OPCODE:
+            train = self._segments(wqe, raw)
+        else:
+            raise WqeError(f"opcode {wqe.opcode:#x}")
+        frames = train.frames
+        address, loop = frames[0][:6], bool(wqe.flags & FORCE_LOOPBACK) or self._self_test(wqe)
+        large = len(frames) > BURST
+        if large or address != self._address or loop != self._loop or self._frames >= BURST:
+            self.finish()
+            self._address, self._loop = address, loop
+        if large:
+            for start in range(0, len(frames), BURST):
+                self._rest.append(Train(frames[start : start + BURST], train.good))
+            self._go_on()
+            return
+        self._trains.append(train)
+        self._frames += len(frames)
+        self._qp.spent += FRAME_COST * len(frames)
+
+    def _self_test(self, wqe: SendWqe) -> bool:
+        """Whether the control segment repeats the destination and that is the port itself.
+
+        Linux does so for its loopback test (`en_tx.c`: MLX4_EN_FLAG_ENABLE_HW_LOOPBACK).
+        """
+        high = wqe.flags >> 16
+        if not high and not wqe.immediate:
+            return False
+        address = high.to_bytes(2, "big") + wqe.immediate.to_bytes(4, "big")
+        return address in self._qp.port.mac_addresses
+
+    def _gather(self, wqe: SendWqe) -> bytes:
+        """What the entry sends, read once: software may change it while it is on its way."""
+        return b"".join(gather(self._qp, wqe.parts, note=True, what=What.FRAME))
+
+    def _frame(self, wqe: SendWqe, raw: bytes) -> Train:
+        parse_data(wqe, raw, CTRL_SIZE)
+        if not HEADER_SIZE <= wqe.length <= MAX_FRAME:
+            raise WqeError(f"a frame of {wqe.length} bytes")
+        frame = tagged(self._gather(wqe), wqe.word1)
+        good = False
+        if wqe.flags & (IP_CSUM | TCP_UDP_CSUM):
+            image = bytearray(frame)
+            packet = Packet(image)
+            if wqe.flags & IP_CSUM:
+                fill_ip_checksum(image, packet)
+            if wqe.flags & TCP_UDP_CSUM:
+                fill_l4_checksum(image, packet)
+                good = packet.whole and bool(wqe.flags & IP_CSUM)
+            frame = bytes(image)
+        return Train([frame.ljust(MIN_FRAME, b"\0")], good)
+
+    def _segments(self, wqe: SendWqe, raw: bytes) -> Train:
+        start = CTRL_SIZE + _LSO_SIZE
+        if len(raw) < start:
+            raise WqeError("no segment for the headers of a large send")
+        mss, size = _LSO.unpack_from(raw, CTRL_SIZE)
+        end = start + size
+        if end > len(raw) or not mss or mss + size > MAX_FRAME:
+            raise WqeError(f"a large send of {mss} bytes behind {size} bytes of headers")
+        parse_data(wqe, raw, (end + 15) & ~15)
+        if wqe.length > MAX_SEND or wqe.length > mss * MAX_SEGMENTS:
+            raise WqeError(f"a large send of {wqe.length} bytes, {mss} in each frame")
+        frames = Headers(tagged(raw[start:end], wqe.word1)).cut(self._gather(wqe), mss)
+        frames[-1] = frames[-1].ljust(MIN_FRAME, b"\0")
+        wqe.length += size
+        return Train(frames, True)

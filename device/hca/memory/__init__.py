@@ -1,0 +1,1 @@
+"""Whose bytes are where: ICM, regions, windows, scatter and gather lists, transfers."""

@@ -1,0 +1,119 @@
+"""One memory region or window: what its MPT entry says, and where its bytes are."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from bluebridge.device.pci.bus import Run
+
+
+def pages_of(start: int, length: int, page_shift: int) -> int:
+    """How many pages of `1 << page_shift` bytes the addresses `start`..`start+length` touch."""
+    return ((start + length - 1) >> page_shift) - (start >> page_shift) + 1 if length else 0
+
+
+def _no_pieces() -> array[int]:
+    return array("Q")
+
+
+@dataclass(slots=True)
+class MemoryRegion:
+    """One entry of the MPT. `entry` is the context as the guest wrote it.
+
+    `key` is in hardware form. `starts` and `addresses` are the translation with physical
+    neighbours joined: piece i begins `starts[i]` bytes behind address `origin`, the last one ends
+    `mapped` bytes behind it. A window that is bound shares the translation of the MR `parent`,
+    which counts its `windows`; `second_type` windows are bound to one queue pair: `owner_qpn` is
+    the only one whose peer may use it, 0 for any.
+    """
+
+    index: int
+    entry: bytearray
+    key: int
+    pd: int
+    rights: int
+    start: int
+    length: int
+    page_shift: int
+    physical: bool
+    fast: bool
+    may_invalidate: bool
+    free: bool
+    mtt_addr: int
+    max_pages: int
+    window: bool = False
+    second_type: bool = False
+    windows: int = 0
+    owner_qpn: int = 0
+    parent: MemoryRegion | None = None
+    origin: int = 0
+    starts: array[int] = field(default_factory=_no_pieces)
+    addresses: array[int] = field(default_factory=_no_pieces)
+    mapped: int = 0
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces the device has to remember."""
+        return 0 if self.window else len(self.starts)
+
+    def translate(self, va: int, length: int) -> list[Run]:
+        """Guest-physical runs of a range that was checked to lie inside."""
+        offset = va - self.origin
+        if self.physical:
+            return [(offset, length)]
+        starts, addresses = self.starts, self.addresses
+        index = bisect_right(starts, offset) - 1
+        end, last = offset + length, len(starts) - 1
+        result: list[Run] = []
+        while True:
+            begin = starts[index]
+            limit = starts[index + 1] if index < last else self.mapped
+            if end <= limit:
+                result.append((addresses[index] + offset - begin, end - offset))
+                return result
+            result.append((addresses[index] + offset - begin, limit - offset))
+            offset = limit
+            index += 1
+
+    def set_pages(self, pages: Sequence[int], page_shift: int) -> None:
+        """Take a translation over: one address per page of `1 << page_shift` bytes.
+
+        The first page is the one that holds address `start`.
+        """
+        size = 1 << page_shift
+        aligned = array("Q", [page & -size for page in pages])
+        breaks = [0] if aligned else []
+        breaks += [i for i, (a, b) in enumerate(pairwise(aligned), 1) if b - a != size]
+        self.starts = array("Q", [index * size for index in breaks])
+        self.addresses = array("Q", [aligned[index] for index in breaks])
+        self.mapped = len(aligned) * size
+        self.page_shift = page_shift
+        self.origin = self.start >> page_shift << page_shift
+
+    def forget_pages(self) -> None:
+        """No translation any more."""
+        self.starts, self.addresses, self.mapped = _no_pieces(), _no_pieces(), 0
+
+    def bind(self, parent: MemoryRegion, va: int, length: int, *, zero_based: bool) -> None:
+        """As a window: show `length` bytes of `parent` from its address `va` on."""
+        self.unbind()
+        self.start = 0 if zero_based else va
+        self.length = length
+        self.origin = parent.origin - va if zero_based else parent.origin
+        self.physical, self.page_shift = parent.physical, parent.page_shift
+        self.starts, self.addresses = parent.starts, parent.addresses
+        self.mapped = parent.mapped
+        self.parent = parent
+        parent.windows += 1
+
+    def unbind(self) -> None:
+        """As a window: show nothing."""
+        if self.parent is not None:
+            self.parent.windows -= 1
+            self.parent = None
+        self.rights = self.owner_qpn = 0
+        self.forget_pages()

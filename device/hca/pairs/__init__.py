@@ -1,0 +1,1 @@
+"""One queue pair without its engines."""

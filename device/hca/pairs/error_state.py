@@ -1,0 +1,132 @@
+"""Queue pairs in error: every work request is completed as flushed, later ones too.
+
+Consumers wait for these completions without end (Linux `ib/qp.c: mlx4_ib_drain_rq`), and a post
+to a receive queue rings no doorbell: so queue pairs in ERR are polled until 2RST, seldom when
+nothing ever comes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from bluebridge.device.hca.pairs.role import DATAGRAMS
+from bluebridge.device.hca.rings.completions import fail_receive, post_event
+from bluebridge.device.layout.mlx4.contexts import QpState
+from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.pci.bus import HostBus, Timer
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.queue_pairs import QueuePair
+
+POLL_SECONDS = 0.002
+MAX_POLL_SECONDS = 0.032
+BUDGET = 256
+"""Receives flushed in one go, whatever the number of queue pairs."""
+
+LOOKS = 256
+"""Queue pairs looked at in one go."""
+
+
+def enter_error(qp: QueuePair, event: EventType | None = None) -> None:
+    """Put a queue pair into ERR and flush it; `event` tells software why, if it was not asked.
+
+    A completion in error, if there is one, was written before: it comes first.
+    """
+    if qp.state in (QpState.ERR, QpState.RST):
+        return
+    qp.set_state(QpState.ERR)
+    if event is not None:
+        post_event(qp.hca, event, qp.qpn)
+    qp.engine.abort()
+    if qp.sq is not None:
+        qp.sq.go_on()
+    flush_receives(qp, BUDGET)
+    if qp.srqn is not None and not qp.last_wqe_told:
+        qp.last_wqe_told = True
+        post_event(qp.hca, EventType.SRQ_QP_LAST_WQE, qp.qpn)
+    if qp.rq is not None:
+        qp.hca.qps.failed.add(qp)
+
+
+def enter_send_error(qp: QueuePair) -> None:
+    """After a failed send: unconnected services flush the send queue only and may go on."""
+    if qp.role not in DATAGRAMS:
+        enter_error(qp)
+    elif qp.state is QpState.RTS:
+        qp.set_state(QpState.SQER)
+        if qp.sq is not None:
+            qp.sq.run()
+
+
+def flush_receives(qp: QueuePair, budget: int) -> int:
+    """Flush at most `budget` receives of a queue pair in ERR, and count them."""
+    flushed = 0
+    queue = qp.rq
+    if queue is not None:
+        while flushed < budget and qp.state is QpState.ERR and queue.waiting():
+            fail_receive(qp, queue.drop(), Syndrome.WR_FLUSH_ERR)
+            flushed += 1
+    return flushed
+
+
+class FailedPairs:
+    """The queue pairs in ERR of one HCA: looked at in turn, in portions.
+
+    A queue pair that failed just now comes first. While nobody posts to any of them, the looks
+    become rarer, down to one portion in `MAX_POLL_SECONDS`.
+    """
+
+    def __init__(self, bus: HostBus) -> None:
+        self._bus = bus
+        self._pairs: OrderedDict[int, QueuePair] = OrderedDict()
+        self._timer: Timer | None = None
+        self._seconds = POLL_SECONDS
+        self._idle = 0  # how many were looked at in vain since one was not
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def add(self, qp: QueuePair) -> None:
+        """Flush what is posted to `qp` from now on."""
+        self._pairs[qp.qpn] = qp
+        self._pairs.move_to_end(qp.qpn, last=False)
+        if self._timer is None or self._seconds > POLL_SECONDS:
+            self._schedule(POLL_SECONDS)
+        self._seconds, self._idle = POLL_SECONDS, 0
+
+    def remove(self, qpn: int) -> None:
+        """Forget a queue pair, if it is known."""
+        self._pairs.pop(qpn, None)
+        if not self._pairs and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _schedule(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._bus.call_later(seconds, self._poll)
+
+    def _poll(self) -> None:
+        self._timer = None
+        budget = BUDGET
+        for _ in range(min(LOOKS, len(self._pairs))):
+            qpn, qp = next(iter(self._pairs.items()))
+            flushed = flush_receives(qp, budget)
+            budget -= flushed
+            self._idle = 0 if flushed else self._idle + 1
+            if not budget:
+                break
+            if qpn in self._pairs:  # the completion may have been the end of it
+                self._pairs.move_to_end(qpn)
+        if not self._pairs:
+            return
+        if not budget:
+            self._schedule(0)
+            return
+        if budget < BUDGET:
+            self._seconds = POLL_SECONDS
+        elif self._idle >= len(self._pairs):
+            self._seconds, self._idle = min(2 * self._seconds, MAX_POLL_SECONDS), 0
+        self._schedule(self._seconds)

@@ -1,0 +1,57 @@
+"""What a queue pair is for."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from bluebridge.device.hca.commands.command import CommandError, Status
+from bluebridge.device.layout.mlx4.contexts import QPC, ServiceType
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.device import Hca
+
+ETHERNET_MTU_MSGMAX = 0xFF
+
+
+class Role(Enum):
+    """What a queue pair is for; service type 7 means four different things."""
+
+    RC = "RC"
+    UC = "UC"
+    UD = "UD"
+    XRC = "XRC"
+    GSI = "GSI"
+    SMI = "SMI"
+    ETHERNET = "ETH"
+    RSS = "RSS"
+
+
+CONNECTED = frozenset((Role.RC, Role.UC, Role.XRC))
+RELIABLE = frozenset((Role.RC, Role.XRC))
+DATAGRAMS = frozenset((Role.UD, Role.GSI, Role.SMI))
+
+
+def role_of(hca: Hca, qpn: int, context: bytes | bytearray) -> Role:
+    """The role a context describes; raises `CommandError` for services that are not offered."""
+    service = QPC.get(context, "service")
+    if service == ServiceType.RC:
+        return Role.RC
+    if service == ServiceType.UC:
+        return Role.UC
+    if service == ServiceType.UD:
+        return Role.UD
+    if service == ServiceType.XRC:
+        return Role.XRC
+    if service != ServiceType.MLX:
+        raise CommandError(Status.BAD_PARAM, f"service type {service}")
+    if QPC.get(context, "rss"):
+        return Role.RSS
+    base = hca.port.special_qpn_base
+    if base and qpn in (base, base + 1):
+        return Role.SMI
+    if base and qpn in (base + 2, base + 3):
+        return Role.GSI
+    # a hidden GSI queue pair of RoCE v2 has a general number and a limit on its messages
+    full = QPC.get(context, "mtu_msgmax")
+    return Role.ETHERNET if full in (ETHERNET_MTU_MSGMAX, 0) else Role.GSI

@@ -1,0 +1,80 @@
+"""Frames and octets of an Ethernet port, by priority; DUMP_ETH_STATS reports them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bluebridge.device.hca.ethernet.steering import TAG_TYPES
+from bluebridge.device.layout.mlx4.ports import ETH_STATS, NO_VLAN_CLASS, STAT_CLASSES
+from bluebridge.device.layout.net.ethernet import BROADCAST
+
+_TYPE_OFFSET, _TAG_OFFSET, _PRIORITY_SHIFT = 12, 14, 5
+_NARROW = 0xFFFFFFFF
+
+
+def priority_of(frame: bytes) -> int:
+    """The class a frame is counted in: the priority of its outermost VLAN tag, or "no VLAN"."""
+    if frame[_TYPE_OFFSET:_TAG_OFFSET] in TAG_TYPES and len(frame) > _TAG_OFFSET:
+        return frame[_TAG_OFFSET] >> _PRIORITY_SHIFT
+    return NO_VLAN_CLASS
+
+
+class Direction:
+    """One direction of a port: a list per quantity, indexed by class."""
+
+    __slots__ = ("broadcast", "dropped", "frames", "multicast", "octets", "unicast")
+
+    def __init__(self) -> None:
+        self.frames = [0] * STAT_CLASSES
+        self.octets = [0] * STAT_CLASSES
+        self.unicast = [0] * STAT_CLASSES
+        self.multicast = [0] * STAT_CLASSES
+        self.broadcast = [0] * STAT_CLASSES
+        self.dropped = 0
+
+    def count(self, frames: Sequence[bytes]) -> None:
+        """Frames to the same address with the same tag, without FCS."""
+        first = frames[0]
+        number, where = len(frames), priority_of(first)
+        self.frames[where] += number
+        self.octets[where] += sum(map(len, frames))
+        if not first[0] & 1:
+            self.unicast[where] += number
+        elif first[:6] == BROADCAST:
+            self.broadcast[where] += number
+        else:
+            self.multicast[where] += number
+
+
+class EthCounters:
+    """Both directions, and frames that no filter wanted: those are nobody's loss."""
+
+    __slots__ = ("filtered", "rx", "tx")
+
+    def __init__(self) -> None:
+        self.rx = Direction()
+        self.tx = Direction()
+        self.filtered = 0
+
+    def receive(self, frames: Sequence[bytes], *, wanted: bool) -> None:
+        """Frames that came from the wire."""
+        if wanted:
+            self.rx.count(frames)
+        else:
+            self.filtered += len(frames)
+
+    def mailbox(self) -> bytes:
+        """The answer to DUMP_ETH_STATS."""
+        values: dict[str, int] = {}
+        for name, direction in (("rx", self.rx), ("tx", self.tx)):
+            for quantity in ("frames", "octets", "unicast", "multicast", "broadcast"):
+                for where, value in enumerate(getattr(direction, quantity)):
+                    values[f"{name}_{quantity}_{where}"] = value
+            values[f"{name}_dropped"] = min(direction.dropped, _NARROW)
+        return bytes(
+            ETH_STATS.pack(
+                values,
+                rx_no_buffer=values["rx_dropped"],
+                rx_total_frames=sum(self.rx.frames) & _NARROW,
+            )
+        )

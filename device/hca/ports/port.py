@@ -1,0 +1,299 @@
+"""A port: link, address tables, A0 steering, counters, and its plug in a fabric.
+
+Tables are those SET_PORT writes as a whole (Linux `mlx4/port.c`, `ib/main.c: mlx4_ib_update_gids`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bluebridge.device.fabric.messages import Datagram, Fabric, Frames, Message, Route
+from bluebridge.device.hca.commands.command import CommandError, Status
+from bluebridge.device.hca.ethernet.steering import TAG_TYPES, Steering
+from bluebridge.device.hca.ports.flow_control import FlowControl
+from bluebridge.device.hca.ports.frame_counters import EthCounters
+from bluebridge.device.hca.ports.port_tables import NO_GID, Tables
+from bluebridge.device.hca.ports.roce_headers import parse_datagram
+from bluebridge.device.hca.ports.roce_routes import connected_route, datagram_route
+from bluebridge.device.hca.settings.config import Link
+from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT
+from bluebridge.device.layout.mlx4.eqe import (
+    DATA_OFFSET,
+    PORT_ACTIVE,
+    PORT_DOWN,
+    PORT_EQE,
+    EventType,
+)
+from bluebridge.device.layout.mlx4.ports import SET_PORT_IB, LinkMode
+from bluebridge.device.layout.net.ethernet import NO_VLAN
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.queue_pairs import QueuePair
+
+TYPE_ETHERNET = 2
+SPEED_40G, SPEED_10G = 0x40, 0x01
+DEFAULT_MTU = 1500
+MAX_MTU = 9600
+MAX_GROUP_ADDRESSES = 4096
+ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its MTU
+
+
+class Port:
+    """Port `number`, from 1 on: a `FabricPort`.
+
+    `cable` says whether the fabric is plugged in; the rest comes from the guest. `burned_in` is
+    the MAC address of the port until its table has others.
+    """
+
+    link = Link.ETHERNET
+
+    def __init__(self, hca: Hca, number: int, fabric: Fabric) -> None:
+        self._hca = hca
+        self._fabric = fabric
+        self.number = number
+        self.burned_in = hca.config.mac_of(number)
+        self._cable = True
+        self._tables = Tables()
+        self.flow = FlowControl(hca, self)
+        self._own: frozenset[bytes] = frozenset((self.burned_in,))
+        fabric.attach(self)
+
+    def reset(self) -> None:
+        """Tables empty, link down; the cable stays where it is."""
+        self._tables = Tables()
+        self.flow.reset()
+        self._own = frozenset((self.burned_in,))
+
+    def leave(self) -> None:
+        """Disconnect from the fabric for good."""
+        self._fabric.detach(self)
+
+    def properties(self) -> dict[str, int]:
+        """What QUERY_PORT says: 40 Gb/s Ethernet that speaks RoCE."""
+        return {
+            "link_up": int(self.link_up),
+            "autoneg": 1,
+            "suggested_type": 1,
+            "supported_types": TYPE_ETHERNET,
+            "ib_mtu": 5,
+            "eth_mtu": MAX_MTU,
+            "link_speed": SPEED_40G if self._tables.link_modes & LinkMode.CR4_40G else SPEED_10G,
+            "max_width": 3,
+            "log_max_gids": 7,
+            "log_max_pkeys": 0,
+            "log_max_vlans": 7,
+            "log_max_macs": 7,
+            "max_tc": 8,
+            "max_vl": 8,
+            "mac": int.from_bytes(self.burned_in, "big"),
+        }
+
+    def set_capabilities(self, mailbox: bytes) -> None:
+        """SET_PORT of InfiniBand, which means nothing on Ethernet."""
+        self._tables.capabilities = SET_PORT_IB.get(mailbox, "capabilities")
+
+    # -- traffic --------------------------------------------------------------------------
+
+    def send(self, message: Message) -> None:
+        """Hand a message to the fabric."""
+        self._fabric.send(self, message)
+
+    def send_frames(self, message: Frames, *, loop: bool) -> None:
+        """Ethernet frames, to the wire or (`loop`) back to this port; counted either way."""
+        sent = self._tables.counters.tx
+        for train in message.trains:
+            if self.link_up or loop:
+                sent.count(train.frames)
+            else:
+                sent.dropped += len(train.frames)
+        if loop:
+            self._hca.qps.receive(self, message)
+        else:
+            self._fabric.send(self, message)
+
+    def receive(self, message: Message) -> None:
+        """A message from the fabric; nothing happens while the link is down."""
+        if self._tables.open and self._cable:
+            self._hca.bus.resume(message.work)
+            self._hca.qps.receive(self, message)
+
+    # -- link -----------------------------------------------------------------------------
+
+    @property
+    def link_up(self) -> bool:
+        """Whether INIT_PORT opened the port and the cable is in."""
+        return self._tables.open and self._cable
+
+    @property
+    def cable(self) -> bool:
+        """Whether the fabric is plugged in."""
+        return self._cable
+
+    def open(self) -> None:
+        """INIT_PORT. Idempotent, but the event is sent each time: drivers wait for it."""
+        self._tables.open = True
+        if self._cable:
+            self._report(PORT_ACTIVE)
+
+    def close(self) -> None:
+        """CLOSE_PORT."""
+        was_up = self.link_up
+        self._tables.open = False
+        if was_up:
+            self._report(PORT_DOWN)
+
+    def plug(self, cable: bool) -> None:
+        """Put the cable in or pull it out."""
+        was_up = self.link_up
+        self._cable = cable
+        if self.link_up != was_up:
+            self._report(PORT_ACTIVE if cable else PORT_DOWN)
+
+    def _report(self, subtype: int) -> None:
+        event = bytes(PORT_EQE.pack(port=self.number)[DATA_OFFSET:-4])
+        self._hca.eqs.post_async(EventType.PORT_CHANGE, event, subtype)
+
+    # -- addresses ------------------------------------------------------------------------
+
+    @property
+    def mac_addresses(self) -> frozenset[bytes]:
+        """The unicast addresses the port answers to: its table's, or the burned-in one."""
+        return self._own
+
+    def set_macs(self, macs: list[bytes | None]) -> None:
+        """Replace the MAC table; queue pairs name source addresses by its index."""
+        self._tables.macs = macs
+        self._own = frozenset(mac for mac in macs if mac) or frozenset((self.burned_in,))
+
+    def mac(self, index: int) -> bytes:
+        """Source address `index` of the table, the burned-in one where there is none."""
+        macs = self._tables.macs
+        return (macs[index] if index < len(macs) else None) or self.burned_in
+
+    def set_gids(self, gids: list[bytes], versions: Sequence[int] = ()) -> None:
+        """Replace the GID table; `versions` are the RoCE versions of its entries, else 1."""
+        self._tables.gids = gids
+        self._tables.versions = versions
+
+    def roce_version(self, index: int) -> int:
+        """The RoCE version that goes with GID `index`."""
+        versions = self._tables.versions
+        return versions[index] if index < len(versions) else 1
+
+    @property
+    def gids(self) -> list[bytes]:
+        """The GID table; unused entries are 16 zero bytes."""
+        return self._tables.gids
+
+    def gid(self, index: int) -> bytes:
+        """GID `index`; the first one in use where that entry is empty.
+
+        User-space address handles carry the index of another table than the hardware's.
+        """
+        gids = self._tables.gids
+        if index < len(gids) and gids[index] != NO_GID:
+            return gids[index]
+        return next((gid for gid in gids if gid != NO_GID), NO_GID)
+
+    def set_vlans(self, vlans: list[int | None]) -> None:
+        """Replace the VLAN table."""
+        self._tables.vlans = vlans
+
+    def vlan(self, index: int) -> int | None:
+        """VLAN id `index` of the table."""
+        return self._tables.vlans[index] if index < len(self._tables.vlans) else None
+
+    # -- paths ------------------------------------------------------------------------------
+
+    def connected_route(self, context: bytes | bytearray) -> Route:
+        """The way to the peer that a queue pair context (QPC) describes."""
+        return connected_route(self, context)
+
+    def datagram_route(self, context: bytes | bytearray, av: bytes, vlan: int, mac: bytes) -> Route:
+        """The way of one UD message by its address vector; `vlan` and `mac` follow it in a WQE."""
+        return datagram_route(self, av, vlan, mac)
+
+    def sender_of(self, message: Datagram) -> tuple[int, int]:
+        """Of a completion: the word with the sender's QP number, and service level with VLAN."""
+        route = message.route
+        vlan = 0 if route.vlan == NO_VLAN else route.vlan & 0xFFF
+        return GRH_PRESENT | message.source_qpn, route.service_level << 13 | vlan
+
+    def pkey_index(self, qp: QueuePair, message: Datagram) -> int | None:
+        """Where the P_Key of a datagram stands in the table; None when `qp` must not have it.
+
+        There is but one on RoCE.
+        """
+        return 0
+
+    def parse_packet(self, packet: bytes, own_qkey: int) -> Datagram:
+        """A packet whose headers software built; raises `HeaderError`."""
+        return parse_datagram(packet, own_qkey)
+
+    # -- filters ----------------------------------------------------------------------------
+
+    def filter_multicast(self, address: bytes) -> None:
+        """Add a group address or broadcast; EXCEED_LIM when the list is full."""
+        wanted = self._tables.multicast_filter
+        if len(wanted) >= MAX_GROUP_ADDRESSES and address not in wanted:
+            raise CommandError(Status.EXCEED_LIM, f"{MAX_GROUP_ADDRESSES} group addresses")
+        wanted.add(address)
+
+    def admits(self, frame: bytes) -> bool:
+        """Whether a frame passes the multicast and the VLAN filter.
+
+        Each passes everything until it is programmed; untagged frames have no VLAN to filter by.
+        Linux `en_netdev.c: mlx4_en_do_multicast` lists broadcast, too.
+        """
+        tables = self._tables
+        group = frame[0] & 1 and tables.multicast_filter_on
+        if group and frame[:6] not in tables.multicast_filter:
+            return False
+        if not tables.vlan_filter or frame[12:14] not in TAG_TYPES or len(frame) < 16:
+            return True
+        vlan = int.from_bytes(frame[14:16], "big") & 0xFFF
+        return bool(tables.vlan_filter[-1 - vlan // 8] >> vlan % 8 & 1)  # VLAN 0 comes last
+
+    # -- the rest of what the guest sets ----------------------------------------------------
+
+    @property
+    def steering(self) -> Steering:
+        """Where Ethernet frames go."""
+        return self._tables.steering
+
+    @steering.setter
+    def steering(self, value: Steering) -> None:
+        self._tables.steering = value
+
+    @property
+    def tables(self) -> Tables:
+        """Filters, MTU, counters and capabilities as they stand."""
+        return self._tables
+
+    @property
+    def counters(self) -> EthCounters:
+        """Frames and octets since reset."""
+        return self._tables.counters
+
+    @property
+    def special_qpn_base(self) -> int:
+        """First of the eight special QP numbers (CONF_SPECIAL_QP); 0 before."""
+        return self._tables.special_qpn_base
+
+    @special_qpn_base.setter
+    def special_qpn_base(self, value: int) -> None:
+        self._tables.special_qpn_base = value
+
+    @property
+    def gsi_qpn(self) -> int:
+        """The QP number behind QP1 on the wire; -1 before CONF_SPECIAL_QP."""
+        base = self._tables.special_qpn_base
+        return base + 1 + self.number if base else -1
+
+    @property
+    def smi_qpn(self) -> int:
+        """The QP number behind QP0 on the wire; -1 before CONF_SPECIAL_QP."""
+        base = self._tables.special_qpn_base
+        return base + self.number - 1 if base else -1

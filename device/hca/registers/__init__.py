@@ -1,0 +1,1 @@
+"""Registers besides the host command register: doorbells, BlueFlame, the error buffer."""

@@ -1,0 +1,41 @@
+"""The catastrophic error buffer: zeros while the adapter works (Linux `mlx4/catas.c`)."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.mlx4.bar0 import (
+    CATAS,
+    CATAS_CODE_INJECTED,
+    CATAS_DWORDS,
+    CATAS_OFFSET,
+)
+
+_SIZE = CATAS_DWORDS * 4
+
+
+class Health:
+    """Whether an internal error happened, and what the buffer says of it."""
+
+    def __init__(self) -> None:
+        self.failed = False
+        self._buffer = bytes(_SIZE)
+
+    def reset(self) -> None:
+        """Healthy again."""
+        self.failed = False
+        self._buffer = bytes(_SIZE)
+
+    def fail(self, reason: str) -> None:
+        """Fill the buffer: a code, and the reason as far as there is room."""
+        text = reason.encode("ascii", "replace")
+        room = CATAS.field("text").width
+        self._buffer = bytes(
+            CATAS.pack(code=CATAS_CODE_INJECTED, text=text[:room].ljust(room, b"\0"))
+        )
+        self.failed = True
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of BAR0 at `offset`: of the buffer, zeros elsewhere."""
+        start = offset - CATAS_OFFSET
+        if start >= 0 and start + length <= _SIZE:
+            return self._buffer[start : start + length]
+        return bytes(length)

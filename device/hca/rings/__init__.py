@@ -1,0 +1,1 @@
+"""Queues in guest memory: event, completion, receive, shared receive and send queues."""

@@ -1,0 +1,182 @@
+"""A queue in guest memory: pages that an MTT range named, addressed by byte offset."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from bluebridge.device.hca.commands.command import CommandError, Status
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.pci.bus import DmaError, HostBus, Run
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.device import Hca
+
+OWNER_HARDWARE = 0x80
+FILL_BYTES = 1 << 16
+"""How much is written in one go when a whole queue is filled."""
+MAX_PAGES = 1 << 20
+"""Pages of all queues of an HCA: 40 MiB of the server's memory, 4 GiB of the guest's."""
+
+
+class RingPages:
+    """How many pages the queues of one HCA have. Many entries of the MTT may name one page."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def check(self, more: int) -> None:
+        """Whether `more` pages may be remembered; raises `CommandError` (EXCEED_LIM).
+
+        Queue pairs that are gone keep their rings until Python's collector comes by.
+        """
+        if self.count + more > MAX_PAGES:
+            gc.collect()
+            if self.count + more > MAX_PAGES:
+                raise CommandError(Status.EXCEED_LIM, f"queues of more than {MAX_PAGES} pages")
+
+
+@lru_cache(maxsize=2)
+def _owner_image(entry_bytes: int) -> memoryview:
+    """`FILL_BYTES` of entries whose last byte says that hardware owns them."""
+    entry = bytes(entry_bytes - 1) + bytes((OWNER_HARDWARE,))
+    return memoryview(entry * (FILL_BYTES // entry_bytes))
+
+
+class QueueBuffer:
+    """The pages of one queue. `pages` are guest-physical, each `1 << page_shift` bytes.
+
+    Addresses are cut to whole pages, as hardware does: guest memory comes in whole pages, too, so
+    an entry whose offset is a multiple of its size lies within one region. Offsets beyond the
+    buffer are a fault of the caller (`IndexError`); memory that vanished raises `DmaError`.
+    """
+
+    __slots__ = ("_account", "_mask", "_shift", "bus", "length", "pages")
+
+    def __init__(
+        self, bus: HostBus, pages: Sequence[int], page_shift: int, length: int | None = None
+    ) -> None:
+        self._account: RingPages | None = None
+        self.bus = bus
+        self.pages = [page & -1 << page_shift for page in pages]
+        self._shift = page_shift
+        self._mask = (1 << page_shift) - 1
+        self.length = len(pages) << page_shift if length is None else length
+
+    @classmethod
+    def from_mtt(cls, hca: Hca, mtt_addr: int, page_shift: int, length: int) -> QueueBuffer:
+        """The buffer of `length` bytes behind an MTT offset.
+
+        The translations are copied: drivers never change them while hardware owns the queue.
+        Raises `CommandError`: BAD_PARAM, EXCEED_LIM, or ICM_ERROR when the range is not mapped.
+        """
+        if not 12 <= page_shift <= 31:
+            raise CommandError(Status.BAD_PARAM, f"page shift {page_shift}")
+        count = (length + (1 << page_shift) - 1) >> page_shift
+        hca.ring_pages.check(count)
+        buffer = cls(hca.bus, hca.icm.read_mtt(mtt_addr, count), page_shift, length)
+        buffer._account = hca.ring_pages
+        buffer._account.count += count
+        return buffer
+
+    def __del__(self) -> None:
+        if self._account is not None:
+            self._account.count -= len(self.pages)
+
+    def address(self, offset: int) -> int:
+        """Guest-physical address of a byte."""
+        return self.pages[offset >> self._shift] + (offset & self._mask)
+
+    def runs(self, offset: int, length: int) -> list[Run]:
+        """Where a stretch of the buffer lies, physical neighbours joined."""
+        runs: list[Run] = []
+        end = offset + length
+        while offset < end:
+            part = min(self._mask + 1 - (offset & self._mask), end - offset)
+            address = self.address(offset)
+            if runs and runs[-1][0] + runs[-1][1] == address:
+                runs[-1] = (runs[-1][0], runs[-1][1] + part)
+            else:
+                runs.append((address, part))
+            offset += part
+        return runs
+
+    def read(self, offset: int, length: int, what: What, obj: int = 0) -> bytes:
+        """Copy of `length` bytes."""
+        inside = offset & self._mask
+        if inside + length <= self._mask + 1:
+            return self.bus.read(self.pages[offset >> self._shift] + inside, length, what, obj)
+        return b"".join(
+            self.bus.read(address, part, what, obj) for address, part in self.runs(offset, length)
+        )
+
+    def write(
+        self, offset: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
+    ) -> None:
+        """Store bytes in ascending order."""
+        inside = offset & self._mask
+        if inside + len(data) <= self._mask + 1:
+            self.bus.write(self.pages[offset >> self._shift] + inside, data, what, obj)
+            return
+        start = 0
+        for address, part in self.runs(offset, len(data)):
+            self.bus.write(address, data[start : start + part], what, obj)
+            start += part
+
+    def write_entry(self, offset: int, entry: bytes | bytearray, what: What, obj: int = 0) -> None:
+        """Store an entry that lies within one page, its last byte (the owner) after all others."""
+        address = self.pages[offset >> self._shift] + (offset & self._mask)
+        last = len(entry) - 1
+        (view,) = self.bus.views([(address, last + 1)])
+        view[:last] = entry[:last]
+        view[last] = entry[last]
+        self.bus.note_dma(Kind.DMA_WRITE, address, last + 1, bytes(entry), what, obj)
+
+    def contiguous(self, offset: int) -> int:
+        """How many bytes from `offset` on lie in one page."""
+        return self._mask + 1 - (offset & self._mask)
+
+    def write_entries(self, offset: int, image: bytes, size: int, what: What, obj: int = 0) -> None:
+        """Store entries of `size` bytes that lie within one page, the first one after the others.
+
+        The log has one write for each.
+        """
+        address = self.pages[offset >> self._shift] + (offset & self._mask)
+        length, last = len(image), size - 1
+        views = self.bus.views([(address, length)])
+        if len(views) > 1:  # a border of memory regions: at a page, so between two entries
+            for start in range(0, length, size):
+                self.write_entry(offset + start, image[start : start + size], what, obj)
+            return
+        view = views[0]
+        view[size:] = image[size:]
+        view[:last] = image[:last]
+        view[last] = image[last]
+        note = self.bus.note_dma
+        for start in range(0, length, size):
+            note(Kind.DMA_WRITE, address + start, size, image[start : start + size], what, obj)
+
+    def fill_owner(self, entry_bytes: int, obj: int = 0) -> None:
+        """Give every entry of the queue to hardware.
+
+        Drivers hand over zeroed buffers and zero means "valid" on the first lap. Raises
+        `CommandError` (BAD_PARAM) before a byte moves when a page is no guest memory.
+        """
+        runs = self.runs(0, self.length)
+        image = _owner_image(entry_bytes)
+        try:
+            views = self.bus.views(runs)
+        except DmaError as error:
+            raise CommandError(Status.BAD_PARAM, f"queue {obj:#x}: {error}") from error
+        for view in views:  # more than there are runs where regions of guest memory meet
+            for start in range(0, len(view), FILL_BYTES):
+                part = view[start : start + FILL_BYTES]
+                part[:] = image[: len(part)]
+        for address, length in runs:
+            self.bus.note_dma(
+                Kind.DMA_WRITE, address, length, image[:entry_bytes], What.OWNERSHIP, obj
+            )

@@ -1,0 +1,215 @@
+"""Send queues: a ring without a producer index, walked by the ownership bit of its entries."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from bluebridge.device.hca.pairs.error_state import enter_error
+from bluebridge.device.hca.pairs.role import Role
+from bluebridge.device.hca.rings.completions import fail_send, post_event
+from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
+from bluebridge.device.hca.rings.work_requests import slots_of
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.contexts import QpState
+from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.mlx4.wqe import DS_MASK
+from bluebridge.device.pci.bus import DmaError
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.queue_pairs import QueuePair
+
+BUDGET = 64
+"""Entries carried out in one go before other work of the server gets its turn."""
+
+COST_LIMIT = 64 << 20
+"""Bytes of messages after which other work gets its turn, however many doorbells they took."""
+
+_HEADER = Struct(">II")
+_FLUSHING = (QpState.ERR, QpState.SQER)
+
+
+class SendQueue:
+    """The send half of a queue pair. `index` counts slots since RESET and never wraps here.
+
+    `base` is the byte offset of the ring in `buffer`, `shift` the logarithm of its stride.
+    """
+
+    __slots__ = (
+        "_given", "_qp", "_rung", "_running", "_scheduled", "base", "buffer", "index", "log_size",
+        "shift", "what",
+    )  # fmt: skip
+
+    def __init__(
+        self, qp: QueuePair, buffer: QueueBuffer, base: int, log_size: int, shift: int
+    ) -> None:
+        self._qp = qp
+        self.buffer = buffer
+        self.base = base
+        self.log_size = log_size
+        self.shift = shift
+        self.index = 0
+        self._rung = False
+        self._running = False
+        self._scheduled = False
+        self._given: bytes | None = None  # the next entry, when it need not be fetched
+        self.what = What.UD_WQE if qp.role is Role.UD else What.SQ_WQE
+
+    def ring(self) -> None:
+        """A doorbell: carry out what is posted, or do so when RTS comes."""
+        self._rung = True
+        self.run()
+
+    def go_on(self) -> None:
+        """Carry out or flush what is posted, if a doorbell ever said that something is.
+
+        Before it the ring may be anything: mlx4_en stamps its entries after RTS only, the kernel
+        leaves the ring of XRC targets zeroed, and zeros look valid (Linux `en_netdev.c:
+        mlx4_en_start_port`, `ib/qp.c: __mlx4_ib_modify_qp`).
+        """
+        if self._rung:
+            self.run()
+
+    def run(self) -> None:
+        """Carry out what is posted, up to a budget; the rest follows soon."""
+        if self._running or self._scheduled:
+            return
+        self._running = True
+        try:
+            more = self._walk()
+        except DmaError as fault:
+            self._vanished(fault)
+            return
+        finally:
+            self._qp.engine.finish()
+            self._running = False
+        if more:
+            self._scheduled = True
+            self._qp.hca.bus.call_soon(self._again)
+
+    def accepts(self, owner: int, index: int) -> bool:
+        """Whether an entry with this ownership bit and 16-bit index may be pushed now."""
+        return (
+            index == self.index & 0xFFFF
+            and owner == self.index >> self.log_size & 1
+            and self._qp.state is QpState.RTS
+            and not self._running
+            and not self._scheduled
+        )
+
+    def push(self, entry: bytes) -> None:
+        """Carry out an entry that software handed over whole, and none behind it.
+
+        Those have stores or a doorbell of their own on their way.
+        """
+        self._given = entry
+        self.ring()
+        self._given = None  # one that had to wait is read from the ring when its time comes
+
+    def _again(self) -> None:
+        self._scheduled = False
+        self._qp.spent = 0
+        if self._qp.state is not QpState.RST:
+            self.run()
+
+    def _walk(self) -> bool:
+        """Whether the budget ran out before the ring did.
+
+        One answer can cause the next walk, so what messages cost adds up over all walks. Whether
+        another entry follows is looked up before one is carried out: software that hears of its
+        completion posts the next one at once, and that has a doorbell of its own.
+        """
+        qp = self._qp
+        engine = qp.engine
+        header, known = None, False
+        for _ in range(BUDGET):
+            if qp.spent >= COST_LIMIT:
+                return True
+            state = qp.state
+            if state is QpState.RTS:
+                if engine.blocked():
+                    if qp.state is QpState.RTS:
+                        return qp.spent >= COST_LIMIT  # the rest of a large send
+                    continue  # what was blocked failed
+                if self._given is not None:
+                    self._execute_given(self._given)
+                    header, known = None, True
+                    continue
+                if not known:
+                    header, known = self._peek(self.index), True
+                if header is None:
+                    return False
+                following = self._peek(self.index + slots_of(header, self.shift))
+                self._execute(header)
+                header = following
+            elif state not in _FLUSHING or not self._flush_one():
+                return False
+        return True
+
+    def _flush_one(self) -> bool:
+        """Fail the next entry, if there is one."""
+        header = self._peek(self.index)
+        if header is None:
+            return False
+        index = self.index
+        self.index += slots_of(header, self.shift)
+        fail_send(self._qp, index, Syndrome.WR_FLUSH_ERR)
+        return True
+
+    def _peek(self, index: int) -> int | None:
+        """Dword 1 of an entry if it is software's latest, not in the log."""
+        slot = index & ((1 << self.log_size) - 1)
+        address = self.buffer.address(self.base + (slot << self.shift))
+        views = self._qp.hca.bus.views([(address, _HEADER.size)])
+        # two views where a border of memory regions cuts the header
+        word0, word1 = _HEADER.unpack(views[0] if len(views) == 1 else b"".join(views))
+        return None if word0 >> 31 != index >> self.log_size & 1 else word1
+
+    def _execute(self, word1: int) -> None:
+        """Read the body, now that the ownership bit was seen, and hand it to the engine."""
+        index = self.index
+        length = (word1 & DS_MASK) * 16
+        self.index = index + slots_of(word1, self.shift)
+        if not length or length > 1 << (self.log_size + self.shift):
+            self.reject(index, f"an entry of {length} bytes")
+            return
+        self._qp.hca.bus.concern(self._qp.qpn, index)
+        raw = self._read(index, length)
+        if raw[0] >> 7 != index >> self.log_size & 1 or raw[7] & DS_MASK != word1 & DS_MASK:
+            self.reject(index, "the entry changed while it was read")
+            return
+        self._qp.engine.execute(raw, index)
+
+    def _execute_given(self, entry: bytes) -> None:
+        """An entry of the length it states; its VLAN fields held the QP number and say nothing."""
+        self._given = None
+        index = self.index
+        self.index = index + slots_of(entry[7], self.shift)
+        self._qp.hca.bus.concern(self._qp.qpn, index)
+        self._qp.engine.execute(b"%b\0\0\0%b" % (entry[:4], entry[7:]), index)
+
+    def _read(self, index: int, length: int) -> bytes:
+        start = (index & ((1 << self.log_size) - 1)) << self.shift
+        size = 1 << (self.log_size + self.shift)
+        buffer, base, what, qpn = self.buffer, self.base, self.what, self._qp.qpn
+        if start + length <= size:
+            return buffer.read(base + start, length, what, qpn)
+        first = size - start
+        head = buffer.read(base + start, first, what, qpn)
+        return head + buffer.read(base, length - first, what, qpn)
+
+    def reject(self, index: int, reason: str) -> None:
+        """An entry that makes no sense fails as a local operation error when its turn comes."""
+        qp = self._qp
+        qp.hca.bus.concern(qp.qpn, index)
+        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {reason}", obj=qp.qpn)
+        qp.engine.execute(b"", index)
+
+    def _vanished(self, fault: DmaError) -> None:
+        """The ring itself is no memory any more: nothing can be flushed, only an event tells."""
+        qp = self._qp
+        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: send queue: {fault}", obj=qp.qpn)
+        if qp.state is not QpState.ERR:
+            post_event(qp.hca, EventType.WQ_CATAS_ERROR, qp.qpn)
+            enter_error(qp)

@@ -1,0 +1,134 @@
+"""Shared receive queues: a linked list of entries that several queue pairs take from.
+
+Rules: Linux `ib/srq.c`, rdma-core `providers/mlx4/srq.c`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bluebridge.device.hca.commands.command import CommandError, Status
+from bluebridge.device.hca.rings.completions import post_event
+from bluebridge.device.hca.rings.receive_queue import COUNTER_MASK, ReceiveWqe
+from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
+from bluebridge.device.hca.rings.work_requests import parse_receive
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.contexts import SRQC
+from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.pci.bus import DmaError
+
+if TYPE_CHECKING:
+    from bluebridge.device.hca.device import Hca
+
+NEXT_SIZE = 16
+
+
+class SharedReceiveQueue:
+    """One SRQ. `current` is the entry that is next, `consumed` counts those taken, mod 2**16."""
+
+    __slots__ = (
+        "_hca",
+        "_known",
+        "buffer",
+        "consumed",
+        "cqn",
+        "current",
+        "limit",
+        "log_size",
+        "pd",
+        "record",
+        "shift",
+        "srqn",
+        "xrcd",
+    )
+
+    def __init__(self, hca: Hca, srqn: int, context: bytes) -> None:
+        get = SRQC.get
+        self._hca = hca
+        self.srqn = srqn
+        self.log_size = get(context, "log_size")
+        self.shift = get(context, "log_stride") + 4
+        self.pd = get(context, "pd")
+        self.xrcd = get(context, "xrcd")
+        self.cqn = get(context, "cqn")
+        self.record = get(context, "doorbell_record") & ~3
+        self.limit = 0
+        self.current = 0
+        self.consumed = 0
+        self._known = 0
+        if 1 << self.shift <= NEXT_SIZE:
+            raise CommandError(Status.BAD_PARAM, "an SRQ entry has room for a segment")
+        self.buffer = QueueBuffer.from_mtt(
+            hca,
+            get(context, "mtt_addr"),
+            get(context, "log_page_size") + 12,
+            1 << (self.log_size + self.shift),
+        )
+
+    def waiting(self) -> bool:
+        """Whether an entry is posted."""
+        return self._known != self.consumed or self._available() > 0
+
+    def take(self) -> ReceiveWqe | None:
+        """The next entry of the list, which is consumed; None without one. Raises `DmaError`."""
+        if not self.waiting():
+            return None
+        index = self.current
+        raw = self.buffer.read(index << self.shift, 1 << self.shift, What.SRQ_WQE, self.srqn)
+        self.current = int.from_bytes(raw[2:4], "big") & ((1 << self.log_size) - 1)
+        self.consumed = (self.consumed + 1) & COUNTER_MASK
+        if self.limit:
+            self._check_limit()
+        return ReceiveWqe(index, parse_receive(raw[NEXT_SIZE:]), self.pd)
+
+    def arm(self, limit: int) -> None:
+        """Ask for one event when fewer than `limit` entries are left; at once if so already."""
+        self.limit = limit
+        if limit:
+            self._check_limit()
+
+    def _check_limit(self) -> None:
+        if self._available() < self.limit:
+            self.limit = 0
+            post_event(self._hca, EventType.SRQ_LIMIT, self.srqn)
+
+    def _available(self) -> int:
+        try:
+            word = b"".join(self._hca.bus.views([(self.record, 4)]))
+        except DmaError:
+            return 0
+        known = int.from_bytes(word[2:], "big")
+        if known != self._known:
+            self._known = known
+            self._hca.bus.note_dma(
+                Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, self.srqn
+            )
+        return (known - self.consumed) & COUNTER_MASK
+
+
+class SharedReceiveQueues:
+    """The shared receive queues of one HCA."""
+
+    def __init__(self, hca: Hca) -> None:
+        self._hca = hca
+        self._queues: dict[int, SharedReceiveQueue] = {}
+
+    def reset(self) -> None:
+        """Forget all queues."""
+        self._queues.clear()
+
+    def get(self, srqn: int) -> SharedReceiveQueue | None:
+        """The queue `srqn` if hardware owns it."""
+        return self._queues.get(srqn)
+
+    def create(self, srqn: int, context: bytes) -> None:
+        """SW2HW_SRQ; raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, ICM_ERROR."""
+        if srqn >> self._hca.parameters.log_srqs:
+            raise CommandError(Status.BAD_INDEX, f"SRQ {srqn:#x}")
+        if srqn in self._queues:
+            raise CommandError(Status.BAD_RES_STATE, f"SRQ {srqn:#x} is in use")
+        self._queues[srqn] = SharedReceiveQueue(self._hca, srqn, context)
+
+    def destroy(self, srqn: int) -> None:
+        """HW2SW_SRQ: queue pairs that still name it receive nothing any more."""
+        self._queues.pop(srqn, None)

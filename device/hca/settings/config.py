@@ -1,0 +1,107 @@
+"""What tells one HCA from another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bluebridge.device.fabric.addresses import Link as Link
+from bluebridge.device.layout.mlx4.uar import LOG_BLUEFLAME_REGISTER
+from bluebridge.device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
+
+MAC_STEP = 0x100
+MAX_PORTS = 2
+BLUEFLAME_REGISTERS = tuple(1 << log for log in range(7, 13))
+"""Bytes a BlueFlame register may have: two buffers of a line at least, a page at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What all HCAs of a server have or lack; raises `ValueError` on nonsense.
+
+    `blueflame`: QUERY_DEV_CAP advertises it (stores to its pages count either way), with registers
+    of `blueflame_register` bytes, one of `BLUEFLAME_REGISTERS`; adapters have 512. `pro`: a
+    ConnectX-3 Pro, which speaks RoCE v2 too. `large_cqes`: drivers may choose 64-byte completions.
+    `subnet_manager`: whether InfiniBand networks have one of their own.
+    """
+
+    ports: int = 1
+    blueflame: bool = False
+    pro: bool = False
+    large_cqes: bool = False
+    subnet_manager: bool = True
+    blueflame_register: int = 1 << LOG_BLUEFLAME_REGISTER
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.ports <= MAX_PORTS:
+            raise ValueError(f"an HCA has 1 or {MAX_PORTS} ports, not {self.ports}")
+        if self.blueflame_register not in BLUEFLAME_REGISTERS:
+            sizes = ", ".join(map(str, BLUEFLAME_REGISTERS))
+            raise ValueError(
+                f"a BlueFlame register has {sizes} bytes, not {self.blueflame_register}"
+            )
+
+    @property
+    def blueflame_buffer(self) -> int:
+        """Bytes of the two halves of a register, which software fills in turn."""
+        return self.blueflame_register // 2
+
+
+PLAIN = Features()
+
+
+@dataclass(frozen=True, slots=True)
+class HcaConfig:
+    """The personality of an HCA; survives every reset.
+
+    `mac` is the burned-in unicast address (6 bytes), `node_guid` the EUI-64 of the node as an
+    integer, `msix_vectors` the size of the MSI-X table. Raises `ValueError` on nonsense.
+    """
+
+    name: str
+    mac: bytes
+    node_guid: int
+    msix_vectors: int = 32
+    board_id: str = "BB_CX3_A1"
+    firmware: tuple[int, int, int] = (2, 42, 5000)
+    node_description: str = "bluebridge emulated ConnectX-3"
+    link: Link = Link.ETHERNET
+    features: Features = PLAIN
+
+    def __post_init__(self) -> None:
+        if len(self.mac) != 6 or self.mac[0] & 1 or not any(self.mac):
+            raise ValueError(f"{self.mac.hex(':')} is no unicast MAC address")
+        if not 0 < self.node_guid < 1 << 64:
+            raise ValueError(f"node GUID {self.node_guid:#x} does not fit 64 bits")
+        if not 2 <= self.msix_vectors <= 128:
+            raise ValueError("an HCA has 2 to 128 MSI-X vectors")
+
+    @classmethod
+    def of_mac(
+        cls,
+        name: str,
+        mac: bytes,
+        *,
+        msix_vectors: int = 32,
+        link: Link = Link.ETHERNET,
+        features: Features = PLAIN,
+    ) -> HcaConfig:
+        """A configuration whose GUID is made from the MAC address, as adapters do."""
+        return cls(name, mac, guid_of_mac(mac), msix_vectors, link=link, features=features)
+
+    @property
+    def device_id(self) -> int:
+        """What NodeInfo calls the part, and software by its decimal name: MT4099, MT4103."""
+        return DEVICE_CONNECTX3_PRO if self.features.pro else DEVICE_CONNECTX3
+
+    def port_guid(self, number: int = 1) -> int:
+        """GUID of a port; other HCAs of the lab have the numbers right behind the node's."""
+        return self.node_guid + MAC_STEP * number
+
+    def mac_of(self, number: int) -> bytes:
+        """Burned-in address of a port; other HCAs of the lab have the numbers right behind."""
+        return (int.from_bytes(self.mac, "big") + MAC_STEP * (number - 1)).to_bytes(6, "big")
+
+
+def guid_of_mac(mac: bytes) -> int:
+    """The node GUID Mellanox derives from a MAC: the two halves around 03 00, local bit flipped."""
+    return int.from_bytes(bytes((mac[0] ^ 2,)) + mac[1:3] + b"\x03\x00" + mac[3:], "big")

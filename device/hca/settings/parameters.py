@@ -1,0 +1,51 @@
+"""What INIT_HCA told the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
+
+UNICAST_STEERING = 1 << 3
+LARGE_EQES, LARGE_CQES = 1 << 29, 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Table sizes as powers of two and the ICM bases the device uses; `raw` is the mailbox."""
+
+    raw: bytes = b""
+    log_qps: int = 0
+    log_srqs: int = 0
+    log_cqs: int = 0
+    log_eqs: int = 0
+    log_mpts: int = 0
+    log_mc_hash: int = 0
+    log_mc_entries: int = 0
+    log_mc_entry_size: int = 0
+    log_read_resources: int = 0
+    mtt_base: int = 0
+    dmpt_base: int = 0
+    unicast_steering: bool = False
+    large_cqes: bool = False
+
+    @classmethod
+    def of_mailbox(cls, raw: bytes) -> Parameters:
+        """The parameters in an INIT_HCA mailbox; the low bits of a base hold its logarithm."""
+        get = INIT_HCA.get
+        return cls(
+            raw=raw,
+            log_qps=get(raw, "log_qps") & 0x1F,
+            log_srqs=get(raw, "log_srqs") & 0x1F,
+            log_cqs=get(raw, "log_cqs") & 0x1F,
+            log_eqs=get(raw, "log_eqs") & 0x1F,
+            log_mpts=get(raw, "log_mpts") & 0x3F,
+            log_mc_hash=get(raw, "log_mc_hash_size") & 0x1F,
+            log_mc_entries=get(raw, "log_mc_table_size") & 0x1F,
+            log_mc_entry_size=get(raw, "log_mc_entry_size") & 0x1F,
+            log_read_resources=get(raw, "log_rd_per_qp") & 0x7,
+            mtt_base=get(raw, "mtt_base"),
+            dmpt_base=get(raw, "dmpt_base"),
+            large_cqes=bool(get(raw, "eqe_cqe_size") & LARGE_CQES),
+            unicast_steering=bool(get(raw, "uc_steering") & UNICAST_STEERING),
+        )

@@ -1,0 +1,1 @@
+"""Packets on a wire: a message cut to the path MTU, its headers, its checks."""

@@ -1,0 +1,198 @@
+"""Puts packets into what carries them: RoCE v1, RoCE v2, or the link layer of InfiniBand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bluebridge.device.buslog.wire import INFINIBAND, WireMessage
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, NEXT_BTH, NEXT_GRH
+from bluebridge.device.layout.net.ethernet import (
+    ETHERNET,
+    ETHERTYPE_IPV4,
+    ETHERTYPE_IPV6,
+    ETHERTYPE_ROCE,
+    ETHERTYPE_VLAN,
+    MIN_FRAME,
+    NO_VLAN,
+)
+from bluebridge.device.layout.net.ip import (
+    FIRST_SOURCE_PORT,
+    IPV4,
+    IPV6,
+    PROTOCOL_UDP,
+    ROCE_PORT,
+    UDP,
+    ones_complement_sum,
+)
+from bluebridge.device.layout.net.roce import GRH, GRH_NEXT_BTH, ICRC_SIZE, ipv4_gid
+from bluebridge.device.packets import crc
+from bluebridge.device.packets.segmentation import Packet, packets_of
+
+LINKTYPE_ETHERNET = 1
+LINKTYPE_ERF = 197
+"""Endace's record format, which names InfiniBand: tshark shows the bare link type as mere data."""
+VCRC_SIZE = 2
+MANAGEMENT_LANE = 15
+_SUBNET_QPN = 0
+_MAPPED = ipv4_gid(bytes(4))[:12]
+
+
+@dataclass(slots=True)
+class Frame:
+    """What the file holds of one packet: `length` bytes were on the wire, `data` were captured.
+
+    The data begin with the Ethernet header or the LRH.
+    """
+
+    link: int
+    data: bytes
+    length: int
+    comment: str = ""
+
+
+def frames_of(message: WireMessage, roce: int | None = None) -> Iterator[Frame]:
+    """The frames of a message, in order; `roce` forces a version of RoCE on all RDMA packets."""
+    if message.what == What.FRAME:
+        yield Frame(LINKTYPE_ETHERNET, message.payload, message.length)
+        return
+    for packet in packets_of(message):
+        if message.form == INFINIBAND:
+            yield _infiniband(message, packet)
+        elif (roce or message.form) == 1:
+            yield _roce_v1(message, packet)
+        else:
+            yield _roce_v2(message, packet)
+
+
+def _roce_v1(message: WireMessage, packet: Packet) -> Frame:
+    grh = _grh(message, packet)
+    transport = _transport(packet)
+    icrc = crc.roce_v1(grh, transport)
+    return _ethernet(message, packet, ETHERTYPE_ROCE, grh, transport + icrc)
+
+
+def _roce_v2(message: WireMessage, packet: Packet) -> Frame:
+    """RoCE v2: over IPv4 between IPv4-mapped GIDs, over IPv6 between others."""
+    udp = UDP.pack(
+        source_port=FIRST_SOURCE_PORT | message.target_qpn & 0x3FFF,
+        destination_port=ROCE_PORT,
+        length=UDP.size + _size(packet),
+    )
+    if message.sgid.startswith(_MAPPED) and message.dgid.startswith(_MAPPED):
+        kind, ip = ETHERTYPE_IPV4, _ipv4(message, packet)
+    else:
+        kind, ip = ETHERTYPE_IPV6, _ipv6(message, packet)
+    transport = _transport(packet)
+    transport += crc.roce_v2(ip, bytes(udp), transport)
+    if kind == ETHERTYPE_IPV6:
+        UDP.set(udp, "checksum", _udp_checksum(message, bytes(udp) + transport))
+    return _ethernet(message, packet, kind, ip + udp, transport)
+
+
+def _udp_checksum(message: WireMessage, datagram: bytes) -> int:
+    """Over IPv6, where none (0), as RoCE adapters write, counts as an error to most readers.
+
+    What was not captured counts as zeros.
+    """
+    length = UDP.get(datagram, "length")
+    pseudo = (
+        message.sgid + message.dgid + length.to_bytes(4, "big") + bytes((0, 0, 0, PROTOCOL_UDP))
+    )
+    return ones_complement_sum(pseudo + datagram) or 0xFFFF
+
+
+def _ipv4(message: WireMessage, packet: Packet) -> bytes:
+    header = IPV4.pack(
+        version=4,
+        header_words=IPV4.size // 4,
+        tos=message.traffic_class,
+        total_length=IPV4.size + UDP.size + _size(packet),
+        dont_fragment=1,
+        ttl=message.hop_limit,
+        protocol=PROTOCOL_UDP,
+        source=message.sgid[12:],
+        destination=message.dgid[12:],
+    )
+    IPV4.set(header, "checksum", ones_complement_sum(bytes(header)))
+    return bytes(header)
+
+
+def _ipv6(message: WireMessage, packet: Packet) -> bytes:
+    return bytes(
+        IPV6.pack(
+            version=6,
+            traffic_class=message.traffic_class,
+            flow_label=message.flow_label,
+            payload_length=UDP.size + _size(packet),
+            next_header=PROTOCOL_UDP,
+            hop_limit=message.hop_limit,
+            source=message.sgid,
+            destination=message.dgid,
+        )
+    )
+
+
+def _grh(message: WireMessage, packet: Packet) -> bytes:
+    return bytes(
+        GRH.pack(
+            version=6,
+            traffic_class=message.traffic_class,
+            flow_label=message.flow_label,
+            payload_length=_size(packet),
+            next_header=GRH_NEXT_BTH,
+            hop_limit=message.hop_limit,
+            sgid=message.sgid,
+            dgid=message.dgid,
+        )
+    )
+
+
+def _infiniband(message: WireMessage, packet: Packet) -> Frame:
+    """A packet of the InfiniBand link layer; with zero GIDs it has no GRH."""
+    grh = _grh(message, packet) if any(message.dgid) else b""
+    length = LRH_SIZE + len(grh) + _size(packet)
+    management = message.what == What.DATAGRAM and message.target_qpn == _SUBNET_QPN
+    lrh = bytes(
+        LRH.pack(
+            virtual_lane=MANAGEMENT_LANE if management else 0,
+            service_level=message.service_level,
+            next_header=NEXT_GRH if grh else NEXT_BTH,
+            dlid=int.from_bytes(message.destination, "big"),
+            length=length // 4,
+            slid=int.from_bytes(message.source, "big"),
+        )
+    )
+    data = lrh + grh + _transport(packet)
+    if packet.whole:
+        data += crc.infiniband(lrh, grh, _transport(packet))
+        data += crc.variant(data)
+    return Frame(LINKTYPE_ERF, data, length + VCRC_SIZE, packet.comment)
+
+
+def _size(packet: Packet) -> int:
+    """Bytes from the BTH to the end of the ICRC."""
+    return len(packet.headers) + packet.length + packet.pad + ICRC_SIZE
+
+
+def _transport(packet: Packet) -> bytes:
+    """What is there of a packet from the BTH to its padding."""
+    return packet.headers + packet.payload + bytes(packet.pad * packet.whole)
+
+
+def _ethernet(
+    message: WireMessage, packet: Packet, kind: int, network: bytes, transport: bytes
+) -> Frame:
+    """An Ethernet frame; one whose payload was cut ends with what there is of that."""
+    ethernet = bytes(ETHERNET.pack(dmac=message.destination, smac=message.source, ethertype=kind))
+    if message.vlan != NO_VLAN:
+        tag = ETHERTYPE_VLAN << 16 | message.service_level << 13 & 0xE000 | message.vlan & 0xFFF
+        ethernet = ethernet[:12] + tag.to_bytes(4, "big") + ethernet[12:]
+    head = ethernet + network
+    length = max(len(head) + _size(packet), MIN_FRAME)
+    if packet.whole:
+        data = (head + transport).ljust(MIN_FRAME, b"\0")
+    else:
+        data = head + transport[:-ICRC_SIZE]
+    return Frame(LINKTYPE_ETHERNET, data, length, packet.comment)

@@ -1,0 +1,42 @@
+"""A window that is the peer's memory itself: processors store there at the speed of memory.
+
+Each guest's DMA engine tells of its memory, and the peer's bridge lets its client map the file that
+it is in, at the same addresses: so the window shows the peer's bus from address 0 on, and nothing
+that stands in registers changes that. A client maps once, when the bridge is plugged in. So both
+engines have to be there before the first bridge, and a window cannot be closed.
+"""
+
+from __future__ import annotations
+
+from bluebridge.device.ntb.gen4 import WIDE_BAR
+from bluebridge.device.pci.function import Function
+from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Protection
+
+
+class Alias:
+    """What a bridge shows of its peer's memory: the longest stretch that one file holds.
+
+    Of a guest's memory that is all from 1 MiB to its end below 4 GiB; what is left over is trapped
+    as usual.
+    """
+
+    def __init__(self, lender: Function, bridge: Function) -> None:
+        self._bridge = bridge
+        self._shown: DmaRegion | None = None
+        lender.lend_memory(self._borrow)
+
+    def _borrow(self, region: DmaRegion, there: bool) -> None:
+        if there:
+            self._show(region)
+        elif region is self._shown:
+            self._shown = None
+            self._bridge.alias(WIDE_BAR, None)
+
+    def _show(self, region: DmaRegion) -> None:
+        if region.file is None or not region.protection & Protection.WRITE:
+            return
+        longer = self._shown is None or region.length > self._shown.length
+        if longer and region.file.offset == region.iova:
+            self._shown = region
+            file = MappedFile(region.file.fd, region.iova, region.length)
+            self._bridge.alias(WIDE_BAR, file)

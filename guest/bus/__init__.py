@@ -1,0 +1,1 @@
+"""How a driver reaches its device: registers, interrupts, DMA memory."""

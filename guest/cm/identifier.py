@@ -1,0 +1,312 @@
+"""Connection identifiers: the rdma_cm interface on top of the CM protocol."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import secrets
+from typing import TYPE_CHECKING
+
+from bluebridge.device.layout.net.cm import IP_HEADER_SIZE, RejectReason
+from bluebridge.device.layout.net.roce import ipv4_gid
+from bluebridge.guest.cm.connection import Connection, Notice, State
+from bluebridge.guest.cm.events import CmError, CmEvent, ConnParam, EventQueue, EventType
+from bluebridge.guest.cm.messages import MalformedMessage, Message, parse_ip_header
+from bluebridge.guest.cm.parameters import MAX_RETRY_COUNT, reply_fields, request_fields
+from bluebridge.guest.cm.path import ACK_TIMEOUT_CODE, MTU_1024, PathQp, Rtr, Rts
+from bluebridge.guest.cm.transport import Peer
+from bluebridge.guest.hca.errors import VerbsError
+
+if TYPE_CHECKING:
+    from bluebridge.guest.cm.manager import ConnectionManager
+
+PSN_BITS = 24
+
+
+class CmId:
+    """One end of a connection, or a listener.
+
+    Events arrive in `events`; a connection a listener hands out shares the listener's queue, so
+    that one thread serves both, and each event names its identifier. `qp` is what `attach` got.
+    """
+
+    def __init__(self, manager: ConnectionManager, events: EventQueue | None = None) -> None:
+        self.manager = manager
+        self.events = events if events is not None else EventQueue()
+        self.qp: PathQp | None = None
+        self.address = ""
+        self.port = 0
+        self.peer_address = ""
+        self.peer_port = 0
+        self._owns_events = events is None
+        self._listener: CmId | None = None
+        self._peer: Peer | None = None
+        self._connection: Connection | None = None
+        self._request: Message | None = None
+        self._param = ConnParam()
+        self._psn = secrets.randbits(PSN_BITS)
+        self._destroyed = False
+
+    @property
+    def deadline(self) -> float | None:
+        """When `expire` has something to do, on the monotonic clock."""
+        return self._connection.deadline if self._connection else None
+
+    def bind_addr(self, address: str, port: int) -> None:
+        """Choose the local address (0.0.0.0 for any) and port; `CmError` EADDRNOTAVAIL."""
+        own = self.manager.port.ip
+        if address not in (own, "0.0.0.0"):
+            reason = f"{address} is not an address of this HCA, which has {own}"
+            raise CmError(errno.EADDRNOTAVAIL, reason)
+        if not 0 < port <= 0xFFFF:
+            raise CmError(errno.EINVAL, f"port {port} is not in 1..65535")
+        self.address, self.port = address, port
+
+    def listen(self) -> None:
+        """Take connection requests for the bound port; `CmError` EADDRINUSE."""
+        if not self.port:
+            raise CmError(errno.EINVAL, "listen before bind_addr")
+        self.manager.take_port(self.port, self)
+
+    def resolve_addr(self, address: str, port: int, timeout: float = 2.0) -> None:
+        """Find the peer's MAC address; ADDR_RESOLVED or ADDR_ERROR follows.
+
+        Blocks up to `timeout` seconds: the caller's own thread speaks ARP.
+        """
+        try:
+            packed = ipaddress.IPv4Address(address).packed
+        except ValueError as error:
+            raise CmError(errno.EINVAL, f"{address!r} is no IPv4 address") from error
+        local = self.manager.port
+        try:
+            mac = local.mac if address == local.ip else self.manager.resolver.resolve(
+                address, timeout
+            )
+        except OSError:
+            self._tell(EventType.ADDR_ERROR, -errno.ETIMEDOUT)
+            return
+        except ValueError:
+            self._tell(EventType.ADDR_ERROR, -errno.ENETUNREACH)
+            return
+        self.address = self.address or local.ip
+        self.port = self.port or self.manager.ephemeral_port()
+        self.peer_address, self.peer_port = address, port
+        self._peer = Peer(ipv4_gid(packed), mac)
+        self._tell(EventType.ADDR_RESOLVED)
+
+    def resolve_route(self) -> None:
+        """On RoCE the route is the address: ROUTE_RESOLVED follows; `CmError` without address."""
+        if self._peer is None:
+            raise CmError(errno.EINVAL, "resolve_route before the address is resolved")
+        self._tell(EventType.ROUTE_RESOLVED)
+
+    def attach(self, qp: PathQp) -> None:
+        """Give this end its queue pair, which goes to INIT; later states follow by themselves."""
+        qp.to_init()
+        self.qp = qp
+
+    def connect(self, param: ConnParam | None = None) -> None:
+        """Active side: ask the peer. ESTABLISHED, REJECTED or UNREACHABLE follows."""
+        qp, peer = self._need_qp(), self._peer
+        if peer is None:
+            raise CmError(errno.EINVAL, "connect before the address is resolved")
+        self._param = param or ConnParam()
+        fields = request_fields(self, qp.qpn, self._psn, peer, self._param)
+        with self.manager.lock:
+            self._connection = self.manager.new_connection(self, peer)
+            self._connection.connect(fields)
+        self.manager.wake()
+
+    def accept(self, param: ConnParam | None = None) -> None:
+        """Passive side: bring the queue pair up and answer. ESTABLISHED follows."""
+        qp, request, connection = self._need_qp(), self._request, self._connection
+        if request is None or connection is None:
+            raise CmError(errno.EINVAL, "accept without a connection request")
+        self._param = param or ConnParam()
+        rts = Rts(
+            request["starting_psn"],
+            request["primary_ack_timeout"],
+            request["retry_count"],
+            request["rnr_retry_count"],
+            min(self._param.initiator_depth, request["responder_resources"]),
+        )
+        qp.to_rtr(self._rtr(request, connection.peer, request["path_mtu"]))
+        qp.to_rts(rts)
+        fields = reply_fields(self.manager.port.guid, qp.qpn, self._psn, self._param)
+        with self.manager.lock:
+            connection.accept(fields)
+        self.manager.wake()
+
+    def reject(
+        self, private_data: bytes = b"", reason: RejectReason = RejectReason.CONSUMER_DEFINED
+    ) -> None:
+        """Refuse a connection request; the peer gets REJECTED with the reason as status."""
+        with self.manager.lock:
+            if self._connection is None:
+                raise CmError(errno.EINVAL, "reject without a connection request")
+            self._connection.reject(reason, private_data)
+
+    def disconnect(self) -> None:
+        """Put the queue pair into error, which flushes it, and part. DISCONNECTED follows."""
+        if self.qp is not None:
+            self.qp.to_error()
+        with self.manager.lock:
+            if self._connection is not None:
+                self._connection.disconnect()
+        self.manager.wake()
+
+    def device_removed(self) -> None:
+        """The device is lost; call under the manager's lock."""
+        self._tell(EventType.DEVICE_REMOVAL)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a DISCONNECTED event is still to come."""
+        connection = self._connection
+        return connection is not None and connection.state in (
+            State.ESTABLISHED,
+            State.REP_SENT,
+            State.DREQ_SENT,
+        )
+
+    def destroy(self) -> None:
+        """Part from the peer and from the manager; no event follows. The queue pair stays."""
+        with self.manager.lock:
+            if self._destroyed:
+                return
+            self._destroyed = True
+            if self._connection is not None:
+                self._connection.abandon()
+            self.manager.forget(self)
+        if self._owns_events:
+            self.events.close()
+
+    # What follows is for the manager, under its lock.
+
+    def child(self, request: Message, peer: Peer) -> CmId | None:
+        """A listener's new connection; None when the request is not for its address."""
+        child = CmId(self.manager, self.events)
+        connection = self.manager.new_connection(child, peer)
+        connection.requested(request)
+        child._connection, child._request, child._listener = connection, request, self
+        child._peer = peer
+        try:
+            addresses = parse_ip_header(request.raw("private_data"))
+        except MalformedMessage:
+            connection.reject(RejectReason.UNSUPPORTED)
+            self.manager.forget(child)
+            return None
+        child.address, child.port = addresses.destination, self.port
+        child.peer_address, child.peer_port = addresses.source, addresses.port
+        param = ConnParam(
+            request.raw("private_data")[IP_HEADER_SIZE:],
+            request["initiator_depth"],
+            request["responder_resources"],
+            request["flow_control"],
+            request["retry_count"],
+            request["rnr_retry_count"],
+        )
+        child._tell(EventType.CONNECT_REQUEST, param=param)
+        return child
+
+    def handle(self, message: Message) -> None:
+        """A message from the peer."""
+        if self._connection is not None:
+            self._connection.handle(message)
+
+    def expire(self, now: float) -> None:
+        """Serve the connection's deadline when it has passed."""
+        deadline = self.deadline
+        if self._connection is not None and deadline is not None and deadline <= now:
+            self._connection.expire()
+
+    def drop_if_stale(self, qpn: int, peer: Peer) -> None:
+        """The peer's queue pair `qpn` asks for a new connection: this one, if to it, is over."""
+        connection = self._connection
+        if (
+            connection is not None
+            and connection.state in (State.ESTABLISHED, State.REP_SENT)
+            and connection.remote_qpn == qpn
+            and connection.peer.gid == peer.gid
+        ):
+            connection.state, connection.deadline = State.DEAD, None
+            self._tell(EventType.DISCONNECTED, -errno.ECONNRESET)
+
+    def old_connection_over(self, qpn: int, peer: Peer) -> None:
+        """The peer has ended what an earlier owner of our queue pair `qpn` had with it."""
+        connection = self._connection
+        if (
+            connection is not None
+            and connection.peer.gid == peer.gid
+            and self.qp is not None
+            and self.qp.qpn == qpn
+        ):
+            connection.old_connection_over()
+
+    def notice(self, notice: Notice) -> None:
+        """News from the connection: bring the queue pair along, then tell the user."""
+        if notice.type is EventType.CONNECT_RESPONSE and notice.message is not None:
+            self._connected(notice.message)
+            return
+        if notice.type is EventType.TIMEWAIT_EXIT and not self._destroyed:
+            self.manager.forget(self)
+        data = notice.message.raw("private_data") if notice.message else b""
+        self._tell(notice.type, notice.status, data)
+
+    def _connected(self, reply: Message) -> None:
+        """Active side, REP in hand: RTR, RTS, RTU, ESTABLISHED."""
+        qp, connection = self._need_qp(), self._connection
+        if connection is None:
+            return
+        rts = Rts(
+            reply["starting_psn"],
+            ACK_TIMEOUT_CODE,
+            min(self._param.retry_count, MAX_RETRY_COUNT),
+            reply["rnr_retry_count"],
+            min(self._param.initiator_depth, reply["responder_resources"]),
+        )
+        try:
+            qp.to_rtr(self._rtr(reply, connection.peer, MTU_1024))
+            qp.to_rts(rts)
+        except (OSError, VerbsError):
+            connection.reject(RejectReason.NO_QP)
+            self._tell(EventType.CONNECT_ERROR, -errno.EIO)
+            return
+        connection.ready()
+        self._tell(EventType.ESTABLISHED, 0, reply.raw("private_data"))
+
+    def _rtr(self, message: Message, peer: Peer, mtu: int) -> Rtr:
+        """What RTR needs of a REQ or REP.
+
+        Each side names the PSN it expects first, which the other one then starts with
+        (core/cm.c: ib_send_cm_req and ib_send_cm_rep keep theirs as rq_psn, cm_req_handler and
+        cm_rep_handler the peer's as sq_psn).
+        """
+        depth = min(self._param.responder_resources, message["initiator_depth"])
+        return Rtr(
+            message["local_qpn"],
+            self._psn,
+            peer,
+            self.manager.port.gid_index,
+            mtu,
+            depth,
+        )
+
+    def _need_qp(self) -> PathQp:
+        """The queue pair; `CmError` before `attach`."""
+        if self.qp is None:
+            raise CmError(errno.EINVAL, "no queue pair attached to the connection identifier")
+        return self.qp
+
+    def _tell(
+        self,
+        kind: EventType,
+        status: int = 0,
+        data: bytes = b"",
+        param: ConnParam | None = None,
+    ) -> None:
+        """Queue an event, unless the identifier is gone."""
+        if self._destroyed:
+            return
+        param = param or ConnParam(data)
+        self.events.put(CmEvent(kind, self, status, param.private_data, self._listener, param))

@@ -1,0 +1,1 @@
+"""Work requests as entries in the form of the hardware."""

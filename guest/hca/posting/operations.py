@@ -1,0 +1,62 @@
+"""What posting needs to know of each opcode and flag, worked out once (ib/qp.c: mlx4_ib_opcode)."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FENCE, OWNER, SOLICITED, STRONG_ORDER
+from bluebridge.guest.hca.posting import gsi, wqe
+from bluebridge.guest.hca.queues.cq import swap32
+from bluebridge.guest.verbs.enums import QpType, SendFlags, WrOpcode
+
+INVALID = swap32(OWNER)  # what every slot holds before its first use
+_BUILDERS = {
+    QpType.RC: wqe.CONNECTED,
+    QpType.UC: wqe.UNRELIABLE,
+    QpType.UD: wqe.DATAGRAM,
+    QpType.GSI: gsi.BUILDERS,
+    QpType.RAW_ETH: wqe.RAW,
+}
+# Bytes before the data segments; the inline headers and the ICRC of QP1 included.
+OVERHEAD = {
+    QpType.RC: 64,
+    QpType.UC: 64,
+    QpType.UD: 64,
+    QpType.GSI: 128,
+    QpType.RAW_ETH: 16,
+}
+# What the last dword of the control segment holds.
+NOTHING, IMMEDIATE, RKEY, SOFTWARE_HEADERS = range(4)
+_LAST_WORD: dict[int, int] = {
+    WrOpcode.SEND_WITH_IMM: IMMEDIATE,
+    WrOpcode.RDMA_WRITE_WITH_IMM: IMMEDIATE,
+    WrOpcode.SEND_WITH_INV: RKEY,
+}
+_STRONG = frozenset((WrOpcode.REG_MR, WrOpcode.LOCAL_INV))
+Operation = tuple[wqe.Builder, tuple[int, int], int, int]
+"""Builder, first dword for both values of the ownership bit, control flags, last dword's kind."""
+
+
+def _flag_words() -> tuple[tuple[int, int], ...]:
+    """Size and flag bits for each combination of SendFlags: one lookup per work request."""
+    words = []
+    for flags in range(16):
+        word = CQE_REQUEST if flags & SendFlags.SIGNALED else 0
+        word |= SOLICITED if flags & SendFlags.SOLICITED else 0
+        words.append((FENCE if flags & SendFlags.FENCE else 0, word))
+    return tuple(words)
+
+
+FLAGS = _flag_words()
+
+
+def operations(kind: QpType, signal_all: bool) -> dict[int, Operation]:
+    """What posting needs to know of each opcode a queue pair of this kind takes."""
+    always = CQE_REQUEST if signal_all else 0
+    if kind is QpType.RAW_ETH:
+        always |= SOLICITED  # of Ethernet frames: no ICRC at the end
+    table: dict[int, Operation] = {}
+    for opcode, builder in _BUILDERS[kind].items():
+        code = wqe.OPCODES[opcode]
+        last = SOFTWARE_HEADERS if kind is QpType.GSI else _LAST_WORD.get(opcode, NOTHING)
+        flags = always | (STRONG_ORDER if opcode in _STRONG else 0)
+        table[opcode] = (builder, (swap32(code), swap32(code | OWNER)), flags, last)
+    return table

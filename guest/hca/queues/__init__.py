@@ -1,0 +1,1 @@
+"""Event, completion, shared receive queues and queue pairs."""

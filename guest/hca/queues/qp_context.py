@@ -1,0 +1,152 @@
+"""QP contexts for the state transitions (ib/qp.c: __mlx4_ib_modify_qp, MLX4.md 6.5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bluebridge.device.layout.fields import Value
+from bluebridge.device.layout.mlx4.commands import Opcode, OptPar
+from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, ServiceType
+from bluebridge.device.layout.net.roce import MTU_BYTES
+from bluebridge.guest.hca.errors import VerbsError
+from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
+from bluebridge.guest.verbs.values import PathAttr, QpAttr
+
+if TYPE_CHECKING:
+    from bluebridge.guest.hca.queues.qp import Qp
+
+SERVICES = {
+    QpType.RC: ServiceType.RC,
+    QpType.UC: ServiceType.UC,
+    QpType.UD: ServiceType.UD,
+    QpType.GSI: ServiceType.MLX,
+    QpType.RAW_ETH: ServiceType.MLX,
+}
+_CODES = {size: code for code, size in MTU_BYTES.items()}
+_MESSAGE_LIMITS = {QpType.UD: 5 << 5 | 13, QpType.GSI: 0xAB, QpType.RAW_ETH: 0xFF}
+_LOG_LONGEST_MESSAGE = 30
+_MIGRATED = 3
+_ACK_FREQUENCY = 8
+_SCHEDULE = 0x83
+_LINK_ETHERNET = 1
+_COUNTER_SINK = 0xFF
+
+TRANSITIONS: dict[tuple[QpState, QpState], Opcode] = {
+    (QpState.RESET, QpState.INIT): Opcode.RST2INIT_QP,
+    (QpState.INIT, QpState.INIT): Opcode.INIT2INIT_QP,
+    (QpState.INIT, QpState.RTR): Opcode.INIT2RTR_QP,
+    (QpState.RTR, QpState.RTS): Opcode.RTR2RTS_QP,
+    (QpState.RTS, QpState.RTS): Opcode.RTS2RTS_QP,
+    (QpState.SQE, QpState.RTS): Opcode.SQERR2RTS_QP,
+    (QpState.RTS, QpState.SQD): Opcode.RTS2SQD_QP,
+    (QpState.SQD, QpState.SQD): Opcode.SQD2SQD_QP,
+    (QpState.SQD, QpState.RTS): Opcode.SQD2RTS_QP,
+}
+
+Values = dict[str, Value]
+
+
+def transition(current: QpState, target: QpState) -> Opcode:
+    """The command for a transition; `VerbsError` when the state machine has none."""
+    if target is QpState.RESET:
+        return Opcode.TORST_QP
+    if target is QpState.ERR and current is not QpState.RESET:
+        return Opcode.TOERR_QP
+    opcode = TRANSITIONS.get((current, target))
+    if opcode is None:
+        raise VerbsError(f"a queue pair cannot go from {current.name} to {target.name}")
+    return opcode
+
+
+def mailbox(qp: Qp, opcode: Opcode, attr: QpAttr) -> bytes:
+    """The input mailbox of a transition: optional-parameter mask and context."""
+    values: Values = {
+        "service": SERVICES[qp.type],
+        "pm_state": _MIGRATED,
+        "pd": qp.pd.pdn,
+        "local_qpn": qp.qpn,
+        "uar": qp.ctx.uar,
+        "cqn_send": qp.send_cq.cqn,
+        "cqn_recv": qp.recv_cq.cqn,
+        "ack_freq": _ACK_FREQUENCY,
+        **qp.geometry(),
+    }
+    if opcode is Opcode.RST2INIT_QP:
+        values |= {"fast_reg_enable": 1, "reserved_lkey": 1, **qp.memory_fields()}
+    if opcode is Opcode.INIT2RTR_QP:
+        values |= _receiver(qp, attr)
+    mask = 0
+    for bit, part in _optional(qp, attr):
+        values |= part
+        mask |= 1 << bit
+    if opcode in (Opcode.RST2INIT_QP,):
+        mask = 0
+    if attr.rq_psn is not None:
+        values["next_recv_psn"] = attr.rq_psn
+    if attr.sq_psn is not None:
+        values["next_send_psn"] = attr.sq_psn
+    return mask.to_bytes(4, "big") + bytes(QPC_MAILBOX_OFFSET - 4) + bytes(QPC.pack(values))
+
+
+def _receiver(qp: Qp, attr: QpAttr) -> Values:
+    if qp.type in _MESSAGE_LIMITS:
+        return {
+            "mtu_msgmax": _MESSAGE_LIMITS[qp.type],
+            "pri_sched_queue": _SCHEDULE,
+            "pri_counter_index": _COUNTER_SINK,
+            "pri_link_type": _LINK_ETHERNET,
+            "pri_grh": 1,
+            "pri_feup": 0x80 if qp.type is QpType.GSI else 0,
+        }
+    if attr.path is None or attr.dest_qpn is None or attr.path_mtu not in _CODES:
+        raise VerbsError("RTR needs path, path_mtu (256 … 4096) and dest_qpn")
+    return {
+        "mtu": _CODES[attr.path_mtu],
+        "msg_max": _LOG_LONGEST_MESSAGE,
+        "remote_qpn": attr.dest_qpn,
+        **_path(attr.path),
+    }
+
+
+def _path(path: PathAttr) -> Values:
+    return {
+        "pri_counter_index": _COUNTER_SINK,
+        "pri_grh": 1,
+        "pri_mylmc": 0,  # index into the port's MAC table
+        "pri_link_type": _LINK_ETHERNET,
+        "pri_mgid_index": path.sgid_index,
+        "pri_hop_limit": path.hop_limit,
+        "pri_tclass": path.traffic_class,
+        "pri_flow_label": path.flow_label,
+        "pri_rgid": path.dgid,
+        "pri_sched_queue": _SCHEDULE | path.service_level << 3,
+        "pri_dmac": path.dmac,
+    }
+
+
+def _optional(qp: Qp, attr: QpAttr) -> list[tuple[OptPar, Values]]:
+    parts: list[tuple[OptPar, Values]] = []
+    if attr.access is not None:
+        flags = AccessFlags(attr.access)
+        parts += [
+            (OptPar.RRE, {"remote_read": int(bool(flags & AccessFlags.REMOTE_READ))}),
+            (OptPar.RWE, {"remote_write": int(bool(flags & AccessFlags.REMOTE_WRITE))}),
+            (OptPar.RAE, {"remote_atomic": int(bool(flags & AccessFlags.REMOTE_ATOMIC))}),
+        ]
+    simple: tuple[tuple[OptPar, str, int | None], ...] = (
+        (OptPar.QKEY, "qkey", attr.qkey),
+        (OptPar.RNR_TIMEOUT, "min_rnr_timer", attr.min_rnr_timer),
+        (OptPar.RETRY_COUNT, "retry_count", attr.retry_count),
+        (OptPar.RNR_RETRY, "rnr_retry", attr.rnr_retry),
+        (OptPar.ACK_TIMEOUT, "pri_ack_timeout", attr.timeout),
+        (OptPar.SRA_MAX, "sra_max", _log(attr.max_rd_atomic)),
+        (OptPar.RRA_MAX, "rra_max", _log(attr.max_dest_rd_atomic)),
+    )
+    parts += [(bit, {name: value}) for bit, name, value in simple if value is not None]
+    return parts
+
+
+def _log(depth: int | None) -> int | None:
+    if depth is None:
+        return None
+    return max(0, depth - 1).bit_length()

@@ -1,0 +1,1 @@
+"""What the adapter lends and is lent: commands, ICM, numbers."""

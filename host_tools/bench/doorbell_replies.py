@@ -1,0 +1,61 @@
+"""ntb_pingpong by the bus log: how long after a ring the peer's driver rings back."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.ntb import gen4
+from bluebridge.host_tools.conformance.bridge.clients import COUNT, load_both, pingpong, unload_both
+from bluebridge.host_tools.conformance.bridge.guests import Guests
+from bluebridge.host_tools.errors import LabError
+
+ROUNDS = 2000
+WARM_UP = 200
+
+
+def half_us(guests: Guests) -> float:
+    """The median in microseconds: interrupt, both handlers, the timer that rings, the store."""
+    client = pingpong(0)
+    load_both(guests, client)
+    for guest in guests.machines:
+        guests.until(guest, f"[ $({COUNT}) -ge {ROUNDS} ]")
+    unload_both(guests, client)
+    found = answers(LogReader(guests.pair.logs))[WARM_UP:]
+    if not found:
+        raise LabError("the bus log has no ping-pong of ntb_pingpong")
+    return statistics.median(found) * 1e6
+
+
+def answers(events: Iterable[Event]) -> list[float]:
+    """Seconds from each ring to the peer's next one.
+
+    Both sides of ntb_pingpong serve, so two balls may be under way: a side that is rung twice
+    before it answers tells nothing.
+    """
+    found: list[float] = []
+    rung: dict[str, list[float]] = {}
+    for event in events:
+        if not _rings(event):
+            continue
+        waiting = rung.setdefault(event.device, [])
+        if len(waiting) == 1:
+            found.append(event.time - waiting[0])
+        waiting.clear()
+        for other, times in rung.items():
+            if other != event.device:
+                times.append(event.time)
+    return found
+
+
+def _rings(event: Event) -> bool:
+    start = gen4.DOORBELL.base
+    return (
+        event.kind == Kind.MMIO_WRITE
+        and event.bar == 0
+        and start <= event.address < start + 4 * gen4.LINK_BIT
+        and bool(event.data[:1])
+        and bool(event.data[0] & 1)
+    )

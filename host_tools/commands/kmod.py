@@ -1,0 +1,96 @@
+"""`bluebridge kmod`: build somebody's module for the guest kernel."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from bluebridge.host_tools.errors import LabError, UsageError
+
+_DESCRIPTION = """\
+Build the kernel modules of DIR (any kbuild folder) for the guest kernel. The build works on a
+private copy, without privileges, and writes nothing into DIR; the stripped modules come to the
+folder of -o, and what they export beside them as DIR.symvers, for --symvers of the next build.
+Arguments for make follow after --, as in
+
+  bluebridge kmod mymodule -o out -- CONFIG_MYMODULE=m KCFLAGS=-DDEBUG
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of `bluebridge kmod`, apart from what follows `--` (see `split`)."""
+    parser.description = _DESCRIPTION
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = (
+        "bluebridge kmod [-h] [-o DIR] [--symvers PATH] [--with DIR] DIR [-- NAME=VALUE ...]"
+    )
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the modules' source")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where the modules go (default: the current folder)",
+    )
+    parser.add_argument(
+        "--symvers",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="symbols that another module exports; may be repeated",
+    )
+    parser.add_argument(
+        "--with",
+        type=Path,
+        action="append",
+        default=[],
+        dest="readable",
+        metavar="DIR",
+        help="another folder the build may read, at the same path; may be repeated",
+    )
+    parser.set_defaults(make_arguments=[])
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A `kmod` command line before its first `--`, and make's arguments after it."""
+    if words[:1] != ["kmod"] or "--" not in words:
+        return list(words), []
+    cut = list(words).index("--")
+    return list(words[:cut]), list(words[cut + 1 :])
+
+
+def main(options: argparse.Namespace) -> int:
+    """Build and print each module with its vermagic and dependencies; returns the exit status.
+
+    Raises `LabError`, with the compiler's output as its transcript if there is one.
+    """
+    from bluebridge.host_tools.lab.pair import termination_as_exception
+    from bluebridge.images.errors import ImageError
+    from bluebridge.images.kmod import BuildFailed, WrongRequest, build, modinfo
+
+    try:
+        with termination_as_exception():
+            modules = build(
+                options.folder,
+                options.output,
+                options.make_arguments,
+                symvers=options.symvers,
+                readable=options.readable,
+            )
+    except BuildFailed as error:
+        failure = LabError(error.what, error.mend, error.output)
+        failure.aloud = True
+        raise failure from error
+    except WrongRequest as error:
+        raise UsageError(error.what, error.mend) from error
+    except ImageError as error:
+        raise LabError(error.what, error.mend) from error
+    for module in modules:
+        fields = modinfo(module)
+        print(module)
+        print(f"  vermagic: {fields['vermagic'].strip()}")
+        print(f"  depends:  {fields['depends'].replace(',', ', ') or 'nothing'}")
+    return 0

@@ -1,0 +1,78 @@
+"""Notices the end of a guest or of the server, and tells a guest's own end from a violent one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import socket
+
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
+
+
+class Watch:
+    """Waits for something to happen to a pair's processes."""
+
+    def __init__(self, pair: Pair, serves: bool) -> None:
+        """`serves`: whether the pair has a device server."""
+        self._pair = pair
+        self._serves = serves
+        self._selector = selectors.DefaultSelector()
+        if serves:
+            self._add_process(pair.server.pid)
+        for machine in pair.machines:
+            self.begin(machine)
+
+    def add(self, stream: socket.socket) -> None:
+        """Wake up for this as well, when it can be read."""
+        self._selector.register(stream, selectors.EVENT_READ)
+
+    def begin(self, machine: Vm) -> None:
+        """A guest has begun a new life."""
+        self._add_process(machine.pid)
+
+    def _add_process(self, pid: int) -> None:
+        # A child that has ended is a zombie until we wait for it, so the number is still its own.
+        self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, "process")
+
+    def wait(self, seconds: float) -> None:
+        """Return when a process ended, when an added stream can be read, or after `seconds`."""
+        for key, _ in self._selector.select(seconds):
+            if key.data == "process":
+                self._selector.unregister(key.fileobj)
+                os.close(key.fd)
+
+    def end(self, machine: Vm) -> str:
+        """How the guest ended of its own accord; empty while it lives.
+
+        Raises `LabError` when its QEMU was killed or crashed: that is the pair's end.
+        """
+        trouble = machine.trouble()
+        if trouble is None:
+            return ""
+        if machine.was_killed():
+            raise LabError(f"guest {machine.name}: its QEMU (process {machine.pid}) was killed")
+        if not machine.ended_by_itself():
+            raise trouble
+        return remark(machine) or "it was switched off or rebooted"
+
+    def check_server(self) -> None:
+        """Raise `LabError` when the server is gone."""
+        if self._serves and (trouble := self._pair.server.trouble()) is not None:
+            raise trouble
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        for key in list(self._selector.get_map().values()):
+            if key.data == "process":
+                with contextlib.suppress(OSError):
+                    os.close(key.fd)
+        self._selector.close()
+
+
+def remark(machine: Vm) -> str:
+    """What the guest's console said of a kernel in trouble, one clause; else empty."""
+    found = machine.kernel_trouble()
+    return "" if found is None else found.what.removeprefix(f"guest {machine.name}: ")

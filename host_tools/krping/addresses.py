@@ -1,0 +1,32 @@
+"""Which guest gets which IPv4 address."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+from bluebridge.host_tools.errors import UsageError
+
+
+def server_address(server: str, client: str) -> str:
+    """The address of the server guest's HCA, given both `addr` options.
+
+    A server may listen on 0.0.0.0; then it has the address the client asks for. Raises `UsageError`
+    when the client asks for an address that no guest has, or one that no host can have.
+    """
+    listening, wanted = IPv4Address(server), IPv4Address(client)
+    if not _is_host(wanted):
+        raise UsageError(f"addr={client} is not the address of a host", "choose another address")
+    if int(listening) == 0:
+        return client
+    if listening != wanted:
+        raise UsageError(
+            f"addr={client} is unreachable: the server guest has {server}",
+            "give server and client the same addr",
+        )
+    return server
+
+
+def _is_host(address: IPv4Address) -> bool:
+    """Whether a host may have it: unicast, and neither network nor broadcast of its /24."""
+    special = address.is_multicast or address.is_loopback or address.is_reserved
+    return not special and int(address) >> 24 != 0 and int(address) & 0xFF not in (0, 0xFF)

@@ -1,0 +1,269 @@
+"""`bluebridge krping`: both guests, both programs, one verdict."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bluebridge.guest.krping.options import OptionError, Options, Test, next_address, parse
+from bluebridge.guest.krping.stats import Stats
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.krping.addresses import server_address
+from bluebridge.host_tools.krping.last_iteration import last_iteration
+from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.progress import Progress
+
+_PROGRAM = "python3 -m bluebridge.guest.krping"
+_LISTENING = r"rdma_listen[^\r\n]*\r?\n"
+_START_SECONDS = 120.0
+_SECONDS_PER_ITERATION = 0.5
+_PARTING_SECONDS = 10.0
+_FOREVER = 10 * 365 * 86400.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """Two checked krping strings and the addresses that follow from them."""
+
+    server: str
+    client: str
+    server_ip: str
+    client_ip: str
+    count: int
+    """Iterations the client makes; 0 means until it is stopped."""
+    test: Test
+
+    @classmethod
+    def parse(cls, server: str, client: str) -> Request:
+        """Check both strings before anything boots; raises `UsageError` in one line."""
+        listening, asking = _options(server, "server"), _options(client, "client")
+        if not listening.server:
+            raise UsageError("the first krping string must contain `server`")
+        if asking.server:
+            raise UsageError("the second krping string must contain `client`")
+        if listening.port != asking.port:
+            raise UsageError(
+                f"the server listens on port {listening.port}, the client asks for {asking.port}",
+                "give both the same port",
+            )
+        _same_options(listening, asking)
+        address = server_address(listening.addr, asking.addr)
+        if asking.test is Test.PING:
+            server, client = _validating(server), _validating(client)
+        return cls(server, client, address, next_address(address), asking.count, asking.test)
+
+    def command(self, server: bool) -> str:
+        """The shell line that runs one side."""
+        ip, words = (self.server_ip, self.server) if server else (self.client_ip, self.client)
+        return f"{_PROGRAM} --ip {ip} --json {shlex.quote(words)}"
+
+
+def _options(text: str, side: str) -> Options:
+    try:
+        return parse(text)
+    except OptionError as error:
+        raise UsageError(f"{side} string: {error}") from error
+
+
+def _validating(text: str) -> str:
+    """The string with `validate`: the exit status promises it, and it costs a comparison."""
+    return text if parse(text).validate else f"{text},validate"
+
+
+def _same_options(server: Options, client: Options) -> None:
+    """Both sides must agree on what moves; a mismatch would only show as a protection error."""
+    for name in ("size", "mem_mode", "server_inv", "read_inv", "test", "duplex"):
+        if getattr(server, name) != getattr(client, name):
+            option = {
+                "size": f"size={client.size}",
+                "mem_mode": f"mem_mode={client.mem_mode.value}",
+            }
+            raise UsageError(
+                f"server and client differ in {option.get(name, name)}",
+                "give both the same options",
+            )
+
+
+@dataclass(frozen=True)
+class Side:
+    """How one krping program ended."""
+
+    status: int
+    result: Mapping[str, Any]
+    """The object its --json prints."""
+    output: str
+
+    @property
+    def line(self) -> str:
+        """Its statistics in krping's own format."""
+        numbers = {k: int(v) for k, v in self.result["stats"].items() if k != "name"}
+        return Stats(**numbers).line(str(self.result["stats"]["name"]))
+
+    @classmethod
+    def read(cls, guest: str, status: int, output: str) -> Side:
+        """Take the JSON object off the end of the output; raises `LabError` if there is none."""
+        lines = [line for line in output.splitlines() if line.strip()]
+        try:
+            result = json.loads(_last_line(output))
+            if not isinstance(result, dict) or "stats" not in result:
+                raise ValueError
+        except ValueError:
+            said = f"said: {_last_line(output)}"
+            raise LabError(
+                f"guest {guest}: krping ended with status {status} and {said}", "", output
+            ) from None
+        if not result["stats"]:  # it never came to run
+            raise LabError(f"guest {guest}: krping: {result.get('error')}", "", output)
+        return cls(status, result, "\n".join(lines[:-1]))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Both sides of one run."""
+
+    server: Side
+    client: Side
+    request: Request
+    log: Path
+
+    @property
+    def complete(self) -> bool:
+        """Whether the client made all iterations it was asked for; an endless run made some."""
+        made = int(self.client.result["iterations"])
+        return made == self.request.count if self.request.count else made > 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether both ended well, all iterations done and, in a ping, validated on both sides."""
+        made = self.client.result["iterations"]
+        return self.complete and all(
+            side.status == 0
+            and bool(side.result["ok"])
+            and (self.request.test is not Test.PING or side.result["validated"] == made)
+            for side in (self.server, self.client)
+        )
+
+    def failure(self) -> str:
+        """Why not, in one line."""
+        for name, side in (("client in b", self.client), ("server in a", self.server)):
+            if side.status != 0 and (why := side.result.get("error")):
+                return f"krping {name}: {why}"
+        made = self.client.result["iterations"]
+        if not self.complete:
+            return f"krping ended after {made} of {self.request.count or 'endless'} iterations"
+        counts = f"{self.client.result['validated']} and {self.server.result['validated']}"
+        return f"client and server validated {counts} of {made} iterations"
+
+    def report(self) -> dict[str, Any]:
+        """The object of `--json`."""
+        return {
+            "ok": self.ok,
+            "iterations": self.client.result["iterations"],
+            "validated": self.client.result["validated"],
+            "us_per_iteration": self.client.result["us_per_iteration"],
+            "server": self.server.result["stats"],
+            "client": self.client.result["stats"],
+            "log": str(self.log),
+        }
+
+
+def run(pair: Pair, request: Request, timeout: float | None = None) -> Outcome:
+    """Run krping between the guests of a booted pair.
+
+    Raises `LabError` when a guest, the server or a program fails without a result.
+    """
+    limit = timeout or _limit(request.count)
+    sides: dict[str, Side] = {}
+
+    server_ended = threading.Event()
+
+    def finish(machine: Vm) -> None:
+        status, output = machine.console.finish(limit)
+        sides[machine.name] = Side.read(machine.name, status, output)
+
+    def server() -> None:
+        try:
+            finish(pair.a)
+        finally:
+            server_ended.set()
+
+    def client() -> None:
+        try:
+            finish(pair.b)
+        except KeyboardInterrupt:  # the way to end an endless run: it then reports what it did
+            pair.b.console.interrupt()
+            finish(pair.b)
+        # A client that never got through leaves the server waiting for one.
+        if sides["b"].status != 0 and not server_ended.wait(_PARTING_SECONDS):
+            pair.a.console.interrupt()
+
+    pair.a.console.begin(request.command(server=True))
+    status, output = pair.a.console.finish(_START_SECONDS, progress=_LISTENING)
+    if status >= 0:
+        raise LabError(f"guest a: the krping server did not listen: {_last_line(output)}")
+    pair.b.console.begin(request.command(server=False))
+    pair.together(server, client)
+    return Outcome(sides["a"], sides["b"], request, pair.logs)
+
+
+def _last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing")
+
+
+def _limit(count: int) -> float:
+    return _START_SECONDS + _SECONDS_PER_ITERATION * count if count else _FOREVER
+
+
+def krping(options: argparse.Namespace, progress: Progress) -> int:
+    """The command; returns 0 only if every iteration was validated on both sides."""
+    request = Request.parse(options.server, options.client)
+    config = LabConfig(
+        log=options.log, sockets=options.sockets, cpus=options.cpus, memory_mib=options.memory
+    )
+    pair = Pair(config, progress)
+    try:
+        with pair:
+            progress(f"krping: server {request.server_ip} in a, client {request.client_ip} in b")
+            outcome = run(pair, request, options.timeout)
+            progress("krping ended, shutting down")
+    except LabError as error:
+        if options.json:
+            print(json.dumps({"ok": False, "error": str(error), "log": pair.log_name}))
+        raise
+    show(outcome)
+    if options.json:
+        print(json.dumps(outcome.report()))
+    if not outcome.ok:
+        print(f"bluebridge: {outcome.failure()}", file=sys.stderr)
+    return 0 if outcome.ok else 1
+
+
+def show(outcome: Outcome) -> None:
+    """Print both sides' log and statistics, the verdict, and the last iteration on the bus."""
+    for name, side in (("server", outcome.server), ("client", outcome.client)):
+        print(f"-- {name}")
+        print(side.output)
+    report = outcome.report()
+    print("-- the last iteration on the bus")
+    for line in last_iteration(outcome.log):
+        print(line)
+    print("-- statistics: name, bytes and messages of SEND, RECV, RDMA WRITE, RDMA READ")
+    print("server:")
+    print(outcome.server.line)
+    print("client:")
+    print(outcome.client.line)
+    print(f"{report['validated']} of {report['iterations']} iterations validated")
+    if (times := report["us_per_iteration"]) is not None:
+        print(
+            f"microseconds per iteration: min {times['min']}, median {times['p50']}, "
+            f"p99 {times['p99']}"
+        )
+    print(f"bus log and transcripts: {outcome.log}")

@@ -1,0 +1,77 @@
+"""The last krping iteration in a bus log."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.buslog.views import HEADER, table_line
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4 import cqe, uar
+
+_WINDOW = 20_000  # events looked at from the end: an iteration and the tear-down after it
+_DOORBELLS = 2  # of the client in an iteration: it advertises its source, then its sink
+_AFTERMATH = 8  # events after the last completion among which its interrupt is looked for
+
+
+def last_iteration(folder: Path, client: str = "b") -> list[str]:
+    """Table lines from the client's advertisement of its source to its last go-ahead.
+
+    One line that says why instead, when the log is not there or holds no whole iteration.
+    """
+    try:
+        events = list(deque(LogReader(folder).tail(), maxlen=_WINDOW))
+    except LogError as error:
+        return [f"no bus log: {error}"]
+    found = _bounds(events, client)
+    if found is None:
+        return ["the log holds no whole iteration"]
+    begin, end = found
+    return [HEADER, *(table_line(event) for event in events[begin:end])]
+
+
+def _bounds(events: list[Event], client: str) -> tuple[int, int] | None:
+    """Indices of the first event of the last iteration and of the one after it."""
+    qpn = next((event.obj for event in reversed(events) if _is_payload(event, client)), None)
+    if qpn is None:
+        return None
+    arrived = [i for i, event in enumerate(events) if _is_go_ahead(event, client, qpn)]
+    if not arrived:
+        return None
+    last = arrived[-1]
+    rung = [i for i in range(last) if _is_doorbell(events[i], client, qpn)]
+    if len(rung) < _DOORBELLS:
+        return None
+    return rung[-_DOORBELLS], _after_interrupt(events, last, client)
+
+
+def _is_payload(event: Event, client: str) -> bool:
+    """Message bytes of the client's connected queue pair; datagrams are of other kinds."""
+    return event.device == client and event.what is What.PAYLOAD
+
+
+def _is_doorbell(event: Event, client: str, qpn: int) -> bool:
+    """The client's queue pair got work."""
+    if event.device != client or event.kind is not Kind.MMIO_WRITE or event.bar != 2:
+        return False
+    found = uar.UAR.find(event.address)
+    if found is None or found[1].name != "send":
+        return False
+    return int.from_bytes(event.data, uar.UAR.order) >> 8 == qpn
+
+
+def _is_go_ahead(event: Event, client: str, qpn: int) -> bool:
+    """A receive of the client's queue pair was completed without error."""
+    if event.device != client or event.what is not What.CQE or len(event.data) < cqe.CQE_SIZE:
+        return False
+    entry = {name: cqe.CQE.get(event.data, name) for name in ("qpn", "is_send", "opcode")}
+    return entry["qpn"] == qpn and not entry["is_send"] and entry["opcode"] != cqe.OPCODE_ERROR
+
+
+def _after_interrupt(events: list[Event], last: int, client: str) -> int:
+    """The index behind the interrupt that tells of the completion at `last`, if one follows."""
+    for index in range(last + 1, min(last + 1 + _AFTERMATH, len(events))):
+        if events[index].device == client and events[index].kind is Kind.IRQ:
+            return index + 1
+    return last + 1

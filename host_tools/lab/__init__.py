@@ -1,0 +1,1 @@
+"""A pair of guests with its device server."""

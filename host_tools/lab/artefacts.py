@@ -1,0 +1,74 @@
+"""What a lab is made of, fetched from `images`: emulator, kernel, initrd, libvfio-user."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.machine import machine
+from bluebridge.host_tools.machine.machine import Boot, Emulator, Machine
+from bluebridge.host_tools.progress import Progress
+from bluebridge.images import ntb, overlay
+from bluebridge.images.accelerator import accelerator
+from bluebridge.images.artefacts import Artefacts
+from bluebridge.images.errors import ImageError
+from bluebridge.images.source import HOME
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Paths of the finished artefacts."""
+
+    emulator: Emulator
+    kernel: Path
+    initrd: Path
+    library: Path
+
+    def guest_code(self) -> Path:
+        """The archive of today's guest code; its folder's name changes with the code."""
+        with image_errors():
+            return overlay.overlay(HOME, self.initrd)
+
+    def boot(self, folder: Path, name: str, size: Machine, vfio: bool) -> Boot:
+        """What guest `name` starts from at power-on; the initrd is written into `folder`."""
+        initrd = folder / "initrd"
+        if not initrd.exists():
+            with image_errors():
+                overlay.build(initrd, HOME, self.initrd)
+        return Boot(self.kernel, initrd, machine.command_line(name, size, vfio))
+
+
+def ensure_parts(progress: Progress) -> Parts:
+    """All artefacts, built if they are not cached. Raises `LabError` naming the cure."""
+    progress("looking for kernel, guest root, QEMU and libvfio-user")
+    with image_errors():
+        artefacts = Artefacts()
+        qemu = artefacts.qemu()
+        kind = accelerator(artefacts)
+        return Parts(
+            Emulator(tuple(qemu.command), qemu.env, kind, f"{qemu.version} {qemu.build}"),
+            artefacts.kernel(),
+            artefacts.initrd(),
+            artefacts.libvfio_user(),
+        )
+
+
+def ntb_modules(progress: Progress) -> Path:
+    """The folder of the NTB drivers and their clients, built if they are not cached."""
+    with image_errors():
+        artefacts = Artefacts()
+        if ntb.present(artefacts) is None:
+            progress("building the NTB drivers, which Debian leaves out; once, a few minutes")
+        return ntb.modules(artefacts)
+
+
+@contextlib.contextmanager
+def image_errors() -> Iterator[None]:
+    """Failures of `images` as the lab's own kind."""
+    try:
+        yield
+    except ImageError as error:
+        raise LabError(error.what, error.mend) from error

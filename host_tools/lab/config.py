@@ -1,0 +1,62 @@
+"""What a lab is to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bluebridge.host_tools.machine.machine import Machine
+
+NAMES = ("a", "b")
+NTB_ADDRESSES = ("10.9.1.1/24", "10.9.1.2/24")
+"""What ntb_netdev's network devices get."""
+ADDRESSES = ("10.9.0.1/24", "10.9.0.2/24")
+"""What the network devices of the kernel's drivers get; each pair has a network of its own."""
+
+
+@dataclass(frozen=True)
+class LabConfig:
+    """What differs from one lab to the next."""
+
+    log: Path | None = None
+    """Folder for bus log and transcripts; None makes a new one that is kept for a while."""
+    sockets: Path | None = None
+    """Folder for the HCAs' sockets; None puts them into the private run folder."""
+    bus_log: bool = True
+    cpus: int = 2
+    memory_mib: int = 1024
+    hugepages: int = 64
+    vfio: bool = True
+    """Bind the HCAs to vfio-pci; without it no driver has them."""
+    kernel: bool = False
+    """Give the HCAs to the kernel's mlx4 drivers instead, up with an address of `ADDRESSES`."""
+    server_arguments: tuple[str, ...] = ()
+    names: tuple[str, str] = NAMES
+    number: int = 1
+    """Which pair of this machine it is: its adapters' addresses follow from it."""
+    cold: bool = False
+    """Boot from power-on with the devices in place, instead of restoring a snapshot."""
+    hca: bool = True
+    """An HCA in each guest; without it the guests are bare and there is no device server."""
+
+    ntb: str = ""
+    """A bridge between the guests and a DMA engine in each: its model, as in `--ntb-model`."""
+    bar_sizes: str = "small"
+    """Of the bridge: `small`, or `ntrdma` for a window of 4 GiB."""
+    window_alias: bool = False
+    """That window is the peer's memory itself (`--window-alias`); such a pair is not restarted."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether there is any device, and so a device server."""
+        return self.hca or bool(self.ntb)
+
+    @property
+    def binds(self) -> bool:
+        """Whether vfio-pci gets the HCAs."""
+        return self.vfio and not self.kernel
+
+    @property
+    def machine(self) -> Machine:
+        """The size of the guests."""
+        return Machine(self.cpus, self.memory_mib, self.hugepages)

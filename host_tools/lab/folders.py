@@ -1,0 +1,134 @@
+"""Folders of a run: a private one for sockets that always goes away, one for logs that stays."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bluebridge.host_tools.errors import LabError
+
+_KEPT_RUNS = 10
+_LONGEST_SOCKET_PATH = 107  # sun_path of sockaddr_un is 108 bytes with its terminating zero
+
+
+def runtime_root() -> Path:
+    """Where run folders are made: the user's runtime folder, or the folder for temporary files."""
+    root = os.environ.get("XDG_RUNTIME_DIR")
+    if root and os.access(root, os.W_OK | os.X_OK):
+        return Path(root)
+    return Path(tempfile.gettempdir())
+
+
+def state_root() -> Path:
+    """Where logs of runs are kept: `$XDG_STATE_HOME/bluebridge`."""
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "bluebridge"
+
+
+@contextlib.contextmanager
+def run_folder() -> Iterator[Path]:
+    """A fresh folder of mode 0700 for sockets, removed at the end however the end comes.
+
+    A janitor holds the reading end of a pipe whose writing end is ours: should this process be
+    killed, the pipe closes and the janitor removes the folder.
+    """
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="bluebridge-", dir=runtime_root()))
+    except OSError as error:
+        raise LabError(f"no run folder: {error}", "free space or set XDG_RUNTIME_DIR") from error
+    try:
+        check_socket_path(folder / "console-b99.sock")
+    except LabError:
+        folder.rmdir()
+        raise
+    janitor = subprocess.Popen(
+        ["/bin/sh", "-c", 'read -r _; rm -rf -- "$1"', "bluebridge-janitor", str(folder)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+        cwd="/",
+    )
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        assert janitor.stdin is not None
+        janitor.stdin.close()
+        janitor.wait()
+
+
+def check_socket_path(path: Path) -> None:
+    """Raise `LabError` when `path` is too long for the address of a unix socket."""
+    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+        raise LabError(f"{path} is too long for a socket", "set XDG_RUNTIME_DIR shorter")
+
+
+def log_folder(chosen: Path | None) -> Path:
+    """The folder for bus log and transcripts: `chosen`, or a new one among the last ten runs."""
+    folder = chosen
+    if folder is None:
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        folder = state_root() / f"run-{stamp}-{os.getpid()}"
+        _forget_old_runs(state_root())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _check_space(folder)
+    except OSError as error:
+        raise LabError(
+            f"cannot write the log folder {folder}: {error.strerror}",
+            "free space there or choose another with --log DIR",
+        ) from error
+    return folder.resolve()
+
+
+def _check_space(folder: Path) -> None:
+    """Raises `OSError` when there is no room for the beginning of a log."""
+    probe = folder / ".space"
+    try:
+        probe.write_bytes(bytes(1 << 20))
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+def keep_logs(folder: Path) -> int:
+    """Protect the log folder of a run from other runs; returns the descriptor to keep open.
+
+    Raises `LabError` when another run writes there: each would spoil the other's bus log.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise LabError(
+            f"another run writes to the log folder {folder}", "choose another with --log DIR"
+        ) from None
+    return descriptor
+
+
+def _forget_old_runs(root: Path) -> None:
+    """Keep the newest runs only, and those still in use; the names sort by time."""
+    runs = sorted(root.glob("run-*")) if root.is_dir() else []
+    for old in runs[: max(0, len(runs) - _KEPT_RUNS + 1)]:
+        if not _in_use(old):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _in_use(folder: Path) -> bool:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -1,0 +1,49 @@
+"""Hands on the emulated hardware: lines to the device server (`bluebridge.device.control`)."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from bluebridge.host_tools.errors import LabError, UsageError
+
+SOCKET = "hardware.sock"
+"""Name of the server's control socket in the folder of a pair."""
+_SECONDS = 10.0
+_LONGEST = 1 << 16
+
+
+def tell(path: Path, line: str) -> list[str]:
+    """Have the server at `path` carry out a line; the lines of its answer without the final `ok`.
+
+    Raises `UsageError` with what the server says against it, `LabError` when nobody answers.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_SECONDS)
+            connection.connect(str(path))
+            connection.sendall(f"{line}\n".encode())
+            answer = _answer(connection)
+    except OSError as error:
+        raise LabError(
+            f"the device server does not answer: {error.strerror or error}",
+            "see `bluebridge ps` whether it runs",
+        ) from error
+    *lines, last = answer.splitlines()
+    if last != "ok":
+        raise UsageError(last.removeprefix("error: "), "see `bluebridge ps` for what there is")
+    return lines
+
+
+def _answer(connection: socket.socket) -> str:
+    """Everything up to the line that ends an answer."""
+    heard = b""
+    while len(heard) < _LONGEST:
+        last = heard.rstrip(b"\n").rpartition(b"\n")[2]
+        if heard.endswith(b"\n") and (last == b"ok" or last.startswith(b"error: ")):
+            return heard.decode()
+        data = connection.recv(_LONGEST)
+        if not data:
+            break
+        heard += data
+    raise ConnectionError("it closed the connection")

@@ -1,0 +1,93 @@
+"""The kernel's NTB drivers in a guest: put there, loaded, up."""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from pathlib import Path
+
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.machine.vm import Vm
+
+_SECONDS = 120.0
+HARDWARE = {
+    "intel-gen4": "ntb_hw_intel",
+    "intel-gen1": "ntb_hw_intel",
+    "switchtec": "ntb_hw_switchtec",
+}
+"""The driver of each model."""
+_LINK = """
+for try in $(seq 600); do
+    for net in /sys/class/net/*; do
+        [ "$(ethtool -i ${net##*/} 2>/dev/null | head -n 1)" = "driver: ntb_netdev" ] || continue
+        ip addr replace ADDRESS dev ${net##*/} && ip link set ${net##*/} up || exit 1
+        [ "$(cat $net/carrier)" = 1 ] && exit 0
+    done
+    sleep 0.1
+done
+exit 1
+"""
+
+
+def install(machine: Vm, folder: Path) -> None:
+    """Put the modules of `folder` where modprobe finds them; debugfs is where clients report."""
+    with tempfile.NamedTemporaryFile(suffix=".tar") as file:
+        with tarfile.open(fileobj=file, mode="w") as archive:
+            for path in sorted(folder.glob("*.ko")):
+                archive.add(path, path.name)
+        file.flush()
+        machine.agent.put(Path(file.name), "/tmp/ntb.tar")
+    machine.run(
+        "T=/lib/modules/$(uname -r)/ntb; mkdir -p $T && tar -x -C $T -f /tmp/ntb.tar && "
+        "rm /tmp/ntb.tar && depmod -a && "
+        "{ mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug; }",
+        timeout=_SECONDS,
+    )
+
+
+def probe(machine: Vm, model: str) -> None:
+    """Load the drivers of engine and bridge; returns when the bridge is registered.
+
+    Their modules load whether or not their probes succeed, and a client that finds no bridge says
+    "No such device" (ntb_transport_register_client_dev). Raises `LabError` with what the kernel
+    said.
+    """
+    machine.run(f"modprobe ioatdma && modprobe {HARDWARE[model]}", timeout=_SECONDS)
+    if machine.run("ls /sys/bus/ntb/devices | grep -q .", check=False).status:
+        raise LabError(
+            f"guest {machine.name}: {HARDWARE[model]} has registered no bridge",
+            "read dmesg in both guests",
+            machine.run("dmesg | tail -n 30", check=False).text,
+        )
+
+
+def settle(machine: Vm) -> None:
+    """Wait until the driver has digested its peer's probe; to be called when both have probed.
+
+    A Switchtec driver that starts tells its peer to take the link down, which takes that 0.1 s. A
+    client that enables the link meanwhile loses it again, and ntb_transport's peer never notices
+    (check_link_status_work, ntb_transport_link_work).
+    """
+    works = "grep -qs check_link_status_work /proc/[0-9]*/stack"
+    machine.run(
+        f"for look in 1 2 3 4 5; do while {works}; do sleep 0.1; done; sleep 0.1; done",
+        timeout=_SECONDS,
+    )
+
+
+def load(machine: Vm, address: str) -> None:
+    """Load transport and network device over a driver that has settled, and give it an address.
+
+    Returns when its carrier is there, which takes the peer. Raises `LabError`.
+    """
+    machine.run(
+        "modprobe ntb_transport use_dma=1 max_mw_size=0x100000 && modprobe ntb_netdev",
+        timeout=_SECONDS,
+    )
+    done = machine.run(_LINK.replace("ADDRESS", address), timeout=_SECONDS, check=False)
+    if done.status:
+        raise LabError(
+            f"guest {machine.name}: the NTB link does not come up",
+            "read dmesg in both guests",
+            machine.run("dmesg | tail -n 30", check=False).text,
+        )

@@ -1,0 +1,1 @@
+"""One guest: QEMU, its console, its agent."""

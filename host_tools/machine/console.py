@@ -1,0 +1,197 @@
+"""A guest's serial console: commands with their exit status, and bad news seen on every wait."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from pathlib import Path
+
+import pexpect
+from pexpect import fdpexpect
+
+from bluebridge.host_tools.errors import CommandFailed, LabError
+from bluebridge.host_tools.machine.transcript import FAILURES
+from bluebridge.host_tools.processes import alarms
+from bluebridge.host_tools.processes.alarms import Alarm
+
+PROMPT = r"bluebridge# "
+
+_SLICE = 0.2  # seconds between two looks at the alarms
+
+
+class Console:
+    """The console of one guest over a unix socket.
+
+    Every wait has a pattern for success and, besides it, ends with `LabError` on the patterns of
+    `FAILURES`, on the end of QEMU, on an alarm, and on a time limit.
+    """
+
+    def __init__(self, name: str, connection: socket.socket, transcript: Path) -> None:
+        """`transcript` is the file QEMU writes; it is only named in messages here."""
+        self.name = name
+        self.transcript = transcript
+        self.alarms: list[Alarm] = []
+        self._socket = connection
+        self._stream = fdpexpect.fdspawn(  # SocketSpawn does not decode
+            connection, encoding="utf-8", codec_errors="replace", timeout=None
+        )
+        self._stream.delaybeforesend = None
+        self._serial = 0
+        self._running: tuple[str, str] | None = None
+        self._seen = ""
+
+    def expect(self, *patterns: str, timeout: float) -> re.Match[str]:
+        """Wait for the first of `patterns`; returns its match. Raises `LabError` otherwise."""
+        wanted = self._stream.compile_pattern_list(
+            [*patterns, *(pattern for pattern, _ in FAILURES), pexpect.EOF, pexpect.TIMEOUT]
+        )
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                index = self._stream.expect_list(wanted, timeout=max(0.0, min(_SLICE, left)))
+            except OSError:  # QEMU died with unread input: no end of file but a reset
+                raise self._lost() from None
+            if index < len(patterns):
+                match = self._stream.match
+                assert isinstance(match, re.Match)
+                return match
+            self._raise_failure(index - len(patterns))
+            if (trouble := alarms.first(self.alarms)) is not None:
+                raise trouble
+            if left <= 0:
+                raise self._error(f"no sign of {patterns[0]!r} within {timeout:.0f} s")
+
+    def _raise_failure(self, index: int) -> None:
+        """Raise for failure pattern `index` or for EOF; return for a mere time-out."""
+        if index < len(FAILURES):
+            detail = str(self._stream.after).strip()
+            raise self._error(f"{FAILURES[index][1]} ({detail})", self._tail_after_failure())
+        if index == len(FAILURES):
+            raise self._lost()
+
+    def _lost(self) -> LabError:
+        """Why the console closed."""
+        return alarms.obituary(self.alarms) or self._error("QEMU ended")
+
+    def _tail_after_failure(self) -> str:
+        """What the kernel still has to say after the first bad line: its registers and stack."""
+        text = f"{self._stream.before}{self._stream.after}"
+        self._stream.expect_list(
+            self._stream.compile_pattern_list(
+                [r"---\[ end [^\r\n]*", pexpect.EOF, pexpect.TIMEOUT]
+            ),
+            timeout=3,
+        )
+        return f"{text}{self._stream.before}"
+
+    def _error(self, what: str, text: str | None = None) -> LabError:
+        seen = self._stream.before if text is None else text
+        return LabError(
+            f"guest {self.name}: {what}", f"read {self.transcript}", str(seen or "")[-4000:]
+        )
+
+    def wait_for_prompt(self, timeout: float = 180.0) -> None:
+        """Wait until the guest has booted to its shell, then switch the echo off.
+
+        Start background jobs in a subshell, `(job &)`: the shell tells of its own ones' end, and it
+        must keep its job control, or Ctrl-C would reach the shell as well as the command.
+        """
+        self.expect(PROMPT, timeout=timeout)
+        self._settle()
+
+    def wake(self, timeout: float = 60.0) -> None:
+        """Have a guest that is up already show its prompt, then switch the echo off."""
+        self._type("\n")
+        self.expect(PROMPT, timeout=timeout)
+        self._settle()
+
+    def _settle(self) -> None:
+        self.run("stty -echo columns 1000 2>/dev/null; true", timeout=60)
+
+    def begin(self, command: str) -> None:
+        """Start a shell command without waiting; `finish` collects it. One line, one at a time."""
+        if self._running is not None:
+            raise RuntimeError(f"`{self._running[0]}` is still running in guest {self.name}")
+        if "\n" in command:
+            raise ValueError("a console command is one line")
+        self._serial += 1
+        mark = f"{self._serial:04d}"
+        # The marks are split in what is typed, so that an echoed command line never matches them.
+        self._type(f"printf '%s%s\\n' @BEG 'IN{mark}@'; {command}\n")
+        self._running = (command, mark)
+        self._seen = ""
+        self._type_end()
+
+    def finish(self, timeout: float, progress: str | None = None) -> tuple[int, str]:
+        """Wait for the command of `begin`; returns its exit status and its output.
+
+        With `progress`, returns (-1, "") as soon as that pattern appears in its output instead.
+        """
+        if self._running is None:
+            raise RuntimeError("no command is running")
+        mark = self._running[1]
+        patterns = [rf"@END{mark}:(\d+)@"] + ([progress] if progress else [])
+        match = self.expect(*patterns, timeout=timeout)
+        self._seen += str(self._stream.before)
+        if match.re.pattern != patterns[0]:
+            self._seen += match.group(0)
+            return -1, ""
+        self._running = None
+        _, _, output = self._seen.rpartition(f"@BEGIN{mark}@")
+        # A terminal that still echoes shows the typed-ahead line somewhere within the output.
+        return int(match.group(1)), _plain(output.replace(self._end_line(mark), ""))
+
+    def run(self, command: str, timeout: float = 60.0, check: bool = True) -> str:
+        """Run one shell line to its end and return what it printed.
+
+        Raises `CommandFailed` with status and output when `check` and the status is not 0.
+        """
+        self.begin(command)
+        status, output = self.finish(timeout)
+        if check and status != 0:
+            raise CommandFailed(self.name, command, status, output)
+        return output
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C in the guest; the terminal forgets typed-ahead input, so type it again."""
+        self._type("\x03")
+        if self._running is not None:
+            self._type_end()
+
+    def _type(self, text: str) -> None:
+        try:
+            self._stream.send(text)
+        except OSError:
+            raise self._lost() from None
+
+    def _type_end(self) -> None:
+        """Type the line that reports the status of the command before it."""
+        assert self._running is not None
+        self._type(self._end_line(self._running[1]) + "\n")
+
+    @staticmethod
+    def _end_line(mark: str) -> str:
+        return f"printf '\\n%s%s%d@\\n' @E 'ND{mark}:' $?"
+
+    def close(self) -> None:
+        """Let go of the console, so that somebody else can attach to its socket."""
+        self._socket.close()
+
+
+def connect(name: str, path: Path, transcript: Path) -> Console:
+    """Attach to the console socket of a running QEMU."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(str(path))
+    except OSError:
+        connection.close()
+        raise
+    return Console(name, connection, transcript)
+
+
+def _plain(text: str) -> str:
+    """Output as lines: no carriage returns, no escape sequences, no empty edges, no prompt."""
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
+    return text.replace(PROMPT, "").strip("\n")

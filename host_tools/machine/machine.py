@@ -1,0 +1,148 @@
+"""The machine every guest is: QEMU's command line, the same for a cold boot and for a restore.
+
+A restored guest only fits a machine with the same parts at the same places, so devices under test
+are never part of it: they are plugged into root ports that are always there, or, for a cold boot,
+put on the command line behind the same ports.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bluebridge.guest.agent import PORT
+
+MESSAGE_TIMEOUT_MS = 60_000  # a busy host must not turn a late answer into all-ones for the guest
+AGENT_PORTS = 4
+ROOT_PORTS = 6
+"""An HCA, a bridge and two DMA engines, and room for two more."""
+WIDE_PORT = ROOT_PORTS - 1
+"""The root port with a window for a BAR of several GiB."""
+
+
+@dataclass(frozen=True)
+class Emulator:
+    """How QEMU is called on this machine."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    accelerator: str
+    """`kvm` or `tcg`."""
+    identity: str = ""
+    """Changes when this QEMU changes."""
+
+
+@dataclass(frozen=True)
+class Boot:
+    """What a guest starts from at power-on."""
+
+    kernel: Path
+    initrd: Path
+    words: str
+    """The kernel's command line."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The size of a guest; everything else is the same for all."""
+
+    cpus: int = 2
+    memory_mib: int = 1024
+    hugepages: int = 64
+    """2 MiB pages set aside for DMA memory of the user-space driver."""
+
+    def arguments(self, name: str, emulator: Emulator, folder: Path, transcript: Path) -> list[str]:
+        """QEMU's arguments but for what it starts from; its sockets stand in `folder`."""
+        cpu = "host" if emulator.accelerator == "kvm" else "max"
+        argv = [*emulator.argv, "-nodefaults", "-no-reboot", "-display", "none", "-S"]
+        argv += ["-name", f"bluebridge-{name}"]
+        argv += ["-machine", f"q35,accel={emulator.accelerator},memory-backend=ram"]
+        argv += ["-cpu", cpu, "-smp", str(self.cpus), "-m", f"{self.memory_mib}M"]
+        # The device server maps guest memory, so it must be a shared file without a name.
+        argv += ["-object", f"memory-backend-memfd,id=ram,size={self.memory_mib}M,share=on"]
+        log = f",logfile={_escape(transcript)},logappend=on"
+        argv += _socket(folder, name, "console", log)
+        argv += ["-serial", "chardev:console"]
+        argv += _socket(folder, name, "qmp", "")
+        argv += ["-mon", "chardev=qmp,mode=control"]
+        argv += _agent_ports(folder, name)
+        for number in range(ROOT_PORTS):
+            argv += _root_port(number)
+        return argv
+
+
+def start_arguments(boot: Boot) -> list[str]:
+    """QEMU's arguments for a start at power-on."""
+    kernel = ["-kernel", str(boot.kernel), "-initrd", str(boot.initrd)]
+    return [*kernel, "-append", boot.words]
+
+
+def command_line(name: str, machine: Machine, vfio: bool) -> str:
+    """The kernel's command line.
+
+    `quiet` keeps everything below an error off the console that the commands share; a panic
+    ends QEMU at once (with -no-reboot) after its text was printed.
+    """
+    words = ["console=ttyS0", "quiet", "panic=1", "oops=panic", f"bluebridge.host={name}"]
+    words += ["sysctl.kernel.hung_task_panic=1"]  # the console shows emergencies only
+    words += [f"hugepages={machine.hugepages}", f"bluebridge.vfio={int(vfio)}"]
+    return " ".join(words)
+
+
+def agent_sockets(folder: Path, name: str) -> list[Path]:
+    """Where the ports of the agent of guest `name` listen."""
+    return [folder / f"agent{number}-{name}.sock" for number in range(AGENT_PORTS)]
+
+
+def vfio_user(port: int, socket: Path) -> dict[str, Any]:
+    """The device of a vfio-user server at `socket`, as for `device_add` and `-device`."""
+    return {
+        "driver": "vfio-user-pci",
+        "id": device_id(port),
+        "bus": f"port{port}",
+        "socket": {"path": str(socket), "type": "unix"},
+        "x-msg-timeout": MESSAGE_TIMEOUT_MS,
+    }
+
+
+def device_arguments(port: int, socket: Path) -> list[str]:
+    """The same on QEMU's command line."""
+    return ["-device", json.dumps(vfio_user(port, socket))]
+
+
+def device_id(port: int) -> str:
+    """QEMU's name of the device behind a root port."""
+    return f"device{port}"
+
+
+def _root_port(number: int) -> list[str]:
+    """A root port; firmware assigns windows once, so they are as large as any device needs."""
+    # 1 MiB of registers and 16 MiB of UAR and BlueFlame pages, aligned to their size; a memory
+    # window of the bridge may have 4 GiB.
+    prefetchable = "16G" if number == WIDE_PORT else "64M"
+    words = f"id=port{number},chassis={number + 1},slot={number + 1},addr={number + 1:x}"
+    reserve = f"pref64-reserve={prefetchable},mem-reserve=16M"
+    return ["-device", f"pcie-root-port,{words},{reserve}"]
+
+
+def _escape(path: Path) -> str:
+    """A path inside a comma-separated option."""
+    return str(path).replace(",", ",,")
+
+
+def _socket(folder: Path, name: str, what: str, more: str) -> list[str]:
+    path = _escape(folder / f"{what}-{name}.sock")
+    return ["-chardev", f"socket,id={what},path={path},server=on,wait=off{more}"]
+
+
+def _agent_ports(folder: Path, name: str) -> list[str]:
+    """Several ports, since QEMU serves one client per port and tools may run side by side."""
+    argv = ["-device", "virtio-serial-pci,id=agent,addr=1e"]
+    for number, path in enumerate(agent_sockets(folder, name)):
+        port = PORT if number == 0 else f"{PORT}.{number}"
+        argv += _socket(folder, name, path.name.removesuffix(f"-{name}.sock"), "")
+        argv += ["-device", f"virtserialport,bus=agent.0,chardev=agent{number},name={port}"]
+    return argv

@@ -1,0 +1,200 @@
+"""A QEMU process: started for a boot or a restore, ordered about, mourned."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.machine import machine
+from bluebridge.host_tools.machine.machine import Boot, Emulator, Machine
+from bluebridge.host_tools.machine.qmp import Qmp, QmpError
+from bluebridge.host_tools.machine.transcript import Transcript
+from bluebridge.host_tools.processes import alarms, process
+from bluebridge.host_tools.processes.alarms import Alarm
+
+_T = TypeVar("_T")
+_START_SECONDS = 60.0
+_MIGRATION_SECONDS = 60.0
+_LAST_MOMENT = 3.0
+_LAST_LOOKS = alarms.LOOKS // 2
+"""At who is to blame; whoever asks us why QEMU hung up has patience for twice as many."""
+PAUSE = 0.005
+"""Seconds between two looks at something that cannot be waited on."""
+_ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
+
+
+class Qemu:
+    """The process of one guest: `spawn`, `attach`, `release` or `load`, `stop`, over and over."""
+
+    def __init__(
+        self, name: str, size: Machine, emulator: Emulator, folder: Path, logs: Path
+    ) -> None:
+        """Sockets go to `folder`, the console's transcript and QEMU's messages to `logs`."""
+        self.name = name
+        self.transcript = logs / f"console-{name}.log"
+        self.causes: list[Alarm] = []
+        """What ends this guest as well and is to blame for it: the device server's death."""
+        self._qmp_socket = folder / f"qmp-{name}.sock"
+        self._messages = logs / f"qemu-{name}.log"
+        self._argv = size.arguments(name, emulator, folder, self.transcript)
+        self._env = emulator.env
+        self._kernel = Transcript(name, self.transcript)
+        self._said_before = 0
+        self._mourned = False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._qmp: Qmp | None = None
+
+    def spawn(self, boot: Boot | None, devices: Mapping[int, Path] | None = None) -> None:
+        """Start QEMU with its CPUs halted, for a boot or for a restore; main thread only.
+
+        `devices` are vfio-user sockets for a boot, by root port.
+        """
+        self._kernel.skip()
+        self._mourned = False
+        more = machine.start_arguments(boot) if boot else ["-incoming", "defer"]
+        for port, path in (devices or {}).items():
+            more += machine.device_arguments(port, path)
+        with self._messages.open("ab") as messages:
+            self._said_before = messages.tell()
+            self._process = process.spawn(
+                [*self._argv, *more], env=self._env, stdout=messages, stderr=messages
+            )
+
+    def attach(self) -> None:
+        """Take hold of the control socket of a QEMU that was just spawned."""
+        self._qmp = self._attach(lambda: Qmp.connect(self._qmp_socket))
+
+    def release(self) -> None:
+        """Let the CPUs of a QEMU that was spawned for a boot run."""
+        self._order("cont")
+
+    def load(self, state: Path) -> None:
+        """Load a snapshot into a QEMU that was spawned for that, and let the CPUs run."""
+        self._migration_format()
+        self._order("migrate-incoming", uri=f"file:{state}")
+        self._migrated("restored")
+        self._order("cont")
+
+    def save(self, state: Path) -> None:
+        """Halt the CPUs and write a snapshot; the guest must have no vfio-user device."""
+        self._order("stop")
+        self._migration_format()
+        self._order("migrate", uri=f"file:{state}")
+        self._migrated("saved")
+
+    def _migration_format(self) -> None:
+        wanted = [{"capability": "mapped-ram", "state": True}]
+        self._order("migrate-set-capabilities", capabilities=wanted)
+
+    def _migrated(self, what: str) -> None:
+        deadline = time.monotonic() + _MIGRATION_SECONDS
+        while (status := self._order("query-migrate").get("status")) != "completed":
+            if status == "failed" or time.monotonic() > deadline:
+                raise LabError(f"guest {self.name} was not {what}", f"read {self._messages}")
+            time.sleep(PAUSE)
+
+    def _order(self, name: str, **arguments: Any) -> Any:
+        """A command to QEMU; when it is gone the reason is raised, not how we noticed."""
+        try:
+            return self._control().command(name, **arguments)
+        except QmpError as error:
+            raise self._obituary() or error from None
+
+    def stop(self) -> None:
+        """End QEMU without ceremony: its disks are memory, there is nothing to flush."""
+        if self._qmp is not None:
+            self._qmp.close()
+            self._qmp = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _control(self) -> Qmp:
+        assert self._qmp is not None, "the guest is not running"
+        return self._qmp
+
+    def _attach(self, connect: Callable[[], _T]) -> _T:
+        """Connect to a socket that QEMU is about to open; raises `LabError` if it dies instead."""
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                return connect()
+            except (FileNotFoundError, ConnectionRefusedError):
+                if (trouble := self.trouble()) is not None:
+                    raise trouble from None
+                if time.monotonic() > deadline:
+                    raise LabError(
+                        f"guest {self.name}: QEMU opens no socket", f"read {self._messages}"
+                    ) from None
+                time.sleep(PAUSE)
+            except QmpError as error:
+                raise self._obituary() or error from None
+
+    def _obituary(self, patience: float = _LAST_MOMENT) -> LabError | None:
+        """Why QEMU hung up, once its process is gone."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
+        return self.trouble()
+
+    @property
+    def pid(self) -> int:
+        """The process id of QEMU."""
+        assert self._process is not None, "the guest is not running"
+        return self._process.pid
+
+    def trouble(self) -> LabError | None:
+        """Why QEMU is gone, or None while it runs: its kernel's last words, or its own."""
+        process = self._process
+        if process is None or process.poll() is None:
+            return None
+        died = self._blamed()
+        if died is None and process.returncode == -signal.SIGABRT and not self._mourned:
+            # So it ends on a broken vfio-user socket, which the server's own end comes just after.
+            self._mourned = True
+            died = alarms.obituary([self._blamed], _LAST_LOOKS)
+        if died is not None:
+            return died
+        said = self.messages()
+        last = said.splitlines()[-1] if said.strip() else "it said nothing"
+        return LabError(
+            f"guest {self.name}: QEMU ended with status {process.returncode}: {last}",
+            f"read {self._messages}",
+            said,
+        )
+
+    def _blamed(self) -> LabError | None:
+        """What ended this guest besides QEMU itself: first what it needs, then its kernel."""
+        return alarms.first((*self.causes, self._kernel.trouble))
+
+    def kernel_trouble(self) -> LabError | None:
+        """What the console said of a kernel in trouble since QEMU was spawned; it may live on."""
+        return self._kernel.trouble()
+
+    def ended_by_itself(self) -> bool:
+        """Whether QEMU is gone because the guest panicked or switched itself off."""
+        gone = self._process is not None and self._process.poll() == 0
+        return gone and _ON_SIGNAL not in self.messages()
+
+    def was_killed(self) -> bool:
+        """Whether somebody ended QEMU, by SIGKILL or by a signal that it obeys."""
+        if self._process is None:
+            return False
+        # Its sockets close a moment before the kernel tells us of its end.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_LAST_MOMENT)
+        status = self._process.poll()
+        return status == -signal.SIGKILL or (status == 0 and _ON_SIGNAL in self.messages())
+
+    def messages(self) -> str:
+        """What QEMU printed since it was spawned."""
+        if not self._messages.exists():
+            return ""
+        return self._messages.read_bytes()[self._said_before :].decode(errors="replace")

@@ -1,0 +1,187 @@
+"""One guest: a QEMU process with its console, its agent and its devices."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bluebridge.host_tools.agent import Agent, AgentRefused, Completed, Identity
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.machine import machine
+from bluebridge.host_tools.machine.machine import Boot, Emulator, Machine
+from bluebridge.host_tools.machine.qemu import PAUSE, Qemu
+from bluebridge.host_tools.machine.qmp import Qmp
+from bluebridge.host_tools.processes import alarms
+from bluebridge.host_tools.processes.alarms import Alarm
+
+if TYPE_CHECKING:  # pexpect is dear at start-up, and many a run never looks at the console
+    from bluebridge.host_tools.machine.console import Console
+
+_PLUG_SECONDS = 30.0
+_BIND_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class VmConfig:
+    """What a guest consists of."""
+
+    name: str
+    machine: Machine = field(default_factory=Machine)
+    sockets: Mapping[int, Path] = field(default_factory=dict)
+    """vfio-user sockets of its devices by their root ports."""
+
+
+class Vm(Qemu):
+    """A guest: its process, and what runs and is plugged into it."""
+
+    def __init__(self, config: VmConfig, emulator: Emulator, folder: Path, logs: Path) -> None:
+        """Sockets go to `folder`, the transcript and QEMU's messages to `logs`."""
+        super().__init__(config.name, config.machine, emulator, folder, logs)
+        self.config = config
+        self.console_socket = folder / f"console-{config.name}.sock"
+        self.agent_sockets = machine.agent_sockets(folder, config.name)
+        self.alarms: list[Alarm] = []
+        """What else may go wrong during a wait: the other guest's panic."""
+        self.touched = False
+        """Whether agent, console or control socket were used since the guest was made ready."""
+        self._console: Console | None = None
+        self._agent: Agent | None = None
+
+    def __repr__(self) -> str:
+        return f"<guest {self.name}>"
+
+    # Power.
+
+    def wait_for_agent(self, timeout: float = 180.0) -> None:
+        """Wait until the guest is up and its agent answers."""
+        self._agent = Agent.connect(self.name, self.agent_sockets, timeout, [self._alarm])
+
+    def personalise(self) -> None:
+        """Make a restored guest somebody: host name, machine-id, clock, randomness."""
+        self.agent.personalise(Identity(self.name))
+
+    def power_on(self, boot: Boot | None) -> None:
+        """Start QEMU: for a boot with the devices in place, or for a restore; main thread only."""
+        self.spawn(boot, self.config.sockets if boot else {})
+
+    def stop(self) -> None:
+        """End the guest, whatever it is doing."""
+        self.forget_agent()
+        if self._console is not None:
+            self._console.close()
+            self._console = None
+        super().stop()
+
+    # Devices.
+
+    def plug(self, port: int, socket: Path) -> None:
+        """Plug the device of a vfio-user server into root port `port` and wait for the guest.
+
+        Raises `LabError` when QEMU cannot reach the server or the guest does not list it. There
+        is no way back: QEMU 11.1 dies of an assertion when a vfio-user device with MSI-X is
+        removed (its vfio_user_msix_teardown comes after the BAR's end), so a guest gets rid of a
+        device by being restored.
+        """
+        self._order("device_add", **machine.vfio_user(port, socket))
+        deadline = time.monotonic() + _PLUG_SECONDS
+        while self.function(port) is None:
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"guest {self.name} does not see the device behind port {port}",
+                    f"read dmesg in the guest and {self._messages}",
+                )
+            time.sleep(PAUSE)
+
+    def function(self, port: int) -> dict[str, str] | None:
+        """The PCI function behind a root port as the guest sees it (see `Agent.functions`)."""
+        # Firmware numbers the buses in the order of the ports; nothing else has a bus.
+        prefix = f"0000:{port + 1:02x}:"
+        found = (each for each in self.agent.functions() if each["address"].startswith(prefix))
+        return next(found, None)
+
+    def bind(self, port: int, driver: str) -> None:
+        """Give the device behind a root port to a driver that is loaded in the guest."""
+        function = self.function(port)
+        if function is None:
+            raise LabError(f"guest {self.name} has no device behind port {port}")
+        deadline = time.monotonic() + _BIND_SECONDS
+        while True:
+            try:
+                return self.agent.bind(function["address"], driver)
+            except AgentRefused:
+                # It is listed before drivers may have it: pci_bus_add_device, match_driver.
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(PAUSE)
+
+    # Use.
+
+    def run(
+        self,
+        command: str | Sequence[str],
+        timeout: float | None = 60.0,
+        check: bool = True,
+        **more: Any,
+    ) -> Completed:
+        """Run a shell line, or a list of words, in the guest; arguments as for `Agent.run`.
+
+        Raises `CommandFailed` when `check` and the status is not 0, `CommandTimedOut`, or what
+        happened to the guest; each names the console's transcript and carries everything that
+        the command printed.
+        """
+        self.touched = True
+        try:
+            return self.agent.run(command, timeout, check=check, **more)
+        except LabError as error:
+            raise self._named(error) from None
+
+    def _named(self, error: LabError) -> LabError:
+        """The same failure, with the path of the console's transcript in its line."""
+        if str(self.transcript) not in str(error):
+            error.mend = "; ".join(filter(None, (error.mend, f"console: {self.transcript}")))
+            error.args = (f"{error.what}; {error.mend}",)
+        return error
+
+    @property
+    def console(self) -> Console:
+        """The serial console, attached to at the first use."""
+        from bluebridge.host_tools.machine import console
+
+        self.touched = True
+        if self._console is None:
+            self._console = self._attach(
+                lambda: console.connect(self.name, self.console_socket, self.transcript)
+            )
+            self._console.alarms = [self._alarm]
+            self._console.wake()
+        return self._console
+
+    @property
+    def agent(self) -> Agent:
+        """The agent, connected to at the first use; its waits end with the alarms."""
+        self.touched = True
+        if self._agent is None:
+            self.wait_for_agent()
+        assert self._agent is not None
+        return self._agent
+
+    def forget_agent(self) -> None:
+        """Hang up; the next use of `agent` connects anew, as it must after a lost connection."""
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
+
+    def _alarm(self) -> LabError | None:
+        """What is wrong with this guest, or with whatever else is watched."""
+        watched = (*self.causes, self.trouble, self._kernel.trouble, *self.alarms)
+        return alarms.first(watched)
+
+    @property
+    def qmp(self) -> Qmp:
+        """The control socket."""
+        self.touched = True
+        assert self._qmp is not None, "the guest is not running"
+        return self._qmp
