@@ -83,6 +83,7 @@ def _chosen(options: argparse.Namespace) -> list[Choice]:
         for setup, program in everything()
         if (not options.short or (program.short and setup in QUICK))
         and (not options.setup or setup.name in options.setup)
+        and (not options.key or _key((setup, program)) in options.key)
         and all(word in _key((setup, program)) for word in options.only)
     ]
     if not chosen:
@@ -136,6 +137,9 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="WORDS",
         help="only what has WORDS in its key",
+    )
+    parser.add_argument(
+        "--key", action="append", default=[], help="only the program that --list calls so"
     )
     names = [setup.name for setup in (*SETUPS, *BRIDGES)]
     parser.add_argument("--setup", action="append", choices=names, help="only these")
