@@ -1,4 +1,4 @@
-"""I/OAT: registers of the DMA engine, and the turns its channels take."""
+"""I/OAT: registers of the DMA engine, and the order in which its channels work."""
 
 from __future__ import annotations
 
@@ -12,20 +12,16 @@ from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.pci.registers import RegisterFile, Slot
 
 BARS = (Bar(0, layout.BAR0_SIZE),)
-LOG_SUFFIX = "dma"
 TURN_BYTES = 4 << 20
 TURN_DESCRIPTORS = 64
 """What a channel may do before the others, and the sockets of both guests, have theirs."""
-_IDENTITIES = {
-    0x34: Identity(layout.VENDOR, layout.DEVICE_34, layout.CLASS_DMA, layout.VENDOR, 0),
-    0x32: Identity(layout.VENDOR, layout.DEVICE_32, layout.CLASS_DMA, layout.VENDOR, 0),
-}
 _ORDERS = ("chain_address_low", "chain_address_high", "completion_low", "completion_high")
 
 
 def identity(version: int = 0x34) -> Identity:
-    """The function that has this version: 0x34 beside a gen4 bridge, 0x32 beside a gen1 one."""
-    return _IDENTITIES[version]
+    """What `lspci` says of an engine of `version`, 0x34 for 3.4."""
+    device = layout.DEVICES[version]
+    return Identity(layout.VENDOR, device, layout.CLASS_DMA, layout.VENDOR, 0)
 
 
 def capabilities(channels: int = layout.MOST_CHANNELS) -> tuple[Capability, ...]:

@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WORDS",
         help="only what has WORDS in its key",
     )
-    names = [setup.name for setup in (*SETUPS, *BRIDGES)]
+    names = [setup.name for setup in (*SETUPS, *BRIDGES.values())]
     parser.add_argument("--setup", action="append", choices=names, help="only these")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     parser.add_argument("--list", action="store_true", help="print the keys and end")

@@ -6,9 +6,9 @@ import pytest
 
 from bluebridge.device.layout.ntb import switchtec as layout
 from bluebridge.device.layout.ntb.switchtec import LinkMessage, Operation, Status
-from bluebridge.device.ntb.link import HOLD_SECONDS, Link
+from bluebridge.device.ntb.link import HOLD_SECONDS, BridgeLink
 from bluebridge.device.ntb.switchtec import REMINDER_SECONDS, REMINDERS, SwitchtecBridge
-from bluebridge.device.ntb.switchtec_readiness import LONGEST_SECONDS
+from bluebridge.device.ntb.switchtec_doorbells import LONGEST_SECONDS
 from bluebridge.device.pci.host import Host
 from tests.unit.fake_bus import FakeFunction
 
@@ -20,7 +20,7 @@ ALL = (1 << 60) - 1
 class Guest:
     """One partition as ntb_hw_switchtec drives it."""
 
-    def __init__(self, name: str, link: Link, partition: int) -> None:
+    def __init__(self, name: str, link: BridgeLink, partition: int) -> None:
         self.partition = partition
         self.host = Host(name)
         self.bus = FakeFunction(f"{name}.ntbs", self.host)
@@ -87,7 +87,7 @@ class Pair:
     """Both guests after their drivers' probes."""
 
     def __init__(self) -> None:
-        self.link = Link(lambda seconds, action: self.a.bus.call_later(seconds, action))
+        self.link = BridgeLink(lambda seconds, action: self.a.bus.call_later(seconds, action))
         self.a = Guest("a", self.link, 0)
         self.b = Guest("b", self.link, 1)
         self.a.bridge.join(self.b.bridge)

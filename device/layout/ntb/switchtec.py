@@ -13,7 +13,7 @@ from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
 VENDOR = 0x11F8
 DEVICE = 0x8531
-CLASS_BRIDGE = 0x068000
+"""The PCI IDs, which registers repeat."""
 
 BAR0_SIZE = 4 << 20
 MSIX_TABLE = 0x200000
