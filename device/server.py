@@ -13,11 +13,11 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.control import ControlSocket, Panel
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.messages import Fabric
-from bluebridge.device.fabric.networks import Networks
 from bluebridge.device.hca.device import Hca
 from bluebridge.device.hca.settings.config import PLAIN, Features, HcaConfig, Link
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
+from bluebridge.device.networks import Networks
 from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
 from bluebridge.device.pci.endpoint import Bar, Endpoint, Identity
 from bluebridge.device.pci.function import Function
