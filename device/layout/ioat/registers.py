@@ -29,7 +29,7 @@ REARM = 1
 """Bit of channel_control that lets the next interrupt out."""
 
 
-class Command(IntFlag):
+class ChannelCommand(IntFlag):
     """What channel_command takes."""
 
     SUSPEND = 0x04
