@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bluebridge.device.buslog import cli as buslog
 from bluebridge.device.buslog.model import cli as model
+from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.host_tools.commands import kmod
 from bluebridge.host_tools.mmiotrace import options as mmiotrace
 from bluebridge.host_tools.ntb_demo import options as ntb_demo
@@ -31,7 +32,7 @@ _RUN_USAGE = "bluebridge run [-h] [--timeout SECONDS] GUEST -- COMMAND [ARGUMENT
 _VALUED = ("--timeout",)
 """Options of `run` that take a value."""
 
-MODELS = ("intel-gen4", "intel-gen1", "switchtec")
+MODELS = tuple(BY_NAME)
 """Bridges that --ntb knows, the default first."""
 
 _Commands = argparse._SubParsersAction  # its name in argparse; there is no public one

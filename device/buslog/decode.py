@@ -9,7 +9,7 @@ from bluebridge.device.buslog import bridges
 from bluebridge.device.buslog.bridges import FAMILIES, family, register
 from bluebridge.device.buslog.reader import Event, LogError
 from bluebridge.device.buslog.record import TEXT_KINDS
-from bluebridge.device.buslog.wire import ATOMIC, READ, RELIABLE, XRC, read_message
+from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.buslog.work_entries import receive_entry, send_entry
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.fields import Register, RegisterBlock
@@ -19,6 +19,7 @@ from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net import cm, ethernet, mad
 from bluebridge.device.layout.net.operations import Syndrome
 from bluebridge.device.layout.net.roce import GSI_QPN
+from bluebridge.device.packets.message import ATOMIC, READ, RELIABLE, XRC
 
 _CM_SEND = bytes((1, mad.MgmtClass.CM, 2, mad.Method.SEND))
 """How every CM datagram begins: base version, class, class version, method."""

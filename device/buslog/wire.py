@@ -9,14 +9,14 @@ captured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
 
 from bluebridge.device.buslog.reader import Event, LogError
-from bluebridge.device.buslog.record import HEAD as HEAD
+from bluebridge.device.buslog.record import HEAD
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.operations import ATOMICS, Op
+from bluebridge.device.packets.message import INFINIBAND, XRC, WireMessage
 
 ROUTE = Struct("<6s6s16s16sHHIBBBB")
 """Source and destination address, GIDs, VLAN, P_Key, flow label, traffic class, hop limit, service
@@ -28,72 +28,10 @@ TARGET_SRQ = Struct("<I")
 OPERANDS = Struct("<QQQQ")
 """Swap or add, compare, and the masks of both."""
 
-INFINIBAND = 0
-SOLICITED = 1
-RELIABLE = 2
-IMMEDIATE = 4
-"""The datagram has an immediate value."""
-READ = 8
-"""The response brings what a read asked for."""
-ATOMIC = 16
-"""The response brings what an atomic found."""
-XRC = 32
-
-
-@dataclass(slots=True)
-class WireMessage:
-    """A message as it was recorded; `payload` may be only its beginning, `length` is the whole.
-
-    `key` is the R_Key of a request, the Q_Key of a datagram, the MSN of a response.
-    """
-
-    time: float
-    device: str
-    what: What
-    length: int
-    payload: bytes
-    op: Op = Op.SEND
-    flags: int = 0
-    syndrome: int = 0
-    source_qpn: int = 0
-    target_qpn: int = 0
-    psn: int = 0
-    packets: int = 1
-    address: int = 0
-    key: int = 0
-    immediate: int = 0
-    srqn: int = 0
-    atomic: tuple[int, ...] = (0, 0, 0, 0)
-    source: bytes = b""
-    destination: bytes = b""
-    sgid: bytes = b""
-    dgid: bytes = b""
-    vlan: int = 0
-    pkey: int = 0
-    flow_label: int = 0
-    traffic_class: int = 0
-    hop_limit: int = 0
-    service_level: int = 0
-    form: int = 1
-
-    @property
-    def complete(self) -> bool:
-        """Whether all bytes that it carried were kept; the length of a read is that of its answer.
-
-        Those of an atomic are its operands.
-        """
-        asks = self.what == What.REQUEST and (self.op == Op.READ or self.op in ATOMICS)
-        return asks or len(self.payload) == self.length
-
-    def fill(self) -> None:
-        """Put zeros where the payload of an RDMA message was not kept."""
-        if self.what != What.FRAME:
-            self.payload = self.payload.ljust(self.length, b"\0")
-
 
 def read_message(event: Event) -> WireMessage:
     """What a record of `Kind.WIRE` says; raises `LogError` when it is damaged."""
-    message = WireMessage(event.time, event.device, event.what, event.length, event.data)
+    message = WireMessage(event.what, event.length, event.data)
     if event.what == What.FRAME:
         return message
     data = event.data

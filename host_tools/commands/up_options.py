@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from bluebridge.device.layout.ntb.models import MODELS, names
 from bluebridge.host_tools.errors import UsageError
 
 
@@ -33,8 +34,9 @@ def check_together(options: argparse.Namespace, hardware: Sequence[str]) -> None
 
 
 def _check_alias(options: argparse.Namespace) -> None:
-    if options.ntb != "intel-gen4":
-        raise UsageError("--window-alias is about the bridge intel-gen4", "add --ntb")
+    able = tuple(model for model in MODELS if model.window_alias)
+    if options.ntb not in [model.name for model in able]:
+        raise UsageError(f"--window-alias is about the bridge {names(able)}", "add --ntb")
     if options.cold:
         raise UsageError("--window-alias wants restored guests", "leave out --cold")
 

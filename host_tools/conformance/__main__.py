@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--key", action="append", default=[], help="only the program that --list calls so"
     )
-    names = [setup.name for setup in (*SETUPS, *BRIDGES)]
+    names = [setup.name for setup in (*SETUPS, *BRIDGES.values())]
     parser.add_argument("--setup", action="append", choices=names, help="only these")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     parser.add_argument("--list", action="store_true", help="print the keys and end")

@@ -33,7 +33,6 @@ def read_entry(transfer: Transfer, data: bytes | bytearray) -> None:
     transfer.entry_bytes = (data[7] & wqe.DS_MASK) * 16
 
 
-
 def is_flushed(data: bytes | bytearray) -> bool:
     """Whether a completion is of a work request that was flushed: no message caused it."""
     entry = bytes(data[-CQE_SIZE:])

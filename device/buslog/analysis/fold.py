@@ -20,10 +20,10 @@ from bluebridge.device.buslog.analysis.transaction import Role, Transaction
 from bluebridge.device.buslog.analysis.transfer import Path, Transfer
 from bluebridge.device.buslog.analysis.triggers import Triggers
 from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
-from bluebridge.device.buslog.wire import HEAD, RELIABLE
+from bluebridge.device.buslog.record import HEAD, INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.device.packets.message import RELIABLE
 
 LINGER = 512
 """Events for which a work request that is done waits for its event entry and interrupt."""

@@ -43,4 +43,3 @@ def _extends(line: Transaction, store: Transaction) -> bool:
         line.address + line.length == store.address
         and line.address // BLUEFLAME_LINE == store.address // BLUEFLAME_LINE
     )
-

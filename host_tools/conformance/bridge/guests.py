@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from bluebridge.device.layout.ntb.models import BY_NAME, BridgeModel
 from bluebridge.host_tools.conformance.program import PASSED, SKIPPED, Verdict
 from bluebridge.host_tools.conformance.session import Session
 from bluebridge.host_tools.errors import LabError
@@ -22,14 +23,14 @@ class Unmet(LabError):
 class Guests:
     """A pair, and what its bridge is."""
 
-    def __init__(self, pair: Pair, model: str) -> None:
+    def __init__(self, pair: Pair, model: BridgeModel) -> None:
         self.pair = pair
         self.model = model
 
     @classmethod
     def of(cls, session: Session) -> Guests:
         """Those of a session."""
-        return cls(session.pair, session.setup.ntb)
+        return cls(session.pair, BY_NAME[session.setup.ntb])
 
     @property
     def machines(self) -> tuple[Vm, Vm]:

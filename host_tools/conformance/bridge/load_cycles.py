@@ -56,7 +56,7 @@ def drivers(session: Session) -> Sequence[Verdict]:
     """The bridge's and the engine's drivers themselves, with a network on them each time."""
     guests = Guests.of(session)
     client = clients.netdev("use_dma=1")
-    hardware = ntb_drivers.HARDWARE[guests.model]
+    hardware = guests.model.kernel_driver
     whole = Client(
         hardware,
         f"modprobe ioatdma && modprobe {hardware} && {client.load}",
@@ -95,7 +95,7 @@ def _death(guests: Guests, client: Client, here: Vm, victim: Vm) -> float:
     seconds = time.monotonic() - begin
     with contextlib.suppress(LabError):
         server.kill()
-    ntb_drivers.probe(victim, guests.model)
+    ntb_drivers.probe(victim, guests.model.name)
     clients.load(guests, victim, client)
     clients.ready(guests, client)
     for one, other in guests.ways:

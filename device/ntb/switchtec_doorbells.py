@@ -1,8 +1,9 @@
-"""When a Switchtec driver may be rung: its link is software, so its messages have to tell.
+"""Holds doorbells back until a Switchtec driver knows that its link is up.
 
-ntb_perf takes a doorbell that comes before its own link event for one of a link that is down, and
-its peer waits for an answer for ever. The switch delays such doorbells and never keeps them: what a
-driver knows can only be guessed, and there are drivers that send no messages at all.
+The link of these drivers is software: they tell each other through messages. ntb_perf takes a
+doorbell that comes before its own link event for one of a link that is down, and its peer waits for
+an answer for ever. So such doorbells are delayed, never dropped. What a driver knows can only be
+estimated from its messages, and there are drivers that send none at all.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ LONGEST_SECONDS = 2.0
 """How long doorbells wait for a driver that does not say that it has seen the link."""
 
 
-class Hearing:
+class DoorbellGate:
     """One side: holds doorbells from the moment both drivers want the link until it knows.
 
     A driver says that its view of the link has changed (switchtec_ntb_link_status_update), but not
@@ -36,31 +37,31 @@ class Hearing:
         self.wanted = False
         """Whether this side's driver wants the link."""
 
-    def sent(self, message: int, peer: Hearing) -> None:
+    def sent(self, message: int, peer: DoorbellGate) -> None:
         """This side's driver sent its peer a message about the link."""
         if message == LinkMessage.UP:
             self.wanted = True
             if peer.wanted:
-                self._wait(LONGEST_SECONDS)
-                peer._wait(LONGEST_SECONDS)
+                self._hold(LONGEST_SECONDS)
+                peer._hold(LONGEST_SECONDS)
         elif message in (LinkMessage.DOWN, LinkMessage.FORCE_DOWN):
             self.wanted = False
         elif message == LinkMessage.CHECK and self._timer is not None:
-            self._wait(HOLD_SECONDS)
+            self._hold(HOLD_SECONDS)
 
     def ring(self, bits: int) -> None:
-        """Doorbells of the peer: now, or soon."""
+        """Deliver doorbells of the peer, or hold them until the driver knows of the link."""
         if self._timer is not None:
             self._held |= bits
         else:
             self._deliver(bits)
 
     def reset(self) -> None:
-        """The driver is gone, and what waited for it."""
+        """Forget the driver and the doorbells that were held for it."""
         self._stop()
         self.wanted, self._held = False, 0
 
-    def _wait(self, seconds: float) -> None:
+    def _hold(self, seconds: float) -> None:
         self._stop()
         self._timer = self._call_later(seconds, self._release)
 
