@@ -15,6 +15,11 @@ from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 _STEPS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
 def main(options: argparse.Namespace) -> int:
     """Print pairs and guests; returns 0."""
     pairs = [pair for _, pair in guests.pairs()]

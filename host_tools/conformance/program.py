@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from bluebridge.device.options import DEFAULTS, ServerOptions
+
 if TYPE_CHECKING:
     from bluebridge.host_tools.conformance.session import Session
 
@@ -19,7 +21,7 @@ class Setup:
 
     name: str
     what: str
-    server_arguments: tuple[str, ...] = ()
+    options: ServerOptions = DEFAULTS
     ethernet: bool = True
     """Link layer: Ethernet (RoCE) or InfiniBand."""
     gid_type: str = "IB/RoCE v1"
@@ -32,14 +34,19 @@ class Setup:
 
 ROCE = Setup("roce", "RoCE v1, the default")
 INFINIBAND = Setup(
-    "infiniband", "InfiniBand, managed by the fabric", ("--link", "infiniband"), ethernet=False
+    "infiniband",
+    "InfiniBand, managed by the fabric",
+    ServerOptions(link="infiniband"),
+    ethernet=False,
 )
-BLUEFLAME = Setup("blueflame", "RoCE v1, sends through BlueFlame", ("--blueflame", "on"))
-ROCE_V2 = Setup("roce-v2", "RoCE v2 of the ConnectX-3 Pro", ("--pro",), gid_type="RoCE v2")
+BLUEFLAME = Setup("blueflame", "RoCE v1, sends through BlueFlame", ServerOptions(blueflame="on"))
+ROCE_V2 = Setup(
+    "roce-v2", "RoCE v2 of the ConnectX-3 Pro", ServerOptions(pro=True), gid_type="RoCE v2"
+)
 OPENSM = Setup(
     "opensm",
     "InfiniBand, managed by opensm in guest a",
-    ("--link", "infiniband", "--sm", "none"),
+    ServerOptions(link="infiniband", sm="none"),
     ethernet=False,
     service="modprobe mlx4_core; until [ -e /dev/infiniband/umad0 ]; do sleep 0.1; done; "
     "exec opensm --log_file /var/log/opensm.log",

@@ -69,7 +69,7 @@ class Session:
                 vfio=False,
                 hca=not self.setup.ntb,
                 ntb=self.setup.ntb,
-                server_arguments=self.setup.server_arguments,
+                options=self.setup.options,
             )
             self.pair = stack.enter_context(Pair(config))
             try:

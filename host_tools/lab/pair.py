@@ -119,7 +119,8 @@ class Pair:
             self.hca_sockets,
             log,
             self._parts.library,
-            (*root_ports.arguments(self.config, self.sockets), *self.config.server_arguments),
+            self.config.options,
+            (*root_ports.arguments(self.config, self.sockets), *self.config.server_words),
             self.folder / hardware_control.SOCKET,
             self.config.number,
         )

@@ -1,6 +1,6 @@
 """Making the snapshot that guests are restored from: one boot, once per image, machine and QEMU.
 
-    python -m bluebridge.host_tools.lab.snapshot          makes the usual one if it is missing
+python -m bluebridge.host_tools.lab.snapshot          makes the usual one if it is missing
 """
 
 from __future__ import annotations

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import bluebridge
 from bluebridge.guest.krping.options import next_address
-from bluebridge.host_tools import cli
+from bluebridge.host_tools import arguments, cli
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import addresses
 from bluebridge.host_tools.krping.command import Request, Side
@@ -84,6 +86,23 @@ def test_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(words)
     assert caught.value.code == 0
     assert "usage: bluebridge" in capsys.readouterr().out
+
+
+def test_every_command_has_options_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list names modules by text: each is there, with what the list says it has."""
+    for name in arguments.COMMANDS:
+        with pytest.raises(SystemExit) as caught:
+            cli.main([name, "--help"])
+        assert caught.value.code == 0
+        assert capsys.readouterr().out.startswith(f"usage: bluebridge {name}")
+        assert callable(import_module(arguments.COMMANDS[name].run).main)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"bluebridge {bluebridge.__version__}\n"
 
 
 def test_side_reads_the_last_line() -> None:

@@ -9,11 +9,12 @@ import pytest
 from bluebridge.device.__main__ import main as device
 from bluebridge.device.bridge_arguments import parse_function
 from bluebridge.device.bridges import FunctionSpec
-from bluebridge.host_tools.arguments import MODELS, parse
+from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.ntb_drivers import HARDWARE
+from bluebridge.host_tools.lab.options import MODELS
 from bluebridge.host_tools.lab.pair import LabConfig
 
 

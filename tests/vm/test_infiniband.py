@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
@@ -23,7 +24,7 @@ RELOADS = 2
 @pytest.fixture(scope="module")
 def subnet(lab: Lab) -> Iterator[Pair]:
     """Both guests on a subnet that the switch manages, with IPoIB up."""
-    with lab.pair(vfio=False, server_arguments=("--link", "infiniband")) as pair:
+    with lab.pair(vfio=False, options=ServerOptions(link="infiniband")) as pair:
         pair.both(bring_up)
         yield pair
 

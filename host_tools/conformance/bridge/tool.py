@@ -58,7 +58,7 @@ def tool(session: Session) -> Sequence[Verdict]:
 
 
 def _doorbells(guests: Guests, here: Vm, there: Vm) -> None:
-    guests.run(there, f"{TOOL} echo \"c $(cat db_valid_mask)\" > db_mask; cat db_valid_mask")
+    guests.run(there, f'{TOOL} echo "c $(cat db_valid_mask)" > db_mask; cat db_valid_mask')
     guests.run(here, f"{TOOL} echo 's {_BITS:#x}' > peer_db")
     guests.run(there, f"{TOOL} echo {_BITS:#x} > db_event")
     left = guests.run(there, f"{TOOL} echo 'c 0x11' > db; cat db")
