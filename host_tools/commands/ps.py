@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from bluebridge.host_tools.keeper import end_record, guests
+from bluebridge.host_tools.keeper import end_record, registry
 from bluebridge.host_tools.keeper.end_record import Epitaph
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print pairs and guests; returns 0."""
-    pairs = [pair for _, pair in guests.pairs()]
+    pairs = [pair for _, pair in registry.pairs()]
     ended = end_record.read({pair.number for pair in pairs})
     if options.json:
         print(json.dumps(_as_json(pairs, ended), indent=2))
