@@ -15,9 +15,7 @@ from bluebridge.host_tools.conformance.__main__ import main
 from bluebridge.host_tools.conformance.journal import Entry, Journal
 from bluebridge.host_tools.conformance.program import (
     FAILED,
-    INFINIBAND,
     PASSED,
-    ROCE,
     SKIPPED,
     Ended,
     Program,
@@ -25,6 +23,7 @@ from bluebridge.host_tools.conformance.program import (
     verdict,
 )
 from bluebridge.host_tools.conformance.session import Words
+from bluebridge.host_tools.conformance.setups import INFINIBAND, ROCE
 from bluebridge.host_tools.conformance.suites import everything
 from bluebridge.host_tools.conformance.suites.network import every_second_has_bytes
 from bluebridge.host_tools.conformance.suites.rdma_core import GENERIC, each_test
