@@ -21,9 +21,14 @@ from bluebridge.host_tools.sweep.run import measure
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measure, or go on measuring, then write table and plots; returns 0."""
+    """Measure, or go on measuring, then write table and plots; returns 0.
+
+    Raises `LabError`, for a plot that cannot be drawn before anything is measured.
+    """
     request = Request.of(options)
     check_files(options)
+    if options.plot:
+        plot.require()  # before minutes of measuring
     models = _models(request)
     with termination_as_exception():
         ensure_parts(Reporter(quiet=True))  # before the bar: building tells of its own steps
