@@ -45,7 +45,7 @@ soak: setup
 
 # The BlueFlame study again, into one folder: pictures, tables, pages. Stopped, it goes on.
 blueflame: setup
-	$(BIN)/python -m bluebridge.host_tools.sweep.study $(BLUEFLAME)
+	$(BIN)/python -m bluebridge.host_tools.blueflame_study $(BLUEFLAME)
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

@@ -10,17 +10,10 @@ from pathlib import Path
 
 from bluebridge.host_tools.conformance import ntb_page, page
 from bluebridge.host_tools.conformance.journal import Entry, Journal
-from bluebridge.host_tools.conformance.program import (
-    BRIDGES,
-    FAILED,
-    QUICK,
-    SETUPS,
-    Program,
-    Setup,
-    Verdict,
-)
+from bluebridge.host_tools.conformance.program import FAILED, Program, Verdict
 from bluebridge.host_tools.conformance.runner import Run
 from bluebridge.host_tools.conformance.session import NotUp, Session
+from bluebridge.host_tools.conformance.setups import BRIDGES, QUICK, SETUPS, Setup
 from bluebridge.host_tools.conformance.suites import everything
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.progress import Progress, Reporter

@@ -50,7 +50,7 @@ class Run:
             if complaints := self.session.complaints():
                 verdicts.append(Verdict(FAILED, complaints[0], "kernel messages"))
                 self.texts.append(("kernel messages", "\n".join(complaints)))
-            self.session.tidy(self.program)
+            self.session.tidy(self.program.after)
         except LabError as error:
             self.broken = True
             verdicts = [Verdict(FAILED, str(error).splitlines()[0])]

@@ -17,7 +17,7 @@ from bluebridge.device.buslog.analysis.live import WAYS, Live, Look, Rate, summa
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.keeper import guests
+from bluebridge.host_tools.keeper import registry
 
 LATEST = 8
 _FRAME = 5
@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _running() -> Path:
     """The log of the newest pair."""
-    folders = [Path(pair.logs) for _, pair in guests.pairs() if pair.logs]
+    folders = [Path(pair.logs) for _, pair in registry.pairs() if pair.logs]
     if not folders:
         raise LabError("nothing runs", "start a pair with `bluebridge up`, or name a log's folder")
     return folders[-1]

@@ -16,7 +16,6 @@ from bluebridge.host_tools.conformance.journal import Entry, Journal
 from bluebridge.host_tools.conformance.program import (
     FAILED,
     PASSED,
-    QUICK,
     SKIPPED,
     Ended,
     Program,
@@ -24,6 +23,7 @@ from bluebridge.host_tools.conformance.program import (
     verdict,
 )
 from bluebridge.host_tools.conformance.session import Words
+from bluebridge.host_tools.conformance.setups import QUICK
 from bluebridge.host_tools.conformance.suites import everything, perftest
 from bluebridge.host_tools.conformance.suites.network import every_second_has_bytes
 from bluebridge.host_tools.conformance.suites.rdma_core import GENERIC, each_test

@@ -13,6 +13,7 @@ from bluebridge.device.buslog.model import load
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_BUFFER
+from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.lab.pair import ADDRESSES, Pair
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
@@ -27,7 +28,7 @@ _LISTENS = "until ss -Hltn 'sport = :18515' | grep -q .; do sleep 0.05; done"
 @pytest.fixture(scope="module")
 def pair(lab: Lab) -> Iterator[Pair]:
     """The kernel's drivers, BlueFlame advertised."""
-    with lab.pair(kernel=True, server_arguments=("--blueflame", "on")) as pair:
+    with lab.pair(kernel=True, options=ServerOptions(blueflame="on")) as pair:
         yield pair
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.conformance.program import FAILED, PASSED, ROCE, Program
+from bluebridge.host_tools.conformance.program import FAILED, PASSED, Program
 from bluebridge.host_tools.conformance.runner import Patience, Run
 from bluebridge.host_tools.conformance.session import Session
+from bluebridge.host_tools.conformance.setups import ROCE
 from bluebridge.host_tools.conformance.suites import everything
 from tests.vm.conftest import BOOT_SECONDS
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.conformance.program import PASSED, Ended
 from bluebridge.host_tools.conformance.session import link_local
 from bluebridge.host_tools.conformance.suites.network import every_second_has_bytes
@@ -26,7 +27,7 @@ SWITCH = "S-0002c90300bb0000"
 @pytest.fixture(scope="module")
 def subnet(lab: Lab) -> Iterator[Pair]:
     """Both guests on a subnet that the switch manages, with IPoIB up."""
-    with lab.pair(vfio=False, server_arguments=("--link", "infiniband")) as pair:
+    with lab.pair(vfio=False, options=ServerOptions(link="infiniband")) as pair:
         pair.both(bring_up)
         yield pair
 

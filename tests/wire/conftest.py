@@ -10,7 +10,7 @@ import pytest
 
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.guest.verbs import Context, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Side, opened
 from tests.wire.players import PATTERN, connected
 from tests.wire.server import ServerProcess, serving

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.guest.verbs import PathAttr, SendWr, WrOpcode, open_device
-from tests.wire.bus import WireBus
-from tests.wire.messages import Command
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.messages import Command
 from tests.wire.players import PSN, Player
 
 MAC = bytes.fromhex("02bb00000042")

@@ -14,7 +14,7 @@ from bluebridge.guest.krping.host import Host
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.result import Result
 from bluebridge.guest.krping.thread import KrpingThread
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 
 SERVER_IP = "192.168.69.127"
 CLIENT_IP = "192.168.69.128"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bluebridge.guest.krping.host import Host
 from bluebridge.guest.krping.log import Log
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 
 
 def main() -> int:

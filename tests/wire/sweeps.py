@@ -8,7 +8,7 @@ from pathlib import Path
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.guest.verbs import BlueFlameUse, SendWr, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.players import Player
 from tests.wire.server import serving
 

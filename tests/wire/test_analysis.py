@@ -14,7 +14,7 @@ from bluebridge.device.buslog import cli
 from bluebridge.device.buslog.analysis import Path as By
 from bluebridge.device.buslog.analysis import Role, Transfer, transfers
 from bluebridge.guest.verbs import BlueFlameUse, Context, SendWr, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.players import Player, settle
 from tests.wire.server import serving
 

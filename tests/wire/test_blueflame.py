@@ -12,7 +12,7 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS, SEND_DOORBELL, UAR_AREA_SIZE
 from bluebridge.guest.verbs import BlueFlameUse, HcaError, SendWr, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.players import Player
 

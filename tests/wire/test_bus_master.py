@@ -7,8 +7,8 @@ import pytest
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
 from bluebridge.guest.verbs import Context, FirmwareError, WcStatus, WrOpcode
-from tests.wire.bus import WireBus
-from tests.wire.messages import CONFIG
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.messages import CONFIG
 from tests.wire.players import PATTERN, Player, connected
 
 OK = WcStatus.SUCCESS

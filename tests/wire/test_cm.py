@@ -40,7 +40,7 @@ from bluebridge.guest.verbs import (
     WcStatus,
     open_device,
 )
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.server import ServerProcess
 
 SERVER_IP, CLIENT_IP = "192.168.69.127", "192.168.69.128"

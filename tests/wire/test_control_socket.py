@@ -13,7 +13,7 @@ from bluebridge.device.layout.mlx4.eqe import PORT_DOWN, EventType
 from bluebridge.guest.verbs import open_device
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab import hardware_control
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 
 

@@ -13,7 +13,7 @@ import pytest
 from bluebridge.guest.krping.host import Host
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.verbs import DeviceLost, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Output, Side, both, start, until
 from tests.wire.players import connected

@@ -18,7 +18,7 @@ from bluebridge.guest.verbs import (
     WrOpcode,
     open_device,
 )
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.players import Player, connected
 
 Buses = tuple[WireBus, WireBus]

@@ -25,8 +25,8 @@ from bluebridge.guest.verbs import (
     WrOpcode,
     open_device,
 )
-from tests.wire.bus import RAM_BASE, RAM_SIZE, WireBus
-from tests.wire.client import Client
+from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, WireBus
+from bluebridge.host_tools.vfio_user.client import Client
 from tests.wire.players import Player, connected, fill, settle, untouched
 from tests.wire.server import ServerProcess
 

@@ -11,7 +11,7 @@ from bluebridge.device.layout.mlx4.contexts import CQC, QPC, QPC_MAILBOX_OFFSET
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
 from bluebridge.guest.hca.resources.reset import reset_device
 from bluebridge.guest.verbs import Context, FirmwareError, QpState, WcStatus, open_device
-from tests.wire.bus import RAM_BASE, RAM_SIZE, WireBus
+from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, WireBus
 from tests.wire.players import PATTERN, Player
 
 OK = WcStatus.SUCCESS

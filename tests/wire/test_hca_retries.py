@@ -9,7 +9,7 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.fabric.messages import Syndrome
 from bluebridge.guest.verbs import Context, PathAttr, QpState, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.players import PSN, Player, connected, fill, settle, untouched
 

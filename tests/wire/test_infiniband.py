@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bluebridge.guest.verbs import HcaError, open_device
-from tests.wire.bus import WireBus
-from tests.wire.client import Client
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import Client
 from tests.wire.conftest import StartServer
 from tests.wire.server import ROOT
 

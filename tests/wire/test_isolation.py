@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 from bluebridge.device.pyvfio_user._gate import PATIENCE
-from tests.wire.bus import WireBus
-from tests.wire.messages import Command
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.messages import Command
 from tests.wire.server import ServerProcess
 
 

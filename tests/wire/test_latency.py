@@ -13,7 +13,7 @@ from bluebridge.device.buslog.analysis import Path as Way
 from bluebridge.device.buslog.analysis import transfers
 from bluebridge.guest.latency import PingPong
 from bluebridge.guest.verbs import BlueFlameUse, open_device
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 
 TURNS = 10

@@ -15,11 +15,11 @@ import pytest
 
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.guest.verbs import Context, QpState, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
-from tests.wire.client import Client
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.messages import CONFIG, Command
 from tests.wire.guest_process import MAC, End, connect, writes
 from tests.wire.krping_pair import until
-from tests.wire.messages import CONFIG, Command
 from tests.wire.players import Player, connected
 from tests.wire.server import ROOT, ServerProcess, serving
 

@@ -10,7 +10,7 @@ import pytest
 
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode, open_device
 from bluebridge.host_tools import cli
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.players import Player
 from tests.wire.server import ROOT, serving
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from bluebridge.host_tools.conformance.program import (
-    CM_LISTENING,
-    INFINIBAND,
-    OPENSM,
-    ROCE,
-    ROCE_V2,
-    Program,
-)
+from bluebridge.host_tools.conformance.program import Program
+from bluebridge.host_tools.conformance.setups import INFINIBAND, OPENSM, ROCE, ROCE_V2
+from bluebridge.host_tools.programs.readiness import CM_LISTENING
 
 GROUP = "239.1.2.3"
 _ALL = (ROCE, INFINIBAND, ROCE_V2, OPENSM)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bluebridge.host_tools.conformance.program import INFINIBAND, OPENSM, ROCE, ROCE_V2, Program
+from bluebridge.host_tools.conformance.program import Program
+from bluebridge.host_tools.conformance.setups import INFINIBAND, OPENSM, ROCE, ROCE_V2
 
 _UP = "bluebridge-mlx4 {client}/24"
 _MINE = '"$(lspci -Dn -d 15b3: | cut -d" " -f1)"'

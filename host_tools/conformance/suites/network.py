@@ -5,19 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from bluebridge.host_tools.conformance.program import (
-    FAILED,
-    INFINIBAND,
-    PASSED,
-    ROCE,
-    Ended,
-    Program,
-    Verdict,
-    listening,
-)
+from bluebridge.host_tools.conformance.program import FAILED, PASSED, Ended, Program, Verdict
+from bluebridge.host_tools.conformance.setups import INFINIBAND, ROCE
 from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.programs.readiness import IPERF_PORT, listening
 
-_PORT = 5201
 _HALF = 0.5
 
 
@@ -114,7 +106,7 @@ def _iperf() -> list[Program]:
             "network",
             f"iperf3 -t {seconds} {way}".strip(),
             server="iperf3 -s -1 > /dev/null",
-            ready=listening(_PORT),
+            ready=listening(IPERF_PORT),
             client=f"iperf3 -J -t {seconds} {way} -c {{server}}",
             judge=every_second_has_bytes,
             limit=seconds + 40,

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bluebridge.host_tools.conformance.program import (
-    BLUEFLAME,
-    INFINIBAND,
-    ROCE,
-    ROCE_V2,
-    Program,
-    Setup,
-    listening,
-)
+from bluebridge.host_tools.conformance.program import Program
+from bluebridge.host_tools.conformance.setups import BLUEFLAME, INFINIBAND, ROCE, ROCE_V2, Setup
+from bluebridge.host_tools.programs.perftest import UNEVEN_CLOCK
+from bluebridge.host_tools.programs.readiness import CM_LISTENING, VERBS_PORT, listening
 
 TRANSPORTS = {
     "send": ("RC", "UC", "UD"),
@@ -21,12 +16,7 @@ TRANSPORTS = {
     "atomic": ("RC",),
 }
 ATOMICS = ("FETCH_AND_ADD", "CMP_AND_SWAP")
-_PORT = 18515
 _BIG = 8 << 20
-UNEVEN_CLOCK = r"Can't produce a report|Correlation coefficient r\^2"
-"""It first measures the guest's clock, which a busy host makes uneven. Then it measures nothing: of
-bandwidth it says so, of latency it prints infinite figures
-(src/get_clock.c: sample_get_cpu_mhz)."""
 QUICK = frozenset(
     (
         "ib_send_lat -c UC -s 64 -n 1000",
@@ -112,7 +102,7 @@ def _program(words: str, setups: tuple[Setup, ...] = (ROCE, INFINIBAND)) -> Prog
         "perftest",
         command,
         server=f"{command} {{x}}",
-        ready=_CM if "-R" in command.split() else listening(_PORT),
+        ready=_CM if "-R" in command.split() else listening(VERBS_PORT),
         client=f"{command} {{x}} {{server}}",
         expect=_last_row(command),
         unsupported=_UNSUPPORTED,
@@ -123,7 +113,7 @@ def _program(words: str, setups: tuple[Setup, ...] = (ROCE, INFINIBAND)) -> Prog
     )
 
 
-_CM = f"{{ rdma resource show cm_id | grep -q LISTEN; }} || {listening(_PORT)}"
+_CM = f"{{ {CM_LISTENING}; }} || {listening(VERBS_PORT)}"
 """With -R addresses are exchanged through rdma_cm, or over TCP before that."""
 
 

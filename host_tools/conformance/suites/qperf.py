@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bluebridge.host_tools.conformance.program import INFINIBAND, ROCE, Program, Setup, listening
+from bluebridge.host_tools.conformance.program import Program
+from bluebridge.host_tools.conformance.setups import INFINIBAND, ROCE, Setup
+from bluebridge.host_tools.programs.readiness import listening
 
 RELIABLE = (
     "rc_bw",

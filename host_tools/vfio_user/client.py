@@ -1,4 +1,4 @@
-"""A vfio-user client for tests: what QEMU does to a device, command by command, and worse."""
+"""A vfio-user client: the requests that QEMU makes of a device, one method for each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from mmap import mmap
 from types import TracebackType
 
-from tests.wire.connection import Connection
-from tests.wire.messages import (
+from bluebridge.host_tools.vfio_user.connection import Connection
+from bluebridge.host_tools.vfio_user.messages import (
     DMA_RW,
     NO_REPLY,
     TIMEOUT,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
-from bluebridge.device.layout.ntb.models import BY_NAME, BridgeModel
-from bluebridge.host_tools.conformance.program import PASSED, SKIPPED, Verdict
-from bluebridge.host_tools.conformance.session import Session
+from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.readiness import wait_until
 
 SECONDS = 120.0
 ADDRESSES = {"a": "10.9.1.1", "b": "10.9.1.2"}
@@ -26,11 +25,6 @@ class Guests:
     def __init__(self, pair: Pair, model: BridgeModel) -> None:
         self.pair = pair
         self.model = model
-
-    @classmethod
-    def of(cls, session: Session) -> Guests:
-        """Those of a session."""
-        return cls(session.pair, BY_NAME[session.setup.ntb])
 
     @property
     def machines(self) -> tuple[Vm, Vm]:
@@ -61,7 +55,7 @@ class Guests:
 
     def until(self, guest: Vm, condition: str, limit: float = SECONDS) -> None:
         """Wait for a shell condition in a guest."""
-        self.run(guest, f"until {condition}; do sleep 0.05; done", limit)
+        self.run(guest, wait_until(condition), limit)
 
     def messages(self, guest: Vm, words: str) -> str:
         """The last kernel message with `words` since the program began, without its time."""
@@ -72,13 +66,3 @@ class Guests:
         """Raises `Unmet` unless both are the same."""
         if found != wanted:
             raise Unmet(f"{what}: {found!r} instead of {wanted!r}")
-
-
-def passed(reason: str = "", part: str = "") -> Verdict:
-    """It was right; `reason` is what was seen."""
-    return Verdict(PASSED, reason, part)
-
-
-def refused(reason: str) -> Sequence[Verdict]:
-    """The client says itself that it cannot work on this bridge."""
-    return [Verdict(SKIPPED, reason)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from bluebridge.device.layout.ntb.models import MODELS, BridgeModel
-from bluebridge.host_tools.conformance.bridge.guests import ADDRESSES, Guests
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
 
 TOOL = "cd /sys/kernel/debug/ntb_tool/*; "
 PERF = "cd /sys/kernel/debug/ntb_perf/*; "
@@ -14,6 +15,8 @@ MSI = "cd /sys/kernel/debug/ntb_msi_test/*; "
 COUNT = "cat /sys/kernel/debug/ntb_pingpong/*/count"
 STATS = "/sys/kernel/debug/ntb_transport/*/qp0/stats"
 TRANSPORT = "max_mw_size=0x100000"
+RATE = re.compile(r"copied \d+ bytes in \d+ usecs, (\d+) MBytes/s")
+"""What ntb_perf prints of a run."""
 
 
 @dataclass(frozen=True)

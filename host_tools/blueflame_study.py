@@ -1,6 +1,7 @@
-"""`python -m bluebridge.host_tools.sweep.study FOLDER`: the BlueFlame study again, in one folder.
+"""`python -m bluebridge.host_tools.blueflame_study FOLDER`: the BlueFlame study again.
 
-What is there already stays; a run that was stopped goes on where it was.
+All its results go into one folder. What is there already stays; a run that was stopped goes on
+where it was.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _SENDS = Measurement(
 def main(argv: Sequence[str] | None = None) -> int:
     """Make what is missing; returns the first status that is not 0."""
     parser = argparse.ArgumentParser(
-        prog="python -m bluebridge.host_tools.sweep.study", description=__doc__
+        prog="python -m bluebridge.host_tools.blueflame_study", description=__doc__
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="made if it is missing")
     folder: Path = parser.parse_args(argv).folder

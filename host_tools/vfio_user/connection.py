@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from mmap import mmap
 from pathlib import Path
 
-from tests.wire.messages import (
+from bluebridge.host_tools.vfio_user.messages import (
     ERROR,
     HEADER,
     NO_REPLY,
