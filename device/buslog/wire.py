@@ -1,8 +1,8 @@
-"""How a message of the fabric stands in the bus log: one record, written once, cut up later.
+"""The record of a fabric message in the bus log.
 
-A record of `Kind.WIRE` says in `what` what the message is. `obj` is the target's QP number,
+In a record of `Kind.WIRE`, `what` is the kind of message. `obj` is the target's QP number,
 `address` the remote address of a request or the value an atomic found, `length` the bytes of the
-message. Its data are, for an Ethernet frame, the frame; for all else `HEAD`, `ROUTE`, `TARGET_SRQ`
+message. Its data are the frame of an Ethernet frame; else `HEAD`, `ROUTE`, `TARGET_SRQ`
 if the request is one of XRC, `OPERANDS` if it is an atomic, and as much of the payload as was
 captured.
 """
@@ -14,13 +14,16 @@ from struct import Struct
 from struct import error as StructError
 
 from bluebridge.device.buslog.reader import Event, LogError
-from bluebridge.device.buslog.record import HEAD as HEAD
+from bluebridge.device.buslog.record import HEAD
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.operations import ATOMICS, Op
 
 ROUTE = Struct("<6s6s16s16sHHIBBBB")
 """Source and destination address, GIDs, VLAN, P_Key, flow label, traffic class, hop limit, service
 level, form: RoCE version, 0 for InfiniBand, whose addresses are LIDs of two bytes."""
+
+PREFIX_BYTES = HEAD.size + ROUTE.size
+"""Bytes of `HEAD` and `ROUTE`, with which every message but a frame begins."""
 
 TARGET_SRQ = Struct("<I")
 """Number of the SRQ."""
@@ -34,15 +37,15 @@ RELIABLE = 2
 IMMEDIATE = 4
 """The datagram has an immediate value."""
 READ = 8
-"""The response brings what a read asked for."""
+"""The response carries the data of an RDMA READ."""
 ATOMIC = 16
-"""The response brings what an atomic found."""
+"""The response carries the original value of an atomic."""
 XRC = 32
 
 
 @dataclass(slots=True)
 class WireMessage:
-    """A message as it was recorded; `payload` may be only its beginning, `length` is the whole.
+    """A recorded message; `payload` may be only the beginning of `length` bytes.
 
     `key` is the R_Key of a request, the Q_Key of a datagram, the MSN of a response.
     """
@@ -78,26 +81,27 @@ class WireMessage:
 
     @property
     def complete(self) -> bool:
-        """Whether all bytes that it carried were kept; the length of a read is that of its answer.
+        """Whether its whole payload was kept.
 
-        Those of an atomic are its operands.
+        Requests of reads have none, since `length` is that of the response; those of atomics have
+        their operands in the head.
         """
         asks = self.what == What.REQUEST and (self.op == Op.READ or self.op in ATOMICS)
         return asks or len(self.payload) == self.length
 
     def fill(self) -> None:
-        """Put zeros where the payload of an RDMA message was not kept."""
+        """Extend the payload of an RDMA message with zeros to `length`."""
         if self.what != What.FRAME:
             self.payload = self.payload.ljust(self.length, b"\0")
 
 
 def read_message(event: Event) -> WireMessage:
-    """What a record of `Kind.WIRE` says; raises `LogError` when it is damaged."""
+    """The message in a record of `Kind.WIRE`; raises `LogError` when it is damaged."""
     message = WireMessage(event.time, event.device, event.what, event.length, event.data)
     if event.what == What.FRAME:
         return message
     data = event.data
-    if len(data) < HEAD.size + ROUTE.size:
+    if len(data) < PREFIX_BYTES:
         raise _damaged(event)
     message.target_qpn, message.address = event.obj, event.address
     (
@@ -105,7 +109,7 @@ def read_message(event: Event) -> WireMessage:
         message.psn, message.packets, message.key, message.immediate,
     ) = HEAD.unpack_from(data)  # fmt: skip
     _route(message, data)
-    start = HEAD.size + ROUTE.size
+    start = PREFIX_BYTES
     if event.what == What.REQUEST:
         try:
             message.op = Op(code)

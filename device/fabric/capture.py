@@ -31,7 +31,7 @@ _clock = time.monotonic_ns
 _WIRE, _REQUEST, _RESPONSE = int(Kind.WIRE), int(What.REQUEST), int(What.RESPONSE)
 _DATAGRAM, _FRAME = int(What.DATAGRAM), int(What.FRAME)
 _SOLICITED, _RELIABLE, _READ, _XRC = wire.SOLICITED, wire.RELIABLE, wire.READ, wire.XRC
-_PLAIN = wire.HEAD.size + wire.ROUTE.size
+_PLAIN = wire.PREFIX_BYTES
 _FIRST_ATOMIC = int(Op.COMPARE_SWAP)
 
 

@@ -61,10 +61,7 @@ def _tell(request: Request, journal: Journal) -> None:
     """Where a sweep that ends early can go on."""
     if kept := journal.kept():
         total = len(request.settings) * len(request.sizes)
-        print(
-            f"{kept} of {total} are kept in {journal.path}: "
-            "the same command goes on from there"
-        )
+        print(f"{kept} of {total} are kept in {journal.path}: the same command goes on from there")
 
 
 def _write(request: Request, rows: Sequence[Row], options: argparse.Namespace) -> None:

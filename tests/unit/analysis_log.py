@@ -118,7 +118,7 @@ class Sender:
     def _message(self, device: int, what: What, target: int, length: int) -> None:
         self.log.wire((
             time.monotonic_ns(), device, Kind.WIRE, 0, what, target, TARGET, length,
-            wire.HEAD.size + wire.ROUTE.size, self.log.work,
+            wire.PREFIX_BYTES, self.log.work,
             wire.RELIABLE, Op.WRITE, Syndrome.ACK, QPN, self.index & 0xFFFFFF, 1, 7, 0,
             bytes(wire.ROUTE.size), b"",
         ))  # fmt: skip

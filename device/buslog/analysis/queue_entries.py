@@ -1,4 +1,4 @@
-"""What a work queue entry says about its work request."""
+"""Fields of send queue entries and completion entries that the assembly of transfers needs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def read_entry(transfer: Transfer, data: bytes | bytearray) -> None:
     code = data[3] & 0x1F
     transfer.opcode = _NAMES.get(code, hex(code))
     transfer.entry_bytes = (data[7] & wqe.DS_MASK) * 16
-
 
 
 def is_flushed(data: bytes | bytearray) -> bool:
