@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from bluebridge.device.buslog import cli
 from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.event_lines import json_line, table_line
+from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.buslog.record import META_NAME, RECORD, segment_name
-from bluebridge.device.buslog.views import Filter, json_line, select, table_line
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import bar0, cqe, uar, wqe
@@ -117,9 +118,9 @@ def test_a_log_gives_way_to_the_next_and_nobody_elses_file_does(tmp_path: Path) 
 def test_filters(tmp_path: Path) -> None:
     _write(tmp_path)
     reader = LogReader(tmp_path)
-    assert len(list(select(reader, Filter(bar=2)))) == 1
-    assert len(list(select(reader, Filter(device="b")))) == 2
-    assert not list(select(reader, Filter(since=1e9)))
+    assert len(list(reader.events(Filter(bar=2)))) == 1
+    assert len(list(reader.events(Filter(device="b")))) == 2
+    assert not list(reader.events(Filter(since=1e9)))
 
 
 def _run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog import cli
-from bluebridge.device.buslog.analysis import Path as By
-from bluebridge.device.buslog.analysis import Role, Transfer, transfers
+from bluebridge.device.buslog.analysis import PostedBy, Role, Transfer, transfers
 from bluebridge.guest.verbs import BlueFlameUse, Context, SendWr, WcStatus, WrOpcode, open_device
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.players import Player, settle
@@ -21,7 +20,7 @@ from tests.wire.server import serving
 OK = WcStatus.SUCCESS
 SIZES = (4, 28, 29, 88, 89, 148, 149, 208, 220)
 """Both sides of the study's steps; the last does not fit into a register any more."""
-USES = {None: By.DOORBELL, "on": By.BLUEFLAME, "wrong page": By.FALLBACK}
+USES = {None: PostedBy.DOORBELL, "on": PostedBy.BLUEFLAME, "wrong page": PostedBy.FALLBACK}
 
 
 @dataclass(frozen=True)
@@ -94,12 +93,12 @@ def test_what_a_write_costs(recorded: Recorded) -> None:
             lines = [("a", 64, "BlueFlame write")] * -(-entry // 64)
             read = [("a", entry, "WQE read")]
             before = {
-                By.DOORBELL: [("a", 4, "doorbell"), *read],
-                By.BLUEFLAME: lines,
-                By.FALLBACK: lines + read,
+                PostedBy.DOORBELL: [("a", 4, "doorbell"), *read],
+                PostedBy.BLUEFLAME: lines,
+                PostedBy.FALLBACK: lines + read,
             }
-            way = By.DOORBELL if entry > 256 else by
-            assert transfer.path is way
+            way = PostedBy.DOORBELL if entry > 256 else by
+            assert transfer.posted_by is way
             rest = [("b", size, "payload write"), ("a", 32, "CQE")]
             assert _bus(transfer) == before[way] + rest
             assert (transfer.length, transfer.inline, transfer.status) == (size, size, "OK")

@@ -1,21 +1,25 @@
-"""The analyzer's table: the columns of the study's figures 4.5 and 4.6.
+"""The view of transactions: the columns of the study's figures 4.5 and 4.6.
 
-`102/1` is the port whose transactions go from the adapter to its host, `104/1` the other way, as
-the figures show them: reads of the adapter stand in the first column, their completions in the
-second. Lengths are in words of 4 bytes, in hexadecimal.
+`102/1` is the port of transactions from the adapter to its host, `104/1` of those to the adapter,
+as in the figures: reads by the adapter are in the first column, their completions in the second.
+Lengths are in words of 4 bytes, in hexadecimal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction, split
+from bluebridge.device.buslog.analysis.transaction_stream import transactions
+from bluebridge.device.buslog.analysis.view import Options, View
+from bluebridge.device.buslog.reader import LogReader
 
 UPSTREAM, DOWNSTREAM = "102/1 : Type", "104/1 : Type"
 SHOWN = 20
-"""Bytes of data in a line."""
+"""Bytes of data in a line, at most."""
 PIECES = 8
-"""More requests than that are one line."""
+"""A transaction of more requests than that is one line."""
 
 HEADER = (
     f"{'event':>8} {'dev':3} {'timestamp':>16}  {UPSTREAM:22} {DOWNSTREAM:22} {'length':6} "
@@ -23,15 +27,15 @@ HEADER = (
 )
 
 
-def lines(transactions: Iterable[Transaction]) -> Iterator[str]:
-    """The table without its header: what crossed the bus, a line each, completions as well."""
-    for one in transactions:
+def lines(log: Iterable[Transaction]) -> Iterator[str]:
+    """The table without its header: a line for each request and each completion on the bus."""
+    for one in log:
         if one.on_bus:
             yield from _rows(one)
 
 
 def _rows(one: Transaction) -> Iterator[str]:
-    """The lines of a transaction; long ones are shown as if the bus took them in one piece."""
+    """The lines of a transaction; one of more than `PIECES` requests has one line."""
     reads, text = one.tlp is Tlp.MEMORY_READ, purpose(one)
     if one.requests > PIECES:
         text += f", in {one.requests} pieces"
@@ -49,7 +53,7 @@ def _rows(one: Transaction) -> Iterator[str]:
 
 
 def _pieces(one: Transaction, lengths: list[int]) -> Iterator[tuple[int, int, bytes]]:
-    """Place, length and known data of each piece."""
+    """Offset, length and recorded data of each piece."""
     at = 0
     for length in lengths:
         yield at, length, bytes(one.data[at : at + length])
@@ -57,7 +61,7 @@ def _pieces(one: Transaction, lengths: list[int]) -> Iterator[tuple[int, int, by
 
 
 def purpose(one: Transaction) -> str:
-    """What the transaction is for, in words."""
+    """Role and object of the transaction in words."""
     text = one.role.value
     if one.stores > 1:
         text += f", {one.stores} stores"
@@ -85,3 +89,11 @@ def _line(
         f"{one.number:8} {one.device:3} {one.time * 1e6:13.3f} us  {first:22} {second:22} {size:6} "
         f"{shown:64} {text}"
     ).rstrip()
+
+
+def _lines(reader: LogReader, options: Options) -> Iterator[str]:
+    yield HEADER
+    yield from islice(lines(transactions(reader.events(options.wanted))), options.limit)
+
+
+VIEW = View("table", "a PCIe analyzer's table", _lines, event_filters=True)

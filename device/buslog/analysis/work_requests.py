@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
+from bluebridge.device.buslog.analysis.view import Options, View, wanted_transfers
+from bluebridge.device.buslog.reader import LogReader
 
 Tally = tuple[int, int]
-"""How many transactions, and their bytes."""
+"""Number of transactions and their bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class BusCounts:
     """The transactions of one side of a work request; `completions` are those of its reads."""
 
     down: Tally
@@ -23,7 +26,7 @@ class Counts:
     interrupts: int
 
     @classmethod
-    def of(cls, transactions: Iterable[Transaction]) -> Counts:
+    def of(cls, transactions: Iterable[Transaction]) -> BusCounts:
         """Count what crossed the bus."""
         down = reads = completions = up = (0, 0)
         interrupts = 0
@@ -50,7 +53,7 @@ _LEFT = f"{'wr':>7} {'dev':3} {'qpn':>8} {'index':>7} {'operation':13} {'bytes':
 
 
 def header(model: TimeModel | None) -> list[str]:
-    """Two lines of column heads; a model brings columns of its own."""
+    """Two lines of column heads; with a model also those of its columns."""
     times = f" {'wall us':>10}"
     above = f"{'':{len(_LEFT)}} | {'sender: count/bytes':{len(_SIDE)}} | {'peer: reads':>11}"
     if model is not None:
@@ -60,9 +63,9 @@ def header(model: TimeModel | None) -> list[str]:
 
 
 def line(transfer: Transfer, model: TimeModel | None) -> str:
-    """One work request."""
-    own = Counts.of(each for each in transfer.transactions if not each.remote)
-    peer = Counts.of(each for each in transfer.transactions if each.remote)
+    """The table's line of a work request."""
+    own = BusCounts.of(each for each in transfer.transactions if not each.remote)
+    peer = BusCounts.of(each for each in transfer.transactions if each.remote)
     sides = "  ".join(f"{_tally(each):>11}" for each in (own.down, own.reads, own.completions))
     sides += f"  {_tally(own.up):>11}  {own.interrupts:3}"
     theirs = f"{_tally(peer.reads):>11}  {_tally(peer.up):>11}  {peer.interrupts:3}"
@@ -71,18 +74,18 @@ def line(transfer: Transfer, model: TimeModel | None) -> str:
         times += f" {_us(modelled(transfer, model)):>12} {model.cpu(transfer):8.3f}"
     return (
         f"{transfer.number:7} {transfer.device:3} {transfer.qpn:#8x} {transfer.index:7} "
-        f"{transfer.opcode:13} {transfer.length:7} {transfer.path.value:13} | {sides} | {theirs} |"
-        f"{times}  {transfer.status}"
+        f"{transfer.opcode:13} {transfer.length:7} {transfer.posted_by.value:13} | {sides} | "
+        f"{theirs} |{times}  {transfer.status}"
     ).rstrip()
 
 
 def modelled(transfer: Transfer, model: TimeModel) -> float | None:
-    """When the last of its transactions is done, by the model."""
+    """Modelled microseconds from posting to the end of the last transaction."""
     return max((time for time in model.times(transfer) if time is not None), default=None)
 
 
 def tree(transfer: Transfer, model: TimeModel | None) -> Iterator[str]:
-    """The tree of a work request, a line each: times of each machine in a column of its own."""
+    """The transactions of a work request as an indented tree, with a time column per machine."""
     machines = [transfer.device, transfer.peer or "-"]
     begun: dict[bool, float] = {}
     for each in transfer.transactions:
@@ -134,20 +137,20 @@ class Totals:
 
 
 class Summary:
-    """Means by operation and by how the device learned of it."""
+    """Means by device, operation and `PostedBy`."""
 
     def __init__(self, model: TimeModel | None) -> None:
         self._model = model
         self._kinds: dict[tuple[str, str, str], Totals] = {}
 
     def add(self, transfer: Transfer) -> None:
-        """Count one."""
-        key = transfer.device, transfer.opcode, transfer.path.value
+        """Count one work request."""
+        key = transfer.device, transfer.opcode, transfer.posted_by.value
         totals = self._kinds.setdefault(key, Totals())
         totals.requests += 1
         totals.wall_us += transfer.wall_us
         for remote, sums in zip((False, True), totals.sides, strict=True):
-            counts = Counts.of(each for each in transfer.transactions if each.remote is remote)
+            counts = BusCounts.of(each for each in transfer.transactions if each.remote is remote)
             tallies = (counts.down, counts.reads, counts.completions, counts.up)
             for place, (count, _) in enumerate(tallies):
                 sums[place] += count
@@ -174,3 +177,18 @@ class Summary:
             if self._model is not None:
                 text += f" {totals.modelled_us / count:12.3f} {totals.cpu_us / count:8.3f}"
             yield text
+
+
+def _lines(reader: LogReader, options: Options) -> Iterator[str]:
+    summary = Summary(options.model)
+    yield from header(options.model)
+    for transfer in islice(wanted_transfers(reader, options), options.limit):
+        summary.add(transfer)
+        yield line(transfer, options.model)
+        if options.tree:
+            yield from tree(transfer, options.model)
+    yield ""
+    yield from summary.lines()
+
+
+VIEW = View("wr", "a line for each work request", _lines, tree=True, modelled=True)

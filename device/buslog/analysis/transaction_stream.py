@@ -1,4 +1,4 @@
-"""The transactions of a log in order, stores of one line as one write."""
+"""The transactions of a log in order, with the stores of a BlueFlame line as one write."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE
 
 
 def transactions(events: Iterable[Event]) -> Iterator[Transaction]:
-    """What crossed the buses, oldest first by the time it began.
+    """The transactions of `events`, ordered by the time of their first event.
 
-    A line that is being stored is held back, with what follows it, until it is full or its device
-    does something else.
+    An incomplete line is held back, with all that follows it, until it is full or its device does
+    something else.
     """
     held: deque[Transaction] = deque()
     lines: dict[str, Transaction] = {}

@@ -1,4 +1,4 @@
-"""What a work queue entry says about its work request."""
+"""Fields of send queue entries and completion entries that the assembly of transfers needs."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""What happens to a client's message before libvfio-user may see it.
+"""Checks each message of a client before libvfio-user reads it.
 
-libvfio-user trusts more than it should: it blocks on a message that never ends, goes out of step
-after one that is too long, leaves its interrupt table on a vector count that wraps around, and
-maps files shorter than the region they stand for (touching the rest kills the process). The gate
-peeks at each message, leaves sound ones in the socket for the library, and answers the others.
+libvfio-user checks too little: it blocks on an incomplete message, loses the message boundaries
+after one that is too long, writes beyond its interrupt table on a vector count that wraps around,
+and maps files shorter than the region they back (touching the rest kills the process). The filter
+peeks at each message, leaves valid ones in the socket for the library, and answers the others.
 
-It never waits: half a message stays in the socket, which therefore stays readable, so the server's
-loop comes back, with all its other work in between, until the rest is there or patience ends. That
-loop does not sleep meanwhile: a client may keep it awake for `PATIENCE` seconds per connection.
+It never blocks: an incomplete message stays in the socket, which therefore stays readable, so the
+server's loop calls again, with all its other work in between, until the rest has arrived or
+`MESSAGE_SECONDS` are over. The loop does not sleep meanwhile.
 
-One promise is the client's to break: a file that was long enough when it was mapped can be
-truncated later, and touching what is gone ends the process with SIGBUS. Only a seal
-(F_SEAL_SHRINK) rules that out, which vfio-user does not ask of clients.
+Not prevented: a file that was long enough when it was mapped can be truncated later, and touching
+the missing part ends the process with SIGBUS. Only a seal (F_SEAL_SHRINK) prevents that, which
+vfio-user does not require of clients.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ from ._messages import (
     HEADER,
     IRQ_SET,
     UNMAP_GET_DIRTY_BITMAP,
-    Command,
     Header,
+    VfioUserCommand,
 )
 
 log = logging.getLogger(__name__)
 
-PATIENCE = 0.5
+MESSAGE_SECONDS = 0.5
 """Seconds a message may take from its first byte to its last."""
 LARGEST = 65536
-"""Bytes of the largest message: anything that surely fits into a socket's queue."""
+"""Bytes of the largest message; every socket's queue holds that many."""
 PAGE = 4096
 _PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
 _unpack_header = HEADER.unpack_from
 
 
 class Verdict(Enum):
-    """What the caller shall do next."""
+    """What the caller has to do next."""
 
     IDLE = 0  # no message, or only a part of one, has arrived
-    PASS = 1  # let the library handle the message
+    PASS = 1  # leave the message to the library
     HANDLED = 2  # the message was answered here
-    DROP = 3  # the client is gone, or beyond recovery
+    DROP = 3  # the client is gone, or its stream of messages cannot be followed any more
 
 
-class Gate:
-    """Looks after the messages of one client.
+class MessageFilter:
+    """The message filter of one client.
 
-    `mapped(address, size)` tells whether a DMA region lies there already, `irq_count(index)` how
-    many interrupts of a kind exist.
+    `mapped(address, size)` tells whether a DMA region overlaps those bytes, `irq_count(index)` how
+    many interrupts of a kind the device has.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class Gate:
         self._mapped = mapped
         self._irq_count = irq_count
         self._buffer = bytearray(64)
-        self._deadline = 0.0  # for the rest of half a message; 0 without one
+        self._deadline = 0.0  # for the rest of an incomplete message; 0 without one
         self._hangup = select.poll()
         self._hangup.register(client, select.POLLRDHUP)
         self.on_file: Callable[[int, int, int], None] | None = None
-        """Told of each file that is about to be mapped: address, descriptor, offset in the file."""
+        """Called for each file before it is mapped: bus address, descriptor, offset in the file."""
         self.more = True
-        """Whether more than the message just judged may be waiting: saves looking in vain."""
+        """Whether more than the message just inspected may be waiting; saves a system call."""
 
-    def look(self) -> Verdict:
-        """Judge the next message; the usual ones, region accesses, cost one system call."""
+    def inspect(self) -> Verdict:
+        """Check the next message; region accesses, the most frequent ones, cost one system call."""
         self.more = True
         try:
             count = self._receive(self._buffer, 0, _PEEK)
@@ -108,7 +108,7 @@ class Gate:
             return self._drop(f"something that could not be read: {error}")
 
     def connected(self) -> bool:
-        """Whether the client has not hung up; messages may wait even if it has."""
+        """Whether the client has not closed the connection; messages may wait even if it has."""
         return not self._hangup.poll(0)
 
     def _judge(self, count: int) -> Verdict:
@@ -137,16 +137,16 @@ class Gate:
         body = header.size - HEADER.size
         if not header.is_command or body < BODY_SIZES.get(header.command, 0):
             return errno.EINVAL
-        if header.command == Command.DMA_MAP:
+        if header.command == VfioUserCommand.DMA_MAP:
             return self._dma_map_fault()
-        # Shorter than asked for when descriptors are attached in the middle of the message.
+        # Fewer bytes than asked for when descriptors are attached in the middle of the message.
         message = self._client.recv(HEADER.size + max(BODY_SIZES.values()), _PEEK)
         if len(message) < HEADER.size + BODY_SIZES.get(header.command, 0):
             return errno.EINVAL
-        if header.command == Command.DMA_UNMAP:
+        if header.command == VfioUserCommand.DMA_UNMAP:
             _, flags, _, _ = DMA_UNMAP.unpack_from(message, HEADER.size)
             return errno.ENOTSUP if flags & UNMAP_GET_DIRTY_BITMAP else 0
-        if header.command == Command.DEVICE_SET_IRQS:
+        if header.command == VfioUserCommand.DEVICE_SET_IRQS:
             _, _, index, start, count = IRQ_SET.unpack_from(message, HEADER.size)
             return errno.EINVAL if start + count > self._irq_count(index) else 0
         return 0
@@ -184,10 +184,10 @@ class Gate:
         return Verdict.HANDLED
 
     def _unfinished(self, what: str) -> Verdict:
-        """Half a message: the rest may follow for a while, unless the client has hung up."""
+        """An incomplete message: wait for the rest, unless the time or the connection is over."""
         now = time.monotonic()
         if not self._deadline:
-            self._deadline = now + PATIENCE
+            self._deadline = now + MESSAGE_SECONDS
         if now > self._deadline or not self.connected():
             return self._drop(what)
         return Verdict.IDLE

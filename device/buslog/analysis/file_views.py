@@ -1,4 +1,4 @@
-"""`bluebridge log DIR --perfetto FILE` and `--html FILE`: pictures of a log."""
+"""`bluebridge log DIR --perfetto FILE` and `--html FILE`: views of a log as files."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from bluebridge.device.buslog.analysis import page, perfetto
-from bluebridge.device.buslog.analysis.show import Options, wanted_transfers
+from bluebridge.device.buslog.analysis import html_page, perfetto
 from bluebridge.device.buslog.analysis.transfer import Transfer
+from bluebridge.device.buslog.analysis.view import Options, wanted_transfers
 from bluebridge.device.buslog.output import opened
 from bluebridge.device.buslog.reader import LogError, LogReader
 
 PAGE_REQUESTS = 20_000
-"""Work requests of a page unless --limit says otherwise: a browser has to hold them."""
+"""Work requests of a page unless --limit is given: a browser holds them in memory."""
 _FILES = ("pcap", "perfetto", "html")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of both."""
+    """The options of both views."""
     parser.add_argument(
         "--perfetto",
         type=Path,
@@ -51,7 +51,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
 
 
 def run(reader: LogReader, options: Options, arguments: argparse.Namespace) -> None:
-    """Write the file and say what is in it; raises `LogError` and leaves no file then."""
+    """Write the file and print what is in it; raises `LogError`, and then there is no file."""
     limit = options.limit
     path = arguments.perfetto
     if path is None:
@@ -69,7 +69,7 @@ def run(reader: LogReader, options: Options, arguments: argparse.Namespace) -> N
         if arguments.perfetto is not None:
             pieces = perfetto.write(perfetto.Trace(options.model).records(counted()))
         else:
-            pieces = page.write(counted(), options.model, reader.folder.name)
+            pieces = html_page.write(counted(), options.model, reader.folder.name)
         for piece in pieces:
             file.write(piece)
         if not count:

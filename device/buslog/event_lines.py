@@ -1,13 +1,11 @@
-"""Views of the event stream: the analyzer's table and JSON lines, with filters."""
+"""One event as a line: of a table in the manner of a PCIe analyzer, or of JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 from bluebridge.device.buslog.decode import decode
-from bluebridge.device.buslog.filter import Filter as Filter
-from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind
 
 KINDS: dict[str, frozenset[Kind]] = {
@@ -22,7 +20,7 @@ KINDS: dict[str, frozenset[Kind]] = {
     "blueflame": frozenset((Kind.BLUEFLAME,)),
 }
 
-# As a PCIe analyzer names them: who drives the bus, and the kind of transaction.
+# Direction and type as a PCIe analyzer names them.
 _DIRECTION_TYPE: dict[Kind, tuple[str, str]] = {
     Kind.MMIO_READ: ("host->dev", "MRd"),
     Kind.MMIO_WRITE: ("host->dev", "MWr"),
@@ -43,11 +41,6 @@ HEADER = (
     f"{'data':32} decoded"
 )
 _SHOWN = 16
-
-
-def select(reader: LogReader, wanted: Filter) -> Iterator[Event]:
-    """The events of a log that pass the filter; raises `LogError`."""
-    return reader.events(wanted)
 
 
 def _place(event: Event) -> str:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.pyvfio_user._callbacks import Callbacks
-from bluebridge.device.pyvfio_user._gate import Verdict
 from bluebridge.device.pyvfio_user._library import Library
-from bluebridge.device.pyvfio_user._region_gate import RegionGate
+from bluebridge.device.pyvfio_user._message_filter import Verdict
+from bluebridge.device.pyvfio_user._region_filter import RegionFilter
 from bluebridge.device.pyvfio_user._regions import BulkRegion, RegisterRegion
 
 NO_REPLY = 0x10
@@ -31,7 +31,7 @@ def _read(offset: int, length: int) -> bytes:
 
 
 class Wire:
-    """A gate between two sockets, and what came out of it."""
+    """A filter between two sockets, and the runs of stores that it served."""
 
     def __init__(self) -> None:
         self.client, server = socket.socketpair()
@@ -41,7 +41,7 @@ class Wire:
             2: BulkRegion(SIZE, _read, lambda *run: self.runs.append(run)),
             4: BulkRegion(WIDE, _read, lambda *run: self.runs.append(run)),
         }
-        self.gate = RegionGate(server, lambda *_: False, lambda _: 0, self.regions, {})
+        self.filter = RegionFilter(server, lambda *_: False, lambda _: 0, self.regions, {})
 
     def write(self, offset: int, data: bytes, region: int = 2, flags: int = NO_REPLY) -> None:
         """A region write as the client sends it."""
@@ -58,13 +58,13 @@ def test_neighbours_are_joined() -> None:
     wire = Wire()
     for offset in (0, 8, 16, 32, 40, 36):
         wire.write(offset, bytes([offset]) * (8 if offset != 36 else 4))
-    assert wire.gate.look() is Verdict.HANDLED
+    assert wire.filter.inspect() is Verdict.HANDLED
     assert [(offset, len(data), width) for offset, data, width in wire.runs] == [
         (0, 24, 8),
         (32, 16, 8),
         (36, 4, 4),
     ]
-    assert wire.gate.look() is Verdict.IDLE
+    assert wire.filter.inspect() is Verdict.IDLE
     wire.close()
 
 
@@ -74,11 +74,11 @@ def test_what_wants_an_answer_or_another_region_is_left_for_the_library() -> Non
         wire.write(0, bytes(8))
         wire.write(offset, b"12345678", region, flags)
         wire.write(64, bytes(8))
-        assert wire.gate.look() is Verdict.HANDLED
+        assert wire.filter.inspect() is Verdict.HANDLED
         assert len(wire.runs) == 1
-        assert wire.gate.look() is Verdict.PASS
+        assert wire.filter.inspect() is Verdict.PASS
         assert wire.server.recv(40)[32:] == b"12345678"
-        assert wire.gate.look() is Verdict.HANDLED
+        assert wire.filter.inspect() is Verdict.HANDLED
         wire.close()
 
 
@@ -87,13 +87,13 @@ def test_half_a_message_waits_for_its_rest() -> None:
     wire.write(0, bytes(8))
     head = struct.pack("<HHIIIQII", 1, 10, 40, NO_REPLY, 0, 8, 2, 8)
     wire.client.sendall(head[:20])
-    assert wire.gate.look() is Verdict.HANDLED
-    assert wire.gate.look() is Verdict.IDLE
+    assert wire.filter.inspect() is Verdict.HANDLED
+    assert wire.filter.inspect() is Verdict.IDLE
     wire.client.sendall(head[20:] + bytes(8))
-    assert wire.gate.look() is Verdict.HANDLED
+    assert wire.filter.inspect() is Verdict.HANDLED
     assert len(wire.runs) == 2
     wire.client.close()
-    assert wire.gate.look() is Verdict.DROP
+    assert wire.filter.inspect() is Verdict.DROP
     wire.close()
 
 
@@ -104,7 +104,7 @@ def test_runs_store_what_single_writes_would(writes: list[tuple[int, bytes]]) ->
     for offset, data in writes:
         wire.write(offset, data)
         expected[offset : offset + len(data)] = data
-    while wire.gate.look() is Verdict.HANDLED:
+    while wire.filter.inspect() is Verdict.HANDLED:
         pass
     for offset, data, width in wire.runs:
         assert len(data) % width == 0
@@ -116,7 +116,7 @@ def test_runs_store_what_single_writes_would(writes: list[tuple[int, bytes]]) ->
 def _ask(wire: Wire, command: int, body: bytes) -> tuple[int, bytes]:
     """A request and its reply: errno, body."""
     wire.client.sendall(struct.pack("<HHIII", 7, command, 16 + len(body), 0, 0) + body)
-    assert wire.gate.look() is Verdict.HANDLED
+    assert wire.filter.inspect() is Verdict.HANDLED
     answer = wire.client.recv(65536)
     number, told, size, flags, error = struct.unpack_from("<HHIII", answer)
     assert (number, told, size, flags & 0xF) == (7, command, len(answer), 1)
@@ -144,7 +144,7 @@ def test_accesses_that_cannot_be_fail() -> None:
 
 
 class Registers:
-    """Four registers of four bytes behind a gate; the last one fails."""
+    """Four registers of four bytes behind a filter; the last one fails."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -178,7 +178,7 @@ def _registers(
     wire = Wire()
     registers = Registers(wire)
     region = RegisterRegion(16, registers.read, registers.write, failed)
-    wire.gate = RegionGate(
+    wire.filter = RegionFilter(
         wire.server, lambda *_: False, lambda _: 0, wire.regions, {0: region, 2: region}
     )
     return wire, registers
@@ -190,11 +190,11 @@ def test_registers_are_served_in_the_order_of_the_bus() -> None:
     wire.write(4, b"1234", region=0)
     wire.write(8, bytes(8))
     wire.write(0, b"5678", region=0)
-    assert wire.gate.look() is Verdict.HANDLED
+    assert wire.filter.inspect() is Verdict.HANDLED
     # Stores on both sides of an access to a register are not joined across it.
     assert registers.seen == [(1, b"1234"), (2, b"5678")]
     assert [offset for offset, _, _ in wire.runs] == [0, 8]
-    assert wire.gate.look() is Verdict.IDLE
+    assert wire.filter.inspect() is Verdict.IDLE
     wire.close()
 
 
@@ -222,7 +222,7 @@ def test_an_access_that_cannot_be_is_left_for_the_library() -> None:
     ):
         wire, _ = _registers()
         wire.client.sendall(struct.pack("<HHIII", 7, 9, 16 + len(body), 0, 0) + body)
-        assert wire.gate.look() is Verdict.PASS
+        assert wire.filter.inspect() is Verdict.PASS
         wire.close()
 
 
@@ -231,9 +231,9 @@ def test_a_storm_leaves_time_for_other_sockets() -> None:
     for _ in range(100):
         wire.write(0, b"1234", region=0)
     looks = 0
-    while wire.gate.look() is Verdict.HANDLED:
+    while wire.filter.inspect() is Verdict.HANDLED:
         looks += 1
-        assert not wire.gate.more
+        assert not wire.filter.more
     assert looks == 4
     assert len(registers.seen) == 100
     wire.close()
@@ -245,7 +245,7 @@ def test_who_takes_no_replies_is_dropped() -> None:
     request = struct.pack("<HHIIIQII", 7, 9, 32, 0, 0, 0, 0, 4)
     for _ in range(1000):
         wire.client.sendall(request)
-        if (verdict := wire.gate.look()) is not Verdict.HANDLED:
+        if (verdict := wire.filter.inspect()) is not Verdict.HANDLED:
             break
     assert verdict is Verdict.DROP
     wire.close()
@@ -256,8 +256,8 @@ def test_no_access_is_carried_out_twice_whatever_a_function_raises() -> None:
     for data in (b"1111", b"quit", b"2222"):
         wire.write(0, data, region=0)
     with pytest.raises(KeyboardInterrupt):
-        wire.gate.look()
-    assert wire.gate.look() is Verdict.HANDLED
+        wire.filter.inspect()
+    assert wire.filter.inspect() is Verdict.HANDLED
     assert [data for _, data in registers.seen] == [b"1111", b"2222"]
     wire.close()
 

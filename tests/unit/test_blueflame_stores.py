@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.device.buslog.analysis.stores import Stores, Trigger
+from bluebridge.device.buslog.analysis.blueflame_stores import BlueFlameStores, Trigger
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 
 PAGE = 0x882000
@@ -30,7 +30,7 @@ def lines(found: list[Trigger]) -> dict[tuple[int, int | None], list[tuple[int, 
 
 def test_interleaved_stores_to_two_registers_of_a_page() -> None:
     """mlx4_en has a register of one page for each of its rings."""
-    stores = Stores()
+    stores = BlueFlameStores()
     found: list[Trigger] = []
     for pair in zip(entry(PAGE, 0x208, 7), entry(PAGE + 512, 0x209, 3), strict=True):
         for store in pair:
@@ -45,7 +45,7 @@ def test_interleaved_stores_to_two_registers_of_a_page() -> None:
 
 def test_an_entry_that_was_left_is_not_gone_on_with() -> None:
     """Its sender stopped in the middle; the next entry begins at the same place."""
-    stores = Stores()
+    stores = BlueFlameStores()
     for store in entry(PAGE, 0x208, 7)[:4]:
         stores.add(store)
     bursts = [stores.add(store)[0] for store in entry(PAGE, 0x208, 8)]

@@ -1,4 +1,4 @@
-"""The gate of a client whose device has regions that are served past the library."""
+"""A message filter that serves the accesses to some regions itself, without the library."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 
-from ._gate import Gate, Verdict
+from ._message_filter import MessageFilter, Verdict
 from ._messages import (
     FLAG_ERROR,
     FLAG_NO_REPLY,
     HEADER,
     TYPE_MASK,
     TYPE_REPLY,
-    Command,
+    VfioUserCommand,
 )
 from ._regions import MOST, BulkRegion, RegisterRegion
 
 BUFFER = 16384
-"""Bytes looked at together: bounds the work between two looks at other sockets."""
+"""Bytes peeked at together: bounds the work before other sockets are served."""
 TOGETHER = 32
-"""Accesses to registers that are served between two such looks."""
+"""Accesses to registers that are served in one call at most."""
 _INFO = Struct("<IIIIQQ")  # argsz, flags, index, capabilities, size, offset
 _SPARSE = Struct("<HHIIIQQ")  # a capability: id, version, next; areas, reserved; start, length
 _SPARSE_ID = 1
@@ -35,12 +35,12 @@ _unpack = _ACCESS.unpack_from
 _pack_header = HEADER.pack
 _PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
 _DONT_WAIT = int(socket.MSG_DONTWAIT)
-_SENDING = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # whoever reads nothing holds up nobody
-_READ, _WRITE = int(Command.REGION_READ), int(Command.REGION_WRITE)
+_SENDING = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # a full socket never blocks
+_READ, _WRITE = int(VfioUserCommand.REGION_READ), int(VfioUserCommand.REGION_WRITE)
 
 
-class RegionGate(Gate):
-    """A gate that serves such regions itself; everything else goes its usual way.
+class RegionFilter(MessageFilter):
+    """Serves `windows` and `registers`, both by region index; other messages go to the library.
 
     An index that is in both tables is a window.
     """
@@ -60,10 +60,10 @@ class RegionGate(Gate):
         }
         self._batch = bytearray(BUFFER)
         self._view = memoryview(self._batch)
-        self._served = 0  # bytes of it
+        self._served = 0  # bytes of the batch
 
-    def look(self) -> Verdict:
-        """Judge the next message, or serve all the accesses to such regions that come first."""
+    def inspect(self) -> Verdict:
+        """Serve all accesses to these regions that come first, else check the next message."""
         try:
             count = self._receive(self._batch, 0, _PEEK)
         except BlockingIOError:
@@ -84,9 +84,9 @@ class RegionGate(Gate):
                 return self._lost(error)
             if self._served:
                 self._deadline = 0.0
-                self.more = False  # other sockets come first, however much is waiting here
+                self.more = False  # other sockets are served first, however much is waiting here
                 return Verdict.HANDLED
-        return super().look()
+        return super().inspect()
 
     def _lost(self, error: OSError) -> Verdict:
         """The client left, or its socket is full of replies."""
@@ -97,7 +97,7 @@ class RegionGate(Gate):
     def _take(self, count: int) -> None:
         """Serve the accesses at the start of the batch.
 
-        `_served` is ahead of them: whatever ends this, none of them is carried out twice.
+        `_served` counts each before it is carried out, so that none is carried out twice.
         """
         batch, windows = self._batch, self._windows
         position = accesses = 0
@@ -134,9 +134,9 @@ class RegionGate(Gate):
         self._flush(place, start, parts, width)
 
     def _serve(self, position: int, count: int) -> bool:
-        """Serve a sound and whole access to registers, if that is there: the library has the rest.
+        """Serve a valid and complete access to registers; False if the next message is none.
 
-        Its reply goes before the message is taken off the socket.
+        The reply is sent before the message is taken off the socket.
         """
         number, command, size, flags, _, offset, index, length = _unpack(self._batch, position)
         region = self._registers.get(index)
@@ -176,7 +176,7 @@ class RegionGate(Gate):
         number, command, size, flags, _, offset, index, length = _unpack(self._batch, 0)
         if flags & TYPE_MASK or not _HEAD <= size <= count:
             return
-        if command == Command.DEVICE_GET_REGION_INFO and size == _INFO_SIZE:
+        if command == VfioUserCommand.DEVICE_GET_REGION_INFO and size == _INFO_SIZE:
             space, _, index = _INFO_START.unpack_from(self._batch, HEADER.size)
             region = self._windows.get(index)
             if region is not None:
@@ -193,7 +193,7 @@ class RegionGate(Gate):
             self._reply(number, command, body)
 
     def _describe(self, number: int, index: int, region: BulkRegion, space: int) -> None:
-        """Answer DEVICE_GET_REGION_INFO. A client without `space` for all asks once more."""
+        """Answer DEVICE_GET_REGION_INFO. A client without `space` for all of it asks once more."""
         file, fds = region.file, []
         length, flags, capability = _INFO.size, _READ_WRITE, b""
         if file is not None:
@@ -205,7 +205,7 @@ class RegionGate(Gate):
                 fds = [file.fd]
         where = _INFO.size if capability else 0
         body = _INFO.pack(length, flags, index, where, region.size, 0) + capability
-        self._reply(number, Command.DEVICE_GET_REGION_INFO, body, fds)
+        self._reply(number, VfioUserCommand.DEVICE_GET_REGION_INFO, body, fds)
 
     def _access(
         self, region: BulkRegion, command: int, size: int, offset: int, length: int

@@ -1,7 +1,7 @@
-"""A page of HTML with everything in it: table of work requests, filters, their parts, a timeline.
+"""The HTML page of `--html`: table of work requests, filters, their transactions, a timeline.
 
-`page.html` beside this file is the page; the data go into it as JSON, compact since there can be
-many. Nothing is loaded from anywhere: it works without a network, from a file.
+`page.html` in this folder is the template; the data are inserted as compact JSON. The page loads
+nothing else, so that it works as a file and without a network.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bluebridge.device.buslog.analysis.requests import Counts, modelled
-from bluebridge.device.buslog.analysis.table import purpose
 from bluebridge.device.buslog.analysis.transaction import Role
+from bluebridge.device.buslog.analysis.transaction_table import purpose
 from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
+from bluebridge.device.buslog.analysis.work_requests import BusCounts, modelled
 
 _TEMPLATE = Path(__file__).with_name("page.html")
 _MARK = "/*DATA*/"
 SHOWN = 32
-"""Bytes of data in the page."""
+"""Bytes of data of each transaction in the page, at most."""
 _ROLES = {role: number for number, role in enumerate(Role)}
 
 
 def write(transfers: Iterable[Transfer], model: TimeModel | None, title: str) -> Iterator[bytes]:
-    """The page, piece by piece."""
+    """The page in pieces."""
     before, _, after = _TEMPLATE.read_text().partition(_MARK)
     yield before.encode()
     head: dict[str, object] = {
@@ -38,13 +38,13 @@ def write(transfers: Iterable[Transfer], model: TimeModel | None, title: str) ->
 
 
 def _json(value: object) -> bytes:
-    """JSON that may stand in a script: no end tag can be in it."""
+    """JSON without `<`, so that no end tag can end the script around it."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").encode()
 
 
 def _request(transfer: Transfer, model: TimeModel | None) -> list[object]:
-    """The fields in the order in which the page names them, and the parts."""
-    own = Counts.of(each for each in transfer.transactions if not each.remote)
+    """The fields in the order of `NAMES` in page.html, its transactions in that of `PART`."""
+    own = BusCounts.of(each for each in transfer.transactions if not each.remote)
     times = model.times(transfer) if model is not None else None
     parts = [
         [
@@ -57,7 +57,7 @@ def _request(transfer: Transfer, model: TimeModel | None) -> list[object]:
     ]  # fmt: skip
     return [
         transfer.number, transfer.device, transfer.qpn, transfer.index, transfer.opcode,
-        transfer.length, transfer.inline, transfer.path.value, transfer.peer, transfer.status,
+        transfer.length, transfer.inline, transfer.posted_by.value, transfer.peer, transfer.status,
         round(transfer.start * 1e6, 2), round(transfer.wall_us, 2),
         _rounded(modelled(transfer, model) if model is not None else None),
         own.down[0], own.reads[0], own.completions[0], own.up[0], transfer.notes, parts,

@@ -1,7 +1,7 @@
-"""What software writes to post work requests: doorbells, and lines of BlueFlame entries.
+"""Groups stores into BlueFlame pages into lines and work queue entries.
 
-Stores of 4 or 8 bytes at ascending places of one 64-byte line are one write, as a processor's
-write-combining buffer, or a store block, sends it.
+Stores of 4 or 8 bytes at ascending addresses of one 64-byte line count as one write, as a
+processor's write-combining buffer, or a store block of System z, sends it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
 
 HEAD_BYTES = 8
-"""Index and QP number stand in the first 8 bytes of an entry."""
+"""Bytes of an entry that hold index and QP number."""
 
 
 @dataclass(slots=True)
 class Trigger:
-    """A doorbell, or an entry on its way: `index` are the low 16 bits of its work request's.
+    """What posts a work request: a doorbell, or the stores of a BlueFlame entry.
 
-    `owner` is that work request once it was found.
+    `index` has the low 16 bits of the work request's index, None for a doorbell and while they are
+    not stored yet. `owner` is the work request, once found.
     """
 
     device: str
@@ -32,18 +33,18 @@ class Trigger:
     owner: Transfer | None = None
 
 
-class Stores:
-    """Collects the stores into the BlueFlame pages of each device into lines and entries.
+class BlueFlameStores:
+    """Groups the stores into the BlueFlame pages of each device.
 
-    Rings of several processors have registers of one page, and their stores are interleaved: an
-    entry goes on where it ended.
+    The rings of several processors have registers in one page, and their stores are interleaved:
+    a store belongs to the entry whose last store ended at its address.
     """
 
     def __init__(self) -> None:
-        self._bursts: dict[tuple[str, int], Trigger] = {}  # by where the next store must be
+        self._bursts: dict[tuple[str, int], Trigger] = {}  # by device and address of the next store
 
     def add(self, store: Transaction) -> tuple[Trigger, bool, bool]:
-        """The entry a store belongs to, whether it began a line, whether the head is now there."""
+        """The entry of a store, whether it began a line, whether it completed the entry's head."""
         burst = self._bursts.pop((store.device, store.address), None)
         if burst is None or not _continues(burst, store):
             burst = Trigger(store.device, 0, None, blueflame=True)
@@ -51,12 +52,12 @@ class Stores:
         known = burst.index is not None
         begins = _append(burst.writes, store)
         if not known:
-            _look(burst)
+            _read_head(burst)
         return burst, begins, burst.index is not None and not known
 
 
 def _continues(burst: Trigger, store: Transaction) -> bool:
-    """Whether the store is the next of the entry, which has not come to its end."""
+    """Whether the entry of `burst` is not complete yet, so that the store belongs to it."""
     first = burst.writes[0]
     done = store.address - first.address
     if done < HEAD_BYTES or first.length < HEAD_BYTES:
@@ -65,7 +66,7 @@ def _continues(burst: Trigger, store: Transaction) -> bool:
 
 
 def _append(lines: list[Transaction], store: Transaction) -> bool:
-    """Put a store behind the others; whether it began a line."""
+    """Append a store to the lines of an entry; whether it began a line."""
     if lines and lines[-1].address // BLUEFLAME_LINE == store.address // BLUEFLAME_LINE:
         lines[-1].extend(store)
         return False
@@ -73,7 +74,7 @@ def _append(lines: list[Transaction], store: Transaction) -> bool:
     return True
 
 
-def _look(burst: Trigger) -> None:
+def _read_head(burst: Trigger) -> None:
     head = burst.writes[0].data
     if len(head) >= HEAD_BYTES:
         burst.index = int.from_bytes(head[1:3], "big")

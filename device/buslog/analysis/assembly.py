@@ -1,8 +1,8 @@
-"""Folds the event stream into work requests, one pass, in bounded memory.
+"""Assembles the event stream into work requests, in one pass and bounded memory.
 
-The device says of each event which work request it is for (`Event.work`); what it cannot know is
-joined here: the write that made it look (a doorbell names a queue pair, a BlueFlame entry also its
-index), and the event entry and interrupt that announce completions.
+The log names the work request of each event (`Event.work`). What the device cannot know is matched
+here: the write that posted it (a doorbell names a queue pair, a BlueFlame entry also its index),
+and the event entry and interrupt that announce its completion.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path as Folders
+from pathlib import Path
 
-from bluebridge.device.buslog.analysis.announce import Announcements
+from bluebridge.device.buslog.analysis.blueflame_stores import BlueFlameStores
 from bluebridge.device.buslog.analysis.classify import transaction_of
-from bluebridge.device.buslog.analysis.entry import completion, is_flushed, read_entry
-from bluebridge.device.buslog.analysis.stores import Stores
+from bluebridge.device.buslog.analysis.notifications import CompletionNotifications
+from bluebridge.device.buslog.analysis.queue_entries import completion, is_flushed, read_entry
 from bluebridge.device.buslog.analysis.transaction import Role, Transaction
-from bluebridge.device.buslog.analysis.transfer import Path, Transfer
+from bluebridge.device.buslog.analysis.transfer import PostedBy, Transfer
 from bluebridge.device.buslog.analysis.triggers import Triggers
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import HEAD, INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
@@ -26,12 +26,13 @@ from bluebridge.device.layout.net.operations import Syndrome
 from bluebridge.device.packets.message import RELIABLE
 
 LINGER = 512
-"""Events for which a work request that is done waits for its event entry and interrupt."""
+"""Number of events after which a completed work request is given out; until then its event entry
+and interrupt may follow."""
 MAX_OPEN = 4096
-"""Work requests of one queue pair that are kept while nothing completes them."""
+"""Work requests of one queue pair that are kept without a completion, at most."""
 
 LOW = 0xFFFF
-"""What a completion and a stored entry have of an index."""
+"""The bits of an index that completions and stored entries contain."""
 HALF = INDEX_MASK >> 1
 _QPN_MASK = 0xFFFFFF
 _BACK = ("RDMA_READ", "ATOMIC_CS", "ATOMIC_FA", "MASKED_ATOMIC_CS", "MASKED_ATOMIC_FA")
@@ -39,8 +40,8 @@ Queue = tuple[str, int]
 _NOTHING: list[Transfer] = []
 
 
-class Folder:
-    """Takes the events of a log in order; gives back work requests as they are done."""
+class TransferAssembler:
+    """Takes the events of a log in order and returns work requests when they are complete."""
 
     def __init__(self, devices: Sequence[str]) -> None:
         """`devices`: the names in the log's meta file; more may be appended later."""
@@ -49,15 +50,15 @@ class Folder:
         self._ends: dict[tuple[str, int, int], Transfer] = {}  # by the low bits of their index
         self._queues: dict[Queue, deque[int]] = {}  # what is not done yet, oldest first
         self._done: deque[tuple[int, int]] = deque()  # event number, work
-        self._stores = Stores()
+        self._stores = BlueFlameStores()
         self._triggers = Triggers()
-        self._announcements = Announcements()
+        self._notifications = CompletionNotifications()
         self._entries: dict[Queue, tuple[Event, Transaction]] = {}
         self._given: list[Transfer] = []
         self._began = 0
 
     def feed(self, event: Event) -> list[Transfer]:
-        """The work requests that nothing can belong to any more."""
+        """The work requests that are complete after `event`."""
         one = transaction_of(event)
         role = one.role
         if event.kind is Kind.MMIO_WRITE or event.kind is Kind.MMIO_READ:
@@ -67,11 +68,11 @@ class Folder:
         elif role is Role.DOORBELL:
             self._triggers.doorbell(one)
         elif role is Role.EQE:
-            self._announcements.event(one)
+            self._notifications.event(one)
         elif role is Role.INTERRUPT:
-            self._announcements.interrupt(one)
+            self._notifications.interrupt(one)
         elif role is Role.EQ_ARM:
-            self._announcements.armed(one)
+            self._notifications.armed(one)
         elif role is Role.NOTE:
             self._note(event)
         elif role is Role.ENTRY and not event.work:
@@ -81,14 +82,14 @@ class Folder:
         return self._ready(event.number)
 
     def done(self) -> list[Transfer]:
-        """Those that are done, without waiting for event entries and interrupts to come."""
+        """The completed ones, without waiting for their event entries and interrupts."""
         while self._done:
             self._give(self._done.popleft()[1])
         given, self._given = self._given, []
         return given
 
     def finish(self) -> list[Transfer]:
-        """All that is left, done or not, in the order in which it began."""
+        """All that are left, complete or not, in the order in which they began."""
         self._triggers.access()
         rest = sorted(self._open.values(), key=lambda transfer: transfer.number)
         self._open.clear()
@@ -97,11 +98,11 @@ class Folder:
     # -- parts ----------------------------------------------------------------------------------
 
     def _store(self, store: Transaction) -> None:
-        """A store into a BlueFlame page: part of what posts a work request, perhaps a late one."""
+        """A store into a BlueFlame page; its entry may have been fetched from the ring before."""
         burst, begins, known = self._stores.add(store)
         if known:
             late = self._find(store.device, burst.qpn, burst.index)
-            if late is not None and late.path in (Path.FOUND, Path.DOORBELL):
+            if late is not None and late.posted_by in (PostedBy.FOUND, PostedBy.DOORBELL):
                 self._triggers.late(burst, late)
             else:
                 self._triggers.burst(burst)
@@ -125,7 +126,7 @@ class Folder:
         if role in (Role.WQE, Role.ENTRY):
             transfer = self._begun(event, one, transfer)
         elif transfer is None:
-            return  # the log began in the middle of it
+            return  # the log begins in the middle of this work request
         one.parent = _cause(transfer, one)
         one.remote = _is_remote(transfer, one)
         _add(transfer, one)
@@ -135,20 +136,20 @@ class Folder:
             self._answered(event, transfer)
 
     def _begun(self, event: Event, one: Transaction, known: Transfer | None) -> Transfer:
-        """The entry is fetched, or taken from the adapter's register."""
+        """The work queue entry was fetched, or taken from the BlueFlame register."""
         if known is not None:
             if one.role is Role.WQE and not known.count(Role.REQUEST, Role.CQE):
                 return known  # the second piece of an entry at the end of the ring
-            self._give(event.work)  # reset since, and begun anew
+            self._give(event.work)  # the queue pair was reset: a new work request with this index
         transfer = self._begin(event.work)
         read_entry(transfer, event.data)
         self._triggers.take(transfer, entry=one.role is Role.ENTRY)
         return transfer
 
     def _pushed(self, work: int) -> Transfer | None:
-        """The work request of an entry that was taken from a BlueFlame page just now.
+        """The work request of an entry that was taken from a BlueFlame page before this event.
 
-        The entry has the low 16 bits of its index only; what comes next has all.
+        The entry contains the low 16 bits of its index only, `work` all of them.
         """
         queue = self._device(work), work >> WORK_QPN_SHIFT & _QPN_MASK
         if queue not in self._entries:
@@ -180,7 +181,7 @@ class Folder:
 
     def _sent(self, event: Event, transfer: Transfer) -> None:
         if event.what is What.FRAME:
-            transfer.length += event.length  # a burst's frames are those of its last entry
+            transfer.length += event.length  # the frames of a burst are counted with its last entry
             return
         if len(event.data) < HEAD.size:
             return
@@ -197,13 +198,13 @@ class Folder:
                 self._settle_up_to(event.number, transfer)
 
     def _completed(self, event: Event, one: Transaction) -> None:
-        """A completion; entries of a send name their work request themselves."""
+        """A completion entry; one of a send names its work request by QPN and index."""
         known = completion(event.data)
         transfer = self._open.get(event.work)
         if known is not None:
             found = self._find(event.device, known[0], known[1])
             if found is None and event.work:
-                found = self._begin(event.work)  # one that failed before it was read
+                found = self._begin(event.work)  # it failed before its entry was read
             if found is None:
                 return
             transfer = found
@@ -214,7 +215,7 @@ class Folder:
         one.parent = _cause(transfer, one)
         one.remote = known is None
         _add(transfer, one)
-        self._announcements.completion(one, transfer)
+        self._notifications.completion(one, transfer)
 
     # -- the end of a work request --------------------------------------------------------------
 
@@ -223,7 +224,7 @@ class Folder:
         return None if index is None else self._ends.get((device, qpn, index))
 
     def _settle_up_to(self, number: int, transfer: Transfer) -> None:
-        """Requests of a queue pair are done in order: with one, all before it."""
+        """Work requests of a queue pair complete in order: this one and all before it."""
         queue = self._queues.get((transfer.device, transfer.qpn))
         while queue and (transfer.index - (queue[0] & INDEX_MASK)) & INDEX_MASK <= HALF:
             self._done.append((number, queue.popleft()))
@@ -238,7 +239,7 @@ class Folder:
         return given
 
     def _give(self, work: int) -> None:
-        """Hand out a work request; it may have been already."""
+        """Give out a work request, unless it was given out before."""
         transfer = self._open.pop(work, None)
         if transfer is None:
             return
@@ -252,18 +253,18 @@ class Folder:
         self._given.append(_finished(transfer))
 
 
-def transfers(folder: Folders | LogReader) -> Iterator[Transfer]:
-    """The work requests of a log, as they get done; raises `LogError`."""
+def transfers(folder: Path | LogReader) -> Iterator[Transfer]:
+    """The work requests of a log in the order of completion; raises `LogError`."""
     reader = folder if isinstance(folder, LogReader) else LogReader(folder)
-    return folded(reader, reader.meta["devices"])
+    return assembled(reader, reader.meta["devices"])
 
 
-def folded(events: Iterable[Event], devices: Sequence[str]) -> Iterator[Transfer]:
-    """The work requests among `events`."""
-    folder = Folder(devices)
+def assembled(events: Iterable[Event], devices: Sequence[str]) -> Iterator[Transfer]:
+    """The work requests of `events`; `devices` are the names in the log's meta file."""
+    assembler = TransferAssembler(devices)
     for event in events:
-        yield from folder.feed(event)
-    yield from folder.finish()
+        yield from assembler.feed(event)
+    yield from assembler.finish()
 
 
 def _machine(device: str) -> str:
@@ -278,7 +279,10 @@ def _add(transfer: Transfer, one: Transaction) -> None:
 
 
 def _is_remote(transfer: Transfer, one: Transaction) -> bool:
-    """On a port that talks to itself, what comes between request and answer is the peer's."""
+    """Whether it is on the peer's bus.
+
+    When a port sends to itself, what happens between request and response is the peer's.
+    """
     if one.role is Role.RESPONSE or _machine(one.device) != transfer.device:
         return True
     return (
@@ -295,7 +299,7 @@ _LAST = (Role.RESPONSE, Role.REQUEST, Role.WQE, Role.ENTRY)
 
 
 def _cause(transfer: Transfer, one: Transaction) -> int | None:
-    """Place of what made the device do this: the latest of the kinds that can."""
+    """Place of the transaction that caused this one: the latest of the roles that can."""
     remote = one.device != transfer.device
     role = one.role
     if remote or role is Role.RESPONSE:
@@ -311,7 +315,7 @@ def _cause(transfer: Transfer, one: Transaction) -> int | None:
 
 
 def _finished(transfer: Transfer) -> Transfer:
-    """With what follows from the whole: how much of the message came inside of the entry."""
+    """The transfer with `inline` filled in: bytes of the message that were in the entry."""
     fetched = sum(each.length for each in transfer.of(Role.PAYLOAD_READ, remote=False))
     if transfer.opcode not in _BACK and transfer.count(Role.REQUEST):
         transfer.inline = max(0, transfer.length - fetched)

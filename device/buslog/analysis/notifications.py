@@ -1,8 +1,8 @@
-"""Event entries and interrupts: which completion they announce.
+"""Completion notifications: which completion an event queue entry or an interrupt announces.
 
-One event entry can announce several completions of its queue: it belongs to the newest. An
-interrupt stands in the log directly behind the event entry, or behind the doorbell that armed the
-queue of one that had to wait.
+One event entry can announce several completions of its queue: it belongs to the newest. In the log
+an interrupt follows the event entry directly, or the doorbell that armed the event queue when the
+entry had been written before.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ COMP = int(EventType.COMP)
 
 
 @dataclass(slots=True)
-class _Link:
-    """A transaction within its work request."""
+class _Member:
+    """A transaction of a work request: `place` in `Transfer.transactions`."""
 
     transfer: Transfer
     place: int
     remote: bool
 
 
-class Announcements:
-    """Completions, by queue, that no event entry told of; event entries without interrupt."""
+class CompletionNotifications:
+    """Completions without an event entry and event entries without an interrupt, by queue."""
 
     def __init__(self) -> None:
-        self._completions: dict[tuple[str, int], _Link] = {}
-        self._entries: dict[tuple[str, int], _Link] = {}
+        self._completions: dict[tuple[str, int], _Member] = {}
+        self._entries: dict[tuple[str, int], _Member] = {}
         self._latest: dict[str, tuple[str, int]] = {}
 
     def completion(self, one: Transaction, transfer: Transfer) -> None:
-        """A completion entry, the last of the transfer's transactions."""
+        """Note a completion entry, the last of `transfer.transactions`."""
         place = len(transfer.transactions) - 1
-        self._completions[one.device, one.obj] = _Link(transfer, place, one.remote)
+        self._completions[one.device, one.obj] = _Member(transfer, place, one.remote)
 
     def event(self, one: Transaction) -> None:
-        """An event entry."""
+        """Add an event entry to the work request of the completion that it announces."""
         queue = one.device, one.obj
         self._entries.pop(queue, None)
         self._latest[one.device] = queue
@@ -51,18 +51,18 @@ class Announcements:
             self._entries[queue] = _append(one, link)
 
     def armed(self, one: Transaction) -> None:
-        """A doorbell of an event queue: an interrupt that follows is for that queue."""
+        """Note a doorbell of an event queue: an interrupt that follows is of that queue."""
         self._latest[one.device] = one.device, one.obj
 
     def interrupt(self, one: Transaction) -> None:
-        """An interrupt."""
+        """Add an interrupt to the work request of the event entry that it announces."""
         queue = self._latest.pop(one.device, None)
         link = self._entries.pop(queue, None) if queue is not None else None
         if link is not None:
             _append(one, link)
 
 
-def _append(one: Transaction, cause: _Link) -> _Link:
+def _append(one: Transaction, cause: _Member) -> _Member:
     one.parent, one.remote = cause.place, cause.remote
     cause.transfer.transactions.append(one)
-    return _Link(cause.transfer, len(cause.transfer.transactions) - 1, cause.remote)
+    return _Member(cause.transfer, len(cause.transfer.transactions) - 1, cause.remote)
