@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 from bluebridge.device.pyvfio_user import ENVIRONMENT
-from bluebridge.guest.verbs import WrOpcode, open_device
+from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.verbs import WrOpcode
 from bluebridge.host_tools.lab import folders
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from tests.wire.bus import WireBus
@@ -36,7 +37,7 @@ def cost_us(library: Path, logged: bool) -> float:
 
 
 def _measure(server: DeviceServer, first: Path, second: Path) -> float:
-    with open_device(WireBus(first)) as a, open_device(WireBus(second)) as b:
+    with open_hca(WireBus(first)) as a, open_hca(WireBus(second)) as b:
         writer, target = Player(a), Player(b)
         writer.connect(target)
         target.connect(writer)
