@@ -12,7 +12,9 @@ import pytest
 
 from bluebridge.device.buslog import cli
 from bluebridge.device.buslog.analysis import PostedBy, Role, Transfer, transfers
-from bluebridge.guest.verbs import BlueFlameUse, Context, SendWr, WcStatus, WrOpcode, open_device
+from bluebridge.guest.hca.context import Context, open_hca
+from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.players import Player, settle
 from tests.wire.server import serving
@@ -40,7 +42,7 @@ def recorded(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) 
     with serving("bluebridge.device", arguments, folder / "server.log"):
         for use in (None, BlueFlameUse(), BlueFlameUse(wrong_page=True)):
             buses = [WireBus(folder / name) for name in "ab"]
-            with open_device(buses[0], blueflame=use) as a, open_device(buses[1]) as b:
+            with open_hca(buses[0], blueflame=use) as a, open_hca(buses[1]) as b:
                 _post_all(a, b)
             for bus in buses:
                 bus.close()

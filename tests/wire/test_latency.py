@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.analysis import PostedBy, transfers
+from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.latency import PingPong
-from bluebridge.guest.verbs import BlueFlameUse, open_device
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 
@@ -52,8 +53,8 @@ def test_each_payload_goes_the_way_it_should(
     server = start_server("bluebridge.device", *hcas, *log)
     sizes = (1, 208, 209, 4000)
     with (
-        open_device(WireBus(tmp_path / "a"), blueflame=use) as first,
-        open_device(WireBus(tmp_path / "b"), blueflame=use) as second,
+        open_hca(WireBus(tmp_path / "a"), blueflame=use) as first,
+        open_hca(WireBus(tmp_path / "b"), blueflame=use) as second,
     ):
         sides = [PingPong(context, 220) for context in (first, second)]
         for side, peer in zip(sides, reversed(sides), strict=True):

@@ -18,7 +18,8 @@ from bluebridge.device.buslog.model.study import TABLES, StudyTable
 from bluebridge.device.buslog.model.tables import compare
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.guest.verbs import BlueFlameUse, WrOpcode
+from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.verbs import WrOpcode
 from tests.wire.sweeps import STUDY, rewritten, sweep
 
 TOLERANCE = 0.1

@@ -8,8 +8,9 @@ import time
 from bluebridge.device.layout.mlx4.bar0 import HCR, HCR_EVENT, HCR_GO, HCR_TOGGLE
 from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, MODIFIER_UNMAP_EQ, Opcode, name_of
 from bluebridge.guest.bus.interface import Bus
-from bluebridge.guest.hca.errors import DeviceLost, FirmwareError, HcaError
-from bluebridge.guest.hca.resources.health import ALL_ONES, Health
+from bluebridge.guest.hca.resources.errors import FirmwareError, HcaError
+from bluebridge.guest.hca.resources.health import ALL_ONES, HcaHealth
+from bluebridge.guest.verbs.errors import DeviceLost
 
 TIMEOUT_SECONDS = 60.0
 POLL_TOKEN = 0xFFFF
@@ -34,10 +35,10 @@ _TEAR_DOWN = frozenset(
 _OUT_HI, _OUT_LO, _CONTROL = HCR.at("out_param_hi"), HCR.at("out_param_lo"), HCR.at("control")
 
 
-class Commands:
+class FirmwareCommands:
     """The command interface in polling mode, one command at a time."""
 
-    def __init__(self, bus: Bus, health: Health) -> None:
+    def __init__(self, bus: Bus, health: HcaHealth) -> None:
         self._bus = bus
         self._health = health
         self._toggle = 1

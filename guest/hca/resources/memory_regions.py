@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_STATUS_FREE, MPT_STATUS_SOFTWARE
-from bluebridge.guest.hca.errors import VerbsError
+from bluebridge.guest.hca.resources.adapter import Adapter
 from bluebridge.guest.hca.resources.icm import MttRange
+from bluebridge.guest.hca.resources.numbers import MPT_MASK
 from bluebridge.guest.verbs.enums import AccessFlags
-
-if TYPE_CHECKING:
-    from bluebridge.guest.hca.pd import Pd
+from bluebridge.guest.verbs.errors import VerbsError
 
 MAX_FAST_REG_PAGES = 511
 MAX_PAGE_SHIFT = 21  # of regions over contiguous memory: a hugepage
@@ -48,17 +46,20 @@ def rights(access: AccessFlags | int) -> dict[str, int]:
 class _Region:
     """An MPT entry owned by the device."""
 
-    def __init__(self, pd: Pd, entry: dict[str, int], mtt: MttRange | None) -> None:
-        self.pd = pd
-        self._ctx = pd.ctx
+    def __init__(
+        self, adapter: Adapter, pdn: int, entry: dict[str, int], mtt: MttRange | None
+    ) -> None:
+        self._commands = adapter.commands
+        self._icm = adapter.icm
+        self._numbers = adapter.numbers.regions
         self._mtt = mtt
-        self._number = self._ctx.mpt_numbers.allocate()
+        self._number = self._numbers.allocate()
         self._key = key_of(self._number)
         self._alive = True
-        fixed = {"region": 1, "mio": 1, "pd": pd.pdn, "key": self._number}
+        fixed = {"region": 1, "mio": 1, "pd": pdn, "key": self._number}
         data = MPT.pack({**fixed, **entry})
         try:
-            self._ctx.commands.run(Opcode.SW2HW_MPT, self._index, data=data)
+            self._commands.run(Opcode.SW2HW_MPT, self._index, data=data)
         except VerbsError:
             self._release()
             raise
@@ -76,18 +77,18 @@ class _Region:
     def close(self) -> None:
         """Deregister; a second call does nothing."""
         if self._alive:
-            self._ctx.commands.run(Opcode.HW2SW_MPT, self._index, 1)
+            self._commands.run(Opcode.HW2SW_MPT, self._index, 1)
             self._release()
 
     @property
     def _index(self) -> int:
-        return self._number & self._ctx.mpt_mask
+        return self._number & MPT_MASK
 
     def _release(self) -> None:
         self._alive = False
         if self._mtt is not None:
-            self._ctx.icm.free_mtt(self._mtt)
-        self._ctx.mpt_numbers.free(self._number)
+            self._icm.free_mtt(self._mtt)
+        self._numbers.free(self._number)
 
 
 class Mr(_Region):
@@ -95,7 +96,8 @@ class Mr(_Region):
 
     def __init__(
         self,
-        pd: Pd,
+        adapter: Adapter,
+        pdn: int,
         memory: int | Sequence[int],
         length: int,
         iova: int,
@@ -105,7 +107,7 @@ class Mr(_Region):
         self.iova = iova
         self.length = length
         if isinstance(memory, int):
-            pages, page_shift = _blocks(memory, length, iova)
+            pages, page_shift = blocks_of(memory, length, iova)
         else:
             pages = list(memory)
         size = 1 << page_shift
@@ -117,7 +119,7 @@ class Mr(_Region):
         if any(page & (size - 1) for page in pages):
             raise VerbsError(f"a page does not start at a multiple of {size}")
         bits = rights(access)
-        mtt = pd.ctx.icm.allocate_mtt(pages)
+        mtt = adapter.icm.allocate_mtt(pages)
         entry = {
             **bits,
             "status": MPT_STATUS_SOFTWARE,
@@ -126,32 +128,32 @@ class Mr(_Region):
             "entity_size": page_shift,
             "mtt_addr": mtt.address,
         }
-        super().__init__(pd, entry, mtt)
+        super().__init__(adapter, pdn, entry, mtt)
 
 
 class DmaMr(_Region):
     """All of memory: the IOVA is the DMA address (ib/mr.c: mlx4_ib_get_dma_mr)."""
 
-    def __init__(self, pd: Pd, access: AccessFlags | int) -> None:
+    def __init__(self, adapter: Adapter, pdn: int, access: AccessFlags | int) -> None:
         entry = {
             **rights(access),
             "status": MPT_STATUS_SOFTWARE,
             "physical": 1,
             "length": WHOLE_MEMORY,
         }
-        super().__init__(pd, entry, None)
+        super().__init__(adapter, pdn, entry, None)
 
 
 class FastRegMr(_Region):
     """A region that REG_MR work requests fill and LOCAL_INV or a peer's SEND_WITH_INV empties."""
 
-    def __init__(self, pd: Pd, max_pages: int) -> None:
+    def __init__(self, adapter: Adapter, pdn: int, max_pages: int) -> None:
         if not 1 <= max_pages <= MAX_FAST_REG_PAGES:
             raise VerbsError(f"{max_pages} pages: 1 to {MAX_FAST_REG_PAGES} are possible")
         self.max_pages = max_pages
-        mtt = pd.ctx.icm.reserve_mtt(max_pages)
+        mtt = adapter.icm.reserve_mtt(max_pages)
         # A page of its own: the device may not be told of a list that crosses a page.
-        self.page_list = pd.ctx.allocate(4096)
+        self.page_list = adapter.bus.allocate(4096)
         entry = {
             "status": MPT_STATUS_FREE,
             "fast_reg": 1,
@@ -160,7 +162,7 @@ class FastRegMr(_Region):
             "mtt_sz": max_pages,
             "mtt_addr": mtt.address,
         }
-        super().__init__(pd, entry, mtt)
+        super().__init__(adapter, pdn, entry, mtt)
 
     def next_key(self) -> int:
         """Change the key's low byte for the next REG_MR (ib_update_fast_reg_key); the new key."""
@@ -174,7 +176,7 @@ class FastRegMr(_Region):
             self.page_list.free()
 
 
-def _blocks(address: int, length: int, iova: int) -> tuple[list[int], int]:
+def blocks_of(address: int, length: int, iova: int) -> tuple[list[int], int]:
     """The largest blocks in which `address` and `iova` have the same offset, and their shift.
 
     Blocks may begin before the region and end after it: start and length bound the access.

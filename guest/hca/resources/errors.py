@@ -1,21 +1,13 @@
-"""What the driver raises."""
+"""What the driver of the HCA raises besides the errors of verbs."""
 
 from __future__ import annotations
 
 from bluebridge.device.layout.mlx4.commands import Status, name_of
-from bluebridge.guest.errors import DeviceError
-
-
-class VerbsError(DeviceError):
-    """A verb failed; the text says which and why."""
+from bluebridge.guest.verbs.errors import VerbsError
 
 
 class HcaError(VerbsError):
     """The device does not answer as a working ConnectX-3 does."""
-
-
-class DeviceLost(HcaError):
-    """The device is gone, or has failed for good: nothing can be asked of it any more."""
 
 
 class FirmwareError(VerbsError):
