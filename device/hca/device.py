@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from bluebridge.device.fabric.messages import Fabric
 from bluebridge.device.fabric.subnet.node import CHANNEL_ADAPTER, Node
-from bluebridge.device.hca.commands.command import CommandError, Status
 from bluebridge.device.hca.commands.register import CommandRegister
 from bluebridge.device.hca.memory.icm import Icm
 from bluebridge.device.hca.memory.regions import MemoryRegions
@@ -24,8 +23,10 @@ from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
 from bluebridge.device.hca.settings import clock
 from bluebridge.device.hca.settings.config import HcaConfig, Link
 from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.pci.bus import HostBus
 
 BAR0, BAR2 = 0, 2

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response, Route
-from bluebridge.device.hca.commands.command import CommandError, Status
 from bluebridge.device.hca.connected.requester import Requester
 from bluebridge.device.hca.connected.responder import Responder
 from bluebridge.device.hca.connected.xrc_responder import XrcResponder
@@ -21,8 +20,10 @@ from bluebridge.device.hca.pairs.role import CONNECTED, DATAGRAMS, Role, role_of
 from bluebridge.device.hca.rings.receive_queue import ReceiveQueue
 from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
 from bluebridge.device.hca.rings.send_queue import SendQueue
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ib.link import partitions_match
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
 from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.device.throttle import Throttle

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.device.hca.commands.command import CommandError
 from bluebridge.device.hca.memory.icm import Icm, IcmError
 from bluebridge.device.hca.memory.page_ranges import Extents
 from bluebridge.device.hca.rings.ring_buffer import FILL_BYTES, QueueBuffer
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY

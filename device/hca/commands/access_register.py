@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.hca.commands.command import Command, Handler
 from bluebridge.device.hca.ports.port_tables import LINK_MODES
-from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.ports import ACCESS_REG, PTYS, PTYS_ETHERNET, PTYS_ID, LinkMode
 
 if TYPE_CHECKING:

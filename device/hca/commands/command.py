@@ -6,23 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Status
 from bluebridge.device.pci.bus import DmaError, HostBus
 
 if TYPE_CHECKING:
     from bluebridge.device.hca.device import Hca
-
-__all__ = ["Command", "CommandError", "Handler", "Result", "Status"]
-
-
-class CommandError(Exception):
-    """A command that ends with a status other than OK; `reason` goes into the log."""
-
-    def __init__(self, status: Status, reason: str = "") -> None:
-        super().__init__(f"{status.name}: {reason}" if reason else status.name)
-        self.status = status
-        self.reason = reason
 
 
 @dataclass(slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
-from bluebridge.device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode
+from bluebridge.device.hca.commands.command import Command, Handler
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import EQC_SIZE
 
 if TYPE_CHECKING:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.hca.commands.command import Command, Handler
 from bluebridge.device.hca.memory.icm import PAGE, PAGE_SHIFT
 from bluebridge.device.hca.settings.capabilities import INIT_LIMITS, device_capabilities
 from bluebridge.device.hca.settings.clock import CORE_CLOCK_MHZ
 from bluebridge.device.hca.settings.parameters import LARGE_CQES, LARGE_EQES, Parameters
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_ADAPTER, QUERY_FW
-from bluebridge.device.layout.mlx4.commands import MAX_MAP_ENTRIES, Opcode
+from bluebridge.device.layout.mlx4.commands import MAX_MAP_ENTRIES, Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
 
 if TYPE_CHECKING:

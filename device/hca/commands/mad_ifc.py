@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.hca.commands.command import Command, Handler
 from bluebridge.device.hca.ports.cable import CableError, read_cable
 from bluebridge.device.hca.ports.infiniband_port import InfinibandPort
 from bluebridge.device.hca.ports.port import Port
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.cable import CABLE_INFO_ATTRIBUTE
-from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.net.mad import (
     MAD,
     MAD_SIZE,

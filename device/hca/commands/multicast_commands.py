@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
-from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.hca.commands.command import Command, Handler
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
 
 if TYPE_CHECKING:
     from bluebridge.device.hca.device import Hca

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.hca.commands.command import Command, Handler
 from bluebridge.device.hca.ports.frame_counters import EthCounters
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT, VLAN_TABLE_ENTRIES
-from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
 
 if TYPE_CHECKING:
     from bluebridge.device.hca.device import Hca

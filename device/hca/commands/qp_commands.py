@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.hca.commands.command import Command, Handler
 from bluebridge.device.hca.connected.requester import Requester
 from bluebridge.device.hca.pairs.error_state import enter_error
 from bluebridge.device.hca.pairs.role import CONNECTED
 from bluebridge.device.hca.queue_pairs import QPN_MASK, QueuePair, empty_context
 from bluebridge.device.hca.rings.completions import post_event
 from bluebridge.device.hca.settings.config import Link
-from bluebridge.device.layout.mlx4.commands import MODIFIER_SQD_EVENT, Opcode, OptPar
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import MODIFIER_SQD_EVENT, Opcode, OptPar, Status
 from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, QPC_SIZE, QpState
 from bluebridge.device.layout.mlx4.eqe import EventType
 

@@ -23,11 +23,12 @@ from bluebridge.device.hca.commands import (
     set_port,
     srq_commands,
 )
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.hca.commands.command import Command, Handler
 from bluebridge.device.hca.ports import traffic_counters
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.bar0 import HCR, HCR_BASE, HCR_EVENT, HCR_GO
-from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Opcode, name_of
+from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Opcode, Status, name_of
 from bluebridge.device.layout.mlx4.eqe import CMD_EQE, DATA_OFFSET, EventType
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.throttle import Throttle

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.hca.commands.command import Command, Handler
 from bluebridge.device.hca.ethernet.steering import Steering
 from bluebridge.device.hca.ports.port import ETHERNET_OVERHEAD, MAX_MTU, Port
 from bluebridge.device.hca.settings.config import Link
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.capabilities import (
     GID_TABLE_ENTRIES,
     MAC_TABLE_ENTRIES,
@@ -18,7 +19,7 @@ from bluebridge.device.layout.mlx4.capabilities import (
     VLAN_TABLE_ENTRIES,
     VLAN_VALID,
 )
-from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
+from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
 from bluebridge.device.layout.mlx4.ports import ROCE_ADDRESS, ROCE_ADDRESS_SIZE, SET_PORT_IB
 
 if TYPE_CHECKING:

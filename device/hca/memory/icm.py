@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from array import array
 
-from bluebridge.device.hca.commands.command import CommandError, Status
 from bluebridge.device.hca.memory.page_ranges import Extents
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.pci.bus import DmaError, HostBus, Run
 
 PAGE_SHIFT = 12

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import CommandError, Status
 from bluebridge.device.hca.memory.icm import IcmError
 from bluebridge.device.hca.memory.protection_entry import (
     ALL_RIGHTS,
@@ -22,8 +21,10 @@ from bluebridge.device.hca.memory.protection_entry import (
     rights_of_fast_register,
 )
 from bluebridge.device.hca.memory.region import MemoryRegion, pages_of
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import MPT_SIZE, MPT_STATUS_SOFTWARE
 from bluebridge.device.pci.bus import Run
 

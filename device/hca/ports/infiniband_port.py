@@ -12,14 +12,15 @@ from bluebridge.device.fabric.addresses import NO_LID, is_group, lid_bytes, lid_
 from bluebridge.device.fabric.messages import Datagram, Fabric, Message, Route
 from bluebridge.device.fabric.subnet import pma, sma
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
-from bluebridge.device.hca.commands.command import CommandError, Status
 from bluebridge.device.hca.pairs.role import CONNECTED, DATAGRAMS
 from bluebridge.device.hca.ports.infiniband_events import capability_trap, management_events
 from bluebridge.device.hca.ports.infiniband_headers import NO_GID, parse_ib_datagram
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.settings.config import Link
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_DOWN, partitions_match
 from bluebridge.device.layout.ib.smp import PortCapability
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN

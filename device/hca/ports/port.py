@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bluebridge.device.fabric.messages import Datagram, Fabric, Frames, Message, Route
-from bluebridge.device.hca.commands.command import CommandError, Status
 from bluebridge.device.hca.ethernet.steering import TAG_TYPES, Steering
 from bluebridge.device.hca.ports.flow_control import FlowControl
 from bluebridge.device.hca.ports.frame_counters import EthCounters
@@ -17,6 +16,8 @@ from bluebridge.device.hca.ports.port_tables import NO_GID, Tables
 from bluebridge.device.hca.ports.roce_headers import parse_datagram
 from bluebridge.device.hca.ports.roce_routes import connected_route, datagram_route
 from bluebridge.device.hca.settings.config import Link
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT
 from bluebridge.device.layout.mlx4.eqe import (
     DATA_OFFSET,

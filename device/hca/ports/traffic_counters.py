@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
-from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode
+from bluebridge.device.hca.commands.command import Command, Handler
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
 from bluebridge.device.layout.mlx4.ports import IF_COUNTER
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE
 from bluebridge.device.layout.net.roce import BTH_SIZE, GRH_SIZE, ICRC_SIZE

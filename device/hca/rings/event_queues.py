@@ -9,9 +9,10 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import CommandError, Status
 from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import EQC
 from bluebridge.device.layout.mlx4.eqe import DATA_OFFSET, DATA_SIZE, EQE_SIZE, OWNER_OFFSET
 from bluebridge.device.layout.mlx4.uar import EQ_ARM
