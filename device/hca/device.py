@@ -44,24 +44,28 @@ class Hca:
         self.bus = bus
         self.config = config
         self.parameters = Parameters()
-        self.initialised = False
         self.node = Node(CHANNEL_ADAPTER, config.node_guid, config.device_id, {})
         self.node_description = _description(config)
-        self.icm = Icm(bus)
-        self.ring_pages = RingPages()
+        self.icm = Icm(bus, self.parameters)
+        self.ring_pages = RingPages(bus, self.icm)
         self.counters = InterfaceCounters()
-        self.eqs = EventQueues(self)
-        self.cqs = CompletionQueues(self)
-        self.regions = MemoryRegions(self)
+        self.eqs = EventQueues(bus, self.ring_pages, self.parameters, config.msix_vectors)
+        self.cqs = CompletionQueues(bus, self.ring_pages, self.eqs, self.parameters)
+        self.regions = MemoryRegions(self.icm, self.parameters)
         make = InfinibandPort if config.link is Link.INFINIBAND else Port
         self.ports = tuple(make(self, n, fabric) for n, fabric in enumerate(fabrics, 1))
         self.port = self.ports[0]
-        self.multicast = MulticastGroups(self)
-        self.srqs = SharedReceiveQueues(self)
+        self.multicast = MulticastGroups(self.parameters)
+        self.srqs = SharedReceiveQueues(bus, self.ring_pages, self.eqs, self.parameters)
         self.qps = QueuePairs(self)
         self.commands = CommandRegister(self)
         self.health = Health()
         self._uar = UserAccessRegion(self)
+
+    @property
+    def initialised(self) -> bool:
+        """Whether an INIT_HCA was accepted since the last reset or CLOSE_HCA."""
+        return self.parameters.initialised
 
     @property
     def node_description(self) -> bytes:
@@ -130,7 +134,6 @@ class Hca:
 
     def clear(self) -> None:
         """Forget every object, as CLOSE_HCA does: no DMA and no interrupt from now on."""
-        self.initialised = False
         self.qps.reset()
         self.srqs.reset()
         self.regions.reset()
@@ -141,7 +144,7 @@ class Hca:
         for port in self.ports:
             port.reset()
         self._uar.reset()
-        self.parameters = Parameters()
+        self.parameters.clear()
 
     def port_of(self, number: int) -> Port:
         """The port that a command names, from 1 on; raises `CommandError` (BAD_INDEX)."""

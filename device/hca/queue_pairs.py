@@ -18,7 +18,6 @@ from bluebridge.device.hca.ethernet.sender import EthernetSender
 from bluebridge.device.hca.pairs.error_state import FailedPairs
 from bluebridge.device.hca.pairs.role import CONNECTED, DATAGRAMS, Role, role_of
 from bluebridge.device.hca.rings.receive_queue import ReceiveQueue
-from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
 from bluebridge.device.hca.rings.send_queue import SendQueue
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind
@@ -148,8 +147,7 @@ class QueuePair:
         receives = self._has_receive_queue()
         sq_bytes, rq_bytes = 1 << (log_sq + sq_shift), (1 << (log_rq + rq_shift)) * receives
         sq_base, rq_base = (rq_bytes, 0) if receives and rq_shift > sq_shift else (0, sq_bytes)
-        buffer = QueueBuffer.from_mtt(
-            self.hca,
+        buffer = self.hca.ring_pages.buffer(
             get(context, "mtt_addr"),
             get(context, "log_page_size") + 12,
             sq_bytes + rq_bytes,

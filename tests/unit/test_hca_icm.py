@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from bluebridge.device.hca.memory.icm import Icm, IcmError
 from bluebridge.device.hca.memory.page_ranges import Extents
 from bluebridge.device.hca.rings.ring_buffer import FILL_BYTES, QueueBuffer
+from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
@@ -21,7 +22,7 @@ BASE = 0x100000
 
 
 def test_the_last_mapping_wins_and_unmapping_nothing_is_fine() -> None:
-    icm = Icm(FakeHost())
+    icm = Icm(FakeHost(), Parameters())
     icm.map(0x4000, BASE, 1)
     icm.map(0x5000, BASE + 0x8000, 0)
     assert icm.runs(0x4800, 0x1000) == [(BASE + 0x800, 0x800), (BASE + 0x8000, 0x800)]
@@ -34,7 +35,7 @@ def test_the_last_mapping_wins_and_unmapping_nothing_is_fine() -> None:
 
 
 def test_icm_over_a_hole_in_guest_memory_is_an_icm_error() -> None:
-    icm = Icm(FakeHost())
+    icm = Icm(FakeHost(), Parameters())
     icm.map(0, 0xDEAD0000, 0)
     with pytest.raises(IcmError) as caught:
         icm.read(0, 8, What.MTT)
@@ -45,9 +46,8 @@ def test_icm_over_a_hole_in_guest_memory_is_an_icm_error() -> None:
 
 def test_translation_entries_lose_their_present_bit_or_are_refused() -> None:
     host = FakeHost()
-    icm = Icm(host)
+    icm = Icm(host, Parameters(mtt_base=0x10000))
     icm.map(0x10000, BASE, 0)
-    icm.mtt_base = 0x10000
     host.poke(BASE + 16, (0x7000 | 1).to_bytes(8, "big") + (0x123456000 | 1).to_bytes(8, "big"))
     assert list(icm.read_mtt(16, 2)) == [0x7000, 0x123456000]
     assert list(icm.read_mtt(0x13, 1)) == [0x7000]

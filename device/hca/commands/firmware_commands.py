@@ -140,9 +140,7 @@ def init_hca(hca: Hca, command: Command) -> None:
         if wanted not in allowed:
             status = Status.EXCEED_LIM if wanted >= allowed.stop else Status.BAD_PARAM
             raise CommandError(status, f"{name} is {wanted}, not within {allowed}")
-    hca.parameters = parameters
-    hca.icm.mtt_base, hca.icm.dmpt_base = parameters.mtt_base, parameters.dmpt_base
-    hca.initialised = True
+    hca.parameters.take(parameters)
 
 
 def query_hca(hca: Hca, command: Command) -> bytes:

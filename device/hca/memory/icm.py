@@ -10,6 +10,7 @@ import sys
 from array import array
 
 from bluebridge.device.hca.memory.page_ranges import Extents
+from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import Status
@@ -37,17 +38,14 @@ class IcmError(CommandError):
 class Icm:
     """The page map of one HCA: ICM address to guest-physical address, in whole pages."""
 
-    def __init__(self, bus: HostBus) -> None:
+    def __init__(self, bus: HostBus, parameters: Parameters) -> None:
         self._bus = bus
+        self._parameters = parameters
         self._pages = Extents()
-        self.mtt_base = 0
-        self.dmpt_base = 0
 
     def reset(self) -> None:
         """Forget every mapping."""
         self._pages.clear()
-        self.mtt_base = 0
-        self.dmpt_base = 0
 
     @property
     def mapped_pages(self) -> int:
@@ -111,7 +109,7 @@ class Icm:
         Raises `IcmError`, and `CommandError` (BAD_PARAM) for an entry that is not present. The
         present bit is gone from the result; block addresses need no further masking.
         """
-        start = self.mtt_base + (offset & ~(MTT_ENTRY - 1))
+        start = self._parameters.mtt_base + (offset & ~(MTT_ENTRY - 1))
         table = bytearray(self.read(start, count * MTT_ENTRY, What.MTT))
         low = table[MTT_ENTRY - 1 :: MTT_ENTRY]  # where big-endian entries keep their flags
         absent = low.translate(_IS_PRESENT).find(0)

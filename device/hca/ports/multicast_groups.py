@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
 
+from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK, MCG_QPN_OFFSET
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
 
 Member = tuple[int, bool]
 """QP number, and whether it refuses what it sent itself."""
@@ -22,8 +19,8 @@ MAX_KNOWN = 1024
 class MulticastGroups:
     """Records by index: hash buckets first, then the chained ones the driver allocates."""
 
-    def __init__(self, hca: Hca) -> None:
-        self._hca = hca
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
         self._records: dict[int, bytes] = {}
         self._defaults: dict[tuple[int, int], list[int]] = {}
         self._known: dict[tuple[bytes, int], list[Member]] = {}
@@ -37,11 +34,11 @@ class MulticastGroups:
     @property
     def record_bytes(self) -> int:
         """Size of a record, as INIT_HCA said."""
-        return 1 << self._hca.parameters.log_mc_entry_size
+        return 1 << self._parameters.log_mc_entry_size
 
     def hash(self, gid: bytes) -> int:
         """The bucket of a GID: any function does, the driver asks for it."""
-        return zlib.crc32(gid) & (1 << self._hca.parameters.log_mc_hash) - 1
+        return zlib.crc32(gid) & (1 << self._parameters.log_mc_hash) - 1
 
     def read(self, index: int) -> bytes:
         """A record; zeros when it was never written."""
@@ -90,7 +87,7 @@ class MulticastGroups:
         return []
 
     def _check(self, index: int) -> None:
-        if index >> self._hca.parameters.log_mc_entries:
+        if index >> self._parameters.log_mc_entries:
             raise CommandError(Status.BAD_INDEX, f"multicast record {index:#x}")
 
 

@@ -44,7 +44,7 @@ class UserAccessRegion:
 
         Ignored without INIT_HCA, elsewhere in a page, and for the queues of another page.
         """
-        if not self._hca.initialised:
+        if not self._hca.parameters.initialised:
             return
         if offset >= UAR_AREA_SIZE:
             self._blueflame.write(offset - UAR_AREA_SIZE, data)

@@ -5,10 +5,10 @@ Rules: Linux `ib/cq.c`, `mlx4/cq.c: mlx4_cq_completion`, `include/linux/mlx4/cq.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bluebridge.device.hca.rings.completion_forms import CqeForm
-from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
+from bluebridge.device.hca.rings.event_queues import EventQueues
+from bluebridge.device.hca.rings.ring_buffer import QueueBuffer, RingPages
+from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
@@ -16,10 +16,7 @@ from bluebridge.device.layout.mlx4.contexts import CQC
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE, OPCODE_RESIZE, OWNER_BIT, OWNER_OFFSET
 from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSET, EventType
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED
-from bluebridge.device.pci.bus import DmaError
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+from bluebridge.device.pci.bus import DmaError, HostBus
 
 INDEX_MASK = 0xFFFFFF  # indices run freely in 24 bits
 MAX_LOG_SIZE = 22
@@ -32,12 +29,21 @@ ACCESS = 2
 class CompletionQueue:
     """One ring of entries. `form` is None while they are plain ones of 32 bytes."""
 
-    def __init__(self, hca: Hca, cqn: int, context: bytes, buffer: QueueBuffer) -> None:
-        self._hca = hca
+    def __init__(
+        self,
+        bus: HostBus,
+        eqs: EventQueues,
+        cqn: int,
+        context: bytes,
+        buffer: QueueBuffer,
+        form: CqeForm | None,
+    ) -> None:
+        self._bus = bus
+        self._eqs = eqs
         self._event = bytes(COMP_EQE.pack(type=EventType.COMP, cqn=cqn))
         self.cqn = cqn
         self.buffer = buffer
-        self.form = _form_of(hca, context)
+        self.form = form
         self._stride = CQE_SIZE if self.form is None else self.form.size
         self.size = 1 << CQC.get(context, "log_size")
         self.eqn = CQC.get(context, "eqn")
@@ -78,7 +84,7 @@ class CompletionQueue:
             offset = (index & (self.size - 1)) * self._stride
             self.buffer.write_entry(offset, entry, What.CQE, self.cqn)
         except DmaError as fault:
-            self._hca.bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            self._bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
             self._break(ACCESS)
             return
         self.producer = (index + 1) & INDEX_MASK
@@ -128,7 +134,7 @@ class CompletionQueue:
         try:
             self.buffer.write_entries(slot * stride, bytes(image), stride, What.CQE, self.cqn)
         except DmaError as fault:
-            self._hca.bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            self._bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
             self._break(ACCESS)
             return
         self.producer = (self.producer + len(entries)) & INDEX_MASK
@@ -193,9 +199,9 @@ class CompletionQueue:
 
     def _read_consumer(self) -> None:
         try:
-            word = self._hca.bus.read(self.record, 4, What.DOORBELL_RECORD, self.cqn)
+            word = self._bus.read(self.record, 4, What.DOORBELL_RECORD, self.cqn)
         except DmaError as fault:
-            self._hca.bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            self._bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
             return
         self._consumer = int.from_bytes(word, "big") & INDEX_MASK
 
@@ -214,9 +220,9 @@ class CompletionQueue:
         elif not self._delayed:
             self._delayed = True
             if self.period < SHORTEST_TIMER:
-                self._hca.bus.call_soon(self._expire)
+                self._bus.call_soon(self._expire)
             else:
-                self._hca.bus.call_later(self.period / 1e6, self._expire)
+                self._bus.call_later(self.period / 1e6, self._expire)
 
     def _expire(self) -> None:
         self._delayed = False
@@ -227,24 +233,24 @@ class CompletionQueue:
         self._again = self._request[0] == self._answered[0]
         self._answered, self._armed, self._unreported = self._request, 0, 0
         self._notified = self.producer
-        self._hca.eqs.post(self.eqn, self._event)
+        self._eqs.post(self.eqn, self._event)
 
     def _break(self, syndrome: int) -> None:
         self.broken = True
         event = CQ_ERROR_EQE.pack(cqn=self.cqn, syndrome=syndrome)
-        self._hca.eqs.post_async(EventType.CQ_ERROR, bytes(event[DATA_OFFSET:-4]))
-
-
-def _form_of(hca: Hca, context: bytes) -> CqeForm | None:
-    large, timestamps = hca.parameters.large_cqes, bool(CQC.get(context, "timestamps"))
-    return CqeForm(large=large, timestamps=timestamps) if large or timestamps else None
+        self._eqs.post_async(EventType.CQ_ERROR, bytes(event[DATA_OFFSET:-4]))
 
 
 class CompletionQueues:
     """The completion queues of one HCA."""
 
-    def __init__(self, hca: Hca) -> None:
-        self._hca = hca
+    def __init__(
+        self, bus: HostBus, pages: RingPages, eqs: EventQueues, parameters: Parameters
+    ) -> None:
+        self._bus = bus
+        self._pages = pages
+        self._eqs = eqs
+        self._parameters = parameters
         self._queues: dict[int, CompletionQueue] = {}
 
     def reset(self) -> None:
@@ -262,18 +268,20 @@ class CompletionQueues:
 
         Raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, BAD_RESOURCE, ICM_ERROR.
         """
-        if cqn >> self._hca.parameters.log_cqs:
+        if cqn >> self._parameters.log_cqs:
             raise CommandError(Status.BAD_INDEX, f"CQ {cqn:#x}")
         if cqn in self._queues:
             raise CommandError(Status.BAD_RES_STATE, f"CQ {cqn:#x} is in use")
-        if self._hca.eqs.get(CQC.get(context, "eqn")) is None:
+        if self._eqs.get(CQC.get(context, "eqn")) is None:
             raise CommandError(Status.BAD_RESOURCE, f"EQ {CQC.get(context, 'eqn'):#x}")
         if CQC.get(context, "collapsed"):
             raise CommandError(Status.BAD_PARAM, "collapsed CQs are not offered")
         buffer = self.buffer_of(context)
         if fill:
             buffer.fill_owner(self._stride, cqn)
-        self._queues[cqn] = CompletionQueue(self._hca, cqn, context, buffer)
+        self._queues[cqn] = CompletionQueue(
+            self._bus, self._eqs, cqn, context, buffer, self._form_of(context)
+        )
 
     def buffer_of(self, context: bytes) -> QueueBuffer:
         """The ring that a CQ context describes."""
@@ -281,14 +289,16 @@ class CompletionQueues:
         if log_size > MAX_LOG_SIZE:
             raise CommandError(Status.BAD_PARAM, f"2**{log_size} completions")
         shift = CQC.get(context, "log_page_size") + 12
-        return QueueBuffer.from_mtt(
-            self._hca, CQC.get(context, "mtt_addr"), shift, self._stride << log_size
-        )
+        return self._pages.buffer(CQC.get(context, "mtt_addr"), shift, self._stride << log_size)
+
+    def _form_of(self, context: bytes) -> CqeForm | None:
+        large, timestamps = self._parameters.large_cqes, bool(CQC.get(context, "timestamps"))
+        return CqeForm(large=large, timestamps=timestamps) if large or timestamps else None
 
     @property
     def _stride(self) -> int:
         """Bytes that an entry of any queue takes, as INIT_HCA said."""
-        return CQE_SIZE << self._hca.parameters.large_cqes
+        return CQE_SIZE << self._parameters.large_cqes
 
     def destroy(self, cqn: int) -> None:
         """HW2SW_CQ: no entry and no event of this queue from now on."""
