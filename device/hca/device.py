@@ -10,9 +10,9 @@ from bluebridge.device.hca.commands.register import CommandRegister
 from bluebridge.device.hca.memory.icm import Icm
 from bluebridge.device.hca.memory.regions import MemoryRegions
 from bluebridge.device.hca.ports.infiniband_port import InfinibandPort
+from bluebridge.device.hca.ports.interface_counters import InterfaceCounters
 from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
 from bluebridge.device.hca.ports.port import Port
-from bluebridge.device.hca.ports.traffic_counters import InterfaceCounters
 from bluebridge.device.hca.queue_pairs import QueuePairs
 from bluebridge.device.hca.registers.doorbells import UserAccessRegion
 from bluebridge.device.hca.registers.health import Health
@@ -52,15 +52,22 @@ class Hca:
         self.eqs = EventQueues(bus, self.ring_pages, self.parameters, config.msix_vectors)
         self.cqs = CompletionQueues(bus, self.ring_pages, self.eqs, self.parameters)
         self.regions = MemoryRegions(self.icm, self.parameters)
-        make = InfinibandPort if config.link is Link.INFINIBAND else Port
-        self.ports = tuple(make(self, n, fabric) for n, fabric in enumerate(fabrics, 1))
+        self.ports = tuple(self._port(n, fabric) for n, fabric in enumerate(fabrics, 1))
         self.port = self.ports[0]
         self.multicast = MulticastGroups(self.parameters)
         self.srqs = SharedReceiveQueues(bus, self.ring_pages, self.eqs, self.parameters)
         self.qps = QueuePairs(self)
+        for port in self.ports:
+            port.rerouted.append(self.qps.reroute)
+            port.attach(self.qps.receive)
         self.commands = CommandRegister(self)
         self.health = Health()
         self._uar = UserAccessRegion(self)
+
+    def _port(self, number: int, fabric: Fabric) -> Port:
+        if self.config.link is Link.INFINIBAND:
+            return InfinibandPort(number, fabric, self.config, self.bus, self.eqs, self.node)
+        return Port(number, fabric, self.config, self.bus, self.eqs)
 
     @property
     def initialised(self) -> bool:

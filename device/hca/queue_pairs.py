@@ -234,6 +234,12 @@ class QueuePairs:
         qp.engine.stop()
         self._hca.regions.forget_queue_pair(qpn)
 
+    def reroute(self, port: Port) -> None:
+        """Queue pairs on `port` send from the addresses that it has now."""
+        for qp in self._pairs.values():
+            if qp.port is port and qp.role in CONNECTED | DATAGRAMS:
+                qp.route = port.connected_route(qp.context)
+
     def doorbell(self, page: int, qpn: int) -> None:
         """A send doorbell on a UAR page: walk the ring, if it is there and the page is its own."""
         qp = self._pairs.get(qpn)

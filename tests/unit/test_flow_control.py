@@ -91,7 +91,7 @@ def test_a_ring_that_nobody_refills_is_given_up(pair: Pair) -> None:
 
 def test_a_pause_ends_by_itself(pair: Pair) -> None:
     frame = PAUSE.pack(dmac=PAUSE_ADDRESS, ethertype=0x8808, opcode=1, quanta=1000)
-    pair.a.hca.port.flow.hear(bytes(frame))
+    pair.a.hca.port.flow.receive(bytes(frame))
     send(pair, 1)
     assert not pair.b.completions(pair.qb)
     pair.a.host.run(0.01)

@@ -116,18 +116,18 @@ def test_the_gid_table(driver: Driver) -> None:
     table[2 * 16 : 4 * 16] = GIDS[0] + GIDS[1]
     assert set_port(driver, SetPort.GID_TABLE, table) == Status.OK
     port = driver.hca.port
-    assert (port.gid(2), port.gid(3)) == (GIDS[0], GIDS[1])
-    assert port.gid(0) == port.gid(200) == GIDS[0]
+    assert (port.tables.gid(2), port.tables.gid(3)) == (GIDS[0], GIDS[1])
+    assert port.tables.gid(0) == port.tables.gid(200) == GIDS[0]
     roce = bytes(ROCE_ADDRESS.pack(gid=GIDS[1], version=2)).ljust(128 * 32, b"\0")
     assert set_port(driver, SetPort.ROCE_ADDR, roce) == Status.OK
-    assert driver.hca.port.gid(0) == GIDS[1]
+    assert driver.hca.port.tables.gid(0) == GIDS[1]
 
 
 def test_the_vlan_table(driver: Driver) -> None:
     table = bytearray(512)
     table[8:12] = (1 << 31 | 100).to_bytes(4, "big")
     assert set_port(driver, SetPort.VLAN_TABLE, table) == Status.OK
-    assert [driver.hca.port.vlan(index) for index in (0, 2, 128)] == [None, 100, None]
+    assert [driver.hca.port.tables.vlan(index) for index in (0, 2, 128)] == [None, 100, None]
 
 
 def test_steering(driver: Driver) -> None:

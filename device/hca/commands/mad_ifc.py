@@ -76,7 +76,7 @@ def _subnet(hca: Hca, port: Port, response: bytearray) -> None:
     attribute = _ATTRIBUTES.get(number)
     try:
         if number == CABLE_INFO_ATTRIBUTE:  # the only one whose data says what is asked for
-            data = read_cable(port, bytes(response[SMP_DATA_OFFSET:end]))
+            data = read_cable(bytes(response[SMP_DATA_OFFSET:end]), present=port.cable)
         elif attribute is not None:
             data = attribute(hca, port, MAD.get(response, "attr_mod"))
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bluebridge.device.hca.commands.command import Command, Handler
-from bluebridge.device.hca.ports.frame_counters import EthCounters
+from bluebridge.device.hca.ports.frame_counters import FrameCounters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT, VLAN_TABLE_ENTRIES
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
@@ -65,7 +65,7 @@ def dump_eth_stats(hca: Hca, command: Command) -> bytes:
     tables = port.tables
     answer = tables.counters.mailbox()
     if command.in_modifier & STATS_RESET:
-        tables.counters = EthCounters()
+        tables.counters = FrameCounters()
     return answer
 
 

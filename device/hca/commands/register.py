@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bluebridge.device.hca.commands import (
     access_register,
     config_dev,
+    counter_commands,
     cq_commands,
     eq_commands,
     firmware_commands,
@@ -24,7 +25,6 @@ from bluebridge.device.hca.commands import (
     srq_commands,
 )
 from bluebridge.device.hca.commands.command import Command, Handler
-from bluebridge.device.hca.ports import traffic_counters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.bar0 import HCR, HCR_BASE, HCR_EVENT, HCR_GO
@@ -44,7 +44,7 @@ HANDLERS: dict[int, Handler] = {
     **eq_commands.HANDLERS,
     **cq_commands.HANDLERS,
     **config_dev.HANDLERS,
-    **traffic_counters.HANDLERS,
+    **counter_commands.HANDLERS,
     **mpt_commands.HANDLERS,
     **port_commands.HANDLERS,
     **set_port.HANDLERS,

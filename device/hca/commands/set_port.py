@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bluebridge.device.hca.commands.command import Command, Handler
-from bluebridge.device.hca.ethernet.steering import Steering
 from bluebridge.device.hca.ports.port import ETHERNET_OVERHEAD, MAX_MTU, Port
+from bluebridge.device.hca.ports.port_tables import Steering
 from bluebridge.device.hca.settings.config import Link
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.capabilities import (
