@@ -28,7 +28,7 @@ from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.device.throttle import Throttle
 
 if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.adapter import Adapter as Hca
     from bluebridge.device.hca.ports.port import Port
     from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
 

@@ -31,7 +31,7 @@ from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN
 from bluebridge.device.pci.bus import DmaError
 
 if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.adapter import Adapter as Hca
     from bluebridge.device.hca.ports.port import Port
     from bluebridge.device.hca.queue_pairs import QueuePair
 

@@ -23,7 +23,7 @@ from bluebridge.device.layout.net.ethernet import (
 )
 
 if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.adapter import Adapter as Hca
     from bluebridge.device.hca.ports.port import Port
 
 _TYPE_OFFSET = 12

@@ -10,7 +10,7 @@ from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, ServiceType
 
 if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.adapter import Adapter as Hca
 
 ETHERNET_MTU_MSGMAX = 0xFF
 
