@@ -10,7 +10,7 @@ from bluebridge.device.hca.ethernet.frame import Packet
 from bluebridge.device.hca.ethernet.segmentation import Headers, SegmentError
 from bluebridge.device.hca.ethernet.steering import SteerType
 from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, FrameStatus, Syndrome
+from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, IP_CSUM, TCP_UDP_CSUM, SendOpcode
 from tests.unit.rdma_node import Node, Pair, TestQp, data
 from tests.unit.test_ethernet import ethernet_qp, steer
@@ -201,5 +201,8 @@ def test_frames_without_a_receive_are_counted(pair: Pair) -> None:
 def test_nonsense_fails_the_entry(pair: Pair, headers: bytes, mss: int, length: int) -> None:
     source, lkey = pair.a.memory(4096)
     send_large(pair.a, pair.qa, headers, mss, data((lkey, source, length)))
-    assert statuses(pair.a, pair.qa)[0] in (Syndrome.LOCAL_QP_OP_ERR, Syndrome.LOCAL_PROT_ERR)
+    assert statuses(pair.a, pair.qa)[0] in (
+        CompletionStatus.LOCAL_QP_OP_ERR,
+        CompletionStatus.LOCAL_PROT_ERR,
+    )
     assert not pair.b.completions(pair.qb)

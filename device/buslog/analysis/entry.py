@@ -13,11 +13,11 @@ from bluebridge.device.layout.mlx4.cqe import (
     OPCODE_ERROR,
     OPCODE_MASK,
     OWNER_OFFSET,
-    Syndrome,
+    CompletionStatus,
 )
 
 _NAMES = {int(opcode): opcode.name for opcode in wqe.SendOpcode}
-_SYNDROMES = {int(syndrome): syndrome.name for syndrome in Syndrome}
+_SYNDROMES = {int(syndrome): syndrome.name for syndrome in CompletionStatus}
 OK = "OK"
 HEADER_BYTES = 8
 _HEAD = Struct(">I20xH")
@@ -33,14 +33,13 @@ def read_entry(transfer: Transfer, data: bytes | bytearray) -> None:
     transfer.entry_bytes = (data[7] & wqe.DS_MASK) * 16
 
 
-
 def is_flushed(data: bytes | bytearray) -> bool:
     """Whether a completion is of a work request that was flushed: no message caused it."""
     entry = bytes(data[-CQE_SIZE:])
     return (
         len(entry) == CQE_SIZE
         and entry[OWNER_OFFSET] & OPCODE_MASK == OPCODE_ERROR
-        and ERROR_CQE.get(entry, "syndrome") == Syndrome.WR_FLUSH_ERR
+        and ERROR_CQE.get(entry, "syndrome") == CompletionStatus.WR_FLUSH_ERR
     )
 
 

@@ -37,7 +37,7 @@ from bluebridge.device.hca.rings.work_requests import (
 )
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import Syndrome as Status
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.pci.bus import DmaError
 
@@ -86,7 +86,7 @@ class Requester:
                 Kind.NOTE, f"QP {self._qp.qpn:#x} WQE {index}: {error}", obj=self._qp.qpn
             )
             wqe = SendWqe(index, 0, 0, 0, 0)
-            self._reject(wqe, Status.LOCAL_QP_OP_ERR)
+            self._reject(wqe, CompletionStatus.LOCAL_QP_OP_ERR)
             return
         if self._must_wait(wqe):
             self._held = wqe
@@ -120,7 +120,7 @@ class Requester:
             flushed.append(self._held)
         self.stop()
         for wqe in flushed:
-            fail_send(self._qp, wqe.index, Status.WR_FLUSH_ERR)
+            fail_send(self._qp, wqe.index, CompletionStatus.WR_FLUSH_ERR)
 
     def stop(self) -> None:
         """Forget all that is outstanding."""
@@ -152,10 +152,10 @@ class Requester:
                 complete_send(qp, wqe.index, opcode, 0)
             return
         if not self._reliable and opcode not in UNRELIABLE:
-            self._reject(wqe, Status.LOCAL_QP_OP_ERR)
+            self._reject(wqe, CompletionStatus.LOCAL_QP_OP_ERR)
             return
         if wqe.length > qp.max_message or (opcode in ATOMICS and wqe.length != ATOMIC_SIZE):
-            self._reject(wqe, Status.LOCAL_LENGTH_ERR)
+            self._reject(wqe, CompletionStatus.LOCAL_LENGTH_ERR)
             return
         wqe.psn = self.next_psn
         wqe.packets = packets_of(wqe.length, qp.mtu)
@@ -183,7 +183,7 @@ class Requester:
                 pieces = len(payload)
         except (AccessError, DmaError) as error:
             qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
-            self._doom(wqe, Status.LOCAL_PROT_ERR)
+            self._doom(wqe, CompletionStatus.LOCAL_PROT_ERR)
             return
         request = Request(
             OPS[wqe.opcode],
@@ -209,12 +209,12 @@ class Requester:
             qp.traffic.sent(wqe.packets, wqe.length)
         qp.port.send(request)
 
-    def _reject(self, wqe: SendWqe, status: Status) -> None:
+    def _reject(self, wqe: SendWqe, status: CompletionStatus) -> None:
         """A request that cannot even be sent: it fails when its turn comes."""
         self.pending.append(wqe)
         self._doom(wqe, status)
 
-    def _doom(self, wqe: SendWqe, status: Status) -> None:
+    def _doom(self, wqe: SendWqe, status: CompletionStatus) -> None:
         wqe.status = status
         self._doomed = True
         if self.pending and self.pending[0] is wqe:
@@ -236,7 +236,7 @@ class Requester:
         elif syndrome == Syndrome.NAK_PSN:
             self.retry.sequence_error()
         elif syndrome & _KIND:
-            self.fail(NAK_STATUS.get(syndrome, Status.BAD_RESP_ERR))
+            self.fail(NAK_STATUS.get(syndrome, CompletionStatus.BAD_RESP_ERR))
         elif self.pending[0].psn == response.psn:
             self._acknowledge(response)
         self._go_on()
@@ -262,19 +262,19 @@ class Requester:
         try:
             if wqe.opcode == RDMA_READ:
                 if sum(view.nbytes for view in response.payload) != wqe.length:
-                    self.fail(Status.BAD_RESP_ERR)
+                    self.fail(CompletionStatus.BAD_RESP_ERR)
                     return
                 self._store(wqe, response.payload)
                 self._qp.traffic.rx_bytes += wqe.length
             elif wqe.opcode in ATOMICS:
                 if response.atomic_original is None:
-                    self.fail(Status.BAD_RESP_ERR)
+                    self.fail(CompletionStatus.BAD_RESP_ERR)
                     return
                 # operands travel big-endian, memory holds them as the host does
                 original = response.atomic_original.to_bytes(ATOMIC_SIZE, "little")
                 self._store(wqe, [memoryview(original)])
         except (AccessError, DmaError):
-            self.fail(Status.LOCAL_PROT_ERR)
+            self.fail(CompletionStatus.LOCAL_PROT_ERR)
             return
         self._complete_head()
 
@@ -295,9 +295,9 @@ class Requester:
         if wqe.signalled:
             complete_send(self._qp, wqe.index, wqe.opcode, wqe.length)
         if self.pending and self.pending[0].status:
-            self.fail(Status(self.pending[0].status))
+            self.fail(CompletionStatus(self.pending[0].status))
 
-    def fail(self, status: Status) -> None:
+    def fail(self, status: CompletionStatus) -> None:
         """The oldest request failed: complete it in error and flush the rest."""
         qp = self._qp
         if not self.pending:

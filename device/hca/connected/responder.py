@@ -22,8 +22,7 @@ from bluebridge.device.hca.rings.completions import complete_receive, fail_recei
 from bluebridge.device.hca.rings.receive_queue import ReceiveQueue, ReceiveWqe
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import RecvOpcode
-from bluebridge.device.layout.mlx4.cqe import Syndrome as Status
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.pci.bus import DmaError, Run
 
@@ -52,7 +51,7 @@ _XRC = Role.XRC
 _READY = (QpState.RTR, QpState.RTS, QpState.SQD)
 _WORD = Struct("<Q")  # atomics work on the host's integers
 _ALIGNMENT = 7
-_RECEIVE_FAILURE = {Status.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
+_RECEIVE_FAILURE = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
 
 
 class Responder:
@@ -257,12 +256,12 @@ class Responder:
         qp = self._qp
         wqe = self._take()
         if request.length > sum(sge[2] for sge in wqe.sges):
-            raise self._failed(wqe, Status.LOCAL_LENGTH_ERR, "the message is too long")
+            raise self._failed(wqe, CompletionStatus.LOCAL_LENGTH_ERR, "the message is too long")
         try:
             runs = scatter_runs(qp, wqe.sges, request.length, wqe.pd)
             views = qp.hca.bus.views(runs) if runs else []
         except (AccessError, DmaError) as error:
-            raise self._failed(wqe, Status.LOCAL_PROT_ERR, str(error)) from error
+            raise self._failed(wqe, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
         if request.op is Op.SEND_INV:
             self._invalidate(wqe, request.immediate)
         if views:
@@ -274,7 +273,7 @@ class Responder:
         try:
             self._qp.hca.regions.invalidate(rkey, self._pd, qpn=self._qp.qpn, remote=True)
         except AccessError as error:
-            self._fail_receive(wqe, Status.LOCAL_ACCESS_ERR)
+            self._fail_receive(wqe, CompletionStatus.LOCAL_ACCESS_ERR)
             raise remote_access(error) from error
 
     def _receives(self) -> ReceiveQueue | SharedReceiveQueue | None:
@@ -292,7 +291,7 @@ class Responder:
             raise NotReady
         return wqe
 
-    def _failed(self, wqe: ReceiveWqe, status: Status, reason: str) -> Nak:
+    def _failed(self, wqe: ReceiveWqe, status: CompletionStatus, reason: str) -> Nak:
         """Complete a receive that the message did not fit; its completion is the only news."""
         self._fail_receive(wqe, status)
         return Nak(_RECEIVE_FAILURE.get(status, Syndrome.NAK_REMOTE_OPERATION), None, reason)

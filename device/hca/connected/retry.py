@@ -8,7 +8,7 @@ from bluebridge.device.hca.connected.request_tables import HALF, PSN_MASK
 from bluebridge.device.hca.rings.send_queue import COST_LIMIT
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import Syndrome as Status
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.net.roce import RNR_TIMER_US, ack_timeout_us
 from bluebridge.device.pci.bus import Timer
 
@@ -84,7 +84,7 @@ class Retry:
         qp = self._qp
         if self._retries >= qp.retry_count:
             qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: retries are used up", obj=qp.qpn)
-            self._requester.fail(Status.TRANSPORT_RETRY_EXC_ERR)
+            self._requester.fail(CompletionStatus.TRANSPORT_RETRY_EXC_ERR)
             return
         self._retries += 1
         qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: {why}", obj=qp.qpn)
@@ -107,7 +107,7 @@ class Retry:
         if first:
             if qp.rnr_retry != FOREVER and self._rnr >= qp.rnr_retry:
                 qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: RNR retries are used up", obj=qp.qpn)
-                self._requester.fail(Status.RNR_RETRY_EXC_ERR)
+                self._requester.fail(CompletionStatus.RNR_RETRY_EXC_ERR)
                 return
             self._rnr += 1
             text = f"QP {qp.qpn:#x}: RNR NAK, retry {self._rnr} in {RNR_TIMER_US[code] / 1e3:g} ms"

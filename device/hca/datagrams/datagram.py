@@ -25,7 +25,7 @@ from bluebridge.device.hca.rings.work_requests import (
 )
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import RecvOpcode, Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.wqe import CTRL_SIZE
 from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN
 from bluebridge.device.pci.bus import DmaError
@@ -166,14 +166,14 @@ def _deliver(hca: Hca, port: Port, qpn: int, message: Datagram) -> None:
         return
     length = GRH_SIZE + len(message.payload)
     if length > sum(sge[2] for sge in wqe.sges):
-        fail_receive(qp, wqe.index, Syndrome.LOCAL_LENGTH_ERR)
+        fail_receive(qp, wqe.index, CompletionStatus.LOCAL_LENGTH_ERR)
         enter_error(qp)
         return
     try:
         runs = scatter_runs(qp, wqe.sges, length, wqe.pd)
         views = hca.bus.views(runs)
     except (AccessError, DmaError):
-        fail_receive(qp, wqe.index, Syndrome.LOCAL_PROT_ERR)
+        fail_receive(qp, wqe.index, CompletionStatus.LOCAL_PROT_ERR)
         enter_error(qp)
         return
     copy_views(views, [memoryview(message.grh or NO_GRH), memoryview(message.payload)])

@@ -11,7 +11,7 @@ from bluebridge.device.hca.pairs.error_state import enter_error
 from bluebridge.device.hca.rings.completions import fail_receive, frame_cqe, post_many
 from bluebridge.device.hca.rings.receive_queue import ReceiveQueue, ReceiveWqe
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.pci.bus import DmaError, Run
 
 if TYPE_CHECKING:
@@ -153,11 +153,11 @@ class Batch:
         qp = self.qp
         entry, frame = pairs[0]
         if not _fits(entry, len(frame)):
-            fail_receive(qp, entry.index, Syndrome.LOCAL_LENGTH_ERR)
+            fail_receive(qp, entry.index, CompletionStatus.LOCAL_LENGTH_ERR)
             return 1
-        fail_receive(qp, entry.index, Syndrome.LOCAL_PROT_ERR)
+        fail_receive(qp, entry.index, CompletionStatus.LOCAL_PROT_ERR)
         for entry, _ in pairs[1:]:
-            fail_receive(qp, entry.index, Syndrome.WR_FLUSH_ERR)
+            fail_receive(qp, entry.index, CompletionStatus.WR_FLUSH_ERR)
         enter_error(qp)
         return len(pairs)
 

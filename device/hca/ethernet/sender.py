@@ -31,7 +31,7 @@ from bluebridge.device.hca.rings.work_requests import (
     parse_header,
 )
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.wqe import (
     CTRL_SIZE,
     FORCE_LOOPBACK,
@@ -83,10 +83,10 @@ class EthernetSender(UnconnectedSender):
                 self._send(wqe, raw)
         except (WqeError, SegmentError) as error:
             self.finish()
-            self._fail(index, getattr(error, "syndrome", Syndrome.LOCAL_QP_OP_ERR), error)
+            self._fail(index, getattr(error, "status", CompletionStatus.LOCAL_QP_OP_ERR), error)
         except (AccessError, DmaError) as error:
             self.finish()
-            self._fail(index, Syndrome.LOCAL_PROT_ERR, error)
+            self._fail(index, CompletionStatus.LOCAL_PROT_ERR, error)
         else:
             if wqe.signalled:
                 self._done.append(send_cqe(self._qp, index, wqe.opcode, wqe.length))

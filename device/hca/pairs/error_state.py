@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bluebridge.device.hca.pairs.role import DATAGRAMS
 from bluebridge.device.hca.rings.completions import fail_receive, post_event
 from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.pci.bus import HostBus, Timer
 
@@ -66,7 +66,7 @@ def flush_receives(qp: QueuePair, budget: int) -> int:
     queue = qp.rq
     if queue is not None:
         while flushed < budget and qp.state is QpState.ERR and queue.waiting():
-            fail_receive(qp, queue.drop(), Syndrome.WR_FLUSH_ERR)
+            fail_receive(qp, queue.drop(), CompletionStatus.WR_FLUSH_ERR)
             flushed += 1
     return flushed
 

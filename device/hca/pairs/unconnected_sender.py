@@ -17,7 +17,7 @@ from bluebridge.device.hca.rings.work_requests import (
     parse_header,
 )
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.pci.bus import DmaError
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class UnconnectedSender(ABC):
             elif wqe.opcode != NOP:
                 raise WqeError(f"opcode {wqe.opcode:#x}")
         except WqeError as error:
-            self._fail(index, error.syndrome, error)
+            self._fail(index, error.status, error)
         except (AccessError, DmaError) as error:
-            self._fail(index, Syndrome.LOCAL_PROT_ERR, error)
+            self._fail(index, CompletionStatus.LOCAL_PROT_ERR, error)
         else:
             if wqe.signalled:
                 complete_send(self._qp, index, wqe.opcode, wqe.length)
@@ -65,8 +65,8 @@ class UnconnectedSender(ABC):
     def _send(self, wqe: SendWqe, raw: bytes) -> None:
         """Send the message of a SEND; raises `WqeError`, `AccessError` or `DmaError`."""
 
-    def _fail(self, index: int, syndrome: Syndrome, error: Exception) -> None:
+    def _fail(self, index: int, status: CompletionStatus, error: Exception) -> None:
         qp = self._qp
         qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {error}", obj=qp.qpn)
-        fail_send(qp, index, syndrome)
+        fail_send(qp, index, status)
         enter_send_error(qp)

@@ -12,7 +12,7 @@ from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
 from bluebridge.device.hca.rings.work_requests import slots_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
 from bluebridge.device.pci.bus import DmaError
@@ -154,7 +154,7 @@ class SendQueue:
             return False
         index = self.index
         self.index += slots_of(header, self.shift)
-        fail_send(self._qp, index, Syndrome.WR_FLUSH_ERR)
+        fail_send(self._qp, index, CompletionStatus.WR_FLUSH_ERR)
         return True
 
     def _peek(self, index: int) -> int | None:
