@@ -56,7 +56,18 @@ class Hca:
         self.port = self.ports[0]
         self.multicast = MulticastGroups(self.parameters)
         self.srqs = SharedReceiveQueues(bus, self.ring_pages, self.eqs, self.parameters)
-        self.qps = QueuePairs(self)
+        self.qps = QueuePairs(
+            bus=bus,
+            parameters=self.parameters,
+            pages=self.ring_pages,
+            regions=self.regions,
+            eqs=self.eqs,
+            cqs=self.cqs,
+            srqs=self.srqs,
+            ports=self.ports,
+            groups=self.multicast,
+            counters=self.counters,
+        )
         for port in self.ports:
             port.rerouted.append(self.qps.reroute)
             port.attach(self.qps.receive)

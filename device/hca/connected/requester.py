@@ -7,7 +7,6 @@ PSNs still advance by the packets the path MTU makes of it.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from bluebridge.device.fabric.messages import Payload, Request, Response, Syndrome
 from bluebridge.device.hca.connected import local_operations
@@ -21,12 +20,10 @@ from bluebridge.device.hca.connected.request_tables import (
 )
 from bluebridge.device.hca.connected.retry import Retry
 from bluebridge.device.hca.memory.regions import AccessError
-from bluebridge.device.hca.memory.scatter_gather import gather, scatter_runs
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
 from bluebridge.device.hca.pairs.costs import MESSAGE_COST, PIECE_COST
-from bluebridge.device.hca.pairs.error_state import enter_error
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import RELIABLE, Role
-from bluebridge.device.hca.rings.completions import complete_send, fail_send, post_event
 from bluebridge.device.hca.rings.work_requests import (
     ATOMICS,
     LOCAL,
@@ -40,9 +37,6 @@ from bluebridge.device.layout.mlx4.contexts import QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.pci.bus import DmaError
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
 
 WINDOW = 128
 """Requests that may wait for an answer at once."""
@@ -75,6 +69,11 @@ class Requester:
         self.next_psn = 0
         self.retry = Retry(qp, self)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no request waits for its answer."""
+        return not self.pending
+
     # -- SendEngine ---------------------------------------------------------------------------
 
     def execute(self, raw: bytes, index: int) -> None:
@@ -82,7 +81,7 @@ class Requester:
         try:
             wqe = parse_connected(raw, index)
         except WqeError as error:
-            self._qp.hca.bus.note(
+            self._qp.bus.note(
                 Kind.NOTE, f"QP {self._qp.qpn:#x} WQE {index}: {error}", obj=self._qp.qpn
             )
             wqe = SendWqe(index, 0, 0, 0, 0)
@@ -120,7 +119,7 @@ class Requester:
             flushed.append(self._held)
         self.stop()
         for wqe in flushed:
-            fail_send(self._qp, wqe.index, CompletionStatus.WR_FLUSH_ERR)
+            self._qp.completions.fail_send(wqe.index, CompletionStatus.WR_FLUSH_ERR)
 
     def stop(self) -> None:
         """Forget all that is outstanding."""
@@ -149,7 +148,7 @@ class Requester:
             if status:
                 self._reject(wqe, status)
             elif wqe.signalled:
-                complete_send(qp, wqe.index, opcode, 0)
+                qp.completions.complete_send(wqe.index, opcode, 0)
             return
         if not self._reliable and opcode not in UNRELIABLE:
             self._reject(wqe, CompletionStatus.LOCAL_QP_OP_ERR)
@@ -173,16 +172,16 @@ class Requester:
     def transmit(self, wqe: SendWqe, *, note: bool) -> None:
         """Send a request, or send it again; its local memory is checked each time."""
         qp = self._qp
-        qp.hca.bus.concern(qp.qpn, wqe.index)  # it may have waited
+        qp.bus.concern(qp.qpn, wqe.index)  # it may have waited
         payload: list[memoryview] = []
         try:
             if wqe.returns_data:
-                pieces = len(qp.hca.bus.views(scatter_runs(qp, wqe.parts, wqe.length, qp.pd)))
+                pieces = len(qp.bus.views(qp.memory.scatter(wqe.parts, wqe.length)))
             else:
-                payload = gather(qp, wqe.parts, note=note)
+                payload = qp.memory.gather(wqe.parts, note=note)
                 pieces = len(payload)
         except (AccessError, DmaError) as error:
-            qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
+            qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
             self._doom(wqe, CompletionStatus.LOCAL_PROT_ERR)
             return
         request = Request(
@@ -280,12 +279,12 @@ class Requester:
 
     def _store(self, wqe: SendWqe, source: Payload) -> None:
         qp = self._qp
-        runs = scatter_runs(qp, wqe.parts, wqe.length, qp.pd)
+        runs = qp.memory.scatter(wqe.parts, wqe.length)
         if not runs:
             return
-        views = qp.hca.bus.views(runs)
+        views = qp.bus.views(runs)
         copy_views(views, source)
-        note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+        note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
 
     def _complete_head(self) -> None:
         wqe = self.pending.popleft()
@@ -293,7 +292,7 @@ class Requester:
             self._reads -= 1
         self.retry.progress()
         if wqe.signalled:
-            complete_send(self._qp, wqe.index, wqe.opcode, wqe.length)
+            self._qp.completions.complete_send(wqe.index, wqe.opcode, wqe.length)
         if self.pending and self.pending[0].status:
             self.fail(CompletionStatus(self.pending[0].status))
 
@@ -303,8 +302,8 @@ class Requester:
         if not self.pending:
             return
         wqe = self.pending.popleft()
-        fail_send(qp, wqe.index, status)
-        enter_error(qp)
+        qp.completions.fail_send(wqe.index, status)
+        qp.enter_error()
 
     def _go_on(self) -> None:
         """After an answer: entries that waited may run now."""
@@ -316,4 +315,4 @@ class Requester:
                 qp.sq.run()
         elif qp.state is QpState.SQD and not self.pending and qp.sqd_event:
             qp.sqd_event = False
-            post_event(qp.hca, EventType.SQ_DRAINED, qp.qpn)
+            qp.completions.event(EventType.SQ_DRAINED)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from struct import Struct
 
+from bluebridge.device.hca.memory.scatter_gather import Sge
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.wqe import (
     CQE_REQUEST,
@@ -31,9 +32,6 @@ FAST_REG = Struct(">IIQQQII")
 
 OPCODE_MASK = 0x1F
 LENGTH_MASK = 0x7FFFFFFF
-
-Sge = tuple[int, int, int]
-"""lkey, virtual address, length in bytes (never 0)."""
 
 NOP = int(SendOpcode.NOP)
 SEND_INVAL = int(SendOpcode.SEND_INVAL)
