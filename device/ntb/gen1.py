@@ -14,9 +14,9 @@ from bluebridge.device.ntb.errata import Hazards
 from bluebridge.device.ntb.link import Link
 from bluebridge.device.ntb.window import Portal, Window
 from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar, Identity
 from bluebridge.device.pci.function import ConfigRegister
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place, register_width
+from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.registers import RegisterFile
 
 CLASS = 0x068000

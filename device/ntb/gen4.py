@@ -6,8 +6,8 @@ from bluebridge.device.layout.ntb import gen4 as layout
 from bluebridge.device.ntb.link import Link
 from bluebridge.device.ntb.window import Portal, Window
 from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar, Identity
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
+from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.registers import RegisterFile
 
 IDENTITY = Identity(

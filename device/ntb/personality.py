@@ -14,9 +14,9 @@ from bluebridge.device.ntb.link import Link
 from bluebridge.device.ntb.switchtec import SwitchtecBridge
 from bluebridge.device.pci.bus import Model
 from bluebridge.device.pci.capabilities import Capability
-from bluebridge.device.pci.endpoint import Bar, Identity
 from bluebridge.device.pci.function import ConfigRegister
 from bluebridge.device.pci.host import MasterBus
+from bluebridge.device.pci.identity import Bar, Identity
 
 
 class Personality(StrEnum):

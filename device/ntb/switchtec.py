@@ -15,8 +15,8 @@ from bluebridge.device.ntb.switchtec_readiness import Hearing
 from bluebridge.device.ntb.window import Portal
 from bluebridge.device.pci.bus import Timer
 from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar, Identity
 from bluebridge.device.pci.host import MasterBus, Place
+from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.registers import RegisterFile, Slot
 
 IDENTITY = Identity(layout.VENDOR, layout.DEVICE, layout.CLASS_BRIDGE, layout.VENDOR, layout.DEVICE)

@@ -64,13 +64,13 @@ def test_map_icm_checks_all_entries_before_it_maps_one() -> None:
     for second in (bad, wide):
         status, _ = driver.try_command(Opcode.MAP_ICM, bytes(good + second), 2)
         assert status == Status.BAD_PARAM
-    assert driver.hca.icm.mapped_pages == 0
+    assert driver.adapter.icm.mapped_pages == 0
     for count in (0, 257, 1 << 31):
         assert driver.try_command(Opcode.MAP_ICM, bytes(good), count)[0] == Status.BAD_PARAM
     driver.command(Opcode.MAP_ICM, bytes(good), 1)
-    assert driver.hca.icm.mapped_pages == 64
+    assert driver.adapter.icm.mapped_pages == 64
     driver.command(Opcode.UNMAP_ICM, 0, 64)
-    assert driver.hca.icm.mapped_pages == 0
+    assert driver.adapter.icm.mapped_pages == 0
 
 
 def test_set_icm_size_wants_no_auxiliary_pages() -> None:
@@ -174,9 +174,9 @@ def test_lending_a_terabyte_costs_a_few_ranges() -> None:
             for n in range(256)
         )
         driver.command(Opcode.MAP_ICM, entries, 256)
-    assert driver.hca.icm.mapped_pages == 1 << 28
+    assert driver.adapter.icm.mapped_pages == 1 << 28
     driver.command(Opcode.UNMAP_ICM, 0, (1 << 32) - 1)
-    assert driver.hca.icm.mapped_pages == 0
+    assert driver.adapter.icm.mapped_pages == 0
 
 
 def test_pages_in_too_many_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,4 +184,4 @@ def test_pages_in_too_many_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -
     driver = Driver()
     entries = b"".join(MAP_ENTRY.pack(virtual=n << 13, page=BASE >> 12) for n in range(9))
     assert driver.try_command(Opcode.MAP_ICM, entries, 9)[0] == Status.EXCEED_LIM
-    assert driver.hca.icm.mapped_pages == 8
+    assert driver.adapter.icm.mapped_pages == 8

@@ -11,17 +11,16 @@ says why.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
+from bluebridge.device.hca.queue_pairs import QueuePairs
 from bluebridge.device.hca.registers.write_combining import FULL, Line, OpenLine
 from bluebridge.device.hca.rings.send_queue import SendQueue
+from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, UAR_AREA_SIZE
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
+from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.throttle import Throttle
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
 
 HEAD = Struct(">II")
 INDEX_MASK = 0xFFFF
@@ -57,10 +56,11 @@ class BlueFlame:
     stores to several may be interleaved, but not those to one.
     """
 
-    def __init__(self, hca: Hca) -> None:
-        self._hca = hca
-        self._size = hca.config.features.blueflame_register
-        self._buffer = hca.config.features.blueflame_buffer
+    def __init__(self, bus: HostBus, features: Features, qps: QueuePairs) -> None:
+        self._bus = bus
+        self._qps = qps
+        self._size = features.blueflame_register
+        self._buffer = features.blueflame_buffer
         self._open: dict[int, _Register] = {}  # by number, counted through all pages
         self._ticking = False
         self._oddities = Throttle()
@@ -111,7 +111,7 @@ class BlueFlame:
     def _watch(self) -> None:
         if not self._ticking:
             self._ticking = True
-            self._hca.bus.call_later(PATIENCE, self._tick)
+            self._bus.call_later(PATIENCE, self._tick)
 
     def _tick(self) -> None:
         """Close and forget what did not move since the last tick; one clock serves all."""
@@ -158,7 +158,7 @@ class BlueFlame:
         """Hand an entry to its queue, if it is the one that is due there."""
         word0, word1 = HEAD.unpack_from(entry)
         qpn, index = word1 >> 8, word0 >> 8 & INDEX_MASK
-        qp = self._hca.qps.get(qpn)
+        qp = self._qps.get(qpn)
         queue = None if qp is None else qp.sq
         if qp is None or queue is None:
             self._odd(f"BlueFlame page {number}: QP {qpn:#x} has no send queue", qpn)
@@ -166,8 +166,8 @@ class BlueFlame:
             self._fetch(queue, entry, number, f"the page of QP {qpn:#x} is {qp.uar}")
         elif queue.accepts(word0 >> 31, index):
             address = UAR_AREA_SIZE + number * PAGE_SIZE + buffer
-            self._hca.bus.concern(qpn, queue.index)
-            self._hca.bus.note_dma(Kind.BLUEFLAME, address, len(entry), entry, queue.what, qpn)
+            self._bus.concern(qpn, queue.index)
+            self._bus.note_dma(Kind.BLUEFLAME, address, len(entry), entry, queue.what, qpn)
             queue.push(entry)
         elif (index - queue.index) & INDEX_MASK >= BEHIND:
             # an earlier doorbell found it in the ring while its stores were on their way
@@ -185,7 +185,7 @@ class BlueFlame:
             self._odd(f"BlueFlame page {register.page}: {reason}", 0)
             return
         qpn = HEAD.unpack_from(entry)[1] >> 8
-        qp = self._hca.qps.get(qpn)
+        qp = self._qps.get(qpn)
         if qp is not None and qp.sq is not None:
             self._fetch(qp.sq, entry, register.page, reason)
 
@@ -197,7 +197,7 @@ class BlueFlame:
         """What became of an entry; each has at least one store in the log already."""
         word0, word1 = HEAD.unpack_from(entry)
         ahead = ((word0 >> 8) - queue.index + BEHIND) & INDEX_MASK
-        bus, qpn = self._hca.bus, word1 >> 8
+        bus, qpn = self._bus, word1 >> 8
         bus.concern(qpn, queue.index + ahead - BEHIND)
         address = UAR_AREA_SIZE + number * PAGE_SIZE
         bus.note(Kind.NOTE, f"BlueFlame page {number}: {text}", address, qpn)
@@ -205,4 +205,4 @@ class BlueFlame:
     def _odd(self, text: str, qpn: int) -> None:
         """Note what concerns no queue pair; of a flood only some."""
         if self._oddities.admits():
-            self._hca.bus.note(Kind.NOTE, f"{text} ({self._oddities.count} so far)", obj=qpn)
+            self._bus.note(Kind.NOTE, f"{text} ({self._oddities.count} so far)", obj=qpn)
