@@ -6,8 +6,8 @@ from struct import pack, unpack_from
 
 import pytest
 
-from bluebridge.device.hca.ethernet.frame import Packet
-from bluebridge.device.hca.ethernet.segmentation import Headers, SegmentError
+from bluebridge.device.hca.ethernet.frame import FrameHeaders
+from bluebridge.device.hca.ethernet.segmentation import LargeSendHeaders, SegmentError
 from bluebridge.device.hca.ethernet.steering import SteerType
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
@@ -54,11 +54,11 @@ def ipv6_headers() -> bytes:
 @pytest.mark.parametrize(("total", "mss"), [(0, 1448), (1, 1448), (4343, 1448), (4344, 1448)])
 def test_segments(headers: bytes, total: int, mss: int) -> None:
     payload = bytes(range(256)) * (total // 256 + 1)
-    frames = Headers(headers).cut(payload[:total], mss)
+    frames = LargeSendHeaders(headers).cut(payload[:total], mss)
     assert len(frames) == max(1, -(-total // mss))
     rebuilt = b""
     for number, frame in enumerate(frames):
-        packet = Packet(frame)
+        packet = FrameHeaders(frame)
         assert packet.whole
         assert packet.header_is_good(frame)
         assert packet.transport_is_good(frame)
@@ -88,7 +88,7 @@ def test_segments(headers: bytes, total: int, mss: int) -> None:
 )
 def test_headers_that_are_none_are_refused(headers: bytes) -> None:
     with pytest.raises(SegmentError):
-        Headers(headers)
+        LargeSendHeaders(headers)
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ class Requester:
     """
 
     __slots__ = (
-        "_doomed", "_held", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
+        "_failing", "_held", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
         "next_psn", "pending", "retry",
     )  # fmt: skip
 
@@ -62,8 +62,8 @@ class Requester:
         self._reliable = qp.role in RELIABLE
         self._xrc = qp.role is Role.XRC
         self._held: SendWqe | None = None  # read from the ring, must wait
-        self._doomed = False  # a local failure is pending, nothing follows it
-        self._stalled = False  # the walk of the ring stopped because of us
+        self._failing = False  # a local failure is pending, nothing follows it
+        self._stalled = False  # the walk of the ring stopped because of this engine
         self._reads = 0
         self.pending: deque[SendWqe] = deque()
         self.next_psn = 0
@@ -98,7 +98,7 @@ class Requester:
         return self._stalled
 
     def _is_blocked(self) -> bool:
-        if self._doomed or self.retry.waiting:
+        if self._failing or self.retry.waiting:
             return True
         wqe = self._held
         if wqe is None:
@@ -107,7 +107,7 @@ class Requester:
             return True
         self._held = None
         self._start(wqe)
-        return self._doomed or self.retry.waiting or self._qp.state is not QpState.RTS
+        return self._failing or self.retry.waiting or self._qp.state is not QpState.RTS
 
     def finish(self) -> None:
         """Requests go out one by one."""
@@ -125,7 +125,7 @@ class Requester:
         """Forget all that is outstanding."""
         self.pending.clear()
         self._held = None
-        self._doomed = False
+        self._failing = False
         self._reads = 0
         self.retry.cancel()
 
@@ -182,7 +182,7 @@ class Requester:
                 pieces = len(payload)
         except (AccessError, DmaError) as error:
             qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
-            self._doom(wqe, CompletionStatus.LOCAL_PROT_ERR)
+            self._fail_in_turn(wqe, CompletionStatus.LOCAL_PROT_ERR)
             return
         request = Request(
             OPS[wqe.opcode],
@@ -211,11 +211,11 @@ class Requester:
     def _reject(self, wqe: SendWqe, status: CompletionStatus) -> None:
         """A request that cannot even be sent: it fails when its turn comes."""
         self.pending.append(wqe)
-        self._doom(wqe, status)
+        self._fail_in_turn(wqe, status)
 
-    def _doom(self, wqe: SendWqe, status: CompletionStatus) -> None:
+    def _fail_in_turn(self, wqe: SendWqe, status: CompletionStatus) -> None:
         wqe.status = status
-        self._doomed = True
+        self._failing = True
         if self.pending and self.pending[0] is wqe:
             self.fail(status)
 

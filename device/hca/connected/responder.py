@@ -50,14 +50,14 @@ _RECEIVE_FAILURE = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQU
 class Responder:
     """Answers requests of one peer. `psn` is the one expected next, `msn` counts messages done."""
 
-    __slots__ = ("_naked", "_pd", "_qp", "_reliable", "_results", "_xrc", "msn", "psn")
+    __slots__ = ("_nak_sent", "_pd", "_qp", "_reliable", "_results", "_xrc", "msn", "psn")
 
     def __init__(self, qp: QueuePair) -> None:
         self._qp = qp
         self._pd = qp.pd
         self._reliable = qp.role in RELIABLE
         self._xrc = qp.role is Role.XRC
-        self._naked = False  # a NAK is out; what follows is dropped until the expected PSN comes
+        self._nak_sent = False  # a NAK is out; what follows is dropped until the expected PSN comes
         self._results: deque[tuple[int, int]] = deque(maxlen=ATOMIC_RESULTS)
         self.psn = 0
         self.msn = 0
@@ -85,8 +85,8 @@ class Responder:
         if ahead >= HALF:
             self._duplicate(request)
         elif ahead:
-            if not self._naked:
-                self._naked = True
+            if not self._nak_sent:
+                self._nak_sent = True
                 gap = f"PSN {request.psn:#x}, expected {self.psn:#x}"
                 self._note(f"NAK {Syndrome.NAK_PSN:#x}: {gap}")
                 self._answer(self.psn, Syndrome.NAK_PSN)
@@ -102,11 +102,11 @@ class Responder:
 
     def _in_order(self, request: Request) -> None:
         qp = self._qp
-        self._naked = False
+        self._nak_sent = False
         try:
             payload, original = self._carry_out(request)
         except NotReady:
-            self._naked = True
+            self._nak_sent = True
             self._answer(request.psn, Syndrome.RNR_NAK | qp.min_rnr_timer)
             return
         except Nak as nak:
@@ -117,13 +117,13 @@ class Responder:
         self._answer(request.psn, Syndrome.ACK, payload, original, request)
 
     def _refuse(self, request: Request, nak: Nak) -> None:
-        """NAK, then error: software sees the event, the peer the syndrome, nobody a byte."""
+        """NAK, then error: software sees the event, the peer the syndrome, and no byte moves."""
         self._note(f"NAK {nak.syndrome:#x} for {request.op.name}: {nak}")
         self._answer(request.psn, nak.syndrome)
         self._qp.enter_error(nak.event)
 
     def _unreliable(self, request: Request) -> None:
-        """UC: what cannot be carried out is dropped, a lost message is nobody's business."""
+        """UC: what cannot be carried out is dropped, and nobody is told of a lost message."""
         try:
             if request.op not in _SENDS and request.op not in _WRITES:
                 return
@@ -287,7 +287,7 @@ class Responder:
         return wqe
 
     def _failed(self, wqe: ReceiveWqe, status: CompletionStatus, reason: str) -> Nak:
-        """Complete a receive that the message did not fit; its completion is the only news."""
+        """Complete a receive that the message did not fit; no event follows."""
         self._fail_receive(wqe, status)
         return Nak(_RECEIVE_FAILURE.get(status, Syndrome.NAK_REMOTE_OPERATION), None, reason)
 

@@ -7,7 +7,7 @@ from bluebridge.device.hca.memory.scatter_gather import WRITE
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.rings.completions import frame_cqe
-from bluebridge.device.hca.rings.receive_queue import ReceiveQueue, ReceiveWqe
+from bluebridge.device.hca.rings.receive_queue import ReceiveWqe
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.pci.bus import DmaError, Run
@@ -72,15 +72,7 @@ class Batch:
 
     def _take(self, count: int) -> list[ReceiveWqe]:
         queue = self.qp.receives
-        if isinstance(queue, ReceiveQueue):
-            return queue.take_many(count)
-        entries: list[ReceiveWqe] = []
-        while queue is not None and len(entries) < count:
-            entry = queue.take()
-            if entry is None:
-                break
-            entries.append(entry)
-        return entries
+        return [] if queue is None else queue.take_many(count)
 
     def _store(self, pairs: list[tuple[ReceiveWqe, bytes]]) -> int:
         """Copy frames into their buffers, up to the first that does not go; how many went."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bluebridge.device.fabric.messages import Frames, Train
-from bluebridge.device.hca.ethernet.frame import TCP, UDP, Packet
+from bluebridge.device.hca.ethernet.frame import TCP, UDP, FrameHeaders
 from bluebridge.device.hca.ethernet.receive_batch import Batch
 from bluebridge.device.hca.ethernet.receive_scaling import Spreader
 from bluebridge.device.hca.ethernet.steering import targets
@@ -95,10 +95,10 @@ class FrameReceiver:
         rings.
         """
         frames, first = train.frames, train.frames[0]
-        packet, value = Packet(first), 0
+        headers, value = FrameHeaders(first), 0
         spreader = self._spreaders.get(number)
         if spreader is not None:
-            value, number = spreader.choose(first, packet)
+            value, number = spreader.choose(first, headers)
         qp = self._find(number)
         if qp is None or qp.state not in RECEIVING:
             port.counters.rx.dropped += len(frames)
@@ -114,8 +114,8 @@ class FrameReceiver:
             frames = bare
         elif tag[0] != VLAN_PRESENT:  # a customer's tag is told of even where it stays
             tag = _NO_TAG
-        status, verdict = _findings(train, packet)
-        if packet.network != (HEADER_SIZE + _TAG_SIZE if tag[0] else HEADER_SIZE):
+        status, verdict = _findings(train, headers)
+        if headers.network != (HEADER_SIZE + _TAG_SIZE if tag[0] else HEADER_SIZE):
             status &= ~_ANY_IP  # more tags than software expects
         batch.add(frames, (tag, status, verdict, value))
 
@@ -126,24 +126,24 @@ def _tag(frame: bytes) -> tuple[int, int]:
     return (bit, int.from_bytes(frame[HEADER_SIZE : HEADER_SIZE + 2], "big")) if bit else (0, 0)
 
 
-def _findings(train: Train, packet: Packet) -> tuple[int, tuple[int, int]]:
+def _findings(train: Train, headers: FrameHeaders) -> tuple[int, tuple[int, int]]:
     """Status bits of a train, and its L4 checksum: verified, or the sum that software goes on with.
 
     Linux `en_rx.c: mlx4_en_process_rx_cq, check_csum`: CHECKSUM_UNNECESSARY and _COMPLETE.
     """
-    if not packet.version:
+    if not headers.version:
         return 0, _UNKNOWN
-    if packet.version == 4:
-        status = _IPV4 | (_FRAGMENT if packet.fragment else 0) | packet.options * _OPTIONS
+    if headers.version == 4:
+        status = _IPV4 | (_FRAGMENT if headers.fragment else 0) | headers.options * _OPTIONS
     else:
         status = _IPV6
-    if packet.whole:
-        status |= _TRANSPORT[packet.protocol]
+    if headers.whole:
+        status |= _TRANSPORT[headers.protocol]
     if train.good:
         return status | _IP_OK, _GOOD
     first = train.frames[0]
-    if packet.header_is_good(first):
+    if headers.header_is_good(first):
         status |= _IP_OK
-    if packet.transport_is_good(first):
+    if headers.transport_is_good(first):
         return status, _GOOD
-    return status, (0, packet.partial_sum(first))
+    return status, (0, headers.partial_sum(first))

@@ -10,9 +10,9 @@ from collections import deque
 from struct import Struct
 
 from bluebridge.device.fabric.messages import Frames, Train
-from bluebridge.device.hca.ethernet.frame import Packet
+from bluebridge.device.hca.ethernet.frame import FrameHeaders
 from bluebridge.device.hca.ethernet.offloads import fill_ip_checksum, fill_l4_checksum, tagged
-from bluebridge.device.hca.ethernet.segmentation import Headers, SegmentError
+from bluebridge.device.hca.ethernet.segmentation import LargeSendHeaders, SegmentError
 from bluebridge.device.hca.memory.regions import AccessError
 from bluebridge.device.hca.pairs.costs import COPY_COST, FRAME_COST
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
@@ -174,12 +174,12 @@ class EthernetSender(UnconnectedSender):
         good = False
         if wqe.flags & (IP_CSUM | TCP_UDP_CSUM):
             image = bytearray(frame)
-            packet = Packet(image)
+            headers = FrameHeaders(image)
             if wqe.flags & IP_CSUM:
-                fill_ip_checksum(image, packet)
+                fill_ip_checksum(image, headers)
             if wqe.flags & TCP_UDP_CSUM:
-                fill_l4_checksum(image, packet)
-                good = packet.whole and bool(wqe.flags & IP_CSUM)
+                fill_l4_checksum(image, headers)
+                good = headers.whole and bool(wqe.flags & IP_CSUM)
             frame = bytes(image)
         return Train([frame.ljust(MIN_FRAME, b"\0")], good)
 
@@ -194,7 +194,7 @@ class EthernetSender(UnconnectedSender):
         parse_data(wqe, raw, (end + 15) & ~15)
         if wqe.length > MAX_SEND or wqe.length > mss * MAX_SEGMENTS:
             raise WqeError(f"a large send of {wqe.length} bytes, {mss} in each frame")
-        frames = Headers(tagged(raw[start:end], wqe.word1)).cut(self._gather(wqe), mss)
+        frames = LargeSendHeaders(tagged(raw[start:end], wqe.word1)).cut(self._gather(wqe), mss)
         frames[-1] = frames[-1].ljust(MIN_FRAME, b"\0")
         wqe.length += size
         return Train(frames, True)
