@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.hca.memory.icm import Icm, IcmError
-from bluebridge.device.hca.memory.page_ranges import Extents
+from bluebridge.device.hca.memory.page_ranges import PageRanges
 from bluebridge.device.hca.rings.ring_buffer import FILL_BYTES, QueueBuffer
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
@@ -147,22 +147,22 @@ def test_a_queue_longer_than_the_image_is_filled_to_its_end() -> None:
     )
 )
 def test_extents_are_a_dictionary_of_pages(steps: list[tuple[bool, int, int, int]]) -> None:
-    extents, pages = Extents(), dict[int, int]()
+    ranges, pages = PageRanges(), dict[int, int]()
     for mapping, start, count, target in steps:
         for page in range(start, start + count):
             pages.pop(page, None)
             if mapping:
                 pages[page] = target + page - start
         if mapping and count:
-            extents.map(start << 12, count << 12, target << 12)
+            ranges.map(start << 12, count << 12, target << 12)
         else:
-            extents.unmap(start << 12, count << 12)
+            ranges.unmap(start << 12, count << 12)
     for page in range(34):
-        found = extents.find((page << 12) + 5)
+        found = ranges.find((page << 12) + 5)
         expected = None if page not in pages else (pages[page] << 12) + 5
         assert (found and found[0]) == expected
-    assert extents.total == len(pages) << 12
-    assert len(extents) <= len(pages)
+    assert ranges.total == len(pages) << 12
+    assert len(ranges) <= len(pages)
 
 
 def test_lending_a_terabyte_costs_a_few_ranges() -> None:
@@ -180,7 +180,7 @@ def test_lending_a_terabyte_costs_a_few_ranges() -> None:
 
 
 def test_pages_in_too_many_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bluebridge.device.hca.memory.icm.MAX_EXTENTS", 8)
+    monkeypatch.setattr("bluebridge.device.hca.memory.icm.MAX_RANGES", 8)
     driver = Driver()
     entries = b"".join(MAP_ENTRY.pack(virtual=n << 13, page=BASE >> 12) for n in range(9))
     assert driver.try_command(Opcode.MAP_ICM, entries, 9)[0] == Status.EXCEED_LIM

@@ -7,12 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bluebridge.device.fabric.subnet.node import VENDOR_MELLANOX
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.ports.cable import CableError, read_cable
 from bluebridge.device.hca.ports.infiniband_port import InfinibandPort
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.ib.link import (
+    LINK_ACTIVE,
+    LINK_DOWN,
+    PHYSICAL_LINK_UP,
+    PHYSICAL_POLLING,
+)
+from bluebridge.device.layout.ib.smp import PortCapability
 from bluebridge.device.layout.mlx4.cable import CABLE_INFO_ATTRIBUTE
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.net.mad import (
@@ -27,12 +35,14 @@ from bluebridge.device.layout.net.mad import (
     SmpAttribute,
 )
 
-VENDOR_ID = 0x0002C9
 GID_PREFIX = 0xFE80 << 48
 SMP_DATA_BYTES = 64
-STATE_DOWN, STATE_ACTIVE = 1, 4
-PHYSICAL_POLLING, PHYSICAL_LINK_UP = 2, 5
-CAPABILITIES = 1 << 25 | 1 << 16 | 1 << 11 | 1 << 6  # re-register, CM, system GUID, SL mapping
+CAPABILITIES = (
+    PortCapability.CLIENT_REREGISTER
+    | PortCapability.CM
+    | PortCapability.SYSTEM_GUID
+    | PortCapability.SL_MAPPING
+)
 FIRST_VENDOR_CLASS = 0x09
 LAST_VENDOR_CLASS = 0x0A
 
@@ -102,7 +112,7 @@ def _node_info(adapter: Adapter, port: Port, modifier: int) -> bytes:
             partition_cap=1,
             device_id=adapter.config.device_id,
             local_port=port.number,
-            vendor_id=VENDOR_ID,
+            vendor_id=VENDOR_MELLANOX,
         )
     )
 
@@ -124,13 +134,13 @@ def _port_info(adapter: Adapter, port: Port, modifier: int) -> bytes:
     return bytes(
         PORT_INFO.pack(
             gid_prefix=GID_PREFIX,
-            capabilities=CAPABILITIES,
+            capabilities=int(CAPABILITIES),
             local_port=port.number,
             width_enabled=3,
             width_supported=3,
             width_active=2,
             speed_supported=3,
-            state=STATE_ACTIVE if up else STATE_DOWN,
+            state=LINK_ACTIVE if up else LINK_DOWN,
             physical_state=PHYSICAL_LINK_UP if up else PHYSICAL_POLLING,
             speed_active=2,  # 4 would make drivers ask Mellanox's own attribute as well
             speed_enabled=3,

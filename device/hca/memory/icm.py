@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 
-from bluebridge.device.hca.memory.page_ranges import Extents
+from bluebridge.device.hca.memory.page_ranges import PageRanges
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
@@ -20,7 +20,7 @@ PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT
 MTT_ENTRY = 8
 MTT_PRESENT = 1
-MAX_EXTENTS = 1 << 18
+MAX_RANGES = 1 << 18
 """Ranges of lent pages that are remembered: all of a driver's tables by single pages fit."""
 
 _IS_PRESENT = bytes(low & MTT_PRESENT for low in range(256))
@@ -41,7 +41,7 @@ class Icm:
     def __init__(self, bus: HostBus, parameters: Parameters) -> None:
         self._bus = bus
         self._parameters = parameters
-        self._pages = Extents()
+        self._pages = PageRanges()
 
     def reset(self) -> None:
         """Forget every mapping."""
@@ -58,12 +58,12 @@ class Icm:
         The driver maps the EQ context table beyond the size it announced. Raises `CommandError`
         (EXCEED_LIM) when the guest lends its pages in too many pieces.
         """
-        if len(self._pages) >= MAX_EXTENTS:
-            raise CommandError(Status.EXCEED_LIM, f"ICM in more than {MAX_EXTENTS} pieces")
+        if len(self._pages) >= MAX_RANGES:
+            raise CommandError(Status.EXCEED_LIM, f"ICM in more than {MAX_RANGES} pieces")
         self._pages.map(virtual, PAGE << log_pages, physical)
 
     def unmap(self, virtual: int, pages: int) -> None:
-        """Drop `pages` pages; absent ones are fine, the driver always says 64."""
+        """Drop `pages` pages; absent ones are fine, since drivers always name 64."""
         self._pages.unmap(virtual & -PAGE, pages << PAGE_SHIFT)
 
     def runs(self, virtual: int, length: int) -> list[Run]:

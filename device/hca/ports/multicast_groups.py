@@ -12,8 +12,8 @@ from bluebridge.device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK, MCG_QPN
 Member = tuple[int, bool]
 """QP number, and whether it refuses what it sent itself."""
 
-MAX_KNOWN = 1024
-"""Groups whose members are remembered."""
+MAX_CACHED = 1024
+"""Groups whose members are kept until a record changes."""
 
 
 class MulticastGroups:
@@ -23,13 +23,13 @@ class MulticastGroups:
         self._parameters = parameters
         self._records: dict[int, bytes] = {}
         self._defaults: dict[tuple[int, int], list[int]] = {}
-        self._known: dict[tuple[bytes, int], list[Member]] = {}
+        self._cached: dict[tuple[bytes, int], list[Member]] = {}
 
     def reset(self) -> None:
         """No groups."""
         self._records.clear()
         self._defaults.clear()
-        self._known.clear()
+        self._cached.clear()
 
     @property
     def record_bytes(self) -> int:
@@ -49,7 +49,7 @@ class MulticastGroups:
         """Store a record."""
         self._check(index)
         self._records[index] = record
-        self._known.clear()
+        self._cached.clear()
 
     def write_default(self, port: int, steer: int, record: bytes) -> None:
         """Store the record of those that want all frames of a kind, whatever their address."""
@@ -63,11 +63,11 @@ class MulticastGroups:
     def members(self, gid: bytes, protocol: int = 0) -> list[Member]:
         """Who gets a copy of what is sent to `gid`."""
         key = (gid, protocol)
-        found = self._known.get(key)
+        found = self._cached.get(key)
         if found is None:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            found = self._known[key] = self._search(gid, protocol)
+            if len(self._cached) >= MAX_CACHED:
+                self._cached.clear()
+            found = self._cached[key] = self._search(gid, protocol)
         return found
 
     def _search(self, gid: bytes, protocol: int) -> list[Member]:

@@ -142,14 +142,13 @@ class CompletionQueue:
     def arm(self, sn: int, command: int, consumer: int) -> None:
         """The doorbell that asks for an event; entries since the last event fire it at once.
 
-        The request that the last event answered is stale: that event is still on its way. One with
-        its number from further on is not, once: a driver that puts its queue away empties it by
-        polling and asks before the interrupt has been served (ipoib_ib.c:
-        ipoib_ib_dev_stop_default), and would never be woken again.
-        Entries that an event has announced are no reason for another, even while they are unread:
-        perftest asks again before it reads, and takes each event for a new entry
-        (ctx_notify_events). Whoever reads everything and then asks loses nothing: what came
-        meanwhile was not announced.
+        A repetition of the request that the last event answered is ignored: software has not
+        handled that event yet. A request with the same number but a later consumer index is taken
+        once: a driver that shuts its queue down empties it by polling and arms it before the
+        interrupt was served (ipoib_ib.c: ipoib_ib_dev_stop_default); it would get no further event.
+        Entries that an event announced cause no second one, even while they are unread: perftest
+        arms before it reads, and counts each event as a new entry (ctx_notify_events). Software
+        that reads everything and then arms misses nothing: later entries were not announced.
         """
         if self.broken or command not in (CQ_ARM_SOLICITED, CQ_ARM_NEXT):
             return
@@ -171,7 +170,7 @@ class CompletionQueue:
         """Move to another buffer: a marker in the old one tells software where to go on.
 
         Raises `CommandError`, and nothing has changed then: BAD_PARAM when what is unread would not
-        fit (BAD_SIZE would be told as a lack of memory) or a ring is no memory, RESOURCE_BUSY when
+        fit (drivers report BAD_SIZE as a lack of memory) or a ring is no memory, RESOURCE_BUSY when
         the old ring has no room for the marker, BAD_RES_STATE when the queue is broken.
         """
         if self.broken:
@@ -206,10 +205,10 @@ class CompletionQueue:
         self._consumer = int.from_bytes(word, "big") & INDEX_MASK
 
     def _due(self, entries: int) -> None:
-        """An event is due for new entries: now, or with more of them as MODIFY_CQ said.
+        """An event is due for new entries: at once, or moderated as MODIFY_CQ said.
 
-        Periods are microseconds. Those too short for a timer end when the server has dealt with
-        all that is there to be done now, which is when nothing more can come along anyway.
+        Periods are in microseconds. Those too short for a timer end when the server's loop has no
+        other work left, since no more entries can come before that.
         """
         if self.max_count <= 1 or not self.period:
             self._fire()
@@ -256,7 +255,7 @@ class CompletionQueues:
     def reset(self) -> None:
         """Forget all queues."""
         for queue in self._queues.values():
-            queue.broken = True  # a timer may still know it
+            queue.broken = True  # a timer may still refer to it
         self._queues.clear()
 
     def get(self, cqn: int) -> CompletionQueue | None:

@@ -22,8 +22,8 @@ INDEX_MASK = 0xFFFFFF  # indices run freely in 24 bits
 STATE_ALWAYS_ARMED = 0xB
 MAX_LOG_SIZE = 22
 MAX_BACKLOG = 1 << 16
-"""Events of one HCA that wait for room: no more can come while a CQ has two at most that nobody has
-seen."""
+"""Bound on the events of one HCA that wait for room in their rings. Correct drivers stay below it:
+a CQ has at most two events that were not consumed."""
 EVENT_TYPES = 64
 
 
@@ -144,7 +144,7 @@ class EventQueues:
     def doorbell(self, eqn: int, value: int) -> None:
         """A write to an EQ doorbell: consumer index, and bit 31 to arm.
 
-        Events that came between the driver's last look and its arming fire at once.
+        Events that were posted after the driver's last look at the ring interrupt at once.
         """
         queue = self._queues.get(eqn)
         if queue is None:
