@@ -23,7 +23,7 @@ class Alias:
     def __init__(self, lender: Function, bridge: Function) -> None:
         self._bridge = bridge
         self._shown: DmaRegion | None = None
-        lender.lend_memory(self._borrow)
+        lender.watch_memory(self._borrow)
 
     def _borrow(self, region: DmaRegion, there: bool) -> None:
         if there:
