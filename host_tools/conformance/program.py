@@ -49,7 +49,7 @@ GEN4 = Setup("ntb-intel-gen4", "Intel NTB 8086:347e and I/OAT 3.4", ntb="intel-g
 SWITCHTEC = Setup("ntb-switchtec", "Switchtec 11f8:8531 and I/OAT 3.4", ntb="switchtec")
 GEN1 = Setup("ntb-intel-gen1", "Intel NTB 8086:0e0d and I/OAT 3.2", ntb="intel-gen1")
 BRIDGES = (GEN4, SWITCHTEC, GEN1)
-QUICK = (ROCE, INFINIBAND, SWITCHTEC)
+QUICK = (ROCE, SWITCHTEC)
 """The setups of the short run."""
 
 

@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     kept = Kept(KEPT)
     try:
-        verdict = second_turns.run(_suites(options.workers), kept)
+        verdict = second_turns.run(_suites(options.workers, options.long), kept)
         print("\n".join(second_turns.summary(verdict, kept)))
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
@@ -31,15 +31,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if verdict.passed else 1
 
 
-def _suites(workers: str) -> list[Suite]:
+def _suites(workers: str, long: bool) -> list[Suite]:
     side_by_side = ("-n", workers, "--dist", "loadfile", "--durations=25")
-    return [PytestSuite("vm", ("tests/vm",), side_by_side), Programs()]
+    if long:
+        return [PytestSuite("vm", ("tests/vm",), (*side_by_side, "-m", "long"))]
+    return [PytestSuite("vm", ("tests/vm",), (*side_by_side, "-m", "not long")), Programs()]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
     parser.add_argument(
         "-n", dest="workers", default="2", help="workers of pytest-xdist for tests/vm (default: 2)"
+    )
+    parser.add_argument(
+        "--long", action="store_true", help="the tests marked `long` instead, and no programs"
     )
     return parser
 

@@ -34,7 +34,6 @@ def _pings() -> list[Program]:
             "ping",
             pings.line("{server}", "-c 20 -i 0.05"),
             expect=pings.ANSWERED,
-            short=True,
         ),
         Program(
             "network",
@@ -42,7 +41,6 @@ def _pings() -> list[Program]:
             pings.line("{server6}%{netdev}", "-c 20 -i 0.05"),
             expect=pings.ANSWERED,
             setups=both,
-            short=True,
         ),
         Program(
             "network",
@@ -62,7 +60,6 @@ def _pings() -> list[Program]:
             + pings.line("{server}", "-M do -s 8972 -c 10 -i 0.5"),
             expect=pings.ANSWERED,
             setups=(ROCE,),
-            short=True,
         ),
         Program(
             "network",
@@ -77,7 +74,6 @@ def _pings() -> list[Program]:
             + pings.line("10.5.0.1", "-c 10 -i 0.1"),
             expect=pings.ANSWERED,
             setups=(ROCE,),
-            short=True,
         ),
     ]
 
@@ -89,7 +85,7 @@ def _tools() -> list[Program]:
         "ping -c 10 -i 0.05 {server} > /dev/null; wait; cat /tmp/capture"
     )
     return [
-        Program("network", "tcpdump of pings", capture, expect="10 packets captured", short=True),
+        Program("network", "tcpdump of pings", capture, expect="10 packets captured"),
         Program(
             "network", "ethtool -i", "ethtool -i {netdev}", expect="driver: (mlx4_en|ib_ipoib)"
         ),
@@ -122,7 +118,6 @@ def _iperf() -> list[Program]:
             client=f"iperf3 -J -t {seconds} {way} -c {{server}}",
             judge=every_second_has_bytes,
             limit=seconds + 40,
-            short=seconds < 60,
         )
         for seconds in (5, 60)
         for way in ("", "-R")
