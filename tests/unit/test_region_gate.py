@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from dataclasses import replace
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -167,12 +167,17 @@ class Registers:
         self.seen.append((len(self.wire.runs), data))
 
 
-def _registers() -> tuple[Wire, Registers]:
+def _error(raised: BaseException) -> int:
+    return getattr(raised, "errno", 0) or 5
+
+
+def _registers(
+    failed: Callable[[BaseException], int] = _error,
+) -> tuple[Wire, Registers]:
+    """A gate with registers, and these; `failed` says what a failure is answered with."""
     wire = Wire()
     registers = Registers(wire)
-    region = RegisterRegion(
-        16, registers.read, registers.write, lambda raised: getattr(raised, "errno", 0) or 5
-    )
+    region = RegisterRegion(16, registers.read, registers.write, failed)
     wire.gate = RegionGate(
         wire.server, lambda *_: False, lambda _: 0, wire.regions, {0: region, 2: region}
     )
@@ -247,9 +252,7 @@ def test_who_takes_no_replies_is_dropped() -> None:
 
 
 def test_no_access_is_carried_out_twice_whatever_a_function_raises() -> None:
-    wire, registers = _registers()
-    region = replace(wire.gate._registers[0], failed=_raise)
-    wire.gate._registers[0] = region
+    wire, registers = _registers(failed=_raise)
     for data in (b"1111", b"quit", b"2222"):
         wire.write(0, data, region=0)
     with pytest.raises(KeyboardInterrupt):
