@@ -42,6 +42,7 @@ def _program(
         expect=expect,
         limit=limit,
         setups=_ALL,
+        brief=True,
         short=short,
     )
 
