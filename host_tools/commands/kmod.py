@@ -1,4 +1,4 @@
-"""`bluebridge kmod`: build somebody's module for the guest kernel."""
+"""`bluebridge kmod`: build a user's module for the guest kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices the end of a guest or of the server, and tells a guest's own end from a violent one."""
+"""The ends of a pair's processes: noticed at once, a guest's shutdown told from a killed QEMU."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 
 
-class Watch:
-    """Waits for something to happen to a pair's processes."""
+class EndWatch:
+    """Waits for the end of any process of a pair."""
 
     def __init__(self, pair: Pair, serves: bool) -> None:
         """`serves`: whether the pair has a device server."""
@@ -23,14 +23,14 @@ class Watch:
         if serves:
             self._add_process(pair.server.pid)
         for machine in pair.machines:
-            self.begin(machine)
+            self.add_guest(machine)
 
     def add(self, stream: socket.socket) -> None:
-        """Wake up for this as well, when it can be read."""
+        """Have `wait` return when this can be read, too."""
         self._selector.register(stream, selectors.EVENT_READ)
 
-    def begin(self, machine: Vm) -> None:
-        """A guest has begun a new life."""
+    def add_guest(self, machine: Vm) -> None:
+        """Watch the process of a guest that has just been started."""
         self._add_process(machine.pid)
 
     def _add_process(self, pid: int) -> None:
@@ -45,7 +45,7 @@ class Watch:
                 os.close(key.fd)
 
     def end(self, machine: Vm) -> str:
-        """How the guest ended of its own accord; empty while it lives.
+        """How the guest ended by itself; empty while it runs.
 
         Raises `LabError` when its QEMU was killed or crashed: that is the pair's end.
         """
@@ -64,7 +64,7 @@ class Watch:
             raise trouble
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Close the descriptors."""
         for key in list(self._selector.get_map().values()):
             if key.data == "process":
                 with contextlib.suppress(OSError):

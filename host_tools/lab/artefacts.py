@@ -1,4 +1,4 @@
-"""What a lab is made of, fetched from `images`: emulator, kernel, initrd, libvfio-user."""
+"""The artefacts a lab needs, from `images`: emulator, kernel, initrd, libvfio-user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bluebridge.images.source import HOME
 
 
 @dataclass(frozen=True)
-class Parts:
+class LabArtefacts:
     """Paths of the finished artefacts."""
 
     emulator: Emulator
@@ -41,14 +41,14 @@ class Parts:
         return Boot(self.kernel, initrd, machine.command_line(name, size, vfio))
 
 
-def ensure_parts(progress: Progress) -> Parts:
+def ensure_artefacts(progress: Progress) -> LabArtefacts:
     """All artefacts, built if they are not cached. Raises `LabError` naming the cure."""
     progress("looking for kernel, guest root, QEMU and libvfio-user")
     with image_errors():
         artefacts = Artefacts()
         qemu = artefacts.qemu()
         kind = accelerator(artefacts)
-        return Parts(
+        return LabArtefacts(
             Emulator(tuple(qemu.command), qemu.env, kind, f"{qemu.version} {qemu.build}"),
             artefacts.kernel(),
             artefacts.initrd(),

@@ -1,4 +1,4 @@
-"""The pair: one device server, two guests with an HCA each, and nothing left of them afterwards."""
+"""A pair: one device server and two guests, all ended together."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from bluebridge.host_tools.lab import (
     roots,
     snapshot,
 )
-from bluebridge.host_tools.lab.artefacts import ensure_parts, ntb_modules
+from bluebridge.host_tools.lab.artefacts import ensure_artefacts, ntb_modules
 from bluebridge.host_tools.lab.config import ADDRESSES, NAMES, NTB_ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from bluebridge.host_tools.machine.machine import Boot
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
-from bluebridge.host_tools.processes.side_by_side import Together
+from bluebridge.host_tools.processes.side_by_side import SideBySide
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Progress, Reporter
 from bluebridge.images.snapshot import Snapshot
@@ -50,7 +50,7 @@ class Pair:
         self._progress = progress or Reporter(quiet=True)
         self._detail = detail or Reporter(quiet=True)
         self._stack = contextlib.ExitStack()
-        self._threads = Together()
+        self._threads = SideBySide()
         self.log_name = ""
         """Folder of bus log and transcripts as text; empty while there is none."""
         self.warnings: list[str] = []
@@ -81,9 +81,9 @@ class Pair:
         self._stack.close()
 
     def _start(self, stack: contextlib.ExitStack) -> None:
-        self._parts = ensure_parts(self._progress)
-        self.library = self._parts.library
-        self.accelerator = self._parts.emulator.accelerator
+        self._artefacts = ensure_artefacts(self._progress)
+        self.library = self._artefacts.library
+        self.accelerator = self._artefacts.emulator.accelerator
         if self.config.ntb:
             self._ntb_modules = ntb_modules(self._progress)
         self._snapshot = self._find_snapshot()
@@ -108,7 +108,7 @@ class Pair:
     def _find_snapshot(self) -> Snapshot | None:
         if self.config.cold:
             return None
-        return snapshot.ensure(self._parts, self.config.machine, self._progress)
+        return snapshot.ensure(self._artefacts, self.config.machine, self._progress)
 
     def _server_config(self) -> ServerConfig:
         folder = self.config.sockets or self.folder
@@ -125,7 +125,7 @@ class Pair:
         return ServerConfig(
             self.hca_sockets,
             log,
-            self._parts.library,
+            self._artefacts.library,
             self.config.options,
             (*root_ports.arguments(self.config, self.sockets), *self.config.server_words),
             self.folder / hardware_control.SOCKET,
@@ -135,7 +135,7 @@ class Pair:
     def _machine(self, name: str) -> Vm:
         vm = Vm(
             VmConfig(name, self.config.machine, self.sockets[name]),
-            self._parts.emulator,
+            self._artefacts.emulator,
             self.folder,
             self.logs,
         )
@@ -192,8 +192,8 @@ class Pair:
 
     def _give_up_snapshot(self, failed: Sequence[tuple[Vm, LabError]]) -> None:
         assert self._snapshot is not None
-        fate = "was thrown away" if self._snapshot.discard() else "cannot be removed"
-        line = f"the snapshot did not restore and {fate}, cold boot ({failed[0][1].what})"
+        what = "was thrown away" if self._snapshot.discard() else "cannot be removed"
+        line = f"the snapshot did not restore and {what}, cold boot ({failed[0][1].what})"
         self._snapshot = None
         self.warnings.append(line)
         self._progress(line)
@@ -272,7 +272,7 @@ class Pair:
         if self.config.serves:
             self._wait_for_server()
         for machine in machines:
-            boot = self._parts.boot(
+            boot = self._artefacts.boot(
                 self.folder, machine.name, self.config.machine, self.config.binds
             )
             self._spawn(machine, boot)
@@ -330,7 +330,7 @@ class Pair:
         """Run `actions` side by side. Raises the first failure, or what caused it.
 
         An action waits on a guest, so it ends soon after another one has failed: every guest has
-        this pair's trouble among its alarms. After a failure the pair is only good for ending.
+        this pair's trouble among its alarms. After a failure the pair can only be ended.
         """
         try:
             self._threads.run(actions)

@@ -60,7 +60,7 @@ class Vm(Qemu):
         self._agent = Agent.connect(self.name, self.agent_sockets, timeout, [self._alarm])
 
     def personalise(self) -> None:
-        """Make a restored guest somebody: host name, machine-id, clock, randomness."""
+        """Give a restored guest its own host name, machine-id, clock and randomness."""
         self.agent.personalise(Identity(self.name))
 
     def power_on(self, boot: Boot | None) -> None:
@@ -81,7 +81,7 @@ class Vm(Qemu):
         """Plug the device of a vfio-user server into root port `port` and wait for the guest.
 
         Raises `LabError` when QEMU cannot reach the server or the guest does not list it. There
-        is no way back: QEMU 11.1 dies of an assertion when a vfio-user device with MSI-X is
+        is no way back: QEMU 11.1 fails an assertion when a vfio-user device with MSI-X is
         removed (its vfio_user_msix_teardown comes after the BAR's end), so a guest gets rid of a
         device by being restored.
         """

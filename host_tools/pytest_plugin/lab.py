@@ -1,4 +1,4 @@
-"""Who owns the labs of a test session: makes pairs, lends them to tests, ends them all."""
+"""The pairs of a test session: made, lent to tests, ended."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Lab:
     """Makes pairs. One per test session; ends with it, and every pair with it."""
 
     def __init__(self, base: ScratchBase) -> None:
-        """Nothing starts before somebody asks for a pair."""
+        """Nothing starts before a pair is asked for."""
         self.base = base
         self._lendable: Held | None = None
         self._own: list[Held] = []
@@ -211,7 +211,7 @@ class Lab:
         return Held(pair, scratch, None, None, pids_of(pair), watches)
 
     def _drop(self, spoilt_only: bool = False) -> None:
-        """End the pair that could be lent; with `spoilt_only`, only if nobody can use it."""
+        """End the pair that could be lent; with `spoilt_only`, only if no test can use it."""
         held = self._lendable
         if held is not None and (held.spoilt or not spoilt_only):
             self._lendable = None

@@ -12,7 +12,7 @@ import pytest
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import folders, snapshot
-from bluebridge.host_tools.lab.artefacts import ensure_parts
+from bluebridge.host_tools.lab.artefacts import ensure_artefacts
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.machine import ROOT_PORTS, WIDE_PORT, Machine
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
@@ -28,7 +28,7 @@ GIB = 1 << 30
 @pytest.fixture
 def own_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Snapshot]:
     """A snapshot only this test has; the cache's other artefacts are the usual ones."""
-    parts = ensure_parts(Reporter(quiet=True))
+    parts = ensure_artefacts(Reporter(quiet=True))
     usual = snapshot.ensure(parts, Machine(), Reporter(quiet=True))
     own = Snapshot("test", ("test", os.getpid(), str(tmp_path)))
 
@@ -129,7 +129,7 @@ def test_no_guest_starts_from_a_bad_snapshot(
     """Whatever is wrong with it: QEMU ends, which is what `Pair` mends by a cold boot."""
     _damage(own_snapshot.state, damage)
     with folders.run_folder() as folder:
-        parts = ensure_parts(Reporter(quiet=True))
+        parts = ensure_artefacts(Reporter(quiet=True))
         machine = Vm(VmConfig("a", Machine()), parts.emulator, folder, tmp_path)
         try:
             machine.power_on(None)
@@ -154,7 +154,7 @@ def test_a_bad_snapshot_is_thrown_away(own_snapshot: Snapshot, lab: Lab) -> None
 
 
 def test_the_key_follows_image_machine_and_emulator() -> None:
-    parts = ensure_parts(Reporter(quiet=True))
+    parts = ensure_artefacts(Reporter(quiet=True))
     usual = snapshot.snapshot_of(parts, Machine())
     assert usual.folder == snapshot.snapshot_of(parts, Machine()).folder
     assert usual.folder != snapshot.snapshot_of(parts, Machine(memory_mib=512)).folder
