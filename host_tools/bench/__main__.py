@@ -14,7 +14,8 @@ from bluebridge.host_tools.bench.figures import Figure
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.progress import Progress, Reporter
 
 LONG_ITERATIONS = 100_000

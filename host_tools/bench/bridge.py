@@ -11,7 +11,8 @@ from bluebridge.host_tools.bench import doorbell_replies, programs
 from bluebridge.host_tools.bench.figures import Figure, at_least, at_most, plain
 from bluebridge.host_tools.bench.links import GuestLink, plug_nic
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.machine import MESSAGE_TIMEOUT_MS
 from bluebridge.host_tools.programs import ntb_clients as clients
 from bluebridge.host_tools.programs.ntb_clients import PERF, RATE, TOOL, TOOL_CLIENT, Client

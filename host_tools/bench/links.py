@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from bluebridge.host_tools.lab.pair import ADDRESSES, Pair
+from bluebridge.host_tools.lab.config import ADDRESSES
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 
 _PORT = 1  # the HCA has port 0

@@ -11,7 +11,8 @@ from bluebridge.device.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools.bench import programs, stages
 from bluebridge.host_tools.bench.figures import Figure, at_least, plain
 from bluebridge.host_tools.bench.links import GuestLink, guest_links
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.progress import Progress
 
 ROUNDS = 5

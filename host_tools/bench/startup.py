@@ -14,7 +14,8 @@ from pathlib import Path
 from bluebridge.host_tools.bench.leftovers import Resources, count_resources
 from bluebridge.host_tools.bench.measure import krping
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.progress import Progress
 from bluebridge.images.source import HOME
 

@@ -16,8 +16,8 @@ from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import PairRecord, guest_names
 from bluebridge.host_tools.lab import options as lab_options
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
-from bluebridge.host_tools.lab.config import LIMITS
-from bluebridge.host_tools.lab.pair import LabConfig, termination_as_exception
+from bluebridge.host_tools.lab.config import LIMITS, LabConfig
+from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
 
 

@@ -6,23 +6,23 @@ import contextlib
 import os
 import selectors
 import socket
+from collections.abc import Sequence
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.lab.device_server import DeviceServer
 from bluebridge.host_tools.machine.vm import Vm
 
 
 class EndWatch:
     """Waits for the end of any process of a pair."""
 
-    def __init__(self, pair: Pair, serves: bool) -> None:
-        """`serves`: whether the pair has a device server."""
-        self._pair = pair
-        self._serves = serves
+    def __init__(self, machines: Sequence[Vm], server: DeviceServer | None) -> None:
+        """Guests that are up, and their device server if they have one."""
+        self._server = server
         self._selector = selectors.DefaultSelector()
-        if serves:
-            self._add_process(pair.server.pid)
-        for machine in pair.machines:
+        if server is not None:
+            self._add_process(server.pid)
+        for machine in machines:
             self.add_guest(machine)
 
     def add(self, stream: socket.socket) -> None:
@@ -60,7 +60,7 @@ class EndWatch:
 
     def check_server(self) -> None:
         """Raise `LabError` when the server is gone."""
-        if self._serves and (trouble := self._pair.server.trouble()) is not None:
+        if self._server is not None and (trouble := self._server.trouble()) is not None:
             raise trouble
 
     def close(self) -> None:

@@ -24,9 +24,10 @@ from bluebridge.host_tools.keeper.folder_removal import removed_at_end
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 from bluebridge.host_tools.lab import folders
-from bluebridge.host_tools.lab.pair import Pair, termination_as_exception
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.processes import process
+from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Progress
 
 _LOOK_SECONDS = 0.5
@@ -97,7 +98,9 @@ class Keeper:
             detail = self._say if self._plan.verbose else None
             self._pair = stack.enter_context(Pair(config, self._say, detail))
             self._load_modules(self._pair.machines)
-            self._watch = EndWatch(self._pair, serves=config.serves)
+            self._watch = EndWatch(
+                self._pair.machines, self._pair.server if config.serves else None
+            )
             stack.callback(self._watch.close)
             self._control = Control(self._claim.control, self._handle)
             stack.callback(self._control.close)

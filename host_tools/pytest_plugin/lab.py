@@ -16,7 +16,8 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.transcript import Transcript
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.pytest_plugin import marks

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bluebridge.host_tools.conformance.program import Program
 from bluebridge.host_tools.conformance.setups import Setup
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.pair import NAMES
+from bluebridge.host_tools.lab.config import NAMES
 from bluebridge.host_tools.soak import drivers, traffic
 from bluebridge.host_tools.soak.drivers import Disturbance
 from bluebridge.host_tools.soak.rounds import Rounds

@@ -10,7 +10,7 @@ from pathlib import Path
 from bluebridge.device.buslog.model import Model, load
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
-from bluebridge.host_tools.lab.pair import termination_as_exception
+from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.sweep import page, plot, table
 from bluebridge.host_tools.sweep.bar import Bar

@@ -13,9 +13,9 @@ from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.lab import root_ports
+from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.ntb_drivers import HARDWARE
 from bluebridge.host_tools.lab.options import MODELS
-from bluebridge.host_tools.lab.pair import LabConfig
 
 
 def test_models_agree() -> None:
