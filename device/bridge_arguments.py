@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from bluebridge.device.bridges import BridgeSpec, FunctionSpec
-from bluebridge.device.ntb.errata import ERRATA
-from bluebridge.device.ntb.personality import BarSizes, Personality
+from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT, BarSizes, names
+from bluebridge.device.ntb.selection import ALIASING, HANGING
 
 NEXT_KEY = re.compile(r",(?=(?:name|socket)=)")
 
@@ -22,9 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
     group.add_argument(
         "--ntb-model",
-        choices=[each.value for each in Personality],
-        default=Personality.INTEL_GEN4.value,
-        help="which bridge (default intel-gen4)",
+        choices=tuple(BY_NAME),
+        default=DEFAULT.name,
+        help=f"which bridge (default {DEFAULT.name})",
     )
     group.add_argument(
         "--bar-sizes",
@@ -35,16 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--window-alias",
         action="store_true",
-        help="the second window of intel-gen4 with --bar-sizes ntrdma is the peer's memory itself, "
-        "at the same addresses: processors store there without us, and it never closes",
+        help=f"the second window of {names(ALIASING)} with --bar-sizes {BarSizes.NTRDMA} is the "
+        "peer's memory itself, at the same addresses: processors store there without us, and it "
+        "never closes",
     )
     group.add_argument(
         "--hang-on",
         action="append",
         default=[],
-        choices=ERRATA,
-        help="play an erratum of intel-gen1 out instead of counting it: the bridge answers nothing "
-        "any more until it is reset",
+        choices=tuple(erratum for model in HANGING for erratum in model.errata),
+        help=f"play an erratum of {names(HANGING)} out instead of counting it: the "
+        "bridge answers nothing any more until it is reset",
     )
     group.add_argument(
         "--strict-windows",
@@ -71,7 +72,7 @@ def bridge_spec(arguments: argparse.Namespace) -> BridgeSpec:
     return BridgeSpec(
         [parse_function("--ntb", text) for text in arguments.ntb],
         [parse_function("--dma", text) for text in arguments.dma],
-        Personality(arguments.ntb_model),
+        BY_NAME[arguments.ntb_model],
         BarSizes(arguments.bar_sizes),
         strict=arguments.strict_windows,
         alias=arguments.window_alias,

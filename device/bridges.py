@@ -9,9 +9,11 @@ from pathlib import Path
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.dma import engine
 from bluebridge.device.dma.engine import DmaEngine
-from bluebridge.device.layout.ioat.registers import MOST_CHANNELS
-from bluebridge.device.ntb.link import TRAINING_SECONDS, Link
-from bluebridge.device.ntb.personality import BarSizes, Bridging, Personality, Shape, shape
+from bluebridge.device.layout.ioat.registers import LOG_SUFFIX, MOST_CHANNELS
+from bluebridge.device.layout.ntb.models import DEFAULT, BarSizes, BridgeModel
+from bluebridge.device.ntb.link import TRAINING_SECONDS, BridgeLink
+from bluebridge.device.ntb.selection import shape_of
+from bluebridge.device.ntb.shape import Bridging, Shape, identity_of
 from bluebridge.device.pci.function import ConfigRegister, Function
 from bluebridge.device.pci.host import Host
 from bluebridge.device.pci.loop import EventLoop
@@ -32,7 +34,7 @@ class BridgeSpec:
 
     bridges: Sequence[FunctionSpec] = ()
     engines: Sequence[FunctionSpec] = ()
-    personality: Personality = Personality.INTEL_GEN4
+    model: BridgeModel = DEFAULT
     bar_sizes: BarSizes = BarSizes.SMALL
     training: float = TRAINING_SECONDS
     strict: bool = False
@@ -59,7 +61,7 @@ class Bridges:
     def __init__(self, spec: BridgeSpec, hosts: Hosts, loop: EventLoop, events: EventLog) -> None:
         if len(spec.bridges) not in (0, 2):
             raise ValueError("a bridge needs a peer: give --ntb twice, or not at all")
-        form = shape(spec.personality, spec.bar_sizes, spec.alias, spec.hang)
+        shape = shape_of(spec.model, spec.bar_sizes, spec.alias, spec.hang)
         engines = {each.name for each in spec.engines}
         for each in spec.bridges:
             if spec.alias and each.name not in engines:
@@ -69,14 +71,14 @@ class Bridges:
         self._events = events
         self._names: set[str] = set()
         self.endpoints: list[Function] = []
-        self.link = Link(loop.call_later, spec.training)
+        self.link = BridgeLink(loop.call_later, spec.training)
         try:
             self.bridges = [
-                self._bridge(each, form, form.registers[side])
+                self._bridge(each, spec.model, shape, shape.registers[side])
                 for side, each in enumerate(spec.bridges)
             ]
             for each in spec.engines:
-                self._engine(each, form.engine_version, spec.strict)
+                self._engine(each, spec.model.engine_version, spec.strict)
             self._aliases = list(self._alias(spec)) if spec.alias else []
         except BaseException:
             self.close()
@@ -85,12 +87,12 @@ class Bridges:
             self.bridges[0].join(self.bridges[1])
 
     def _alias(self, spec: BridgeSpec) -> Iterator[Alias]:
-        """Each bridge shows what the peer's engine tells of."""
+        """Each bridge maps the memory that the peer's engine is told of."""
         bridges = self.endpoints[: len(spec.bridges)]
         engines = self.endpoints[len(spec.bridges) :]
         lenders = {each.name: engine for each, engine in zip(spec.engines, engines, strict=True)}
         for bridge, peer in zip(bridges, reversed(spec.bridges), strict=True):
-            yield Alias(lenders[peer.name], bridge)
+            yield Alias(lenders[peer.name], bridge, spec.model.window_bars[1])
 
     def close(self) -> None:
         """Stop serving."""
@@ -98,28 +100,32 @@ class Bridges:
             endpoint.close()
 
     def _bridge(
-        self, spec: FunctionSpec, form: Shape, registers: Sequence[ConfigRegister]
+        self,
+        spec: FunctionSpec,
+        model: BridgeModel,
+        shape: Shape,
+        registers: Sequence[ConfigRegister],
     ) -> Bridging:
         function = Function(
-            self._named(f"{spec.name}.{form.log_suffix}"),
+            self._named(f"{spec.name}.{model.log_suffix}"),
             spec.socket,
-            form.identity,
-            form.bars,
-            form.capabilities,
-            form.vectors,
+            identity_of(model),
+            shape.bars,
+            shape.capabilities,
+            shape.vectors,
             self._loop,
             self._events,
             self._hosts[spec.name],
             registers,
         )
         self.endpoints.append(function)
-        bridge = form.make(function, self.link)
+        bridge = shape.make(function, self.link)
         function.plug(bridge)
         return bridge
 
     def _engine(self, spec: FunctionSpec, version: int, strict: bool) -> None:
         function = Function(
-            self._named(f"{spec.name}.{engine.LOG_SUFFIX}"),
+            self._named(f"{spec.name}.{LOG_SUFFIX}"),
             spec.socket,
             engine.identity(version),
             engine.BARS,

@@ -1,6 +1,6 @@
-"""The hands on the hardware: a socket where a line pulls a cable or breaks an adapter.
+"""The control socket: text lines that unplug cables, inject errors and profile the server.
 
-    link NAME[/PORT] up|down    put the cable of a port in, or pull it
+    link NAME[/PORT] up|down    plug the cable of a port in, or pull it
     fault NAME [TEXT]           an internal error: the adapter stops until software resets it
     status                      a line for each port
     profile start               from now on, sample what the server does
@@ -25,8 +25,8 @@ MAX_CLIENTS = 16
 BACKLOG = 16
 
 
-class Panel:
-    """What can be done to the HCAs of a server, as lines of text."""
+class ControlCommands:
+    """Executes the lines above on the HCAs of a server, given by name."""
 
     def __init__(self, hcas: Mapping[str, Hca]) -> None:
         self._hcas = hcas
@@ -38,8 +38,8 @@ class Panel:
             "profile": self._profile,
         }
 
-    def carry_out(self, line: str) -> list[str]:
-        """The lines that answer one line; the last one is `ok` or an error."""
+    def execute(self, line: str) -> list[str]:
+        """Execute one line; the lines that answer it, of which the last one is `ok` or an error."""
         words = line.split()
         action = self._words.get(words[0]) if words else None
         if action is None:
@@ -58,10 +58,10 @@ class Panel:
         if len(words) != 2 or words[1] not in ("up", "down"):
             raise ValueError("write: link NAME[/PORT] up|down")
         name, _, number = words[0].partition("/")
-        hca = self._hca(name)
-        if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= len(hca.ports):
-            raise ValueError(f"HCA {name!r} has no port {number!r}, but 1 to {len(hca.ports)}")
-        hca.ports[int(number or "1") - 1].plug(words[1] == "up")
+        ports = self._hca(name).adapter.ports
+        if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= len(ports):
+            raise ValueError(f"HCA {name!r} has no port {number!r}, but 1 to {len(ports)}")
+        ports[int(number or "1") - 1].plug(words[1] == "up")
         return []
 
     def _fault(self, words: Sequence[str]) -> list[str]:
@@ -76,7 +76,7 @@ class Panel:
         lines = []
         for name, hca in self._hcas.items():
             state = "failed" if hca.failed else "working"
-            for port in hca.ports:
+            for port in hca.adapter.ports:
                 cable = "in" if port.cable else "out"
                 link = "up" if port.link_up else "down"
                 lines.append(f"{name}/{port.number} {state} cable {cable} link {link}")
@@ -93,11 +93,11 @@ class Panel:
 
 
 class ControlSocket:
-    """A Unix socket at `path` whose lines a `Panel` carries out. Raises `OSError`."""
+    """A Unix socket at `path` whose lines `commands` executes. Raises `OSError`."""
 
-    def __init__(self, path: Path, panel: Panel, loop: EventLoop) -> None:
+    def __init__(self, path: Path, commands: ControlCommands, loop: EventLoop) -> None:
         self._path = path
-        self._panel = panel
+        self._commands = commands
         self._loop = loop
         self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -112,7 +112,7 @@ class ControlSocket:
         loop.add_reader(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop listening; the socket goes away."""
+        """Stop listening and remove the socket."""
         for number in list(self._clients):
             self._drop(number)
         self._loop.remove_reader(self._socket.fileno())
@@ -122,7 +122,7 @@ class ControlSocket:
     def _accept(self) -> None:
         try:
             client, _ = self._socket.accept()
-        except OSError:  # whoever it was has gone again
+        except OSError:  # the client has closed again
             return
         if len(self._clients) >= MAX_CLIENTS:
             client.close()
@@ -144,7 +144,7 @@ class ControlSocket:
         while (end := waiting.find(b"\n")) >= 0:
             line = waiting[:end].decode(errors="replace")
             del waiting[: end + 1]
-            answer = "".join(f"{text}\n" for text in self._panel.carry_out(line))
+            answer = "".join(f"{text}\n" for text in self._commands.execute(line))
             with contextlib.suppress(OSError):  # a client that does not read gets no answer
                 client.sendall(answer.encode())
         if not data or len(waiting) > MAX_LINE:

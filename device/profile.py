@@ -1,4 +1,4 @@
-"""Where the server's time goes: stacks, sampled by processor time, for `bluebridge.device.control`.
+"""A sampling profiler of the server: stacks by processor time, for `bluebridge.device.control`.
 
 A sample falls where Python code runs next: what a call into C took counts for its caller.
 """

@@ -10,17 +10,18 @@ from pathlib import Path
 
 from bluebridge.device.bridges import Bridges, BridgeSpec, Hosts
 from bluebridge.device.buslog.writer import EventLog
-from bluebridge.device.control import ControlSocket, Panel
+from bluebridge.device.control import ControlCommands, ControlSocket
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.messages import Fabric
-from bluebridge.device.fabric.networks import Networks
 from bluebridge.device.hca.device import Hca
 from bluebridge.device.hca.settings.config import PLAIN, Features, HcaConfig, Link
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
+from bluebridge.device.networks import Networks
 from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar, Endpoint, Identity
+from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.function import Function
+from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ class Server:
             for spec in specs:
                 self._add(spec)
             if control is not None:
-                self._control = ControlSocket(control, Panel(self._hcas), self.loop)
+                self._control = ControlSocket(control, ControlCommands(self._hcas), self.loop)
         except BaseException:
             self.close()
             raise

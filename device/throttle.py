@@ -1,12 +1,13 @@
-"""Keeps what a guest can provoke at will from filling a log."""
+"""Limits how often something that a guest can provoke at will is reported in a log."""
 
 from __future__ import annotations
 
-TALKATIVE = 100
+ALL_REPORTED = 100
+"""Repetitions below this number are all reported."""
 
 
 class Throttle:
-    """Counts repetitions: the first hundred are worth a report, then those at powers of two."""
+    """Counts repetitions: the first 99 are reported, then those whose number is a power of two."""
 
     __slots__ = ("count",)
 
@@ -14,6 +15,6 @@ class Throttle:
         self.count = 0
 
     def admits(self) -> bool:
-        """Count one more, and whether to report it."""
+        """Count one more; whether to report it."""
         self.count += 1
-        return self.count < TALKATIVE or self.count & (self.count - 1) == 0
+        return self.count < ALL_REPORTED or self.count & (self.count - 1) == 0

@@ -8,7 +8,6 @@ engines have to be there before the first bridge, and a window cannot be closed.
 
 from __future__ import annotations
 
-from bluebridge.device.ntb.gen4 import WIDE_BAR
 from bluebridge.device.pci.function import Function
 from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Protection
 
@@ -20,8 +19,10 @@ class Alias:
     as usual.
     """
 
-    def __init__(self, lender: Function, bridge: Function) -> None:
+    def __init__(self, lender: Function, bridge: Function, bar: int) -> None:
+        """`bar` of `bridge` is to show the memory of the guest that `lender` is in."""
         self._bridge = bridge
+        self._bar = bar
         self._shown: DmaRegion | None = None
         lender.lend_memory(self._borrow)
 
@@ -30,7 +31,7 @@ class Alias:
             self._show(region)
         elif region is self._shown:
             self._shown = None
-            self._bridge.alias(WIDE_BAR, None)
+            self._bridge.alias(self._bar, None)
 
     def _show(self, region: DmaRegion) -> None:
         if region.file is None or not region.protection & Protection.WRITE:
@@ -39,4 +40,4 @@ class Alias:
         if longer and region.file.offset == region.iova:
             self._shown = region
             file = MappedFile(region.file.fd, region.iova, region.length)
-            self._bridge.alias(WIDE_BAR, file)
+            self._bridge.alias(self._bar, file)

@@ -15,16 +15,14 @@ from bluebridge.device.layout.ioat.descriptor import (
     Operation,
 )
 from bluebridge.device.layout.ioat.registers import State
-from bluebridge.device.layout.ntb import gen1, gen4, switchtec
+from bluebridge.device.layout.ntb.models import BY_LOG_SUFFIX
 
 if TYPE_CHECKING:
     from bluebridge.device.buslog.reader import Event
 
 FAMILIES: dict[str, dict[int, tuple[RegisterBlock, ...]]] = {
-    "ntb4": {0: gen4.BLOCKS},
-    "ntb1": {0: gen1.BLOCKS},
-    "ntbs": {0: switchtec.BLOCKS},
-    "dma": {0: ioat.BLOCKS},
+    **{suffix: {0: model.blocks} for suffix, model in BY_LOG_SUFFIX.items()},
+    ioat.LOG_SUFFIX: {0: ioat.BLOCKS},
 }
 """Register blocks by BAR, by what follows the dot in a device's name in the log."""
 

@@ -1,26 +1,29 @@
-"""How a message of the fabric stands in the bus log: one record, written once, cut up later.
+"""The record of a fabric message in the bus log.
 
-A record of `Kind.WIRE` says in `what` what the message is. `obj` is the target's QP number,
+In a record of `Kind.WIRE`, `what` is the kind of message. `obj` is the target's QP number,
 `address` the remote address of a request or the value an atomic found, `length` the bytes of the
-message. Its data are, for an Ethernet frame, the frame; for all else `HEAD`, `ROUTE`, `TARGET_SRQ`
+message. Its data are the frame of an Ethernet frame; else `HEAD`, `ROUTE`, `TARGET_SRQ`
 if the request is one of XRC, `OPERANDS` if it is an atomic, and as much of the payload as was
 captured.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
 
 from bluebridge.device.buslog.reader import Event, LogError
-from bluebridge.device.buslog.record import HEAD as HEAD
+from bluebridge.device.buslog.record import HEAD
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.operations import ATOMICS, Op
+from bluebridge.device.packets.message import INFINIBAND, XRC, WireMessage
 
 ROUTE = Struct("<6s6s16s16sHHIBBBB")
 """Source and destination address, GIDs, VLAN, P_Key, flow label, traffic class, hop limit, service
 level, form: RoCE version, 0 for InfiniBand, whose addresses are LIDs of two bytes."""
+
+PREFIX_BYTES = HEAD.size + ROUTE.size
+"""Bytes of `HEAD` and `ROUTE`, with which every message but a frame begins."""
 
 TARGET_SRQ = Struct("<I")
 """Number of the SRQ."""
@@ -28,76 +31,14 @@ TARGET_SRQ = Struct("<I")
 OPERANDS = Struct("<QQQQ")
 """Swap or add, compare, and the masks of both."""
 
-INFINIBAND = 0
-SOLICITED = 1
-RELIABLE = 2
-IMMEDIATE = 4
-"""The datagram has an immediate value."""
-READ = 8
-"""The response brings what a read asked for."""
-ATOMIC = 16
-"""The response brings what an atomic found."""
-XRC = 32
-
-
-@dataclass(slots=True)
-class WireMessage:
-    """A message as it was recorded; `payload` may be only its beginning, `length` is the whole.
-
-    `key` is the R_Key of a request, the Q_Key of a datagram, the MSN of a response.
-    """
-
-    time: float
-    device: str
-    what: What
-    length: int
-    payload: bytes
-    op: Op = Op.SEND
-    flags: int = 0
-    syndrome: int = 0
-    source_qpn: int = 0
-    target_qpn: int = 0
-    psn: int = 0
-    packets: int = 1
-    address: int = 0
-    key: int = 0
-    immediate: int = 0
-    srqn: int = 0
-    atomic: tuple[int, ...] = (0, 0, 0, 0)
-    source: bytes = b""
-    destination: bytes = b""
-    sgid: bytes = b""
-    dgid: bytes = b""
-    vlan: int = 0
-    pkey: int = 0
-    flow_label: int = 0
-    traffic_class: int = 0
-    hop_limit: int = 0
-    service_level: int = 0
-    form: int = 1
-
-    @property
-    def complete(self) -> bool:
-        """Whether all bytes that it carried were kept; the length of a read is that of its answer.
-
-        Those of an atomic are its operands.
-        """
-        asks = self.what == What.REQUEST and (self.op == Op.READ or self.op in ATOMICS)
-        return asks or len(self.payload) == self.length
-
-    def fill(self) -> None:
-        """Put zeros where the payload of an RDMA message was not kept."""
-        if self.what != What.FRAME:
-            self.payload = self.payload.ljust(self.length, b"\0")
-
 
 def read_message(event: Event) -> WireMessage:
     """What a record of `Kind.WIRE` says; raises `LogError` when it is damaged."""
-    message = WireMessage(event.time, event.device, event.what, event.length, event.data)
+    message = WireMessage(event.what, event.length, event.data)
     if event.what == What.FRAME:
         return message
     data = event.data
-    if len(data) < HEAD.size + ROUTE.size:
+    if len(data) < PREFIX_BYTES:
         raise _damaged(event)
     message.target_qpn, message.address = event.obj, event.address
     (
@@ -105,7 +46,7 @@ def read_message(event: Event) -> WireMessage:
         message.psn, message.packets, message.key, message.immediate,
     ) = HEAD.unpack_from(data)  # fmt: skip
     _route(message, data)
-    start = HEAD.size + ROUTE.size
+    start = PREFIX_BYTES
     if event.what == What.REQUEST:
         try:
             message.op = Op(code)

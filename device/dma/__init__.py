@@ -1,1 +1,1 @@
-"""DMA engines."""
+"""The I/OAT DMA engine."""

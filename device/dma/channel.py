@@ -18,11 +18,12 @@ COUNT_MASK = 0xFFFF
 LONGEST = 1 << TRANSFER_CAPACITY
 
 
-class Channel:
+class DmaChannel:
     """Descriptors are executed in order, so every fence holds.
 
-    After each: data, then the completion word, then the interrupt, as ioat_cleanup expects. What
-    cannot be executed halts the channel with its reason in `error` until software resets it.
+    Effects of each: data, then the completion word, then the interrupt, as ioat_cleanup expects.
+    A descriptor that cannot be executed halts the channel until software resets it; `error` is the
+    reason.
     """
 
     def __init__(self, bus: MasterBus, number: int, copier: Copier, vector: int) -> None:
@@ -31,7 +32,7 @@ class Channel:
         self._copier = copier
         self._vector = vector
         self.interrupts = False
-        """Whether the engine's master switch lets interrupts out."""
+        """Whether interrupts are enabled in interrupt_control."""
         self.reset()
 
     def reset(self) -> None:
@@ -71,17 +72,17 @@ class Channel:
             self.state = State.ACTIVE
 
     def suspend(self) -> None:
-        """Stop between two descriptors."""
+        """Stop after the current descriptor."""
         if self.state != State.HALTED:
             self.state = State.SUSPENDED
 
     def resume(self) -> None:
-        """Go on."""
+        """Continue after `suspend`."""
         if self.state == State.SUSPENDED:
             self.state = State.ACTIVE if self._done != self._wanted else State.IDLE
 
     def rearm(self) -> None:
-        """Let the next interrupt out, at once if one waits."""
+        """Allow the next interrupt; one that waits is raised at once."""
         self._armed = True
         if self._waiting:
             self._interrupt()
@@ -135,7 +136,7 @@ class Channel:
             self.state = State.HALTED
 
     def _halt(self, error: ChannelError) -> None:
-        """Tell of an error in status, completion word and by interrupt (ioat_eh reads all)."""
+        """Report an error in status, completion word and by interrupt (ioat_eh reads all)."""
         self.error |= error
         self.state = State.HALTED
         self._bus.note(

@@ -1,4 +1,4 @@
-"""Copying between two bus addresses, whatever answers there."""
+"""Copies between two bus addresses: memory, windows or registers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bluebridge.device.pci.host import CLOSED, MasterBus, Place, clip
 
 
 class CopyFault(Exception):
-    """An address of a copy that nobody answers."""
+    """No device or memory answers at an address of a copy."""
 
     def __init__(self, error: ChannelError, address: int) -> None:
         super().__init__(f"{error.name} at {address:#x}")

@@ -1,31 +1,27 @@
-"""I/OAT: registers of the DMA engine, and the turns its channels take."""
+"""I/OAT: registers of the DMA engine, and the order in which its channels work."""
 
 from __future__ import annotations
 
-from bluebridge.device.dma.channel import Channel
+from bluebridge.device.dma.channel import DmaChannel
 from bluebridge.device.dma.copy import Copier
 from bluebridge.device.layout.ioat import registers as layout
-from bluebridge.device.layout.ioat.registers import Command
+from bluebridge.device.layout.ioat.registers import ChannelCommand
 from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar, Identity
 from bluebridge.device.pci.host import MasterBus
+from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.registers import RegisterFile, Slot
 
 BARS = (Bar(0, layout.BAR0_SIZE),)
-LOG_SUFFIX = "dma"
 TURN_BYTES = 4 << 20
 TURN_DESCRIPTORS = 64
-"""What a channel may do before the others, and the sockets of both guests, have theirs."""
-_IDENTITIES = {
-    0x34: Identity(layout.VENDOR, layout.DEVICE_34, layout.CLASS_DMA, layout.VENDOR, 0),
-    0x32: Identity(layout.VENDOR, layout.DEVICE_32, layout.CLASS_DMA, layout.VENDOR, 0),
-}
+"""Limits of one turn of a channel; then the other channels and all sockets are served."""
 _ORDERS = ("chain_address_low", "chain_address_high", "completion_low", "completion_high")
 
 
 def identity(version: int = 0x34) -> Identity:
-    """The function that has this version: 0x34 beside a gen4 bridge, 0x32 beside a gen1 one."""
-    return _IDENTITIES[version]
+    """What `lspci` says of an engine of `version`, 0x34 for 3.4."""
+    device = layout.DEVICES[version]
+    return Identity(layout.VENDOR, device, layout.CLASS_DMA, layout.VENDOR, 0)
 
 
 def capabilities(channels: int = layout.MOST_CHANNELS) -> tuple[Capability, ...]:
@@ -35,10 +31,10 @@ def capabilities(channels: int = layout.MOST_CHANNELS) -> tuple[Capability, ...]
 
 
 class DmaEngine:
-    """Up to four channels that copy between whatever addresses the bus has.
+    """Up to four channels that copy between any two addresses of the bus.
 
-    A doorbell is executed at once, up to a turn's work; the rest follows from the loop, the
-    channels one after the other.
+    The write of a channel's count executes its descriptors at once, up to the limits of a turn; the
+    event loop executes the rest, the channels in turn.
     """
 
     def __init__(
@@ -53,7 +49,7 @@ class DmaEngine:
         self._version = version
         self._registers = RegisterFile(layout.BLOCKS, layout.BAR0_SIZE)
         self.copier = Copier(bus, strict)
-        self.channels = [Channel(bus, n, self.copier, n) for n in range(channels)]
+        self.channels = [DmaChannel(bus, n, self.copier, n) for n in range(channels)]
         self._next_turn = 0
         self._scheduled = False
         self._running = False
@@ -103,23 +99,23 @@ class DmaEngine:
         low = self._registers.get("CHANNEL", f"{name}_low", index)
         return low | self._registers.get("CHANNEL", f"{name}_high", index) << 32
 
-    def _command(self, channel: Channel, index: int, value: int) -> None:
-        if value & Command.RESET:
+    def _command(self, channel: DmaChannel, index: int, value: int) -> None:
+        if value & ChannelCommand.RESET:
             channel.reset()
             for name in _ORDERS:
                 self._registers.set("CHANNEL", name, 0, index)
-        elif value & (Command.SUSPEND | Command.ABORT):
+        elif value & (ChannelCommand.SUSPEND | ChannelCommand.ABORT):
             channel.suspend()
-        elif value & Command.RESUME:
+        elif value & ChannelCommand.RESUME:
             channel.resume()
             self._run()
 
     # -- turns --------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Give every channel a turn, and come back for the rest."""
+        """Give every channel a turn, and schedule the rest."""
         if self._running:
-            # A descriptor of ours has written our own doorbell: what it asks for comes later.
+            # A descriptor has written this engine's own registers: that is executed afterwards.
             self._schedule()
             return
         self._running = True
@@ -132,7 +128,7 @@ class DmaEngine:
         if any(channel.busy for channel in self.channels):
             self._schedule()
 
-    def _turn(self, channel: Channel) -> None:
+    def _turn(self, channel: DmaChannel) -> None:
         left = TURN_BYTES
         for _ in range(TURN_DESCRIPTORS):
             if not channel.busy or left <= 0:

@@ -21,6 +21,15 @@ from bluebridge.device.fabric.messages import (
 )
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import GSI_QPN
+from bluebridge.device.packets.message import (
+    ATOMIC,
+    IMMEDIATE,
+    INFINIBAND,
+    READ,
+    RELIABLE,
+    SOLICITED,
+    XRC,
+)
 
 PAYLOAD_BYTES = 256
 """What is kept of a payload at least: small messages are to be whole in a capture."""
@@ -30,8 +39,7 @@ HEADER_BYTES = 128
 _clock = time.monotonic_ns
 _WIRE, _REQUEST, _RESPONSE = int(Kind.WIRE), int(What.REQUEST), int(What.RESPONSE)
 _DATAGRAM, _FRAME = int(What.DATAGRAM), int(What.FRAME)
-_SOLICITED, _RELIABLE, _READ, _XRC = wire.SOLICITED, wire.RELIABLE, wire.READ, wire.XRC
-_PLAIN = wire.HEAD.size + wire.ROUTE.size
+_PLAIN = wire.PREFIX_BYTES
 _FIRST_ATOMIC = int(Op.COMPARE_SWAP)
 
 
@@ -77,11 +85,11 @@ class CapturedFabric:
     def _request(self, message: Request) -> None:
         op, route, payload = message.op, message.route, message.payload
         before, kept, size = route.image or _image(route), b"", _PLAIN
-        flags = _RELIABLE if message.reliable else 0
+        flags = RELIABLE if message.reliable else 0
         if message.solicited:
-            flags |= _SOLICITED
+            flags |= SOLICITED
         if message.srqn is not None:
-            flags |= _XRC
+            flags |= XRC
             before += wire.TARGET_SRQ.pack(message.srqn)
             size += wire.TARGET_SRQ.size
         if op >= _FIRST_ATOMIC:
@@ -101,15 +109,15 @@ class CapturedFabric:
 
     def _response(self, message: Response) -> None:
         route, original, payload = message.route, message.atomic_original, message.payload
-        flags, length, kept = _RELIABLE, 0, b""
+        flags, length, kept = RELIABLE, 0, b""
         if message.read:
-            flags |= _READ
+            flags |= READ
         if message.xrc:
-            flags |= _XRC
+            flags |= XRC
         if original is None:
             original = 0
         else:
-            flags |= wire.ATOMIC
+            flags |= ATOMIC
         if payload:
             length = sum(view.nbytes for view in payload)
             kept = _beginning(payload, self._limit)
@@ -122,11 +130,11 @@ class CapturedFabric:
 
     def _datagram(self, message: Datagram) -> None:
         immediate, payload = message.immediate, message.payload
-        flags = _SOLICITED * message.solicited
+        flags = SOLICITED * message.solicited
         if immediate is None:
             immediate = 0
         else:
-            flags |= wire.IMMEDIATE
+            flags |= IMMEDIATE
         limit = len(payload) if message.target_qpn <= GSI_QPN else self._limit
         kept = bytes(payload[:limit])
         self._wire((
@@ -175,5 +183,5 @@ def _pack_route(route: Route, pkey: int) -> bytes:
         route.traffic_class,
         route.hop_limit,
         route.service_level,
-        wire.INFINIBAND if len(route.smac) == LID_SIZE else route.roce,
+        INFINIBAND if len(route.smac) == LID_SIZE else route.roce,
     )

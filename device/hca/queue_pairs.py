@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response, Route
-from bluebridge.device.hca.commands.command import CommandError, Status
 from bluebridge.device.hca.connected.requester import Requester
 from bluebridge.device.hca.connected.responder import Responder
 from bluebridge.device.hca.connected.xrc_responder import XrcResponder
@@ -19,16 +18,17 @@ from bluebridge.device.hca.ethernet.sender import EthernetSender
 from bluebridge.device.hca.pairs.error_state import FailedPairs
 from bluebridge.device.hca.pairs.role import CONNECTED, DATAGRAMS, Role, role_of
 from bluebridge.device.hca.rings.receive_queue import ReceiveQueue
-from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
 from bluebridge.device.hca.rings.send_queue import SendQueue
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ib.link import partitions_match
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
 from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.device.throttle import Throttle
 
 if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.adapter import Adapter as Hca
     from bluebridge.device.hca.ports.port import Port
     from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
 
@@ -147,8 +147,7 @@ class QueuePair:
         receives = self._has_receive_queue()
         sq_bytes, rq_bytes = 1 << (log_sq + sq_shift), (1 << (log_rq + rq_shift)) * receives
         sq_base, rq_base = (rq_bytes, 0) if receives and rq_shift > sq_shift else (0, sq_bytes)
-        buffer = QueueBuffer.from_mtt(
-            self.hca,
+        buffer = self.hca.ring_pages.buffer(
             get(context, "mtt_addr"),
             get(context, "log_page_size") + 12,
             sq_bytes + rq_bytes,
@@ -234,6 +233,12 @@ class QueuePairs:
         qp.state = QpState.RST
         qp.engine.stop()
         self._hca.regions.forget_queue_pair(qpn)
+
+    def reroute(self, port: Port) -> None:
+        """Queue pairs on `port` send from the addresses that it has now."""
+        for qp in self._pairs.values():
+            if qp.port is port and qp.role in CONNECTED | DATAGRAMS:
+                qp.route = port.connected_route(qp.context)
 
     def doorbell(self, page: int, qpn: int) -> None:
         """A send doorbell on a UAR page: walk the ring, if it is there and the page is its own."""

@@ -1,1 +1,1 @@
-"""Non-transparent bridges: a link, windows, and personalities that drivers know."""
+"""Non-transparent bridges: the link between two, their windows, and the models there are."""

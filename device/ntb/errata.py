@@ -1,4 +1,4 @@
-"""Errata of the first generation: what would have hung the machine is counted, or played out."""
+"""Errata of the first generation: accesses that would hang the machine are counted, or do."""
 
 from __future__ import annotations
 
@@ -7,17 +7,13 @@ from collections.abc import Callable, Collection
 from time import monotonic
 
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.ntb.gen1 import CONFIGURATION_ERRATUM, DOORBELL_ERRATUM
 from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.throttle import Throttle
 
 WINDOW_SECONDS = 0.005
 """How close two accesses must be to count as at the same time."""
-DOORBELL = "sdoorbell"
-"""A doorbell register is written while the peer accesses these registers."""
-CONFIGURATION = "sb01base"
-"""The registers are accessed while stores cross the bridge in both directions."""
 _NEVER = float("-inf")
-ERRATA = (DOORBELL, CONFIGURATION)
 
 
 class Hazards:
@@ -58,12 +54,12 @@ class Hazards:
         """The guest accessed the registers."""
         since = self.clock() - WINDOW_SECONDS
         if self._out >= since and self._into >= since:
-            self._count(CONFIGURATION)
+            self._count(CONFIGURATION_ERRATUM)
 
     def doorbell_access(self) -> None:
         """The guest wrote a doorbell register that rings the peer."""
         if self._peer >= self.clock() - WINDOW_SECONDS:
-            self._count(DOORBELL)
+            self._count(DOORBELL_ERRATUM)
 
     def revive(self) -> None:
         """A reset, or power."""

@@ -11,33 +11,33 @@ from collections.abc import Collection
 
 from bluebridge.device.layout.ntb import gen1 as layout
 from bluebridge.device.ntb.errata import Hazards
-from bluebridge.device.ntb.link import Link
+from bluebridge.device.ntb.link import BridgeLink
+from bluebridge.device.ntb.shape import Shape, Wanted
 from bluebridge.device.ntb.window import Portal, Window
-from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar, Identity
+from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
 from bluebridge.device.pci.function import ConfigRegister
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place, register_width
+from bluebridge.device.pci.identity import Bar
 from bluebridge.device.pci.registers import RegisterFile
 
-CLASS = 0x068000
-IDENTITY = Identity(layout.VENDOR, layout.DEVICE, CLASS, layout.VENDOR, 0, layout.REVISION)
-VECTORS = layout.VECTORS
-LOG_SUFFIX = "ntb1"
 TYPE_BITS = 0xF
 EVERYTHING = 1 << 64
 
 
-def bars(sizes: tuple[int, int]) -> tuple[Bar, ...]:
-    """Registers and windows of `sizes` bytes."""
-    windows = zip(layout.WINDOW_BARS, sizes, strict=True)
-    registers = Bar(0, layout.BAR0_SIZE, prefetchable=True)
-    return (registers, *(Bar(index, size, prefetchable=True) for index, size in windows))
-
-
-def capabilities() -> tuple[Capability, ...]:
-    """What the header's chain has."""
-    msix = MsiX(VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
-    return (PowerManagement(), msix, Express())
+def shape(wanted: Wanted) -> Shape:
+    """Registers in BAR0, both windows, four vectors, straps in config space."""
+    windows = zip(layout.WINDOW_BARS, wanted.sizes, strict=True)
+    msix = MsiX(layout.VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
+    return Shape(
+        (
+            Bar(0, layout.BAR0_SIZE, prefetchable=True),
+            *(Bar(index, size, prefetchable=True) for index, size in windows),
+        ),
+        (PowerManagement(), msix, Express()),
+        layout.VECTORS,
+        lambda bus, link: Gen1Bridge(bus, link, wanted.hang),
+        (config_registers(wanted.sizes, False), config_registers(wanted.sizes, True)),
+    )
 
 
 def config_registers(sizes: tuple[int, int], downstream: bool) -> tuple[ConfigRegister, ...]:
@@ -56,7 +56,7 @@ def config_registers(sizes: tuple[int, int], downstream: bool) -> tuple[ConfigRe
 class Gen1Bridge:
     """Registers in BAR0, the middle bus in BAR2 and BAR4."""
 
-    def __init__(self, bus: MasterBus, link: Link, hang: Collection[str] = ()) -> None:
+    def __init__(self, bus: MasterBus, link: BridgeLink, hang: Collection[str] = ()) -> None:
         """`hang` are the errata that are played out: the bridge then answers nothing any more."""
         self._bus = bus
         self._link = link
@@ -148,7 +148,7 @@ class Gen1Bridge:
 
     def _config_read(self, offset: int, length: int) -> None:
         if offset <= layout.LINK_STATUS < offset + length:
-            self._link.heard(self._number)
+            self._link.status_read(self._number)
 
     def link_changed(self, up: bool) -> None:
         """Status and event; the driver compares the status with what it knew."""

@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.ntb import gen4 as layout
-from bluebridge.device.ntb.link import Link
+from bluebridge.device.layout.ntb.models import WINDOW_BYTES, BarSizes
+from bluebridge.device.ntb.link import BridgeLink
+from bluebridge.device.ntb.shape import Shape, Wanted
 from bluebridge.device.ntb.window import Portal, Window
-from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar, Identity
+from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
+from bluebridge.device.pci.identity import Bar
 from bluebridge.device.pci.registers import RegisterFile
 
-IDENTITY = Identity(
-    layout.VENDOR, layout.DEVICE, layout.CLASS_BRIDGE, layout.VENDOR, 0, layout.REVISION
-)
-NAME = "intel-gen4"
-VECTORS = layout.VECTORS
-SMALL = (1 << 20, 1 << 20)
-WIDE = (1 << 20, 4 << 30)
-WIDE_BAR = 4
-LOG_SUFFIX = "ntb4"
+WIDE_BAR = layout.WINDOW_BARS[1]
+SMALL = WINDOW_BYTES[BarSizes.SMALL]
 _PEER_SPADS = range(layout.PEER_SPAD.base, layout.PEER_SPAD.base + layout.PEER_SPAD.size)
 
 
-def bars(sizes: tuple[int, int] = SMALL) -> tuple[Bar, ...]:
-    """Registers and windows of `sizes` bytes."""
-    windows = zip(layout.WINDOW_BARS, sizes, strict=True)
-    registers = Bar(0, layout.BAR0_SIZE, prefetchable=True)
-    return (registers, *(Bar(index, size, prefetchable=True) for index, size in windows))
-
-
-def capabilities() -> tuple[Capability, ...]:
-    """What the header's chain has."""
-    msix = MsiX(VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
-    return (PowerManagement(), msix, Express(speed=4))
+def shape(wanted: Wanted) -> Shape:
+    """Registers in BAR0, both windows, a vector for each doorbell and one for the link."""
+    static = frozenset({WIDE_BAR} if wanted.alias else ())
+    windows = zip(layout.WINDOW_BARS, wanted.sizes, strict=True)
+    msix = MsiX(layout.VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
+    return Shape(
+        (
+            Bar(0, layout.BAR0_SIZE, prefetchable=True),
+            *(Bar(index, size, prefetchable=True) for index, size in windows),
+        ),
+        (PowerManagement(), msix, Express(speed=4)),
+        layout.VECTORS,
+        lambda bus, link: Gen4Bridge(bus, link, wanted.sizes, static),
+    )
 
 
 class Gen4Bridge:
@@ -44,7 +42,7 @@ class Gen4Bridge:
     def __init__(
         self,
         bus: MasterBus,
-        link: Link,
+        link: BridgeLink,
         sizes: tuple[int, int] = SMALL,
         static: frozenset[int] = frozenset(),
     ) -> None:
@@ -81,7 +79,7 @@ class Gen4Bridge:
             own = offset - layout.PEER_SPAD.base + layout.SPAD.base
             return self._peer._registers.read(own, length)
         if offset == layout.LINK.at("link_status"):
-            self._link.heard(self._number)
+            self._link.status_read(self._number)
         return self._registers.read(offset, length)
 
     def bar_write(self, bar: int, offset: int, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""The cable between two bridges, which is all they have in common."""
+"""The PCI Express link between two bridges, which is all that they share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Side(Protocol):
         """The peer's doorbells, by the bits of the register they are set in."""
 
 
-class Link:
+class BridgeLink:
     """Two sides; up while both are ready, after it has trained. Going down takes no time."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Link:
         self._training = training
         self._sides: list[Side] = []
         self._ready = [False, False]
-        self._heard = [False, False]
+        self._informed = [False, False]
         self._held = [0, 0]
         self._timer: Timer | None = None
         self._releases: list[Timer | None] = [None, None]
@@ -54,7 +54,7 @@ class Link:
         """Doorbells rung while the link was down."""
 
     def connect(self, side: Side) -> int:
-        """Plug a side in, the first or the second; its number. Raises `ValueError` for a third."""
+        """Connect a side, the first or the second; its number. Raises `ValueError` for a third."""
         if len(self._sides) == 2:
             raise ValueError("a link has two sides")
         self._sides.append(side)
@@ -88,29 +88,29 @@ class Link:
             side.link_changed(up)
 
     def _forget(self, number: int) -> None:
-        self._heard[number], self._held[number] = False, 0
+        self._informed[number], self._held[number] = False, 0
         timer, self._releases[number] = self._releases[number], None
         if timer is not None:
             timer.cancel()
 
-    def heard(self, number: int) -> None:
-        """Side `number` has looked at its link: soon it may be rung."""
-        if self.up and not self._heard[number] and self._releases[number] is None:
+    def status_read(self, number: int) -> None:
+        """Side `number` has read its link status: its doorbells are let through soon after."""
+        if self.up and not self._informed[number] and self._releases[number] is None:
             self._releases[number] = self._call_later(HOLD_SECONDS, lambda: self._release(number))
 
     def _release(self, number: int) -> None:
         self._releases[number] = None
-        self._heard[number] = True
+        self._informed[number] = True
         bits, self._held[number] = self._held[number], 0
         if bits:
             self._sides[number].ring(bits)
 
     def ring_peer(self, number: int, bits: int) -> None:
-        """Side `number` rings its peer, which hears of it once it knows of the link."""
+        """Side `number` rings its peer; the bits are held until the peer knows of the link."""
         peer = 1 - number
         if not self.up:
             self.lost += 1
-        elif self._heard[peer]:
+        elif self._informed[peer]:
             self._sides[peer].ring(bits)
         else:
             self._held[peer] |= bits

@@ -9,19 +9,17 @@ from __future__ import annotations
 from collections import deque
 
 from bluebridge.device.layout.ntb import switchtec as layout
-from bluebridge.device.ntb.link import Link
+from bluebridge.device.ntb.link import BridgeLink
+from bluebridge.device.ntb.shape import Shape, Wanted
 from bluebridge.device.ntb.switchtec_control import ControlBlocks
-from bluebridge.device.ntb.switchtec_readiness import Hearing
+from bluebridge.device.ntb.switchtec_doorbells import DoorbellGate
 from bluebridge.device.ntb.window import Portal
 from bluebridge.device.pci.bus import Timer
-from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar, Identity
+from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
 from bluebridge.device.pci.host import MasterBus, Place
+from bluebridge.device.pci.identity import Bar
 from bluebridge.device.pci.registers import RegisterFile, Slot
 
-IDENTITY = Identity(layout.VENDOR, layout.DEVICE, layout.CLASS_BRIDGE, layout.VENDOR, layout.DEVICE)
-VECTORS = layout.VECTORS
-LOG_SUFFIX = "ntbs"
 FIRST_MESSAGE = 64 - layout.MESSAGES
 """Index of message 0 in the vector map."""
 MOST_MESSAGES = 64
@@ -36,25 +34,26 @@ peer's FORCE_DOWN, and taken much later, when the link comes up, it takes the li
 REMINDERS = 200
 
 
-def bars(sizes: tuple[int, int]) -> tuple[Bar, ...]:
-    """Registers, look-up and direct window of `sizes[0]` bytes, direct window of `sizes[1]`."""
-    return (
-        Bar(0, layout.BAR0_SIZE),
-        Bar(2, layout.LUTS * layout.LUT_SIZE + sizes[0], prefetchable=True),
-        Bar(4, sizes[1], prefetchable=True),
+def shape(wanted: Wanted) -> Shape:
+    """Registers; look-up windows and the first direct window in BAR2; the second one in BAR4."""
+    first, second = layout.WINDOW_BARS
+    msix = MsiX(layout.VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
+    return Shape(
+        (
+            Bar(0, layout.BAR0_SIZE),
+            Bar(first, layout.LUTS * layout.LUT_SIZE + wanted.sizes[0], prefetchable=True),
+            Bar(second, wanted.sizes[1], prefetchable=True),
+        ),
+        (PowerManagement(), msix, Express()),
+        layout.VECTORS,
+        SwitchtecBridge,
     )
-
-
-def capabilities() -> tuple[Capability, ...]:
-    """What the header's chain has."""
-    msix = MsiX(VECTORS, 0, layout.MSIX_TABLE, layout.MSIX_PENDING)
-    return (PowerManagement(), msix, Express())
 
 
 class SwitchtecBridge:
     """One partition. The first bridge on a link brings the switch along, the second joins it."""
 
-    def __init__(self, bus: MasterBus, link: Link) -> None:
+    def __init__(self, bus: MasterBus, link: BridgeLink) -> None:
         self._bus = bus
         self._peer: SwitchtecBridge | None = None
         self._partition = link.connect(self)
@@ -62,7 +61,7 @@ class SwitchtecBridge:
         self._registers = RegisterFile(layout.OWN, layout.BAR0_SIZE)
         self._portals = {bar: Portal(bus, bar) for bar in layout.WINDOW_BARS}
         self.windows = self._portals
-        self._hearing = Hearing(bus.call_later, self._set_doorbells)
+        self._gate = DoorbellGate(bus.call_later, self._set_doorbells)
         self._event_count = 0
         self._reminder: Timer | None = None
         self._waiting: list[deque[tuple[int, int]]] = [
@@ -159,7 +158,7 @@ class SwitchtecBridge:
 
     def ring(self, bits: int) -> None:
         """The peer's doorbells; they wait while this side's driver does not know of the link."""
-        self._hearing.ring(bits)
+        self._gate.ring(bits)
 
     def _set_doorbells(self, bits: int) -> None:
         """Each one rung interrupts unless it is masked, even if it was set already."""
@@ -177,7 +176,7 @@ class SwitchtecBridge:
     def _send(self, number: int, value: int) -> None:
         if self._peer is not None:
             if number == 0:
-                self._hearing.sent(value, self._peer._hearing)
+                self._gate.sent(value, self._peer._gate)
             self._peer.receive(number | self._partition << 2, value)
 
     def receive(self, source: int, value: int) -> None:
@@ -248,10 +247,10 @@ class SwitchtecBridge:
         self._bus.interrupt(layout.EVENT_VECTOR)
 
     def reset(self) -> None:
-        """Reset, or power loss: the peer loses what it saw of this guest, and hears of it."""
+        """Reset, or power loss: the peer loses what it saw of this guest, and is told."""
         self._registers.reset()
         self._describe()
-        self._hearing.reset()
+        self._gate.reset()
         self._remind_later(0)
         self._forget_messages()
         if self._control.leave(self._partition) and self._peer is not None:

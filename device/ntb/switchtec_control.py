@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bluebridge.device.layout.ntb import switchtec as layout
-from bluebridge.device.layout.ntb.switchtec import Operation, Status
+from bluebridge.device.layout.ntb.switchtec import BlockStatus, Operation
 from bluebridge.device.ntb.window import Window
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
 from bluebridge.device.pci.registers import RegisterFile
@@ -126,11 +126,11 @@ class Lock:
         if partition in self._queue:
             self._queue.remove(partition)
 
-    def status(self, partition: int) -> Status:
+    def status(self, partition: int) -> BlockStatus:
         """What a partition reads."""
         if partition not in self._queue:
-            return Status.NORMAL
-        return Status.LOCKED if self._queue[0] == partition else Status.LOCKING
+            return BlockStatus.NORMAL
+        return BlockStatus.LOCKED if self._queue[0] == partition else BlockStatus.LOCKING
 
 
 class Shown:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bluebridge.device.buslog.wire import INFINIBAND, WireMessage
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, NEXT_BTH, NEXT_GRH
 from bluebridge.device.layout.net.ethernet import (
@@ -28,6 +27,7 @@ from bluebridge.device.layout.net.ip import (
 )
 from bluebridge.device.layout.net.roce import GRH, GRH_NEXT_BTH, ICRC_SIZE, ipv4_gid
 from bluebridge.device.packets import crc
+from bluebridge.device.packets.message import INFINIBAND, WireMessage
 from bluebridge.device.packets.segmentation import Packet, packets_of
 
 LINKTYPE_ETHERNET = 1
@@ -41,7 +41,7 @@ _MAPPED = ipv4_gid(bytes(4))[:12]
 
 @dataclass(slots=True)
 class Frame:
-    """What the file holds of one packet: `length` bytes were on the wire, `data` were captured.
+    """One packet on the wire: `length` bytes, of which `data` are known from the start on.
 
     The data begin with the Ethernet header or the LRH.
     """
@@ -53,7 +53,10 @@ class Frame:
 
 
 def frames_of(message: WireMessage, roce: int | None = None) -> Iterator[Frame]:
-    """The frames of a message, in order; `roce` forces a version of RoCE on all RDMA packets."""
+    """The frames of a message, in order; `roce` forces a version of RoCE on all RDMA packets.
+
+    Raises `PacketError` when the message makes no sense.
+    """
     if message.what == What.FRAME:
         yield Frame(LINKTYPE_ETHERNET, message.payload, message.length)
         return

@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bluebridge.device.buslog import wire
-from bluebridge.device.buslog.reader import LogError
-from bluebridge.device.buslog.wire import WireMessage
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.operations import ATOMICS, Op, Syndrome
 from bluebridge.device.layout.net.roce import (
@@ -29,6 +26,18 @@ from bluebridge.device.layout.net.roce import (
     XRC_ETH,
     XRC_SERVICE,
     BthOpcode,
+)
+from bluebridge.device.packets.message import (
+    ATOMIC,
+    READ,
+    RELIABLE,
+    SOLICITED,
+    XRC,
+    PacketError,
+    WireMessage,
+)
+from bluebridge.device.packets.message import (
+    IMMEDIATE as HAS_IMMEDIATE,
 )
 
 PSN_MASK = 0xFFFFFF
@@ -68,7 +77,7 @@ class Packet:
 
 
 def packets_of(message: WireMessage) -> Iterator[Packet]:
-    """The packets of a message that is no Ethernet frame; `LogError` when they make no sense."""
+    """The packets of a message that is no Ethernet frame; `PacketError` when they make no sense."""
     if message.what == What.DATAGRAM:
         yield _datagram(message)
     elif message.what == What.RESPONSE:
@@ -115,9 +124,9 @@ def _service(message: WireMessage) -> int:
     """What tells the opcodes of a message's service from those of the reliable connection."""
     if message.what == What.DATAGRAM:
         return 0  # has opcodes of its own
-    if message.flags & wire.XRC:
+    if message.flags & XRC:
         return XRC_SERVICE
-    return RELIABLE_SERVICE if message.flags & wire.RELIABLE else UNRELIABLE_SERVICE
+    return RELIABLE_SERVICE if message.flags & RELIABLE else UNRELIABLE_SERVICE
 
 
 def _ask(
@@ -131,15 +140,15 @@ def _ask(
 ) -> bytes:
     """The BTH of a request, with the SRQ it is for behind it if the service is XRC."""
     headers = _bth(message, opcode, index, ack=ack, solicited=solicited, length=length)
-    if message.flags & wire.XRC:
+    if message.flags & XRC:
         headers += XRC_ETH.pack(srqn=message.srqn & PSN_MASK)
     return headers
 
 
 def _datagram(message: WireMessage) -> Packet:
-    immediate = bool(message.flags & wire.IMMEDIATE)
+    immediate = bool(message.flags & HAS_IMMEDIATE)
     opcode = BthOpcode.UD_SEND_ONLY_IMM if immediate else BthOpcode.UD_SEND_ONLY
-    solicited = bool(message.flags & wire.SOLICITED)
+    solicited = bool(message.flags & SOLICITED)
     headers = _bth(message, opcode, 0, solicited=solicited, length=message.length)
     headers += DETH.pack(qkey=message.key, source_qpn=message.source_qpn & PSN_MASK)
     if immediate:
@@ -162,9 +171,9 @@ def _atomic(message: WireMessage) -> Packet:
 
 
 def _response(message: WireMessage) -> Iterator[Packet]:
-    if message.flags & wire.READ:
+    if message.flags & READ:
         yield from _read_data(message)
-    elif message.flags & wire.ATOMIC:
+    elif message.flags & ATOMIC:
         original = ATOMIC_ACK_ETH.pack(original=message.address)
         yield Packet(_bth(message, BthOpcode.RC_ATOMIC_ACK, 0) + _aeth(message) + original)
     else:
@@ -198,12 +207,12 @@ def _read_data(message: WireMessage) -> Iterator[Packet]:
 
 def _pieces(message: WireMessage) -> Iterator[Packet]:
     """A SEND or a WRITE."""
-    reliable = bool(message.flags & wire.RELIABLE)
+    reliable = bool(message.flags & RELIABLE)
     last = message.packets - 1
     for index, offset, length in _cut(message):
         opcode = _opcode(message, index)
         at_end = index == last
-        notify = at_end and message.op != Op.WRITE and bool(message.flags & wire.SOLICITED)
+        notify = at_end and message.op != Op.WRITE and bool(message.flags & SOLICITED)
         headers = _ask(
             message, opcode, index, ack=at_end and reliable, solicited=notify, length=length
         )
@@ -234,14 +243,11 @@ def _cut(message: WireMessage) -> Iterator[tuple[int, int, int]]:
 
 
 def mtu_of(message: WireMessage) -> int:
-    """The path MTU that makes so many packets of the message; raises `LogError`.
+    """The path MTU that makes so many packets of the message; raises `PacketError`.
 
     For several packets it is the only one, since half of it would make more of them.
     """
     for mtu in sorted(MTU_BYTES.values()):
         if ((message.length + mtu - 1) // mtu or 1) == message.packets:
             return mtu
-    raise LogError(
-        f"the message recorded at {message.time:.6f} s is damaged: "
-        f"{message.length} bytes in {message.packets} packets"
-    )
+    raise PacketError(f"{message.length} bytes in {message.packets} packets")

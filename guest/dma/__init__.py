@@ -21,7 +21,7 @@ from bluebridge.guest.dma.errors import ChannelHalted, DmaError, DmaTimeout
 __all__ = ["Channel", "ChannelHalted", "DmaError", "DmaTimeout", "Engine", "open_engine"]
 
 BARS = (0,)
-IDENTITIES = ((layout.VENDOR, layout.DEVICE_34), (layout.VENDOR, layout.DEVICE_32))
+IDENTITIES = tuple((layout.VENDOR, device) for device in layout.DEVICES.values())
 
 
 def open_engine() -> Engine:

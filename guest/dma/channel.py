@@ -8,7 +8,7 @@ import time
 
 from bluebridge.device.layout.ioat import registers as layout
 from bluebridge.device.layout.ioat.descriptor import COMPLETION, DESCRIPTOR_SIZE
-from bluebridge.device.layout.ioat.registers import ChannelError, Command, State
+from bluebridge.device.layout.ioat.registers import ChannelCommand, ChannelError, State
 from bluebridge.guest.bus.interface import Function
 from bluebridge.guest.bus.vectors import Deadline, Vectors
 from bluebridge.guest.dma.errors import ChannelHalted, DmaError, DmaTimeout
@@ -73,8 +73,8 @@ class Channel:
 
     def _reset_hardware(self) -> None:
         deadline = Deadline(RESET_SECONDS)
-        self._store("channel_command", 1, Command.RESET)
-        while self._load("channel_command", 1) & Command.RESET:
+        self._store("channel_command", 1, ChannelCommand.RESET)
+        while self._load("channel_command", 1) & ChannelCommand.RESET:
             if self._load("channel_error", 4) == _GONE:
                 raise DmaError("the DMA engine is gone (reads return all ones)")
             if deadline.over:

@@ -17,9 +17,7 @@ Bulk goes by the DMA engine, see `guest.dma`: it copies to `bridge.windows[0].ad
 
 from __future__ import annotations
 
-from bluebridge.device.layout.ntb.gen1 import DEVICE as GEN1
-from bluebridge.device.layout.ntb.gen4 import DEVICE as GEN4
-from bluebridge.device.layout.ntb.gen4 import VENDOR
+from bluebridge.device.layout.ntb.models import BY_PCI_ID, GEN1, GEN4
 from bluebridge.guest.bus.interface import Function
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntb.bridge import Bridge, LinkState
@@ -41,9 +39,10 @@ __all__ = [
 ]
 
 DRIVERS: dict[tuple[int, int], type[Gen4Bridge] | type[Gen1Bridge]] = {
-    (VENDOR, GEN4): Gen4Bridge,
-    (VENDOR, GEN1): Gen1Bridge,
+    GEN4.pci_id: Gen4Bridge,
+    GEN1.pci_id: Gen1Bridge,
 }
+"""The driver of a bridge, by its vendor and device ID."""
 
 
 def bridge_of(function: Function) -> Bridge:
@@ -52,7 +51,7 @@ def bridge_of(function: Function) -> Bridge:
     driver = DRIVERS.get(identity)
     if driver is None:
         raise DeviceError(f"{identity[0]:04x}:{identity[1]:04x} is no bridge with a driver here")
-    return driver(function)
+    return driver(function, BY_PCI_ID[identity])
 
 
 def open_bridge() -> Bridge:

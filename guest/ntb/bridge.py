@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.guest.bus.interface import DmaMemory, Function
 from bluebridge.guest.bus.vectors import Deadline, Vectors
 from bluebridge.guest.errors import DeviceError
@@ -50,7 +51,6 @@ class Bridge(ABC):
     stays pending and interrupts when it is unmasked. `windows` are counted from 0 on both sides.
     """
 
-    name: str
     doorbells: int
     """How many the peer has."""
     spads: int
@@ -61,8 +61,9 @@ class Bridge(ABC):
     """0 on the upstream side, 1 on the downstream side."""
     windows: tuple[Window, ...]
 
-    def __init__(self, function: Function, vectors: int) -> None:
+    def __init__(self, function: Function, model: BridgeModel, vectors: int) -> None:
         self.function = function
+        self.name = model.name
         self.vectors = Vectors(function.enable_interrupts(vectors))
         self.every_doorbell = (1 << self.doorbells) - 1
         """All of them, as bits."""

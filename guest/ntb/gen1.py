@@ -10,6 +10,7 @@ erratum of the doorbell registers wants to lock up.
 from __future__ import annotations
 
 from bluebridge.device.layout.ntb import gen1 as layout
+from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.guest.bus.interface import Function
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntb.bridge import Bridge, LinkState
@@ -29,17 +30,16 @@ _CONTROL = layout.CONTROL
 class Gen1Bridge(Bridge):
     """Doorbells share vectors, five each; the link's status is in config space."""
 
-    name = "intel-gen1"
     doorbells = layout.LOST_DOORBELL
     spads = layout.SPADS
     _spads_at, _peer_spads_at = layout.SPAD.at("spad"), layout.PEER_SPAD.at("spad")
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, model: BridgeModel) -> None:
         strap = function.load_config(layout.PPD, 1)
         if strap & 0x3 != layout.PPD_BACK_TO_BACK:
             raise DeviceError(f"the strap {strap:#x} is of no back-to-back bridge")
         self.port = int(bool(strap & layout.PPD_DOWNSTREAM))
-        super().__init__(function, layout.VECTORS)
+        super().__init__(function, model, layout.VECTORS)
         self._store("register0_base", 8, REGISTERS)
         for bar, middle in MIDDLE.items():
             self._store(f"secondary{bar}_base", 8, middle)

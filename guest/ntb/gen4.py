@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.ntb import gen4 as layout
+from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.guest.bus.interface import Function
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntb.bridge import Bridge, LinkState
@@ -21,17 +22,16 @@ _STATUS, _DISABLE = _CONTROL.at("int_status"), _CONTROL.at("int_disable")
 class Gen4Bridge(Bridge):
     """Everything is a register of BAR0."""
 
-    name = "intel-gen4"
     doorbells = layout.DOORBELLS
     spads = layout.SPADS
     _spads_at, _peer_spads_at = layout.SPAD.at("spad"), layout.PEER_SPAD.at("spad")
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, model: BridgeModel) -> None:
         straps = function.load(0, _LINK.at("ppd1"), 4)
         if straps not in (layout.UPSTREAM, layout.DOWNSTREAM):
             raise DeviceError(f"the straps {straps:#x} are of no back-to-back bridge")
         self.port = int(straps == layout.DOWNSTREAM)
-        super().__init__(function, layout.VECTORS)
+        super().__init__(function, model, layout.VECTORS)
         self.windows = tuple(
             Window(function, number, bar, ALIGN, self._programmer(number, bar))
             for number, bar in enumerate(layout.WINDOW_BARS)

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable
 from functools import partial
 
+from bluebridge.device.layout.ntb.models import GEN4
 from bluebridge.host_tools.bench import doorbell_replies, programs
 from bluebridge.host_tools.bench.figures import Figure, at_least, at_most, plain
 from bluebridge.host_tools.bench.links import GuestLink, plug_nic
@@ -19,7 +20,8 @@ from bluebridge.host_tools.programs.ntb_clients import PERF, RATE, TOOL, TOOL_CL
 from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
 from bluebridge.host_tools.progress import Progress
 
-MODEL = "intel-gen4"
+MODEL = GEN4.name
+"""The model that `doorbell_replies` knows the doorbells of."""
 ROUNDS = 5
 TCP_ROUNDS = 3
 TCP_SECONDS = 4
@@ -43,7 +45,7 @@ print(stored - begin, time.perf_counter() - begin)
 def figures(progress: Progress) -> list[Figure]:
     """Everything of the section. Raises `LabError`."""
     with Pair(LabConfig(hca=False, ntb=MODEL, vfio=False, bus_log=False), progress) as pair:
-        guests = Guests(pair, MODEL)
+        guests = Guests(pair, GEN4)
         pair.probe_bridges()
         progress("ntb_perf use_dma=1")
         found = [_perf(guests)]
@@ -52,7 +54,7 @@ def figures(progress: Progress) -> list[Figure]:
         progress("iperf3: ntb_netdev by processor and by DMA, virtio-net, in turn")
         found += _tcp(guests)
     with Pair(LabConfig(hca=False, ntb=MODEL, vfio=False), progress) as pair:
-        guests = Guests(pair, MODEL)
+        guests = Guests(pair, GEN4)
         pair.probe_bridges()
         progress("ntb_pingpong")
         found.append(_doorbell_replies(guests))

@@ -8,17 +8,16 @@ import tempfile
 from pathlib import Path
 
 from bluebridge.device.pyvfio_user import ENVIRONMENT
+from bluebridge.guest.hca.context import open_hca
 from bluebridge.guest.verbs import (
     AccessFlags,
-    Context,
-    PathAttr,
+    Device,
     QpInit,
     QpType,
     SendFlags,
     SendWr,
     Sge,
     WrOpcode,
-    open_device,
 )
 from bluebridge.host_tools.lab import folders
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
@@ -53,19 +52,20 @@ def cost_us(library: Path, logged: bool) -> float:
 class _End:
     """A reliable queue pair of one adapter, with a page of memory that its peer may write."""
 
-    def __init__(self, context: Context) -> None:
-        pd = context.alloc_pd()
-        self.cq = context.create_cq(2 * _DEPTH)
+    def __init__(self, device: Device) -> None:
+        pd = device.alloc_pd()
+        self.cq = device.create_cq(2 * _DEPTH)
         self.qp = pd.create_qp(QpInit(QpType.RC, self.cq, self.cq, _DEPTH, _DEPTH))
-        self.memory = context.allocate(_PAGE)
+        self.memory = device.allocate(_PAGE)
         access = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
         self.mr = pd.reg_mr(self.memory.address, _PAGE, access=access)
-        self.path = PathAttr(context.gids[0], context.mac)
+        self.device = device
 
     def connect(self, peer: _End) -> None:
         """RESET to RTS towards `peer`."""
         self.qp.modify_init(AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE)
-        self.qp.modify_rtr(peer.path, peer.qp.qpn, _PSN, min_rnr_timer=1)
+        there = self.device.address_vector(peer.device.address)
+        self.qp.modify_rtr(there, peer.qp.qpn, _PSN, min_rnr_timer=1)
         self.qp.modify_rts(_PSN)
 
     def write(self, peer: _End) -> None:
@@ -79,7 +79,7 @@ class _End:
 
 
 def _measure(server: DeviceServer, first: Path, second: Path) -> float:
-    with open_device(WireBus(first)) as a, open_device(WireBus(second)) as b:
+    with open_hca(WireBus(first)) as a, open_hca(WireBus(second)) as b:
         writer, target = _End(a), _End(b)
         writer.connect(target)
         target.connect(writer)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bluebridge.device import options as server_options
+from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT, MODELS, names
 from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import options as lab_options
-from bluebridge.host_tools.lab.options import MODELS
 
 _HARDWARE = ("link", "sm", "ports", "blueflame", "blueflame_size", "pro", "capture")
 """Options of the device server that `up` has as well; others are given behind `--`."""
@@ -44,12 +44,12 @@ def _add_bridge(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ntb",
         nargs="?",
-        const=MODELS[0],
+        const=DEFAULT.name,
         default="",
-        choices=MODELS,
+        choices=tuple(BY_NAME),
         metavar="MODEL",
         help="a non-transparent bridge between the guests and a DMA engine in each; add --hca for "
-        f"an HCA as well. MODEL is {', '.join(MODELS)} (default {MODELS[0]})",
+        f"an HCA as well. MODEL is {', '.join(BY_NAME)} (default {DEFAULT.name})",
     )
     parser.add_argument(
         "--bar-sizes",
@@ -122,8 +122,9 @@ def check_together(options: argparse.Namespace) -> None:
 
 
 def _check_alias(options: argparse.Namespace) -> None:
-    if options.ntb != "intel-gen4":
-        raise UsageError("--window-alias is about the bridge intel-gen4", "add --ntb")
+    able = tuple(model for model in MODELS if model.window_alias)
+    if options.ntb not in [model.name for model in able]:
+        raise UsageError(f"--window-alias is about the bridge {names(able)}", "add --ntb")
     if options.cold:
         raise UsageError("--window-alias wants restored guests", "leave out --cold")
 

@@ -76,6 +76,7 @@ def _chosen(options: argparse.Namespace) -> list[Choice]:
         for setup, program in everything()
         if (not options.short or (program.short and setup in QUICK))
         and (not options.setup or setup.name in options.setup)
+        and (not options.key or _key((setup, program)) in options.key)
         and all(word in _key((setup, program)) for word in options.only)
     ]
     if not chosen:
@@ -130,7 +131,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="WORDS",
         help="only what has WORDS in its key",
     )
-    names = [setup.name for setup in (*SETUPS, *BRIDGES)]
+    parser.add_argument(
+        "--key", action="append", default=[], help="only the program that --list calls so"
+    )
+    names = [setup.name for setup in (*SETUPS, *BRIDGES.values())]
     parser.add_argument("--setup", action="append", choices=names, help="only these")
     parser.add_argument("--resume", type=Path, metavar="DIR", help="go on with the run in DIR")
     parser.add_argument("--list", action="store_true", help="print the keys and end")

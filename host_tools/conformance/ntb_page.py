@@ -41,7 +41,7 @@ _WORDS = {PASSED: "passed", SKIPPED: "refused", FAILED: "failed"}
 def page(entries: Sequence[Entry]) -> str:
     """The whole page."""
     return _TEXT.format(
-        setups="\n".join(f"| {setup.name} | {setup.what} |" for setup in BRIDGES),
+        setups="\n".join(f"| {setup.name} | {setup.what} |" for setup in BRIDGES.values()),
         matrix=matrix(entries),
         failed=failed(entries) or "None.",
         shown=_shown(entries),
@@ -51,10 +51,10 @@ def page(entries: Sequence[Entry]) -> str:
 def matrix(entries: Sequence[Entry]) -> str:
     """Client by bridge."""
     cells = {(entry.name, entry.setup): _cell(entry) for entry in entries}
-    rows = ["| client | " + " | ".join(setup.name for setup in BRIDGES) + " |"]
+    rows = ["| client | " + " | ".join(setup.name for setup in BRIDGES.values()) + " |"]
     rows.append("|---" * (len(BRIDGES) + 1) + "|")
     for name in dict.fromkeys(entry.name for entry in entries):
-        found = [cells.get((name, setup.name), "") for setup in BRIDGES]
+        found = [cells.get((name, setup.name), "") for setup in BRIDGES.values()]
         rows.append(f"| {name} | " + " | ".join(found) + " |")
     return "\n".join(rows)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bluebridge.device.layout.ntb import models
+from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.options import DEFAULTS, ServerOptions
 
 
@@ -44,9 +46,15 @@ OPENSM = Setup(
     "exec opensm --log_file /var/log/opensm.log",
 )
 SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM)
-GEN4 = Setup("ntb-intel-gen4", "Intel NTB 8086:347e and I/OAT 3.4", ntb="intel-gen4")
-SWITCHTEC = Setup("ntb-switchtec", "Switchtec 11f8:8531 and I/OAT 3.4", ntb="switchtec")
-GEN1 = Setup("ntb-intel-gen1", "Intel NTB 8086:0e0d and I/OAT 3.2", ntb="intel-gen1")
-BRIDGES = (GEN4, SWITCHTEC, GEN1)
-QUICK = (ROCE, INFINIBAND, SWITCHTEC)
+
+
+def _bridge_setup(model: BridgeModel) -> Setup:
+    identity = f"{model.vendor:04x}:{model.device:04x}"
+    what = f"{model.title} {identity} and I/OAT {model.engine}"
+    return Setup(f"ntb-{model.name}", what, ntb=model.name)
+
+
+BRIDGES = {model: _bridge_setup(model) for model in models.MODELS}
+"""A setup for each bridge model."""
+QUICK = (ROCE, BRIDGES[models.SWITCHTEC])
 """The setups of the short run."""

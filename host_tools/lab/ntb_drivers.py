@@ -6,16 +6,11 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
 
 _SECONDS = 120.0
-HARDWARE = {
-    "intel-gen4": "ntb_hw_intel",
-    "intel-gen1": "ntb_hw_intel",
-    "switchtec": "ntb_hw_switchtec",
-}
-"""The driver of each model."""
 _LINK = """
 for try in $(seq 600); do
     for net in /sys/class/net/*; do
@@ -52,10 +47,11 @@ def probe(machine: Vm, model: str) -> None:
     "No such device" (ntb_transport_register_client_dev). Raises `LabError` with what the kernel
     said.
     """
-    machine.run(f"modprobe ioatdma && modprobe {HARDWARE[model]}", timeout=_SECONDS)
+    driver = BY_NAME[model].kernel_driver
+    machine.run(f"modprobe ioatdma && modprobe {driver}", timeout=_SECONDS)
     if machine.run("ls /sys/bus/ntb/devices | grep -q .", check=False).status:
         raise LabError(
-            f"guest {machine.name}: {HARDWARE[model]} has registered no bridge",
+            f"guest {machine.name}: {driver} has registered no bridge",
             "read dmesg in both guests",
             machine.run("dmesg | tail -n 30", check=False).text,
         )

@@ -8,9 +8,6 @@ from typing import Any
 
 from bluebridge.host_tools.lab.config import LabConfig
 
-MODELS = ("intel-gen4", "intel-gen1", "switchtec")
-"""Bridges that there are, the default first."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare them; each is named as its field of `LabConfig`, `quiet` apart."""

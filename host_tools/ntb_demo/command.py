@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.ntb_demo import steps
@@ -15,7 +16,7 @@ def main(options: argparse.Namespace) -> int:
     """Show everything on a pair of its own; 0 when all of it was right, else `LabError`."""
     config = LabConfig(log=options.log, hca=False, vfio=False, kernel=True, ntb=options.model)
     with Pair(config, Reporter(quiet=options.quiet)) as pair:
-        _show(Guests(pair, options.model))
+        _show(Guests(pair, BY_NAME[options.model]))
         logs = pair.log_name
     _say("")
     _say(f"all of it was right; the log: bluebridge log {logs} --decode")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bluebridge.host_tools.lab.options import MODELS
+from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "right; the guests are ended in any case.",
     )
     demo.add_argument(
-        "--model", choices=MODELS, default=MODELS[0], help=f"which bridge (default {MODELS[0]})"
+        "--model",
+        choices=tuple(BY_NAME),
+        default=DEFAULT.name,
+        help=f"which bridge (default {DEFAULT.name})",
     )
     demo.add_argument("--log", type=Path, metavar="DIR", help="folder for the bus log")
     demo.add_argument("--quiet", action="store_true", help="no progress on standard error")

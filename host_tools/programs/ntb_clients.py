@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from bluebridge.device.layout.ntb.models import MODELS, BridgeModel
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
 
@@ -27,7 +28,8 @@ class Client:
     ready: str
     """A condition that comes true when both sides are loaded and the link is up."""
     unload: str
-    models: tuple[str, ...] = ("intel-gen4", "switchtec", "intel-gen1")
+    models: tuple[BridgeModel, ...] = MODELS
+    """Those on which it works."""
 
 
 def netdev(options: str) -> Client:
@@ -48,7 +50,7 @@ def perf(options: str) -> Client:
         f"modprobe ntb_perf {options}",
         f"({PERF} grep -q 'Out buffer xlat' info)",
         "rmmod ntb_perf",
-        ("intel-gen4", "switchtec"),
+        tuple(model for model in MODELS if not model.register_window),
     )
 
 
@@ -76,7 +78,7 @@ MSI_TEST = Client(
     "modprobe ntb_msi_test",
     f"({MSI} echo 1 > peer0/ready)",
     "rmmod ntb_msi_test",
-    ("switchtec",),
+    tuple(model for model in MODELS if model.spare_vectors),
 )
 CYCLED = (
     TOOL_CLIENT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
@@ -21,7 +22,7 @@ class Unmet(LabError):
 class Guests:
     """A pair, and what its bridge is."""
 
-    def __init__(self, pair: Pair, model: str) -> None:
+    def __init__(self, pair: Pair, model: BridgeModel) -> None:
         self.pair = pair
         self.model = model
 

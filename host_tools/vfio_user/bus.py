@@ -54,6 +54,14 @@ class WireBus:
         with self._lock, contextlib.suppress(OSError):
             self.client.write(bar, offset, value.to_bytes(8, "big"), posted=True)
 
+    def load_config(self, offset: int, width: int) -> int:
+        """A register of config space; all ones when the server is gone."""
+        with self._lock:
+            try:
+                return int.from_bytes(self.client.read(CONFIG, offset, width), "little")
+            except OSError:
+                return (1 << 8 * width) - 1
+
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
         """Zeroed DMA memory."""
         memory = self._arena.allocate(length, align)

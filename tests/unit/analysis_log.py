@@ -11,6 +11,7 @@ from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, eqe, uar, wqe
 from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.packets.message import RELIABLE
 
 A, B = 0, 1
 QPN, PEER_QPN, CQN, EQN = 0x48, 0x52, 0x80, 5
@@ -118,7 +119,7 @@ class Sender:
     def _message(self, device: int, what: What, target: int, length: int) -> None:
         self.log.wire((
             time.monotonic_ns(), device, Kind.WIRE, 0, what, target, TARGET, length,
-            wire.HEAD.size + wire.ROUTE.size, self.log.work,
-            wire.RELIABLE, Op.WRITE, Syndrome.ACK, QPN, self.index & 0xFFFFFF, 1, 7, 0,
+            wire.PREFIX_BYTES, self.log.work,
+            RELIABLE, Op.WRITE, Syndrome.ACK, QPN, self.index & 0xFFFFFF, 1, 7, 0,
             bytes(wire.ROUTE.size), b"",
         ))  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.layout.ntb import gen4
 from bluebridge.device.ntb.gen4 import Gen4Bridge
-from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, Link
+from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, BridgeLink
 from bluebridge.device.pci.host import Host
 from tests.unit.fake_bus import FakeFunction
 
@@ -19,7 +19,7 @@ SIZE = 1 << 20
 class Guest:
     """One guest as its drivers see it: registers of the bridge, a DMA engine, memory."""
 
-    def __init__(self, name: str, link: Link) -> None:
+    def __init__(self, name: str, link: BridgeLink) -> None:
         self.host = Host(name)
         self.bus = FakeFunction(f"{name}.ntb4", self.host)
         self.bridge = Gen4Bridge(self.bus, link)
@@ -78,7 +78,7 @@ class Pair:
     """Guests `a` (upstream) and `b`; the clock is a's."""
 
     def __init__(self) -> None:
-        self.link = Link(lambda seconds, action: self.a.bus.call_later(seconds, action))
+        self.link = BridgeLink(lambda seconds, action: self.a.bus.call_later(seconds, action))
         self.a = Guest("a", self.link)
         self.b = Guest("b", self.link)
         self.a.bridge.join(self.b.bridge)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.control import Panel
+from bluebridge.device.control import ControlCommands
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.bar0 import CATAS
 from bluebridge.device.layout.mlx4.commands import Opcode
@@ -27,9 +27,9 @@ def driver() -> Driver:
 
 
 @pytest.fixture
-def panel(driver: Driver) -> Panel:
-    """Its panel."""
-    return Panel({"a": driver.hca})
+def commands(driver: Driver) -> ControlCommands:
+    """Its commands."""
+    return ControlCommands({"a": driver.hca})
 
 
 def error_buffer(driver: Driver) -> bytes:
@@ -38,12 +38,12 @@ def error_buffer(driver: Driver) -> bytes:
     return b"".join(driver.hca.bar_read(0, at, 4) for at in words)
 
 
-def test_the_cable(driver: Driver, panel: Panel) -> None:
-    assert panel.carry_out("status") == ["a/1 working cable in link up", "ok"]
-    assert panel.carry_out("link a down") == ["ok"]
-    assert panel.carry_out("link a/1 down") == ["ok"]
-    assert panel.carry_out("status")[0] == "a/1 working cable out link down"
-    assert panel.carry_out("link a up") == ["ok"]
+def test_the_cable(driver: Driver, commands: ControlCommands) -> None:
+    assert commands.execute("status") == ["a/1 working cable in link up", "ok"]
+    assert commands.execute("link a down") == ["ok"]
+    assert commands.execute("link a/1 down") == ["ok"]
+    assert commands.execute("status")[0] == "a/1 working cable out link down"
+    assert commands.execute("link a up") == ["ok"]
     events = [event["subtype"] for event in driver.events(EventType.PORT_CHANGE)]
     assert events == [PORT_DOWN, PORT_ACTIVE]
 
@@ -54,29 +54,31 @@ def test_the_cable(driver: Driver, panel: Panel) -> None:
      "fault", "fault b", "status a", "link a up now", "profile", "profile start now",
      "profile stop", "profile stop /nowhere/stacks", "\0"],
 )  # fmt: skip
-def test_nonsense_is_one_line(panel: Panel, line: str) -> None:
-    (answer,) = panel.carry_out(line)
+def test_nonsense_is_one_line(commands: ControlCommands, line: str) -> None:
+    (answer,) = commands.execute(line)
     assert answer.startswith("error: ")
 
 
-def test_stacks_by_processor_time(driver: Driver, panel: Panel, tmp_path: Path) -> None:
+def test_stacks_by_processor_time(
+    driver: Driver, commands: ControlCommands, tmp_path: Path
+) -> None:
     stacks = tmp_path / "stacks"
     before = time.process_time()
-    assert panel.carry_out("profile start") == ["ok"]
+    assert commands.execute("profile start") == ["ok"]
     while time.process_time() < before + 0.1:
         error_buffer(driver)
-    assert panel.carry_out(f"profile stop {stacks}") == ["ok"]
+    assert commands.execute(f"profile stop {stacks}") == ["ok"]
     found = stacks.read_text()
     assert re.search(r"(?m)^.*test_stacks_by_processor_time;.*bar_read.* \d+$", found), found
 
 
-def test_a_fault_stops_everything_until_a_reset(driver: Driver, panel: Panel) -> None:
+def test_a_fault_stops_everything_until_a_reset(driver: Driver, commands: ControlCommands) -> None:
     assert not any(error_buffer(driver))
-    assert panel.carry_out("fault a parity in the TPT") == ["ok"]
+    assert commands.execute("fault a parity in the TPT") == ["ok"]
     raw = error_buffer(driver)
     assert CATAS.get(raw, "code") != 0
     assert CATAS.get_raw(raw, "text").rstrip(b"\0") == b"parity in the TPT"
-    assert panel.carry_out("status")[0] == "a/1 failed cable in link down"
+    assert commands.execute("status")[0] == "a/1 failed cable in link down"
     driver.post(Opcode.NOP)
     control = driver.read32(bar0.HCR_BASE + 0x18)
     assert control & bar0.HCR_GO  # the command waits for ever
@@ -88,7 +90,7 @@ def test_a_fault_stops_everything_until_a_reset(driver: Driver, panel: Panel) ->
     driver.toggle = 1
     driver.start()
     driver.command(Opcode.INIT_PORT, 0, 1)
-    assert driver.hca.port.link_up
+    assert driver.adapter.port.link_up
 
 
 def test_peers_of_a_failed_adapter_hear_nothing() -> None:

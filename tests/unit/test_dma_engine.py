@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bluebridge.device.dma.engine import TURN_BYTES, TURN_DESCRIPTORS
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
-from bluebridge.device.layout.ioat.registers import ChannelError, Command, State
+from bluebridge.device.layout.ioat.registers import ChannelCommand, ChannelError, State
 from tests.unit.ntb_pair import ENGINE, REGISTERS, SIZE, WINDOW0, Guest, Pair
 
 
@@ -243,12 +243,12 @@ def test_a_completion_word_in_a_register_halts(pair: Pair, ring: Ring) -> None:
 
 
 def test_suspend_resume_and_reset(pair: Pair, ring: Ring) -> None:
-    ring.write(0x04, 1, Command.SUSPEND)
+    ring.write(0x04, 1, ChannelCommand.SUSPEND)
     assert ring.state == State.SUSPENDED
     ring.post(0, 0, 1, null=1)
     ring.ring()
     assert ring.state == State.SUSPENDED
-    ring.write(0x04, 1, Command.RESUME)
+    ring.write(0x04, 1, ChannelCommand.RESUME)
     assert ring.state == State.IDLE and ring.word
-    ring.write(0x04, 1, Command.RESET)
+    ring.write(0x04, 1, ChannelCommand.RESET)
     assert ring.state == State.HALTED and ring.read(0x04, 1) == 0 and ring.read(0x10, 4) == 0

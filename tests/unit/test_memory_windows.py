@@ -117,7 +117,7 @@ def test_type_one_is_bound_again_at_will_and_taken_back_by_length_zero() -> None
         assert windows.bind(key | low, FIRST, low * 8, 8) == 0
     assert windows.write(windows.address + 16, key | 2, b"second") == 0
     assert windows.bind(key | 3, FIRST, 0, 0) == 0
-    index = windows.b.hca.regions.index_of(windows.lkey)
+    index = windows.b.adapter.regions.index_of(windows.lkey)
     windows.b.command(Opcode.HW2SW_MPT, modifier=index, op_modifier=1)
 
 
@@ -160,7 +160,7 @@ def test_type_two_is_for_one_queue_pair() -> None:
     assert windows.a.completions(second_a)[0].status == Syndrome.REMOTE_ACCESS_ERR
     assert windows.write(windows.address, key, b"mine") == 0
     windows.b.command(Opcode.TORST_QP, modifier=windows.pair.qb.qpn, op_modifier=2)
-    index = windows.b.hca.regions.index_of(windows.lkey)
+    index = windows.b.adapter.regions.index_of(windows.lkey)
     windows.b.command(Opcode.HW2SW_MPT, modifier=index, op_modifier=1)
 
 
@@ -168,7 +168,7 @@ def test_a_region_with_windows_stays() -> None:
     windows = Windows()
     key = create_window(windows.b, FIRST)
     assert windows.bind(key | 1, FIRST) == 0
-    regions = windows.b.hca.regions
+    regions = windows.b.adapter.regions
     index = regions.index_of(windows.lkey)
     status, _ = windows.b.try_command(Opcode.HW2SW_MPT, modifier=index, op_modifier=1)
     assert status == Status.REG_BOUND

@@ -9,19 +9,19 @@ import pytest
 from bluebridge.device.__main__ import main as device
 from bluebridge.device.bridge_arguments import parse_function
 from bluebridge.device.bridges import FunctionSpec
+from bluebridge.device.layout.ntb import models
+from bluebridge.device.ntb.selection import shape_of
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.config import LabConfig
-from bluebridge.host_tools.lab.ntb_drivers import HARDWARE
-from bluebridge.host_tools.lab.options import MODELS
 
 
-def test_models_agree() -> None:
-    from bluebridge.device.ntb.personality import Personality
-
-    assert set(MODELS) == set(HARDWARE) == set(Personality)
+def test_every_model_has_an_emulation_and_a_log_name_of_its_own() -> None:
+    assert all(shape_of(model).vectors for model in models.MODELS)
+    for table in (models.BY_NAME, models.BY_PCI_ID, models.BY_LOG_SUFFIX):
+        assert len(table) == len(models.MODELS)
 
 
 def test_the_bridge_has_the_wide_port() -> None:

@@ -8,9 +8,10 @@ from collections.abc import Collection
 import pytest
 
 from bluebridge.device.layout.ntb import gen1
-from bluebridge.device.ntb.errata import CONFIGURATION, DOORBELL, ERRATA, WINDOW_SECONDS, Hazards
+from bluebridge.device.layout.ntb.gen1 import CONFIGURATION_ERRATUM, DOORBELL_ERRATUM, ERRATA
+from bluebridge.device.ntb.errata import WINDOW_SECONDS, Hazards
 from bluebridge.device.ntb.gen1 import Gen1Bridge, config_registers
-from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, Link
+from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, BridgeLink
 from bluebridge.device.pci.host import Host
 from tests.unit.fake_bus import FakeFunction
 
@@ -23,7 +24,9 @@ class Guest:
     """One guest as ntb_hw_intel drives the bridge, with the default work-around: BAR4 shows the
     peer's registers, BAR2 is the window."""
 
-    def __init__(self, name: str, link: Link, downstream: bool, hang: Collection[str] = ()) -> None:
+    def __init__(
+        self, name: str, link: BridgeLink, downstream: bool, hang: Collection[str] = ()
+    ) -> None:
         self.host = Host(name)
         self.bus = FakeFunction(f"{name}.ntb1", self.host)
         for register in config_registers((SIZE, SIZE), downstream):
@@ -76,7 +79,7 @@ class Pair:
 
     def __init__(self, hang: Collection[str] = ()) -> None:
         """`hang` are errata that are played out in a; time stands still for both."""
-        self.link = Link(lambda seconds, action: self.a.bus.call_later(seconds, action))
+        self.link = BridgeLink(lambda seconds, action: self.a.bus.call_later(seconds, action))
         self.a = Guest("a", self.link, downstream=False, hang=hang)
         self.b = Guest("b", self.link, downstream=True)
         self.a.bridge.join(self.b.bridge)
@@ -123,7 +126,7 @@ def test_the_other_doorbell_register_loses_bit_14_and_is_dangerous(pair: Pair) -
     pair.b.bridge.bar_read(4, 0x80, 4)
     pair.a.write(0x140, 2, 1 << 14 | 1)
     assert pair.b.read(0x60, 2) == 1
-    assert pair.a.bridge.hazards.counts[DOORBELL] == 1
+    assert pair.a.bridge.hazards.counts[DOORBELL_ERRATUM] == 1
 
 
 def test_a_window_opens_with_its_limit_and_closes_with_its_translation(pair: Pair) -> None:
@@ -207,7 +210,7 @@ def test_an_erratum_played_out_is_a_bridge_that_answers_nothing(erratum: str) ->
     pair.b.write(0x30, 8, pair.b.bus.allocate(SIZE, SIZE))
     pair.b.write(0x28, 8, 0)
     pair.b.bridge.bar_read(4, 0x80, 4)  # the peer accesses a's registers
-    if erratum == CONFIGURATION:
+    if erratum == CONFIGURATION_ERRATUM:
         pair.a.bridge.hazards.outbound()
         pair.a.bridge.hazards.inbound()
         assert pair.a.read(0x58, 4) == 0xFFFFFFFF
@@ -238,8 +241,8 @@ def test_hazards_count_what_comes_together_and_nothing_else() -> None:
     hazards.register_access()
     now[0] += WINDOW_SECONDS
     hazards.register_access()
-    assert hazards.counts == {CONFIGURATION: 2}
+    assert hazards.counts == {CONFIGURATION_ERRATUM: 2}
     hazards.doorbell_access()
     hazards.peer_access()
     hazards.doorbell_access()
-    assert hazards.counts[DOORBELL] == 1
+    assert hazards.counts[DOORBELL_ERRATUM] == 1

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.layout.ioat.registers import BAR0_SIZE as ENGINE_SIZE
-from bluebridge.device.ntb.link import Link
-from bluebridge.device.ntb.personality import BarSizes, Personality, shape
+from bluebridge.device.layout.ntb.models import GEN1, GEN4, MODELS, SWITCHTEC, BridgeModel
+from bluebridge.device.ntb.link import BridgeLink
+from bluebridge.device.ntb.selection import shape_of
 from bluebridge.device.pci.host import Host
 from tests.unit.fake_bus import FakeFunction
 
@@ -44,14 +45,14 @@ _ENGINE_ACCESSES = st.lists(
 
 
 class _Pair:
-    """Both bridges of a personality and an engine in guest a, each BAR placed."""
+    """Both bridges of a model and an engine in guest a, each BAR placed."""
 
-    def __init__(self, personality: Personality) -> None:
-        form = shape(personality, BarSizes.SMALL)
+    def __init__(self, model: BridgeModel) -> None:
+        form = shape_of(model)
         self.sizes = {bar.index: bar.size for bar in form.bars}
         hosts = [Host("a"), Host("b")]
         self.buses = [FakeFunction(host.name, host) for host in hosts]
-        link = Link(self.buses[0].call_later)
+        link = BridgeLink(self.buses[0].call_later)
         self.bridges = [form.make(bus, link) for bus in self.buses]
         self.bridges[0].join(self.bridges[1])
         for bus, bridge in zip(self.buses, self.bridges, strict=True):
@@ -69,14 +70,14 @@ class _Pair:
             bus.run(0.5)
 
 
-@pytest.mark.parametrize("personality", list(Personality))
+@pytest.mark.parametrize("model", MODELS)
 @settings(max_examples=60)
 @example([(False, True, 0, 0x5F, 8, 0)])  # registers of many kinds in one store
 @given(_ACCESSES)
 def test_any_accesses_of_both_guests(
-    personality: Personality, accesses: list[tuple[bool, bool, int, int, int, int]]
+    model: BridgeModel, accesses: list[tuple[bool, bool, int, int, int, int]]
 ) -> None:
-    pair = _Pair(personality)
+    pair = _Pair(model)
     for second, write, bar, offset, width, value in accesses:
         bridge = pair.bridges[second]
         offset %= pair.sizes[bar] - width + 1
@@ -94,7 +95,7 @@ def test_any_accesses_of_both_guests(
 @settings(max_examples=60)
 @given(_ENGINE_ACCESSES, st.binary(min_size=64, max_size=512))
 def test_any_accesses_of_the_engine(accesses: list[tuple[int, int, int]], memory: bytes) -> None:
-    pair = _Pair(Personality.INTEL_GEN4)
+    pair = _Pair(GEN4)
     pair.buses[0].poke(RAM, memory)
     for offset, width, value in accesses:
         data = (value & ((1 << 8 * width) - 1)).to_bytes(width, "little")
@@ -106,17 +107,17 @@ def test_any_accesses_of_the_engine(accesses: list[tuple[int, int, int]], memory
 
 
 _BRING_UPS = {
-    Personality.INTEL_GEN4: [
+    GEN4: [
         *((0x48, 8, 0xFFFFFFFF), (0x18, 8, 1 << 61), (0x28, 8, 1 << 62), (0, 4, 0x154)),
         *((0xB050, 2, 0), (0xB0D4, 4, 8), (0x10, 8, RAM), (0x18, 8, BASES[2] + 0x1000)),
         *((0x100, 4, 1), (0x8080, 4, 5)),
     ],
-    Personality.INTEL_GEN1: [
+    GEN1: [
         *((0x40, 8, BASES[4]), (0x48, 8, 1 << 61), (0x20, 8, 1 << 61), (0x30, 8, 0)),
         *((0x10, 8, 1 << 61), (0x144, 4, 0), (0x148, 4, 0x20), (0x504, 2, 6), (0x62, 2, 0x7FFF)),
         *((0x58, 4, 0x154), (0x30, 8, RAM), (0x20, 8, 0), (0x64, 2, 1), (0x140, 2, 1)),
     ],
-    Personality.SWITCHTEC: [
+    SWITCHTEC: [
         *((0x14004, 4, 1), (0x14060, 4, 0x31), (0x14064, 4, 0x100014), (0x14068, 8, RAM | 1)),
         *((0x17000, 8, RAM | 1), (0x14004, 4, 2), (0x16004, 4, 2), (0x75018, 8, 0xF << 28)),
         *((0x75060, 4, 0x07060504), (0x75068, 4, 1), (0x75000, 8, 1 << 32)),
@@ -125,17 +126,15 @@ _BRING_UPS = {
 """Stores of each driver on its way up: registers, a window, a doorbell."""
 
 
-@pytest.mark.parametrize("driver", list(Personality))
-@pytest.mark.parametrize("personality", list(Personality))
+@pytest.mark.parametrize("driver", MODELS)
+@pytest.mark.parametrize("model", MODELS)
 def test_a_peer_whose_driver_takes_its_bridge_for_another(
-    personality: Personality, driver: Personality
+    model: BridgeModel, driver: BridgeModel
 ) -> None:
     """A pair has one kind of bridge; drivers of any kind may be in the guests."""
-    pair = _Pair(personality)
+    pair = _Pair(model)
     other = pair.bridges[1]
-    for bridge, stores in zip(
-        pair.bridges, (_BRING_UPS[personality], _BRING_UPS[driver]), strict=True
-    ):
+    for bridge, stores in zip(pair.bridges, (_BRING_UPS[model], _BRING_UPS[driver]), strict=True):
         for offset, width, value in stores:
             if offset + width <= pair.sizes[0]:
                 bridge.bar_write(0, offset, value.to_bytes(width, "little"))

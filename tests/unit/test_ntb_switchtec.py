@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.layout.ntb import switchtec as layout
-from bluebridge.device.layout.ntb.switchtec import LinkMessage, Operation, Status
-from bluebridge.device.ntb.link import HOLD_SECONDS, Link
+from bluebridge.device.layout.ntb.switchtec import BlockStatus, LinkMessage, Operation
+from bluebridge.device.ntb.link import HOLD_SECONDS, BridgeLink
 from bluebridge.device.ntb.switchtec import REMINDER_SECONDS, REMINDERS, SwitchtecBridge
-from bluebridge.device.ntb.switchtec_readiness import LONGEST_SECONDS
+from bluebridge.device.ntb.switchtec_doorbells import LONGEST_SECONDS
 from bluebridge.device.pci.host import Host
 from tests.unit.fake_bus import FakeFunction
 
@@ -20,7 +20,7 @@ ALL = (1 << 60) - 1
 class Guest:
     """One partition as ntb_hw_switchtec drives it."""
 
-    def __init__(self, name: str, link: Link, partition: int) -> None:
+    def __init__(self, name: str, link: BridgeLink, partition: int) -> None:
         self.partition = partition
         self.host = Host(name)
         self.bus = FakeFunction(f"{name}.ntbs", self.host)
@@ -42,7 +42,7 @@ class Guest:
         """Start of the own doorbells."""
         return layout.MESSAGING.at("outbound_doorbell", self.partition)
 
-    def operate(self, block: int, operation: Operation, status: Status) -> None:
+    def operate(self, block: int, operation: Operation, status: BlockStatus) -> None:
         """switchtec_ntb_part_op."""
         self.write(layout.CONTROL.at("operation", block), 4, operation)
         assert self.read(layout.CONTROL.at("status", block), 4) == status
@@ -50,21 +50,21 @@ class Guest:
     def open_direct(self, bar: int, address: int, size: int) -> None:
         """switchtec_ntb_mw_set_direct: the peer's BAR shows this guest's memory."""
         block = 1 - self.partition
-        self.operate(block, Operation.LOCK, Status.LOCKED)
+        self.operate(block, Operation.LOCK, BlockStatus.LOCKED)
         at = layout.CONTROL.at(f"bar{bar}_control", block)
         self.write(at, 4, self.read(at, 4) | layout.DIRECT_ENABLE)
         self.write(at + 4, 4, (size.bit_length() - 1) | size)
         self.write(at + 8, 8, self.partition | address)
-        self.operate(block, Operation.CONFIGURE, Status.NORMAL)
+        self.operate(block, Operation.CONFIGURE, BlockStatus.NORMAL)
 
     def open_lut(self, index: int, address: int) -> None:
         """config_rsvd_lut_win."""
         block = 1 - self.partition
-        self.operate(block, Operation.LOCK, Status.LOCKED)
+        self.operate(block, Operation.LOCK, BlockStatus.LOCKED)
         entry = layout.LUT_ENABLE | self.partition << 1 | address
         table = (layout.LUT0, layout.LUT1)[block]
         self.write(table.at("entry", index), 8, entry)
-        self.operate(block, Operation.CONFIGURE, Status.NORMAL)
+        self.operate(block, Operation.CONFIGURE, BlockStatus.NORMAL)
 
     def setup(self) -> None:
         """switchtec_ntb_init_db, _init_msgs, _init_db_msg_irq."""
@@ -87,7 +87,7 @@ class Pair:
     """Both guests after their drivers' probes."""
 
     def __init__(self) -> None:
-        self.link = Link(lambda seconds, action: self.a.bus.call_later(seconds, action))
+        self.link = BridgeLink(lambda seconds, action: self.a.bus.call_later(seconds, action))
         self.a = Guest("a", self.link, 0)
         self.b = Guest("b", self.link, 1)
         self.a.bridge.join(self.b.bridge)
@@ -133,7 +133,7 @@ def test_a_direct_window_takes_effect_when_configured(pair: Pair) -> None:
     pair.b.write(at + 8, 8, 1 | 0x70000000)
     assert pair.a.bridge.bar_read(4, 0xFFFF8, 8) == b"12345678"
     pair.b.write(at, 4, 1)
-    pair.b.operate(0, Operation.CONFIGURE, Status.NORMAL)
+    pair.b.operate(0, Operation.CONFIGURE, BlockStatus.NORMAL)
     assert pair.a.bridge.bar_read(4, 0, 8) == b"\xff" * 8
 
 
@@ -149,22 +149,22 @@ def test_a_window_onto_nothing_aborts(pair: Pair, address: int) -> None:
 def test_a_lock_has_one_owner_and_the_other_waits(pair: Pair) -> None:
     """Both drivers work on the same block in their probes; either fails at a strange status."""
     lock, status = layout.CONTROL.at("operation", 1), layout.CONTROL.at("status", 1)
-    pair.a.operate(1, Operation.LOCK, Status.LOCKED)
-    pair.b.operate(1, Operation.LOCK, Status.LOCKING)
-    assert pair.a.read(status, 4) == Status.LOCKED
+    pair.a.operate(1, Operation.LOCK, BlockStatus.LOCKED)
+    pair.b.operate(1, Operation.LOCK, BlockStatus.LOCKING)
+    assert pair.a.read(status, 4) == BlockStatus.LOCKED
     pair.a.write(lock, 4, Operation.CONFIGURE)
-    assert [guest.read(status, 4) for guest in (pair.a, pair.b)] == [1, Status.LOCKED]
-    pair.a.operate(1, Operation.LOCK, Status.LOCKING)
+    assert [guest.read(status, 4) for guest in (pair.a, pair.b)] == [1, BlockStatus.LOCKED]
+    pair.a.operate(1, Operation.LOCK, BlockStatus.LOCKING)
     pair.a.write(lock, 4, Operation.RESET)  # its wait was interrupted
-    pair.b.operate(1, Operation.CONFIGURE, Status.NORMAL)
-    assert pair.a.read(status, 4) == Status.NORMAL
+    pair.b.operate(1, Operation.CONFIGURE, BlockStatus.NORMAL)
+    assert pair.a.read(status, 4) == BlockStatus.NORMAL
 
 
 def test_the_lock_of_a_guest_that_dies_goes_to_the_other(pair: Pair) -> None:
-    pair.a.operate(0, Operation.LOCK, Status.LOCKED)
-    pair.b.operate(0, Operation.LOCK, Status.LOCKING)
+    pair.a.operate(0, Operation.LOCK, BlockStatus.LOCKED)
+    pair.b.operate(0, Operation.LOCK, BlockStatus.LOCKING)
     pair.a.bridge.reset()
-    assert pair.b.read(layout.CONTROL.at("status", 0), 4) == Status.LOCKED
+    assert pair.b.read(layout.CONTROL.at("status", 0), 4) == BlockStatus.LOCKED
 
 
 def test_lookup_windows_lie_before_the_direct_one(pair: Pair) -> None:
@@ -186,7 +186,7 @@ def test_lookup_windows_lie_before_the_direct_one(pair: Pair) -> None:
 def test_a_window_of_ones_own_partition_stays_closed(pair: Pair) -> None:
     pair.b.open_direct(4, 0x100000, 0x1000)
     pair.b.write(layout.CONTROL.at("bar4_translation", 0), 8, 0x100000)
-    pair.b.operate(0, Operation.CONFIGURE, Status.NORMAL)
+    pair.b.operate(0, Operation.CONFIGURE, BlockStatus.NORMAL)
     assert pair.a.bridge.bar_read(4, 0, 8) == b"\xff" * 8
 
 

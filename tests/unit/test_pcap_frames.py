@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.pcap.export import export
 from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.device.buslog.wire import WireMessage, read_message
+from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.local import LocalFabric
@@ -25,6 +28,7 @@ from bluebridge.device.fabric.messages import (
 )
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.packets.carriers import frames_of
+from bluebridge.device.packets.message import PacketError, WireMessage
 from tests.unit.capture_reader import ETHERNET, Captured, Parsed, parse
 from tests.unit.capture_traffic import (
     ADDRESS,
@@ -282,7 +286,7 @@ def test_any_length_at_any_mtu(length: int, mtu: int) -> None:
     """The number of packets tells the MTU, unless one of them was enough."""
     count = -(-length // mtu) or 1
     message = WireMessage(
-        0.0, "a", What.REQUEST, length, bytes(length), packets=count, flags=2, source=MAC_A,
+        What.REQUEST, length, bytes(length), packets=count, flags=2, source=MAC_A,
         destination=MAC_B, sgid=LOCAL_A, dgid=LOCAL_B, vlan=0xFFFF, hop_limit=1,
     )  # fmt: skip
     frames = list(frames_of(message))
@@ -291,10 +295,18 @@ def test_any_length_at_any_mtu(length: int, mtu: int) -> None:
         assert frames[0].length == 14 + 40 + 12 + mtu + 4
 
 
-def test_nonsense_in_a_record_is_named() -> None:
-    message = WireMessage(1.5, "a", What.REQUEST, 5000, b"", packets=1 << 31, sgid=bytes(16))
-    with pytest.raises(LogError, match=r"recorded at 1\.500000 s is damaged: 5000 bytes in"):
+def test_nonsense_in_a_message_is_named() -> None:
+    message = WireMessage(What.REQUEST, 5000, b"", packets=1 << 31, sgid=bytes(16))
+    with pytest.raises(PacketError, match="5000 bytes in"):
         list(frames_of(message))
+
+
+def test_nonsense_in_a_record_is_named(tmp_path: Path) -> None:
+    nonsense = request(routes()["v1"], Op.WRITE, 5000)
+    nonsense.packets = 1 << 31
+    write_log(tmp_path, [nonsense])
+    with pytest.raises(LogError, match=r"recorded at \d\.\d{6} s is damaged: 5000 bytes in"):
+        export(LogReader(tmp_path), Filter(), BytesIO())
 
 
 def test_what_the_capture_makes_of_a_route_is_no_part_of_it(tmp_path: Path) -> None:

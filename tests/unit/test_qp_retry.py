@@ -109,13 +109,13 @@ def test_a_peer_that_comes_late_is_reached() -> None:
 def request(pair: Pair, psn: int, op: Op = Op.WRITE, **more: object) -> list[Response]:
     """What B answers to a request with a PSN of our choice, as A would send it."""
     answers: list[Response] = []
-    qp = pair.a.hca.qps.get(pair.qa.qpn)
+    qp = pair.a.adapter.qps.get(pair.qa.qpn)
     assert qp is not None
-    original = pair.a.hca.port.receive
-    pair.a.hca.port.receive = answers.append  # type: ignore[method-assign, assignment]
+    original = pair.a.adapter.port.receive
+    pair.a.adapter.port.receive = answers.append  # type: ignore[method-assign, assignment]
     message = Request(op, qp.route, qp.qpn, pair.qb.qpn, psn, 1, 0, **more)  # type: ignore[arg-type]
-    pair.fabric.send(pair.a.hca.port, message)
-    pair.a.hca.port.receive = original  # type: ignore[method-assign]
+    pair.fabric.send(pair.a.adapter.port, message)
+    pair.a.adapter.port.receive = original  # type: ignore[method-assign]
     return answers
 
 
@@ -228,7 +228,7 @@ def test_fence_and_registration_wait_for_reads() -> None:
     pair.a.post_send(
         pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + data((key, local, 4)), fence=True
     )
-    requester = pair.a.hca.qps.get(pair.qa.qpn)
+    requester = pair.a.adapter.qps.get(pair.qa.qpn)
     assert requester is not None
     assert len(requester.engine.pending) == 1  # type: ignore[attr-defined]
     pair.b.host.poke(target, b"data")

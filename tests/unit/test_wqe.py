@@ -106,7 +106,7 @@ def test_garbage_entry_fails_the_queue_pair() -> None:
 
 def test_ring_that_vanished_is_reported_once() -> None:
     pair = Pair().connect()
-    qp = pair.a.hca.qps.get(pair.qa.qpn)
+    qp = pair.a.adapter.qps.get(pair.qa.qpn)
     assert qp is not None
     assert qp.sq is not None
     qp.sq.buffer.pages[:] = [1 << 50] * len(qp.sq.buffer.pages)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bluebridge.guest.krping.host import Host
+from bluebridge.guest.krping.host import Host, open_host
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.result import Result
 from bluebridge.guest.krping.thread import KrpingThread
@@ -34,10 +34,11 @@ class Output(io.StringIO):
 
 @dataclass
 class Side:
-    """One host with its log."""
+    """One host with its log and its bus."""
 
     host: Host
     output: Output
+    bus: WireBus
 
     @property
     def text(self) -> str:
@@ -96,9 +97,9 @@ def opened(socket: Path, ip: str, *, debugging: bool = False) -> Iterator[Side]:
     output = Output()
     bus = WireBus(socket)
     try:
-        host = Host(bus, ip, Log(output, debugging=debugging))
+        host = open_host(bus, ip, Log(output, debugging=debugging))
         try:
-            yield Side(host, output)
+            yield Side(host, output, bus)
         finally:
             host.close()
     finally:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.ioat.registers import ChannelError
+from bluebridge.device.layout.ntb.models import BY_PCI_ID
 from bluebridge.guest.bus.vectors import Deadline
 from bluebridge.guest.dma import ChannelHalted, DmaError, Engine
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.ntb import Bridge, NtbError, NtbTimeout, bridge_of
+from bluebridge.guest.ntb import DRIVERS, Bridge, NtbError, NtbTimeout, bridge_of
 from bluebridge.guest.ntb.pingpong import PingPong
 from tests.wire.function import GuestRam, WireFunction
 from tests.wire.server import serving
@@ -35,7 +36,7 @@ class Side:
     engine: Engine
 
 
-@pytest.fixture(scope="module", params=["intel-gen4", "intel-gen1"])
+@pytest.fixture(scope="module", params=[BY_PCI_ID[each].name for each in DRIVERS])
 def sides(
     request: pytest.FixtureRequest,
     vfio_user_library: Path,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.output import STANDARD_OUTPUT, opened
 from bluebridge.device.buslog.pcap.file import PcapngWriter
-from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.device.buslog.views import Filter, select
+from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.packets.carriers import frames_of
+from bluebridge.device.packets.carriers import Frame, frames_of
+from bluebridge.device.packets.message import PacketError
 
 ROCE = {"v1": 1, "v2": 2}
 _OWN_OPTIONS = ("roce", "cut")
@@ -89,7 +91,7 @@ def export(
     writer = PcapngWriter(file)
     summary = Summary()
     started = int(reader.meta["started_ns"])
-    for event in select(reader, wanted):
+    for event in reader.events(wanted):
         if event.kind is not Kind.WIRE:
             continue
         summary.messages += 1
@@ -97,12 +99,22 @@ def export(
         summary.partial += not message.complete
         if not cut:
             message.fill()
-        for frame in frames_of(message, roce):
-            writer.write(event.device, when, frame)
-            summary.frames += 1
+        summary.frames += _write(writer, event, when, frames_of(message, roce))
     if not summary.messages:
         raise LogError(f"{reader.folder} holds no message of the fabric that passes the filters")
     return summary
+
+
+def _write(writer: PcapngWriter, event: Event, when: int, frames: Iterable[Frame]) -> int:
+    """Write the frames of a message that left at `when`, ns since 1970; how many they were."""
+    count = 0
+    try:
+        for frame in frames:
+            writer.write(event.device, when, frame)
+            count += 1
+    except PacketError as error:
+        raise LogError(f"the message recorded at {event.time:.6f} s is damaged: {error}") from error
+    return count
 
 
 def _report(path: Path, summary: Summary) -> str:

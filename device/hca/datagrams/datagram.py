@@ -31,7 +31,7 @@ from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN
 from bluebridge.device.pci.bus import DmaError
 
 if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.adapter import Adapter as Hca
     from bluebridge.device.hca.ports.port import Port
     from bluebridge.device.hca.queue_pairs import QueuePair
 
@@ -152,7 +152,7 @@ def _deliver(hca: Hca, port: Port, qpn: int, message: Datagram) -> None:
     if not _admits_key(qp, message) or len(message.payload) > (MAX_MAD if mad else MAX_PAYLOAD):
         hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, Q_Key or length", obj=qp.qpn)
         return
-    pkey_index = port.pkey_index(qp, message)
+    pkey_index = port.pkey_index(qp.context, message)
     if pkey_index is None:
         hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: datagram dropped, P_Key", obj=qp.qpn)
         return

@@ -11,21 +11,26 @@ from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.hca.ethernet.frame import TCP, UDP, Packet
 from bluebridge.device.hca.ethernet.receive_batch import Batch
 from bluebridge.device.hca.ethernet.sender import EthernetSender
-from bluebridge.device.hca.ethernet.steering import TAG_TYPES, targets
+from bluebridge.device.hca.ethernet.steering import targets
 from bluebridge.device.hca.ports.flow_control import RECEIVING
 from bluebridge.device.hca.rings.completions import SERVICE_VLAN_PRESENT, VLAN_PRESENT
 from bluebridge.device.layout.mlx4.cqe import CHECKSUM_GOOD, L4_CHECKED, FrameStatus
-from bluebridge.device.layout.net.ethernet import ETHERTYPE_MAC_CONTROL, ETHERTYPE_ROCE, HEADER_SIZE
+from bluebridge.device.layout.net.ethernet import (
+    ETHERTYPE_MAC_CONTROL,
+    ETHERTYPE_ROCE,
+    HEADER_SIZE,
+    VLAN_TAG_TYPES,
+)
 
 if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.adapter import Adapter as Hca
     from bluebridge.device.hca.ports.port import Port
 
 _TYPE_OFFSET = 12
 _TAG_SIZE = 4
 _ROCE = ETHERTYPE_ROCE.to_bytes(2, "big")
 _MAC_CONTROL = ETHERTYPE_MAC_CONTROL.to_bytes(2, "big")
-_TAG_BITS = dict(zip(TAG_TYPES, (VLAN_PRESENT, SERVICE_VLAN_PRESENT), strict=True))
+_TAG_BITS = dict(zip(VLAN_TAG_TYPES, (VLAN_PRESENT, SERVICE_VLAN_PRESENT), strict=True))
 _GOOD = (L4_CHECKED, CHECKSUM_GOOD)
 _UNKNOWN = _NO_TAG = (0, 0)
 _ANY_IP = int(FrameStatus.IPV4 | FrameStatus.IPV6)
@@ -44,7 +49,7 @@ def receive_frames(hca: Hca, port: Port, message: Frames) -> None:
         if len(first) < HEADER_SIZE or kind == _ROCE:
             continue
         if kind == _MAC_CONTROL:
-            port.flow.hear(first)
+            port.flow.receive(first)
             continue
         numbers = targets(hca, port, first)
         message.copies += len(numbers) * len(train.frames)

@@ -93,9 +93,9 @@ class EthernetSender(UnconnectedSender):
 
     def blocked(self) -> bool:
         """Whether the port pauses, or a large send is not over; the queue runs again after it."""
-        flow = self._qp.port.flow
-        if flow.paused:
-            flow.wait(self._qp)
+        flow, queue = self._qp.port.flow, self._qp.sq
+        if flow.paused and queue is not None:
+            flow.wait(self._qp.qpn, queue.run)
             return True
         if self._rest:
             self._go_on()

@@ -8,18 +8,14 @@ that want everything (Linux `mlx4/mcg.c`, `en_netdev.c: mlx4_en_uc_steer_add`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
-
 if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.adapter import Adapter as Hca
     from bluebridge.device.hca.ports.port import Port
 
 PROTOCOL_ETHERNET = 1
-TAG_TYPES = (ETHERTYPE_VLAN.to_bytes(2, "big"), ETHERTYPE_SERVICE_VLAN.to_bytes(2, "big"))
 
 
 class SteerType(IntEnum):
@@ -27,15 +23,6 @@ class SteerType(IntEnum):
 
     MULTICAST = 0
     UNICAST = 1
-
-
-@dataclass(slots=True)
-class Steering:
-    """A0: QP numbers of RQP_CALC, or None for nowhere."""
-
-    unicast: int | None = None
-    multicast: int | None = None
-    promiscuous: int | None = None
 
 
 def group_of(mac: bytes, port: int, steer: SteerType) -> bytes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import CommandError, Status
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, ServiceType
 
 if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.adapter import Adapter as Hca
 
 ETHERNET_MTU_MSGMAX = 0xFF
 

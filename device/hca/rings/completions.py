@@ -10,7 +10,7 @@ from bluebridge.device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR
 from bluebridge.device.layout.mlx4.eqe import DATA_SIZE
 
 if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.adapter import Adapter as Hca
     from bluebridge.device.hca.queue_pairs import QueuePair
 
 _CQE = Struct(">III8xIH5xB")

@@ -11,7 +11,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import DmaError
 
 if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+    from bluebridge.device.hca.adapter import Adapter as Hca
 
 COUNTER_MASK = 0xFFFF
 

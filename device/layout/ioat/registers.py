@@ -10,9 +10,11 @@ from enum import IntEnum, IntFlag
 from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
 VENDOR = 0x8086
-DEVICE_34 = 0x0B00
-DEVICE_32 = 0x0E20
+DEVICES = {0x34: 0x0B00, 0x32: 0x0E20}
+"""PCI device IDs by the value of the version register."""
 CLASS_DMA = 0x088000
+LOG_SUFFIX = "dma"
+"""What follows `GUEST.` in the name of an engine in the bus log."""
 
 BAR0_SIZE = 0x4000
 MSIX_TABLE = 0x2000
@@ -27,7 +29,7 @@ REARM = 1
 """Bit of channel_control that lets the next interrupt out."""
 
 
-class Command(IntFlag):
+class ChannelCommand(IntFlag):
     """What channel_command takes."""
 
     SUSPEND = 0x04

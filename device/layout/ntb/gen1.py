@@ -9,10 +9,6 @@ from __future__ import annotations
 
 from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
-VENDOR = 0x8086
-DEVICE = 0x0E0D
-REVISION = 0x04
-
 BAR0_SIZE = 0x10000
 MSIX_TABLE = 0x4000
 MSIX_PENDING = 0x5000
@@ -28,6 +24,13 @@ LINK_UP = 0x2084
 LINK_DISABLE = 1 << 1
 LOST_DOORBELL = 14
 """The doorbell that b2b_doorbell does not pass on, by an erratum of all parts."""
+DOORBELL_ERRATUM = "sdoorbell"
+"""The bridge locks up when a doorbell register is written while the peer accesses these registers
+(ntb_hw_intel.h, NTB_HWERR_SDOORBELL_LOCKUP)."""
+CONFIGURATION_ERRATUM = "sb01base"
+"""It locks up when the registers are accessed while stores cross it in both directions
+(NTB_HWERR_SB01BASE_LOCKUP)."""
+ERRATA = (DOORBELL_ERRATUM, CONFIGURATION_ERRATUM)
 
 PRIMARY_SIZES = {2: 0xD0, 4: 0xD1}
 """Config bytes with log2 of a window's size as this guest sees it."""

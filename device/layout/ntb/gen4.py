@@ -9,11 +9,6 @@ from __future__ import annotations
 
 from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
-VENDOR = 0x8086
-DEVICE = 0x347E
-REVISION = 0x10
-CLASS_BRIDGE = 0x068000
-
 BAR0_SIZE = 0x10000
 MSIX_TABLE = 0x4000
 MSIX_PENDING = 0x5000

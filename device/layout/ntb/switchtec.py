@@ -13,7 +13,7 @@ from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 
 VENDOR = 0x11F8
 DEVICE = 0x8531
-CLASS_BRIDGE = 0x068000
+"""The PCI IDs, which registers repeat."""
 
 BAR0_SIZE = 4 << 20
 MSIX_TABLE = 0x200000
@@ -58,7 +58,7 @@ class Operation(IntEnum):
     RESET = 3
 
 
-class Status(IntEnum):
+class BlockStatus(IntEnum):
     """State of a control block, as the partition that reads it sees it."""
 
     NORMAL = 1
@@ -139,7 +139,9 @@ CONTROL = RegisterBlock(
     CONTROL_START,
     0x100,
     (
-        Register("status", 0x00, 32, _RO, "1 normal, 2 locked, 3 waiting for it", Status.NORMAL),
+        Register(
+            "status", 0x00, 32, _RO, "1 normal, 2 locked, 3 waiting for it", BlockStatus.NORMAL
+        ),
         Register("operation", 0x04, 32, _WO, "1 lock, 2 configure, 3 reset"),
         Register("control", 0x08, 32, _RW, "requester identity protection"),
         Register("bar_setup", 0x0C, 32, _RW, "storage"),

@@ -11,7 +11,6 @@ from bluebridge.host_tools.conformance.session import Session
 from bluebridge.host_tools.programs.ntb_guests import Unmet
 
 ITERATIONS = 1000
-_VERSIONS = {"intel-gen1": "3.2"}
 _LIMIT = 600.0
 
 
@@ -19,7 +18,7 @@ def self_test(session: Session) -> Sequence[Verdict]:
     """ioatdma's probe copies and compares (ioat_dma_self_test); it tells only of failures."""
     guests = guests_of(session)
     guests.both("rmmod ioatdma && dmesg -c > /dev/null && modprobe ioatdma")
-    wanted = [_VERSIONS.get(guests.model, "3.4")] * 4
+    wanted = [guests.model.engine] * 4
     for guest in guests.machines:
         found = guests.run(guest, "cat /sys/class/dma/*/quickdata/version").split()
         guests.expect(f"versions of the channels of guest {guest.name}", found, wanted)

@@ -58,7 +58,7 @@ def drivers(session: Session) -> Sequence[Verdict]:
     """The bridge's and the engine's drivers themselves, with a network on them each time."""
     guests = guests_of(session)
     client = clients.netdev("use_dma=1")
-    hardware = ntb_drivers.HARDWARE[guests.model]
+    hardware = guests.model.kernel_driver
     whole = Client(
         hardware,
         f"modprobe ioatdma && modprobe {hardware} && {client.load}",
@@ -97,7 +97,7 @@ def _peer_loss(guests: Guests, client: Client, here: Vm, lost: Vm) -> float:
     seconds = time.monotonic() - begin
     with contextlib.suppress(LabError):
         server.kill()
-    ntb_drivers.probe(lost, guests.model)
+    ntb_drivers.probe(lost, guests.model.name)
     clients.load(guests, lost, client)
     clients.ready(guests, client)
     for one, other in guests.ways:

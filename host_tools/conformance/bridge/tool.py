@@ -22,7 +22,6 @@ from bluebridge.host_tools.programs.ntb_clients import (
 from bluebridge.host_tools.programs.ntb_guests import SECONDS, Guests, Unmet
 
 SIZE = 16384
-_PORTS = {"switchtec": (0, 0)}
 _BITS = 0x811
 _DELAY_MS = 100
 _TRIGGERS = 5
@@ -33,7 +32,7 @@ def tool(session: Session) -> Sequence[Verdict]:
     guests = guests_of(session)
     load_both(guests, TOOL_CLIENT)
     found = [passed(part="link and link_event")]
-    ports = _PORTS.get(guests.model, (0, 1))
+    ports = guests.model.ports
     for (guest, _), wanted in zip(guests.ways, (ports, ports[::-1]), strict=True):
         shown = [int(word) for word in guests.run(guest, f"{TOOL} cat port peer0/port").split()]
         guests.expect(f"ports of guest {guest.name}", tuple(shown), wanted)
@@ -46,7 +45,7 @@ def tool(session: Session) -> Sequence[Verdict]:
     found.append(passed(f"{count} each way", "scratchpads"))
     count, told = _windows(guests), f"{SIZE} bytes each way by MD5; closed: all ones"
     left_out = "; ntb_tool cannot fill window 1: half a BAR, aligned to all of it"
-    told += left_out * (guests.model == "intel-gen1" and _windows_there(guests) > count)
+    told += left_out * (guests.model.register_window and _windows_there(guests) > count)
     found.append(passed(f"{count} windows, {told}", "windows"))
     for here, there in guests.ways:
         guests.run(there, f"{TOOL} echo N > link")
@@ -185,7 +184,7 @@ def interrupts(session: Session) -> Sequence[Verdict]:
         said = guests.messages(a, "MSI test")
         unload_both(guests, MSI_TEST)
         return refused(said)
-    if guests.model != "switchtec":
+    if not guests.model.spare_vectors:
         guests.until(b, "dmesg | grep -q 'Found .* interrupts on peer'")
         said = guests.messages(b, "interrupts on peer")
         unload_both(guests, MSI_TEST)

@@ -22,5 +22,5 @@ _SUITES = (devices, network, pingpong, connections, perftest, qperf, rdma_core, 
 def everything() -> list[tuple[Setup, Program]]:
     """Every program under every setup it belongs to, setup by setup."""
     programs = [program for suite in _SUITES for program in suite.programs()]
-    setups = (*SETUPS, *BRIDGES)
+    setups = (*SETUPS, *BRIDGES.values())
     return [(setup, found) for setup in setups for found in programs if setup in found.setups]

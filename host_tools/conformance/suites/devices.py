@@ -32,7 +32,7 @@ def _looks() -> list[Program]:
 
 def _management() -> list[Program]:
     return [
-        Program("management", words, words, expect=expect, setups=(INFINIBAND, OPENSM), short=True)
+        Program("management", words, words, expect=expect, setups=(INFINIBAND, OPENSM))
         for words, expect in (
             ("sminfo", "sminfo: sm lid"),
             ("ibnetdiscover", r"\[1\]"),
@@ -70,7 +70,6 @@ def _drivers() -> list[Program]:
             f"{cycle}; {after}",
             expect=" 1 received",
             setups=both,
-            short=True,
         ),
         Program(
             "drivers",
@@ -79,6 +78,5 @@ def _drivers() -> list[Program]:
             expect=" 1 received",
             setups=both,
             limit=120,
-            short=True,
         ),
     ]

@@ -26,7 +26,6 @@ def _pings() -> list[Program]:
             "ping",
             pings.line("{server}", "-c 20 -i 0.05"),
             expect=pings.ANSWERED,
-            short=True,
         ),
         Program(
             "network",
@@ -34,7 +33,6 @@ def _pings() -> list[Program]:
             pings.line("{server6}%{netdev}", "-c 20 -i 0.05"),
             expect=pings.ANSWERED,
             setups=both,
-            short=True,
         ),
         Program(
             "network",
@@ -59,7 +57,6 @@ def _large_and_tagged() -> list[Program]:
             + pings.line("{server}", "-M do -s 8972 -c 10 -i 0.5"),
             expect=pings.ANSWERED,
             setups=(ROCE,),
-            short=True,
         ),
         Program(
             "network",
@@ -74,7 +71,6 @@ def _large_and_tagged() -> list[Program]:
             + pings.line("10.5.0.1", "-c 10 -i 0.1"),
             expect=pings.ANSWERED,
             setups=(ROCE,),
-            short=True,
         ),
     ]
 
@@ -86,7 +82,7 @@ def _tools() -> list[Program]:
         "ping -c 10 -i 0.05 {server} > /dev/null; wait; cat /tmp/capture"
     )
     return [
-        Program("network", "tcpdump of pings", capture, expect="10 packets captured", short=True),
+        Program("network", "tcpdump of pings", capture, expect="10 packets captured"),
         Program(
             "network", "ethtool -i", "ethtool -i {netdev}", expect="driver: (mlx4_en|ib_ipoib)"
         ),
@@ -119,7 +115,6 @@ def _iperf() -> list[Program]:
             client=f"iperf3 -J -t {seconds} {way} -c {{server}}",
             judge=every_second_has_bytes,
             limit=seconds + 40,
-            short=seconds < 60,
         )
         for seconds in (5, 60)
         for way in ("", "-R")

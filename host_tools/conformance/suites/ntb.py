@@ -10,8 +10,12 @@ from bluebridge.host_tools.conformance.bridge import (
     tool,
 )
 from bluebridge.host_tools.conformance.program import Program, Steps
-from bluebridge.host_tools.conformance.setups import BRIDGES, GEN1, Setup
+from bluebridge.host_tools.conformance.setups import BRIDGES, Setup
 from bluebridge.host_tools.programs import ntb_clients as clients
+
+ALL = tuple(BRIDGES.values())
+SHARING = tuple(setup for model, setup in BRIDGES.items() if model.register_window)
+"""Bridges whose driver can share one window between the registers and a client."""
 
 
 def programs() -> list[Program]:
@@ -20,7 +24,7 @@ def programs() -> list[Program]:
         _program("ioatdma: probe with its self-test", engine.self_test),
         _program("dmatest, 1,000 iterations on a spare channel", engine.dmatest),
         _program("ntb_tool", tool.tool, short=True),
-        _program("ntb_tool, b2b_mw_share=1", tool.shared, setups=(GEN1,)),
+        _program("ntb_tool, b2b_mw_share=1", tool.shared, setups=SHARING),
         _program("ntb_pingpong", tool.pace, short=True),
         _program("ntb_msi_test", tool.interrupts, short=True),
         _program("ntb_netdev use_dma=1: addresses in the bus log", network.addresses_in_the_log),
@@ -39,6 +43,6 @@ def programs() -> list[Program]:
 
 
 def _program(
-    name: str, steps: Steps, *, short: bool = False, setups: tuple[Setup, ...] = BRIDGES
+    name: str, steps: Steps, *, short: bool = False, setups: tuple[Setup, ...] = ALL
 ) -> Program:
     return Program("ntb", name, steps=steps, short=short, setups=setups)

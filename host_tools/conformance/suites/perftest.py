@@ -17,6 +17,26 @@ TRANSPORTS = {
 }
 ATOMICS = ("FETCH_AND_ADD", "CMP_AND_SWAP")
 _BIG = 8 << 20
+QUICK = frozenset(
+    (
+        "ib_send_lat -c UC -s 64 -n 1000",
+        "ib_send_lat -c UD -s 64 -n 1000",
+        "ib_write_lat -c RC -s 64 -n 1000 -I 220",
+        "ib_read_lat -c RC -s 64 -n 1000",
+        "ib_atomic_lat -c RC -n 1000",
+        "ib_atomic_bw -c RC -A CMP_AND_SWAP -n 200 -b -e",
+        "ib_send_bw -c RC -s 65536 -n 500 -b -e",
+        "ib_write_bw -c RC -s 1048576 -n 100 -b",
+        "ib_read_bw -c RC -s 65536 -n 500 -e",
+        "ib_write_bw -c RC -s 65536 -n 500 -R",
+        "ib_send_bw -c RC -s 4096 -n 500 --use-srq -q 4",
+        "ib_write_bw -c RC -s 65536 -n 500 -q 8",
+        "ib_write_bw -c RC -s 4096 -n 500 -m 256",
+        "ib_write_bw -c RC -s 4096 -n 500 --cq-mod 1",
+        "ib_send_bw -c XRC -s 4096 -n 200",
+    )
+)
+"""What the short run has: each operation, transport and way of being told once."""
 _UNSUPPORTED = r"(?i)not supported|unsupported|Error opening XRC domain"
 
 
@@ -89,7 +109,7 @@ def _program(words: str, setups: tuple[Setup, ...] = (ROCE, INFINIBAND)) -> Prog
         repeat=UNEVEN_CLOCK,
         limit=240,
         setups=setups,
-        short="-a" not in command.split(),
+        short=command in QUICK,
     )
 
 

@@ -1,0 +1,131 @@
+"""The bridges that exist: the one table that every part chooses by.
+
+A new model is a row here, a row in `bluebridge.device.ntb.selection` and, if a driver of ours is to
+find it, one in `bluebridge.guest.ntb`; registers that no other model has get a module beside this
+one. Options, log decoder, lab and conformance run follow from the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bluebridge.device.layout.fields import RegisterBlock
+from bluebridge.device.layout.ntb import gen1, gen4, switchtec
+
+CLASS_BRIDGE = 0x068000
+"""PCI class code of every model: bridge, other."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BridgeModel:
+    """One model of a non-transparent bridge, the same on both sides of a pair."""
+
+    name: str
+    """What options and users call it."""
+    title: str
+    """Maker and kind, for a reader of tables."""
+    vendor: int
+    device: int
+    revision: int
+    subsystem: int
+    """Its subsystem ID; the subsystem vendor is the vendor."""
+    blocks: tuple[RegisterBlock, ...]
+    """The registers in BAR0."""
+    window_bars: tuple[int, int]
+    """The BARs that show the peer's memory; the second one is that which may be wide."""
+    log_suffix: str
+    """What follows `GUEST.` in the name of the device in the bus log."""
+    kernel_driver: str
+    """The Linux module that drives it."""
+    engine_version: int
+    """Version register of the I/OAT engine on the same platform, 0x34 for 3.4."""
+    window_alias: bool = False
+    """Whether its wide window can be the peer's memory itself, mapped instead of trapped."""
+    errata: tuple[str, ...] = ()
+    """Errata that lock it up, which the device server can play out."""
+    ports: tuple[int, int] = (0, 1)
+    """How the kernel's driver numbers the two sides."""
+    register_window: bool = False
+    """The kernel's driver reaches the peer's registers through one of the windows (b2b_mw_idx)."""
+    spare_vectors: bool = False
+    """The kernel's driver leaves MSI-X vectors for clients that interrupt through a window."""
+
+    @property
+    def pci_id(self) -> tuple[int, int]:
+        """Vendor and device ID."""
+        return self.vendor, self.device
+
+    @property
+    def engine(self) -> str:
+        """The version of the I/OAT engine as Linux prints it."""
+        return f"{self.engine_version >> 4}.{self.engine_version & 0xF}"
+
+
+GEN4 = BridgeModel(
+    name="intel-gen4",
+    title="Intel NTB",
+    vendor=0x8086,
+    device=0x347E,
+    revision=0x10,
+    subsystem=0,
+    blocks=gen4.BLOCKS,
+    window_bars=gen4.WINDOW_BARS,
+    log_suffix="ntb4",
+    kernel_driver="ntb_hw_intel",
+    engine_version=0x34,
+    window_alias=True,
+)
+SWITCHTEC = BridgeModel(
+    name="switchtec",
+    title="Switchtec",
+    vendor=switchtec.VENDOR,
+    device=switchtec.DEVICE,
+    revision=0,
+    subsystem=switchtec.DEVICE,
+    blocks=switchtec.BLOCKS,
+    window_bars=switchtec.WINDOW_BARS,
+    log_suffix="ntbs",
+    kernel_driver="ntb_hw_switchtec",
+    engine_version=0x34,
+    ports=(0, 0),
+    spare_vectors=True,
+)
+GEN1 = BridgeModel(
+    name="intel-gen1",
+    title="Intel NTB",
+    vendor=0x8086,
+    device=0x0E0D,
+    revision=0x04,
+    subsystem=0,
+    blocks=gen1.BLOCKS,
+    window_bars=gen1.WINDOW_BARS,
+    log_suffix="ntb1",
+    kernel_driver="ntb_hw_intel",
+    engine_version=0x32,
+    errata=gen1.ERRATA,
+    register_window=True,
+)
+
+MODELS = (GEN4, SWITCHTEC, GEN1)
+"""All of them, the default first."""
+DEFAULT = MODELS[0]
+BY_NAME = {model.name: model for model in MODELS}
+BY_PCI_ID = {model.pci_id: model for model in MODELS}
+BY_LOG_SUFFIX = {model.log_suffix: model for model in MODELS}
+
+
+class BarSizes(StrEnum):
+    """How much the windows show: 1 MiB each, or 4 GiB in the second one as NTRDMA wants."""
+
+    SMALL = "small"
+    NTRDMA = "ntrdma"
+
+
+WINDOW_BYTES = {BarSizes.SMALL: (1 << 20, 1 << 20), BarSizes.NTRDMA: (1 << 20, 4 << 30)}
+"""Bytes of both windows."""
+
+
+def names(models: tuple[BridgeModel, ...]) -> str:
+    """Names for a sentence: `a or b`."""
+    return " or ".join(model.name for model in models)

@@ -1,0 +1,77 @@
+"""A message of the fabric, as packets are made from it: all headers' values and the payload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.net.operations import ATOMICS, Op
+
+INFINIBAND = 0
+"""`WireMessage.form` of a message on InfiniBand, whose addresses are LIDs of two bytes."""
+
+SOLICITED = 1
+RELIABLE = 2
+IMMEDIATE = 4
+"""The datagram has an immediate value."""
+READ = 8
+"""The response brings what a read asked for."""
+ATOMIC = 16
+"""The response brings what an atomic found."""
+XRC = 32
+
+
+@dataclass(slots=True)
+class WireMessage:
+    """One message; `payload` may be only its beginning, `length` is the whole in bytes.
+
+    `what` is REQUEST, RESPONSE, DATAGRAM or FRAME, `flags` are the constants of this module.
+    `address` is the remote address of a request or the value an atomic found. `key` is the R_Key of
+    a request, the Q_Key of a datagram, the MSN of a response. `form` is the version of RoCE, or
+    `INFINIBAND`.
+    """
+
+    what: What
+    length: int
+    payload: bytes
+    op: Op = Op.SEND
+    flags: int = 0
+    syndrome: int = 0
+    source_qpn: int = 0
+    target_qpn: int = 0
+    psn: int = 0
+    packets: int = 1
+    address: int = 0
+    key: int = 0
+    immediate: int = 0
+    srqn: int = 0
+    atomic: tuple[int, ...] = (0, 0, 0, 0)
+    source: bytes = b""
+    destination: bytes = b""
+    sgid: bytes = b""
+    dgid: bytes = b""
+    vlan: int = 0
+    pkey: int = 0
+    flow_label: int = 0
+    traffic_class: int = 0
+    hop_limit: int = 0
+    service_level: int = 0
+    form: int = 1
+
+    @property
+    def complete(self) -> bool:
+        """Whether all bytes that it carried are there; the length of a read is that of its answer.
+
+        Those of an atomic are its operands.
+        """
+        asks = self.what == What.REQUEST and (self.op == Op.READ or self.op in ATOMICS)
+        return asks or len(self.payload) == self.length
+
+    def fill(self) -> None:
+        """Put zeros where the payload of an RDMA message is missing."""
+        if self.what != What.FRAME:
+            self.payload = self.payload.ljust(self.length, b"\0")
+
+
+class PacketError(Exception):
+    """A message that no packets can carry."""
