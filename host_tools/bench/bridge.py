@@ -167,7 +167,7 @@ def _doorbell_replies(guests: Guests) -> Figure:
 
 
 def _ping_pong(pair: Pair) -> list[Figure]:
-    """The median of each over a few games: another machine's load on the host spoils one."""
+    """The median of each over a few runs: other load on the host may distort one."""
     games = [_game(pair) for _ in range(GAMES)]
     interrupt, wakeup, copied = (
         statistics.median(game[name]["p50"] for game in games)

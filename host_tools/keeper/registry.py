@@ -32,7 +32,7 @@ class Entry:
         """The pair's `PairRecord`."""
 
     def alive(self) -> bool:
-        """Whether its keeper lives (or is being cleaned up after)."""
+        """Whether its keeper runs, or the folder of one that has ended is being removed."""
         try:
             with Lock(self.lock) as lock:
                 return not lock.take(shared=True)

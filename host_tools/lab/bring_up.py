@@ -39,7 +39,7 @@ class BringUp:
         detail: Progress,
         warnings: list[str],
     ) -> None:
-        """`folder` gets initrds; `warnings` get a line when `snapshot` turns out to be no good."""
+        """`folder` gets initrds; `warnings` get a line when `snapshot` cannot be restored."""
         self._config = config
         self._artefacts = artefacts
         self._folder = folder
@@ -76,7 +76,7 @@ class BringUp:
     # From a snapshot.
 
     def _restore(self, machines: Sequence[Vm], found: Snapshot) -> list[tuple[Vm, LabError]]:
-        """Restore `machines`; returns those whose snapshot was no good, and why."""
+        """Restore `machines`; returns those that could not be, and why."""
         for machine in machines:
             self._spawn(machine, None)
         self._progress("restoring guests" if len(machines) > 1 else "restoring the guest")

@@ -175,7 +175,7 @@ class Qemu:
         return alarms.first((*self.causes, self._kernel.trouble))
 
     def kernel_trouble(self) -> LabError | None:
-        """What the console said of a kernel in trouble since QEMU was spawned; it may live on."""
+        """What the console says of a kernel in trouble since the start; the guest may still run."""
         return self._kernel.trouble()
 
     def ended_by_itself(self) -> bool:

@@ -236,7 +236,9 @@ def _failure(name: str) -> LabError:
     return caught.value
 
 
-def test_epitaphs_belong_to_a_runtime_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_records_belong_to_a_runtime_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     end_record.write(1, ("a", "b"), "this", "/logs")
     (tmp_path / "other").mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "other"))
@@ -246,7 +248,7 @@ def test_epitaphs_belong_to_a_runtime_root(tmp_path: Path, monkeypatch: pytest.M
     assert [each.why for each in end_record.read(set())] == ["this"]
 
 
-def test_a_damaged_epitaph_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_damaged_end_record_is_no_obstacle(tmp_path: Path) -> None:
     end_record.write(1, ("a", "b"), "this", "/logs")
     for path in (tmp_path / "state/bluebridge/ended").iterdir():
         path.write_text("{")
