@@ -14,7 +14,7 @@ from bluebridge.host_tools.bench.links import GuestLink, plug_nic
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.machine.machine import MESSAGE_TIMEOUT_MS
+from bluebridge.host_tools.machine.qemu_arguments import MESSAGE_TIMEOUT_MS
 from bluebridge.host_tools.programs import ntb_clients as clients
 from bluebridge.host_tools.programs.ntb_clients import PERF, RATE, TOOL, TOOL_CLIENT, Client
 from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests

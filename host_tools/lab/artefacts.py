@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.machine import machine
-from bluebridge.host_tools.machine.machine import Boot, Emulator, Machine
+from bluebridge.host_tools.machine import qemu_arguments
+from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
 from bluebridge.host_tools.progress import Progress
 from bluebridge.images import ntb, overlay
 from bluebridge.images.accelerator import accelerator
@@ -32,13 +32,13 @@ class LabArtefacts:
         with image_errors():
             return overlay.overlay(HOME, self.initrd)
 
-    def boot(self, folder: Path, name: str, size: Machine, vfio: bool) -> Boot:
+    def boot(self, folder: Path, name: str, size: GuestSize, vfio: bool) -> Boot:
         """What guest `name` starts from at power-on; the initrd is written into `folder`."""
         initrd = folder / "initrd"
         if not initrd.exists():
             with image_errors():
                 overlay.build(initrd, HOME, self.initrd)
-        return Boot(self.kernel, initrd, machine.command_line(name, size, vfio))
+        return Boot(self.kernel, initrd, qemu_arguments.command_line(name, size, vfio))
 
 
 def ensure_artefacts(progress: Progress) -> LabArtefacts:

@@ -13,7 +13,7 @@ from bluebridge.host_tools.lab.artefacts import LabArtefacts
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer
 from bluebridge.host_tools.lab.guest_drivers import GuestDrivers, RunTogether
-from bluebridge.host_tools.machine.machine import Boot
+from bluebridge.host_tools.machine.qemu_arguments import Boot
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Progress
 from bluebridge.images.snapshot import Snapshot
@@ -154,7 +154,7 @@ class BringUp:
         if self._config.serves:
             self._wait_for_server()
         for machine in machines:
-            size, binds = self._config.machine, self._config.binds
+            size, binds = self._config.size, self._config.binds
             self._spawn(machine, self._artefacts.boot(self._folder, machine.name, size, binds))
         self._progress("booting guests")
         self._together(*(partial(self._finish_boot, machine) for machine in machines))

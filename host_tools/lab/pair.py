@@ -105,7 +105,7 @@ class Pair:
     def _find_snapshot(self) -> Snapshot | None:
         if self.config.cold:
             return None
-        return snapshot.ensure(self._artefacts, self.config.machine, self._progress)
+        return snapshot.ensure(self._artefacts, self.config.size, self._progress)
 
     def _server_config(self) -> ServerConfig:
         folder = self.config.sockets or self.folder
@@ -131,7 +131,7 @@ class Pair:
 
     def _machine(self, name: str) -> Vm:
         vm = Vm(
-            VmConfig(name, self.config.machine, self.sockets[name]),
+            VmConfig(name, self.config.size, self.sockets[name]),
             self._artefacts.emulator,
             self.folder,
             self.logs,

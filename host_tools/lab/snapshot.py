@@ -12,8 +12,8 @@ from pathlib import Path
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import folders, roots
 from bluebridge.host_tools.lab.artefacts import LabArtefacts, ensure_artefacts, image_errors
-from bluebridge.host_tools.machine import machine
-from bluebridge.host_tools.machine.machine import Machine
+from bluebridge.host_tools.machine import qemu_arguments
+from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.progress import Progress, Reporter
 from bluebridge.images.snapshot import Snapshot
@@ -22,7 +22,7 @@ _NAME = "bluebridge"
 _FORMAT = 1  # raise it when what is done to the guest before it is saved changes
 
 
-def snapshot_of(artefacts: LabArtefacts, size: Machine) -> Snapshot:
+def snapshot_of(artefacts: LabArtefacts, size: GuestSize) -> Snapshot:
     """The snapshot for these artefacts, there or not: its key has all that its state depends on."""
     somewhere = Path("/")
     arguments = size.arguments(_NAME, artefacts.emulator, somewhere, somewhere)
@@ -31,7 +31,7 @@ def snapshot_of(artefacts: LabArtefacts, size: Machine) -> Snapshot:
         artefacts.initrd.parent.name,
         artefacts.guest_code().parent.name,
     )
-    words = machine.command_line(_NAME, size, vfio=True)
+    words = qemu_arguments.command_line(_NAME, size, vfio=True)
     ingredients = (
         _FORMAT,
         arguments,
@@ -51,7 +51,7 @@ def _processor(artefacts: LabArtefacts) -> str:
     return "\n".join(sorted({line for line in lines if line.startswith(("model", "flags"))}))
 
 
-def ensure(artefacts: LabArtefacts, size: Machine, progress: Progress) -> Snapshot:
+def ensure(artefacts: LabArtefacts, size: GuestSize, progress: Progress) -> Snapshot:
     """The snapshot, made by booting a guest if it is missing; main thread only.
 
     Raises `LabError` when that guest does not come up.
@@ -69,7 +69,7 @@ def ensure(artefacts: LabArtefacts, size: Machine, progress: Progress) -> Snapsh
     return snapshot
 
 
-def _make(artefacts: LabArtefacts, size: Machine, state: Path, log: str) -> None:
+def _make(artefacts: LabArtefacts, size: GuestSize, state: Path, log: str) -> None:
     """Boot a guest without devices, with the modules of the user-space driver, and save it.
 
     Should it fail, its transcript stays in the folder `log` until the next attempt.
@@ -97,7 +97,7 @@ def main() -> int:
     """Make the snapshot of the usual machine; returns the exit status."""
     try:
         progress = Reporter()
-        ensure(ensure_artefacts(progress), Machine(), progress)
+        ensure(ensure_artefacts(progress), GuestSize(), progress)
     except LabError as error:
         print(f"bluebridge: {error}", file=sys.stderr)
         return error.status

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.machine import machine
-from bluebridge.host_tools.machine.machine import Boot, Emulator, Machine
+from bluebridge.host_tools.machine import qemu_arguments
+from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
 from bluebridge.host_tools.machine.qmp import Qmp, QmpError
 from bluebridge.host_tools.machine.transcript import Transcript
 from bluebridge.host_tools.processes import alarms, process
@@ -33,7 +33,7 @@ class Qemu:
     """The process of one guest: `spawn`, `attach`, `release` or `load`, `stop`, over and over."""
 
     def __init__(
-        self, name: str, size: Machine, emulator: Emulator, folder: Path, logs: Path
+        self, name: str, size: GuestSize, emulator: Emulator, folder: Path, logs: Path
     ) -> None:
         """Sockets go to `folder`, the console's transcript and QEMU's messages to `logs`."""
         self.name = name
@@ -57,9 +57,9 @@ class Qemu:
         """
         self._kernel.skip()
         self._cause_awaited = False
-        more = machine.start_arguments(boot) if boot else ["-incoming", "defer"]
+        more = qemu_arguments.start_arguments(boot) if boot else ["-incoming", "defer"]
         for port, path in (devices or {}).items():
-            more += machine.device_arguments(port, path)
+            more += qemu_arguments.device_arguments(port, path)
         with self._messages.open("ab") as messages:
             self._said_before = messages.tell()
             self._process = process.spawn(
