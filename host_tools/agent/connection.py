@@ -167,7 +167,7 @@ class Connection:
             return
         if self._obituary is None:
             looks = alarms.LOOKS if self._hung_up else 0
-            self._obituary = alarms.obituary(self.alarms, looks) or self._lost
+            self._obituary = alarms.wait_for_cause(self.alarms, looks) or self._lost
         raise self._obituary
 
     def silent(self, what: str) -> AgentSilent:

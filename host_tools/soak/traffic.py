@@ -58,7 +58,7 @@ def run(session: SoakSession, program: Program, rounds: Rounds) -> list[str]:
 
 @contextlib.contextmanager
 def flowing(session: SoakSession, writes: bool) -> Iterator[None]:
-    """Frames from b to a while the block runs, and if wished RDMA WRITEs beside them.
+    """Frames from b to a while the block runs, with `writes` RDMA WRITEs as well.
 
     Neither is judged: whoever asks for it breaks something underneath.
     """

@@ -15,7 +15,7 @@ _HALF = 0.5
 
 def programs() -> list[Program]:
     """Small packets, large ones, tagged ones, and TCP at full speed both ways."""
-    return [*_pings(), *_tools(), *_iperf()]
+    return [*_pings(), *_large_and_tagged(), *_tools(), *_iperf()]
 
 
 def _pings() -> list[Program]:
@@ -44,6 +44,11 @@ def _pings() -> list[Program]:
             brief=True,
             short=True,
         ),
+    ]
+
+
+def _large_and_tagged() -> list[Program]:
+    return [
         Program(
             "network",
             "MTU 9000",
