@@ -241,8 +241,11 @@ class QueuePairs:
         if qp is not None and qp.sq is not None and qp.uar == page:
             qp.sq.ring()
 
-    def receive(self, port: Port, message: Message) -> None:
-        """A message of a port's fabric for one of the queue pairs, or for none."""
+    def receive(self, port: Port, message: Message) -> int:
+        """A message of a port's fabric for one of the queue pairs, or for none.
+
+        Returns the copies made of a datagram to a group or of frames, see `FabricPort.receive`.
+        """
         if isinstance(message, Request):
             qp = self._pairs.get(message.target_qpn)
             if qp is not None and isinstance(qp.engine, Requester):
@@ -270,9 +273,10 @@ class QueuePairs:
                 else:
                     self._stranger(qp, route)
         elif isinstance(message, Datagram):
-            receive_datagram(self._hca, port, message)
+            return receive_datagram(self._hca, port, message)
         elif isinstance(message, Frames):
-            receive_frames(self._hca, port, message)
+            return receive_frames(self._hca, port, message)
+        return 0
 
     def _stranger(self, qp: QueuePair, route: Route) -> None:
         """A message for a connection from someone who is not its peer: dropped, and noted.

@@ -59,9 +59,7 @@ REST = ["(payload write 8)", "CQE 32"]
         ("fallback", True, ["BlueFlame write 64", "WQE read 48", *REST]),
     ],
 )
-def test_transactions_of_a_send(
-    tmp_path: Path, by: str, inline: bool, expected: list[str]
-) -> None:
+def test_transactions_of_a_send(tmp_path: Path, by: str, inline: bool, expected: list[str]) -> None:
     (found,) = _folded(tmp_path, lambda sender: sender.post(8, by=by, inline=inline))
     assert _roles(found) == expected
     assert found.path.value.lower() == by

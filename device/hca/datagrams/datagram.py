@@ -70,8 +70,7 @@ class DatagramSender(UnconnectedSender):
             packet = self._gather(wqe, raw, CTRL_SIZE, What.MAD)
             message = qp.port.parse_packet(packet, qp.qkey)
         qp.traffic.sent(1, len(message.payload))
-        qp.port.send(message)
-        qp.spent += MESSAGE_COST * (1 + message.copies)
+        qp.spent += MESSAGE_COST * (1 + qp.port.send(message))
 
     def _gather(self, wqe: SendWqe, raw: bytes, position: int, what: What) -> bytes:
         """The bytes of the message whose segments begin at `position`."""
@@ -128,18 +127,21 @@ def _header(route: Route, payload: int, immediate: bool) -> bytes:
     return b"" if route.dgid == NO_GID else build_network_header(route, payload, immediate)
 
 
-def receive_datagram(hca: Hca, port: Port, message: Datagram) -> None:
-    """A datagram from the fabric: for QP1, a UD queue pair, or the members of a group."""
+def receive_datagram(hca: Hca, port: Port, message: Datagram) -> int:
+    """A datagram from the fabric: for QP1, a UD queue pair, or the members of a group.
+
+    Returns how many members the group has, 0 if it is for one queue pair.
+    """
     if is_group(message.route.dmac):
         own = message.route.smac in port.mac_addresses
         members = hca.multicast.members(message.route.dgid)
-        message.copies += len(members)
         for qpn, refuses_own in members:
             if not (own and refuses_own and qpn == message.source_qpn):
                 _deliver(hca, port, qpn, message)
-        return
+        return len(members)
     special = {SMI_QPN: port.smi_qpn, GSI_QPN: port.gsi_qpn}
     _deliver(hca, port, special.get(message.target_qpn, message.target_qpn), message)
+    return 0
 
 
 def _deliver(hca: Hca, port: Port, qpn: int, message: Datagram) -> None:

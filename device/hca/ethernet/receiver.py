@@ -35,8 +35,12 @@ _IP_OK = int(FrameStatus.IP_OK)
 _TRANSPORT = {TCP: int(FrameStatus.TCP), UDP: int(FrameStatus.UDP)}
 
 
-def receive_frames(hca: Hca, port: Port, message: Frames) -> None:
-    """Frames of the fabric: to the queue pairs that steering names, or dropped."""
+def receive_frames(hca: Hca, port: Port, message: Frames) -> int:
+    """Frames of the fabric: to the queue pairs that steering names, or dropped.
+
+    Returns in how many receive rings they were wanted, each frame counted once per ring.
+    """
+    copies = 0
     batches: dict[int, Batch] = {}
     for train in message.trains:
         first = train.frames[0]
@@ -47,13 +51,14 @@ def receive_frames(hca: Hca, port: Port, message: Frames) -> None:
             port.flow.hear(first)
             continue
         numbers = targets(hca, port, first)
-        message.copies += len(numbers) * len(train.frames)
+        copies += len(numbers) * len(train.frames)
         port.counters.receive(train.frames, wanted=bool(numbers))
         bare: list[bytes] = []
         for number in numbers:
             _assign(hca, port, train, bare, number, batches)
     for batch in batches.values():
         port.flow.accept(batch)
+    return copies
 
 
 def _assign(
