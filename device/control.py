@@ -58,10 +58,10 @@ class ControlCommands:
         if len(words) != 2 or words[1] not in ("up", "down"):
             raise ValueError("write: link NAME[/PORT] up|down")
         name, _, number = words[0].partition("/")
-        hca = self._hca(name)
-        if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= len(hca.ports):
-            raise ValueError(f"HCA {name!r} has no port {number!r}, but 1 to {len(hca.ports)}")
-        hca.ports[int(number or "1") - 1].plug(words[1] == "up")
+        ports = self._hca(name).adapter.ports
+        if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= len(ports):
+            raise ValueError(f"HCA {name!r} has no port {number!r}, but 1 to {len(ports)}")
+        ports[int(number or "1") - 1].plug(words[1] == "up")
         return []
 
     def _fault(self, words: Sequence[str]) -> list[str]:
@@ -76,7 +76,7 @@ class ControlCommands:
         lines = []
         for name, hca in self._hcas.items():
             state = "failed" if hca.failed else "working"
-            for port in hca.ports:
+            for port in hca.adapter.ports:
                 cable = "in" if port.cable else "out"
                 link = "up" if port.link_up else "down"
                 lines.append(f"{name}/{port.number} {state} cable {cable} link {link}")

@@ -19,8 +19,9 @@ from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.networks import Networks
 from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar, Endpoint, Identity
+from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.function import Function
+from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 
 log = logging.getLogger(__name__)

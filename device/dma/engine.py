@@ -7,8 +7,8 @@ from bluebridge.device.dma.copy import Copier
 from bluebridge.device.layout.ioat import registers as layout
 from bluebridge.device.layout.ioat.registers import ChannelCommand
 from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar, Identity
 from bluebridge.device.pci.host import MasterBus
+from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.registers import RegisterFile, Slot
 
 BARS = (Bar(0, layout.BAR0_SIZE),)

@@ -1,5 +1,7 @@
 """The emulated ConnectX-3: `device.Hca` is the function behind the PCI endpoint.
 
-Control plane: `hcr` takes commands from the register, `*_commands` carry them out on the objects
-of `eq`, `cq`, `memory_regions`, `port`, `icm`. Data path: `qp`, `srq` and the engines beside them.
+A room imports only from those before it: `settings`, `memory`, `rings`, `ports`, `pairs`,
+`connected`, `datagrams`, `ethernet`, `queue_pairs`, `registers`, `adapter`, `commands`, `device`.
+`adapter.Adapter` wires the parts; `commands` carry firmware commands out on them; doorbells come
+in through `registers` and go to `queue_pairs` and `rings`.
 """

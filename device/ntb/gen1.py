@@ -15,9 +15,9 @@ from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.shape import Shape, Wanted
 from bluebridge.device.ntb.window import Portal, Window
 from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar
 from bluebridge.device.pci.function import ConfigRegister
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place, register_width
+from bluebridge.device.pci.identity import Bar
 from bluebridge.device.pci.registers import RegisterFile
 
 TYPE_BITS = 0xF

@@ -10,9 +10,9 @@ from bluebridge.device.layout.ntb.models import CLASS_BRIDGE, BridgeModel
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.pci.bus import Model
 from bluebridge.device.pci.capabilities import Capability
-from bluebridge.device.pci.endpoint import Bar, Identity
 from bluebridge.device.pci.function import ConfigRegister
 from bluebridge.device.pci.host import MasterBus
+from bluebridge.device.pci.identity import Bar, Identity
 
 
 class Bridging(Model, Protocol):

@@ -16,8 +16,8 @@ from bluebridge.device.ntb.switchtec_doorbells import DoorbellGate
 from bluebridge.device.ntb.window import Portal
 from bluebridge.device.pci.bus import Timer
 from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar
 from bluebridge.device.pci.host import MasterBus, Place
+from bluebridge.device.pci.identity import Bar
 from bluebridge.device.pci.registers import RegisterFile, Slot
 
 FIRST_MESSAGE = 64 - layout.MESSAGES

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.pci.capabilities import Capability, Express
+from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pyvfio_user import ConfigSpace
-
-if TYPE_CHECKING:
-    from bluebridge.device.pci.endpoint import Bar, Identity
 
 
 class EndpointConfig(ConfigSpace):

@@ -7,16 +7,12 @@ address registers, and that is all there is (facts of hw/vfio-user in QEMU 11.1)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bluebridge.device.layout import pci as layout
-
-if TYPE_CHECKING:
-    from bluebridge.device.pci.endpoint import Bar
+from bluebridge.device.pci.identity import Bar
 
 _FIRST = layout.HEADER.field("bar0").offset
 _END = layout.HEADER.field("bar5").offset + 4
-_COMMAND = layout.HEADER.field("command").offset
 
 
 class BarDecoder:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
@@ -18,6 +17,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import DmaError, Model, Run
 from bluebridge.device.pci.capabilities import Capability
 from bluebridge.device.pci.config_space import compose
+from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.pci.memory import GuestMemory
 from bluebridge.device.pyvfio_user import (
@@ -34,28 +34,6 @@ log = logging.getLogger(__name__)
 
 _MMIO_READ, _MMIO_WRITE = int(Kind.MMIO_READ), int(Kind.MMIO_WRITE)
 _DMA_READ, _DMA_WRITE, _OTHER = int(Kind.DMA_READ), int(Kind.DMA_WRITE), int(What.OTHER)
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A memory BAR: `size` in bytes, a power of two; 64-bit ones take two indexes."""
-
-    index: int
-    size: int
-    wide: bool = True
-    prefetchable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What `lspci` says of the function; `class_code` has 24 bits."""
-
-    vendor: int
-    device: int
-    class_code: int
-    subsystem_vendor: int
-    subsystem: int
-    revision: int = 0
 
 
 class Endpoint:

@@ -14,8 +14,9 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import DmaError, Model, Run
 from bluebridge.device.pci.capabilities import Capability
 from bluebridge.device.pci.decoder import BarDecoder
-from bluebridge.device.pci.endpoint import Bar, Endpoint, Identity
+from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.host import Bridge, Host, Place, register_width
+from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Reset
 from bluebridge.device.throttle import Throttle

@@ -34,6 +34,7 @@ class CommandDriver:
         link = Link.INFINIBAND if isinstance(self.fabric, InfinibandFabric) else Link.ETHERNET
         config = HcaConfig.of_mac(name, mac, link=link, features=features or Features())
         self.hca = Hca(self.host, [self.fabric, *more_fabrics], config)
+        self.adapter = self.hca.adapter
         self.mailbox_in = self.host.allocate(4096)
         self.mailbox_out = self.host.allocate(4096)
         self.toggle = 1

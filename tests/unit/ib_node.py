@@ -48,7 +48,7 @@ class IbNode(Node):
     @property
     def port(self) -> InfinibandPort:
         """Port 1."""
-        port = self.hca.port
+        port = self.adapter.port
         assert isinstance(port, InfinibandPort)
         return port
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.pci.decoder import BarDecoder
-from bluebridge.device.pci.endpoint import Bar
 from bluebridge.device.pci.host import Host
+from bluebridge.device.pci.identity import Bar
 from tests.unit.fake_bus import FakeFunction
 
 BARS = (Bar(0, 0x10000), Bar(2, 4 << 30, prefetchable=True), Bar(5, 0x1000, wide=False))

@@ -67,7 +67,7 @@ def test_large_entries_must_be_offered_first() -> None:
 def test_what_counts_is_the_second_half(together: bool) -> None:
     driver = LargeDriver().start()
     address = make(driver)
-    queue = driver.hca.cqs.get(CQN)
+    queue = driver.adapter.cqs.get(CQN)
     assert queue is not None
     for index in range(1 << LOG_SIZE):
         assert driver.host.peek(address + index * LARGE + LARGE - 1, 1) == b"\x80"
@@ -88,7 +88,7 @@ def test_what_counts_is_the_second_half(together: bool) -> None:
 def test_resizing_large_entries() -> None:
     driver = LargeDriver().start()
     address = make(driver)
-    queue = driver.hca.cqs.get(CQN)
+    queue = driver.adapter.cqs.get(CQN)
     assert queue is not None
     queue.post(plain(0))
     new, mtt = driver.buffer(LARGE << 4)
@@ -111,7 +111,7 @@ def test_timestamps_are_those_of_the_clock(large: bool) -> None:
     stride = LARGE if large else 32
     assert QUERY_DEV_CAP.get(driver.query(Opcode.QUERY_DEV_CAP), "timestamps") == 1
     assert INIT_HCA.get(driver.query(Opcode.QUERY_HCA), "core_clock") == CORE_CLOCK_MHZ
-    queue = driver.hca.cqs.get(CQN)
+    queue = driver.adapter.cqs.get(CQN)
     assert queue is not None
     ticks = []
     for index in range(2):

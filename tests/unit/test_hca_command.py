@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands import register
-from bluebridge.device.hca.commands.command import Command
-from bluebridge.device.hca.device import Hca
+from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.settings.clock import CORE_CLOCK_MHZ
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
@@ -72,7 +72,9 @@ def test_objects_need_init_hca(driver: Driver, opcode: Opcode) -> None:
     assert driver.try_command(opcode, b"", 1)[0] == Status.BAD_SYS_STATE
 
 
-@pytest.mark.parametrize("opcode", sorted(register.CLOSING))
+@pytest.mark.parametrize(
+    "opcode", sorted(opcode for opcode, rule in register.RULES.items() if rule.closing)
+)
 @pytest.mark.parametrize("started", [False, True])
 def test_closing_commands_always_succeed(driver: Driver, opcode: Opcode, started: bool) -> None:
     if started:
@@ -112,7 +114,7 @@ def test_init_hca_refuses(driver: Driver, field: str, value: int, status: Status
     mailbox = driver.init_mailbox()
     INIT_HCA.set(mailbox, field, value)
     assert driver.try_command(Opcode.INIT_HCA, bytes(mailbox))[0] == status
-    assert not driver.hca.initialised
+    assert not driver.adapter.initialised
 
 
 def test_mailboxes_without_memory(driver: Driver) -> None:
@@ -126,10 +128,10 @@ def test_mailboxes_without_memory(driver: Driver) -> None:
 def test_a_fault_of_the_emulator_is_an_internal_error(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(hca: Hca, command: Command) -> None:
+    def broken(adapter: Adapter, command: Command) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setitem(register.HANDLERS, Opcode.NOP, broken)
+    monkeypatch.setitem(register.RULES, Opcode.NOP, Rule(broken, before_init=True))
     assert driver.try_command(Opcode.NOP)[0] == Status.INTERNAL_ERR
     monkeypatch.undo()
     assert driver.try_command(Opcode.NOP)[0] == Status.OK
@@ -138,10 +140,10 @@ def test_a_fault_of_the_emulator_is_an_internal_error(
 def test_faults_that_a_guest_repeats_are_not_all_logged(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(hca: Hca, command: Command) -> None:
+    def broken(adapter: Adapter, command: Command) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setitem(register.HANDLERS, Opcode.NOP, broken)
+    monkeypatch.setitem(register.RULES, Opcode.NOP, Rule(broken, before_init=True))
     for _ in range(600):
         driver.try_command(Opcode.NOP)
     assert 99 <= len(caplog.records) < 110
@@ -168,7 +170,7 @@ def test_event_mode_reports_token_status_and_result(driver: Driver) -> None:
     ]
     assert [event["token"] for event in events] == [0xABCD] * 3
     assert [event["status"] for event in events] == [Status.OK, Status.OK, Status.BAD_OP]
-    assert events[1]["out_param"] == driver.hca.multicast.hash(bytes(16))
+    assert events[1]["out_param"] == driver.adapter.multicast.hash(bytes(16))
     assert DATA_OFFSET == 4
 
 
@@ -228,9 +230,9 @@ def test_probe_reads(driver: Driver) -> None:
 def test_only_the_value_one_resets(driver: Driver) -> None:
     driver.start()
     driver.write32(bar0.RESET_OFFSET, 0x01000000)
-    assert driver.hca.initialised
+    assert driver.adapter.initialised
     driver.write32(bar0.RESET_OFFSET, 1)
-    assert not driver.hca.initialised
+    assert not driver.adapter.initialised
 
 
 def test_reset_forgets_everything_and_a_second_load_works(driver: Driver) -> None:
@@ -240,11 +242,15 @@ def test_reset_forgets_everything_and_a_second_load_works(driver: Driver) -> Non
         driver.create_mr(0x1000, 0x1000, [driver.host.allocate(4096)])
         driver.command(Opcode.INIT_PORT, 0, 1)
         driver.write32(bar0.RESET_OFFSET, bar0.RESET_VALUE)
-        hca = driver.hca
-        assert (hca.icm.mapped_pages, len(hca.regions), hca.port.link_up) == (0, 0, False)
-        assert hca.cqs.get(0x80) is None and hca.eqs.get(COMP_EQN) is None
+        adapter = driver.adapter
+        assert (adapter.icm.mapped_pages, len(adapter.regions), adapter.port.link_up) == (
+            0,
+            0,
+            False,
+        )
+        assert adapter.cqs.get(0x80) is None and adapter.eqs.get(COMP_EQN) is None
         driver.host.take_interrupts()
-        hca.eqs.post_async(9, bytes(24))
+        adapter.eqs.post_async(9, bytes(24))
         assert not driver.host.interrupts
         driver.toggle = 1
         driver.hca.reset()
@@ -252,7 +258,7 @@ def test_reset_forgets_everything_and_a_second_load_works(driver: Driver) -> Non
 
 def test_close_hca_keeps_icm_mapped(driver: Driver) -> None:
     driver.start()
-    pages = driver.hca.icm.mapped_pages
+    pages = driver.adapter.icm.mapped_pages
     driver.command(Opcode.CLOSE_HCA)
-    assert driver.hca.icm.mapped_pages == pages
-    assert driver.hca.eqs.get(COMP_EQN) is None
+    assert driver.adapter.icm.mapped_pages == pages
+    assert driver.adapter.eqs.get(COMP_EQN) is None

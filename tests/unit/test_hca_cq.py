@@ -30,7 +30,7 @@ def ring(driver: Driver) -> Ring:
 
 def post(driver: Driver, number: int = 0, *, solicited: bool = False, error: bool = False) -> None:
     """A completion that carries a number."""
-    queue = driver.hca.cqs.get(CQN)
+    queue = driver.adapter.cqs.get(CQN)
     assert queue is not None
     queue.post(CQE.pack(qpn=0x123456, wqe_index=number & 0xFFFF), solicited, error)
 
@@ -245,7 +245,7 @@ def test_vanished_memory_breaks_the_queue(driver: Driver) -> None:
 
 def test_moderation_is_accepted(driver: Driver, ring: Ring) -> None:
     driver.command(Opcode.MODIFY_CQ, bytes(CQC.pack(period=16, max_count=44)), CQN, 1)
-    queue = driver.hca.cqs.get(CQN)
+    queue = driver.adapter.cqs.get(CQN)
     assert queue is not None and (queue.period, queue.max_count) == (16, 44)
 
 
@@ -276,7 +276,7 @@ def test_software_may_have_filled_the_ring(driver: Driver) -> None:
 
 
 def test_a_destroyed_queue_is_left_alone(driver: Driver, ring: Ring) -> None:
-    queue = driver.hca.cqs.get(CQN)
+    queue = driver.adapter.cqs.get(CQN)
     assert queue is not None
     driver.arm_cq(ring, 1)
     driver.command(Opcode.HW2SW_CQ, 0, CQN, 1)
@@ -289,7 +289,7 @@ def test_rings_of_one_page_over_and_over_cost_a_bounded_memory(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Translations may all name one page; what is remembered of them is bounded all the same."""
-    pages = driver.hca.ring_pages
+    pages = driver.adapter.ring_pages
     before = pages.count
     monkeypatch.setattr("bluebridge.device.hca.rings.ring_buffer.MAX_PAGES", before + 3 * 64)
     mtt = driver.mtt([driver.host.allocate(4096)] * 64)
@@ -306,8 +306,8 @@ def test_rings_of_one_page_over_and_over_cost_a_bounded_memory(
 
 
 def test_rings_of_refused_queues_are_not_counted(driver: Driver) -> None:
-    before = driver.hca.ring_pages.count
+    before = driver.adapter.ring_pages.count
     mtt = driver.mtt([1 << 40] * 64)
     context = bytes(CQC.pack(log_size=13, eqn=COMP_EQN, mtt_addr=mtt))
     assert driver.try_command(Opcode.SW2HW_CQ, context, 0x90)[0] == Status.BAD_PARAM
-    assert driver.hca.ring_pages.count == before
+    assert driver.adapter.ring_pages.count == before

@@ -35,7 +35,7 @@ def moderate(driver: Driver, period: int, count: int) -> None:
 
 def post(driver: Driver, count: int) -> None:
     """Entries in one go."""
-    queue = driver.hca.cqs.get(CQN)
+    queue = driver.adapter.cqs.get(CQN)
     assert queue is not None
     queue.post_many([bytes(CQE.pack(qpn=5, wqe_index=index)) for index in range(count)])
 
@@ -111,5 +111,5 @@ def test_bursts_wrap_around_the_ring(driver: Driver, ring: Ring) -> None:
         assert [CQE.get(raw, "wqe_index") for raw in driver.poll_cq(ring)] == list(range(7))
     post(driver, 16)
     post(driver, 1)  # one too many
-    assert driver.hca.cqs.get(CQN).broken  # type: ignore[union-attr]
+    assert driver.adapter.cqs.get(CQN).broken  # type: ignore[union-attr]
     assert len(driver.poll_cq(ring)) == 16

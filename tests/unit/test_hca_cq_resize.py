@@ -66,10 +66,10 @@ def test_rings_over_no_memory_are_bad_parameters(driver: Driver, ring: Ring) -> 
     nowhere = driver.mtt([0xDEAD0000])
     made = CQC.pack(log_size=4, eqn=COMP_EQN, mtt_addr=nowhere, doorbell_record=ring.record)
     assert driver.try_command(Opcode.SW2HW_CQ, bytes(made), 0x90)[0] == Status.BAD_PARAM
-    assert driver.hca.cqs.get(0x90) is None
+    assert driver.adapter.cqs.get(0x90) is None
     event = EQC.pack(state=9, log_size=4, vector=1, mtt_addr=nowhere)
     assert driver.try_command(Opcode.SW2HW_EQ, bytes(event), 9)[0] == Status.BAD_PARAM
-    assert driver.hca.eqs.get(9) is None
+    assert driver.adapter.eqs.get(9) is None
     moved = bytes(CQC.pack(log_size=4, mtt_addr=nowhere))
     assert driver.try_command(Opcode.MODIFY_CQ, moved, CQN)[0] == Status.BAD_PARAM
     post(driver, 5)
@@ -85,7 +85,7 @@ def test_resize_out_of_vanished_memory(driver: Driver) -> None:
     _, mtt = driver.buffer(CQE_SIZE << 6)
     moved = bytes(CQC.pack(log_size=6, mtt_addr=mtt))
     assert driver.try_command(Opcode.MODIFY_CQ, moved, CQN)[0] == Status.BAD_PARAM
-    queue = driver.hca.cqs.get(CQN)
+    queue = driver.adapter.cqs.get(CQN)
     assert queue is not None and (queue.size, queue.producer) == (16, 0)
     post(driver)
     assert len(driver.events(EventType.CQ_ERROR)) == 1

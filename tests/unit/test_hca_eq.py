@@ -23,7 +23,7 @@ def driver() -> Driver:
 
 def post(driver: Driver, number: int = 0) -> None:
     """A completion event on the completion EQ (vector 1)."""
-    driver.hca.eqs.post(COMP_EQN, bytes(4) + number.to_bytes(4, "big") + bytes(24))
+    driver.adapter.eqs.post(COMP_EQN, bytes(4) + number.to_bytes(4, "big") + bytes(24))
 
 
 def numbers(driver: Driver) -> list[int]:
@@ -89,7 +89,7 @@ def test_the_backlog_of_all_rings_together_is_bounded(
     monkeypatch.setattr("bluebridge.device.hca.rings.event_queues.MAX_BACKLOG", 10)
     other = driver.create_eq(7, 2, 4)
     for number in range(other.size + 8):
-        driver.hca.eqs.post(7, bytes(4) + number.to_bytes(4, "big") + bytes(24))
+        driver.adapter.eqs.post(7, bytes(4) + number.to_bytes(4, "big") + bytes(24))
     for number in range(driver.comp_eq.size + 8):
         post(driver, number)
     assert numbers(driver) == list(range(driver.comp_eq.size))
@@ -142,11 +142,11 @@ def test_65536_entries_are_filled_within_a_blink() -> None:
 
 def test_routing_of_asynchronous_events(driver: Driver) -> None:
     driver.command(Opcode.MAP_EQ, 1 << 0x14, COMP_EQN)
-    driver.hca.eqs.post_async(0x14, b"\0\0\0\5", 1)
+    driver.adapter.eqs.post_async(0x14, b"\0\0\0\5", 1)
     (event,) = driver.poll_eq(driver.comp_eq)
     assert (event["type"], event["subtype"], bytes(event["data"])[:4]) == (0x14, 1, b"\0\0\0\5")
     driver.command(Opcode.MAP_EQ, 1 << 0x14, COMP_EQN | MODIFIER_UNMAP_EQ)
-    driver.hca.eqs.post_async(0x14, b"")
+    driver.adapter.eqs.post_async(0x14, b"")
     assert driver.poll_eq(driver.comp_eq) == [] == driver.poll_eq(driver.async_eq)
     assert driver.try_command(Opcode.MAP_EQ, 1, 99)[0] == Status.BAD_INDEX
 
@@ -178,7 +178,7 @@ def test_a_destroyed_ring_is_left_alone(driver: Driver) -> None:
 
 
 def test_indices_wrap_at_24_bits(driver: Driver) -> None:
-    queue = driver.hca.eqs.get(COMP_EQN)
+    queue = driver.adapter.eqs.get(COMP_EQN)
     assert queue is not None
     queue.producer = queue.consumer = driver.comp_eq.consumer = (1 << 24) - 3
     for number in range(6):

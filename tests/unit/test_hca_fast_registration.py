@@ -30,7 +30,7 @@ def resolve(
     driver: Driver, key: int, va: int, length: int, access: int = 0
 ) -> list[tuple[int, int]]:
     """Access by a queue pair of the right PD."""
-    return driver.hca.regions.resolve(key, va, length, access, PD)
+    return driver.adapter.regions.resolve(key, va, length, access, PD)
 
 
 FAST_PAGES = [0x300000, 0x301000]
@@ -40,7 +40,7 @@ def register(driver: Driver, key: int, **changes: int) -> None:
     """REG_MR of two pages, all rights."""
     values = {"pd": PD, "start": START, "length": 0x1000, "shift": 12, "rights": ALL_RIGHTS}
     values |= changes
-    driver.hca.regions.fast_register(
+    driver.adapter.regions.fast_register(
         key,
         values["pd"],
         values["start"],
@@ -53,7 +53,7 @@ def register(driver: Driver, key: int, **changes: int) -> None:
 
 def test_the_life_of_a_fast_registration(driver: Driver) -> None:
     base = driver.create_fast_mr(4)
-    regions = driver.hca.regions
+    regions = driver.adapter.regions
     with pytest.raises(AccessError):
         resolve(driver, base, START, 1)
     for low in (1, 2, 0, 255):
@@ -102,7 +102,7 @@ def test_ordinary_regions_are_neither_registered_nor_invalidated_by_work_request
     with pytest.raises(AccessError):
         register(driver, key)
     with pytest.raises(AccessError):
-        driver.hca.regions.invalidate(key, PD)
+        driver.adapter.regions.invalidate(key, PD)
     with pytest.raises(AccessError):
         register(driver, 0x7000 << 8)
     assert resolve(driver, key, START, 1)
@@ -141,5 +141,5 @@ def test_pages_of_all_regions_together_are_bounded(
     driver.command(Opcode.HW2SW_MPT, 0, key >> 8, 1)
     for _ in range(5):
         register(driver, fast)
-        driver.hca.regions.invalidate(fast, PD)
+        driver.adapter.regions.invalidate(fast, PD)
     driver.command(Opcode.SW2HW_MPT, entry, 0x60)

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.device.hca.commands.command import CommandError
 from bluebridge.device.hca.memory.icm import Icm, IcmError
-from bluebridge.device.hca.memory.page_ranges import Extents
+from bluebridge.device.hca.memory.page_ranges import PageRanges
 from bluebridge.device.hca.rings.ring_buffer import FILL_BYTES, QueueBuffer
+from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
@@ -21,7 +22,7 @@ BASE = 0x100000
 
 
 def test_the_last_mapping_wins_and_unmapping_nothing_is_fine() -> None:
-    icm = Icm(FakeHost())
+    icm = Icm(FakeHost(), Parameters())
     icm.map(0x4000, BASE, 1)
     icm.map(0x5000, BASE + 0x8000, 0)
     assert icm.runs(0x4800, 0x1000) == [(BASE + 0x800, 0x800), (BASE + 0x8000, 0x800)]
@@ -34,7 +35,7 @@ def test_the_last_mapping_wins_and_unmapping_nothing_is_fine() -> None:
 
 
 def test_icm_over_a_hole_in_guest_memory_is_an_icm_error() -> None:
-    icm = Icm(FakeHost())
+    icm = Icm(FakeHost(), Parameters())
     icm.map(0, 0xDEAD0000, 0)
     with pytest.raises(IcmError) as caught:
         icm.read(0, 8, What.MTT)
@@ -45,9 +46,8 @@ def test_icm_over_a_hole_in_guest_memory_is_an_icm_error() -> None:
 
 def test_translation_entries_lose_their_present_bit_or_are_refused() -> None:
     host = FakeHost()
-    icm = Icm(host)
+    icm = Icm(host, Parameters(mtt_base=0x10000))
     icm.map(0x10000, BASE, 0)
-    icm.mtt_base = 0x10000
     host.poke(BASE + 16, (0x7000 | 1).to_bytes(8, "big") + (0x123456000 | 1).to_bytes(8, "big"))
     assert list(icm.read_mtt(16, 2)) == [0x7000, 0x123456000]
     assert list(icm.read_mtt(0x13, 1)) == [0x7000]
@@ -64,13 +64,13 @@ def test_map_icm_checks_all_entries_before_it_maps_one() -> None:
     for second in (bad, wide):
         status, _ = driver.try_command(Opcode.MAP_ICM, bytes(good + second), 2)
         assert status == Status.BAD_PARAM
-    assert driver.hca.icm.mapped_pages == 0
+    assert driver.adapter.icm.mapped_pages == 0
     for count in (0, 257, 1 << 31):
         assert driver.try_command(Opcode.MAP_ICM, bytes(good), count)[0] == Status.BAD_PARAM
     driver.command(Opcode.MAP_ICM, bytes(good), 1)
-    assert driver.hca.icm.mapped_pages == 64
+    assert driver.adapter.icm.mapped_pages == 64
     driver.command(Opcode.UNMAP_ICM, 0, 64)
-    assert driver.hca.icm.mapped_pages == 0
+    assert driver.adapter.icm.mapped_pages == 0
 
 
 def test_set_icm_size_wants_no_auxiliary_pages() -> None:
@@ -147,22 +147,22 @@ def test_a_queue_longer_than_the_image_is_filled_to_its_end() -> None:
     )
 )
 def test_extents_are_a_dictionary_of_pages(steps: list[tuple[bool, int, int, int]]) -> None:
-    extents, pages = Extents(), dict[int, int]()
+    ranges, pages = PageRanges(), dict[int, int]()
     for mapping, start, count, target in steps:
         for page in range(start, start + count):
             pages.pop(page, None)
             if mapping:
                 pages[page] = target + page - start
         if mapping and count:
-            extents.map(start << 12, count << 12, target << 12)
+            ranges.map(start << 12, count << 12, target << 12)
         else:
-            extents.unmap(start << 12, count << 12)
+            ranges.unmap(start << 12, count << 12)
     for page in range(34):
-        found = extents.find((page << 12) + 5)
+        found = ranges.find((page << 12) + 5)
         expected = None if page not in pages else (pages[page] << 12) + 5
         assert (found and found[0]) == expected
-    assert extents.total == len(pages) << 12
-    assert len(extents) <= len(pages)
+    assert ranges.total == len(pages) << 12
+    assert len(ranges) <= len(pages)
 
 
 def test_lending_a_terabyte_costs_a_few_ranges() -> None:
@@ -174,14 +174,14 @@ def test_lending_a_terabyte_costs_a_few_ranges() -> None:
             for n in range(256)
         )
         driver.command(Opcode.MAP_ICM, entries, 256)
-    assert driver.hca.icm.mapped_pages == 1 << 28
+    assert driver.adapter.icm.mapped_pages == 1 << 28
     driver.command(Opcode.UNMAP_ICM, 0, (1 << 32) - 1)
-    assert driver.hca.icm.mapped_pages == 0
+    assert driver.adapter.icm.mapped_pages == 0
 
 
 def test_pages_in_too_many_pieces_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bluebridge.device.hca.memory.icm.MAX_EXTENTS", 8)
+    monkeypatch.setattr("bluebridge.device.hca.memory.icm.MAX_RANGES", 8)
     driver = Driver()
     entries = b"".join(MAP_ENTRY.pack(virtual=n << 13, page=BASE >> 12) for n in range(9))
     assert driver.try_command(Opcode.MAP_ICM, entries, 9)[0] == Status.EXCEED_LIM
-    assert driver.hca.icm.mapped_pages == 8
+    assert driver.adapter.icm.mapped_pages == 8

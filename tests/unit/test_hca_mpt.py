@@ -35,7 +35,7 @@ def resolve(
     driver: Driver, key: int, va: int, length: int, access: int = 0
 ) -> list[tuple[int, int]]:
     """Access by a queue pair of the right PD."""
-    return driver.hca.regions.resolve(key, va, length, access, PD)
+    return driver.adapter.regions.resolve(key, va, length, access, PD)
 
 
 def test_neighbouring_pages_become_one_run(driver: Driver, key: int) -> None:
@@ -67,7 +67,7 @@ def test_nothing_wraps_around(va: int, length: int) -> None:
     if va + length > 1 << 64:
         for other in (_shared_dma_key, RESERVED_LKEY):
             with pytest.raises(AccessError):
-                driver.hca.regions.resolve(other, va, length, 0, PD, reserved_lkey_ok=True)
+                driver.adapter.regions.resolve(other, va, length, 0, PD, reserved_lkey_ok=True)
 
 
 @given(st.integers(0, (1 << 32) - 1))
@@ -99,8 +99,8 @@ def test_each_right_counts(driver: Driver, right: Rights) -> None:
 def test_the_protection_domain_counts(driver: Driver, key: int) -> None:
     for other in (0, 2, 3, 0x10001):
         with pytest.raises(AccessError):
-            driver.hca.regions.resolve(key, START, 1, 0, other)
-    assert driver.hca.regions.resolve(key, START, 1, 0, PD | 1 << 17)
+            driver.adapter.regions.resolve(key, START, 1, 0, other)
+    assert driver.adapter.regions.resolve(key, START, 1, 0, PD | 1 << 17)
 
 
 def test_zero_bytes_need_no_key(driver: Driver) -> None:
@@ -112,7 +112,7 @@ def test_physical_regions_translate_to_themselves(driver: Driver) -> None:
 
 
 def test_the_reserved_lkey_is_for_those_who_may(driver: Driver) -> None:
-    regions = driver.hca.regions
+    regions = driver.adapter.regions
     runs = regions.resolve(RESERVED_LKEY, 0x1000, 9, Rights.LOCAL_WRITE, 77, reserved_lkey_ok=True)
     assert runs == [(0x1000, 9)]
     with pytest.raises(AccessError):
@@ -155,7 +155,7 @@ def test_large_pages(driver: Driver) -> None:
 
 def test_the_entry_is_mirrored_and_given_back(driver: Driver, key: int) -> None:
     home = DMPT_BASE + (key >> 8) * MPT_SIZE
-    (address, _), *_ = driver.hca.icm.runs(home, MPT_SIZE)
+    (address, _), *_ = driver.adapter.icm.runs(home, MPT_SIZE)
     assert driver.host.peek(address, 1) == b"\0"
     assert MPT.get(driver.host.peek(address, MPT_SIZE), "start") == START
     driver.command(Opcode.HW2SW_MPT, 0, key >> 8, 1)
@@ -166,7 +166,7 @@ def test_the_entry_is_mirrored_and_given_back(driver: Driver, key: int) -> None:
 
 def test_re_registration_through_the_table(driver: Driver, key: int) -> None:
     home = DMPT_BASE + (key >> 8) * MPT_SIZE
-    (address, _), *_ = driver.hca.icm.runs(home, MPT_SIZE)
+    (address, _), *_ = driver.adapter.icm.runs(home, MPT_SIZE)
     driver.command(Opcode.HW2SW_MPT, 0, key >> 8, 1)
     driver.command(Opcode.SYNC_TPT)
     with pytest.raises(AccessError):
@@ -177,7 +177,7 @@ def test_re_registration_through_the_table(driver: Driver, key: int) -> None:
     entry[0] = 0
     driver.host.poke(address, entry)
     driver.command(Opcode.SYNC_TPT)
-    regions = driver.hca.regions
+    regions = driver.adapter.regions
     assert regions.resolve(key, START, 0x100, 0, 9) == [(0x200123, 0x100)]
     with pytest.raises(AccessError):
         regions.resolve(key, START, 0x101, 0, 9)
@@ -186,7 +186,7 @@ def test_re_registration_through_the_table(driver: Driver, key: int) -> None:
 def test_the_table_may_be_gone_when_a_region_is_destroyed(driver: Driver, key: int) -> None:
     driver.command(Opcode.UNMAP_ICM, DMPT_BASE, 64)
     driver.command(Opcode.HW2SW_MPT, 0, key >> 8, 1)
-    assert len(driver.hca.regions) == 0
+    assert len(driver.adapter.regions) == 0
 
 
 def test_query_mpt(driver: Driver, key: int) -> None:
@@ -217,7 +217,7 @@ def test_refusals(driver: Driver, key: int) -> None:
         (entry(at=1 << 29), fresh, Status.ICM_ERROR),
     ):
         assert driver.try_command(Opcode.SW2HW_MPT, data, index)[0] == status, (index, status)
-    assert len(driver.hca.regions) == 1
+    assert len(driver.adapter.regions) == 1
     driver.command(Opcode.SW2HW_MPT, entry(), fresh)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bluebridge.device.hca.ports import network_headers, roce_headers
+from bluebridge.device.hca.ports import datagram_headers, network_headers
 from bluebridge.device.hca.rings import completions
 from bluebridge.device.hca.rings import work_requests as device_wqe
 from bluebridge.device.layout.fields import Struct
@@ -67,11 +67,11 @@ ROWS = [
         ("version", "traffic_class", "flow_label"), "payload_length", "next_header", "hop_limit",
         "sgid", "dgid",
     )),
-    Row("bth", roce_headers._BTH, roce.BTH, (
+    Row("bth", datagram_headers.BTH, roce.BTH, (
         "opcode", ("solicited", "migrated", "pad", "version"), "pkey", "dest_qpn",
         ("ack_request", "psn"),
     )),
-    Row("deth", roce_headers._DETH, roce.DETH, ("qkey", "source_qpn")),
+    Row("deth", datagram_headers.DETH, roce.DETH, ("qkey", "source_qpn")),
 ]  # fmt: skip
 """Formats whose table is the whole of them."""
 

@@ -84,7 +84,7 @@ def test_query_port_says_infiniband(fresh: Subnet) -> None:
 def test_what_the_agents_say_of_the_node(fresh: Subnet) -> None:
     a = fresh.a
     info = NODE_INFO.unpack(ask(a, SmpAttribute.NODE_INFO))
-    guid = a.hca.config.node_guid
+    guid = a.adapter.config.node_guid
     assert (info["node_type"], info["ports"], info["local_port"]) == (1, 1, 1)
     assert (info["node_guid"], info["port_guid"]) == (guid, guid + 0x100)
     assert ask(a, SmpAttribute.NODE_DESCRIPTION).startswith(b"bluebridge")
@@ -178,7 +178,7 @@ def test_tables_that_a_manager_sets(fresh: Subnet) -> None:
     guids = bytes(8) + (0x1234).to_bytes(8, "big")
     assert tell(a, SmpAttribute.GUID_INFO, guids) == 0
     assert ask(a, SmpAttribute.GUID_INFO)[8:16] == guids[8:]
-    assert a.agent.guids[0] == a.hca.config.port_guid(1)
+    assert a.agent.guids[0] == a.adapter.config.port_guid(1)
     assert [event[1] for event in events(a)] == [PORT_MNG_PKEY_TABLE, PORT_MNG_GUID_INFO]
     assert tell(a, SmpAttribute.PKEY_TABLE, keys) == 0
     assert events(a) == []  # the same again changes nothing

@@ -79,7 +79,7 @@ def test_two_hops_lead_to_the_other_guest_and_back(wild: Subnet) -> None:
     ((_, reply),) = a.mads(a.smi)
     assert SMP.get(reply, "hop_pointer") == 1
     info = NODE_INFO.unpack(SMP.get_raw(reply, "data"))
-    assert info["node_guid"] == b.hca.config.node_guid
+    assert info["node_guid"] == b.adapter.config.node_guid
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def connect(subnet: Subnet, **more: int) -> tuple[TestQp, TestQp]:
 def test_a_connection_by_lid(subnet: Subnet) -> None:
     a, b = subnet.a, subnet.b
     qa, qb = connect(subnet)
-    route = a.hca.qps.get(qa.qpn)
+    route = a.adapter.qps.get(qa.qpn)
     assert route is not None
     assert (route.route.smac, route.route.dmac, route.route.service_level) == (b"\0\2", b"\0\3", 5)
     source, target = a.memory(8192), b.memory(8192)

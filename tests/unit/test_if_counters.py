@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bluebridge.device.hca.ports.traffic_counters import COUNTERS, HEADERS
+from bluebridge.device.hca.ports.interface_counters import HEADERS
+from bluebridge.device.hca.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP, DevFlag
 from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
 from bluebridge.device.layout.mlx4.ports import IF_COUNTER
@@ -34,7 +35,7 @@ def connected() -> Pair:
 def test_the_driver_is_told_of_the_counters() -> None:
     caps = Pair().a.query(Opcode.QUERY_DEV_CAP)
     assert QUERY_DEV_CAP.get(caps, "flags_hi") << 32 & DevFlag.COUNTERS
-    assert QUERY_DEV_CAP.get(caps, "max_counters") == COUNTERS
+    assert QUERY_DEV_CAP.get(caps, "max_counters") == INTERFACE_COUNTERS
 
 
 def test_messages_count_as_the_packets_they_take() -> None:
@@ -57,5 +58,5 @@ def test_reading_may_zero_and_other_indices_are_refused() -> None:
     pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"x"))
     assert counts(pair.a, flags=MODIFIER_RESET_COUNTER) == (1, 0, 1, 1)
     assert counts(pair.a) == (0, 0, 0, 0)
-    status, _ = pair.a.try_command(Opcode.QUERY_IF_STAT, modifier=COUNTERS, out=True)
+    status, _ = pair.a.try_command(Opcode.QUERY_IF_STAT, modifier=INTERFACE_COUNTERS, out=True)
     assert status == Status.BAD_INDEX

@@ -72,7 +72,7 @@ def test_an_atomic_across_a_border(pair: Pair) -> None:
 def test_an_entry_whose_header_lies_across_a_border(pair: Pair) -> None:
     pair.a.host.map(BORDER, 4)
     pair.a.host.map(BORDER + 4, 4092)
-    qp = pair.a.hca.qps.get(pair.qa.qpn)
+    qp = pair.a.adapter.qps.get(pair.qa.qpn)
     assert qp is not None
     assert qp.sq is not None
     qp.sq.buffer.pages[:] = [BORDER - 4096 * slot for slot in range(len(qp.sq.buffer.pages))]
@@ -84,7 +84,7 @@ def test_an_entry_whose_header_lies_across_a_border(pair: Pair) -> None:
 
 def test_a_doorbell_record_across_a_border(pair: Pair) -> None:
     border_memory(pair.b, BORDER + 0x102)
-    qp = pair.b.hca.qps.get(pair.qb.qpn)
+    qp = pair.b.adapter.qps.get(pair.qb.qpn)
     assert qp is not None
     assert qp.rq is not None
     qp.rq.record = pair.qb.record = BORDER + 0x100

@@ -213,7 +213,7 @@ def test_many_queue_pairs_in_error_share_one_portion() -> None:
 def test_queue_pairs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """At a time: one that goes makes room."""
     pair = Pair()
-    monkeypatch.setattr(queue_pairs, "MAX_LIVE", len(pair.b.hca.qps) + 1)
+    monkeypatch.setattr(queue_pairs, "MAX_LIVE", len(pair.b.adapter.qps) + 1)
     more = pair.b.create_qp(0x270)
     assert pair.b.try_command(Opcode.RST2INIT_QP, bytes(512), 0x271)[0] == Status.EXCEED_LIM
     pair.b.command(Opcode.TORST_QP, modifier=more.qpn)

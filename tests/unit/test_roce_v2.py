@@ -47,13 +47,13 @@ class ProPair(Pair):
         self.b = Node("b", 2, self.fabric, features=PRO)
         for node in (self.a, self.b):
             node.set_port(SetPort.ROCE_ADDR, gid_table((node.gid, 0), (node.gid, 2), (IPV6_GID, 2)))
-        deliver = self.b.hca.port.receive
+        deliver = self.b.adapter.port.receive
 
         def receive(message: Message) -> int:
             self.seen.append(message)
             return deliver(message)
 
-        self.b.hca.port.receive = receive  # type: ignore[method-assign]
+        self.b.adapter.port.receive = receive  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def config_dev(driver: CommandDriver, flags: int = CONFIG_DEV_ROCE_PORT, port: i
 
 def test_the_capability_belongs_to_the_pro(pair: ProPair) -> None:
     plain = Node("c", 3, LocalFabric())
-    assert (plain.hca.config.device_id, pair.a.hca.config.device_id) == (4099, 4103)
+    assert (plain.adapter.config.device_id, pair.a.adapter.config.device_id) == (4099, 4103)
     for node, capable in ((pair.a, True), (plain, False)):
         flags = BmmeFlag(QUERY_DEV_CAP.get(node.query(Opcode.QUERY_DEV_CAP), "bmme_flags"))
         assert (BmmeFlag.ROCE_V1_V2 in flags) == capable

@@ -79,8 +79,8 @@ def test_events_and_special_queue_pairs_name_their_port(nodes: tuple[TwoPorts, T
         (PORT_ACTIVE, 1),
         (PORT_ACTIVE, 2),
     ]
-    assert [port.gsi_qpn for port in a.hca.ports] == [514, 515]
-    assert [port.smi_qpn for port in a.hca.ports] == [512, 513]
+    assert [port.gsi_qpn for port in a.adapter.ports] == [514, 515]
+    assert [port.smi_qpn for port in a.adapter.ports] == [512, 513]
 
 
 def test_traffic_of_the_second_port_stays_there(nodes: tuple[TwoPorts, TwoPorts]) -> None:
@@ -92,7 +92,7 @@ def test_traffic_of_the_second_port_stays_there(nodes: tuple[TwoPorts, TwoPorts]
     a.post_send(qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + inline(b"port two"))
     assert [wc.status for wc in a.completions(qa)] == [0]
     assert b.host.peek(target, 8) == b"port two"
-    first, second = (port._fabric for port in a.hca.ports)
+    first, second = (port._fabric for port in a.adapter.ports)
     assert isinstance(first, LocalFabric) and isinstance(second, LocalFabric)
     assert (first.statistics.delivered, second.statistics.delivered) == (0, 2)
 
@@ -100,5 +100,5 @@ def test_traffic_of_the_second_port_stays_there(nodes: tuple[TwoPorts, TwoPorts]
 def test_closing_one_port_leaves_the_other(nodes: tuple[TwoPorts, TwoPorts]) -> None:
     a, b = nodes
     a.command(Opcode.CLOSE_PORT, modifier=2)
-    assert [port.link_up for port in a.hca.ports] == [True, False]
-    assert [port.link_up for port in b.hca.ports] == [True, True]
+    assert [port.link_up for port in a.adapter.ports] == [True, False]
+    assert [port.link_up for port in b.adapter.ports] == [True, True]

@@ -19,7 +19,8 @@ from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.pci.bus import DmaError, HostBus
 from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
-from bluebridge.device.pci.endpoint import Bar, Endpoint, Identity
+from bluebridge.device.pci.endpoint import Endpoint
+from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 
 VECTORS = 4

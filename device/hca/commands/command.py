@@ -1,28 +1,15 @@
-"""Commands as handlers see them: the request, its status codes, the type of a handler."""
+"""Firmware commands as handlers see them: the request, and the rule that carries it out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from bluebridge.device.hca.adapter import Adapter
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Status
 from bluebridge.device.pci.bus import DmaError, HostBus
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
-
-__all__ = ["Command", "CommandError", "Handler", "Result", "Status"]
-
-
-class CommandError(Exception):
-    """A command that ends with a status other than OK; `reason` goes into the log."""
-
-    def __init__(self, status: Status, reason: str = "") -> None:
-        super().__init__(f"{status.name}: {reason}" if reason else status.name)
-        self.status = status
-        self.reason = reason
 
 
 @dataclass(slots=True)
@@ -51,4 +38,17 @@ class Command:
 Result = int | bytes | None
 """Of a handler: the immediate output, the output mailbox from its start, or nothing."""
 
-Handler = Callable[["Hca", Command], Result]
+Handler = Callable[[Adapter, Command], Result]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How commands with one opcode are carried out.
+
+    `before_init`: works without INIT_HCA. `closing`: takes something back and always succeeds,
+    without INIT_HCA too, since drivers reset the whole device when such a command fails.
+    """
+
+    handler: Handler
+    before_init: bool = False
+    closing: bool = False

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.hca.adapter import Adapter
+from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.memory.icm import PAGE, PAGE_SHIFT
 from bluebridge.device.hca.settings.capabilities import INIT_LIMITS, device_capabilities
 from bluebridge.device.hca.settings.clock import CORE_CLOCK_MHZ
 from bluebridge.device.hca.settings.parameters import LARGE_CQES, LARGE_EQES, Parameters
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_ADAPTER, QUERY_FW
-from bluebridge.device.layout.mlx4.commands import MAX_MAP_ENTRIES, Opcode
+from bluebridge.device.layout.mlx4.commands import MAX_MAP_ENTRIES, Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
 
 COMMAND_INTERFACE = 3
 LOG_MAX_COMMANDS = 4
@@ -30,9 +27,9 @@ DIAG_BYTES = 0x200
 BIG_ENDIAN_HOST = 1 << 1
 
 
-def query_fw(hca: Hca, command: Command) -> bytes:
+def query_fw(adapter: Adapter, command: Command) -> bytes:
     """Firmware version, and where the registers are that have no fixed place."""
-    major, minor, subminor = hca.config.firmware
+    major, minor, subminor = adapter.config.firmware
     return bytes(
         QUERY_FW.pack(
             fw_major=major,
@@ -48,42 +45,42 @@ def query_fw(hca: Hca, command: Command) -> bytes:
     )
 
 
-def query_dev_cap(hca: Hca, command: Command) -> bytes:
+def query_dev_cap(adapter: Adapter, command: Command) -> bytes:
     """What the device can do."""
-    return device_capabilities(len(hca.ports), hca.config.features)
+    return device_capabilities(len(adapter.ports), adapter.config.features)
 
 
-def query_adapter(hca: Hca, command: Command) -> bytes:
+def query_adapter(adapter: Adapter, command: Command) -> bytes:
     """The board id: a string whose 32-bit words are byte-swapped."""
-    text = hca.config.board_id.encode("ascii").ljust(BOARD_ID_BYTES, b"\0")[:BOARD_ID_BYTES]
+    text = adapter.config.board_id.encode("ascii").ljust(BOARD_ID_BYTES, b"\0")[:BOARD_ID_BYTES]
     swapped = b"".join(text[at : at + 4][::-1] for at in range(0, BOARD_ID_BYTES, 4))
     vsd = bytearray(0xE0)
     vsd[BOARD_ID_OFFSET : BOARD_ID_OFFSET + BOARD_ID_BYTES] = swapped
     return bytes(QUERY_ADAPTER.pack(vsd=bytes(vsd)))
 
 
-def mod_stat_cfg(hca: Hca, command: Command) -> bytes | None:
+def mod_stat_cfg(adapter: Adapter, command: Command) -> bytes | None:
     """Static configuration: there is only the physical port id to ask for."""
     if command.op_modifier != MOD_STAT_GET_PORT:
         return None
-    port = hca.port_of(command.in_modifier >> 8 & 0xFF)
-    guid = hca.config.port_guid(port.number).to_bytes(8, "big")
+    port = adapter.port_of(command.in_modifier >> 8 & 0xFF)
+    guid = adapter.config.port_guid(port.number).to_bytes(8, "big")
     mailbox = bytearray(0x40)
     mailbox[MAILBOX_GUID_HIGH : MAILBOX_GUID_HIGH + 4] = guid[:4]
     mailbox[MAILBOX_GUID_LOW : MAILBOX_GUID_LOW + 4] = guid[4:]
     return bytes(mailbox)
 
 
-def nothing(hca: Hca, command: Command) -> None:
+def nothing(adapter: Adapter, command: Command) -> None:
     """NOP, RUN_FW, HW_HEALTH_CHECK, and firmware memory, which this firmware does not need."""
 
 
-def set_icm_size(hca: Hca, command: Command) -> int:
+def set_icm_size(adapter: Adapter, command: Command) -> int:
     """The size of ICM is immediate input, the number of auxiliary pages wanted the output: 0."""
     return 0
 
 
-def map_icm(hca: Hca, command: Command) -> None:
+def map_icm(adapter: Adapter, command: Command) -> None:
     """Lend pages: each entry maps 2**n of them. All entries are checked before one counts."""
     entries = []
     for virtual, physical, log_pages in _map_entries(command):
@@ -91,10 +88,10 @@ def map_icm(hca: Hca, command: Command) -> None:
             raise CommandError(Status.BAD_PARAM, f"ICM {virtual:#x}, 2**{log_pages} pages")
         entries.append((virtual, physical, log_pages))
     for entry in entries:
-        hca.icm.map(*entry)
+        adapter.icm.map(*entry)
 
 
-def map_firmware(hca: Hca, command: Command) -> None:
+def map_firmware(adapter: Adapter, command: Command) -> None:
     """MAP_FA, MAP_ICM_AUX: memory for the firmware is checked and left alone."""
     _map_entries(command)
 
@@ -115,20 +112,20 @@ def _map_entries(command: Command) -> list[tuple[int, int, int]]:
     ]
 
 
-def unmap_icm(hca: Hca, command: Command) -> None:
+def unmap_icm(adapter: Adapter, command: Command) -> None:
     """Take pages back; always succeeds."""
-    hca.icm.unmap(command.in_param, command.in_modifier)
+    adapter.icm.unmap(command.in_param, command.in_modifier)
 
 
-def init_hca(hca: Hca, command: Command) -> None:
+def init_hca(adapter: Adapter, command: Command) -> None:
     """Start: table sizes, no larger than QUERY_DEV_CAP offers, and ICM bases."""
-    if hca.initialised:
+    if adapter.initialised:
         raise CommandError(Status.BAD_SYS_STATE, "the HCA runs already")
     mailbox = command.mailbox(INIT_HCA.size)
     get = INIT_HCA.get
     if get(mailbox, "version") != INIT_HCA_VERSION:
         raise CommandError(Status.BAD_PARAM, f"version {get(mailbox, 'version')}")
-    refused = LARGE_EQES if hca.config.features.large_cqes else LARGE_EQES | LARGE_CQES
+    refused = LARGE_EQES if adapter.config.features.large_cqes else LARGE_EQES | LARGE_CQES
     if get(mailbox, "flags") & BIG_ENDIAN_HOST or get(mailbox, "eqe_cqe_size") & refused:
         raise CommandError(Status.BAD_PARAM, "big-endian hosts and 64-byte entries are not offered")
     if get(mailbox, "uar_page_size"):
@@ -139,49 +136,47 @@ def init_hca(hca: Hca, command: Command) -> None:
         if wanted not in allowed:
             status = Status.EXCEED_LIM if wanted >= allowed.stop else Status.BAD_PARAM
             raise CommandError(status, f"{name} is {wanted}, not within {allowed}")
-    hca.parameters = parameters
-    hca.icm.mtt_base, hca.icm.dmpt_base = parameters.mtt_base, parameters.dmpt_base
-    hca.initialised = True
+    adapter.parameters.take(parameters)
 
 
-def query_hca(hca: Hca, command: Command) -> bytes:
+def query_hca(adapter: Adapter, command: Command) -> bytes:
     """What INIT_HCA said, and how fast the clock runs."""
-    answer = bytearray(hca.parameters.raw)
+    answer = bytearray(adapter.parameters.raw)
     INIT_HCA.set(answer, "global_caps", 0)
     INIT_HCA.set(answer, "core_clock", CORE_CLOCK_MHZ)
     INIT_HCA.set(answer, "cacheline", 0)
     return bytes(answer)
 
 
-def close_hca(hca: Hca, command: Command) -> None:
+def close_hca(adapter: Adapter, command: Command) -> None:
     """Stop: no DMA from now on. ICM stays mapped until UNMAP_ICM."""
-    hca.clear()
+    adapter.clear()
 
 
-def diag_rprt(hca: Hca, command: Command) -> bytes:
+def diag_rprt(adapter: Adapter, command: Command) -> bytes:
     """Diagnostic counters, all zero: nothing they count can happen here."""
     if command.op_modifier != DIAG_QUERY:
         raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
     return bytes(DIAG_BYTES)
 
 
-HANDLERS: dict[int, Handler] = {
-    Opcode.QUERY_FW: query_fw,
-    Opcode.QUERY_DEV_CAP: query_dev_cap,
-    Opcode.QUERY_ADAPTER: query_adapter,
-    Opcode.MOD_STAT_CFG: mod_stat_cfg,
-    Opcode.NOP: nothing,
-    Opcode.RUN_FW: nothing,
-    Opcode.HW_HEALTH_CHECK: nothing,
-    Opcode.UNMAP_FA: nothing,
-    Opcode.UNMAP_ICM_AUX: nothing,
-    Opcode.MAP_FA: map_firmware,
-    Opcode.MAP_ICM_AUX: map_firmware,
-    Opcode.SET_ICM_SIZE: set_icm_size,
-    Opcode.MAP_ICM: map_icm,
-    Opcode.UNMAP_ICM: unmap_icm,
-    Opcode.INIT_HCA: init_hca,
-    Opcode.QUERY_HCA: query_hca,
-    Opcode.CLOSE_HCA: close_hca,
-    Opcode.DIAG_RPRT: diag_rprt,
+RULES: dict[int, Rule] = {
+    Opcode.QUERY_FW: Rule(query_fw, before_init=True),
+    Opcode.QUERY_DEV_CAP: Rule(query_dev_cap, before_init=True),
+    Opcode.QUERY_ADAPTER: Rule(query_adapter, before_init=True),
+    Opcode.MOD_STAT_CFG: Rule(mod_stat_cfg, before_init=True),
+    Opcode.NOP: Rule(nothing, before_init=True),
+    Opcode.RUN_FW: Rule(nothing, before_init=True),
+    Opcode.HW_HEALTH_CHECK: Rule(nothing),
+    Opcode.UNMAP_FA: Rule(nothing, before_init=True, closing=True),
+    Opcode.UNMAP_ICM_AUX: Rule(nothing, before_init=True, closing=True),
+    Opcode.MAP_FA: Rule(map_firmware, before_init=True),
+    Opcode.MAP_ICM_AUX: Rule(map_firmware, before_init=True),
+    Opcode.SET_ICM_SIZE: Rule(set_icm_size, before_init=True),
+    Opcode.MAP_ICM: Rule(map_icm, before_init=True),
+    Opcode.UNMAP_ICM: Rule(unmap_icm, before_init=True, closing=True),
+    Opcode.INIT_HCA: Rule(init_hca, before_init=True),
+    Opcode.QUERY_HCA: Rule(query_hca),
+    Opcode.CLOSE_HCA: Rule(close_hca, closing=True),
+    Opcode.DIAG_RPRT: Rule(diag_rprt),
 }

@@ -8,21 +8,16 @@ what else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
-from bluebridge.device.hca.connected.requester import Requester
-from bluebridge.device.hca.pairs.error_state import enter_error
-from bluebridge.device.hca.pairs.role import CONNECTED
-from bluebridge.device.hca.queue_pairs import QPN_MASK, QueuePair, empty_context
-from bluebridge.device.hca.rings.completions import post_event
+from bluebridge.device.hca.adapter import Adapter
+from bluebridge.device.hca.commands.command import Command, Rule
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
+from bluebridge.device.hca.queue_pairs import QPN_MASK, empty_context
 from bluebridge.device.hca.settings.config import Link
-from bluebridge.device.layout.mlx4.commands import MODIFIER_SQD_EVENT, Opcode, OptPar
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import MODIFIER_SQD_EVENT, Opcode, OptPar, Status
 from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, QPC_SIZE, QpState
-from bluebridge.device.layout.mlx4.eqe import EventType
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
 
 OPTIONAL: dict[OptPar, tuple[str, ...]] = {
     OptPar.ALT_PATH: ("alt_path",),
@@ -76,7 +71,7 @@ def _merge_rtr(qp: QueuePair, source: bytes, mask: int) -> None:
     _take(qp.context, source, "remote_qpn", "next_recv_psn", "rra_max")
     _take_if_set(qp.context, source, "mtu_msgmax", "roce_mode")
     _take_if_set(qp.context, source, "min_rnr_timer")
-    if qp.role in CONNECTED or any(QPC.get_raw(source, "pri_path")):
+    if qp.connected or any(QPC.get_raw(source, "pri_path")):
         timeout = QPC.get(qp.context, "pri_ack_timeout")
         pkey_index = QPC.get(qp.context, "pri_pkey_index")
         _take(qp.context, source, "pri_path")
@@ -92,8 +87,7 @@ def _merge_rts(qp: QueuePair, source: bytes, mask: int) -> None:
     """RTR2RTS: what the requester needs."""
     _take(qp.context, source, "next_send_psn")
     _take_if_set(qp.context, source, "pri_ack_timeout", "retry_count", "rnr_retry", "sra_max")
-    if isinstance(qp.engine, Requester):
-        qp.engine.next_psn = QPC.get(source, "next_send_psn")
+    qp.engine.next_psn = QPC.get(source, "next_send_psn")
 
 
 class Transition(NamedTuple):
@@ -116,10 +110,10 @@ TRANSITIONS: dict[int, Transition] = {
 }
 
 
-def _find(hca: Hca, command: Command) -> QueuePair:
+def _find(adapter: Adapter, command: Command) -> QueuePair:
     """The queue pair a command names; BAD_QP_STATE when it is in RST, which is all it can be."""
     qpn = command.in_modifier & QPN_MASK
-    qp = hca.qps.get(qpn)
+    qp = adapter.qps.get(qpn)
     if qp is None:
         raise CommandError(Status.BAD_QP_STATE, f"QP {qpn:#x} is in RST")
     return qp
@@ -131,15 +125,15 @@ def _mailbox(command: Command) -> tuple[int, bytes]:
     return int.from_bytes(raw[:4], "big"), raw[QPC_MAILBOX_OFFSET:]
 
 
-def create(hca: Hca, command: Command) -> None:
+def create(adapter: Adapter, command: Command) -> None:
     """RST2INIT_QP: the whole context is taken over."""
     _, context = _mailbox(command)
-    hca.qps.create(command.in_modifier & QPN_MASK, bytearray(context))
+    adapter.qps.create(command.in_modifier & QPN_MASK, bytearray(context))
 
 
-def modify(hca: Hca, command: Command) -> None:
+def modify(adapter: Adapter, command: Command) -> None:
     """Every transition between two states that hardware owns."""
-    qp = _find(hca, command)
+    qp = _find(adapter, command)
     transition = TRANSITIONS[command.opcode]
     if qp.state not in transition.sources:
         raise CommandError(
@@ -151,44 +145,34 @@ def modify(hca: Hca, command: Command) -> None:
     _merge_optional(qp, context, mask)
     qp.load()
     if transition.target is QpState.SQD:
-        _drain(qp, bool(command.in_modifier & MODIFIER_SQD_EVENT))
+        qp.drain(event=bool(command.in_modifier & MODIFIER_SQD_EVENT))
     else:
         qp.set_state(transition.target)
 
 
-def _drain(qp: QueuePair, event: bool) -> None:
-    """Stop sending; the event comes when nothing is outstanding."""
-    qp.set_state(QpState.SQD)
-    idle = not isinstance(qp.engine, Requester) or not qp.engine.pending
-    qp.sqd_event = event and not idle
-    if event and idle:
-        post_event(qp.hca, EventType.SQ_DRAINED, qp.qpn)
-
-
-def to_error(hca: Hca, command: Command) -> None:
+def to_error(adapter: Adapter, command: Command) -> None:
     """2ERR_QP: flush everything, what is posted later too."""
-    enter_error(_find(hca, command))
+    _find(adapter, command).enter_error()
 
 
-def to_reset(hca: Hca, command: Command) -> None:
+def to_reset(adapter: Adapter, command: Command) -> None:
     """2RST_QP: always succeeds; afterwards nothing of this queue pair reaches memory."""
-    hca.qps.destroy(command.in_modifier & QPN_MASK)
+    adapter.qps.destroy(command.in_modifier & QPN_MASK)
 
 
-def query(hca: Hca, command: Command) -> bytes:
+def query(adapter: Adapter, command: Command) -> bytes:
     """QUERY_QP: the context with the live counters."""
     qpn = command.in_modifier & QPN_MASK
-    qp = hca.qps.get(qpn)
+    qp = adapter.qps.get(qpn)
     if qp is None:
         return bytes(QPC_MAILBOX_OFFSET) + empty_context(qpn)
     context = bytearray(qp.context)
     QPC.set(context, "local_qpn", qpn)
-    if qp.state is QpState.SQD and isinstance(qp.engine, Requester) and qp.engine.pending:
+    if qp.state is QpState.SQD and not qp.engine.idle:
         QPC.set(context, "state", int(QpState.SQDRAINING))
     QPC.set(context, "next_recv_psn", qp.responder.psn)
     QPC.set(context, "msn", qp.responder.msn)
-    if isinstance(qp.engine, Requester):
-        QPC.set(context, "next_send_psn", qp.engine.next_psn)
+    QPC.set(context, "next_send_psn", qp.engine.next_psn)
     if qp.sq is not None:
         QPC.set(context, "sq_wqe_counter", qp.sq.index & 0xFFFF)
     if qp.rq is not None:
@@ -196,10 +180,10 @@ def query(hca: Hca, command: Command) -> bytes:
     return bytes(QPC_MAILBOX_OFFSET) + bytes(context)
 
 
-HANDLERS: dict[int, Handler] = {
-    Opcode.RST2INIT_QP: create,
-    **dict.fromkeys(TRANSITIONS, modify),
-    Opcode.TOERR_QP: to_error,
-    Opcode.TORST_QP: to_reset,
-    Opcode.QUERY_QP: query,
+RULES: dict[int, Rule] = {
+    Opcode.RST2INIT_QP: Rule(create),
+    **dict.fromkeys(TRANSITIONS, Rule(modify)),
+    Opcode.TOERR_QP: Rule(to_error),
+    Opcode.TORST_QP: Rule(to_reset, closing=True),
+    Opcode.QUERY_QP: Rule(query),
 }

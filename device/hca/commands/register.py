@@ -6,98 +6,47 @@ Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, cmd_pending, mlx4_cmd_poll, mlx4_cmd_wa
 from __future__ import annotations
 
 import logging
+from importlib import import_module
+from pkgutil import iter_modules
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands import (
-    access_register,
-    config_dev,
-    cq_commands,
-    eq_commands,
-    firmware_commands,
-    mad_ifc,
-    mpt_commands,
-    multicast_commands,
-    port_commands,
-    qp_commands,
-    set_port,
-    srq_commands,
-)
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
-from bluebridge.device.hca.ports import traffic_counters
+from bluebridge.device.hca import commands
+from bluebridge.device.hca.adapter import Adapter
+from bluebridge.device.hca.commands.command import Command, Rule
+from bluebridge.device.hca.registers.health import Health
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.bar0 import HCR, HCR_BASE, HCR_EVENT, HCR_GO
-from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Opcode, name_of
+from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Status, name_of
 from bluebridge.device.layout.mlx4.eqe import CMD_EQE, DATA_OFFSET, EventType
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.throttle import Throttle
 
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
-
 log = logging.getLogger(__name__)
 
 CONTROL = 0x18
-HANDLERS: dict[int, Handler] = {
-    **firmware_commands.HANDLERS,
-    **eq_commands.HANDLERS,
-    **cq_commands.HANDLERS,
-    **config_dev.HANDLERS,
-    **traffic_counters.HANDLERS,
-    **mpt_commands.HANDLERS,
-    **port_commands.HANDLERS,
-    **set_port.HANDLERS,
-    **access_register.HANDLERS,
-    **multicast_commands.HANDLERS,
-    **mad_ifc.HANDLERS,
-    **qp_commands.HANDLERS,
-    **srq_commands.HANDLERS,
-}
+MODULES = "_commands"
+"""How the names of the modules end that have rules for commands."""
 
-BEFORE_INIT = frozenset(
-    (
-        Opcode.QUERY_FW,
-        Opcode.MAP_FA,
-        Opcode.UNMAP_FA,
-        Opcode.RUN_FW,
-        Opcode.MOD_STAT_CFG,
-        Opcode.QUERY_DEV_CAP,
-        Opcode.QUERY_ADAPTER,
-        Opcode.QUERY_PORT,
-        Opcode.SET_ICM_SIZE,
-        Opcode.MAP_ICM_AUX,
-        Opcode.UNMAP_ICM_AUX,
-        Opcode.MAP_ICM,
-        Opcode.UNMAP_ICM,
-        Opcode.INIT_HCA,
-        Opcode.NOP,
-    )
-)
-"""What works without INIT_HCA."""
 
-CLOSING = frozenset(
-    (
-        Opcode.CLOSE_HCA,
-        Opcode.CLOSE_PORT,
-        Opcode.HW2SW_EQ,
-        Opcode.HW2SW_CQ,
-        Opcode.HW2SW_MPT,
-        Opcode.HW2SW_SRQ,
-        Opcode.TORST_QP,
-        Opcode.SYNC_TPT,
-        Opcode.UNMAP_ICM,
-        Opcode.UNMAP_ICM_AUX,
-        Opcode.UNMAP_FA,
-    )
-)
-"""A failure of these makes the driver reset the whole device: they always succeed."""
+def _all_rules() -> dict[int, Rule]:
+    """The tables `RULES` of all modules of this package that have one, by opcode."""
+    rules: dict[int, Rule] = {}
+    for module in iter_modules(commands.__path__, f"{commands.__name__}."):
+        if module.name.endswith(MODULES):
+            rules.update(import_module(module.name).RULES)
+    return rules
+
+
+RULES = _all_rules()
 
 
 class CommandRegister:
     """The seven words at HCR_BASE, and the dispatcher behind them."""
 
-    def __init__(self, hca: Hca) -> None:
-        self._hca = hca
+    def __init__(self, adapter: Adapter, health: Health) -> None:
+        self._adapter = adapter
+        self._health = health
         self._words = bytearray(HCR.size)
         self._failures = Throttle()
 
@@ -117,10 +66,10 @@ class CommandRegister:
         """Store bytes; a control word with GO starts the command, which is done on return.
 
         The driver sees GO clear and its own toggle when it polls next. After an internal error
-        GO stays: nobody is there to take the command.
+        GO stays, as the command is not taken.
         """
         self._words[offset : offset + len(data)] = data
-        if self._hca.failed:
+        if self._health.failed:
             return
         if offset + len(data) == HCR.size and self._word(CONTROL) & HCR_GO:
             self._execute()
@@ -138,7 +87,7 @@ class CommandRegister:
             out_param=int.from_bytes(self._words[0x0C:0x14], "big"),
             token=self._word(0x14) >> 16,
             event=bool(control & HCR_EVENT),
-            bus=self._hca.bus,
+            bus=self._adapter.bus,
         )
 
     def _execute(self) -> None:
@@ -153,7 +102,7 @@ class CommandRegister:
             status, reason = error.status, error.reason
         except Exception as error:
             if self._failures.admits():
-                name, failures = self._hca.config.name, self._failures.count
+                name, failures = self._adapter.config.name, self._failures.count
                 log.exception("%s: command %s (%d so far)", name, name_of(command.opcode), failures)
             status, reason = Status.INTERNAL_ERR, repr(error)
         self._note(command, status, reason, (perf_counter_ns() - begin) // 1000)
@@ -162,18 +111,18 @@ class CommandRegister:
         self._words[CONTROL:] = control.to_bytes(4, "big")
         if command.event:
             event = CMD_EQE.pack(token=command.token, status=status, out_param=immediate)
-            self._hca.eqs.post_async(EventType.CMD, bytes(event[DATA_OFFSET:-4]))
+            self._adapter.eqs.post_async(EventType.CMD, bytes(event[DATA_OFFSET:-4]))
 
     def _run(self, command: Command) -> int:
         """Carry a command out; returns the value of the output parameter."""
-        handler = HANDLERS.get(command.opcode)
-        if handler is None:
+        rule = RULES.get(command.opcode)
+        if rule is None:
             raise CommandError(Status.BAD_OP, "unknown opcode")
-        if not self._hca.initialised and command.opcode not in BEFORE_INIT:
-            if command.opcode in CLOSING:
+        if not self._adapter.initialised and not rule.before_init:
+            if rule.closing:
                 return 0
             raise CommandError(Status.BAD_SYS_STATE, "INIT_HCA comes first")
-        result = handler(self._hca, command)
+        result = rule.handler(self._adapter, command)
         if result is None:
             return 0
         if isinstance(result, int):
@@ -183,7 +132,7 @@ class CommandRegister:
 
     def _answer(self, command: Command, data: bytes) -> None:
         try:
-            self._hca.bus.write(
+            self._adapter.bus.write(
                 command.out_param, data[:MAILBOX_SIZE], What.MAILBOX_OUT, command.opcode
             )
         except DmaError as error:
@@ -195,6 +144,6 @@ class CommandRegister:
             f"{name} op_mod={command.op_modifier} in_mod={command.in_modifier:#x} "
             f"in={command.in_param:#x} {status.name} {microseconds} us"
         )
-        self._hca.bus.note(
+        self._adapter.bus.note(
             Kind.COMMAND, f"{text}: {reason}" if reason else text, obj=command.opcode
         )

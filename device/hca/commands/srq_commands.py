@@ -2,48 +2,45 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.hca.adapter import Adapter
+from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
-from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import SRQC, SRQC_SIZE
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
 
 SRQN_MASK = 0xFFFFFF
 LIMIT_MASK = 0xFFFF
 
 
-def _find(hca: Hca, command: Command) -> SharedReceiveQueue:
-    srq = hca.srqs.get(command.in_modifier & SRQN_MASK)
+def _find(adapter: Adapter, command: Command) -> SharedReceiveQueue:
+    srq = adapter.srqs.get(command.in_modifier & SRQN_MASK)
     if srq is None:
         raise CommandError(Status.BAD_INDEX, f"SRQ {command.in_modifier & SRQN_MASK:#x}")
     return srq
 
 
-def create(hca: Hca, command: Command) -> None:
+def create(adapter: Adapter, command: Command) -> None:
     """SW2HW_SRQ."""
-    hca.srqs.create(command.in_modifier & SRQN_MASK, command.mailbox(SRQC_SIZE))
+    adapter.srqs.create(command.in_modifier & SRQN_MASK, command.mailbox(SRQC_SIZE))
 
 
-def destroy(hca: Hca, command: Command) -> bytes | None:
+def destroy(adapter: Adapter, command: Command) -> bytes | None:
     """HW2SW_SRQ; closing commands never fail. Op modifier 1 wants no output mailbox."""
     srqn = command.in_modifier & SRQN_MASK
-    srq = hca.srqs.get(srqn)
-    hca.srqs.destroy(srqn)
+    srq = adapter.srqs.get(srqn)
+    adapter.srqs.destroy(srqn)
     return None if command.op_modifier or srq is None else _context(srq)
 
 
-def query(hca: Hca, command: Command) -> bytes:
+def query(adapter: Adapter, command: Command) -> bytes:
     """QUERY_SRQ: the context as it stands."""
-    return _context(_find(hca, command))
+    return _context(_find(adapter, command))
 
 
-def arm(hca: Hca, command: Command) -> None:
+def arm(adapter: Adapter, command: Command) -> None:
     """ARM_SRQ: an event when fewer entries than the immediate are left."""
-    _find(hca, command).arm(command.in_param & LIMIT_MASK)
+    _find(adapter, command).arm(command.in_param & LIMIT_MASK)
 
 
 def _context(srq: SharedReceiveQueue) -> bytes:
@@ -62,9 +59,9 @@ def _context(srq: SharedReceiveQueue) -> bytes:
     )
 
 
-HANDLERS: dict[int, Handler] = {
-    Opcode.SW2HW_SRQ: create,
-    Opcode.HW2SW_SRQ: destroy,
-    Opcode.QUERY_SRQ: query,
-    Opcode.ARM_SRQ: arm,
+RULES: dict[int, Rule] = {
+    Opcode.SW2HW_SRQ: Rule(create),
+    Opcode.HW2SW_SRQ: Rule(destroy, closing=True),
+    Opcode.QUERY_SRQ: Rule(query),
+    Opcode.ARM_SRQ: Rule(arm),
 }

@@ -9,16 +9,18 @@ from __future__ import annotations
 import sys
 from array import array
 
-from bluebridge.device.hca.commands.command import CommandError, Status
-from bluebridge.device.hca.memory.page_ranges import Extents
+from bluebridge.device.hca.memory.page_ranges import PageRanges
+from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.pci.bus import DmaError, HostBus, Run
 
 PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT
 MTT_ENTRY = 8
 MTT_PRESENT = 1
-MAX_EXTENTS = 1 << 18
+MAX_RANGES = 1 << 18
 """Ranges of lent pages that are remembered: all of a driver's tables by single pages fit."""
 
 _IS_PRESENT = bytes(low & MTT_PRESENT for low in range(256))
@@ -36,17 +38,14 @@ class IcmError(CommandError):
 class Icm:
     """The page map of one HCA: ICM address to guest-physical address, in whole pages."""
 
-    def __init__(self, bus: HostBus) -> None:
+    def __init__(self, bus: HostBus, parameters: Parameters) -> None:
         self._bus = bus
-        self._pages = Extents()
-        self.mtt_base = 0
-        self.dmpt_base = 0
+        self._parameters = parameters
+        self._pages = PageRanges()
 
     def reset(self) -> None:
         """Forget every mapping."""
         self._pages.clear()
-        self.mtt_base = 0
-        self.dmpt_base = 0
 
     @property
     def mapped_pages(self) -> int:
@@ -59,12 +58,12 @@ class Icm:
         The driver maps the EQ context table beyond the size it announced. Raises `CommandError`
         (EXCEED_LIM) when the guest lends its pages in too many pieces.
         """
-        if len(self._pages) >= MAX_EXTENTS:
-            raise CommandError(Status.EXCEED_LIM, f"ICM in more than {MAX_EXTENTS} pieces")
+        if len(self._pages) >= MAX_RANGES:
+            raise CommandError(Status.EXCEED_LIM, f"ICM in more than {MAX_RANGES} pieces")
         self._pages.map(virtual, PAGE << log_pages, physical)
 
     def unmap(self, virtual: int, pages: int) -> None:
-        """Drop `pages` pages; absent ones are fine, the driver always says 64."""
+        """Drop `pages` pages; absent ones are fine, since drivers always name 64."""
         self._pages.unmap(virtual & -PAGE, pages << PAGE_SHIFT)
 
     def runs(self, virtual: int, length: int) -> list[Run]:
@@ -110,7 +109,7 @@ class Icm:
         Raises `IcmError`, and `CommandError` (BAD_PARAM) for an entry that is not present. The
         present bit is gone from the result; block addresses need no further masking.
         """
-        start = self.mtt_base + (offset & ~(MTT_ENTRY - 1))
+        start = self._parameters.mtt_base + (offset & ~(MTT_ENTRY - 1))
         table = bytearray(self.read(start, count * MTT_ENTRY, What.MTT))
         low = table[MTT_ENTRY - 1 :: MTT_ENTRY]  # where big-endian entries keep their flags
         absent = low.translate(_IS_PRESENT).find(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 
-class Extents:
+class PageRanges:
     """Disjoint ranges `[start, end)` of one address space, sorted, each with where it leads to.
 
     Addresses are in bytes. The last mapping wins; what it covers of earlier ones is gone.

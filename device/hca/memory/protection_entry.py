@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import IntFlag
 
-from bluebridge.device.hca.commands.command import CommandError, Status
 from bluebridge.device.hca.memory.region import MemoryRegion
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_SIZE, MPT_STATUS_FREE
 
 PD_MASK = 0x1FFFF  # the MPT holds 17 bits of the PD number

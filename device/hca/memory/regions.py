@@ -7,10 +7,8 @@ An MPT entry says who may reach which addresses of an MR, the MTT where they are
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import CommandError, Status
-from bluebridge.device.hca.memory.icm import IcmError
+from bluebridge.device.hca.memory.icm import Icm, IcmError
 from bluebridge.device.hca.memory.protection_entry import (
     ALL_RIGHTS,
     KEY_INDEX_MASK,
@@ -22,13 +20,13 @@ from bluebridge.device.hca.memory.protection_entry import (
     rights_of_fast_register,
 )
 from bluebridge.device.hca.memory.region import MemoryRegion, pages_of
+from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import MPT_SIZE, MPT_STATUS_SOFTWARE
 from bluebridge.device.pci.bus import Run
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
 
 PAGE_SHIFTS = range(12, 32)
 SOFTWARE_OWNED = bytes((MPT_STATUS_SOFTWARE << 4,))
@@ -55,8 +53,9 @@ __all__ = [
 class MemoryRegions:
     """The MPT table of one HCA."""
 
-    def __init__(self, hca: Hca) -> None:
-        self._hca = hca
+    def __init__(self, icm: Icm, parameters: Parameters) -> None:
+        self._icm = icm
+        self._parameters = parameters
         self._regions: dict[int, MemoryRegion] = {}
         self._returned: dict[int, None] = {}  # indices, oldest first
         self._owners: set[int] = set()  # queue pairs that bound windows of type 2
@@ -77,7 +76,7 @@ class MemoryRegions:
 
     def index_of(self, key: int) -> int:
         """Index in the MPT table that a key names."""
-        return key >> 8 & (1 << self._hca.parameters.log_mpts) - 1
+        return key >> 8 & (1 << self._parameters.log_mpts) - 1
 
     # -- the guest's side: commands ---------------------------------------------------------
 
@@ -87,7 +86,7 @@ class MemoryRegions:
         Raises `CommandError`: BAD_INDEX, BAD_RES_STATE when hardware owns the entry already,
         BAD_PARAM, ICM_ERROR, EXCEED_LIM.
         """
-        if index >> self._hca.parameters.log_mpts:
+        if index >> self._parameters.log_mpts:
             raise CommandError(Status.BAD_INDEX, f"MPT {index:#x}")
         if index in self._regions:
             raise CommandError(Status.BAD_RES_STATE, f"MPT {index:#x} is in use")
@@ -125,7 +124,7 @@ class MemoryRegions:
         """
         for index in list(self._returned):
             try:
-                entry = self._hca.icm.read(self._home(index), MPT_SIZE, What.MPT, index)
+                entry = self._icm.read(self._home(index), MPT_SIZE, What.MPT, index)
                 if entry[0]:
                     continue  # still software's
                 region = self._parse(index, entry)
@@ -144,14 +143,14 @@ class MemoryRegions:
         return bytes(region.entry)
 
     def _home(self, index: int) -> int:
-        return self._hca.icm.dmpt_base + index * MPT_SIZE
+        return self._parameters.dmpt_base + index * MPT_SIZE
 
     def _mirror(self, region: MemoryRegion, first: bytes) -> None:
         image = first + bytes(region.entry[1:])
-        self._hca.icm.write(self._home(region.index), image, What.MPT, region.index)
+        self._icm.write(self._home(region.index), image, What.MPT, region.index)
 
     def _parse(self, index: int, entry: bytes) -> MemoryRegion:
-        region = region_of_entry(index, entry, self._hca.parameters.log_mpts)
+        region = region_of_entry(index, entry, self._parameters.log_mpts)
         if not (region.window or region.physical or region.free):
             self._load_pages(region)
         return region
@@ -164,7 +163,7 @@ class MemoryRegions:
         count = pages_of(region.start, region.length, region.page_shift)
         if count > MAX_PAGES:
             raise CommandError(Status.EXCEED_LIM, f"an MR of {count} pages")
-        region.set_pages(self._hca.icm.read_mtt(region.mtt_addr, count), region.page_shift)
+        region.set_pages(self._icm.read_mtt(region.mtt_addr, count), region.page_shift)
         if self._pieces + region.pieces > MAX_PIECES:
             raise CommandError(Status.EXCEED_LIM, f"MRs of more than {MAX_PIECES} pieces")
 

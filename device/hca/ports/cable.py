@@ -5,7 +5,6 @@ Linux `mlx4/port.c: mlx4_get_module_info`. Its memory is flat: other pages show 
 
 from __future__ import annotations
 
-from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.layout.mlx4.cable import (
     CABLE_I2C_ADDRESS,
     CABLE_INFO,
@@ -64,11 +63,14 @@ def _memory() -> bytes:
 EEPROM = _memory()
 
 
-def read_cable(port: Port, request: bytes) -> bytes:
-    """Answer a CABLE_INFO with the bytes it asks for; raises `CableError`."""
+def read_cable(request: bytes, *, present: bool) -> bytes:
+    """Answer a CABLE_INFO with the bytes it asks for; raises `CableError`.
+
+    `present` says whether a cable is plugged in.
+    """
     get = CABLE_INFO.get
     address, size = get(request, "address"), get(request, "size")
-    if not port.cable:
+    if not present:
         raise CableError(CableStatus.NOT_CONNECTED)
     if get(request, "i2c_address") != CABLE_I2C_ADDRESS:
         raise CableError(CableStatus.BAD_I2C_ADDRESS)

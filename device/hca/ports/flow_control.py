@@ -8,10 +8,12 @@ up after a while, and its frames are dropped and counted.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Protocol, Self
 
-from bluebridge.device.fabric.messages import Frames, Train
+from bluebridge.device.fabric.messages import Frames, Message, Train
+from bluebridge.device.hca.ports.frame_counters import FrameCounters
 from bluebridge.device.layout.mlx4.contexts import QpState
 from bluebridge.device.layout.mlx4.ports import FLOW_STATS, FLOW_STATS_PRIORITIES
 from bluebridge.device.layout.net.ethernet import (
@@ -20,13 +22,7 @@ from bluebridge.device.layout.net.ethernet import (
     PAUSE_ADDRESS,
     PAUSE_OPCODE,
 )
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
-    from bluebridge.device.hca.ethernet.receive_batch import Batch
-    from bluebridge.device.hca.ports.port import Port
-    from bluebridge.device.hca.queue_pairs import QueuePair
-    from bluebridge.device.pci.bus import Timer
+from bluebridge.device.pci.bus import HostBus, Timer
 
 RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD)
 POLL_SECONDS = 0.001
@@ -43,12 +39,54 @@ ASK_AGAIN = 8
 """Looks after which the peer is asked again: well before its pause ends."""
 
 
+class FramePort(Protocol):
+    """What flow control uses of its port."""
+
+    @property
+    def counters(self) -> FrameCounters:
+        """Frames and octets since the last reset of the counters."""
+
+    def mac(self, index: int) -> bytes:
+        """Source address `index` of the port."""
+
+    def send(self, message: Message) -> int:
+        """Hand a message to the fabric; returns the copies that receivers made."""
+
+
+class ReceivingPair(Protocol):
+    """What flow control uses of a queue pair; one that was destroyed is in RST."""
+
+    @property
+    def qpn(self) -> int:
+        """Its number."""
+
+    @property
+    def state(self) -> QpState:
+        """Its state now."""
+
+
+class FrameBatch(Protocol):
+    """Frames on their way into the receive ring of `qp`; the length is how many are left."""
+
+    @property
+    def qp(self) -> ReceivingPair:
+        """Whose ring it is."""
+
+    def __len__(self) -> int: ...
+
+    def append(self, other: Self, room: int) -> int:
+        """Take at most `room` frames of `other` over; returns how many were not."""
+
+    def deliver(self) -> int:
+        """Put as many frames as there are receives into the ring; returns how many were lost."""
+
+
 class Held:
     """Frames that wait for a ring, and how often it was looked at in vain since one went."""
 
     __slots__ = ("batch", "looks")
 
-    def __init__(self, batch: Batch) -> None:
+    def __init__(self, batch: FrameBatch) -> None:
         self.batch = batch
         self.looks = 0
 
@@ -67,8 +105,8 @@ class PauseCounters:
 class FlowControl:
     """Of one port. `sends`: may ask the peer to pause; `obeys`: pauses when it is asked to."""
 
-    def __init__(self, hca: Hca, port: Port) -> None:
-        self._hca = hca
+    def __init__(self, bus: HostBus, port: FramePort) -> None:
+        self._bus = bus
         self._port = port
         self._timer: Timer | None = None
         self._resume_timer: Timer | None = None
@@ -87,12 +125,12 @@ class FlowControl:
         self._looks = 0
         self._held: dict[int, Held] = {}
         self._given_up: set[int] = set()
-        self._waiting: dict[int, QueuePair] = {}
+        self._waiting: dict[int, Callable[[], None]] = {}
         self.rx, self.tx = PauseCounters(), PauseCounters()
 
     # -- receiving ------------------------------------------------------------------------
 
-    def accept(self, batch: Batch) -> None:
+    def accept(self, batch: FrameBatch) -> None:
         """Deliver frames, or hold them while their ring is empty; what is lost is counted."""
         counters = self._port.counters.rx
         qpn = batch.qp.qpn
@@ -114,7 +152,7 @@ class FlowControl:
             self.tx.transitions += 1
             self._ask(ASK_QUANTA)
             self._looks = 0
-            self._timer = self._hca.bus.call_later(POLL_SECONDS, self._look)
+            self._timer = self._bus.call_later(POLL_SECONDS, self._look)
 
     def _room(self) -> int:
         return MAX_HELD - sum(len(held.batch) for held in self._held.values())
@@ -132,13 +170,13 @@ class FlowControl:
         self._looks += 1
         if self._looks % ASK_AGAIN == 0:
             self._ask(ASK_QUANTA)
-        self._timer = self._hca.bus.call_later(POLL_SECONDS, self._look)
+        self._timer = self._bus.call_later(POLL_SECONDS, self._look)
 
     def _retry(self, held: Held) -> bool:
         """Deliver what can be delivered; whether something still waits."""
         batch, counters = held.batch, self._port.counters.rx
         qp, before = batch.qp, len(batch)
-        if self._hca.qps.get(qp.qpn) is not qp or qp.state not in RECEIVING:
+        if qp.state not in RECEIVING:
             counters.dropped += before
             return False
         counters.dropped += batch.deliver()
@@ -164,7 +202,7 @@ class FlowControl:
 
     # -- sending --------------------------------------------------------------------------
 
-    def hear(self, frame: bytes) -> None:
+    def receive(self, frame: bytes) -> None:
         """A MAC control frame from the peer: software never sees those."""
         if len(frame) < PAUSE.size or PAUSE.get(frame, "opcode") != PAUSE_OPCODE:
             return
@@ -182,11 +220,11 @@ class FlowControl:
             self.paused, self._since = True, monotonic()
             self.rx.transitions += 1
         seconds = quanta * QUANTUM_SECONDS
-        self._resume_timer = self._hca.bus.call_later(seconds, self._resume)
+        self._resume_timer = self._bus.call_later(seconds, self._resume)
 
-    def wait(self, qp: QueuePair) -> None:
-        """The queue pair has something to send and goes on when the pause is over."""
-        self._waiting[qp.qpn] = qp
+    def wait(self, qpn: int, run: Callable[[], None]) -> None:
+        """Queue pair `qpn` has something to send: `run` is called when the pause is over."""
+        self._waiting[qpn] = run
 
     def _resume(self) -> None:
         self._resume_timer = None
@@ -195,9 +233,8 @@ class FlowControl:
         self.paused = False
         self.rx.duration += monotonic() - self._since
         waiting, self._waiting = self._waiting, {}
-        for qpn, qp in waiting.items():
-            if self._hca.qps.get(qpn) is qp and qp.sq is not None:
-                qp.sq.run()
+        for run in waiting.values():
+            run()
 
     # -- statistics -----------------------------------------------------------------------
 

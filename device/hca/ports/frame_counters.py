@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.hca.ethernet.steering import TAG_TYPES
 from bluebridge.device.layout.mlx4.ports import ETH_STATS, NO_VLAN_CLASS, STAT_CLASSES
-from bluebridge.device.layout.net.ethernet import BROADCAST
+from bluebridge.device.layout.net.ethernet import BROADCAST, VLAN_TAG_TYPES
 
 _TYPE_OFFSET, _TAG_OFFSET, _PRIORITY_SHIFT = 12, 14, 5
 _NARROW = 0xFFFFFFFF
@@ -14,7 +13,7 @@ _NARROW = 0xFFFFFFFF
 
 def priority_of(frame: bytes) -> int:
     """The class a frame is counted in: the priority of its outermost VLAN tag, or "no VLAN"."""
-    if frame[_TYPE_OFFSET:_TAG_OFFSET] in TAG_TYPES and len(frame) > _TAG_OFFSET:
+    if frame[_TYPE_OFFSET:_TAG_OFFSET] in VLAN_TAG_TYPES and len(frame) > _TAG_OFFSET:
         return frame[_TAG_OFFSET] >> _PRIORITY_SHIFT
     return NO_VLAN_CLASS
 
@@ -46,8 +45,8 @@ class Direction:
             self.multicast[where] += number
 
 
-class EthCounters:
-    """Both directions, and frames that no filter wanted: those are nobody's loss."""
+class FrameCounters:
+    """Both directions; `filtered` are frames that no filter wanted, which are no losses."""
 
     __slots__ = ("filtered", "rx", "tx")
 

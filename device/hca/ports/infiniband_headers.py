@@ -7,21 +7,15 @@ The link header comes first, then a GRH if the address has one (Linux `ib/qp.c: 
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
 
 from bluebridge.device.fabric.addresses import PERMISSIVE, lid_bytes, lid_of
 from bluebridge.device.fabric.messages import Datagram, Route
-from bluebridge.device.hca.ports.roce_headers import HeaderError
+from bluebridge.device.hca.ports.datagram_headers import HeaderError, datagram, parse_transport
+from bluebridge.device.hca.ports.port_tables import NO_GID
 from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, NEXT_BTH, NEXT_GRH
-from bluebridge.device.layout.net.roce import BTH_SIZE, DETH_SIZE, GRH, GRH_SIZE, BthOpcode
+from bluebridge.device.layout.net.roce import BTH_SIZE, DETH_SIZE, GRH, GRH_SIZE, ICRC_SIZE
 
-IMMEDIATE_SIZE = 4
-ICRC_SIZE = 4
 PATH_BITS = 0x7F
-NO_GID = bytes(16)
-_BTH = Struct(">BBHII")
-_DETH = Struct(">II")
-_QPN_MASK = 0xFFFFFF
 
 SourceLid = Callable[[int], bytes]
 
@@ -29,32 +23,15 @@ SourceLid = Callable[[int], bytes]
 def parse_ib_datagram(packet: bytes, own_qkey: int, source_lid: SourceLid) -> Datagram:
     """The datagram in a whole InfiniBand packet; raises `HeaderError`.
 
-    `source_lid` makes the adapter's LID of the source's path bits, so that nobody speaks with
-    another's; `own_qkey` stands for a Q_Key of zero.
+    `source_lid` makes the adapter's LID of the source's path bits, so that no packet leaves with
+    that of another port; `own_qkey` stands for a Q_Key of zero.
     """
     grh, position = _network(packet)
-    opcode, flags, pkey, target, psn = _BTH.unpack_from(packet, position)
-    qkey, source = _DETH.unpack_from(packet, position + BTH_SIZE)
-    position += BTH_SIZE + DETH_SIZE
-    immediate = None
-    if opcode == BthOpcode.UD_SEND_ONLY_IMM:
-        immediate = int.from_bytes(packet[position : position + IMMEDIATE_SIZE], "big")
-        position += IMMEDIATE_SIZE
-    elif opcode != BthOpcode.UD_SEND_ONLY:
-        raise HeaderError(f"BTH opcode {opcode:#x}")
-    body = packet[position:]
-    return Datagram(
-        route=_route(packet, grh, source_lid, pkey),
-        source_qpn=source & _QPN_MASK,
-        target_qpn=target & _QPN_MASK,
-        qkey=qkey or own_qkey,
-        psn=psn & _QPN_MASK,
-        grh=grh,
-        payload=body[: max(0, len(body) - ICRC_SIZE - (flags >> 4 & 3))],
-        immediate=immediate,
-        solicited=bool(flags & 0x80),
-        pkey=pkey,
-    )
+    transport = parse_transport(packet, position, own_qkey)
+    body = packet[transport.end :]
+    payload = body[: max(0, len(body) - ICRC_SIZE - transport.pad)]
+    route = _route(packet, grh, source_lid, transport.pkey)
+    return datagram(transport, route, grh, payload)
 
 
 def _network(packet: bytes) -> tuple[bytes, int]:

@@ -6,31 +6,29 @@ What subnet management sees and sets is `agent`; its changes become the events o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bluebridge.device.fabric.addresses import NO_LID, is_group, lid_bytes, lid_of
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram, Message, Route
 from bluebridge.device.fabric.subnet import pma, sma
+from bluebridge.device.fabric.subnet.node import Node
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
-from bluebridge.device.hca.commands.command import CommandError, Status
-from bluebridge.device.hca.pairs.role import CONNECTED, DATAGRAMS
 from bluebridge.device.hca.ports.infiniband_events import capability_trap, management_events
-from bluebridge.device.hca.ports.infiniband_headers import NO_GID, parse_ib_datagram
+from bluebridge.device.hca.ports.infiniband_headers import parse_ib_datagram
 from bluebridge.device.hca.ports.port import Port
-from bluebridge.device.hca.settings.config import Link
+from bluebridge.device.hca.ports.port_tables import NO_GID
+from bluebridge.device.hca.rings.event_queues import EventQueues
+from bluebridge.device.hca.settings.config import HcaConfig, Link
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_DOWN, partitions_match
 from bluebridge.device.layout.ib.smp import PortCapability
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN
 from bluebridge.device.layout.mlx4.ports import SET_PORT_IB
 from bluebridge.device.layout.mlx4.wqe import AV
 from bluebridge.device.layout.net.mad import MAD, Method, MgmtClass
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
-    from bluebridge.device.hca.queue_pairs import QueuePair
+from bluebridge.device.pci.bus import HostBus
 
 CAPABILITIES = (
     PortCapability.TRAPS
@@ -53,16 +51,26 @@ _REROUTING = Change.LID | Change.GID_PREFIX | Change.GUIDS | Change.PKEYS
 
 
 class InfinibandPort(Port):
-    """A port on an InfiniBand fabric: an `EndPort`. Addresses are LIDs, as two bytes."""
+    """A port on an InfiniBand fabric: an `EndPort`. Addresses are LIDs, as two bytes.
+
+    `node` is the channel adapter whose port this is.
+    """
 
     link = Link.INFINIBAND
 
-    def __init__(self, hca: Hca, number: int, fabric: Fabric) -> None:
-        guid = hca.config.port_guid(number)
-        self.node = hca.node
+    def __init__(
+        self,
+        number: int,
+        fabric: Fabric,
+        config: HcaConfig,
+        bus: HostBus,
+        eqs: EventQueues,
+        node: Node,
+    ) -> None:
+        self.node = node
         self.agent = PortAgent(
             number,
-            guid,
+            config.port_guid(number),
             guids=1 << LOG_GIDS,
             pkeys=1 << LOG_PKEYS,
             capabilities=int(CAPABILITIES),
@@ -70,7 +78,7 @@ class InfinibandPort(Port):
         self.agent.listeners.append(self._changed)
         self._routes: dict[tuple[bytes, int], Route] = {}  # of datagrams, until an address changes
         self.node.ports[number] = self.agent
-        super().__init__(hca, number, fabric)
+        super().__init__(number, fabric, config, bus, eqs)
 
     def reset(self) -> None:
         """As power-on: no LID, link down."""
@@ -97,7 +105,7 @@ class InfinibandPort(Port):
 
     def receive(self, message: Message) -> int:
         """A message from the fabric."""
-        return self._hca.qps.receive(self, message) if self.agent.link_up else 0
+        return self._deliver(self, message) if self.agent.link_up else 0
 
     # -- link ---------------------------------------------------------------------------------
 
@@ -163,18 +171,13 @@ class InfinibandPort(Port):
             self._announce()
         if change & _REROUTING:
             self._routes.clear()
-            self._reroute()
-        management_events(self._hca.eqs, agent, change)
+            for rerouted in self.rerouted:
+                rerouted(self)
+        management_events(self._eqs, agent, change)
         if change & Change.STATE and agent.state in (LINK_ACTIVE, LINK_DOWN):
             self._report(PORT_ACTIVE if agent.state == LINK_ACTIVE else PORT_DOWN)
         if change & Change.CAPABILITIES and agent.state == LINK_ACTIVE:
             self.send(capability_trap(agent))
-
-    def _reroute(self) -> None:
-        """Queue pairs send from the addresses the port has now."""
-        for qp in self._hca.qps.all():
-            if qp.port is self and qp.role in CONNECTED | DATAGRAMS:
-                qp.route = self.connected_route(qp.context)
 
     # -- addresses and paths ------------------------------------------------------------------
 
@@ -249,15 +252,15 @@ class InfinibandPort(Port):
         word = GRH_PRESENT * bool(message.grh) | bits << 24 | message.source_qpn
         return word, route.service_level << 12
 
-    def pkey_index(self, qp: QueuePair, message: Datagram) -> int | None:
+    def pkey_index(self, context: bytes | bytearray, message: Datagram) -> int | None:
         """Where the P_Key stands: a UD queue pair has one, QP1 all, QP0 is in no partition."""
         if message.target_qpn == 0:
             return 0
         if message.target_qpn == 1:
             keys = enumerate(self.agent.pkeys)
             return next((n for n, key in keys if partitions_match(key, message.pkey)), None)
-        if partitions_match(self._pkey(qp.context), message.pkey):
-            return QPC.get(qp.context, "pri_pkey_index")
+        if partitions_match(self._pkey(context), message.pkey):
+            return QPC.get(context, "pri_pkey_index")
         self.agent.put("pkey_violations", min(self.agent.get("pkey_violations") + 1, 0xFFFF))
         return None
 

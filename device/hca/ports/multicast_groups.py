@@ -3,44 +3,42 @@
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import CommandError, Status
+from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK, MCG_QPN_OFFSET
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
 
 Member = tuple[int, bool]
 """QP number, and whether it refuses what it sent itself."""
 
-MAX_KNOWN = 1024
-"""Groups whose members are remembered."""
+MAX_CACHED = 1024
+"""Groups whose members are kept until a record changes."""
 
 
 class MulticastGroups:
     """Records by index: hash buckets first, then the chained ones the driver allocates."""
 
-    def __init__(self, hca: Hca) -> None:
-        self._hca = hca
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
         self._records: dict[int, bytes] = {}
         self._defaults: dict[tuple[int, int], list[int]] = {}
-        self._known: dict[tuple[bytes, int], list[Member]] = {}
+        self._cached: dict[tuple[bytes, int], list[Member]] = {}
 
     def reset(self) -> None:
         """No groups."""
         self._records.clear()
         self._defaults.clear()
-        self._known.clear()
+        self._cached.clear()
 
     @property
     def record_bytes(self) -> int:
         """Size of a record, as INIT_HCA said."""
-        return 1 << self._hca.parameters.log_mc_entry_size
+        return 1 << self._parameters.log_mc_entry_size
 
     def hash(self, gid: bytes) -> int:
         """The bucket of a GID: any function does, the driver asks for it."""
-        return zlib.crc32(gid) & (1 << self._hca.parameters.log_mc_hash) - 1
+        return zlib.crc32(gid) & (1 << self._parameters.log_mc_hash) - 1
 
     def read(self, index: int) -> bytes:
         """A record; zeros when it was never written."""
@@ -51,7 +49,7 @@ class MulticastGroups:
         """Store a record."""
         self._check(index)
         self._records[index] = record
-        self._known.clear()
+        self._cached.clear()
 
     def write_default(self, port: int, steer: int, record: bytes) -> None:
         """Store the record of those that want all frames of a kind, whatever their address."""
@@ -65,11 +63,11 @@ class MulticastGroups:
     def members(self, gid: bytes, protocol: int = 0) -> list[Member]:
         """Who gets a copy of what is sent to `gid`."""
         key = (gid, protocol)
-        found = self._known.get(key)
+        found = self._cached.get(key)
         if found is None:
-            if len(self._known) >= MAX_KNOWN:
-                self._known.clear()
-            found = self._known[key] = self._search(gid, protocol)
+            if len(self._cached) >= MAX_CACHED:
+                self._cached.clear()
+            found = self._cached[key] = self._search(gid, protocol)
         return found
 
     def _search(self, gid: bytes, protocol: int) -> list[Member]:
@@ -89,7 +87,7 @@ class MulticastGroups:
         return []
 
     def _check(self, index: int) -> None:
-        if index >> self._hca.parameters.log_mc_entries:
+        if index >> self._parameters.log_mc_entries:
             raise CommandError(Status.BAD_INDEX, f"multicast record {index:#x}")
 
 

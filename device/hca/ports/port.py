@@ -5,19 +5,19 @@ Tables are those SET_PORT writes as a whole (Linux `mlx4/port.c`, `ib/main.c: ml
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route
-from bluebridge.device.hca.commands.command import CommandError, Status
-from bluebridge.device.hca.ethernet.steering import TAG_TYPES, Steering
 from bluebridge.device.hca.ports.flow_control import FlowControl
-from bluebridge.device.hca.ports.frame_counters import EthCounters
-from bluebridge.device.hca.ports.port_tables import NO_GID, Tables
+from bluebridge.device.hca.ports.frame_counters import FrameCounters
+from bluebridge.device.hca.ports.port_tables import Steering, Tables
 from bluebridge.device.hca.ports.roce_headers import parse_datagram
 from bluebridge.device.hca.ports.roce_routes import connected_route, datagram_route
-from bluebridge.device.hca.settings.config import Link
+from bluebridge.device.hca.rings.event_queues import EventQueues
+from bluebridge.device.hca.settings.config import HcaConfig, Link
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT
 from bluebridge.device.layout.mlx4.eqe import (
     DATA_OFFSET,
@@ -27,44 +27,59 @@ from bluebridge.device.layout.mlx4.eqe import (
     EventType,
 )
 from bluebridge.device.layout.mlx4.ports import SET_PORT_IB, LinkMode
-from bluebridge.device.layout.net.ethernet import NO_VLAN
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
-    from bluebridge.device.hca.queue_pairs import QueuePair
+from bluebridge.device.layout.net.ethernet import NO_VLAN, VLAN_TAG_TYPES
+from bluebridge.device.pci.bus import HostBus
 
 TYPE_ETHERNET = 2
 SPEED_40G, SPEED_10G = 0x40, 0x01
-DEFAULT_MTU = 1500
 MAX_MTU = 9600
 MAX_GROUP_ADDRESSES = 4096
 ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its MTU
+
+
+Deliver = Callable[["Port", Message], int]
+"""Takes a message that a port received; returns the copies made of it (`FabricPort.receive`)."""
+
+
+def _drop(port: Port, message: Message) -> int:
+    """What a port that is not attached does with messages."""
+    return 0
 
 
 class Port:
     """Port `number`, from 1 on: a `FabricPort`.
 
     `cable` says whether the fabric is plugged in; the rest comes from the guest. `burned_in` is
-    the MAC address of the port until its table has others.
+    the MAC address of the port until its table has others. `rerouted` is called when addresses
+    that connections send from have changed.
     """
 
     link = Link.ETHERNET
 
-    def __init__(self, hca: Hca, number: int, fabric: Fabric) -> None:
-        self._hca = hca
+    def __init__(
+        self, number: int, fabric: Fabric, config: HcaConfig, bus: HostBus, eqs: EventQueues
+    ) -> None:
         self._fabric = fabric
+        self._bus = bus
+        self._eqs = eqs
+        self._deliver: Deliver = _drop
+        self.rerouted: list[Callable[[Port], None]] = []
         self.number = number
-        self.burned_in = hca.config.mac_of(number)
+        self.burned_in = config.mac_of(number)
         self._cable = True
-        self._tables = Tables()
-        self.flow = FlowControl(hca, self)
+        self._tables = Tables(self.burned_in)
+        self.flow = FlowControl(bus, self)
         self._own: frozenset[bytes] = frozenset((self.burned_in,))
-        fabric.attach(self)
+
+    def attach(self, deliver: Deliver) -> None:
+        """Connect to the fabric: what it brings goes to `deliver` from now on."""
+        self._deliver = deliver
+        self._fabric.attach(self)
         self._announce()
 
     def reset(self) -> None:
         """Tables empty, link down; the cable stays where it is."""
-        self._tables = Tables()
+        self._tables = Tables(self.burned_in)
         self.flow.reset()
         self._own = frozenset((self.burned_in,))
         self._announce()
@@ -100,7 +115,7 @@ class Port:
     # -- traffic --------------------------------------------------------------------------
 
     def send(self, message: Message) -> int:
-        """Hand a message to the fabric; the copies that receivers made."""
+        """Hand a message to the fabric; returns the copies that receivers made."""
         return self._fabric.send(self, message)
 
     def send_frames(self, message: Frames, *, loop: bool) -> int:
@@ -115,15 +130,15 @@ class Port:
             else:
                 sent.dropped += len(train.frames)
         if loop:
-            return self._hca.qps.receive(self, message)
+            return self._deliver(self, message)
         return self._fabric.send(self, message)
 
     def receive(self, message: Message) -> int:
         """A message from the fabric; nothing happens while the link is down."""
         if not (self._tables.open and self._cable):
             return 0
-        self._hca.bus.resume(message.work)
-        return self._hca.qps.receive(self, message)
+        self._bus.resume(message.work)
+        return self._deliver(self, message)
 
     # -- link -----------------------------------------------------------------------------
 
@@ -166,7 +181,7 @@ class Port:
 
     def _report(self, subtype: int) -> None:
         event = bytes(PORT_EQE.pack(port=self.number)[DATA_OFFSET:-4])
-        self._hca.eqs.post_async(EventType.PORT_CHANGE, event, subtype)
+        self._eqs.post_async(EventType.PORT_CHANGE, event, subtype)
 
     # -- addresses ------------------------------------------------------------------------
 
@@ -183,51 +198,31 @@ class Port:
 
     def mac(self, index: int) -> bytes:
         """Source address `index` of the table, the burned-in one where there is none."""
-        macs = self._tables.macs
-        return (macs[index] if index < len(macs) else None) or self.burned_in
+        return self._tables.mac(index)
 
     def set_gids(self, gids: list[bytes], versions: Sequence[int] = ()) -> None:
         """Replace the GID table; `versions` are the RoCE versions of its entries, else 1."""
         self._tables.gids = gids
         self._tables.versions = versions
 
-    def roce_version(self, index: int) -> int:
-        """The RoCE version that goes with GID `index`."""
-        versions = self._tables.versions
-        return versions[index] if index < len(versions) else 1
-
     @property
     def gids(self) -> list[bytes]:
         """The GID table; unused entries are 16 zero bytes."""
         return self._tables.gids
 
-    def gid(self, index: int) -> bytes:
-        """GID `index`; the first one in use where that entry is empty.
-
-        User-space address handles carry the index of another table than the hardware's.
-        """
-        gids = self._tables.gids
-        if index < len(gids) and gids[index] != NO_GID:
-            return gids[index]
-        return next((gid for gid in gids if gid != NO_GID), NO_GID)
-
     def set_vlans(self, vlans: list[int | None]) -> None:
         """Replace the VLAN table."""
         self._tables.vlans = vlans
-
-    def vlan(self, index: int) -> int | None:
-        """VLAN id `index` of the table."""
-        return self._tables.vlans[index] if index < len(self._tables.vlans) else None
 
     # -- paths ------------------------------------------------------------------------------
 
     def connected_route(self, context: bytes | bytearray) -> Route:
         """The way to the peer that a queue pair context (QPC) describes."""
-        return connected_route(self, context)
+        return connected_route(self._tables, context)
 
     def datagram_route(self, context: bytes | bytearray, av: bytes, vlan: int, mac: bytes) -> Route:
         """The way of one UD message by its address vector; `vlan` and `mac` follow it in a WQE."""
-        return datagram_route(self, av, vlan, mac)
+        return datagram_route(self._tables, av, vlan, mac)
 
     def sender_of(self, message: Datagram) -> tuple[int, int]:
         """Of a completion: the word with the sender's QP number, and service level with VLAN."""
@@ -235,10 +230,10 @@ class Port:
         vlan = 0 if route.vlan == NO_VLAN else route.vlan & 0xFFF
         return GRH_PRESENT | message.source_qpn, route.service_level << 13 | vlan
 
-    def pkey_index(self, qp: QueuePair, message: Datagram) -> int | None:
-        """Where the P_Key of a datagram stands in the table; None when `qp` must not have it.
+    def pkey_index(self, context: bytes | bytearray, message: Datagram) -> int | None:
+        """Where the P_Key of a datagram stands in the table: there is but one on RoCE.
 
-        There is but one on RoCE.
+        `context` is that of the queue pair (QPC) the datagram is for; None when it must not get it.
         """
         return 0
 
@@ -265,7 +260,7 @@ class Port:
         group = frame[0] & 1 and tables.multicast_filter_on
         if group and frame[:6] not in tables.multicast_filter:
             return False
-        if not tables.vlan_filter or frame[12:14] not in TAG_TYPES or len(frame) < 16:
+        if not tables.vlan_filter or frame[12:14] not in VLAN_TAG_TYPES or len(frame) < 16:
             return True
         vlan = int.from_bytes(frame[14:16], "big") & 0xFFF
         return bool(tables.vlan_filter[-1 - vlan // 8] >> vlan % 8 & 1)  # VLAN 0 comes last
@@ -287,7 +282,7 @@ class Port:
         return self._tables
 
     @property
-    def counters(self) -> EthCounters:
+    def counters(self) -> FrameCounters:
         """Frames and octets since reset."""
         return self._tables.counters
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bluebridge.device.hca.ethernet.steering import Steering
-from bluebridge.device.hca.ports.frame_counters import EthCounters
+from bluebridge.device.hca.ports.frame_counters import FrameCounters
 from bluebridge.device.layout.mlx4.capabilities import (
     GID_TABLE_ENTRIES,
     MAC_TABLE_ENTRIES,
@@ -22,9 +21,23 @@ LINK_MODES = int(LinkMode.CR4_40G | LinkMode.CR_10G)
 
 
 @dataclass(slots=True)
-class Tables:
-    """Everything a reset or CLOSE_HCA forgets about a port."""
+class Steering:
+    """A0 steering: the QP numbers of RQP_CALC, or None for nowhere."""
 
+    unicast: int | None = None
+    multicast: int | None = None
+    promiscuous: int | None = None
+
+
+@dataclass(slots=True)
+class Tables:
+    """Everything a reset or CLOSE_HCA forgets about a port.
+
+    `burned_in` is the MAC address that stands for empty entries. Contexts and address vectors
+    name addresses by their index in these tables.
+    """
+
+    burned_in: bytes
     open: bool = False
     macs: list[bytes | None] = field(default_factory=lambda: [None] * MAC_TABLE_ENTRIES)
     vlans: list[int | None] = field(default_factory=lambda: [None] * VLAN_TABLE_ENTRIES)
@@ -38,4 +51,25 @@ class Tables:
     special_qpn_base: int = 0
     mtu: int = DEFAULT_MTU
     capabilities: int = 0
-    counters: EthCounters = field(default_factory=EthCounters)
+    counters: FrameCounters = field(default_factory=FrameCounters)
+
+    def mac(self, index: int) -> bytes:
+        """Source address `index`, the burned-in one where there is none."""
+        return (self.macs[index] if index < len(self.macs) else None) or self.burned_in
+
+    def vlan(self, index: int) -> int | None:
+        """VLAN id `index`; None where there is none."""
+        return self.vlans[index] if index < len(self.vlans) else None
+
+    def gid(self, index: int) -> bytes:
+        """GID `index`; the first one in use where that entry is empty.
+
+        User-space address handles carry the index of another table than the hardware's.
+        """
+        if index < len(self.gids) and self.gids[index] != NO_GID:
+            return self.gids[index]
+        return next((gid for gid in self.gids if gid != NO_GID), NO_GID)
+
+    def roce_version(self, index: int) -> int:
+        """The RoCE version that goes with GID `index`."""
+        return self.versions[index] if index < len(self.versions) else 1

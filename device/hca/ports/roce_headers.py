@@ -5,12 +5,21 @@ RoCE v1 has a GRH behind the Ethernet header, RoCE v2 an IP and a UDP header.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import NamedTuple
 
 from bluebridge.device.fabric.messages import Datagram, Route
-from bluebridge.device.hca.ports.network_headers import IPV4_MAPPED, IPV4_PADDING, ROCE_V2
-from bluebridge.device.hca.rings.work_requests import WqeError
+from bluebridge.device.hca.ports.datagram_headers import (
+    HeaderError,
+    Transport,
+    datagram,
+    parse_transport,
+)
+from bluebridge.device.hca.ports.network_headers import (
+    IMMEDIATE_SIZE,
+    IPV4_MAPPED,
+    IPV4_PADDING,
+    ROCE_V2,
+)
 from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -26,18 +35,9 @@ from bluebridge.device.layout.net.roce import (
     GRH,
     GRH_SIZE,
     ICRC_SIZE,
-    BthOpcode,
 )
 
 VLAN_SIZE = 4
-IMMEDIATE_SIZE = 4
-_BTH = Struct(">BBHII")
-_DETH = Struct(">II")
-_QPN_MASK = 0xFFFFFF
-
-
-class HeaderError(WqeError):
-    """A packet whose headers are not those of RoCE."""
 
 
 class Network(NamedTuple):
@@ -108,33 +108,15 @@ def parse_datagram(packet: bytes, own_qkey: int) -> Datagram:
     `own_qkey` is taken for a Q_Key of zero, which software leaves to the adapter.
     """
     network = _network(packet)
-    position = network.transport
-    opcode, flags, pkey, target, psn = _BTH.unpack_from(packet, position)
-    qkey, source = _DETH.unpack_from(packet, position + BTH_SIZE)
-    position += BTH_SIZE + DETH_SIZE
-    immediate = None
-    if opcode == BthOpcode.UD_SEND_ONLY_IMM:
-        immediate = int.from_bytes(packet[position : position + IMMEDIATE_SIZE], "big")
-        position += IMMEDIATE_SIZE
-    elif opcode != BthOpcode.UD_SEND_ONLY:
-        raise HeaderError(f"BTH opcode {opcode:#x}")
-    return Datagram(
-        route=network.route,
-        source_qpn=source & _QPN_MASK,
-        target_qpn=target & _QPN_MASK,
-        qkey=qkey or own_qkey,
-        psn=psn & _QPN_MASK,
-        grh=network.header,
-        payload=_payload(packet[position:], network, flags >> 4 & 3, immediate is not None),
-        immediate=immediate,
-        solicited=bool(flags & 0x80),
-        pkey=pkey,
-    )
+    transport = parse_transport(packet, network.transport, own_qkey)
+    return datagram(transport, network.route, network.header, _payload(packet, network, transport))
 
 
-def _payload(body: bytes, network: Network, pad: int, immediate: bool) -> bytes:
+def _payload(packet: bytes, network: Network, transport: Transport) -> bytes:
     """What is left without padding and ICRC; the network header says how long that is."""
-    overhead = BTH_SIZE + DETH_SIZE + IMMEDIATE_SIZE * immediate + ICRC_SIZE + pad
+    body, pad = packet[transport.end :], transport.pad
+    immediate = IMMEDIATE_SIZE * (transport.immediate is not None)
+    overhead = BTH_SIZE + DETH_SIZE + immediate + ICRC_SIZE + pad
     length = network.length - overhead
     if not 0 <= length <= len(body):
         length = max(0, len(body) - ICRC_SIZE - pad)

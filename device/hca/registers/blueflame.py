@@ -11,29 +11,29 @@ says why.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
+from bluebridge.device.hca.queue_pairs import QueuePairs
 from bluebridge.device.hca.registers.write_combining import FULL, Line, OpenLine
 from bluebridge.device.hca.rings.send_queue import SendQueue
+from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, UAR_AREA_SIZE
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
+from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.throttle import Throttle
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
 
 HEAD = Struct(">II")
 INDEX_MASK = 0xFFFF
 BEHIND = 0x8000
+"""Half of the index space: entries from here on are older ones, not later ones."""
 
 PATIENCE = 1.0
-"""Seconds without a store after which a line is closed; at most twice that. Long, since a virtual
-processor may have to wait for a real one on a busy host."""
+"""Seconds without a store after which a line is closed; at most twice that. Long, since on a busy
+host a virtual processor may wait that long before it runs again."""
 
 
 class _Register:
-    """What one register collects: a line, and the entry that its lines make up."""
+    """What one register has collected: an open line, and the entry made of its closed lines."""
 
     __slots__ = ("buffer", "entry", "idle", "line", "page")
 
@@ -42,12 +42,12 @@ class _Register:
         self.line = OpenLine()
         self.buffer = 0  # place of the buffer that the entry is in, in the page
         self.entry: bytearray | None = None
-        self.idle = False  # since the clock ticked last
+        self.idle = False  # no store since the last tick
 
     def qpn(self) -> int | None:
         """Number of the queue pair whose entry is being stored, as soon as it is there."""
-        come = bytes(self.entry or b"") or self.line.so_far()
-        return None if len(come) < HEAD.size else HEAD.unpack_from(come)[1] >> 8
+        stored = bytes(self.entry or b"") or self.line.so_far()
+        return None if len(stored) < HEAD.size else HEAD.unpack_from(stored)[1] >> 8
 
 
 class BlueFlame:
@@ -57,22 +57,23 @@ class BlueFlame:
     stores to several may be interleaved, but not those to one.
     """
 
-    def __init__(self, hca: Hca) -> None:
-        self._hca = hca
-        self._size = hca.config.features.blueflame_register
-        self._buffer = hca.config.features.blueflame_buffer
+    def __init__(self, bus: HostBus, features: Features, qps: QueuePairs) -> None:
+        self._bus = bus
+        self._qps = qps
+        self._size = features.blueflame_register
+        self._buffer = features.blueflame_buffer
         self._open: dict[int, _Register] = {}  # by number, counted through all pages
         self._ticking = False
-        self._oddities = Throttle()
+        self._throttle = Throttle()
 
     def reset(self) -> None:
-        """Forget entries that are half there."""
+        """Forget entries that are incomplete."""
         self._open.clear()
 
     def write(self, offset: int, data: bytes) -> None:
         """A store at `offset` behind the UAR pages."""
         number, room = offset // self._size, self._size - offset % self._size
-        if len(data) > room:  # only whoever stores into two registers at once
+        if len(data) > room:  # a store across two registers
             self.write(offset, data[:room])
             self.write(offset + room, data[room:])
             return
@@ -85,9 +86,10 @@ class BlueFlame:
             self._take(register, line)
 
     def fence(self, page: int, why: str, qpn: int | None = None) -> None:
-        """Something that orders happened on a page, so its lines go out as they are.
+        """An access that orders stores happened on a page: its open lines are closed as they are.
 
-        With `qpn` those of that queue pair only: others' come from other processors.
+        With `qpn` those of that queue pair only, since others come from other processors. `why`
+        goes into the log.
         """
         if not self._open:
             return
@@ -111,10 +113,10 @@ class BlueFlame:
     def _watch(self) -> None:
         if not self._ticking:
             self._ticking = True
-            self._hca.bus.call_later(PATIENCE, self._tick)
+            self._bus.call_later(PATIENCE, self._tick)
 
     def _tick(self) -> None:
-        """Close and forget what did not move since the last tick; one clock serves all."""
+        """Close registers without a store since the last tick; one timer serves all of them."""
         self._ticking = False
         for number, register in list(self._open.items()):
             if register.idle:
@@ -126,22 +128,22 @@ class BlueFlame:
     # -- entries ------------------------------------------------------------------------------
 
     def _take(self, register: _Register, line: Line) -> None:
-        """A line went out: it begins an entry, or goes on with one."""
+        """A line was closed: it begins an entry, or continues one."""
         buffer, position = line.place & -self._buffer, line.place & (self._buffer - 1)
         if position == 0:
             if register.entry is not None:
                 self._give_up(register, "a new entry begins before its end")
             register.buffer, register.entry = buffer, bytearray()
         if register.entry is None:
-            return  # the rest of something that was given up
+            return  # the rest of an entry that was given up
         if register.buffer != buffer or len(register.entry) != position:
             self._give_up(register, f"a line at {line.place:#x} does not follow")
             return
         register.entry += line.data
-        self._look(register, line.reason)
+        self._check_entry(register, line.reason)
 
-    def _look(self, register: _Register, reason: str) -> None:
-        """After a line: perhaps the entry is complete."""
+    def _check_entry(self, register: _Register, reason: str) -> None:
+        """After a line: hand the entry on if it is complete, or give up if it cannot become so."""
         entry = register.entry
         if entry is None:
             return
@@ -158,16 +160,16 @@ class BlueFlame:
         """Hand an entry to its queue, if it is the one that is due there."""
         word0, word1 = HEAD.unpack_from(entry)
         qpn, index = word1 >> 8, word0 >> 8 & INDEX_MASK
-        qp = self._hca.qps.get(qpn)
+        qp = self._qps.get(qpn)
         queue = None if qp is None else qp.sq
         if qp is None or queue is None:
-            self._odd(f"BlueFlame page {number}: QP {qpn:#x} has no send queue", qpn)
+            self._note_some(f"BlueFlame page {number}: QP {qpn:#x} has no send queue", qpn)
         elif qp.uar != number:
             self._fetch(queue, entry, number, f"the page of QP {qpn:#x} is {qp.uar}")
         elif queue.accepts(word0 >> 31, index):
             address = UAR_AREA_SIZE + number * PAGE_SIZE + buffer
-            self._hca.bus.concern(qpn, queue.index)
-            self._hca.bus.note_dma(Kind.BLUEFLAME, address, len(entry), entry, queue.what, qpn)
+            self._bus.concern(qpn, queue.index)
+            self._bus.note_dma(Kind.BLUEFLAME, address, len(entry), entry, queue.what, qpn)
             queue.push(entry)
         elif (index - queue.index) & INDEX_MASK >= BEHIND:
             # an earlier doorbell found it in the ring while its stores were on their way
@@ -182,10 +184,10 @@ class BlueFlame:
         """An entry that is not well formed is fetched from the ring, if it says from which."""
         entry, register.entry = register.entry, None
         if entry is None or len(entry) < HEAD.size:
-            self._odd(f"BlueFlame page {register.page}: {reason}", 0)
+            self._note_some(f"BlueFlame page {register.page}: {reason}", 0)
             return
         qpn = HEAD.unpack_from(entry)[1] >> 8
-        qp = self._hca.qps.get(qpn)
+        qp = self._qps.get(qpn)
         if qp is not None and qp.sq is not None:
             self._fetch(qp.sq, entry, register.page, reason)
 
@@ -197,12 +199,12 @@ class BlueFlame:
         """What became of an entry; each has at least one store in the log already."""
         word0, word1 = HEAD.unpack_from(entry)
         ahead = ((word0 >> 8) - queue.index + BEHIND) & INDEX_MASK
-        bus, qpn = self._hca.bus, word1 >> 8
+        bus, qpn = self._bus, word1 >> 8
         bus.concern(qpn, queue.index + ahead - BEHIND)
         address = UAR_AREA_SIZE + number * PAGE_SIZE
         bus.note(Kind.NOTE, f"BlueFlame page {number}: {text}", address, qpn)
 
-    def _odd(self, text: str, qpn: int) -> None:
-        """Note what concerns no queue pair; of a flood only some."""
-        if self._oddities.admits():
-            self._hca.bus.note(Kind.NOTE, f"{text} ({self._oddities.count} so far)", obj=qpn)
+    def _note_some(self, text: str, qpn: int) -> None:
+        """Note what concerns no queue pair; of very many such stores only some."""
+        if self._throttle.admits():
+            self._bus.note(Kind.NOTE, f"{text} ({self._throttle.count} so far)", obj=qpn)

@@ -8,9 +8,12 @@ A page is what a process may reach: it rings only for queues whose context names
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from bluebridge.device.hca.queue_pairs import QueuePairs
 from bluebridge.device.hca.registers.blueflame import BlueFlame
+from bluebridge.device.hca.rings.completion_queues import CompletionQueues
+from bluebridge.device.hca.rings.event_queues import EventQueues
+from bluebridge.device.hca.settings.config import Features
+from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.layout.mlx4.uar import (
     CQ_DOORBELL,
     EQ_DOORBELL,
@@ -18,21 +21,31 @@ from bluebridge.device.layout.mlx4.uar import (
     SEND_DOORBELL,
     UAR_AREA_SIZE,
 )
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+from bluebridge.device.pci.bus import HostBus
 
 PAGE_SHIFT = PAGE_SIZE.bit_length() - 1
 EQ_DOORBELL_END = EQ_DOORBELL + 4 * 8
 
 
 class UserAccessRegion:
-    """Tells the objects of an HCA about writes to BAR2."""
+    """BAR2: hands doorbells to the queues of one HCA."""
 
-    def __init__(self, hca: Hca) -> None:
-        self._hca = hca
+    def __init__(
+        self,
+        bus: HostBus,
+        features: Features,
+        parameters: Parameters,
+        *,
+        qps: QueuePairs,
+        cqs: CompletionQueues,
+        eqs: EventQueues,
+    ) -> None:
+        self._parameters = parameters
+        self._qps = qps
+        self._cqs = cqs
+        self._eqs = eqs
         self._latched: dict[int, int] = {}
-        self._blueflame = BlueFlame(hca)
+        self._blueflame = BlueFlame(bus, features, qps)
 
     def reset(self) -> None:
         """Forget halves of doorbells."""
@@ -44,7 +57,7 @@ class UserAccessRegion:
 
         Ignored without INIT_HCA, elsewhere in a page, and for the queues of another page.
         """
-        if not self._hca.initialised:
+        if not self._parameters.initialised:
             return
         if offset >= UAR_AREA_SIZE:
             self._blueflame.write(offset - UAR_AREA_SIZE, data)
@@ -53,11 +66,11 @@ class UserAccessRegion:
         value = int.from_bytes(data, "big")
         if register == SEND_DOORBELL and len(data) == 4:
             self._blueflame.fence(page, "a doorbell", value >> 8)
-            self._hca.qps.doorbell(page, value >> 8)
+            self._qps.doorbell(page, value >> 8)
         elif CQ_DOORBELL <= register < CQ_DOORBELL + 8:
             self._cq(page, register, value, len(data))
         elif EQ_DOORBELL <= register < EQ_DOORBELL_END and not register & 7 and len(data) == 4:
-            self._hca.eqs.doorbell(page * 4 + (register - EQ_DOORBELL) // 8, value)
+            self._eqs.doorbell(page * 4 + (register - EQ_DOORBELL) // 8, value)
 
     def read(self, offset: int) -> None:
         """A read of BAR2, where nothing is to be read: it only pushes stores out before it."""
@@ -66,8 +79,8 @@ class UserAccessRegion:
     def _cq(self, page: int, register: int, value: int, length: int) -> None:
         """The 8-byte CQ doorbell comes in one piece, or as two halves in ascending order."""
         if length == 8 and register == CQ_DOORBELL:
-            self._hca.cqs.doorbell(page, value)
+            self._cqs.doorbell(page, value)
         elif length == 4 and register == CQ_DOORBELL:
             self._latched[page] = value
         elif length == 4 and register == CQ_DOORBELL + 4 and page in self._latched:
-            self._hca.cqs.doorbell(page, self._latched.pop(page) << 32 | value)
+            self._cqs.doorbell(page, self._latched.pop(page) << 32 | value)

@@ -5,20 +5,18 @@ Rules: Linux `ib/cq.c`, `mlx4/cq.c: mlx4_cq_completion`, `include/linux/mlx4/cq.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from bluebridge.device.hca.commands.command import CommandError, Status
 from bluebridge.device.hca.rings.completion_forms import CqeForm
-from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
+from bluebridge.device.hca.rings.event_queues import EventQueues
+from bluebridge.device.hca.rings.ring_buffer import QueueBuffer, RingPages
+from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import CQC
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE, OPCODE_RESIZE, OWNER_BIT, OWNER_OFFSET
 from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSET, EventType
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED
-from bluebridge.device.pci.bus import DmaError
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+from bluebridge.device.pci.bus import DmaError, HostBus
 
 INDEX_MASK = 0xFFFFFF  # indices run freely in 24 bits
 MAX_LOG_SIZE = 22
@@ -31,12 +29,21 @@ ACCESS = 2
 class CompletionQueue:
     """One ring of entries. `form` is None while they are plain ones of 32 bytes."""
 
-    def __init__(self, hca: Hca, cqn: int, context: bytes, buffer: QueueBuffer) -> None:
-        self._hca = hca
+    def __init__(
+        self,
+        bus: HostBus,
+        eqs: EventQueues,
+        cqn: int,
+        context: bytes,
+        buffer: QueueBuffer,
+        form: CqeForm | None,
+    ) -> None:
+        self._bus = bus
+        self._eqs = eqs
         self._event = bytes(COMP_EQE.pack(type=EventType.COMP, cqn=cqn))
         self.cqn = cqn
         self.buffer = buffer
-        self.form = _form_of(hca, context)
+        self.form = form
         self._stride = CQE_SIZE if self.form is None else self.form.size
         self.size = 1 << CQC.get(context, "log_size")
         self.eqn = CQC.get(context, "eqn")
@@ -77,7 +84,7 @@ class CompletionQueue:
             offset = (index & (self.size - 1)) * self._stride
             self.buffer.write_entry(offset, entry, What.CQE, self.cqn)
         except DmaError as fault:
-            self._hca.bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            self._bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
             self._break(ACCESS)
             return
         self.producer = (index + 1) & INDEX_MASK
@@ -127,7 +134,7 @@ class CompletionQueue:
         try:
             self.buffer.write_entries(slot * stride, bytes(image), stride, What.CQE, self.cqn)
         except DmaError as fault:
-            self._hca.bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            self._bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
             self._break(ACCESS)
             return
         self.producer = (self.producer + len(entries)) & INDEX_MASK
@@ -135,14 +142,13 @@ class CompletionQueue:
     def arm(self, sn: int, command: int, consumer: int) -> None:
         """The doorbell that asks for an event; entries since the last event fire it at once.
 
-        The request that the last event answered is stale: that event is still on its way. One with
-        its number from further on is not, once: a driver that puts its queue away empties it by
-        polling and asks before the interrupt has been served (ipoib_ib.c:
-        ipoib_ib_dev_stop_default), and would never be woken again.
-        Entries that an event has announced are no reason for another, even while they are unread:
-        perftest asks again before it reads, and takes each event for a new entry
-        (ctx_notify_events). Whoever reads everything and then asks loses nothing: what came
-        meanwhile was not announced.
+        A repetition of the request that the last event answered is ignored: software has not
+        handled that event yet. A request with the same number but a later consumer index is taken
+        once: a driver that shuts its queue down empties it by polling and arms it before the
+        interrupt was served (ipoib_ib.c: ipoib_ib_dev_stop_default); it would get no further event.
+        Entries that an event announced cause no second one, even while they are unread: perftest
+        arms before it reads, and counts each event as a new entry (ctx_notify_events). Software
+        that reads everything and then arms misses nothing: later entries were not announced.
         """
         if self.broken or command not in (CQ_ARM_SOLICITED, CQ_ARM_NEXT):
             return
@@ -164,7 +170,7 @@ class CompletionQueue:
         """Move to another buffer: a marker in the old one tells software where to go on.
 
         Raises `CommandError`, and nothing has changed then: BAD_PARAM when what is unread would not
-        fit (BAD_SIZE would be told as a lack of memory) or a ring is no memory, RESOURCE_BUSY when
+        fit (drivers report BAD_SIZE as a lack of memory) or a ring is no memory, RESOURCE_BUSY when
         the old ring has no room for the marker, BAD_RES_STATE when the queue is broken.
         """
         if self.broken:
@@ -192,17 +198,17 @@ class CompletionQueue:
 
     def _read_consumer(self) -> None:
         try:
-            word = self._hca.bus.read(self.record, 4, What.DOORBELL_RECORD, self.cqn)
+            word = self._bus.read(self.record, 4, What.DOORBELL_RECORD, self.cqn)
         except DmaError as fault:
-            self._hca.bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
+            self._bus.note(Kind.NOTE, f"CQ {self.cqn:#x}: {fault}", obj=self.cqn)
             return
         self._consumer = int.from_bytes(word, "big") & INDEX_MASK
 
     def _due(self, entries: int) -> None:
-        """An event is due for new entries: now, or with more of them as MODIFY_CQ said.
+        """An event is due for new entries: at once, or moderated as MODIFY_CQ said.
 
-        Periods are microseconds. Those too short for a timer end when the server has dealt with
-        all that is there to be done now, which is when nothing more can come along anyway.
+        Periods are in microseconds. Those too short for a timer end when the server's loop has no
+        other work left, since no more entries can come before that.
         """
         if self.max_count <= 1 or not self.period:
             self._fire()
@@ -213,9 +219,9 @@ class CompletionQueue:
         elif not self._delayed:
             self._delayed = True
             if self.period < SHORTEST_TIMER:
-                self._hca.bus.call_soon(self._expire)
+                self._bus.call_soon(self._expire)
             else:
-                self._hca.bus.call_later(self.period / 1e6, self._expire)
+                self._bus.call_later(self.period / 1e6, self._expire)
 
     def _expire(self) -> None:
         self._delayed = False
@@ -226,30 +232,30 @@ class CompletionQueue:
         self._again = self._request[0] == self._answered[0]
         self._answered, self._armed, self._unreported = self._request, 0, 0
         self._notified = self.producer
-        self._hca.eqs.post(self.eqn, self._event)
+        self._eqs.post(self.eqn, self._event)
 
     def _break(self, syndrome: int) -> None:
         self.broken = True
         event = CQ_ERROR_EQE.pack(cqn=self.cqn, syndrome=syndrome)
-        self._hca.eqs.post_async(EventType.CQ_ERROR, bytes(event[DATA_OFFSET:-4]))
-
-
-def _form_of(hca: Hca, context: bytes) -> CqeForm | None:
-    large, timestamps = hca.parameters.large_cqes, bool(CQC.get(context, "timestamps"))
-    return CqeForm(large=large, timestamps=timestamps) if large or timestamps else None
+        self._eqs.post_async(EventType.CQ_ERROR, bytes(event[DATA_OFFSET:-4]))
 
 
 class CompletionQueues:
     """The completion queues of one HCA."""
 
-    def __init__(self, hca: Hca) -> None:
-        self._hca = hca
+    def __init__(
+        self, bus: HostBus, pages: RingPages, eqs: EventQueues, parameters: Parameters
+    ) -> None:
+        self._bus = bus
+        self._pages = pages
+        self._eqs = eqs
+        self._parameters = parameters
         self._queues: dict[int, CompletionQueue] = {}
 
     def reset(self) -> None:
         """Forget all queues."""
         for queue in self._queues.values():
-            queue.broken = True  # a timer may still know it
+            queue.broken = True  # a timer may still refer to it
         self._queues.clear()
 
     def get(self, cqn: int) -> CompletionQueue | None:
@@ -261,18 +267,20 @@ class CompletionQueues:
 
         Raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, BAD_RESOURCE, ICM_ERROR.
         """
-        if cqn >> self._hca.parameters.log_cqs:
+        if cqn >> self._parameters.log_cqs:
             raise CommandError(Status.BAD_INDEX, f"CQ {cqn:#x}")
         if cqn in self._queues:
             raise CommandError(Status.BAD_RES_STATE, f"CQ {cqn:#x} is in use")
-        if self._hca.eqs.get(CQC.get(context, "eqn")) is None:
+        if self._eqs.get(CQC.get(context, "eqn")) is None:
             raise CommandError(Status.BAD_RESOURCE, f"EQ {CQC.get(context, 'eqn'):#x}")
         if CQC.get(context, "collapsed"):
             raise CommandError(Status.BAD_PARAM, "collapsed CQs are not offered")
         buffer = self.buffer_of(context)
         if fill:
             buffer.fill_owner(self._stride, cqn)
-        self._queues[cqn] = CompletionQueue(self._hca, cqn, context, buffer)
+        self._queues[cqn] = CompletionQueue(
+            self._bus, self._eqs, cqn, context, buffer, self._form_of(context)
+        )
 
     def buffer_of(self, context: bytes) -> QueueBuffer:
         """The ring that a CQ context describes."""
@@ -280,14 +288,16 @@ class CompletionQueues:
         if log_size > MAX_LOG_SIZE:
             raise CommandError(Status.BAD_PARAM, f"2**{log_size} completions")
         shift = CQC.get(context, "log_page_size") + 12
-        return QueueBuffer.from_mtt(
-            self._hca, CQC.get(context, "mtt_addr"), shift, self._stride << log_size
-        )
+        return self._pages.buffer(CQC.get(context, "mtt_addr"), shift, self._stride << log_size)
+
+    def _form_of(self, context: bytes) -> CqeForm | None:
+        large, timestamps = self._parameters.large_cqes, bool(CQC.get(context, "timestamps"))
+        return CqeForm(large=large, timestamps=timestamps) if large or timestamps else None
 
     @property
     def _stride(self) -> int:
         """Bytes that an entry of any queue takes, as INIT_HCA said."""
-        return CQE_SIZE << self._hca.parameters.large_cqes
+        return CQE_SIZE << self._parameters.large_cqes
 
     def destroy(self, cqn: int) -> None:
         """HW2SW_CQ: no entry and no event of this queue from now on."""

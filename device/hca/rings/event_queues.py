@@ -7,25 +7,23 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import CommandError, Status
-from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
+from bluebridge.device.hca.rings.ring_buffer import QueueBuffer, RingPages
+from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import EQC
 from bluebridge.device.layout.mlx4.eqe import DATA_OFFSET, DATA_SIZE, EQE_SIZE, OWNER_OFFSET
 from bluebridge.device.layout.mlx4.uar import EQ_ARM
-from bluebridge.device.pci.bus import DmaError
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+from bluebridge.device.pci.bus import DmaError, HostBus
 
 INDEX_MASK = 0xFFFFFF  # indices run freely in 24 bits
 STATE_ALWAYS_ARMED = 0xB
 MAX_LOG_SIZE = 22
 MAX_BACKLOG = 1 << 16
-"""Events of one HCA that wait for room: no more can come while a CQ has two at most that nobody has
-seen."""
+"""Bound on the events of one HCA that wait for room in their rings. Correct drivers stay below it:
+a CQ has at most two events that were not consumed."""
 EVENT_TYPES = 64
 
 
@@ -50,10 +48,18 @@ class EventQueue:
 
 
 class EventQueues:
-    """The event queues of one HCA, and the map from asynchronous event types to them."""
+    """The event queues of one HCA, and the map from asynchronous event types to them.
 
-    def __init__(self, hca: Hca) -> None:
-        self._hca = hca
+    `vectors` is the size of the MSI-X table.
+    """
+
+    def __init__(
+        self, bus: HostBus, pages: RingPages, parameters: Parameters, vectors: int
+    ) -> None:
+        self._bus = bus
+        self._pages = pages
+        self._parameters = parameters
+        self._vectors = vectors
         self._queues: dict[int, EventQueue] = {}
         self._map: dict[int, int] = {}
         self._backlog = 0
@@ -73,19 +79,17 @@ class EventQueues:
 
         Raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, ICM_ERROR.
         """
-        if eqn >> self._hca.parameters.log_eqs:
+        if eqn >> self._parameters.log_eqs:
             raise CommandError(Status.BAD_INDEX, f"EQ {eqn:#x}")
         if eqn in self._queues:
             raise CommandError(Status.BAD_RES_STATE, f"EQ {eqn:#x} is in use")
         log_size, vector = EQC.get(context, "log_size"), EQC.get(context, "vector")
         if log_size > MAX_LOG_SIZE:
             raise CommandError(Status.BAD_PARAM, f"2**{log_size} events")
-        if vector >= self._hca.config.msix_vectors:
+        if vector >= self._vectors:
             raise CommandError(Status.BAD_PARAM, f"MSI-X vector {vector}")
         shift = EQC.get(context, "log_page_size") + 12
-        buffer = QueueBuffer.from_mtt(
-            self._hca, EQC.get(context, "mtt_addr"), shift, EQE_SIZE << log_size
-        )
+        buffer = self._pages.buffer(EQC.get(context, "mtt_addr"), shift, EQE_SIZE << log_size)
         buffer.fill_owner(EQE_SIZE, eqn)
         always = EQC.get(context, "state") == STATE_ALWAYS_ARMED
         self._queues[eqn] = EventQueue(eqn, buffer, 1 << log_size, vector, always)
@@ -109,27 +113,29 @@ class EventQueues:
         """Queue an event of 24 data bytes where MAP_EQ wants its type; lost when unmapped."""
         eqn = self._map.get(event_type)
         if eqn is None:
-            self._hca.bus.note(Kind.NOTE, f"event {event_type:#x} has no EQ")
+            self._bus.note(Kind.NOTE, f"event {event_type:#x} has no EQ")
             return
         eqe = bytearray(EQE_SIZE)
         eqe[1], eqe[3] = event_type, subtype
         eqe[DATA_OFFSET : DATA_OFFSET + DATA_SIZE] = data.ljust(DATA_SIZE, b"\0")[:DATA_SIZE]
         self.post(eqn, eqe)
 
+    def post_numbered(self, event_type: int, number: int) -> None:
+        """Queue an asynchronous event about the queue pair or shared receive queue `number`."""
+        self.post_async(event_type, number.to_bytes(4, "big"))
+
     def post(self, eqn: int, eqe: bytes | bytearray) -> None:
         """Append an event (32 bytes, the owner byte is set here) and interrupt if armed."""
         queue = self._queues.get(eqn)
         if queue is None:
-            self._hca.bus.note(
-                Kind.NOTE, f"event {eqe[1]:#x} for EQ {eqn:#x}, which does not exist"
-            )
+            self._bus.note(Kind.NOTE, f"event {eqe[1]:#x} for EQ {eqn:#x}, which does not exist")
             return
         if queue.backlog or queue.waiting >= queue.size:
             if self._backlog < MAX_BACKLOG:
                 self._backlog += 1
                 queue.backlog.append(bytes(eqe))
             else:
-                self._hca.bus.note(Kind.NOTE, f"EQ {eqn:#x} is not served, an event is lost")
+                self._bus.note(Kind.NOTE, f"EQ {eqn:#x} is not served, an event is lost")
             return
         self._write(queue, bytearray(eqe))
         if queue.armed:
@@ -138,7 +144,7 @@ class EventQueues:
     def doorbell(self, eqn: int, value: int) -> None:
         """A write to an EQ doorbell: consumer index, and bit 31 to arm.
 
-        Events that came between the driver's last look and its arming fire at once.
+        Events that were posted after the driver's last look at the ring interrupt at once.
         """
         queue = self._queues.get(eqn)
         if queue is None:
@@ -158,10 +164,10 @@ class EventQueues:
             offset = (queue.producer & (queue.size - 1)) * EQE_SIZE
             queue.buffer.write_entry(offset, eqe, What.EQE, queue.eqn)
         except DmaError as error:
-            self._hca.bus.note(Kind.NOTE, f"EQ {queue.eqn:#x}: {error}")
+            self._bus.note(Kind.NOTE, f"EQ {queue.eqn:#x}: {error}")
             return
         queue.producer = (queue.producer + 1) & INDEX_MASK
 
     def _fire(self, queue: EventQueue) -> None:
         queue.armed = queue.always_armed
-        self._hca.bus.interrupt(queue.vector)
+        self._bus.interrupt(queue.vector)

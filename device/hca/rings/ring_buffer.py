@@ -5,14 +5,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import CommandError, Status
+from bluebridge.device.hca.memory.icm import Icm
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.pci.bus import DmaError, HostBus, Run
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
 
 OWNER_HARDWARE = 0x80
 FILL_BYTES = 1 << 16
@@ -21,8 +19,8 @@ MAX_PAGES = 1 << 20
 """Pages of all queues of an HCA: 40 MiB of the server's memory, 4 GiB of the guest's."""
 
 
-class RingPages:
-    """How many pages the queues of one HCA have. Many entries of the MTT may name one page."""
+class PageAccount:
+    """How many pages the rings of one HCA have now. Many entries of the MTT may name one page."""
 
     __slots__ = ("count",)
 
@@ -32,7 +30,7 @@ class RingPages:
     def check(self, more: int) -> None:
         """Whether `more` pages may be remembered; raises `CommandError` (EXCEED_LIM).
 
-        Queue pairs that are gone keep their rings until Python's collector comes by.
+        Queue pairs that are gone keep their rings until Python's collector runs.
         """
         if self.count + more > MAX_PAGES:
             gc.collect()
@@ -58,30 +56,21 @@ class QueueBuffer:
     __slots__ = ("_account", "_mask", "_shift", "bus", "length", "pages")
 
     def __init__(
-        self, bus: HostBus, pages: Sequence[int], page_shift: int, length: int | None = None
+        self,
+        bus: HostBus,
+        pages: Sequence[int],
+        page_shift: int,
+        length: int | None = None,
+        account: PageAccount | None = None,
     ) -> None:
-        self._account: RingPages | None = None
+        self._account = account
         self.bus = bus
         self.pages = [page & -1 << page_shift for page in pages]
         self._shift = page_shift
         self._mask = (1 << page_shift) - 1
         self.length = len(pages) << page_shift if length is None else length
-
-    @classmethod
-    def from_mtt(cls, hca: Hca, mtt_addr: int, page_shift: int, length: int) -> QueueBuffer:
-        """The buffer of `length` bytes behind an MTT offset.
-
-        The translations are copied: drivers never change them while hardware owns the queue.
-        Raises `CommandError`: BAD_PARAM, EXCEED_LIM, or ICM_ERROR when the range is not mapped.
-        """
-        if not 12 <= page_shift <= 31:
-            raise CommandError(Status.BAD_PARAM, f"page shift {page_shift}")
-        count = (length + (1 << page_shift) - 1) >> page_shift
-        hca.ring_pages.check(count)
-        buffer = cls(hca.bus, hca.icm.read_mtt(mtt_addr, count), page_shift, length)
-        buffer._account = hca.ring_pages
-        buffer._account.count += count
-        return buffer
+        if account is not None:
+            account.count += len(self.pages)
 
     def __del__(self) -> None:
         if self._account is not None:
@@ -180,3 +169,30 @@ class QueueBuffer:
             self.bus.note_dma(
                 Kind.DMA_WRITE, address, length, image[:entry_bytes], What.OWNERSHIP, obj
             )
+
+
+class RingPages:
+    """Finds the rings that software describes to one HCA, and bounds how many pages they have."""
+
+    def __init__(self, bus: HostBus, icm: Icm) -> None:
+        self._bus = bus
+        self._icm = icm
+        self._account = PageAccount()
+
+    @property
+    def count(self) -> int:
+        """Pages of all rings that exist."""
+        return self._account.count
+
+    def buffer(self, mtt_addr: int, page_shift: int, length: int) -> QueueBuffer:
+        """The ring of `length` bytes in pages of `1 << page_shift` behind a byte offset of the MTT.
+
+        The translations are copied: drivers never change them while hardware owns the queue.
+        Raises `CommandError`: BAD_PARAM, EXCEED_LIM, or ICM_ERROR when the range is not mapped.
+        """
+        if not 12 <= page_shift <= 31:
+            raise CommandError(Status.BAD_PARAM, f"page shift {page_shift}")
+        count = (length + (1 << page_shift) - 1) >> page_shift
+        self._account.check(count)
+        pages = self._icm.read_mtt(mtt_addr, count)
+        return QueueBuffer(self._bus, pages, page_shift, length, self._account)

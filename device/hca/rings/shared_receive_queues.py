@@ -5,20 +5,17 @@ Rules: Linux `ib/srq.c`, rdma-core `providers/mlx4/srq.c`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from bluebridge.device.hca.commands.command import CommandError, Status
-from bluebridge.device.hca.rings.completions import post_event
+from bluebridge.device.hca.rings.event_queues import EventQueues
 from bluebridge.device.hca.rings.receive_queue import COUNTER_MASK, ReceiveWqe
-from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
+from bluebridge.device.hca.rings.ring_buffer import RingPages
 from bluebridge.device.hca.rings.work_requests import parse_receive
+from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import SRQC
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.device.pci.bus import DmaError
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
+from bluebridge.device.pci.bus import DmaError, HostBus
 
 NEXT_SIZE = 16
 
@@ -27,7 +24,8 @@ class SharedReceiveQueue:
     """One SRQ. `current` is the entry that is next, `consumed` counts those taken, mod 2**16."""
 
     __slots__ = (
-        "_hca",
+        "_bus",
+        "_eqs",
         "_known",
         "buffer",
         "consumed",
@@ -42,9 +40,12 @@ class SharedReceiveQueue:
         "xrcd",
     )
 
-    def __init__(self, hca: Hca, srqn: int, context: bytes) -> None:
+    def __init__(
+        self, bus: HostBus, eqs: EventQueues, pages: RingPages, srqn: int, context: bytes
+    ) -> None:
         get = SRQC.get
-        self._hca = hca
+        self._bus = bus
+        self._eqs = eqs
         self.srqn = srqn
         self.log_size = get(context, "log_size")
         self.shift = get(context, "log_stride") + 4
@@ -58,8 +59,7 @@ class SharedReceiveQueue:
         self._known = 0
         if 1 << self.shift <= NEXT_SIZE:
             raise CommandError(Status.BAD_PARAM, "an SRQ entry has room for a segment")
-        self.buffer = QueueBuffer.from_mtt(
-            hca,
+        self.buffer = pages.buffer(
             get(context, "mtt_addr"),
             get(context, "log_page_size") + 12,
             1 << (self.log_size + self.shift),
@@ -81,6 +81,13 @@ class SharedReceiveQueue:
             self._check_limit()
         return ReceiveWqe(index, parse_receive(raw[NEXT_SIZE:]), self.pd)
 
+    def take_many(self, count: int) -> list[ReceiveWqe]:
+        """The next entries, at most `count`, which are consumed. Raises `DmaError`."""
+        taken: list[ReceiveWqe] = []
+        while len(taken) < count and (entry := self.take()) is not None:
+            taken.append(entry)
+        return taken
+
     def arm(self, limit: int) -> None:
         """Ask for one event when fewer than `limit` entries are left; at once if so already."""
         self.limit = limit
@@ -90,27 +97,30 @@ class SharedReceiveQueue:
     def _check_limit(self) -> None:
         if self._available() < self.limit:
             self.limit = 0
-            post_event(self._hca, EventType.SRQ_LIMIT, self.srqn)
+            self._eqs.post_numbered(EventType.SRQ_LIMIT, self.srqn)
 
     def _available(self) -> int:
         try:
-            word = b"".join(self._hca.bus.views([(self.record, 4)]))
+            word = b"".join(self._bus.views([(self.record, 4)]))
         except DmaError:
             return 0
         known = int.from_bytes(word[2:], "big")
         if known != self._known:
             self._known = known
-            self._hca.bus.note_dma(
-                Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, self.srqn
-            )
+            self._bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, self.srqn)
         return (known - self.consumed) & COUNTER_MASK
 
 
 class SharedReceiveQueues:
     """The shared receive queues of one HCA."""
 
-    def __init__(self, hca: Hca) -> None:
-        self._hca = hca
+    def __init__(
+        self, bus: HostBus, pages: RingPages, eqs: EventQueues, parameters: Parameters
+    ) -> None:
+        self._bus = bus
+        self._pages = pages
+        self._eqs = eqs
+        self._parameters = parameters
         self._queues: dict[int, SharedReceiveQueue] = {}
 
     def reset(self) -> None:
@@ -123,11 +133,11 @@ class SharedReceiveQueues:
 
     def create(self, srqn: int, context: bytes) -> None:
         """SW2HW_SRQ; raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, ICM_ERROR."""
-        if srqn >> self._hca.parameters.log_srqs:
+        if srqn >> self._parameters.log_srqs:
             raise CommandError(Status.BAD_INDEX, f"SRQ {srqn:#x}")
         if srqn in self._queues:
             raise CommandError(Status.BAD_RES_STATE, f"SRQ {srqn:#x} is in use")
-        self._queues[srqn] = SharedReceiveQueue(self._hca, srqn, context)
+        self._queues[srqn] = SharedReceiveQueue(self._bus, self._eqs, self._pages, srqn, context)
 
     def destroy(self, srqn: int) -> None:
         """HW2SW_SRQ: queue pairs that still name it receive nothing any more."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from bluebridge.device.hca.ports.traffic_counters import COUNTERS
 from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.layout.mlx4.capabilities import (
     QUERY_DEV_CAP,
@@ -44,6 +43,9 @@ BMME_FLAGS = (
     | BmmeFlag.WIN_TYPE_2B
     | BmmeFlag.CONFIG_DEV
 )
+
+INTERFACE_COUNTERS = 256
+"""Counters that the paths of queue pairs may name (QUERY_IF_STAT)."""
 
 RSS_XOR, RSS_TOEPLITZ, LOG_RSS_TABLE = 1 << 5, 1 << 4, 7
 
@@ -87,7 +89,7 @@ _LIMITS = {
     "log_max_pds": 15,
     "reserved_xrcds": 0,
     "log_max_xrcds": 16,
-    "max_counters": COUNTERS,
+    "max_counters": INTERFACE_COUNTERS,
     "max_icm_size": 1 << 40,
     "reserved_lkey": RESERVED_LKEY,
 }

@@ -1,8 +1,8 @@
-"""What INIT_HCA told the device."""
+"""What INIT_HCA told the adapter."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
 
@@ -10,10 +10,15 @@ UNICAST_STEERING = 1 << 3
 LARGE_EQES, LARGE_CQES = 1 << 29, 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parameters:
-    """Table sizes as powers of two and the ICM bases the device uses; `raw` is the mailbox."""
+    """Table sizes as base-2 logarithms and the ICM addresses of two tables; `raw` is the mailbox.
 
+    The parts of an adapter share one object: INIT_HCA fills it in place with `take`, reset and
+    CLOSE_HCA empty it with `clear`. `initialised` says whether an INIT_HCA is in force.
+    """
+
+    initialised: bool = False
     raw: bytes = b""
     log_qps: int = 0
     log_srqs: int = 0
@@ -34,6 +39,7 @@ class Parameters:
         """The parameters in an INIT_HCA mailbox; the low bits of a base hold its logarithm."""
         get = INIT_HCA.get
         return cls(
+            initialised=True,
             raw=raw,
             log_qps=get(raw, "log_qps") & 0x1F,
             log_srqs=get(raw, "log_srqs") & 0x1F,
@@ -49,3 +55,12 @@ class Parameters:
             large_cqes=bool(get(raw, "eqe_cqe_size") & LARGE_CQES),
             unicast_steering=bool(get(raw, "uc_steering") & UNICAST_STEERING),
         )
+
+    def take(self, other: Parameters) -> None:
+        """Become equal to `other`."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(other, one.name))
+
+    def clear(self) -> None:
+        """As before INIT_HCA."""
+        self.take(Parameters())

@@ -27,8 +27,8 @@ class RecvOpcode(IntEnum):
     SEND_WITH_INVALIDATE = 3
 
 
-class Syndrome(IntEnum):
-    """Syndrome of an error completion."""
+class CompletionStatus(IntEnum):
+    """What the `syndrome` byte of a completion in error says (Linux `mlx4/cq.h`)."""
 
     LOCAL_LENGTH_ERR = 0x01
     LOCAL_QP_OP_ERR = 0x02

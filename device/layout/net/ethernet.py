@@ -11,6 +11,8 @@ ETHERTYPE_SERVICE_VLAN = 0x88A8
 ETHERTYPE_IPV6 = 0x86DD
 ETHERTYPE_MAC_CONTROL = 0x8808
 ETHERTYPE_ROCE = 0x8915
+VLAN_TAG_TYPES = (ETHERTYPE_VLAN.to_bytes(2, "big"), ETHERTYPE_SERVICE_VLAN.to_bytes(2, "big"))
+"""Ethertypes that begin a VLAN tag, as they stand in a frame."""
 BROADCAST = b"\xff" * 6
 HEADER_SIZE = 14
 MIN_FRAME = 60

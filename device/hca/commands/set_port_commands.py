@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
-from bluebridge.device.hca.ethernet.steering import Steering
+from bluebridge.device.hca.adapter import Adapter
+from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.ports.port import ETHERNET_OVERHEAD, MAX_MTU, Port
+from bluebridge.device.hca.ports.port_tables import Steering
 from bluebridge.device.hca.settings.config import Link
+from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.capabilities import (
     GID_TABLE_ENTRIES,
     MAC_TABLE_ENTRIES,
@@ -18,20 +19,17 @@ from bluebridge.device.layout.mlx4.capabilities import (
     VLAN_TABLE_ENTRIES,
     VLAN_VALID,
 )
-from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
+from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
 from bluebridge.device.layout.mlx4.ports import ROCE_ADDRESS, ROCE_ADDRESS_SIZE, SET_PORT_IB
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
 
 FORM_IB, FORM_ETHERNET = 0, 1
 GENERAL_MTU_VALID, GENERAL_PPRX_VALID, GENERAL_PPTX_VALID = 1, 2, 4
 PAUSE_ON = 1 << 7
 
 
-def set_port(hca: Hca, command: Command) -> None:
+def set_port(adapter: Adapter, command: Command) -> None:
     """Choose the sub-form: op modifier 1, bits 15:8 of the input modifier."""
-    port = hca.port_of(command.in_modifier & 0xFF)
+    port = adapter.port_of(command.in_modifier & 0xFF)
     if command.op_modifier == FORM_IB:
         port.set_capabilities(command.mailbox(SET_PORT_IB.size))
         return
@@ -108,4 +106,4 @@ _FORMS: dict[int, Callable[[Port, Command], None]] = {
     SetPort.ROCE_ADDR: _roce_addresses,
 }
 
-HANDLERS: dict[int, Handler] = {Opcode.SET_PORT: set_port}
+RULES: dict[int, Rule] = {Opcode.SET_PORT: Rule(set_port)}

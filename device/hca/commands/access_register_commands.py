@@ -6,27 +6,24 @@ fast as they can whatever the mode; it is what software is told.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.hca.adapter import Adapter
+from bluebridge.device.hca.commands.command import Command, Rule
+from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.ports.port_tables import LINK_MODES
-from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.ports import ACCESS_REG, PTYS, PTYS_ETHERNET, PTYS_ID, LinkMode
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
-    from bluebridge.device.hca.ports.port import Port
 
 QUERY, WRITE = 1, 2
 
 
-def access_register(hca: Hca, command: Command) -> bytes:
+def access_register(adapter: Adapter, command: Command) -> bytes:
     """Read or write one register; the answer is the request with the register's bytes as it is."""
     request = command.mailbox(ACCESS_REG.size + PTYS.size)
     if ACCESS_REG.get(request, "register") != PTYS_ID:
         raise CommandError(Status.BAD_PARAM, f"register {request[4:6].hex()}")
     register = request[ACCESS_REG.size :]
-    port = hca.port_of(PTYS.get(register, "port"))
+    port = adapter.port_of(PTYS.get(register, "port"))
     method = ACCESS_REG.get(request, "method")
     if PTYS.get(register, "protocol") != PTYS_ETHERNET or method not in (QUERY, WRITE):
         raise CommandError(Status.BAD_PARAM, f"protocol {register[3]:#x}, method {method}")
@@ -53,4 +50,4 @@ def _ptys(port: Port) -> bytes:
     )
 
 
-HANDLERS: dict[int, Handler] = {Opcode.ACCESS_REG: access_register}
+RULES: dict[int, Rule] = {Opcode.ACCESS_REG: Rule(access_register)}

@@ -6,14 +6,23 @@ Drivers ask on Ethernet ports too (Linux `ib/main.c: init_node_data`, `ib/mad.c:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
+from bluebridge.device.fabric.subnet.node import VENDOR_MELLANOX
+from bluebridge.device.hca.adapter import Adapter
+from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.ports.cable import CableError, read_cable
 from bluebridge.device.hca.ports.infiniband_port import InfinibandPort
 from bluebridge.device.hca.ports.port import Port
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.ib.link import (
+    LINK_ACTIVE,
+    LINK_DOWN,
+    PHYSICAL_LINK_UP,
+    PHYSICAL_POLLING,
+)
+from bluebridge.device.layout.ib.smp import PortCapability
 from bluebridge.device.layout.mlx4.cable import CABLE_INFO_ATTRIBUTE
-from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.net.mad import (
     MAD,
     MAD_SIZE,
@@ -26,15 +35,14 @@ from bluebridge.device.layout.net.mad import (
     SmpAttribute,
 )
 
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
-
-VENDOR_ID = 0x0002C9
 GID_PREFIX = 0xFE80 << 48
 SMP_DATA_BYTES = 64
-STATE_DOWN, STATE_ACTIVE = 1, 4
-PHYSICAL_POLLING, PHYSICAL_LINK_UP = 2, 5
-CAPABILITIES = 1 << 25 | 1 << 16 | 1 << 11 | 1 << 6  # re-register, CM, system GUID, SL mapping
+CAPABILITIES = (
+    PortCapability.CLIENT_REREGISTER
+    | PortCapability.CM
+    | PortCapability.SYSTEM_GUID
+    | PortCapability.SL_MAPPING
+)
 FIRST_VENDOR_CLASS = 0x09
 LAST_VENDOR_CLASS = 0x0A
 
@@ -49,9 +57,9 @@ ANSWERED_CLASSES = frozenset(
 )
 
 
-def mad_ifc(hca: Hca, command: Command) -> bytes:
+def mad_ifc(adapter: Adapter, command: Command) -> bytes:
     """Answer one MAD; what no agent here understands is silently discarded (BAD_PKT)."""
-    port = hca.port_of(command.in_modifier & 0xFF)
+    port = adapter.port_of(command.in_modifier & 0xFF)
     request = command.mailbox(MAD_SIZE)
     if isinstance(port, InfinibandPort):
         return port.answer_mad(request)
@@ -62,7 +70,7 @@ def mad_ifc(hca: Hca, command: Command) -> bytes:
     MAD.set(response, "method", Method.GET_RESP)
     MAD.set(response, "status", 0)
     if mgmt_class in (MgmtClass.SUBN_LID, MgmtClass.SUBN_DIRECTED):
-        _subnet(hca, port, response)
+        _subnet(adapter, port, response)
     elif mgmt_class == MgmtClass.PERF:
         response[SMP_DATA_OFFSET:] = bytes(MAD_SIZE - SMP_DATA_OFFSET)
     else:
@@ -70,14 +78,14 @@ def mad_ifc(hca: Hca, command: Command) -> bytes:
     return bytes(response)
 
 
-def _subnet(hca: Hca, port: Port, response: bytearray) -> None:
+def _subnet(adapter: Adapter, port: Port, response: bytearray) -> None:
     number, end = MAD.get(response, "attr_id"), SMP_DATA_OFFSET + SMP_DATA_BYTES
     attribute = _ATTRIBUTES.get(number)
     try:
         if number == CABLE_INFO_ATTRIBUTE:  # the only one whose data says what is asked for
-            data = read_cable(port, bytes(response[SMP_DATA_OFFSET:end]))
+            data = read_cable(bytes(response[SMP_DATA_OFFSET:end]), present=port.cable)
         elif attribute is not None:
-            data = attribute(hca, port, MAD.get(response, "attr_mod"))
+            data = attribute(adapter, port, MAD.get(response, "attr_mod"))
         else:
             MAD.set(response, "status", STATUS_UNSUPPORTED_ATTRIBUTE)
             return
@@ -87,52 +95,52 @@ def _subnet(hca: Hca, port: Port, response: bytearray) -> None:
     response[SMP_DATA_OFFSET:end] = data.ljust(SMP_DATA_BYTES, b"\0")
 
 
-def _node_description(hca: Hca, port: Port, modifier: int) -> bytes:
-    return hca.node_description
+def _node_description(adapter: Adapter, port: Port, modifier: int) -> bytes:
+    return adapter.node.described()
 
 
-def _node_info(hca: Hca, port: Port, modifier: int) -> bytes:
+def _node_info(adapter: Adapter, port: Port, modifier: int) -> bytes:
     return bytes(
         NODE_INFO.pack(
             base_version=1,
             class_version=1,
             node_type=1,
-            ports=len(hca.ports),
-            system_image_guid=hca.config.node_guid,
-            node_guid=hca.config.node_guid,
-            port_guid=hca.config.port_guid(port.number),
+            ports=len(adapter.ports),
+            system_image_guid=adapter.config.node_guid,
+            node_guid=adapter.config.node_guid,
+            port_guid=adapter.config.port_guid(port.number),
             partition_cap=1,
-            device_id=hca.config.device_id,
+            device_id=adapter.config.device_id,
             local_port=port.number,
-            vendor_id=VENDOR_ID,
+            vendor_id=VENDOR_MELLANOX,
         )
     )
 
 
-def _guid_info(hca: Hca, port: Port, modifier: int) -> bytes:
-    return hca.config.port_guid(port.number).to_bytes(8, "big") if modifier == 0 else b""
+def _guid_info(adapter: Adapter, port: Port, modifier: int) -> bytes:
+    return adapter.config.port_guid(port.number).to_bytes(8, "big") if modifier == 0 else b""
 
 
-def _pkey_table(hca: Hca, port: Port, modifier: int) -> bytes:
+def _pkey_table(adapter: Adapter, port: Port, modifier: int) -> bytes:
     return b"\xff\xff" if modifier & 0xFFFF == 0 else b""
 
 
-def _zeros(hca: Hca, port: Port, modifier: int) -> bytes:
+def _zeros(adapter: Adapter, port: Port, modifier: int) -> bytes:
     return b""
 
 
-def _port_info(hca: Hca, port: Port, modifier: int) -> bytes:
+def _port_info(adapter: Adapter, port: Port, modifier: int) -> bytes:
     up = port.link_up
     return bytes(
         PORT_INFO.pack(
             gid_prefix=GID_PREFIX,
-            capabilities=CAPABILITIES,
+            capabilities=int(CAPABILITIES),
             local_port=port.number,
             width_enabled=3,
             width_supported=3,
             width_active=2,
             speed_supported=3,
-            state=STATE_ACTIVE if up else STATE_DOWN,
+            state=LINK_ACTIVE if up else LINK_DOWN,
             physical_state=PHYSICAL_LINK_UP if up else PHYSICAL_POLLING,
             speed_active=2,  # 4 would make drivers ask Mellanox's own attribute as well
             speed_enabled=3,
@@ -145,7 +153,7 @@ def _port_info(hca: Hca, port: Port, modifier: int) -> bytes:
     )
 
 
-_ATTRIBUTES: dict[int, Callable[[Hca, Port, int], bytes]] = {
+_ATTRIBUTES: dict[int, Callable[[Adapter, Port, int], bytes]] = {
     SmpAttribute.NODE_DESCRIPTION: _node_description,
     SmpAttribute.NODE_INFO: _node_info,
     SmpAttribute.GUID_INFO: _guid_info,
@@ -155,4 +163,4 @@ _ATTRIBUTES: dict[int, Callable[[Hca, Port, int], bytes]] = {
     SmpAttribute.VL_ARB_TABLE: _zeros,
 }
 
-HANDLERS: dict[int, Handler] = {Opcode.MAD_IFC: mad_ifc}
+RULES: dict[int, Rule] = {Opcode.MAD_IFC: Rule(mad_ifc)}

@@ -5,26 +5,23 @@ Linux `mlx4/fw.c: mlx4_config_dev_retrieval, mlx4_config_roce_v2_port`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
-from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.hca.adapter import Adapter
+from bluebridge.device.hca.commands.command import Command, Rule
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.ports import CONFIG_DEV, CONFIG_DEV_ROCE_PORT
 from bluebridge.device.layout.net.ip import ROCE_PORT
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
 
 SET, GET = 0, 1
 RX_CHECKSUM_MODE = 0x22
 """Of both ports: the sum of packets other than TCP and UDP, a verdict on those."""
 
 
-def config_dev(hca: Hca, command: Command) -> bytes | None:
+def config_dev(adapter: Adapter, command: Command) -> bytes | None:
     """Ask how received checksums are reported, or tell a ConnectX-3 Pro the port of RoCE v2."""
     if command.op_modifier == GET:
         return bytes(CONFIG_DEV.pack(rx_checksum=RX_CHECKSUM_MODE))
-    if not hca.config.features.pro or command.op_modifier != SET:
+    if not adapter.config.features.pro or command.op_modifier != SET:
         raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
     mailbox = command.mailbox(CONFIG_DEV.size)
     flags = CONFIG_DEV.get(mailbox, "update_flags")
@@ -36,4 +33,4 @@ def config_dev(hca: Hca, command: Command) -> bytes | None:
     return None
 
 
-HANDLERS: dict[int, Handler] = {Opcode.CONFIG_DEV: config_dev}
+RULES: dict[int, Rule] = {Opcode.CONFIG_DEV: Rule(config_dev)}

@@ -7,24 +7,18 @@ sink, which nobody reads.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.commands.command import Command, CommandError, Handler, Status
-from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode
+from bluebridge.device.hca.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.layout.mlx4.ports import IF_COUNTER
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE
 from bluebridge.device.layout.net.roce import BTH_SIZE, GRH_SIZE, ICRC_SIZE
 
-if TYPE_CHECKING:
-    from bluebridge.device.hca.device import Hca
-
-COUNTERS = 256
 HEADERS = HEADER_SIZE + GRH_SIZE + BTH_SIZE + ICRC_SIZE
 """Bytes of a RoCE v1 packet around what it carries."""
 
 
 @dataclass(slots=True)
-class Traffic:
+class InterfaceCounter:
     """Packets in and out, and the bytes they carried."""
 
     rx_packets: int = 0
@@ -47,37 +41,26 @@ class InterfaceCounters:
     """The counters of one HCA."""
 
     def __init__(self) -> None:
-        self._traffic = [Traffic() for _ in range(COUNTERS)]
+        self._counters = [InterfaceCounter() for _ in range(INTERFACE_COUNTERS)]
 
     def reset(self) -> None:
         """All zero; queue pairs that are gone keep what they had."""
-        self._traffic = [Traffic() for _ in range(COUNTERS)]
+        self._counters = [InterfaceCounter() for _ in range(INTERFACE_COUNTERS)]
 
-    def of(self, index: int) -> Traffic:
+    def of(self, index: int) -> InterfaceCounter:
         """Counter `index`, which its queue pairs count in."""
-        return self._traffic[index]
+        return self._counters[index]
 
     def read(self, index: int, *, clear: bool) -> bytes:
         """The mailbox of QUERY_IF_STAT."""
-        traffic = self._traffic[index]
+        counter = self._counters[index]
         answer = IF_COUNTER.pack(
             interfaces=1,
-            rx_frames=traffic.rx_packets,
-            rx_bytes=traffic.rx_bytes + traffic.rx_packets * HEADERS,
-            tx_frames=traffic.tx_packets,
-            tx_bytes=traffic.tx_bytes + traffic.tx_packets * HEADERS,
+            rx_frames=counter.rx_packets,
+            rx_bytes=counter.rx_bytes + counter.rx_packets * HEADERS,
+            tx_frames=counter.tx_packets,
+            tx_bytes=counter.tx_bytes + counter.tx_packets * HEADERS,
         )
         if clear:
-            traffic.rx_packets = traffic.rx_bytes = traffic.tx_packets = traffic.tx_bytes = 0
+            counter.rx_packets = counter.rx_bytes = counter.tx_packets = counter.tx_bytes = 0
         return bytes(answer)
-
-
-def query_if_stat(hca: Hca, command: Command) -> bytes:
-    """One counter; bit 31 of the modifier zeroes it."""
-    index = command.in_modifier & ~MODIFIER_RESET_COUNTER
-    if index >= COUNTERS:
-        raise CommandError(Status.BAD_INDEX, f"counter {index:#x}")
-    return hca.counters.read(index, clear=bool(command.in_modifier & MODIFIER_RESET_COUNTER))
-
-
-HANDLERS: dict[int, Handler] = {Opcode.QUERY_IF_STAT: query_if_stat}

@@ -1,0 +1,113 @@
+"""The parts of one HCA, wired once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.subnet.node import CHANNEL_ADAPTER, Node
+from bluebridge.device.hca.memory.icm import Icm
+from bluebridge.device.hca.memory.regions import MemoryRegions
+from bluebridge.device.hca.ports.infiniband_port import InfinibandPort
+from bluebridge.device.hca.ports.interface_counters import InterfaceCounters
+from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
+from bluebridge.device.hca.ports.port import Port
+from bluebridge.device.hca.queue_pairs import QueuePairs
+from bluebridge.device.hca.registers.doorbells import UserAccessRegion
+from bluebridge.device.hca.rings.completion_queues import CompletionQueues
+from bluebridge.device.hca.rings.event_queues import EventQueues
+from bluebridge.device.hca.rings.ring_buffer import RingPages
+from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueues
+from bluebridge.device.hca.settings.config import HcaConfig, Link
+from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.pci.bus import HostBus
+
+
+class Adapter:
+    """The parts of one HCA with one port for each of `fabrics`: what firmware commands work on.
+
+    Each part was given what it uses and knows nothing of the adapter. `port` is the first of
+    `ports`, `uar` are the doorbell pages of BAR2, `parameters` those of INIT_HCA.
+    """
+
+    def __init__(self, bus: HostBus, fabrics: Sequence[Fabric], config: HcaConfig) -> None:
+        self.bus = bus
+        self.config = config
+        self.parameters = Parameters()
+        self.node = Node(CHANNEL_ADAPTER, config.node_guid, config.device_id, {})
+        self.icm = Icm(bus, self.parameters)
+        self.ring_pages = RingPages(bus, self.icm)
+        self.counters = InterfaceCounters()
+        self.eqs = EventQueues(bus, self.ring_pages, self.parameters, config.msix_vectors)
+        self.cqs = CompletionQueues(bus, self.ring_pages, self.eqs, self.parameters)
+        self.srqs = SharedReceiveQueues(bus, self.ring_pages, self.eqs, self.parameters)
+        self.regions = MemoryRegions(self.icm, self.parameters)
+        self.multicast = MulticastGroups(self.parameters)
+        self.ports = tuple(self._port(n, fabric) for n, fabric in enumerate(fabrics, 1))
+        self.port = self.ports[0]
+        self.qps = QueuePairs(
+            bus=bus,
+            parameters=self.parameters,
+            pages=self.ring_pages,
+            regions=self.regions,
+            eqs=self.eqs,
+            cqs=self.cqs,
+            srqs=self.srqs,
+            ports=self.ports,
+            groups=self.multicast,
+            counters=self.counters,
+        )
+        self.uar = UserAccessRegion(
+            bus, config.features, self.parameters, qps=self.qps, cqs=self.cqs, eqs=self.eqs
+        )
+        self._describe()
+        for port in self.ports:
+            port.rerouted.append(self.qps.reroute)
+            port.attach(self.qps.receive)
+
+    def _port(self, number: int, fabric: Fabric) -> Port:
+        if self.config.link is Link.INFINIBAND:
+            return InfinibandPort(number, fabric, self.config, self.bus, self.eqs, self.node)
+        return Port(number, fabric, self.config, self.bus, self.eqs)
+
+    def _describe(self) -> None:
+        self.node.description = self.config.node_description.encode("utf-8")
+
+    @property
+    def initialised(self) -> bool:
+        """Whether an INIT_HCA was accepted since the last reset or CLOSE_HCA."""
+        return self.parameters.initialised
+
+    def port_of(self, number: int) -> Port:
+        """The port that a command names, from 1 on; raises `CommandError` (BAD_INDEX)."""
+        if not 1 <= number <= len(self.ports):
+            raise CommandError(Status.BAD_INDEX, f"port {number}")
+        return self.ports[number - 1]
+
+    def clear(self) -> None:
+        """Forget every object, as CLOSE_HCA does: no DMA and no interrupt from now on."""
+        self.qps.reset()
+        self.srqs.reset()
+        self.regions.reset()
+        self.cqs.reset()
+        self.eqs.reset()
+        self.multicast.reset()
+        self.counters.reset()
+        for port in self.ports:
+            port.reset()
+        self.uar.reset()
+        self.parameters.clear()
+
+    def reset(self) -> None:
+        """Power-on state: no object and no mapping; the configuration stays."""
+        self.clear()
+        self.icm.reset()
+        self._describe()
+
+    def leave(self) -> None:
+        """Forget every object and leave the fabrics for good."""
+        self.clear()
+        for port in self.ports:
+            port.leave()
