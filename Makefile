@@ -28,11 +28,12 @@ krping: setup
 
 test: setup
 	$(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
-	$(BIN)/python -m pytest tests/vm -n $(VM_WORKERS) --dist loadfile --durations=25
-	$(BIN)/python -m bluebridge.host_tools.conformance --short
+	$(BIN)/python -m tests.run -n $(VM_WORKERS)
 
-# Stock programs between two guests; stopped, it goes on with --resume DIR. Writes docs/conformance.md.
+# The long lists: tests with guests, then stock programs between two guests; stopped, these go on with
+# --resume DIR. Writes docs/conformance.md.
 conformance: setup
+	$(BIN)/python -m tests.run --long -n $(VM_WORKERS)
 	$(BIN)/python -m bluebridge.host_tools.conformance
 
 conformance-short: setup
@@ -44,7 +45,7 @@ soak: setup
 
 # The BlueFlame study again, into one folder: pictures, tables, pages. Stopped, it goes on.
 blueflame: setup
-	$(BIN)/python -m bluebridge.host_tools.sweep.study $(BLUEFLAME)
+	$(BIN)/python -m bluebridge.host_tools.blueflame_study $(BLUEFLAME)
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

@@ -14,16 +14,10 @@ import re
 import sys
 from pathlib import Path
 
-from bluebridge.device import bridge_arguments
-from bluebridge.device.buslog.packing import CAPTURE
+from bluebridge.device import bridge_arguments, options
 from bluebridge.device.buslog.writer import EventLog, FileLog
-from bluebridge.device.hca.settings.config import (
-    BLUEFLAME_REGISTERS,
-    MAX_PORTS,
-    PLAIN,
-    Features,
-    Link,
-)
+from bluebridge.device.hca.settings.config import Features, Link
+from bluebridge.device.options import ServerOptions
 from bluebridge.device.pyvfio_user import LibraryError
 from bluebridge.device.server import HcaSpec, Server
 
@@ -60,34 +54,16 @@ def parse_hca(text: str, number: int = 0, link: Link = Link.ETHERNET) -> HcaSpec
     return HcaSpec(values["name"], Path(values["socket"]), mac, Link(kind))
 
 
-def _capture(text: str) -> int:
-    try:
-        count = int(text)
-    except ValueError:
-        count = -1
-    if count < 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of bytes, 0 or more")
-    return count
-
-
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bluebridge.device", description="the emulated hardware"
     )
     parser.add_argument(
-        "--hca", action="append", default=[], metavar="name=N,socket=PATH[,mac=MAC][,link=LINK]"
-    )
-    parser.add_argument(
-        "--link",
-        choices=[link.value for link in Link],
-        default=Link.ETHERNET.value,
-        help="what ports speak of which link= says nothing (default ethernet)",
-    )
-    parser.add_argument(
-        "--sm",
-        choices=("builtin", "none"),
-        default="builtin",
-        help="who manages InfiniBand: the switch (builtin, default), or software in a guest",
+        "--hca",
+        action="append",
+        default=[],
+        metavar="name=N,socket=PATH[,mac=MAC][,link=LINK]",
+        help="an HCA; without link= its ports speak what --link says",
     )
     parser.add_argument("--log", type=Path, metavar="DIR", help="folder of the bus log")
     parser.add_argument("--no-log", action="store_true", help="record nothing")
@@ -97,43 +73,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="SOCKET",
         help="take commands there, see bluebridge.device.control",
     )
-    parser.add_argument(
-        "--capture",
-        type=_capture,
-        default=CAPTURE,
-        metavar="BYTES",
-        help=f"kept in the log of each transfer (default {CAPTURE}) and, if more than it keeps "
-        "anyway, of each message",
-    )
-    parser.add_argument(
-        "--ports", type=int, choices=range(1, MAX_PORTS + 1), default=1, help="ports of each HCA"
-    )
-    parser.add_argument(
-        "--blueflame",
-        choices=("on", "off"),
-        default="off",
-        help="advertise BlueFlame, sends without a doorbell (default off)",
-    )
-    parser.add_argument(
-        "--blueflame-size",
-        type=int,
-        choices=BLUEFLAME_REGISTERS,
-        default=PLAIN.blueflame_register,
-        metavar="BYTES",
-        help="of a BlueFlame register, two buffers: 128, 256, 512 (default) to 4096; entries of "
-        "at most half of it are sent through BlueFlame",
-    )
-    parser.add_argument("--pro", action="store_true", help="ConnectX-3 Pro: RoCE v2 as well as v1")
-    parser.add_argument(
-        "--large-cqes", action="store_true", help="offer completion entries of 64 bytes"
-    )
-    parser.add_argument(
-        "--trace",
-        default="warning",
-        choices=("debug", "info", "warning", "error"),
-        metavar="LEVEL",
-        help="level of messages on stderr: debug, info, warning (default), error",
-    )
+    options.add_arguments(parser.add_argument_group("HCAs and log"))
     bridge_arguments.add_arguments(parser)
     arguments = parser.parse_args(argv)
     if not (arguments.hca or arguments.ntb or arguments.dma):
@@ -141,34 +81,35 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def _features(arguments: argparse.Namespace) -> Features:
+def _features(chosen: ServerOptions) -> Features:
     return Features(
-        ports=arguments.ports,
-        blueflame=arguments.blueflame == "on",
-        blueflame_register=arguments.blueflame_size,
-        pro=arguments.pro,
-        large_cqes=arguments.large_cqes,
-        subnet_manager=arguments.sm == "builtin",
+        ports=chosen.ports,
+        blueflame=chosen.blueflame == "on",
+        blueflame_register=chosen.blueflame_size,
+        pro=chosen.pro,
+        large_cqes=chosen.large_cqes,
+        subnet_manager=chosen.sm == "builtin",
     )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the server; the exit status."""
     arguments = _arguments(argv)
+    chosen = options.of_arguments(arguments)
     logging.basicConfig(
-        level=arguments.trace.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        level=chosen.trace.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
-        link = Link(arguments.link)
+        link = Link(chosen.link)
         specs = [parse_hca(text, number, link) for number, text in enumerate(arguments.hca)]
         events = EventLog()
         if arguments.log and not arguments.no_log:
-            events = FileLog(arguments.log, capture=arguments.capture)
+            events = FileLog(arguments.log, capture=chosen.capture)
         bridges = bridge_arguments.bridge_spec(arguments)
         server = Server(
             specs,
             events,
-            _features(arguments),
+            _features(chosen),
             arguments.control,
             bridges if bridges.bridges or bridges.engines else None,
         )

@@ -1,9 +1,9 @@
 """`python3 -m bluebridge.guest.latency`: RDMA WRITEs to and fro by our driver, payload by payload.
 
-Lines of JSON on standard input and output. It says first where it can be reached (`End`); the first
-line it hears is the peer's. Each further line asks for a payload: `{"size": 64, "count": 200,
-"first": true}`. Who is not first says `{"ready": 64}` and must have said so before the other hears
-its line; both answer with microseconds of half a round trip. The end of the input is the end.
+Lines of JSON on standard input and output. Its first output is where it can be reached (`End`), its
+first input the peer's `End`. Each further input asks for a payload: `{"size": 64, "count": 200,
+"first": true}`. The side with `"first": false` prints `{"ready": 64}`, and only then may the other
+side get its line; both print the microseconds of half a round trip. It ends with its input.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import Any
 
 from bluebridge.guest.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.hca.posting.blueflame import USES, use_of
+from bluebridge.guest.providers import BLUEFLAME_USES, open_device
 from bluebridge.guest.verbs import (
     AccessFlags,
-    Context,
-    PathAttr,
+    Device,
     QpInit,
     QpType,
     SendWr,
@@ -29,7 +28,6 @@ from bluebridge.guest.verbs import (
     VerbsError,
     WcStatus,
     WrOpcode,
-    open_device,
 )
 
 LARGEST = 1 << 16
@@ -39,10 +37,9 @@ _PSN = 0x1000
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where one side can be reached: GID and MAC in hex, queue pair, buffer and its key."""
+    """Where one side can be reached: its device in hex, queue pair, buffer and its key."""
 
-    gid: str
-    mac: str
+    device: str
     qpn: int
     address: int
     rkey: int
@@ -54,29 +51,24 @@ class PingPong:
     Payloads of at most `inline` bytes go inside of the send entry.
     """
 
-    def __init__(self, context: Context, inline: int) -> None:
+    def __init__(self, device: Device, inline: int) -> None:
+        self._device = device
         self._inline = inline
-        self._pd = context.alloc_pd()
-        self._cq = context.create_cq(16)
+        self._pd = device.alloc_pd()
+        self._cq = device.create_cq(16)
         init = QpInit(QpType.RC, self._cq, self._cq, 4, 4, 1, 1, inline)
         self._qp = self._pd.create_qp(init)
-        self._memory = context.allocate(2 * LARGEST)
+        self._memory = device.allocate(2 * LARGEST)
         self._mr = self._pd.reg_mr(self._memory.address, 2 * LARGEST, access=_ACCESS)
-        self._peer = End("", "", 0, 0, 0)
-        self.end = End(
-            context.gids[0].hex(),
-            context.mac.hex(),
-            self._qp.qpn,
-            self._memory.address,
-            self._mr.rkey,
-        )
+        self._peer = End("", 0, 0, 0)
+        self.end = End(device.address.hex(), self._qp.qpn, self._memory.address, self._mr.rkey)
 
     def connect(self, peer: End) -> None:
         """Bring the queue pair up towards the peer's."""
         self._peer = peer
         self._qp.modify_init(_ACCESS)
-        path = PathAttr(bytes.fromhex(peer.gid), bytes.fromhex(peer.mac))
-        self._qp.modify_rtr(path, peer.qpn, _PSN)
+        there = self._device.address_vector(bytes.fromhex(peer.device))
+        self._qp.modify_rtr(there, peer.qpn, _PSN)
         self._qp.modify_rts(_PSN)
 
     def prepare(self, size: int) -> None:
@@ -131,12 +123,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python3 -m bluebridge.guest.latency", description=__doc__
     )
-    parser.add_argument("--blueflame", choices=USES, default="off")
+    parser.add_argument("--blueflame", choices=BLUEFLAME_USES, default="off")
     parser.add_argument("--inline", type=int, default=220, metavar="BYTES")
     given = parser.parse_args(arguments)
     try:
-        with open_device(VfioBus(), blueflame=use_of(given.blueflame)) as context:
-            _serve(PingPong(context, given.inline))
+        with open_device(VfioBus(), blueflame=given.blueflame) as device:
+            _serve(PingPong(device, given.inline))
     except (OSError, DeviceError, ValueError) as error:
         print(f"latency: {error}", file=sys.stderr)
         return 1

@@ -1,6 +1,6 @@
 """An Ethernet interface with one IPv4 address: enough to answer ARP and to resolve addresses.
 
-    with NetInterface(ctx, "192.168.69.127") as net:
+    with NetInterface(device, "192.168.69.127") as net:
         mac = net.resolve("192.168.69.128")         # 6 bytes, or TimeoutError
 
 It owns an Ethernet queue pair of the driver. A thread of its own waits on that queue pair's
@@ -27,10 +27,19 @@ from bluebridge.device.layout.net.ethernet import (
     MIN_FRAME,
 )
 from bluebridge.device.layout.net.roce import ipv4_gid
-from bluebridge.guest.hca.context import Context
-from bluebridge.guest.hca.errors import DeviceLost, VerbsError
-from bluebridge.guest.verbs.enums import AccessFlags, QpType, WcStatus
-from bluebridge.guest.verbs.values import QpInit, RecvWr, SendWr, Sge, Wc
+from bluebridge.guest.verbs import (
+    AccessFlags,
+    Device,
+    DeviceLost,
+    QpInit,
+    QpType,
+    RecvWr,
+    SendWr,
+    Sge,
+    VerbsError,
+    Wc,
+    WcStatus,
+)
 
 RECEIVES = 64
 SENDS = 16
@@ -38,27 +47,33 @@ SLOT = 2048
 RETRY_SECONDS = 0.5
 DEFAULT_TIMEOUT = 5.0
 _SEND = 1 << 16  # in the wr_id of sends; the low bits are the slot
-_NOBODY = bytes(6)
+_NO_MAC = bytes(6)
 
 
 class NetInterface:
-    """Address `ip` (dotted IPv4) with `prefix` bits of network on the port of `ctx`."""
+    """Address `ip` (dotted IPv4) with `prefix` bits of network on the port of `device`.
 
-    def __init__(self, ctx: Context, ip: str, prefix: int = 24) -> None:
-        self._health = ctx.health
+    Raises `VerbsError` for a device that is not on Ethernet.
+    """
+
+    def __init__(self, device: Device, ip: str, prefix: int = 24) -> None:
+        port = device.ethernet_port
+        if port is None:
+            raise VerbsError(f"{device.name} has no Ethernet port")
+        self._health = device.health
         self.network = ipaddress.IPv4Interface(f"{ip}/{prefix}")
-        self.mac = ctx.mac
-        self.gid_index = ctx.add_gid(ipv4_gid(self.network.ip.packed))
+        self.mac = port.mac
+        self.gid_index = port.add_gid(ipv4_gid(self.network.ip.packed))
         self._neighbours: dict[bytes, bytes] = {}
         self._changed = threading.Condition()
         self._closing = False
         self._send_lock = threading.Lock()
         self._free = list(range(SENDS))
-        self._memory = ctx.allocate((RECEIVES + SENDS) * SLOT)
-        self._pd = ctx.alloc_pd()
+        self._memory = device.allocate((RECEIVES + SENDS) * SLOT)
+        self._pd = device.alloc_pd()
         self._mr = self._pd.get_dma_mr(AccessFlags.LOCAL_WRITE)
-        self._channel = ctx.create_comp_channel()
-        self._cq = ctx.create_cq(RECEIVES + SENDS, self._channel)
+        self._channel = device.create_comp_channel()
+        self._cq = device.create_cq(RECEIVES + SENDS, self._channel)
         self._qp = self._pd.create_qp(
             QpInit(QpType.RAW_ETH, self._cq, self._cq, SENDS, RECEIVES, max_send_sge=1)
         )
@@ -66,7 +81,7 @@ class NetInterface:
         self._qp.post_recv([self._receive_request(slot) for slot in range(RECEIVES)])
         self._qp.modify_rtr()
         self._qp.modify_rts()
-        ctx.port.steer_frames(self._qp.qpn)
+        port.steer_frames(self._qp.qpn)
         self._thread = threading.Thread(target=self._run, name="netif", daemon=True)
         self._thread.start()
         self._announce()
@@ -90,7 +105,7 @@ class NetInterface:
                 self._health.check()
                 if questions == 0:
                     raise TimeoutError(f"{ip} does not answer ARP requests")
-                self._send_arp(ARP_REQUEST, BROADCAST, _NOBODY, target)
+                self._send_arp(ARP_REQUEST, BROADCAST, _NO_MAC, target)
                 patience = min(RETRY_SECONDS, timeout)
                 self._changed.wait_for(lambda: target in self._neighbours, patience)
                 questions -= 1
@@ -122,7 +137,7 @@ class NetInterface:
         self.close()
 
     def _run(self) -> None:
-        # Who waits for us finds out for himself that the device is lost.
+        # A thread in `resolve` looks at the device itself, and raises.
         with contextlib.suppress(DeviceLost):
             self._serve()
 
@@ -160,7 +175,7 @@ class NetInterface:
     def _learn(self, arp: bytes) -> None:
         sender, mac = ARP.get_raw(arp, "sender_ip"), ARP.get_raw(arp, "sender_mac")
         for_us = ARP.get_raw(arp, "target_ip") == self.network.ip.packed
-        if mac[0] & 1 or mac == _NOBODY:
+        if mac[0] & 1 or mac == _NO_MAC:
             return
         with self._changed:
             if any(sender) and (for_us or sender in self._neighbours):
@@ -170,8 +185,8 @@ class NetInterface:
             self._send_arp(ARP_REPLY, mac, mac, sender)
 
     def _announce(self) -> None:
-        """Gratuitous ARP: who knew another owner of the address learns ours."""
-        self._send_arp(ARP_REQUEST, BROADCAST, _NOBODY, self.network.ip.packed)
+        """Gratuitous ARP: neighbours that knew another MAC for the address learn ours."""
+        self._send_arp(ARP_REQUEST, BROADCAST, _NO_MAC, self.network.ip.packed)
 
     def _send_arp(self, operation: int, dmac: bytes, target_mac: bytes, target_ip: bytes) -> None:
         """Send an ARP packet; it is dropped when all slots are busy, as a full link would."""

@@ -2,33 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
-from bluebridge.host_tools.arguments import parse
+from bluebridge.host_tools.arguments import parse, run
 from bluebridge.host_tools.errors import LabError, of_system
-from bluebridge.host_tools.progress import Reporter
-
-_MODULES = {
-    "kmod": "bluebridge.host_tools.commands.kmod",
-    "up": "bluebridge.host_tools.commands.up",
-    "run": "bluebridge.host_tools.commands.run",
-    "cp": "bluebridge.host_tools.commands.copy",
-    "console": "bluebridge.host_tools.commands.console",
-    "ps": "bluebridge.host_tools.commands.ps",
-    "restart": "bluebridge.host_tools.commands.restart",
-    "link": "bluebridge.host_tools.commands.hardware",
-    "fault": "bluebridge.host_tools.commands.hardware",
-    "down": "bluebridge.host_tools.commands.down",
-    "watch": "bluebridge.host_tools.watch.command",
-    "sweep": "bluebridge.host_tools.sweep.command",
-    "mmiotrace": "bluebridge.host_tools.mmiotrace.command",
-    "ntb": "bluebridge.host_tools.ntb_demo.command",
-}
-"""Where the `main` of a command is."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_standard_streams()
     options = parse(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(options)
+        return run(options)
     except LabError as error:
         return _say(error)
     except KeyboardInterrupt:
@@ -68,28 +47,6 @@ def _say(error: LabError) -> int:
         print(error.transcript.rstrip(), file=sys.stderr)
     print(f"bluebridge: {error}", file=sys.stderr)
     return error.status
-
-
-def _run(options: argparse.Namespace) -> int:
-    """Import the command's module, and only that, and run it."""
-    if options.command == "log":
-        from bluebridge.device.buslog import cli as buslog
-
-        return buslog.main(options)
-    if options.command == "model":
-        from bluebridge.device.buslog.model import cli as model
-
-        return model.main(options)
-    if options.command == "krping":
-        from bluebridge.host_tools.krping.command import krping
-
-        return krping(options, Reporter(quiet=options.quiet))
-    if options.command == "doctor":
-        from bluebridge.images.doctor import main as doctor
-
-        return doctor()
-    module = import_module(_MODULES[options.command])
-    return int(module.main(options))
 
 
 if __name__ == "__main__":

@@ -25,10 +25,11 @@ def needed(path: Path) -> list[str]:
     with open(path, "rb") as stream:
         if stream.read(len(MAGIC)) != MAGIC:
             return []
-    return _needed(path.read_bytes())
+    return needed_by(path.read_bytes())
 
 
-def _needed(image: bytes) -> list[str]:
+def needed_by(image: bytes) -> list[str]:
+    """The names of the shared libraries that an ELF file of 64 bits with these bytes needs."""
     segments = _segments(image)
     dynamic = next((found for found in segments if found[0] == PT_DYNAMIC), None)
     if dynamic is None:

@@ -7,16 +7,18 @@ import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
-from itertools import islice
 from pathlib import Path
 
-from bluebridge.device.buslog.analysis import export as pictures
-from bluebridge.device.buslog.analysis.show import VIEWS, Options
+from bluebridge.device.buslog.analysis import file_views
+from bluebridge.device.buslog.analysis.view import Options, View
+from bluebridge.device.buslog.analysis.views import DEFAULT, VIEWS
+from bluebridge.device.buslog.event_lines import KINDS
+from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.pcap import export
 from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.device.buslog.views import HEADER, KINDS, Filter, json_line, select, table_line
 
-_EVENTS = "events"
+_TREES = " or ".join(view.name for view in VIEWS.values() if view.tree)
+_MODELLED = " or ".join(view.name for view in VIEWS.values() if view.modelled)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,16 +26,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a run or of a bus log")
     parser.add_argument(
         "--view",
-        choices=(_EVENTS, *VIEWS),
-        default=_EVENTS,
-        help="every event (events, default), a PCIe analyzer's table (table), a line for each work "
-        "request (wr), response times by kind (traffic)",
+        choices=tuple(VIEWS),
+        default=DEFAULT,
+        help=", ".join(_summary(view) for view in VIEWS.values()),
     )
-    parser.add_argument("--tree", action="store_true", help="with --view wr: all parts of each")
+    parser.add_argument(
+        "--tree", action="store_true", help=f"with --view {_TREES}: all parts of each"
+    )
     parser.add_argument(
         "--profile",
         metavar="P",
-        help="with --view wr or traffic, --perfetto, --html: modelled times as well, by the "
+        help=f"with --view {_MODELLED}, --perfetto, --html: modelled times as well, by the "
         "profile of this name or in this file",
     )
     parser.add_argument("--bar", type=int, choices=(0, 2), help="only accesses of this BAR")
@@ -45,8 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=_number, metavar="N", help="at most N rows")
     parser.add_argument("--format", choices=("table", "jsonl"), default="table")
     parser.add_argument("--decode", action="store_true", help="say what each transfer was")
-    pictures.add_arguments(parser)
+    file_views.add_arguments(parser)
     export.add_arguments(parser)
+
+
+def _summary(view: View) -> str:
+    default = ", default" if view.name == DEFAULT else ""
+    return f"{view.summary} ({view.name}{default})"
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -66,13 +74,13 @@ def main(arguments: argparse.Namespace) -> int:
             export.run(reader, options.wanted, arguments)
             return 1 if reader.cut else 0
         if arguments.perfetto is not None or arguments.html is not None:
-            pictures.run(reader, options, arguments)
+            file_views.run(reader, options, arguments)
         else:
-            _print(_lines(reader, options, arguments))
+            _print(VIEWS[arguments.view].lines(reader, options))
     except LogError as error:
         print(f"bluebridge log: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # `| head`: nobody reads on
+    except BrokenPipeError:  # the reader has closed the pipe, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     if reader.cut:
@@ -87,33 +95,22 @@ def _print(lines: Iterator[str]) -> None:
         print(line)
 
 
-def _lines(reader: LogReader, options: Options, arguments: argparse.Namespace) -> Iterator[str]:
-    if arguments.view != _EVENTS:
-        yield from VIEWS[arguments.view](reader, options)
-        return
-    decoded, plain = arguments.decode, arguments.format == "table"
-    if plain:
-        yield HEADER if decoded else HEADER.removesuffix(" decoded").rstrip()
-    line = table_line if plain else json_line
-    for event in islice(select(reader, options.wanted), options.limit):
-        yield line(event, decoded=decoded)
-
-
 def _check(arguments: argparse.Namespace) -> None:
     """Raises `ValueError` for options that do not go together."""
-    if arguments.tree and arguments.view != "wr":
-        raise ValueError("--tree needs --view wr")
-    pictures.check_arguments(arguments)
-    if arguments.view != _EVENTS:
+    view = VIEWS[arguments.view]
+    if arguments.tree and not view.tree:
+        raise ValueError(f"--tree needs --view {_TREES}")
+    file_views.check_arguments(arguments)
+    if not view.event_options:
         for name in ("decode", "pcap"):
             if getattr(arguments, name):
-                raise ValueError(f"--{name} does not go with --view {arguments.view}: drop one")
+                raise ValueError(f"--{name} does not go with --view {view.name}: drop one")
         if arguments.format != "table":
-            raise ValueError("--format jsonl is for --view events")
-    if arguments.view in ("wr", "traffic"):
+            raise ValueError(f"--format jsonl is for --view {DEFAULT}")
+    if not view.event_filters:
         for name in ("kind", "bar"):
             if getattr(arguments, name) is not None:
-                raise ValueError(f"--{name} chooses events, --view {arguments.view} needs all")
+                raise ValueError(f"--{name} chooses events, --view {view.name} needs all")
 
 
 def _options(arguments: argparse.Namespace) -> Options:
@@ -121,7 +118,14 @@ def _options(arguments: argparse.Namespace) -> Options:
     model = None
     if arguments.profile is not None:
         model = import_module("bluebridge.device.buslog.model").load(arguments.profile)
-    return Options(_filter(arguments), model, arguments.limit, arguments.tree)
+    return Options(
+        _filter(arguments),
+        model,
+        arguments.limit,
+        arguments.tree,
+        arguments.decode,
+        arguments.format == "jsonl",
+    )
 
 
 def _filter(arguments: argparse.Namespace) -> Filter:

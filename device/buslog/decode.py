@@ -1,4 +1,4 @@
-"""Says in words what an event was, with the tables of `device/layout`."""
+"""Describes events in words, with the tables of `device/layout`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bluebridge.device.buslog.bridges import FAMILIES, family, register
 from bluebridge.device.buslog.reader import Event, LogError
 from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.buslog.wire import read_message
-from bluebridge.device.buslog.work_entries import receive_entry, send_entry
+from bluebridge.device.buslog.wqe_text import receive_entry, send_entry
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.fields import Register, RegisterBlock
 from bluebridge.device.layout.mlx4 import bar0, cqe, eqe, uar
@@ -22,14 +22,14 @@ from bluebridge.device.layout.net.roce import GSI_QPN
 from bluebridge.device.packets.message import ATOMIC, READ, RELIABLE, XRC
 
 _CM_SEND = bytes((1, mad.MgmtClass.CM, 2, mad.Method.SEND))
-"""How every CM datagram begins: base version, class, class version, method."""
+"""First bytes of every CM datagram: base version, class, class version, method."""
 
 WIRE = (What.REQUEST, What.RESPONSE, What.DATAGRAM)
 BLOCKS: dict[int, tuple[RegisterBlock, ...]] = {0: bar0.BLOCKS, 2: uar.BLOCKS}
 
 
 def decode(event: Event) -> str:
-    """One line without a line feed."""
+    """The event in one line, without a line feed."""
     if event.kind in TEXT_KINDS:
         return event.text
     if event.kind in (Kind.MMIO_READ, Kind.MMIO_WRITE):
@@ -48,7 +48,7 @@ def decode(event: Event) -> str:
 
 
 def _wire(event: Event) -> str:
-    """A message on its way: what it asks or answers, from where to whom."""
+    """A message of the fabric: operation, source, target, PSN and bytes."""
     try:
         message = read_message(event)
     except LogError as error:
@@ -100,7 +100,7 @@ def _register(event: Event) -> str:
 
 
 def _cqe(event: Event) -> str:
-    data = event.data[-cqe.CQE_SIZE :]  # large entries have it in their second half
+    data = event.data[-cqe.CQE_SIZE :]  # the second half of a large entry
     if len(data) < cqe.CQE_SIZE:
         return f"CQE of CQ {event.obj:#x}"
     opcode = cqe.CQE.get(data, "opcode")
@@ -136,7 +136,7 @@ def _record(event: Event) -> str:
 
 
 def _mad(event: Event) -> str:
-    """A management datagram: on the way out with its headers, on the way in behind its GRH."""
+    """A management datagram: sent with its headers before it, received with its GRH."""
     start = event.data.find(_CM_SEND)
     if start >= 0 and len(event.data) >= start + mad.MAD.size:
         attribute = mad.MAD.get(event.data, "attr_id", start)

@@ -1,4 +1,4 @@
-"""Which events are wanted: by kind, BAR, device and time."""
+"""Filters of events: by kind, BAR, device, time and number."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MMIO = frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE))
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What to show; None shows everything. Times are seconds since the log began.
+    """The events to show; None shows all. Times are seconds since the log began.
 
-    `first` is the number of the first event that is wanted. A BAR leaves only accesses of that BAR.
+    `first` is the number of the first event. With `bar` only accesses of that BAR pass.
     """
 
     kinds: frozenset[Kind] | None = None
@@ -25,7 +25,7 @@ class Filter:
     first: int = 0
 
     def raw(self, names: Sequence[str], started: int) -> RawFilter:
-        """The same in the numbers of records: `names` of devices, `started` as in the meta file."""
+        """The filter in the numbers of records; `names` and `started` as in the meta file."""
         kinds = frozenset(Kind) if self.kinds is None else self.kinds
         if self.bar is not None:
             kinds &= MMIO
@@ -48,7 +48,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class RawFilter:
-    """A `Filter` in the numbers that stand in records; times in monotonic ns."""
+    """A `Filter` in the numbers of records; times in monotonic ns."""
 
     kinds: frozenset[int]
     bars: frozenset[int]

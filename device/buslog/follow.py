@@ -1,4 +1,4 @@
-"""What is new in a bus log since the last look, without reading the old once more."""
+"""Reads the events that were added to a bus log since the last call."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from bluebridge.device.buslog.record import RECORD, SEGMENT_GLOB
 
 
 class Follower:
-    """Reads a log while it is written; each call of `new` goes on where the last one ended."""
+    """Reads a log while it is written; each call of `new` continues where the last one ended."""
 
     def __init__(self, reader: LogReader, *, at_end: bool = False) -> None:
-        """Begins with the oldest event there is, or with the next one."""
+        """Begins with the oldest event, or with the next one to be written."""
         self._reader = reader
         self._segment: Path | None = None
         self._position = 0
@@ -22,7 +22,7 @@ class Follower:
             self._skip()
 
     def _skip(self) -> None:
-        """Go to the end; the index tells how many events there were before its last entry."""
+        """Go to the end; the index has the number of events before its last entry."""
         paths = sorted(self._reader.folder.glob(SEGMENT_GLOB))
         if not paths:
             return
@@ -51,7 +51,7 @@ class Follower:
                 segment.seek(self._position)
                 data = segment.read()
         except FileNotFoundError:
-            return  # the writer has dropped it meanwhile
+            return  # the writer has deleted it meanwhile
         for event in self._reader.records(path, data):
             self._position += RECORD.size + len(event.data)
             event.number = self._number

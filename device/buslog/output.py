@@ -1,4 +1,4 @@
-"""Files that commands write: there when all is written, and nobody's file is replaced unasked."""
+"""Output files of commands: they appear when complete and replace files only on request."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ STANDARD_OUTPUT = Path("-")
 
 @contextmanager
 def opened(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """`path` to write to, `-` for standard output.
+    """`path` opened for writing, `-` for standard output.
 
-    It appears when all is written, and not at all after an error. Raises `LogError` when it exists,
-    unless it is to be replaced, and when it cannot be written.
+    The file appears when the block ends, and not at all after an error. Raises `LogError` when it
+    exists and `replace` is false, and when it cannot be written.
     """
     try:
         with _opened(path, replace=replace) as file:

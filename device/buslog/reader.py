@@ -1,4 +1,4 @@
-"""Reads a bus log, while it is written or after its writer was killed."""
+"""Reads a bus log, also while it is written or after its writer was killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bluebridge.device.layout.buslog import VERSION, Kind, What
 
 
 class LogError(Exception):
-    """A folder that is no bus log, or one of another version; the text says what to do."""
+    """A log or an output file that cannot be used; the text says what to do."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Event:
 class LogReader:
     """A log folder, or a run's folder that has one inside as `bus`. Raises `LogError`.
 
-    `cut` says whether what was read last ended in the middle of a record.
+    `cut` says whether the segment that was read last ends in the middle of a record.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,23 +75,23 @@ class LogReader:
 
     @property
     def dropped(self) -> bool:
-        """Whether older events were thrown away to keep the log bounded."""
+        """Whether older events were deleted to keep the log bounded."""
         return bool(self.meta.get("segments_dropped"))
 
     def __iter__(self) -> Iterator[Event]:
-        """All events, oldest first; a record cut short by the writer's end is left out."""
+        """All events, oldest first; an incomplete record at the end is left out."""
         return self.events(_EVERYTHING)
 
     def since(self, seconds: float | None) -> Iterator[Event]:
-        """Like iterating, but what was over before that time is not read at all.
+        """The events from that time on, found by the index; all for None.
 
-        Some events before it may come along. Raises `LogError` on damaged segments.
+        Some earlier events may come first. Raises `LogError` on damaged segments.
         """
         limit = None if seconds is None else self._started + int(seconds * 1e9)
         return self._events(self._places(limit, 0), None)
 
     def events(self, wanted: Filter) -> Iterator[Event]:
-        """Those that pass the filter; the others cost little. Raises `LogError` as `since`."""
+        """The events that pass the filter. Raises `LogError` on damaged segments."""
         raw = wanted.raw(self._names, self._started)
         places = self._places(None if wanted.since is None else raw.begin, wanted.first)
         only = None if wanted.everything else raw
@@ -100,11 +100,11 @@ class LogReader:
                 yield event
 
     def tail(self, segments: int = 2) -> Iterator[Event]:
-        """The events of the last segments only, for what happened at the end of a long log."""
+        """The events of the last segments only."""
         return self._events(self._places(None, 0)[-segments:], None)
 
     def records(self, path: Path, data: bytes) -> Iterator[Event]:
-        """The whole records at the start of `data`, a piece of segment `path`; numbers are 0."""
+        """The complete records at the start of `data`, a part of segment `path`; numbers are 0."""
         for event in self._records(path, data, 0, None):
             event.number = 0
             yield event
@@ -119,7 +119,7 @@ class LogReader:
                     segment.seek(place.offset)
                     data = segment.read()
             except FileNotFoundError:
-                continue  # the writer has dropped it meanwhile
+                continue  # the writer has deleted it meanwhile
             self._read = number
             yield from self._records(place.path, data, number, only)
             number = self._read
@@ -127,7 +127,7 @@ class LogReader:
     def _records(
         self, path: Path, data: bytes, number: int, only: RawFilter | None
     ) -> Iterator[Event]:
-        """The whole records at the start of `data` that pass; `_read` counts all of them."""
+        """The complete records at the start of `data` that pass; `_read` counts all of them."""
         names, start = self._names, self._started
         position, end, size = 0, len(data), RECORD.size
         unpack = RECORD.unpack_from
@@ -164,7 +164,7 @@ class LogReader:
         self.cut = position < end
 
     def _places(self, limit: int | None, first: int) -> list[Place]:
-        """Where to begin in each segment that may hold events from that time and number on."""
+        """Where to begin in each segment that may have events of that time and number or later."""
         places: list[Place] = []
         for path in sorted(self.folder.glob(SEGMENT_GLOB)):
             index = read_index(path)
@@ -173,7 +173,7 @@ class LogReader:
                 for entry in index
                 if entry[0] <= first != 0 or (limit is not None and entry[1] < limit)
             ]
-            if known:  # all before it is of no interest
+            if known:  # all events before it are too early
                 number, _, offset = known[-1]
                 places = [Place(path, offset, number)]
             else:
@@ -183,7 +183,7 @@ class LogReader:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where to begin in a segment; `number` is that of the event there, None if it is not known."""
+    """Where to begin in a segment; `number` is that of the event there, None if unknown."""
 
     path: Path
     offset: int

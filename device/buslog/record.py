@@ -1,4 +1,4 @@
-"""The format of the bus log on disk: a folder of segments with fixed-size heads of records."""
+"""The file format of the bus log: a folder of segments of records with fixed-size heads."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ RECORD = struct.Struct("<QBBBBIQIIQ")
 """monotonic ns, device, kind, BAR, what, object, address, length, captured bytes after it, work."""
 
 HEAD = struct.Struct("<BBBxIIIII")
-"""Of a message of the fabric (`device.buslog.wire`): flags, operation, syndrome, source QPN, PSN,
+"""Head of a fabric message (device/buslog/wire.py): flags, operation, syndrome, source QPN, PSN,
 packets, key, immediate."""
 
 WORK_DEVICE_SHIFT, WORK_QPN_SHIFT = 56, 32
 INDEX_MASK = (1 << WORK_QPN_SHIFT) - 1
-"""`work` names the work request an event belongs to: device number plus one, QPN, and the slot of
-the send queue counted since RESET, from the top; 0 for none."""
+"""Fields of `work`, which names the work request of an event: from the highest bits device number
+plus one, QPN, and the slot of the send queue counted since RESET; 0 for none."""
 
 TEXT_KINDS = frozenset((Kind.COMMAND, Kind.NOTE, Kind.RESET))
 """Kinds whose data is a line of text."""
 
 INDEX = struct.Struct("<QQQ")
-"""Of an entry in a segment's index: number, time and offset of an event. Others follow it."""
+"""An entry of a segment's index: number, monotonic ns and file offset of an event."""
 INDEX_EVERY = 1024
-"""Events between two entries of an index, at least."""
+"""Number of events between two entries of an index, at least."""
 
 META_NAME = "meta.json"
 SEGMENT_GLOB = "events-*.bin"
-
-
 INDEX_SUFFIX = ".idx"
 
 

@@ -1,8 +1,8 @@
-"""How a message of the fabric stands in the bus log: one record, written once, cut up later.
+"""The record of a fabric message in the bus log.
 
-A record of `Kind.WIRE` says in `what` what the message is. `obj` is the target's QP number,
+In a record of `Kind.WIRE`, `what` is the kind of message. `obj` is the target's QP number,
 `address` the remote address of a request or the value an atomic found, `length` the bytes of the
-message. Its data are, for an Ethernet frame, the frame; for all else `HEAD`, `ROUTE`, `TARGET_SRQ`
+message. Its data are the frame of an Ethernet frame; else `HEAD`, `ROUTE`, `TARGET_SRQ`
 if the request is one of XRC, `OPERANDS` if it is an atomic, and as much of the payload as was
 captured.
 """
@@ -22,6 +22,9 @@ ROUTE = Struct("<6s6s16s16sHHIBBBB")
 """Source and destination address, GIDs, VLAN, P_Key, flow label, traffic class, hop limit, service
 level, form: RoCE version, 0 for InfiniBand, whose addresses are LIDs of two bytes."""
 
+PREFIX_BYTES = HEAD.size + ROUTE.size
+"""Bytes of `HEAD` and `ROUTE`, with which every message but a frame begins."""
+
 TARGET_SRQ = Struct("<I")
 """Number of the SRQ."""
 
@@ -35,7 +38,7 @@ def read_message(event: Event) -> WireMessage:
     if event.what == What.FRAME:
         return message
     data = event.data
-    if len(data) < HEAD.size + ROUTE.size:
+    if len(data) < PREFIX_BYTES:
         raise _damaged(event)
     message.target_qpn, message.address = event.obj, event.address
     (
@@ -43,7 +46,7 @@ def read_message(event: Event) -> WireMessage:
         message.psn, message.packets, message.key, message.immediate,
     ) = HEAD.unpack_from(data)  # fmt: skip
     _route(message, data)
-    start = HEAD.size + ROUTE.size
+    start = PREFIX_BYTES
     if event.what == What.REQUEST:
         try:
             message.op = Op(code)

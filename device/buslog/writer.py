@@ -1,10 +1,9 @@
 """The bus log's writer: one binary record per event, in segments of bounded total size.
 
 A folder holds `meta.json` (version, start of both clocks, device names), `events-NNNNNN.bin`
-segments, and beside each an index that says where some events are. A record is `RECORD`
-(device/buslog/record.py) followed by the captured bytes. Events are collected in memory as they
-are, and packed and written in batches: the device must not wait for a disk, nor a message for what
-the log makes of it.
+segments, and an index of each with the offsets of some events. A record is `RECORD`
+(device/buslog/record.py) followed by the captured bytes. Events are collected in memory as tuples,
+and packed and written in batches, so that neither device nor message waits for disk or packing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from bluebridge.device.buslog.packing import CAPTURE, PAYLOAD, WHEN, Entry, packed
+from bluebridge.device.buslog.packing import CAPTURE, PAYLOAD, WHEN, LogEntry, packed
 from bluebridge.device.buslog.record import (
     INDEX,
     INDEX_EVERY,
@@ -31,12 +30,12 @@ from bluebridge.device.layout.buslog import VERSION, What
 log = logging.getLogger(__name__)
 
 BATCH = 512
-"""Events that are held back, about. Few, so that their memory is used again while it is in the
-processor's cache, and they are gone before Python's collector looks for garbage among them."""
+"""Number of collected events after which they are written. Small, so that their memory is reused
+while it is in the processor's cache, and freed before Python's garbage collector runs."""
 SEGMENT_BYTES = 16 << 20
 TOTAL_BYTES = 256 << 20
 BULK_BYTES = 4 << 20
-"""Captured payload that is held back at most."""
+"""Bytes of collected payload after which events are written."""
 
 _clock = time.monotonic_ns
 Data = bytes | bytearray | memoryview
@@ -59,10 +58,10 @@ class Recorder(Protocol):
 
 
 class EventLog:
-    """No log: takes events and forgets them.
+    """The log that discards events, and the interface of all logs.
 
-    `capture` is how many bytes of data are kept, `active` whether anything is. `work` names the
-    work request that what comes next belongs to, as `bluebridge.device.buslog.record` says.
+    `capture` is the number of data bytes kept, `active` whether events are kept. `work` names the
+    work request that the next events belong to (`bluebridge.device.buslog.record`).
     """
 
     capture = 0
@@ -87,17 +86,17 @@ class EventLog:
         """One event; `data` are its bytes, or their beginning."""
 
     def recorder(self, device: int) -> Recorder:
-        """`record` for one device, quicker: that too much is held back is for others to notice.
+        """`record` for one device, faster: it never writes.
 
-        They are `wire`, `record` and whoever calls `flush` now and then.
+        Collected events are written by `wire`, `record` and calls of `flush`.
         """
-        return _forget
+        return _discard
 
-    def wire(self, entry: Entry) -> None:
-        """One message that leaves a port: an entry of `bluebridge.device.buslog.packing`."""
+    def wire(self, entry: LogEntry) -> None:
+        """A message that leaves a port: a `LogEntry` of `bluebridge.device.buslog.packing`."""
 
     def flush(self) -> None:
-        """Make everything recorded so far visible to readers."""
+        """Write all collected events."""
 
     def close(self) -> None:
         """Flush and end."""
@@ -106,10 +105,10 @@ class EventLog:
 class FileLog(EventLog):
     """Writes to `folder`, which is made; raises OSError when that is impossible.
 
-    A log that is there already gives way to the new one; files of anybody else are refused.
+    A log in the folder is replaced; other files of its names raise FileExistsError.
 
-    `total` bounds the bytes on disk: the oldest segments go first. A disk that is full ends the
-    log with one warning, never the device.
+    `total` bounds the bytes on disk: the oldest segments are deleted. A full disk ends the log with
+    one warning and does not affect the device.
     """
 
     active = True
@@ -130,7 +129,7 @@ class FileLog(EventLog):
         self._keep = max(2, total // segment)
         self._names: list[str] = []
         self._started = (time.time_ns(), _clock())
-        self._batch: list[Entry] = []
+        self._batch: list[LogEntry] = []
         self._append = self._batch.append
         self._recorders: dict[int, Recorder] = {}
         self._bulk = 0
@@ -139,14 +138,14 @@ class FileLog(EventLog):
         self._lost_segments = 0
         self._count = 0  # events written
         self._indexed: int | None = None  # number of the last event in the index of this segment
-        # The meta file first: without it a server that is killed now leaves a folder that the
-        # next one takes for somebody else's.
+        # The meta file first: without it the folder of a server that is killed now is not
+        # recognised as a log by the next one.
         self._write_meta()
         self._file: BinaryIO | None = None
         self._open()
 
     def device(self, name: str) -> int:
-        """Number of the device called `name`, told in the meta file."""
+        """Number of the device called `name`; adds it to the meta file."""
         if name not in self._names:
             self._names.append(name)
             self._write_meta()
@@ -170,7 +169,7 @@ class FileLog(EventLog):
             self.flush()
 
     def recorder(self, device: int) -> Recorder:
-        """As `record`, with what it needs at hand in a closure: a message waits for it."""
+        """As `record`, a closure for speed: it is on the path of messages."""
         append, capture, clock = self._append, self.capture, _clock
 
         def record(
@@ -194,15 +193,15 @@ class FileLog(EventLog):
         self._recorders[device] = record
         return record
 
-    def wire(self, entry: Entry) -> None:
-        """One message that leaves a port; whoever made the entry has cut its payload."""
+    def wire(self, entry: LogEntry) -> None:
+        """A message that leaves a port, its payload already cut to `capture`."""
         self._append(entry)
         self._bulk += len(entry[PAYLOAD])
         if len(self._batch) >= BATCH or self._bulk >= BULK_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is collected; turns to a new segment when the present one is full."""
+        """Write all collected events; begins a new segment when the present one is full."""
         count = len(self._batch)
         if not count:
             return
@@ -212,18 +211,18 @@ class FileLog(EventLog):
         if self._file is None:
             return
         try:
-            self._note_place(first)
+            self._index_event(first)
             _write_all(self._file, data)
             self._written += len(data)
             self._count += count
             if self._written >= self._segment_bytes:
-                self._turn()
+                self._next_segment()
         except OSError as error:
             log.warning("the bus log ends here: %s; free some space and start again", error)
             self._file = None
 
-    def _note_place(self, when: int) -> None:
-        """Into the index: where the next event to be written, which is of that time, will be."""
+    def _index_event(self, when: int) -> None:
+        """Add the offset of the next event, of monotonic time `when`, to the index if it is due."""
         if self._indexed is None or self._count - self._indexed >= INDEX_EVERY:
             self._indexed = self._count
             entry = INDEX.pack(self._count, when, self._written)
@@ -243,7 +242,7 @@ class FileLog(EventLog):
         self._file = open(path, "wb", buffering=0)  # noqa: SIM115
         self._indexed = None
 
-    def _turn(self) -> None:
+    def _next_segment(self) -> None:
         if self._file is not None:
             self._file.close()
             self._index.close()
@@ -267,12 +266,12 @@ class FileLog(EventLog):
             "capture": self.capture,
             "segments_dropped": self._lost_segments,
         }
-        beside = self._folder / (META_NAME + ".new")
-        beside.write_text(json.dumps(meta))
-        os.replace(beside, self._folder / META_NAME)
+        new = self._folder / (META_NAME + ".new")
+        new.write_text(json.dumps(meta))
+        os.replace(new, self._folder / META_NAME)
 
 
-def _forget(
+def _discard(
     kind: int,
     address: int,
     length: int,
@@ -281,7 +280,7 @@ def _forget(
     obj: int = 0,
     bar: int = 0,
 ) -> None:
-    """The recorder of no log."""
+    """The recorder of the log that discards events."""
 
 
 def _drop_old(folder: Path) -> None:
@@ -289,10 +288,10 @@ def _drop_old(folder: Path) -> None:
     meta = folder / META_NAME
     segments = sorted(folder.glob(SEGMENT_GLOB))
     if not _is_meta(meta):
-        strangers = [path for path in (meta, *segments) if path.exists()]
-        if strangers:
+        foreign = [path for path in (meta, *segments) if path.exists()]
+        if foreign:
             raise FileExistsError(
-                f"{strangers[0]} is not of a bus log: remove it or name another folder"
+                f"{foreign[0]} is not of a bus log: remove it or name another folder"
             )
     for old in segments:
         old.unlink()
@@ -309,7 +308,7 @@ def _is_meta(path: Path) -> bool:
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:
-    """Write all of `data` to an unbuffered file: a nearly full disk takes a part first."""
+    """Write all of `data` to an unbuffered file, which may take only a part at a time."""
     left = memoryview(data)
     while left:
         left = left[file.write(left) :]

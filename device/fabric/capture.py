@@ -6,7 +6,6 @@ import time
 from collections.abc import Set
 
 from bluebridge.device.buslog import wire
-from bluebridge.device.buslog.record import HEAD
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.addresses import LID_SIZE
 from bluebridge.device.fabric.interface import Fabric, FabricPort
@@ -40,7 +39,7 @@ HEADER_BYTES = 128
 _clock = time.monotonic_ns
 _WIRE, _REQUEST, _RESPONSE = int(Kind.WIRE), int(What.REQUEST), int(What.RESPONSE)
 _DATAGRAM, _FRAME = int(What.DATAGRAM), int(What.FRAME)
-_PLAIN = HEAD.size + wire.ROUTE.size
+_PLAIN = wire.PREFIX_BYTES
 _FIRST_ATOMIC = int(Op.COMPARE_SWAP)
 
 

@@ -1,42 +1,21 @@
-"""The table of queue pairs: makes them with the engines of their role, and finds them by number.
-
-A queue pair's halves are engines of their own: `SendQueue` walks the ring and feeds an engine by
-role (`Requester`, `DatagramSender`, `EthernetSender`); `Responder` answers connected peers.
-"""
+"""The table of queue pairs: finds them by number and gives them what the fabric brings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response, Route
-from bluebridge.device.hca.connected.requester import Requester
-from bluebridge.device.hca.connected.responder import Responder
-from bluebridge.device.hca.connected.xrc_responder import XrcResponder
 from bluebridge.device.hca.datagrams.receiver import DatagramReceiver
-from bluebridge.device.hca.datagrams.sender import DatagramSender
 from bluebridge.device.hca.ethernet.receive_scaling import Spreader
 from bluebridge.device.hca.ethernet.receiver import FrameReceiver
-from bluebridge.device.hca.ethernet.sender import EthernetSender
 from bluebridge.device.hca.memory.regions import MemoryRegions
-from bluebridge.device.hca.memory.scatter_gather import LocalMemory
+from bluebridge.device.hca.pair_factory import PairFactory
 from bluebridge.device.hca.pairs.failed_pairs import FailedPairs
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
-from bluebridge.device.hca.pairs.ring_geometry import ring_geometry
-from bluebridge.device.hca.pairs.role import DATAGRAMS, Role, role_of
-from bluebridge.device.hca.pairs.unconnected_responder import UnconnectedResponder
-from bluebridge.device.hca.ports.interface_counters import InterfaceCounters
+from bluebridge.device.hca.pairs.role import DATAGRAMS, Role
 from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
 from bluebridge.device.hca.ports.port import Port
-from bluebridge.device.hca.rings.completion_queues import CompletionQueues
-from bluebridge.device.hca.rings.completions import Completions
-from bluebridge.device.hca.rings.event_queues import EventQueues
-from bluebridge.device.hca.rings.receive_queue import ReceiveQueue
-from bluebridge.device.hca.rings.ring_buffer import RingPages
-from bluebridge.device.hca.rings.send_queue import SendQueue
-from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueues
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ib.link import partitions_match
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
@@ -54,27 +33,16 @@ class QueuePairs:
 
     def __init__(
         self,
-        *,
         bus: HostBus,
         parameters: Parameters,
-        pages: RingPages,
         regions: MemoryRegions,
-        eqs: EventQueues,
-        cqs: CompletionQueues,
-        srqs: SharedReceiveQueues,
-        ports: Sequence[Port],
         groups: MulticastGroups,
-        counters: InterfaceCounters,
+        factory: PairFactory,
     ) -> None:
         self._bus = bus
         self._parameters = parameters
-        self._pages = pages
         self._regions = regions
-        self._eqs = eqs
-        self._cqs = cqs
-        self._srqs = srqs
-        self._ports = ports
-        self._counters = counters
+        self._factory = factory
         self._pairs: dict[int, QueuePair] = {}
         self._indices: dict[int, int] = {}  # index in the context table to full number
         self._strangers = Throttle()
@@ -110,9 +78,11 @@ class QueuePairs:
             raise CommandError(Status.BAD_RES_STATE, f"QP {self._indices[index]:#x} has this slot")
         if len(self._pairs) >= MAX_LIVE:
             raise CommandError(Status.EXCEED_LIM, f"{MAX_LIVE} queue pairs are in use")
-        qp = self._make(qpn, context)
+        qp = self._factory.make(qpn, context, self.failed.add)
         self._pairs[qpn] = qp
         self._indices[index] = qpn
+        if qp.role is Role.RSS:
+            self._frames.spread(qpn, Spreader(context))
         qp.set_state(QpState.INIT)
         return qp
 
@@ -139,71 +109,6 @@ class QueuePairs:
         for qp in self._pairs.values():
             if qp.port is port and (qp.connected or qp.role in DATAGRAMS):
                 qp.reroute()
-
-    # -- making one ---------------------------------------------------------------------------
-
-    def _make(self, qpn: int, context: bytearray) -> QueuePair:
-        """A queue pair with its engines and rings; raises `CommandError`."""
-        get = QPC.get
-        role = role_of(qpn, context, self._ports[0].special_qpn_base)
-        reserved = bool(get(context, "reserved_lkey"))
-        memory = LocalMemory(
-            self._bus, self._regions, get(context, "pd"), qpn, reserved_lkey=reserved
-        )
-        completions = Completions(
-            self._bus, self._cqs, self._eqs, qpn, get(context, "cqn_send"), get(context, "cqn_recv")
-        )
-        qp = QueuePair(
-            qpn,
-            role,
-            context,
-            bus=self._bus,
-            regions=self._regions,
-            memory=memory,
-            completions=completions,
-            srqs=self._srqs,
-            ports=self._ports,
-            counters=self._counters,
-            failed=self.failed.add,
-        )
-        self._attach_engines(qp)
-        if role is Role.RSS:
-            self._frames.spread(qpn, Spreader(context))
-        else:
-            self._attach_rings(qp)
-        return qp
-
-    def _attach_engines(self, qp: QueuePair) -> None:
-        qp.responder = UnconnectedResponder()
-        if qp.connected:
-            qp.engine = Requester(qp)
-            xrc = qp.role is Role.XRC
-            qp.responder = XrcResponder(qp, self._srqs) if xrc else Responder(qp)
-        elif qp.role in DATAGRAMS:
-            qp.engine = DatagramSender(qp)
-        else:
-            qp.engine = EthernetSender(qp)
-
-    def _attach_rings(self, qp: QueuePair) -> None:
-        """Find both rings in the one buffer that the context names."""
-        get, context = QPC.get, qp.context
-        sends, receives, length = ring_geometry(context, qp.role)
-        shift = get(context, "log_page_size") + 12
-        buffer = self._pages.buffer(get(context, "mtt_addr"), shift, length)
-        qp.sq = SendQueue(
-            self._bus,
-            qp.completions,
-            qp,
-            qp.engine,
-            buffer,
-            base=sends.base,
-            log_size=sends.log_size,
-            shift=sends.shift,
-            what=What.UD_WQE if qp.role is Role.UD else What.SQ_WQE,
-        )
-        if receives is not None:
-            record = get(context, "doorbell_record") & ~3
-            qp.rq = ReceiveQueue(self._bus, qp.qpn, qp.pd, buffer, *receives, record)
 
     # -- the fabric ---------------------------------------------------------------------------
 

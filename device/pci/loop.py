@@ -79,6 +79,11 @@ class EventLoop:
         heapq.heappush(self._timers, timer)
         return timer
 
+    @property
+    def timers_kept(self) -> int:
+        """How many timers take up memory: those that wait, and cancelled ones not yet dropped."""
+        return len(self._timers)
+
     def forgotten(self) -> None:
         """A timer was cancelled; they are thrown out when they are more than the others.
 

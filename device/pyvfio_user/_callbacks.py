@@ -1,4 +1,4 @@
-"""What C calls: Python functions behind C function pointers, whose exceptions stay on this side."""
+"""C function pointers for Python functions, whose exceptions never reach the C caller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Write = Callable[[int, bytes], None]
 Run = Callable[[int, bytes, int], None]
 Raised = tuple[type[BaseException], BaseException, TracebackType | None]
 
-_TALKATIVE = 100
+_ALL_LOGGED = 100
 _MOST_ERRNO = 4096
 
 
@@ -28,7 +28,8 @@ class Callbacks:
 
     An exception is logged with its traceback (from the hundredth on only at every power of two:
     a guest can provoke them at will) and the C caller gets the error value, with errno taken
-    from an OSError, else EIO. What is no `Exception` waits in `interrupt` for `raise_interrupt`.
+    from an OSError, else EIO. A `BaseException` that is no `Exception` is kept in `interrupt` until
+    `raise_interrupt`.
     """
 
     def __init__(self, library: Library, name: str) -> None:
@@ -46,7 +47,7 @@ class Callbacks:
         error_of = self.failing(what)
 
         def failed(_: type[BaseException], raised: BaseException, trace: TracebackType) -> None:
-            # Without it the library would take whatever errno was left over, success included.
+            # Otherwise the library would use the errno of an earlier call, which may be 0.
             self._library.errno = error_of(raised.with_traceback(trace))
 
         handle = self._library.callback(signature, function, failed, error)
@@ -54,7 +55,7 @@ class Callbacks:
         return handle
 
     def guarded(self, function: Callable[[int, bytes, int], None], what: str) -> Run:
-        """The same for a function that Python calls: an exception ends the access, no more."""
+        """`function` with its exceptions logged instead of raised."""
 
         def call(offset: int, data: bytes, width: int) -> None:
             try:
@@ -65,7 +66,7 @@ class Callbacks:
         return call
 
     def guarded_read(self, function: Read, what: str) -> Read:
-        """The same for a read, which then finds nothing."""
+        """The same for a read, which then returns no bytes."""
 
         def call(offset: int, length: int) -> bytes:
             try:
@@ -77,7 +78,7 @@ class Callbacks:
         return call
 
     def failing(self, what: str) -> Callable[[BaseException], int]:
-        """A function that keeps or reports what was raised; with which errno the access fails."""
+        """A function that keeps or logs an exception and returns the errno to fail with."""
 
         def failed(raised: BaseException) -> int:
             if not isinstance(raised, Exception):
@@ -92,17 +93,17 @@ class Callbacks:
     def _report(self, what: str, raised: Raised) -> None:
         self._failures += 1
         count = self._failures
-        if count < _TALKATIVE or count & (count - 1) == 0:
+        if count < _ALL_LOGGED or count & (count - 1) == 0:
             log.error("%s: %s failed (%d so far)", self._name, what, count, exc_info=raised)
 
     def raise_interrupt(self) -> None:
-        """Raise what a callback raised and must not be swallowed, such as KeyboardInterrupt."""
+        """Raise what a callback raised besides `Exception`, such as KeyboardInterrupt."""
         if self.interrupt is not None:
             caught, self.interrupt = self.interrupt, None
             raise caught
 
     def region(self, index: int, read: Read | None, write: Write | None) -> Pointer:
-        """The access function of a region, for config space and what the gate leaves."""
+        """The library's access callback of a region: what the filter does not serve."""
         window = self._library.buffer
         do_read = read or _no_read
         do_write = write or _no_write
@@ -117,7 +118,7 @@ class Callbacks:
         return self.make("vfu_region_access_cb_t *", access, f"access to region {index}", -1)
 
     def log(self) -> tuple[Pointer, int]:
-        """The library's log function and level; silent unless somebody listens, for its cost."""
+        """The library's log function and level; silent unless the logger is at DEBUG."""
         if not library_log.isEnabledFor(logging.DEBUG):
             return self._library.null, LOG_EMERGENCY
         string = self._library.string

@@ -1,4 +1,4 @@
-"""One client, connected to the library: introduction, messages, parting."""
+"""One client, connected to the library: negotiation, messages, disconnection."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ._gate import Gate, Verdict
 from ._library import Library, Pointer
-from ._messages import FLAG_NO_REPLY, HEADER, LARGEST_MEMORY_WRITE, MEMORY_WRITE, Command
-from ._region_gate import RegionGate
+from ._message_filter import MessageFilter, Verdict
+from ._messages import FLAG_NO_REPLY, HEADER, LARGEST_MEMORY_WRITE, MEMORY_WRITE, VfioUserCommand
+from ._region_filter import RegionFilter
 from ._regions import BulkRegion, RegisterRegion
 from .constants import DEVICE_TYPE_PCI, FLAG_ATTACH_NON_BLOCKING, TRANSPORT_SOCKET
 
 log = logging.getLogger(__name__)
 
-# libvfio-user reads bodies and writes replies with blocking calls; a client that does not take
-# its replies costs this much once and is then dropped.
+# libvfio-user reads bodies and writes replies with blocking calls; a client that does not read
+# its replies blocks them for one second once and is then dropped.
 _TIMEOUT = struct.pack("ll", 1, 0)
 
 
-class BackDoor:
-    """The library's own listening socket, which nobody but this process can find.
+class LibrarySocket:
+    """The library's own listening socket, which only this process can reach.
 
-    The library cannot be given a connection, it only accepts. So each client is introduced over
-    a private one, and the client's own socket then takes its place by `dup2`.
+    The library cannot be given a connection, it only accepts. So each client's VERSION message is
+    exchanged over a private one, which `dup2` then replaces by the client's own socket.
     """
 
     def __init__(self, library: Library) -> None:
@@ -44,16 +44,16 @@ class BackDoor:
             )
             if self.context == library.null:
                 raise library.failure("vfu_create_ctx")
-            self._place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            self._socket_fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         self._library = library
 
-    def introduce(self, client: socket.socket, greeting: bytes) -> int:
-        """Let the library negotiate with `client`; the library's descriptor for it, or -1."""
+    def attach(self, client: socket.socket, first_message: bytes) -> int:
+        """Let the library answer the VERSION message of `client`; its descriptor for it, or -1."""
         calls = self._library.calls
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as proxy:
-            # The name is long unlinked, but a descriptor of the socket's inode still reaches it.
-            proxy.connect(f"/proc/self/fd/{self._place}")
-            proxy.sendall(greeting)
+            # The file is unlinked; a descriptor of the socket's inode still reaches it.
+            proxy.connect(f"/proc/self/fd/{self._socket_fd}")
+            proxy.sendall(first_message)
             attached = calls.vfu_attach_ctx(self.context) == 0
             try:
                 client.send(proxy.recv(65536, socket.MSG_DONTWAIT), socket.MSG_NOSIGNAL)
@@ -68,7 +68,7 @@ class BackDoor:
     def close(self) -> None:
         """Destroy the library's context; its callbacks may still be called meanwhile."""
         self._library.calls.vfu_destroy_ctx(self.context)
-        os.close(self._place)
+        os.close(self._socket_fd)
 
 
 class Connection:
@@ -92,8 +92,8 @@ class Connection:
         self._context = context
         self._client = client
         self._inner = inner
-        self.gate: Gate = RegionGate(client, mapped, irq_count, windows, registers)
-        self._look = self.gate.look
+        self.filter: MessageFilter = RegionFilter(client, mapped, irq_count, windows, registers)
+        self._inspect = self.filter.inspect
         self._number = 0
         self._run = library.calls.vfu_run_ctx
 
@@ -102,8 +102,8 @@ class Connection:
         return self._client.fileno()
 
     def next_message(self) -> bool | None:
-        """Handle one message: True done, False nothing there, None the client is gone."""
-        verdict = self._look()
+        """Handle a message: True when done, False if none waits, None if the client left."""
+        verdict = self._inspect()
         if verdict is Verdict.PASS:
             if self._run(self._context) >= 0:
                 return True
@@ -122,10 +122,10 @@ class Connection:
             raise ValueError(f"{len(data)} bytes are too many for one memory write")
         self._number = (self._number + 1) & 0xFFFF
         size = HEADER.size + MEMORY_WRITE.size + len(data)
-        message = HEADER.pack(self._number, Command.DMA_WRITE, size, FLAG_NO_REPLY, 0)
+        message = HEADER.pack(self._number, VfioUserCommand.DMA_WRITE, size, FLAG_NO_REPLY, 0)
         message += MEMORY_WRITE.pack(address, len(data)) + data
         try:
-            # So few bytes go whole or not at all: AF_UNIX never splits them.
+            # AF_UNIX sends so few bytes whole or not at all.
             self._client.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except BlockingIOError:
             raise
@@ -134,7 +134,7 @@ class Connection:
         return True
 
     def _hang_up(self) -> None:
-        """Make the library see the end of the stream, so that it resets device and context."""
+        """Make the library read the end of the stream, so that it resets device and context."""
         dead, other = socket.socketpair()
         other.close()
         with dead:
@@ -143,5 +143,5 @@ class Connection:
             log.error("libvfio-user did not notice that its client is gone")
 
     def close(self) -> None:
-        """Close this side's hold on the client's socket."""
+        """Close this process's descriptor of the client's socket."""
         self._client.close()

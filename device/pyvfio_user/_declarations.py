@@ -1,8 +1,8 @@
 """The part of libvfio-user's C interface that this package calls, for cffi's ABI mode.
 
-ABI mode compiles nothing, so nothing but this text says what the structures look like: `SHIM`
-names a small library that is compiled against the real header and reports its layouts, and
-`expected_layout` is what they are compared with when the library is loaded.
+ABI mode compiles nothing, so this text is the only description of the structures. `SHIM` names a
+small library that is compiled against the real header and reports its layouts; they are compared
+with `Library.expected_layout` when the library is loaded.
 """
 
 from __future__ import annotations

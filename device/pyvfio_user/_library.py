@@ -1,4 +1,4 @@
-"""Loading libvfio-user, and the only place where cffi's untyped objects get their types."""
+"""Loads libvfio-user and gives types to the untyped objects of cffi."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LibraryError(Exception):
 
 
 class Functions(Protocol):
-    """The C functions that are called, as the type checker shall see them."""
+    """The C functions that are called, with their types."""
 
     def vfu_create_ctx(
         self, trans: int, path: bytes, flags: int, pvt: Pointer, dev_type: int, /
@@ -117,12 +117,12 @@ class Library:
         return int(self.ffi.cast("uintptr_t", pointer))
 
     def memory(self, pointer: Pointer, length: int) -> memoryview:
-        """Writable bytes at `pointer`; the caller vouches for their life time."""
+        """Writable bytes at `pointer`, which must stay valid as long as the view is used."""
         return memoryview(self.ffi.buffer(self.ffi.cast("char *", pointer), length))
 
     @property
     def errno(self) -> int:
-        """C's errno after the last call, or to be seen by C after a callback."""
+        """C's errno after the last call; set in a callback, it is what C reads afterwards."""
         return int(self.ffi.errno)
 
     @errno.setter

@@ -1,4 +1,4 @@
-"""vfio-user messages as far as the server looks at them itself (vfio-user.h)."""
+"""The vfio-user messages that this package reads itself (vfio-user.h)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLAG_NO_REPLY = 0x10
 FLAG_ERROR = 0x20
 
 
-class Command(IntEnum):
+class VfioUserCommand(IntEnum):
     """vfio-user.h: enum vfio_user_command."""
 
     VERSION = 1
@@ -41,16 +41,16 @@ LARGEST_MEMORY_WRITE = 1024
 IRQ_SET = Struct("<IIIII")  # argsz, flags, index, start, count; data follows
 
 BODY_SIZES: dict[int, int] = {
-    Command.DMA_MAP: DMA_MAP.size,
-    Command.DMA_UNMAP: DMA_UNMAP.size,
-    Command.DEVICE_GET_INFO: 16,
-    Command.DEVICE_GET_REGION_INFO: 32,
-    Command.DEVICE_GET_REGION_IO_FDS: 16,
-    Command.DEVICE_GET_IRQ_INFO: 16,
-    Command.DEVICE_SET_IRQS: IRQ_SET.size,
-    Command.REGION_READ: 16,
-    Command.REGION_WRITE: 16,
-    Command.DIRTY_PAGES: 8,
+    VfioUserCommand.DMA_MAP: DMA_MAP.size,
+    VfioUserCommand.DMA_UNMAP: DMA_UNMAP.size,
+    VfioUserCommand.DEVICE_GET_INFO: 16,
+    VfioUserCommand.DEVICE_GET_REGION_INFO: 32,
+    VfioUserCommand.DEVICE_GET_REGION_IO_FDS: 16,
+    VfioUserCommand.DEVICE_GET_IRQ_INFO: 16,
+    VfioUserCommand.DEVICE_SET_IRQS: IRQ_SET.size,
+    VfioUserCommand.REGION_READ: 16,
+    VfioUserCommand.REGION_WRITE: 16,
+    VfioUserCommand.DIRTY_PAGES: 8,
 }
 """Bytes that must follow the header, by command."""
 
@@ -58,7 +58,7 @@ MESSAGE_SIZES = {
     "vfio_user_header": HEADER.size,
     "vfio_user_dma_map": DMA_MAP.size,
     "vfio_user_dma_unmap": DMA_UNMAP.size,
-    "vfio_user_region_access": BODY_SIZES[Command.REGION_READ],
+    "vfio_user_region_access": BODY_SIZES[VfioUserCommand.REGION_READ],
     "vfio_irq_set": IRQ_SET.size,
 }
 """The structures above by their C names, compared with the header when the library is loaded."""

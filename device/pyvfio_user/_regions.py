@@ -1,10 +1,10 @@
-"""Regions that are served past the library: registers for speed, windows for bulk and for size.
+"""Regions that are served without the library: registers for latency, windows for throughput.
 
-A register access is what a guest's processor waits for. libvfio-user takes a message off the
-socket in pieces and calls Python through C; here the message that was looked at is the one that is
-served. What a guest stores into a window comes as thousands of messages of eight bytes at most:
-they are taken off the socket a buffer at a time, and neighbours are joined. And libvfio-user keeps
-the size of a region in 32 bits (vfu_reg_info_t), which turns 4 GiB into nothing.
+A guest's processor waits for each register access. libvfio-user reads a message from the socket in
+pieces and calls Python through C; here the access is served from the buffer that was peeked at.
+Stores into a window arrive as thousands of messages of eight bytes at most: they are taken off the
+socket a buffer at a time, and neighbours are joined. Besides, libvfio-user keeps the size of a
+region in 32 bits (vfu_reg_info_t), in which 4 GiB are 0.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST = 8192
 
 
 class MappedFile(NamedTuple):
-    """A stretch of a region that clients map: it begins at `start` in `fd` and region alike."""
+    """A part of a region that clients map: `length` bytes at `start` of file and region."""
 
     fd: int
     start: int

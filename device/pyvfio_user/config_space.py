@@ -1,4 +1,4 @@
-"""A PCI configuration space for devices that need nothing special."""
+"""A PCI configuration space: bytes, a mask of writable bits, a list of capabilities."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _FIRST_CAPABILITY = 0x40
 class ConfigSpace:
     """Bytes with a mask of the bits that the guest may change; other writes are ignored.
 
-    `data` is the space itself, `writable` the mask. Guests and QEMU write read-only registers as
-    a matter of course (saved headers are restored whole after a reset), which must not fail.
+    `data` is the space itself, `writable` the mask. Guests and QEMU regularly write read-only
+    registers (saved headers are restored whole after a reset), which must not fail.
     """
 
     def __init__(self, size: int = 256) -> None:

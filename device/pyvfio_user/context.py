@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ._callbacks import Callbacks, Read, Write
-from ._connection import BackDoor, Connection
-from ._doorway import Doorway
+from ._connection import Connection, LibrarySocket
 from ._library import Library, Pointer, load
+from ._listener import Listener
 from ._regions import BulkRegion, MappedFile, RegisterRegion, RunCallback
 from .constants import (
     HEADER_TYPE_NORMAL,
@@ -39,15 +39,15 @@ class Context:
 
     The socket listens from the start (mode 0600). Set-up calls are for the time before the first
     client. Everything runs in the calling thread, callbacks inside of `run` and `close`. `run`
-    waits for no client, with one exception: a client that does not take its replies is dropped once
-    its socket is full, which can cost a second. A client may leave at any time and
-    another may follow: the device is then reset with `Reset.LOST_CONNECTION`, after its DMA
-    regions have been unmapped. While a client is there, others are refused with EBUSY.
+    does not block, with one exception: a client that does not read its replies is dropped once its
+    socket is full, which can take a second. A client may leave at any time and another may
+    follow: the device is then reset with `Reset.LOST_CONNECTION`, after its DMA
+    regions have been unmapped. While a client is connected, others are refused with EBUSY.
 
     An exception that leaves a callback is logged with its traceback and fails that access with
     its errno (OSError) or EIO; `KeyboardInterrupt` and `SystemExit` come out of `run`.
 
-    Raises `LibraryError` without a fitting libvfio-user, OSError when the socket cannot be
+    Raises `LibraryError` without a suitable libvfio-user, OSError when the socket cannot be
     opened or another server answers on it.
     """
 
@@ -58,10 +58,10 @@ class Context:
         self._calls = self._library.calls
         self.path = Path(socket_path)
         self._poll = select.epoll()
-        self._doorway = Doorway(self.path)
-        self._door: BackDoor = BackDoor(self._library)
-        self._context = self._door.context
-        self._poll.register(self._doorway, select.EPOLLIN)
+        self._listener = Listener(self.path)
+        self._library_socket: LibrarySocket = LibrarySocket(self._library)
+        self._context = self._library_socket.context
+        self._poll.register(self._listener, select.EPOLLIN)
         self._connection: Connection | None = None
         self._realized = False
         self._busy = False
@@ -72,10 +72,10 @@ class Context:
         self._windows: dict[int, BulkRegion] = {}
         self._registers: dict[int, RegisterRegion] = {}
         self.keep_files = False
-        """Whether `DmaRegion.file` names the file that a region maps, of the next client on."""
+        """Whether `DmaRegion.file` names the mapped file; applies from the next client."""
         self._check(self._calls.vfu_setup_log(self._context, *self._callbacks.log()), "log")
-        # The library keeps the eventfds of the error and request interrupts in the place of
-        # vector 0: a client that set them would have them fired as the device's own interrupt.
+        # The library stores the eventfds of the error and request interrupts in the slot of
+        # vector 0: if a client set them, `trigger(0)` would signal them.
         self.set_irqs(Irq.ERROR, 0)
         self.set_irqs(Irq.REQUEST, 0)
         self._set_up_dma()
@@ -95,7 +95,7 @@ class Context:
     ) -> None:
         """A BAR, the ROM or config space of `size` bytes.
 
-        `read(offset, length) -> bytes` and `write(offset, data)` see the accesses as they stood
+        `read(offset, length) -> bytes` and `write(offset, data)` get the accesses as they were
         on the bus; without one, such accesses fail. All of config space, header and capabilities
         too, goes through its callbacks (`ConfigSpace` has ready ones).
         """
@@ -113,10 +113,10 @@ class Context:
         )
 
     def add_window(self, index: int, size: int, read: Read, write: RunCallback) -> None:
-        """A region, of 4 GiB too, whose accesses need no library: `write(offset, data, width)`.
+        """A region, also of 4 GiB, whose accesses bypass the library: `write(offset, data, width)`.
 
-        Posted writes of `width` bytes each that followed one another without a gap are one call.
-        An index that `add_region` has named, too, is served here.
+        Posted writes of `width` bytes each to adjacent addresses, in order, are one call. For an
+        index that `add_region` has as well, this one is used.
         """
         what = f"access to window {index}"
         self._windows[index] = BulkRegion(
@@ -124,10 +124,10 @@ class Context:
         )
 
     def map_file(self, index: int, file: MappedFile | None) -> None:
-        """Let clients map a stretch of a window to a file: their accesses then bypass us.
+        """Let clients map a part of a window to a file: such accesses bypass this process.
 
-        Clients ask once, when they come: another call, or None for nothing, is for the next one.
-        The descriptor is duplicated.
+        Clients ask once, when they connect: a later call applies to the next one; None ends the
+        offer. The descriptor is duplicated.
         """
         region = self._windows[index]
         if region.file is not None:
@@ -153,11 +153,11 @@ class Context:
         )
 
     def set_dma_callbacks(self, on_map: DmaCallback, on_unmap: DmaCallback) -> None:
-        """Hear of the client's memory: `on_map` when it is there, `on_unmap` before it goes."""
+        """`on_map` is called after a region was mapped, `on_unmap` before it is unmapped."""
         self._dma.on_map, self._dma.on_unmap = on_map, on_unmap
 
     def set_reset_callback(self, callback: ResetCallback) -> None:
-        """`callback(why)` when the device shall return to its power-on state."""
+        """`callback(why)` when the device has to return to its power-on state."""
 
         def reset(_: Pointer, why: int) -> int:
             callback(Reset(why))
@@ -168,7 +168,7 @@ class Context:
 
     @property
     def poll_fd(self) -> int:
-        """Readable when `run` has something to do; the same descriptor for the context's life."""
+        """Readable when `run` has something to do; one descriptor for the context's whole life."""
         return self._poll.fileno()
 
     @property
@@ -187,15 +187,15 @@ class Context:
         return self._dma.regions()
 
     def attach(self) -> bool:
-        """Take in a client if one has introduced itself; whether one is attached now."""
+        """Attach a client whose VERSION message has arrived; whether one is attached now."""
         if self._connection is not None:
             return True
         self._realize()
-        found = self._doorway.greeting()
+        found = self._listener.next_client()
         if found is None:
             return False
-        client, greeting = found
-        inner = self._door.introduce(client, greeting)
+        client, first_message = found
+        inner = self._library_socket.attach(client, first_message)
         if inner < 0:
             client.close()
             return False
@@ -209,7 +209,7 @@ class Context:
             self._windows,
             self._registers,
         )
-        self._connection.gate.on_file = self._dma.offer if self.keep_files else None
+        self._connection.filter.on_file = self._dma.offer if self.keep_files else None
         self._poll.register(self._connection, select.EPOLLIN)
         log.info("%s: a client has connected", self.path)
         return True
@@ -232,8 +232,8 @@ class Context:
             self._busy = False
         self._callbacks.raise_interrupt()
         if not handled and self._connection is not None:
-            # Nothing of the client's, not even its end: somebody else knocks.
-            self._doorway.turn_away(self._connection.gate.connected)
+            # The client sent nothing and is still connected: another one wants to connect.
+            self._listener.refuse(self._connection.filter.connected)
         return handled
 
     def _drain(self, connection: Connection, limit: int) -> int:
@@ -245,8 +245,8 @@ class Context:
                     self._lose_client()
                 break
             handled += 1
-            # Without more in sight the caller's poll finds out, cheaper than a look of ours.
-            if not connection.gate.more or self._callbacks.interrupt is not None:
+            # Nothing more was seen: the caller's poll is cheaper than another peek.
+            if not connection.filter.more or self._callbacks.interrupt is not None:
                 break
         return handled
 
@@ -259,28 +259,29 @@ class Context:
         raise self._library.failure(f"interrupt {vector}")
 
     def write_memory(self, address: int, data: bytes) -> bool:
-        """Have the client write to its own bus, where it shares no memory; False if it cannot.
+        """Ask the client to write to its own bus; False when no client is connected.
 
-        This is how a message-signalled interrupt is raised that only the guest knows address and
-        data of. Nothing is awaited: a refusal is logged when it comes. Wants Bus Master Enable.
+        For addresses without shared memory, such as those of message-signalled interrupts whose
+        address and data the guest has chosen. The reply is not awaited: a refusal is logged when
+        it arrives. Needs Bus Master Enable.
         Raises BlockingIOError while the client does not read, ValueError for more than
         `LARGEST_MEMORY_WRITE` bytes.
         """
         return self._connection is not None and self._connection.write_memory(address, data)
 
     def close(self) -> None:
-        """Part from the client, unmap its memory and remove the socket; may be called again."""
+        """Disconnect the client, unmap its memory and remove the socket; may be called again."""
         if self._closed:
             return
         if self._busy:
             raise RuntimeError("close was called from a callback of run")
         self._closed = True
         with self._in_library():
-            self._door.close()
+            self._library_socket.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        self._doorway.close()
+        self._listener.close()
         self._poll.close()
         for index in self._windows:
             self.map_file(index, None)
@@ -293,7 +294,7 @@ class Context:
 
     @contextmanager
     def _in_library(self) -> Iterator[None]:
-        """Guard against re-entry, and let out what must not pass through C."""
+        """Refuse re-entry; afterwards raise what a callback raised besides `Exception`."""
         self._busy = True
         try:
             yield

@@ -26,11 +26,11 @@ class SharedFile(NamedTuple):
 class DmaRegion:
     """`length` bytes of the client's memory at bus address `iova`.
 
-    `view` shows them mapped into this process, read-only when the client withheld the right to
-    write; it is None when the client shares no file for them, and is released (every access
-    raises ValueError) before the mapping goes. No slice of it may outlive the unmap callback:
-    the memory behind it is gone then and an access would kill the process. `file` is what it maps,
-    if the context keeps files (`Context.keep_files`).
+    `view` is their mapping in this process, read-only when the client does not permit writes; it
+    is None when the client shares no file for them, and is released (every access raises
+    ValueError) before the mapping is removed. No slice of it may outlive the unmap callback: an
+    access to it would then kill the process. `file` is the mapped file, if the context keeps files
+    (`Context.keep_files`).
     """
 
     iova: int
@@ -63,7 +63,7 @@ class DmaMap:
         self.on_unmap: DmaCallback = _ignore
 
     def offer(self, address: int, fd: int, offset: int) -> None:
-        """A file that the region at `address` will map; the descriptor is duplicated."""
+        """Remember the file that the region at `address` will map; duplicates the descriptor."""
         self._forget(self._offered.pop(address, None))
         self._offered[address] = SharedFile(os.dup(fd), offset)
 
@@ -73,7 +73,7 @@ class DmaMap:
             os.close(file.fd)
 
     def regions(self) -> list[DmaRegion]:
-        """What is mapped at this moment."""
+        """The regions that are mapped now."""
         return list(self._regions.values())
 
     def overlaps(self, address: int, size: int) -> bool:
@@ -90,7 +90,7 @@ class DmaMap:
         length = int(info.iova.iov_len)
         protection = Protection(info.prot)
         view = None
-        # A mapping without any right would end the process at the first touch.
+        # Touching a mapping without read and write permission would end the process.
         if info.vaddr != library.null and protection:
             view = library.memory(info.vaddr, length)
             if not protection & Protection.WRITE:
@@ -113,7 +113,7 @@ class DmaMap:
 
 
 def release(view: memoryview) -> None:
-    """Release a view whose memory is about to go, and complain about slices of it left behind."""
+    """Release a view before its memory is unmapped; log an error if slices of it are left."""
     memory = view.obj
     view.release()
     # Two references: `memory` and getrefcount's argument. More, and a slice is still alive.

@@ -30,6 +30,9 @@ class Bus(Protocol):
     def write64(self, bar: int, offset: int, value: int) -> None:
         """One 64-bit store, big-endian on the bus."""
 
+    def load_config(self, offset: int, width: int) -> int:
+        """A register of config space, little-endian."""
+
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
         """Physically contiguous, zeroed DMA memory; raises `MemoryError`."""
 
@@ -40,7 +43,7 @@ class Bus(Protocol):
         """Reset the function."""
 
     def abandon(self) -> None:
-        """The device is gone: see to it that giving it back does not wait for it."""
+        """Take note that the device is gone, so that `close` does not wait for it."""
 
     def close(self) -> None:
         """Give the device back: interrupts off, memory freed."""

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from bluebridge.device.layout.pci import DEVICE_CONNECTX3, VENDOR_MELLANOX
 from bluebridge.guest.bus import vfio_abi as abi
 from bluebridge.guest.bus.dma_memory import Arena
 from bluebridge.guest.bus.hugepages import HUGE, HugepageFile, free_hugepages, sorted_hugepages
@@ -24,12 +25,13 @@ from bluebridge.guest.bus.interface import DmaMemory
 from bluebridge.guest.bus.mmio import Mapped, load_bytes, store_bytes
 from bluebridge.guest.errors import DeviceError
 
-VENDOR, DEVICE = 0x15B3, 0x1003
 GROW_PAGES = 8  # hugepages taken at a time
 Driver = TypeVar("Driver")
 
 
-def find_device(vendor: int = VENDOR, device: int = DEVICE, root: str = "/sys") -> str:
+def find_device(
+    vendor: int = VENDOR_MELLANOX, device: int = DEVICE_CONNECTX3, root: str = "/sys"
+) -> str:
     """PCI address of the device bound to vfio-pci; `DeviceError` says what is missing."""
     return find_any([(vendor, device)], root)
 
@@ -163,7 +165,7 @@ class VfioBus:
     def store(self, bar: int, offset: int, width: int, value: int) -> None:
         """One store of `width` bytes, little-endian."""
         views = self._regions[bar].views
-        if views is not None:  # without a detour: a doorbell is as fast as this
+        if views is not None:  # not through the region: this is the way of a doorbell
             views[width][offset // width] = value
         else:
             self._regions[bar].store(offset, width, value)

@@ -12,13 +12,13 @@ from bluebridge.device.layout.net.roce import GRH, GRH_SIZE, GSI_QKEY, GSI_QPN
 from bluebridge.guest.cm.transport import Peer, Received
 from bluebridge.guest.verbs import (
     AccessFlags,
-    Ah,
-    Context,
+    Device,
     QpAttr,
     QpInit,
     QpState,
     QpType,
     RecvWr,
+    RoceAddress,
     SendFlags,
     SendWr,
     Sge,
@@ -40,15 +40,15 @@ class GsiTransport:
     `receive` is for one thread; `send` may be called from any.
     """
 
-    def __init__(self, context: Context, gid_index: int) -> None:
-        self._health = context.health
+    def __init__(self, device: Device, gid_index: int) -> None:
+        self._health = device.health
         self._gid_index = gid_index
         self._lock = threading.Lock()
-        self._pd = context.alloc_pd()
+        self._pd = device.alloc_pd()
         self._mr = self._pd.get_dma_mr(AccessFlags.LOCAL_WRITE)
-        self._memory = context.allocate((RECEIVES + SENDS) * SLOT)
-        self._channel = context.create_comp_channel()
-        self._cq = context.create_cq(2 * (RECEIVES + SENDS), self._channel)
+        self._memory = device.allocate((RECEIVES + SENDS) * SLOT)
+        self._channel = device.create_comp_channel()
+        self._cq = device.create_cq(2 * (RECEIVES + SENDS), self._channel)
         init = QpInit(QpType.GSI, self._cq, self._cq, SENDS, RECEIVES)
         self._qp = self._pd.create_qp(init)
         self._free = list(range(SENDS))
@@ -97,7 +97,7 @@ class GsiTransport:
                 SEND_FLAG | slot,
                 sg_list=[Sge(self._memory.address + start, MAD_SIZE, self._mr.lkey)],
                 send_flags=SendFlags.SIGNALED,
-                ah=Ah(peer.gid, peer.mac, self._gid_index),
+                address_vector=RoceAddress(peer.gid, peer.mac, self._gid_index),
                 remote_qpn=GSI_QPN,
                 remote_qkey=GSI_QKEY,
             )

@@ -5,42 +5,71 @@ from __future__ import annotations
 import errno
 import ipaddress
 import secrets
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from bluebridge.device.layout.net.cm import IP_HEADER_SIZE, RejectReason
+from bluebridge.device.layout.net.cm import RejectReason
 from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.guest.cm.connection import Connection, Notice, State
-from bluebridge.guest.cm.events import CmError, CmEvent, ConnParam, EventQueue, EventType
+from bluebridge.guest.cm.event_queue import CmEvents
+from bluebridge.guest.cm.events import CmError, ConnParam, EventType
 from bluebridge.guest.cm.messages import MalformedMessage, Message, parse_ip_header
-from bluebridge.guest.cm.parameters import MAX_RETRY_COUNT, reply_fields, request_fields
-from bluebridge.guest.cm.path import ACK_TIMEOUT_CODE, MTU_1024, PathQp, Rtr, Rts
-from bluebridge.guest.cm.transport import Peer
-from bluebridge.guest.hca.errors import VerbsError
-
-if TYPE_CHECKING:
-    from bluebridge.guest.cm.manager import ConnectionManager
+from bluebridge.guest.cm.parameters import (
+    Destination,
+    reply_fields,
+    request_fields,
+    request_param,
+    rtr_of,
+    rts_of_reply,
+    rts_of_request,
+)
+from bluebridge.guest.cm.path import MTU_1024, PathQp, Rtr
+from bluebridge.guest.cm.table import ConnectionTable
+from bluebridge.guest.cm.transport import Peer, Resolver
+from bluebridge.guest.verbs import QueuePair, VerbsError
 
 PSN_BITS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class CmEvent:
+    """One event: `status` is 0, a negative errno, or the reason of a rejection."""
+
+    type: EventType
+    id: CmId
+    status: int = 0
+    private_data: bytes = b""
+    listener: CmId | None = None
+    param: ConnParam = field(default_factory=ConnParam)
 
 
 class CmId:
     """One end of a connection, or a listener.
 
     Events arrive in `events`; a connection a listener hands out shares the listener's queue, so
-    that one thread serves both, and each event names its identifier. `qp` is what `attach` got.
+    that one thread serves both, and each event names its identifier. `qp` is the queue pair that
+    `attach` got, `peer` the other end once it is known.
     """
 
-    def __init__(self, manager: ConnectionManager, events: EventQueue | None = None) -> None:
-        self.manager = manager
-        self.events = events if events is not None else EventQueue()
+    def __init__(
+        self,
+        table: ConnectionTable,
+        resolver: Resolver,
+        path_qp: Callable[[QueuePair], PathQp],
+        events: CmEvents[CmEvent] | None = None,
+    ) -> None:
+        self.events: CmEvents[CmEvent] = CmEvents() if events is None else events
         self.qp: PathQp | None = None
+        self.peer: Peer | None = None
         self.address = ""
         self.port = 0
         self.peer_address = ""
         self.peer_port = 0
+        self._table = table
+        self._resolver = resolver
+        self._path_qp = path_qp
         self._owns_events = events is None
         self._listener: CmId | None = None
-        self._peer: Peer | None = None
         self._connection: Connection | None = None
         self._request: Message | None = None
         self._param = ConnParam()
@@ -54,7 +83,7 @@ class CmId:
 
     def bind_addr(self, address: str, port: int) -> None:
         """Choose the local address (0.0.0.0 for any) and port; `CmError` EADDRNOTAVAIL."""
-        own = self.manager.port.ip
+        own = self._table.port.ip
         if address not in (own, "0.0.0.0"):
             reason = f"{address} is not an address of this HCA, which has {own}"
             raise CmError(errno.EADDRNOTAVAIL, reason)
@@ -66,7 +95,7 @@ class CmId:
         """Take connection requests for the bound port; `CmError` EADDRINUSE."""
         if not self.port:
             raise CmError(errno.EINVAL, "listen before bind_addr")
-        self.manager.take_port(self.port, self)
+        self._table.take_port(self.port, self)
 
     def resolve_addr(self, address: str, port: int, timeout: float = 2.0) -> None:
         """Find the peer's MAC address; ADDR_RESOLVED or ADDR_ERROR follows.
@@ -77,11 +106,9 @@ class CmId:
             packed = ipaddress.IPv4Address(address).packed
         except ValueError as error:
             raise CmError(errno.EINVAL, f"{address!r} is no IPv4 address") from error
-        local = self.manager.port
+        local = self._table.port
         try:
-            mac = local.mac if address == local.ip else self.manager.resolver.resolve(
-                address, timeout
-            )
+            mac = local.mac if address == local.ip else self._resolver.resolve(address, timeout)
         except OSError:
             self._tell(EventType.ADDR_ERROR, -errno.ETIMEDOUT)
             return
@@ -89,33 +116,36 @@ class CmId:
             self._tell(EventType.ADDR_ERROR, -errno.ENETUNREACH)
             return
         self.address = self.address or local.ip
-        self.port = self.port or self.manager.ephemeral_port()
+        self.port = self.port or self._table.ephemeral_port()
         self.peer_address, self.peer_port = address, port
-        self._peer = Peer(ipv4_gid(packed), mac)
+        self.peer = Peer(ipv4_gid(packed), mac)
         self._tell(EventType.ADDR_RESOLVED)
 
     def resolve_route(self) -> None:
         """On RoCE the route is the address: ROUTE_RESOLVED follows; `CmError` without address."""
-        if self._peer is None:
+        if self.peer is None:
             raise CmError(errno.EINVAL, "resolve_route before the address is resolved")
         self._tell(EventType.ROUTE_RESOLVED)
 
-    def attach(self, qp: PathQp) -> None:
+    def attach(self, qp: QueuePair) -> None:
         """Give this end its queue pair, which goes to INIT; later states follow by themselves."""
-        qp.to_init()
-        self.qp = qp
+        path_qp = self._path_qp(qp)
+        path_qp.to_init()
+        self.qp = path_qp
 
     def connect(self, param: ConnParam | None = None) -> None:
         """Active side: ask the peer. ESTABLISHED, REJECTED or UNREACHABLE follows."""
-        qp, peer = self._need_qp(), self._peer
+        qp, peer = self._need_qp(), self.peer
         if peer is None:
             raise CmError(errno.EINVAL, "connect before the address is resolved")
         self._param = param or ConnParam()
-        fields = request_fields(self, qp.qpn, self._psn, peer, self._param)
-        with self.manager.lock:
-            self._connection = self.manager.new_connection(self, peer)
+        to = Destination(self.peer_address, self.peer_port, peer)
+        local = self._table.port
+        fields = request_fields(local, self.port, to, qp.qpn, self._psn, self._param)
+        with self._table.lock:
+            self._connection = self._table.new_connection(self, peer)
             self._connection.connect(fields)
-        self.manager.wake()
+        self._table.timer_started()
 
     def accept(self, param: ConnParam | None = None) -> None:
         """Passive side: bring the queue pair up and answer. ESTABLISHED follows."""
@@ -123,25 +153,18 @@ class CmId:
         if request is None or connection is None:
             raise CmError(errno.EINVAL, "accept without a connection request")
         self._param = param or ConnParam()
-        rts = Rts(
-            request["starting_psn"],
-            request["primary_ack_timeout"],
-            request["retry_count"],
-            request["rnr_retry_count"],
-            min(self._param.initiator_depth, request["responder_resources"]),
-        )
         qp.to_rtr(self._rtr(request, connection.peer, request["path_mtu"]))
-        qp.to_rts(rts)
-        fields = reply_fields(self.manager.port.guid, qp.qpn, self._psn, self._param)
-        with self.manager.lock:
+        qp.to_rts(rts_of_request(request, self._param))
+        fields = reply_fields(self._table.port.guid, qp.qpn, self._psn, self._param)
+        with self._table.lock:
             connection.accept(fields)
-        self.manager.wake()
+        self._table.timer_started()
 
     def reject(
         self, private_data: bytes = b"", reason: RejectReason = RejectReason.CONSUMER_DEFINED
     ) -> None:
         """Refuse a connection request; the peer gets REJECTED with the reason as status."""
-        with self.manager.lock:
+        with self._table.lock:
             if self._connection is None:
                 raise CmError(errno.EINVAL, "reject without a connection request")
             self._connection.reject(reason, private_data)
@@ -150,10 +173,10 @@ class CmId:
         """Put the queue pair into error, which flushes it, and part. DISCONNECTED follows."""
         if self.qp is not None:
             self.qp.to_error()
-        with self.manager.lock:
+        with self._table.lock:
             if self._connection is not None:
                 self._connection.disconnect()
-        self.manager.wake()
+        self._table.timer_started()
 
     def device_removed(self) -> None:
         """The device is lost; call under the manager's lock."""
@@ -171,13 +194,13 @@ class CmId:
 
     def destroy(self) -> None:
         """Part from the peer and from the manager; no event follows. The queue pair stays."""
-        with self.manager.lock:
+        with self._table.lock:
             if self._destroyed:
                 return
             self._destroyed = True
             if self._connection is not None:
                 self._connection.abandon()
-            self.manager.forget(self)
+            self._table.forget(self)
         if self._owns_events:
             self.events.close()
 
@@ -185,28 +208,20 @@ class CmId:
 
     def child(self, request: Message, peer: Peer) -> CmId | None:
         """A listener's new connection; None when the request is not for its address."""
-        child = CmId(self.manager, self.events)
-        connection = self.manager.new_connection(child, peer)
+        child = CmId(self._table, self._resolver, self._path_qp, self.events)
+        connection = self._table.new_connection(child, peer)
         connection.requested(request)
         child._connection, child._request, child._listener = connection, request, self
-        child._peer = peer
+        child.peer = peer
         try:
             addresses = parse_ip_header(request.raw("private_data"))
         except MalformedMessage:
             connection.reject(RejectReason.UNSUPPORTED)
-            self.manager.forget(child)
+            self._table.forget(child)
             return None
         child.address, child.port = addresses.destination, self.port
         child.peer_address, child.peer_port = addresses.source, addresses.port
-        param = ConnParam(
-            request.raw("private_data")[IP_HEADER_SIZE:],
-            request["initiator_depth"],
-            request["responder_resources"],
-            request["flow_control"],
-            request["retry_count"],
-            request["rnr_retry_count"],
-        )
-        child._tell(EventType.CONNECT_REQUEST, param=param)
+        child._tell(EventType.CONNECT_REQUEST, param=request_param(request))
         return child
 
     def handle(self, message: Message) -> None:
@@ -249,7 +264,7 @@ class CmId:
             self._connected(notice.message)
             return
         if notice.type is EventType.TIMEWAIT_EXIT and not self._destroyed:
-            self.manager.forget(self)
+            self._table.forget(self)
         data = notice.message.raw("private_data") if notice.message else b""
         self._tell(notice.type, notice.status, data)
 
@@ -258,16 +273,9 @@ class CmId:
         qp, connection = self._need_qp(), self._connection
         if connection is None:
             return
-        rts = Rts(
-            reply["starting_psn"],
-            ACK_TIMEOUT_CODE,
-            min(self._param.retry_count, MAX_RETRY_COUNT),
-            reply["rnr_retry_count"],
-            min(self._param.initiator_depth, reply["responder_resources"]),
-        )
         try:
             qp.to_rtr(self._rtr(reply, connection.peer, MTU_1024))
-            qp.to_rts(rts)
+            qp.to_rts(rts_of_reply(reply, self._param))
         except (OSError, VerbsError):
             connection.reject(RejectReason.NO_QP)
             self._tell(EventType.CONNECT_ERROR, -errno.EIO)
@@ -276,21 +284,8 @@ class CmId:
         self._tell(EventType.ESTABLISHED, 0, reply.raw("private_data"))
 
     def _rtr(self, message: Message, peer: Peer, mtu: int) -> Rtr:
-        """What RTR needs of a REQ or REP.
-
-        Each side names the PSN it expects first, which the other one then starts with
-        (core/cm.c: ib_send_cm_req and ib_send_cm_rep keep theirs as rq_psn, cm_req_handler and
-        cm_rep_handler the peer's as sq_psn).
-        """
-        depth = min(self._param.responder_resources, message["initiator_depth"])
-        return Rtr(
-            message["local_qpn"],
-            self._psn,
-            peer,
-            self.manager.port.gid_index,
-            mtu,
-            depth,
-        )
+        """What RTR needs of a REQ or REP."""
+        return rtr_of(message, self._param, self._psn, peer, self._table.port.gid_index, mtu)
 
     def _need_qp(self) -> PathQp:
         """The queue pair; `CmError` before `attach`."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import secrets
 import select
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from bluebridge.device.layout.net.cm import (
     SERVICE_ID_TCP,
@@ -19,49 +15,31 @@ from bluebridge.device.layout.net.cm import (
     CmAttribute,
     RejectReason,
 )
-from bluebridge.guest.cm.connection import Connection
-from bluebridge.guest.cm.events import CmError
 from bluebridge.guest.cm.identifier import CmId
 from bluebridge.guest.cm.messages import MalformedMessage, Message, decode, encode
-from bluebridge.guest.cm.transport import MadTransport, Peer, Received
-from bluebridge.guest.hca.errors import DeviceLost
-from bluebridge.guest.hca.resources.health import PERIOD
-
-FIRST_EPHEMERAL_PORT = 49152
-LAST_PORT = 0xFFFF
-
-
-class Resolver(Protocol):
-    """Finds the MAC address behind an IPv4 address (bluebridge.guest.netif.NetInterface)."""
-
-    def resolve(self, ip: str, timeout: float = ...) -> bytes:
-        """6 bytes; raises `OSError` when nobody answers, `ValueError` for no neighbour."""
-
-
-@dataclass(frozen=True, slots=True)
-class LocalPort:
-    """This HCA's port: dotted IPv4 address, 6-byte MAC, 16-byte GID and its index, node GUID."""
-
-    ip: str
-    mac: bytes
-    gid: bytes
-    gid_index: int
-    guid: int
+from bluebridge.guest.cm.path import PathQp
+from bluebridge.guest.cm.table import ConnectionTable
+from bluebridge.guest.cm.transport import LocalPort, MadTransport, Peer, Received, Resolver
+from bluebridge.guest.verbs import HEALTH_SECONDS, DeviceLost, QueuePair
 
 
 class ConnectionManager:
-    """Everything `CmId`s share. Made with a transport that is ready; `close` ends it."""
+    """Owns the thread that serves all identifiers of one port; `close` ends it.
 
-    def __init__(self, port: LocalPort, transport: MadTransport, resolver: Resolver) -> None:
-        self.port = port
-        self.resolver = resolver
-        self.lock = threading.RLock()
+    `transport` must be ready; `path_qp` says how a queue pair of verbs is driven on this network.
+    """
+
+    def __init__(
+        self,
+        port: LocalPort,
+        transport: MadTransport,
+        resolver: Resolver,
+        path_qp: Callable[[QueuePair], PathQp],
+    ) -> None:
+        self.table = ConnectionTable(port, self._send, self._timer_started)
+        self._resolver = resolver
+        self._path_qp = path_qp
         self._transport = transport
-        self._ids: dict[int, CmId] = {}
-        self._requests: dict[tuple[int, bytes], CmId] = {}
-        self._listeners: dict[int, CmId] = {}
-        self._next_id = secrets.randbits(32)
-        self._next_port = FIRST_EPHEMERAL_PORT
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="cm", daemon=True)
@@ -69,11 +47,11 @@ class ConnectionManager:
 
     def create_id(self) -> CmId:
         """A fresh identifier with its own event queue."""
-        return CmId(self)
+        return CmId(self.table, self._resolver, self._path_qp)
 
     def close(self) -> None:
         """Let posted MADs leave, stop the thread and close the transport. Once only."""
-        with self.lock:
+        with self.table.lock:
             if self._closing:
                 return
             self._closing = True
@@ -83,40 +61,10 @@ class ConnectionManager:
         self._transport.flush(1.0)
         self._transport.close()
 
-    def take_port(self, port: int, owner: CmId) -> None:
-        """Listen on `port` for `owner`; `CmError` EADDRINUSE when another one does."""
-        with self.lock:
-            if port in self._listeners:
-                raise CmError(errno.EADDRINUSE, f"port {port} is taken by another listener")
-            self._listeners[port] = owner
-
-    def ephemeral_port(self) -> int:
-        """The next port number for an active side that bound none."""
-        with self.lock:
-            port = self._next_port
-            self._next_port = port + 1 if port < LAST_PORT else FIRST_EPHEMERAL_PORT
-            return port
-
-    def new_connection(self, owner: CmId, peer: Peer) -> Connection:
-        """A connection with a fresh id whose notices go to `owner`; call under `lock`."""
-        while self._next_id in self._ids or self._next_id == 0:
-            self._next_id = (self._next_id + 1) & 0xFFFFFFFF
-        local_id = self._next_id
-        self._next_id = (local_id + 1) & 0xFFFFFFFF
-        tid = secrets.randbits(32) << 32 | local_id
-        self._ids[local_id] = owner
-        return Connection(local_id, tid, peer, self._send, time.monotonic, owner.notice)
-
-    def wake(self) -> None:
-        """A timer may have been started: look at the deadlines anew."""
+    def _timer_started(self) -> None:
+        """Have the thread look at the deadlines anew."""
         if threading.current_thread() is not self._thread and not self._closing:
             os.eventfd_write(self._wake, 1)
-
-    def forget(self, owner: CmId) -> None:
-        """`owner` wants no more messages; call under `lock`."""
-        self._listeners = {k: v for k, v in self._listeners.items() if v is not owner}
-        self._ids = {k: v for k, v in self._ids.items() if v is not owner}
-        self._requests = {k: v for k, v in self._requests.items() if v is not owner}
 
     def _send(self, mad: bytes, peer: Peer) -> None:
         """Post a MAD. Failing to post is like losing it: the timers repeat it."""
@@ -130,8 +78,8 @@ class ConnectionManager:
         try:
             self._serve()
         except DeviceLost:
-            with self.lock:
-                for owner in {*self._ids.values(), *self._listeners.values()}:
+            with self.table.lock:
+                for owner in self.table.everybody():
                     owner.device_removed()
 
     def _serve(self) -> None:
@@ -149,13 +97,14 @@ class ConnectionManager:
 
     def _expire(self) -> float:
         """Serve passed deadlines; milliseconds until the next, or until the device is looked at."""
-        with self.lock:
+        with self.table.lock:
             now = time.monotonic()
-            for owner in list(self._ids.values()):
+            for owner in self.table.connected():
                 owner.expire(now)
-            deadlines = [at for owner in self._ids.values() if (at := owner.deadline) is not None]
-        rest = min(deadlines, default=now + PERIOD) - time.monotonic()
-        return min(max(0.0, rest), PERIOD) * 1000 + 1
+            owners = self.table.connected()
+            deadlines = [at for owner in owners if (at := owner.deadline) is not None]
+        rest = min(deadlines, default=now + HEALTH_SECONDS) - time.monotonic()
+        return min(max(0.0, rest), HEALTH_SECONDS) * 1000 + 1
 
     def _dispatch(self, received: Received) -> None:
         """Hand one MAD to whom it belongs."""
@@ -163,50 +112,41 @@ class ConnectionManager:
             message = decode(received.mad)
         except MalformedMessage:
             return
-        with self.lock:
+        with self.table.lock:
             if message.kind is CmAttribute.REQ:
                 self._dispatch_request(message, received.peer)
                 return
-            owner = self._owner(message, received.peer)
+            owner = self.table.owner(message, received.peer)
             if owner is not None:
                 owner.handle(message)
             elif message.kind is CmAttribute.DREQ:
                 self._answer(CmAttribute.DREP, message, received.peer, {})
-                for waiting in list(self._ids.values()):
+                for waiting in self.table.connected():
                     waiting.old_connection_over(message["remote_qpn"], received.peer)
             elif message.kind is CmAttribute.REP:
                 # The requester is gone: without this its listener would wait for an RTU.
                 fields = {"answered": Answered.REP, "reason": RejectReason.INVALID_COMM_ID}
                 self._answer(CmAttribute.REJ, message, received.peer, fields)
 
-    def _owner(self, message: Message, peer: Peer) -> CmId | None:
-        """Whose message this is. A REJ of a REQ that nobody listens to knows only our id."""
-        owner = self._ids.get(message["remote_comm_id"])
-        if owner is None and message.kind is CmAttribute.REJ:
-            # rdma_cm rejects with a timeout before it has heard our id: ours is unknown to it.
-            owner = self._requests.get((message["local_comm_id"], peer.gid))
-        return owner
-
     def _dispatch_request(self, message: Message, peer: Peer) -> None:
         """A REQ: new, repeated, for a port nobody listens on, or from a peer that restarted."""
-        key = (message["local_comm_id"], peer.gid)
-        known = self._requests.get(key)
+        known = self.table.owner_of_request(message, peer)
         if known is not None:
             known.handle(message)
             return
         self._drop_stale(message["local_qpn"], peer)
-        listener = self._listeners.get(message["service_id"] & SERVICE_PORT_MASK)
+        listener = self.table.listener(message["service_id"] & SERVICE_PORT_MASK)
         if message["service_id"] & ~SERVICE_PORT_MASK != SERVICE_ID_TCP or listener is None:
             fields = {"answered": Answered.REQ, "reason": RejectReason.INVALID_SERVICE_ID}
             self._answer(CmAttribute.REJ, message, peer, fields)
             return
         child = listener.child(message, peer)
         if child is not None:
-            self._requests[key] = child
+            self.table.add_request(message, peer, child)
 
     def _drop_stale(self, qpn: int, peer: Peer) -> None:
         """A peer's queue pair asks anew: its old connection ended without a DREQ we heard."""
-        for owner in list(self._ids.values()):
+        for owner in self.table.connected():
             owner.drop_if_stale(qpn, peer)
 
     def _answer(

@@ -1,4 +1,4 @@
-"""A connection manager for an opened HCA."""
+"""A connection manager for an opened device on Ethernet."""
 
 from __future__ import annotations
 
@@ -6,17 +6,26 @@ import ipaddress
 
 from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.guest.cm.gsi import GsiTransport
-from bluebridge.guest.cm.manager import ConnectionManager, LocalPort, Resolver
-from bluebridge.guest.verbs import Context
+from bluebridge.guest.cm.manager import ConnectionManager
+from bluebridge.guest.cm.qp import roce_path_qp
+from bluebridge.guest.cm.transport import LocalPort, Resolver
+from bluebridge.guest.verbs import Device, VerbsError
 
 
-def open_cm(context: Context, ip: str, resolver: Resolver) -> ConnectionManager:
-    """Take queue pair 1 of `context` and manage connections of address `ip` (dotted IPv4).
+def open_cm(device: Device, ip: str, resolver: Resolver) -> ConnectionManager:
+    """Take queue pair 1 of `device` and manage connections of address `ip` (dotted IPv4).
 
-    Adds the address's IPv4-mapped GID to the port when it is not there yet.
+    Adds the address's IPv4-mapped GID to the port when it is not there yet. Raises `VerbsError`.
     """
+    port = roce_port(device, ip)
+    transport = GsiTransport(device, port.gid_index)
+    return ConnectionManager(port, transport, resolver, roce_path_qp)
+
+
+def roce_port(device: Device, ip: str) -> LocalPort:
+    """The port of `device` with the address `ip` and its GID, which is added if need be."""
+    port = device.ethernet_port
+    if port is None:
+        raise VerbsError(f"{device.name} has no Ethernet port")
     gid = ipv4_gid(ipaddress.IPv4Address(ip).packed)
-    index = context.gids.index(gid) if gid in context.gids else context.add_gid(gid)
-    guid = context.query_device().node_guid
-    port = LocalPort(ip, context.mac, gid, index, guid)
-    return ConnectionManager(port, GsiTransport(context, index), resolver)
+    return LocalPort(ip, port.mac, gid, port.add_gid(gid), device.query_device().node_guid)

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.guest.cm.path import HOP_LIMIT, MIN_RNR_TIMER, Rtr, Rts
-from bluebridge.guest.verbs import AccessFlags, PathAttr, Qp, QpAttr, QpState
+from bluebridge.guest.verbs import (
+    AccessFlags,
+    AddressVector,
+    QpAttr,
+    QpState,
+    QueuePair,
+    RoceAddress,
+)
 
 REMOTE_ACCESS = (
     AccessFlags.LOCAL_WRITE
@@ -14,11 +23,12 @@ REMOTE_ACCESS = (
 )
 
 
-class RcPath:
-    """`PathQp` over a reliable connected `Qp`."""
+class RcPathQp:
+    """`PathQp` over a reliable connected queue pair; `address_vector` says how to reach a peer."""
 
-    def __init__(self, qp: Qp) -> None:
+    def __init__(self, qp: QueuePair, address_vector: Callable[[Rtr], AddressVector]) -> None:
         self.qp = qp
+        self._address_vector = address_vector
 
     @property
     def qpn(self) -> int:
@@ -31,12 +41,11 @@ class RcPath:
 
     def to_rtr(self, rtr: Rtr) -> None:
         """INIT to RTR."""
-        path = PathAttr(rtr.peer.gid, rtr.peer.mac, rtr.gid_index, hop_limit=HOP_LIMIT)
         self.qp.modify(
             QpAttr(
                 state=QpState.RTR,
                 access=REMOTE_ACCESS,
-                path=path,
+                address_vector=self._address_vector(rtr),
                 path_mtu=MTU_BYTES[rtr.path_mtu],
                 dest_qpn=rtr.dest_qpn,
                 rq_psn=rtr.rq_psn,
@@ -61,3 +70,12 @@ class RcPath:
     def to_error(self) -> None:
         """Any state to ERR."""
         self.qp.modify(QpAttr(state=QpState.ERR))
+
+
+def roce_path_qp(qp: QueuePair) -> RcPathQp:
+    """The driver of a queue pair whose peers are on Ethernet."""
+    return RcPathQp(qp, _roce_address)
+
+
+def _roce_address(rtr: Rtr) -> RoceAddress:
+    return RoceAddress(rtr.peer.gid, rtr.peer.mac, rtr.gid_index, hop_limit=HOP_LIMIT)

@@ -1,4 +1,4 @@
-"""What the connection manager needs of the queue pair 1 below it."""
+"""What the connection manager needs below it: a port, datagrams, MAC addresses of neighbours."""
 
 from __future__ import annotations
 
@@ -20,6 +20,24 @@ class Received:
 
     mad: bytes
     peer: Peer
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPort:
+    """This device's port: dotted IPv4 address, 6-byte MAC, 16-byte GID and its index, node GUID."""
+
+    ip: str
+    mac: bytes
+    gid: bytes
+    gid_index: int
+    guid: int
+
+
+class Resolver(Protocol):
+    """Finds the MAC address behind an IPv4 address (bluebridge.guest.netif.NetInterface)."""
+
+    def resolve(self, ip: str, timeout: float = ...) -> bytes:
+        """6 bytes; raises `OSError` when nobody answers, `ValueError` for no neighbour."""
 
 
 class MadTransport(Protocol):

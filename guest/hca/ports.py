@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import threading
-from typing import TYPE_CHECKING
 
 from bluebridge.device.layout.mlx4.capabilities import (
     GID_TABLE_ENTRIES,
@@ -16,11 +15,10 @@ from bluebridge.device.layout.mlx4.capabilities import (
 )
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE
-from bluebridge.guest.hca.errors import HcaError, VerbsError
+from bluebridge.guest.hca.resources.commands import FirmwareCommands
+from bluebridge.guest.hca.resources.errors import HcaError
+from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import PortAttr
-
-if TYPE_CHECKING:
-    from bluebridge.guest.hca.context import Context
 
 PORT = 1
 _ETHERNET_FORM = 1  # op modifier of SET_PORT
@@ -30,7 +28,8 @@ _MCAST_DIRECT = 1
 _FILTER_CONFIG, _FILTER_DISABLE, _FILTER_ENABLE = 0, 1, 2
 _FILTER_CLEAR = 1 << 63
 _BROADCAST = (1 << 48) - 1
-_NO_GID = bytes(16)
+GID_BYTES, MAC_BYTES = 16, 6
+_NO_GID = bytes(GID_BYTES)
 
 
 def link_local_gid(mac: bytes) -> bytes:
@@ -39,17 +38,20 @@ def link_local_gid(mac: bytes) -> bytes:
 
 
 class Port:
-    """The device's only port."""
+    """The device's only port; `mac` replaces the burned-in address, `mtu` bounds frames.
 
-    def __init__(self, ctx: Context, mac: bytes | None, mtu: int) -> None:
-        self._ctx = ctx
+    Raises `HcaError` when it is no Ethernet port or the address cannot be one.
+    """
+
+    def __init__(self, commands: FirmwareCommands, mac: bytes | None, mtu: int) -> None:
+        self._commands = commands
         self._lock = threading.Lock()
-        data = ctx.commands.query(Opcode.QUERY_PORT, PORT)
+        data = commands.query(Opcode.QUERY_PORT, PORT)
         if not QUERY_PORT.get(data, "supported_types") & 2:
             raise HcaError("the port is not an Ethernet port")
         burned = (QUERY_PORT.get(data, "mac") & _BROADCAST).to_bytes(6, "big")
         self.mac = burned if mac is None else mac
-        if len(self.mac) != 6 or self.mac[0] & 1 or not any(self.mac):
+        if len(self.mac) != MAC_BYTES or self.mac[0] & 1 or not any(self.mac):
             raise HcaError(f"{self.mac.hex(':')} is not a unicast MAC address")
         self.eth_mtu = min(mtu, QUERY_PORT.get(data, "eth_mtu"))
         self.gids: list[bytes] = [link_local_gid(self.mac)]
@@ -62,17 +64,17 @@ class Port:
         entry = MAC_VALID | int.from_bytes(self.mac, "big")
         self._set(SetPort.MAC_TABLE, struct.pack(f">{MAC_TABLE_ENTRIES}Q", entry, *[0] * 127))
         self._write_gids()
-        self._ctx.commands.run(Opcode.INIT_PORT, PORT)
+        self._commands.run(Opcode.INIT_PORT, PORT)
         self.refresh()
 
     def stop(self) -> None:
         """Take the link down."""
-        self._ctx.commands.run(Opcode.CLOSE_PORT, PORT)
+        self._commands.run(Opcode.CLOSE_PORT, PORT)
         self.active = False
 
     def refresh(self) -> PortAttr:
         """Ask the device for the port's state."""
-        data = self._ctx.commands.query(Opcode.QUERY_PORT, PORT)
+        data = self._commands.query(Opcode.QUERY_PORT, PORT)
         self.active = bool(QUERY_PORT.get(data, "link_up"))
         return PortAttr(self.active, self.mac, self.rdma_mtu, self.eth_mtu, tuple(self.gids))
 
@@ -88,7 +90,7 @@ class Port:
 
     def add_gid(self, gid: bytes) -> int:
         """Put a GID into the table; its index. One that is there already keeps its index."""
-        if len(gid) != 16 or gid == _NO_GID:
+        if len(gid) != GID_BYTES or gid == _NO_GID:
             raise VerbsError(f"{gid.hex()} is not a GID")
         with self._lock:
             if gid in self.gids:
@@ -122,7 +124,7 @@ class Port:
             mcast_qpn=qpn,
         )
         self._set(SetPort.RQP_CALC, calc)
-        run = self._ctx.commands.run
+        run = self._commands.run
         run(Opcode.SET_MCAST_FLTR, PORT, _FILTER_DISABLE)
         run(Opcode.SET_MCAST_FLTR, PORT, _FILTER_CONFIG, param=_FILTER_CLEAR | _BROADCAST)
         run(Opcode.SET_MCAST_FLTR, PORT, _FILTER_ENABLE)
@@ -132,4 +134,4 @@ class Port:
         self._set(SetPort.GID_TABLE, table + bytes(16 * GID_TABLE_ENTRIES - len(table)))
 
     def _set(self, form: SetPort, data: bytes | bytearray) -> None:
-        self._ctx.commands.run(Opcode.SET_PORT, form << 8 | PORT, _ETHERNET_FORM, data=data)
+        self._commands.run(Opcode.SET_PORT, form << 8 | PORT, _ETHERNET_FORM, data=data)

@@ -11,12 +11,12 @@ from types import FrameType
 
 from bluebridge.guest.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.hca.posting.blueflame import USES, use_of
-from bluebridge.guest.krping.host import Host
+from bluebridge.guest.krping.host import open_host
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.options import OptionError, Options, next_address, parse
 from bluebridge.guest.krping.result import Result
 from bluebridge.guest.krping.thread import KrpingThread
+from bluebridge.guest.providers import BLUEFLAME_USES
 
 USAGE_STATUS = 2
 INTERRUPTED_STATUS = 128 + signal.SIGINT
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _refuse(str(error), given.json, USAGE_STATUS)
     try:
         log = Log(path=given.log, debugging=given.debug)
-        host = Host(VfioBus(), ip, log, use_of(given.blueflame))
+        host = open_host(VfioBus(), ip, log, given.blueflame)
     except (OSError, DeviceError, MemoryError) as error:
         return _refuse(f"cannot open the HCA: {error}", given.json, 1)
     try:
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="log every step of every iteration")
     parser.add_argument(
         "--blueflame",
-        choices=USES,
+        choices=BLUEFLAME_USES,
         default="off",
         help="send what BlueFlame is for through it, rightly (on) or with a mistake (default off)",
     )

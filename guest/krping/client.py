@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from bluebridge.guest.cm import RcPath
 from bluebridge.guest.krping.benchmarks import bench_client
 from bluebridge.guest.krping.errors import KrpingError
 from bluebridge.guest.krping.options import Test
@@ -25,8 +24,8 @@ class Client(KrpingThread):
         self.cm_id.resolve_addr(options.addr, options.port, RESOLVE_SECONDS)
         self.wait_for(State.ROUTE_RESOLVED, boundary=True)
         self.log.line("rdma_resolve_addr - rdma_resolve_route successful")
-        resources = self.set_up(self.cm_id)
-        self.cm_id.attach(RcPath(resources.qp))
+        resources = self.set_up()
+        self.cm_id.attach(resources.qp)
         resources.qp.post_recv(resources.recv_wr)
         self.cm_id.connect(CONN_PARAM)
         self.wait_for(State.CONNECTED, boundary=True)

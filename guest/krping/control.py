@@ -22,7 +22,7 @@ from typing import Protocol
 from bluebridge.guest.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.krping.fuse import DEVICE, ControlFile, mounted
-from bluebridge.guest.krping.host import Host
+from bluebridge.guest.krping.host import open_host
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.options import OptionError, parse
 from bluebridge.guest.krping.result import Result
@@ -110,7 +110,7 @@ def main(arguments: list[str] | None = None) -> int:
         ipaddress.IPv4Address(given.ip)
         _need_fuse()
         log = Log(path=given.log, debugging=given.debug)
-        host = Host(VfioBus(), given.ip, log)
+        host = open_host(VfioBus(), given.ip, log)
     except (OSError, ValueError, DeviceError, MemoryError) as error:
         print(f"krping: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,8 @@
-"""One HCA with its address, and the krping threads that run on it."""
+"""One device with its connection manager, and the krping threads that run on it."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -15,7 +16,8 @@ from bluebridge.guest.krping.result import Result
 from bluebridge.guest.krping.server import Server
 from bluebridge.guest.krping.thread import KrpingThread
 from bluebridge.guest.netif import NetInterface
-from bluebridge.guest.verbs import BlueFlameUse, Context, VerbsError, open_device
+from bluebridge.guest.providers import open_device
+from bluebridge.guest.verbs import Device, VerbsError
 
 VECTORS = 24
 """Interrupt vectors to ask for: one for asynchronous events, one each for queue pair 1, the
@@ -24,20 +26,17 @@ PREFIX_LENGTH = 24
 
 
 class Host:
-    """Runs krping commands, several at once, over one device that it owns until `close`."""
+    """Runs krping commands, several at once, and closes `owned` at its end."""
 
-    def __init__(self, bus: Bus, ip: str, log: Log, blueflame: BlueFlameUse | None = None) -> None:
+    def __init__(
+        self, device: Device, manager: ConnectionManager, log: Log, owned: contextlib.ExitStack
+    ) -> None:
         self.log = log
-        self.ip = ip
+        self.device = device
+        self._owned = owned
+        self._manager = manager
         self._lock = threading.Lock()
         self._threads: list[KrpingThread] = []
-        self.context: Context = open_device(bus, vectors=VECTORS, blueflame=blueflame)
-        try:
-            self._netif = NetInterface(self.context, ip, PREFIX_LENGTH)
-            self._manager: ConnectionManager = open_cm(self.context, ip, self._netif)
-        except BaseException:
-            self.context.close()
-            raise
 
     def run(self, command: str, started: Callable[[KrpingThread], None] | None = None) -> Result:
         """Run one command in the calling thread until it ends.
@@ -83,14 +82,12 @@ class Host:
 
     def close(self) -> None:
         """Give the device back; no command may be running."""
-        self._manager.close()
-        self._netif.close()
-        self.context.close()
+        self._owned.close()
 
     def _create(self, options: Options) -> KrpingThread:
         """The thread's object, numbered with the lowest free number."""
         kind = Server if options.server else Client
-        thread = kind(self.context, self._manager, options, self.log)
+        thread = kind(self.device, self._manager, options, self.log)
         with self._lock:
             taken = {other.number for other in self._threads}
             thread.number = next(n for n in range(1, len(taken) + 2) if n not in taken)
@@ -120,6 +117,20 @@ class Host:
             cancelled=thread.cancelled,
             error=error,
         )
+
+
+def open_host(bus: Bus, ip: str, log: Log, blueflame: str = "off") -> Host:
+    """A host on the RoCE device behind `bus` with the address `ip` (dotted IPv4).
+
+    `blueflame` is one of `guest.providers.BLUEFLAME_USES`. Raises `DeviceError`, `OSError`,
+    `MemoryError`.
+    """
+    with contextlib.ExitStack() as stack:
+        device = stack.enter_context(open_device(bus, vectors=VECTORS, blueflame=blueflame))
+        netif = stack.enter_context(NetInterface(device, ip, PREFIX_LENGTH))
+        manager = open_cm(device, ip, netif)
+        stack.callback(manager.close)
+        return Host(device, manager, log, stack.pop_all())
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What one krping thread owns on the HCA: queue pair, completion queue, buffers and their keys."""
+"""What one krping thread owns: queue pair, completion queue, buffers and their keys."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.options import MemMode, Options, Test
 from bluebridge.guest.verbs import (
     AccessFlags,
-    Context,
-    FastRegMr,
+    Device,
+    FastRegistration,
     QpInit,
     QpType,
     RecvWr,
@@ -39,15 +39,14 @@ class Resources:
     iteration costs no more Python than it must.
     """
 
-    def __init__(self, context: Context, options: Options, log: Log) -> None:
+    def __init__(self, device: Device, options: Options, log: Log) -> None:
         self.options = options
         self._log = log
-        self._closers: list[object] = []
-        self.pd = context.alloc_pd()
+        self.pd = device.alloc_pd()
         log.line(f"created pd {self.pd.pdn:016x}")
-        self.channel = context.create_comp_channel()
+        self.channel = device.create_comp_channel()
         try:
-            self.cq = context.create_cq(options.tx_depth * 2 + 4, self.channel)
+            self.cq = device.create_cq(options.tx_depth * 2 + 4, self.channel)
             log.line(f"created cq {self.cq.cqn:016x}")
             init = QpInit(
                 QpType.RC,
@@ -63,31 +62,31 @@ class Resources:
             self.channel.close()
             raise
         log.line(f"created qp {self.qp.qpn:016x}")
-        self.reg_mr: FastRegMr | None = None
+        self.reg_mr: FastRegistration | None = None
         self._registered = False
         self._pages: dict[int, tuple[int, ...]] = {}
-        self._set_up_buffers(context)
+        self._set_up_buffers(device)
         self._set_up_requests()
 
-    def _set_up_buffers(self, context: Context) -> None:
+    def _set_up_buffers(self, device: Device) -> None:
         """Allocate the buffers and register them."""
         options = self.options
         self._log.note(f"krping_setup_buffers called on qp {self.qp.qpn:#x}")
-        self._control = context.allocate(PAGE)
+        self._control = device.allocate(PAGE)
         self.control = self._control.view
-        self._rdma = context.allocate(_whole_pages(options.size))
+        self._rdma = device.allocate(_whole_pages(options.size))
         self.rdma = self._rdma.view[: options.size]
         self.rdma_address = self._rdma.address
         self._start: DmaMemory | None = None
         self.start, self.start_address = memoryview(b""), 0
         if not options.server or options.test is not Test.PING:
-            self._start = context.allocate(_whole_pages(options.size))
+            self._start = device.allocate(_whole_pages(options.size))
             self.start = self._start.view[: options.size]
             self.start_address = self._start.address
         self.dma_mr = self.pd.get_dma_mr(ALL_ACCESS)
         self.local_key = self.dma_mr.lkey
         if options.local_dma_lkey:
-            self.local_key = self._reserved_key(context)
+            self.local_key = self._reserved_key(device)
         if options.mem_mode is MemMode.REG:
             self._set_up_reg_mr()
         self._log.note("allocated & registered buffers...")
@@ -105,9 +104,9 @@ class Resources:
         for address in (self.rdma_address, self.start_address):
             self._pages[address] = tuple(address + PAGE * index for index in range(count))
 
-    def _reserved_key(self, context: Context) -> int:
+    def _reserved_key(self, device: Device) -> int:
         """The key that reaches all memory without a region of its own, for local use only."""
-        key = context.local_dma_lkey
+        key = device.local_dma_lkey
         if key is None:
             raise KrpingError("this HCA has no local dma lkey: leave local_dma_lkey out")
         return key
@@ -201,9 +200,7 @@ class Resources:
             key, chain = self.rdma_key(self.rdma_address, False)
         chain.append(self.rdma_request(WrOpcode.RDMA_WRITE, remote, rkey, length, key))
         if self._log.debugging:
-            self._log.line(
-                f"rdma write from lkey {key:x} laddr {self.rdma_address:x} len {length}"
-            )
+            self._log.line(f"rdma write from lkey {key:x} laddr {self.rdma_address:x} len {length}")
         return chain
 
     def rdma_request(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bluebridge.guest.cm import RcPath
 from bluebridge.guest.krping.benchmarks import bench_server
 from bluebridge.guest.krping.errors import KrpingError
 from bluebridge.guest.krping.options import Test
@@ -25,8 +24,8 @@ class Server(KrpingThread):
         self.wait_for(State.CONNECT_REQUEST, boundary=True)
         child = self.child
         assert child is not None  # what CONNECT_REQUEST means
-        resources = self.set_up(child)
-        child.attach(RcPath(resources.qp))
+        resources = self.set_up()
+        child.attach(resources.qp)
         resources.qp.post_recv(resources.recv_wr)
         self.log.line("accepting client connection request")
         child.accept(CONN_PARAM)

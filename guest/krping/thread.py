@@ -9,15 +9,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from bluebridge.guest.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
-from bluebridge.guest.hca.resources.health import PERIOD
 from bluebridge.guest.krping.completions import completed
 from bluebridge.guest.krping.errors import Cancelled, KrpingError, explain
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.options import Options
+from bluebridge.guest.krping.progress import Progress
 from bluebridge.guest.krping.resources import Resources
 from bluebridge.guest.krping.state import State
-from bluebridge.guest.krping.stats import Latencies, Stats
-from bluebridge.guest.verbs import Context, SendWr
+from bluebridge.guest.verbs import HEALTH_SECONDS, Device, SendWr
 
 GRACE_SECONDS = 3.0
 """How long a cancelled thread may take to finish the iteration it is in."""
@@ -28,29 +27,19 @@ BATCH = 16
 CONN_PARAM = ConnParam(responder_resources=1, initiator_depth=1)
 
 
-class KrpingThread(ABC):
+class KrpingThread(Progress, ABC):
     """One krping run. `run` belongs to the thread that called it; `cancel` may come from any."""
 
     def __init__(
-        self, context: Context, manager: ConnectionManager, options: Options, log: Log
+        self, device: Device, manager: ConnectionManager, options: Options, log: Log
     ) -> None:
-        self.context = context
-        self.options = options
-        self.log = log
+        super().__init__(options, log)
+        self.device = device
         self.number = 0
-        self.state = State.IDLE
-        self.stats = Stats()
-        self.latencies = Latencies()
-        self.iterations = 0
-        self.validated = 0
-        self.failure = ""
-        self.disconnected = False
         self.cm_id = manager.create_id()
         self.child: CmId | None = None
         self.resources: Resources | None = None
-        self.remote = (0, 0, 0)
         self._cancel_at: float | None = None
-        self.under_way = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = select.poll()
         self._poller.register(self.cm_id.events.fileno(), select.POLLIN)
@@ -60,7 +49,7 @@ class KrpingThread(ABC):
     @property
     def name(self) -> str:
         """First of the nine columns."""
-        return f"{self.number}-{self.context.query_device().name}"
+        return f"{self.number}-{self.device.query_device().name}"
 
     @abstractmethod
     def run(self) -> None:
@@ -97,7 +86,7 @@ class KrpingThread(ABC):
     def _part(self, connection: CmId) -> None:
         """Disconnect, and wait for the peer to hear it: our process may be gone at once."""
         waiting = connection.connected and not self.disconnected
-        waiting = waiting and not self.context.health.lost
+        waiting = waiting and not self.device.health.lost
         connection.disconnect()
         deadline = time.monotonic() + PARTING_SECONDS
         while waiting and (left := deadline - time.monotonic()) > 0:
@@ -159,9 +148,9 @@ class KrpingThread(ABC):
             timeout = left * 1000
         channel = self.resources.channel if self.resources is not None else None
         # Slices: of the device's end nothing else would tell.
-        ready = self._poller.poll(min(PERIOD * 1000, timeout or PERIOD * 1000))
+        ready = self._poller.poll(min(HEALTH_SECONDS * 1000, timeout or HEALTH_SECONDS * 1000))
         if not ready:
-            self.context.health.check()
+            self.device.health.check()
         for fd, _ in ready:
             if fd == self._wake:
                 os.eventfd_read(self._wake)
@@ -177,7 +166,7 @@ class KrpingThread(ABC):
         for fd, _ in self._poller.poll(0):
             if fd == self.cm_id.events.fileno():
                 self._connection_event(self.cm_id.events.get_nowait())
-        self.context.health.check()
+        self.device.health.check()
         if self._cancel_at is not None:
             raise Cancelled
         if self.state is State.ERROR:
@@ -211,7 +200,7 @@ class KrpingThread(ABC):
                 pass
             case EventType.DEVICE_REMOVAL:
                 self.log.note("cma detected device removal!!!!")
-                self.fail(str(self.context.health.loss()))
+                self.fail(str(self.device.health.loss()))
             case _:
                 self.log.note(f"cma event {event.type:d}, error {event.status}")
                 self.fail(explain(event, self.options))
@@ -226,18 +215,13 @@ class KrpingThread(ABC):
         self.child = child
         self.log.line(f"child cma {id(child):016x}")
 
-    def fail(self, reason: str) -> None:
-        """Enter ERROR, which ends every wait; the first reason is the one to tell."""
-        self.state = State.ERROR
-        self.failure = self.failure or reason
-
-    def set_up(self, connection: CmId) -> Resources:
-        """Queue pair and buffers; the queue pair then belongs to `connection`."""
-        attr = self.context.query_device()
+    def set_up(self) -> Resources:
+        """Queue pair and buffers. Raises `KrpingError` for a device without fast registration."""
+        attr = self.device.query_device()
         if not (attr.fast_reg and attr.local_inv):
             raise KrpingError(f"Fastreg not supported - device_cap_flags {attr.flags:#x}")
         self.log.line(f"Fastreg supported - device_cap_flags {attr.flags:#x}")
-        resources = Resources(self.context, self.options, self.log)
+        resources = Resources(self.device, self.options, self.log)
         self.resources = resources
         self._poller.register(resources.channel.fileno(), select.POLLIN)
         return resources

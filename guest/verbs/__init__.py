@@ -1,45 +1,34 @@
-"""The verbs of the guest's user-space driver: the whole public interface in one place.
+"""Verbs: the interface between programs that send and receive, and the drivers below them.
 
-    bus = guest.bus.vfio.VfioBus()                       # or any other guest.bus.interface.Bus
-    ctx = open_device(bus)                           # reset, INIT_HCA, queues, port: Context
-    memory = ctx.allocate(65536)                     # .address for the device, .view for us
-    pd = ctx.alloc_pd()                              # Pd
+    bus = guest.bus.vfio.VfioBus()                   # or any other guest.bus.interface.Bus
+    device = guest.providers.open_device(bus)        # Device, whichever provider fits the function
+    memory = device.allocate(65536)                  # .address for the device, .view for us
+    pd = device.alloc_pd()                           # ProtectionDomain
     mr = pd.reg_mr(memory.address, 65536, access=AccessFlags.LOCAL_WRITE)     # .lkey .rkey
     dma = pd.get_dma_mr(AccessFlags.LOCAL_WRITE)     # all of memory, iova = DMA address
-    frmr = pd.alloc_fast_reg_mr(max_pages)           # FastRegMr .rkey .next_key() .close()
-    channel = ctx.create_comp_channel()              # .fileno() .get_event(timeout) -> Cq | None
-    cq = ctx.create_cq(128, channel)                 # .poll(n) -> list[Wc] .req_notify(solicited)
+    region = pd.alloc_fast_reg_mr(max_pages)         # FastRegistration .rkey .next_key() .close()
+    channel = device.create_comp_channel()           # .fileno() .get_event(timeout)
+    cq = device.create_cq(128, channel)              # .poll(n) -> list[Wc] .req_notify(solicited)
     qp = pd.create_qp(QpInit(QpType.RC, cq, cq))     # .qpn .state .modify(QpAttr(...)) …
-    qp.modify_init(access); qp.modify_rtr(path, qpn, psn); qp.modify_rts(psn)
+    there = device.address_vector(peer_address)      # the peer told its `device.address` and qpn
+    qp.modify_init(access); qp.modify_rtr(there, peer_qpn, psn); qp.modify_rts(psn)
     qp.post_recv(RecvWr(1, [Sge(address, length, lkey)])); qp.post_send([SendWr(...), ...])
-    event = ctx.async_events.get_event(timeout)      # AsyncEvent | None
-    index = ctx.add_gid(gid); ctx.gids; ctx.mac; ctx.port_active
 
-**BlueFlame.** `open_device(bus, blueflame=BlueFlameUse())` sends through BlueFlame what libmlx4
-does: a post of one request with inline data, or of one RDMA READ, whose entry fits into half a
-register. The device must advertise it.
+Modules, ground first: `enums`, `errors`, `values`, `roce`, `objects` (queues and regions as
+protocols), `requests`, `interface` (device, protection domain and queue pair as protocols). A
+provider implements the protocols by structure; `guest.hca` is the first. Users import from here
+and from `guest.providers`, never a provider.
 
-**Events.** There is no hidden thread. A completion channel *is* an event queue of the device with
-an MSI-X vector of its own; whoever calls `get_event` drains that queue and re-arms it in its own
-thread, so a wake-up costs one thread switch. `fileno()` is the vector's eventfd: after it became
-readable call `get_event(0)` until it gives None. One CQ event comes per `req_notify`; as always,
-poll the CQ empty after arming it, then wait. `ctx.async_events` is the same thing for vector 0.
-Verbs may be called from several threads. Waits look at the device once a second: when it is gone
-they end with `DeviceLost`, as do verbs, while everything that destroys or closes succeeds.
+**Events.** There is no hidden thread. Whoever calls `get_event` of a completion channel waits in
+its own thread, so a wake-up costs one thread switch. After `fileno()` became readable call
+`get_event(0)` until it gives None. One event comes per `req_notify`; as always, poll the completion
+queue empty after arming it, then wait. Verbs may be called from several threads. Waits look at the
+device every `HEALTH_SECONDS`: when it is gone they end with `DeviceLost`, as do verbs, while
+everything that destroys or closes succeeds.
 """
 
 from __future__ import annotations
 
-from bluebridge.guest.hca.context import Context, open_device
-from bluebridge.guest.hca.errors import DeviceLost, FirmwareError, HcaError, VerbsError
-from bluebridge.guest.hca.memory_regions import FastRegMr, Mr
-from bluebridge.guest.hca.pd import Pd
-from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
-from bluebridge.guest.hca.queues.channel import CompChannel
-from bluebridge.guest.hca.queues.cq import Cq
-from bluebridge.guest.hca.queues.eq import AsyncChannel
-from bluebridge.guest.hca.queues.qp import Qp
-from bluebridge.guest.hca.queues.srq import Srq
 from bluebridge.guest.verbs.enums import (
     AccessFlags,
     QpState,
@@ -50,53 +39,64 @@ from bluebridge.guest.verbs.enums import (
     WcStatus,
     WrOpcode,
 )
+from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
+from bluebridge.guest.verbs.interface import (
+    HEALTH_SECONDS,
+    Device,
+    EthernetPort,
+    Health,
+    ProtectionDomain,
+    QueuePair,
+)
+from bluebridge.guest.verbs.objects import (
+    CompletionChannel,
+    CompletionQueue,
+    FastRegistration,
+    MemoryRegion,
+    SharedReceiveQueue,
+)
+from bluebridge.guest.verbs.requests import QpInit, SendWr
+from bluebridge.guest.verbs.roce import RoceAddress
 from bluebridge.guest.verbs.values import (
-    Ah,
-    AsyncEvent,
+    AddressVector,
     DeviceAttr,
-    PathAttr,
     PortAttr,
     QpAttr,
-    QpInit,
     RecvWr,
-    SendWr,
     Sge,
     Wc,
 )
 
 __all__ = [
+    "HEALTH_SECONDS",
     "AccessFlags",
-    "Ah",
-    "AsyncChannel",
-    "AsyncEvent",
-    "BlueFlameUse",
-    "CompChannel",
-    "Context",
-    "Cq",
+    "AddressVector",
+    "CompletionChannel",
+    "CompletionQueue",
+    "Device",
     "DeviceAttr",
     "DeviceLost",
-    "FastRegMr",
-    "FirmwareError",
-    "HcaError",
-    "Mr",
-    "PathAttr",
-    "Pd",
+    "EthernetPort",
+    "FastRegistration",
+    "Health",
+    "MemoryRegion",
     "PortAttr",
-    "Qp",
+    "ProtectionDomain",
     "QpAttr",
     "QpInit",
     "QpState",
     "QpType",
+    "QueuePair",
     "RecvWr",
+    "RoceAddress",
     "SendFlags",
     "SendWr",
     "Sge",
-    "Srq",
+    "SharedReceiveQueue",
     "VerbsError",
     "Wc",
     "WcFlags",
     "WcOpcode",
     "WcStatus",
     "WrOpcode",
-    "open_device",
 ]

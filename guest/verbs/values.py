@@ -1,26 +1,12 @@
-"""Work requests, completions and attributes: the plain values that verbs take and give."""
+"""The plain values that verbs take and give: pieces of memory, completions, attributes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from bluebridge.guest.verbs.enums import (
-    AccessFlags,
-    QpState,
-    QpType,
-    SendFlags,
-    WcFlags,
-    WcOpcode,
-    WcStatus,
-    WrOpcode,
-)
-
-if TYPE_CHECKING:
-    from bluebridge.guest.hca.memory_regions import FastRegMr
-    from bluebridge.guest.hca.queues.cq import Cq
-    from bluebridge.guest.hca.queues.srq import Srq
+from bluebridge.guest.verbs.enums import AccessFlags, QpState, WcFlags, WcOpcode, WcStatus
 
 
 class Sge(NamedTuple):
@@ -31,53 +17,14 @@ class Sge(NamedTuple):
     lkey: int
 
 
-@dataclass(slots=True, frozen=True)
-class Ah:
-    """Where a datagram goes over RoCE: the address handle of ibverbs."""
+class AddressVector:
+    """The way to a peer, for a connected queue pair or one datagram (ibv_ah_attr).
 
-    dgid: bytes
-    dmac: bytes
-    sgid_index: int = 0
-    traffic_class: int = 0
-    flow_label: int = 0
-    hop_limit: int = 64
-    service_level: int = 0
-
-
-@dataclass(slots=True)
-class SendWr:
-    """A send work request.
-
-    `imm` is the immediate value (host order integer); `invalidate_rkey` belongs to SEND_WITH_INV
-    and LOCAL_INV. `inline_data` goes into the queue entry itself, `sg_list` is ignored then.
-    Atomics: `compare_add` and `swap` as in ibverbs, with their masks for the masked forms.
-    REG_MR: `mr`, the `pages` that back it (`page_size` bytes each) and `key`, `access`, `iova`,
-    `length` of the registration. Datagrams: `ah`, `remote_qpn`, `remote_qkey`.
+    Its content is the provider's: users get one from `Device.address_vector` and hand it on. Each
+    kind of network has a subclass of its own, such as `RoceAddress`.
     """
 
-    wr_id: int = 0
-    opcode: WrOpcode = WrOpcode.SEND
-    sg_list: Sequence[Sge] = ()
-    send_flags: SendFlags | int = SendFlags.SIGNALED
-    imm: int = 0
-    invalidate_rkey: int = 0
-    inline_data: bytes | bytearray | memoryview | None = None
-    remote_addr: int = 0
-    rkey: int = 0
-    compare_add: int = 0
-    swap: int = 0
-    compare_add_mask: int = (1 << 64) - 1
-    swap_mask: int = (1 << 64) - 1
-    mr: FastRegMr | None = None
-    pages: Sequence[int] = ()
-    page_size: int = 4096
-    key: int = 0
-    access: AccessFlags | int = 0
-    iova: int = 0
-    length: int = 0
-    ah: Ah | None = None
-    remote_qpn: int = 0
-    remote_qkey: int = 0
+    __slots__ = ()
 
 
 @dataclass(slots=True)
@@ -109,37 +56,8 @@ class Wc:
 
 
 @dataclass(slots=True)
-class QpInit:
-    """How to create a queue pair; `max_inline` bytes fit into one send entry."""
-
-    type: QpType
-    send_cq: Cq
-    recv_cq: Cq
-    max_send_wr: int = 64
-    max_recv_wr: int = 64
-    max_send_sge: int = 2
-    max_recv_sge: int = 1
-    max_inline: int = 0
-    srq: Srq | None = None
-    signal_all: bool = False
-
-
-@dataclass(slots=True)
-class PathAttr:
-    """The way to the peer of a connected queue pair, RoCE form."""
-
-    dgid: bytes
-    dmac: bytes
-    sgid_index: int = 0
-    traffic_class: int = 0
-    flow_label: int = 0
-    hop_limit: int = 64
-    service_level: int = 0
-
-
-@dataclass(slots=True)
 class QpAttr:
-    """Attributes for `Qp.modify`; None means "not part of this transition".
+    """Attributes for `QueuePair.modify`; None means "not part of this transition".
 
     `path_mtu` in bytes (256 … 4096), `timeout` and `min_rnr_timer` are InfiniBand codes.
     """
@@ -147,7 +65,7 @@ class QpAttr:
     state: QpState | None = None
     access: AccessFlags | int | None = None
     qkey: int | None = None
-    path: PathAttr | None = None
+    address_vector: AddressVector | None = None
     path_mtu: int | None = None
     dest_qpn: int | None = None
     rq_psn: int | None = None
@@ -161,17 +79,8 @@ class QpAttr:
 
 
 @dataclass(slots=True, frozen=True)
-class AsyncEvent:
-    """An asynchronous event: EventType number, subtype, and the QP, CQ, SRQ or port number."""
-
-    type: int
-    subtype: int
-    number: int
-
-
-@dataclass(slots=True, frozen=True)
 class DeviceAttr:
-    """What the device is and can do."""
+    """What the device is and can do; `page_size_cap` has a bit for each page size in bytes."""
 
     name: str
     fw_version: str
@@ -190,10 +99,10 @@ class DeviceAttr:
 
 @dataclass(slots=True, frozen=True)
 class PortAttr:
-    """State of the port: `active_mtu` in bytes, `gids` by index."""
+    """State of the port: `active_mtu` in bytes. MAC, Ethernet MTU and GIDs of Ethernet ports."""
 
     active: bool
-    mac: bytes
-    active_mtu: int
-    eth_mtu: int
-    gids: tuple[bytes, ...] = field(default=())
+    mac: bytes = b""
+    active_mtu: int = 0
+    eth_mtu: int = 0
+    gids: tuple[bytes, ...] = ()

@@ -11,13 +11,12 @@ from bluebridge.device.layout.ntb.models import GEN4
 from bluebridge.host_tools.bench import doorbell_replies, programs
 from bluebridge.host_tools.bench.figures import Figure, at_least, at_most, plain
 from bluebridge.host_tools.bench.links import Way, plug_nic
-from bluebridge.host_tools.conformance.bridge import clients
-from bluebridge.host_tools.conformance.bridge.clients import PERF, TOOL, TOOL_CLIENT, Client
-from bluebridge.host_tools.conformance.bridge.guests import ADDRESSES, Guests
-from bluebridge.host_tools.conformance.bridge.perf import RATE
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import LabConfig, Pair
 from bluebridge.host_tools.machine.machine import MESSAGE_TIMEOUT_MS
+from bluebridge.host_tools.programs import ntb_clients as clients
+from bluebridge.host_tools.programs.ntb_clients import PERF, RATE, TOOL, TOOL_CLIENT, Client
+from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
 from bluebridge.host_tools.progress import Progress
 
 MODEL = GEN4.name

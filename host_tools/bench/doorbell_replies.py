@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen4
-from bluebridge.host_tools.conformance.bridge.clients import COUNT, load_both, pingpong, unload_both
-from bluebridge.host_tools.conformance.bridge.guests import Guests
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.programs.ntb_clients import COUNT, load_both, pingpong, unload_both
+from bluebridge.host_tools.programs.ntb_guests import Guests
 
 ROUNDS = 2000
 WARM_UP = 200

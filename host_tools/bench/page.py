@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from bluebridge.host_tools.bench import rdma
 from bluebridge.host_tools.bench.figures import Figure
 from bluebridge.host_tools.bench.stages import PREFIX, STAGES, TOGETHER
+from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.images.source import HOME
 
 ROOT = HOME
@@ -133,42 +132,6 @@ _LESSONS = """\
 """
 
 
-@dataclass(frozen=True)
-class Machine:
-    """Where a run took place."""
-
-    cpu: str
-    cores: int
-    memory_gib: int
-    system: str
-    accelerator: str
-    date: str
-
-    @classmethod
-    def here(cls, accelerator: str) -> Machine:
-        """This machine, now."""
-        return cls(
-            _cpu_model(),
-            len(os.sched_getaffinity(0)),
-            round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)),
-            f"{platform.freedesktop_os_release().get('PRETTY_NAME')}, Linux {platform.release()}, "
-            f"Python {platform.python_version()}",
-            accelerator,
-            time.strftime("%Y-%m-%d"),
-        )
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Label and value pairs for a table."""
-        return [
-            ("processor", self.cpu),
-            ("cores", str(self.cores)),
-            ("memory", f"{self.memory_gib} GiB"),
-            ("system", self.system),
-            ("accelerator", self.accelerator),
-            ("date", self.date),
-        ]
-
-
 def times(figures: Sequence[Figure]) -> str:
     """The figures of `stages` as a table: a row for each stage, a column for each program."""
     found: dict[str, dict[str, float]] = {}
@@ -188,13 +151,6 @@ def _program(figure: Figure) -> str:
     return figure.key.removeprefix(PREFIX).removesuffix(f".{figure.title}")
 
 
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
 def rows_of(figures: Sequence[Figure]) -> list[Figure]:
     """Those for the table of figures: all but what a table of its own shows."""
     return [figure for figure in figures if not figure.key.startswith(PREFIX)]
@@ -210,7 +166,7 @@ def table(figures: Sequence[Figure]) -> str:
     )
 
 
-def write_json(machine: Machine, figures: Sequence[Figure]) -> Path:
+def write_json(machine: HostDescription, figures: Sequence[Figure]) -> Path:
     """A dated file with everything; returns its path."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
@@ -229,7 +185,7 @@ def completed(figures: Sequence[Figure]) -> list[Figure]:
     return list(known.values())
 
 
-def write_page(machine: Machine, figures: Sequence[Figure]) -> None:
+def write_page(machine: HostDescription, figures: Sequence[Figure]) -> None:
     """docs/benchmarks.md anew."""
     PAGE.write_text(
         _TEXT.format(

@@ -7,14 +7,15 @@ import math
 from typing import Any
 
 from bluebridge.host_tools.bench.links import Way
-from bluebridge.host_tools.conformance.program import IPERF_PORT, listening
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.programs import client_server
+from bluebridge.host_tools.programs import perftest as perftest_programs
+from bluebridge.host_tools.programs.perftest import AVERAGE, TYPICAL
+from bluebridge.host_tools.programs.readiness import IPERF_PORT
 
 _SECONDS = 120.0
 _ATTEMPTS = 3
-_PERFTEST_PORT = 18515
-_LATENCY_COLUMN, _BANDWIDTH_COLUMN = 4, 3  # t_typical[usec], BW average[MiB/sec]
 MIB = 1 << 20
 
 
@@ -31,34 +32,20 @@ def perftest(pair: Pair, way: Way, command: str) -> float:
 
 
 def _perftest(pair: Pair, way: Way, command: str) -> float:
-    said = _client(pair, way, f"{command} -d {way.rdma}", _PERFTEST_PORT, "")
-    rows = [line.split() for line in said.splitlines() if line.strip()[:1].isdecimal()]
-    if not rows:
+    said = perftest_programs.run(pair, f"{command} -d {way.rdma}", way.server, _SECONDS)
+    row = perftest_programs.last_row(said)
+    if not row:
         raise LabError(f"{command} over {way.name} printed no figures", transcript=said)
-    return float(rows[-1][_LATENCY_COLUMN if "_lat" in command else _BANDWIDTH_COLUMN])
+    return float(row[TYPICAL if "_lat" in command else AVERAGE])
 
 
 def iperf3(pair: Pair, way: Way, *, backwards: bool, seconds: int) -> float:
     """MiB/s of TCP that arrive, from guest b to guest a, or `backwards`."""
     options = f"-t {seconds} -O 1 --json {'-R' if backwards else ''}"
-    said = _client(pair, way, "iperf3", IPERF_PORT, options)
+    client = f"iperf3 -c {way.server} {options}"
+    said = client_server.run(pair, "iperf3 -s -1", client, IPERF_PORT, _SECONDS)
     report: dict[str, Any] = json.loads(said)
     return float(report["end"]["sum_received"]["bits_per_second"]) / 8 / MIB
-
-
-def _client(pair: Pair, way: Way, program: str, port: int, options: str) -> str:
-    """Start the server in guest a, run the client in guest b; the client's output."""
-    iperf = program == "iperf3"
-    server = pair.a.agent.start("iperf3 -s -1" if iperf else program, _SECONDS)
-    try:
-        pair.a.run(f"until {listening(port)}; do sleep 0.05; done")
-        address = f"-c {way.server}" if iperf else way.server
-        done = pair.b.run(f"{program} {address} {options}", timeout=_SECONDS)
-    except BaseException:
-        server.kill()
-        raise
-    server.wait()
-    return done.text
 
 
 def set_mtu(pair: Pair, way: Way, mtu: int) -> None:

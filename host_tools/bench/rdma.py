@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from bluebridge.device.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools.bench import programs, stages
 from bluebridge.host_tools.bench.figures import Figure, at_least, plain
 from bluebridge.host_tools.bench.links import Way, ways
@@ -71,10 +72,10 @@ def figures(progress: Progress) -> list[Figure]:
 
 
 def config(
-    names: tuple[str, str] = ("a", "b"), *, log: bool = False, arguments: tuple[str, ...] = ()
+    names: tuple[str, str] = ("a", "b"), *, log: bool = False, options: ServerOptions = DEFAULTS
 ) -> LabConfig:
     """Guests with the kernel's drivers."""
-    return LabConfig(kernel=True, bus_log=log, names=names, server_arguments=arguments)
+    return LabConfig(kernel=True, bus_log=log, names=names, options=options)
 
 
 def in_turn(first: Measure, second: Measure, rounds: int) -> tuple[float, float]:
@@ -157,7 +158,11 @@ def _variants(pair: Pair, hca: Way, progress: Progress) -> list[Figure]:
     """The same latencies with BlueFlame, and with the bus log, each beside `pair`."""
     found: list[Figure] = []
     for key, title, lab in (
-        ("blueflame", "`--blueflame on`", config(("a2", "b2"), arguments=("--blueflame", "on"))),
+        (
+            "blueflame",
+            "`--blueflame on`",
+            config(("a2", "b2"), options=ServerOptions(blueflame="on")),
+        ),
         ("log", "the bus log on", config(("a2", "b2"), log=True)),
     ):
         progress(f"{title} and without, in turn")

@@ -26,6 +26,11 @@ _ESCAPE = b"\x1d"  # Ctrl-], as in telnet
 _AGENT_SECONDS = 5.0
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("guest", metavar="GUEST")
+
+
 def main(options: argparse.Namespace) -> int:
     """Join terminal and console until Ctrl-]; returns 0. Raises `LabError` when the guest ends."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):

@@ -17,6 +17,16 @@ from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = (
+        "Copy files. NAME:PATH is in a guest, relative to /root; a file here whose "
+        "name has a colon is written ./like:this."
+    )
+    parser.add_argument("places", nargs="+", metavar="FILE", help="sources, then the target")
+    parser.add_argument("-r", "--recursive", action="store_true", help="folders as well")
+
+
 def main(options: argparse.Namespace) -> int:
     """Copy; returns 0. Raises `LabError` for the first file that cannot be copied."""
     *sources, target = (Place.parse(text) for text in options.places)

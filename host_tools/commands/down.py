@@ -20,6 +20,13 @@ _GRACE = 30.0
 _PAUSE = 0.01
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "names", nargs="*", metavar="PAIR", help="its number or one of its guests (default: all)"
+    )
+
+
 def main(options: argparse.Namespace) -> int:
     """End the pairs named, or all, and wait until nothing of them is left; returns 0."""
     chosen = _chosen(options.names)

@@ -51,15 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="another folder the build may read, at the same path; may be repeated",
     )
-    parser.set_defaults(make_arguments=[])
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A `kmod` command line before its first `--`, and make's arguments after it."""
-    if words[:1] != ["kmod"] or "--" not in words:
-        return list(words), []
-    cut = list(words).index("--")
-    return list(words[:cut]), list(words[cut + 1 :])
+    """The words of `kmod` before its first `--`, and make's arguments after it."""
+    words = list(words)
+    cut = words.index("--") if "--" in words else len(words)
+    return words[:cut], words[cut + 1 :]
 
 
 def main(options: argparse.Namespace) -> int:
@@ -76,7 +74,7 @@ def main(options: argparse.Namespace) -> int:
             modules = build(
                 options.folder,
                 options.output,
-                options.make_arguments,
+                options.words,
                 symvers=options.symvers,
                 readable=options.readable,
             )

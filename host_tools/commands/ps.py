@@ -8,16 +8,21 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from bluebridge.host_tools.keeper import end_record, guests
+from bluebridge.host_tools.keeper import end_record, registry
 from bluebridge.host_tools.keeper.end_record import Epitaph
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 
 _STEPS = ((86400, "d"), (3600, "h"), (60, "min"))
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
 def main(options: argparse.Namespace) -> int:
     """Print pairs and guests; returns 0."""
-    pairs = [pair for _, pair in guests.pairs()]
+    pairs = [pair for _, pair in registry.pairs()]
     ended = end_record.read({pair.number for pair in pairs})
     if options.json:
         print(json.dumps(_as_json(pairs, ended), indent=2))

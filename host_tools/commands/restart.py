@@ -9,6 +9,16 @@ from bluebridge.host_tools.keeper import control, guests, record
 from bluebridge.host_tools.progress import Reporter
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = (
+        "Bring a guest up anew, whether it still runs or has ended. Its devices come "
+        "back as after a reset; its peer and the device server go on."
+    )
+    parser.add_argument("guest", metavar="GUEST")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
 def main(options: argparse.Namespace) -> int:
     """Have the keeper restart a guest, whatever it is doing; returns 0 when it is up."""
     guest = guests.find(options.guest)

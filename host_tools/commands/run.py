@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import BinaryIO
@@ -25,8 +25,55 @@ FAILED = 125
 """bluebridge, not the command, failed: as env(1), timeout(1) and docker."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
+_VALUED = ("--timeout",)
+"""Options that take a value."""
 _GRACE = 3.0
 """Seconds a command may take to end after Ctrl-C."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command, apart from the command for the guest (see `split`)."""
+    parser.usage = "bluebridge run [-h] [--timeout SECONDS] GUEST -- COMMAND [ARGUMENT ...]"
+    parser.description = (
+        "Run a command in a guest with its output, its input (unless that is a "
+        "terminal) and its exit status: 128+N if signal N ended it, 124 after the time limit, 127 "
+        "for an unknown command, 125 if bluebridge itself failed. One word is a line for the "
+        "guest's shell, several are a command and its arguments."
+    )
+    parser.add_argument("guest", metavar="GUEST")
+    parser.add_argument(
+        "--timeout", type=_seconds, metavar="SECONDS", help="end the command then (default: never)"
+    )
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of `run` itself, and the command: what follows `--`, or the guest's name."""
+    words = list(words)
+    named = False
+    position = 0
+    while position < len(words):
+        word = words[position]
+        if word == "--":
+            return words[:position], words[position + 1 :]
+        if word.startswith("-"):
+            position += 1 if word not in _VALUED else 2
+            continue
+        if named:
+            break
+        named = True
+        position += 1
+    return words[:position], words[position:]
+
+
+def _seconds(text: str) -> float:
+    """A time limit: a positive number."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+    return seconds
 
 
 def main(options: argparse.Namespace) -> int:

@@ -8,19 +8,17 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bluebridge.host_tools.arguments import device_arguments
-from bluebridge.host_tools.commands.up_options import check_together
+from bluebridge.host_tools.commands.up_options import check_together, hardware
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import end_record
 from bluebridge.host_tools.keeper.launch import launch
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import PairRecord, guest_names
+from bluebridge.host_tools.lab import options as lab_options
 from bluebridge.host_tools.lab.artefacts import ensure_parts
+from bluebridge.host_tools.lab.config import LIMITS
 from bluebridge.host_tools.lab.pair import LabConfig, termination_as_exception
 from bluebridge.host_tools.progress import Reporter
-
-_MOST_CPUS = 64
-_LEAST_MIB = 256
 
 
 def main(options: argparse.Namespace) -> int:
@@ -47,20 +45,18 @@ def _plan(options: argparse.Namespace) -> Plan:
     """What is asked for. Raises `UsageError` for what cannot be."""
     if options.pairs < 1:
         raise UsageError(f"--pairs {options.pairs} asks for nothing", "give 1 or more")
-    if not 1 <= options.cpus <= _MOST_CPUS:
-        raise UsageError(f"a guest has no {options.cpus} CPUs", f"give --cpus 1 to {_MOST_CPUS}")
-    if not _LEAST_MIB <= options.memory <= _host_mib():
+    fewest, most = LIMITS["cpus"]
+    if not fewest <= options.cpus <= most:
+        raise UsageError(f"a guest has no {options.cpus} CPUs", f"give --cpus {fewest} to {most}")
+    least, _ = LIMITS["memory_mib"]
+    if not least <= options.memory_mib <= _host_mib():
         raise UsageError(
-            f"a guest cannot have {options.memory} MiB",
-            f"give --memory {_LEAST_MIB} to {_host_mib()}, what this machine has",
+            f"a guest cannot have {options.memory_mib} MiB",
+            f"give --memory {least} to {_host_mib()}, what this machine has",
         )
-    hardware = [*device_arguments(options), *options.words]
-    check_together(options, hardware)
+    check_together(options)
     config = LabConfig(
-        log=options.log.absolute() if options.log else None,
-        sockets=options.sockets.absolute() if options.sockets else None,
-        cpus=options.cpus,
-        memory_mib=options.memory,
+        **lab_options.fields(options),
         vfio=options.driver == "guest",
         kernel=options.driver == "kernel",
         cold=options.cold,
@@ -68,7 +64,8 @@ def _plan(options: argparse.Namespace) -> Plan:
         ntb=options.ntb,
         bar_sizes="ntrdma" if options.window_alias else options.bar_sizes,
         window_alias=options.window_alias,
-        server_arguments=tuple(hardware),
+        options=hardware(options),
+        server_words=tuple(options.words),
     )
     return Plan(config, _modules(options.module), options.verbose)
 

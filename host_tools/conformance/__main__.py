@@ -10,17 +10,10 @@ from pathlib import Path
 
 from bluebridge.host_tools.conformance import ntb_page, page
 from bluebridge.host_tools.conformance.journal import Entry, Journal
-from bluebridge.host_tools.conformance.program import (
-    BRIDGES,
-    FAILED,
-    QUICK,
-    SETUPS,
-    Program,
-    Setup,
-    Verdict,
-)
+from bluebridge.host_tools.conformance.program import FAILED, Program, Verdict
 from bluebridge.host_tools.conformance.runner import Run
 from bluebridge.host_tools.conformance.session import NotUp, Session
+from bluebridge.host_tools.conformance.setups import BRIDGES, QUICK, SETUPS, Setup
 from bluebridge.host_tools.conformance.suites import everything
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.progress import Progress, Reporter
@@ -83,6 +76,7 @@ def _chosen(options: argparse.Namespace) -> list[Choice]:
         for setup, program in everything()
         if (not options.short or (program.short and setup in QUICK))
         and (not options.setup or setup.name in options.setup)
+        and (not options.key or _key((setup, program)) in options.key)
         and all(word in _key((setup, program)) for word in options.only)
     ]
     if not chosen:
@@ -136,6 +130,9 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="WORDS",
         help="only what has WORDS in its key",
+    )
+    parser.add_argument(
+        "--key", action="append", default=[], help="only the program that --list calls so"
     )
     names = [setup.name for setup in (*SETUPS, *BRIDGES.values())]
     parser.add_argument("--setup", action="append", choices=names, help="only these")

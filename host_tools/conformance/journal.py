@@ -69,10 +69,14 @@ class Journal:
         with self._file.open("a") as stream:
             stream.write(json.dumps(asdict(entry)) + "\n")
 
+    def output(self, entry: Entry) -> Path:
+        """The file with what the commands of a program printed, which exists if it failed."""
+        name = "".join(char if char.isalnum() or char in "-_." else "_" for char in entry.key)
+        return self.folder / f"{name}.txt"
+
     def keep(self, entry: Entry, texts: Sequence[tuple[str, str]]) -> Path:
         """Write what the commands of a failed program printed; returns the file."""
-        name = "".join(char if char.isalnum() or char in "-_." else "_" for char in entry.key)
-        path = self.folder / f"{name}.txt"
+        path = self.output(entry)
         path.write_text("".join(f"=== {title}\n{text.rstrip()}\n" for title, text in texts))
         return path
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from bluebridge.host_tools.conformance.journal import Entry
 from bluebridge.host_tools.conformance.page import failed
-from bluebridge.host_tools.conformance.program import BRIDGES, FAILED, PASSED, SKIPPED
+from bluebridge.host_tools.conformance.program import FAILED, PASSED, SKIPPED
+from bluebridge.host_tools.conformance.setups import BRIDGES
 from bluebridge.images.source import HOME
 
 PAGE = HOME / "docs" / "ntb-conformance.md"

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from bluebridge.host_tools.conformance.journal import Entry
 from bluebridge.host_tools.conformance.known_failures import cause
-from bluebridge.host_tools.conformance.program import FAILED, PASSED, SETUPS, SKIPPED, Verdict
+from bluebridge.host_tools.conformance.program import FAILED, PASSED, SKIPPED, Verdict
+from bluebridge.host_tools.conformance.setups import SETUPS
 from bluebridge.images.source import HOME
 
 PAGE = HOME / "docs" / "conformance.md"

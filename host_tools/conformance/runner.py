@@ -17,9 +17,17 @@ from bluebridge.host_tools.conformance.session import Session
 from bluebridge.host_tools.errors import LabError
 
 _RUNS = 3
-_READY_SECONDS = 20.0
-_END_SECONDS = 20.0
 _SERVER_EXTRA = 40.0
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a run waits for a server, in seconds."""
+
+    ready: float = 20.0
+    """Until it can be talked to."""
+    end: float = 20.0
+    """Until it has ended after its client."""
 
 
 @dataclass
@@ -28,6 +36,7 @@ class Run:
 
     session: Session
     program: Program
+    patience: Patience = Patience()
     texts: list[tuple[str, str]] = field(default_factory=list)
     """Title and text of what was printed, for the record."""
     broken: bool = False
@@ -41,7 +50,7 @@ class Run:
             if complaints := self.session.complaints():
                 verdicts.append(Verdict(FAILED, complaints[0], "kernel messages"))
                 self.texts.append(("kernel messages", "\n".join(complaints)))
-            self.session.tidy(self.program)
+            self.session.tidy(self.program.after)
         except LabError as error:
             self.broken = True
             verdicts = [Verdict(FAILED, str(error).splitlines()[0])]
@@ -88,7 +97,8 @@ class Run:
     @contextlib.contextmanager
     def _server(self, agent: Agent) -> Iterator[_Server]:
         line = self.session.words.fill(self.program.server)
-        server = _Server(agent.start(line, self.program.limit + _SERVER_EXTRA))
+        command = agent.start(line, self.program.limit + _SERVER_EXTRA)
+        server = _Server(command, self.patience.end)
         try:
             yield server
         finally:
@@ -98,7 +108,7 @@ class Run:
     def _wait_until_ready(self, agent: Agent) -> Verdict | None:
         condition = self.session.words.fill(self.program.ready)
         try:
-            agent.run(f"until {condition}; do sleep 0.05; done", timeout=_READY_SECONDS)
+            agent.run(f"until {condition}; do sleep 0.05; done", timeout=self.patience.ready)
         except CommandTimedOut:
             return Verdict(FAILED, "the server was not ready in time")
         return None
@@ -107,8 +117,10 @@ class Run:
 class _Server:
     """A command whose output is collected by a thread of its own."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: Command, patience: float) -> None:
+        """`patience`: seconds to wait for its end."""
         self._command = command
+        self._patience = patience
         self._ended: Ended | None = None
         self._trouble: LabError | None = None
         self._thread = threading.Thread(target=self._collect, daemon=True)
@@ -124,7 +136,7 @@ class _Server:
         """What its end adds to a client that passed."""
         if program.lasting:
             return []
-        self._thread.join(_END_SECONDS)
+        self._thread.join(self._patience)
         if self._trouble is not None:
             raise self._trouble
         if self._ended is None:
@@ -139,7 +151,7 @@ class _Server:
         for act in (lambda: self._command.signal(signal.SIGTERM), self._command.kill):
             if self._thread.is_alive():
                 _quietly(act)
-                self._thread.join(_END_SECONDS / 4)
+                self._thread.join(self._patience / 4)
         return self._ended or Ended(None, "")
 
 

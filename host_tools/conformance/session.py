@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from bluebridge.host_tools.agent import Command
-from bluebridge.host_tools.conformance.program import Program, Setup
+from bluebridge.host_tools.conformance.setups import Setup
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import LabConfig, Pair
 from bluebridge.host_tools.machine.vm import Vm
@@ -69,7 +69,7 @@ class Session:
                 vfio=False,
                 hca=not self.setup.ntb,
                 ntb=self.setup.ntb,
-                server_arguments=self.setup.server_arguments,
+                options=self.setup.options,
             )
             self.pair = stack.enter_context(Pair(config))
             try:
@@ -112,11 +112,11 @@ class Session:
             found += [f"{machine.name}: {line}" for line in said if _COMPLAINTS.search(line)]
         return found
 
-    def tidy(self, program: Program) -> None:
-        """Put back what the program changed, in both guests."""
-        if program.after:
+    def tidy(self, after: str) -> None:
+        """Run shell line `after`, if any, in both guests: it puts back what a program changed."""
+        if after:
             for machine in self.pair.machines:
-                machine.agent.run(self.words.fill(program.after), timeout=30)
+                machine.agent.run(self.words.fill(after), timeout=30)
 
 
 def bring_up(machine: Vm) -> None:

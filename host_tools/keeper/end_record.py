@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bluebridge.host_tools.lab.folders import runtime_root, state_root
+from bluebridge.host_tools.lab.roots import runtime_root, state_root
 
 
 @dataclass(frozen=True)

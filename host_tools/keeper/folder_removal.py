@@ -6,7 +6,7 @@ import contextlib
 import subprocess
 from collections.abc import Iterator
 
-from bluebridge.host_tools.keeper.registry import Claim
+from bluebridge.host_tools.keeper.claims import Claim
 
 
 @contextlib.contextmanager

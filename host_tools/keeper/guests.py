@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from bluebridge.host_tools.agent import Agent
@@ -61,18 +60,11 @@ class Guest:
 def find(name: str) -> Guest:
     """The guest called `name`. Raises `LabError` that says what runs, or why it no longer does."""
     known: list[str] = []
-    for entry, pair in pairs():
+    for entry, pair in registry.pairs():
         if name in pair.names():
             return Guest(entry, pair, name)
         known += pair.names()
     raise _remembered(name) or _unknown(name, known)
-
-
-def pairs() -> Iterator[tuple[Entry, PairRecord]]:
-    """The pairs that run, or are starting or ending, by number."""
-    for entry in registry.living():
-        if (found := entry.record()) is not None:
-            yield entry, found
 
 
 def _unknown(name: str, known: list[str]) -> LabError:

@@ -17,12 +17,12 @@ from typing import Any
 
 from bluebridge.host_tools.errors import LabError, of_system
 from bluebridge.host_tools.keeper import end_record, messages, record
+from bluebridge.host_tools.keeper.claims import Claim
 from bluebridge.host_tools.keeper.control import Control
 from bluebridge.host_tools.keeper.end_watch import Watch, remark
 from bluebridge.host_tools.keeper.folder_removal import janitor
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
-from bluebridge.host_tools.keeper.registry import Claim
 from bluebridge.host_tools.lab import folders
 from bluebridge.host_tools.lab.pair import Pair, termination_as_exception
 from bluebridge.host_tools.machine.vm import Vm

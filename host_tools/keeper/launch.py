@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.keeper import keeper, messages, registry
+from bluebridge.host_tools.keeper import keeper, messages
+from bluebridge.host_tools.keeper.claims import Claim, claim_number
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import PairRecord
-from bluebridge.host_tools.keeper.registry import Claim
 from bluebridge.host_tools.progress import Progress
 
 _GRACE = 30.0
@@ -79,7 +79,7 @@ def _plain(progress: Progress) -> Say:
 
 def _fork(plan: Callable[[int], Plan], children: list[Child]) -> Child:
     """Claim a number and fork its keeper; `children` gets one more."""
-    claim = registry.claim()
+    claim = claim_number()
     ours, theirs = socket.socketpair()
     try:
         wanted = plan(claim.number)

@@ -10,17 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import stat
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
-from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper.locks import Lock
 from bluebridge.host_tools.keeper.record import PairRecord
-from bluebridge.host_tools.lab.folders import check_socket_path, runtime_root
-
-_MOST_PAIRS = 99
+from bluebridge.host_tools.lab.roots import runtime_root
 
 
 class Entry:
@@ -54,55 +50,14 @@ class Entry:
         with contextlib.suppress(OSError), Lock(self.lock) as lock:
             # Somebody else may have cleared it, and a new pair claimed the number, since.
             if lock.take() and lock.named():
+                import shutil  # seldom needed, and it takes a while
+
                 shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class Claim(Entry):
-    """An entry of our own, locked. After a fork both processes hold it."""
-
-    def __init__(self, number: int, folder: Path, held: Lock) -> None:
-        super().__init__(number, folder)
-        self.held = held
-
-    def close(self) -> None:
-        """Let go of the lock in this process."""
-        self.held.close()
-
-
-def claim() -> Claim:
-    """Take the next free number. Raises `LabError` when there is no place for a folder."""
-    living()  # numbers of dead pairs are free
-    root = runtime_root()
-    try:
-        draft = Path(tempfile.mkdtemp(prefix=f"{_prefix()}new-", dir=root))
-    except OSError as error:
-        raise LabError(
-            f"no folder in {root}: {error.strerror}", "free space or set XDG_RUNTIME_DIR"
-        ) from error
-    lock = Lock(draft / "lock", create=True)
-    lock.take()
-    try:
-        return _rename(draft, lock)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        lock.close()
-        raise
-
-
-def _rename(draft: Path, lock: Lock) -> Claim:
-    for number in range(1, _MOST_PAIRS + 1):
-        folder = _folder(number)
-        check_socket_path(folder / "control.sock")
-        # Over a folder that is not empty, or somebody else's, rename(2) fails.
-        with contextlib.suppress(OSError):
-            draft.rename(folder)
-            return Claim(number, folder, lock)
-    raise LabError(f"there are {_MOST_PAIRS} pairs already", "end some with `bluebridge down`")
 
 
 def living() -> list[Entry]:
     """The pairs of this user in this runtime root, by number; dead ones are cleared away."""
-    pattern = re.compile(re.escape(_prefix()) + r"([0-9]+)")
+    pattern = re.compile(re.escape(prefix()) + r"([0-9]+)")
     entries = []
     for path in runtime_root().iterdir():
         if (match := pattern.fullmatch(path.name)) is not None and _ours(path):
@@ -116,12 +71,16 @@ def living() -> list[Entry]:
     return alive
 
 
-def _prefix() -> str:
+def pairs() -> Iterator[tuple[Entry, PairRecord]]:
+    """The pairs that run, or are starting or ending, by number."""
+    for entry in living():
+        if (found := entry.record()) is not None:
+            yield entry, found
+
+
+def prefix() -> str:
+    """How the names of this user's pairs begin."""
     return f"bluebridge-{os.getuid()}-"
-
-
-def _folder(number: int) -> Path:
-    return runtime_root() / f"{_prefix()}{number}"
 
 
 def _ours(path: Path) -> bool:

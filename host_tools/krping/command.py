@@ -17,9 +17,10 @@ from bluebridge.guest.krping.stats import Stats
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping.addresses import server_address
 from bluebridge.host_tools.krping.last_iteration import last_iteration
+from bluebridge.host_tools.lab import options as lab_options
 from bluebridge.host_tools.lab.pair import LabConfig, Pair
 from bluebridge.host_tools.machine.vm import Vm
-from bluebridge.host_tools.progress import Progress
+from bluebridge.host_tools.progress import Reporter
 
 _PROGRAM = "python3 -m bluebridge.guest.krping"
 _LISTENING = r"rdma_listen[^\r\n]*\r?\n"
@@ -222,13 +223,11 @@ def _limit(count: int) -> float:
     return _START_SECONDS + _SECONDS_PER_ITERATION * count if count else _FOREVER
 
 
-def krping(options: argparse.Namespace, progress: Progress) -> int:
+def main(options: argparse.Namespace) -> int:
     """The command; returns 0 only if every iteration was validated on both sides."""
+    progress = Reporter(quiet=options.quiet)
     request = Request.parse(options.server, options.client)
-    config = LabConfig(
-        log=options.log, sockets=options.sockets, cpus=options.cpus, memory_mib=options.memory
-    )
-    pair = Pair(config, progress)
+    pair = Pair(LabConfig(**lab_options.fields(options)), progress)
     try:
         with pair:
             progress(f"krping: server {request.server_ip} in a, client {request.client_ip} in b")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
+from bluebridge.device.buslog.event_lines import HEADER, table_line
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
-from bluebridge.device.buslog.views import HEADER, table_line
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, uar
 

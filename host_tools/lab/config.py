@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bluebridge.device.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools.machine.machine import Machine
 
 NAMES = ("a", "b")
@@ -12,6 +13,8 @@ NTB_ADDRESSES = ("10.9.1.1/24", "10.9.1.2/24")
 """What ntb_netdev's network devices get."""
 ADDRESSES = ("10.9.0.1/24", "10.9.0.2/24")
 """What the network devices of the kernel's drivers get; each pair has a network of its own."""
+LIMITS = {"cpus": (1, 64), "memory_mib": (256, 65536), "hugepages": (0, 16384)}
+"""The smallest and the largest value of each field of `LabConfig` that says a guest's size."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,10 @@ class LabConfig:
     """Bind the HCAs to vfio-pci; without it no driver has them."""
     kernel: bool = False
     """Give the HCAs to the kernel's mlx4 drivers instead, up with an address of `ADDRESSES`."""
-    server_arguments: tuple[str, ...] = ()
+    options: ServerOptions = DEFAULTS
+    """How the HCAs are, and what the device server records."""
+    server_words: tuple[str, ...] = ()
+    """More arguments of `python -m bluebridge.device`, passed on as they are."""
     names: tuple[str, str] = NAMES
     number: int = 1
     """Which pair of this machine it is: its adapters' addresses follow from it."""

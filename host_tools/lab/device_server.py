@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from bluebridge.device import options
+from bluebridge.device.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import hardware_control
 from bluebridge.host_tools.processes import process
@@ -31,8 +33,10 @@ class ServerConfig:
     """Folder of the bus log; None switches it off."""
     library: Path
     """libvfio-user.so."""
-    extra: tuple[str, ...] = field(default=())
-    """More arguments of `python -m bluebridge.device`."""
+    options: ServerOptions = DEFAULTS
+    """How the HCAs are, and what is recorded."""
+    more: tuple[str, ...] = ()
+    """Arguments of `python -m bluebridge.device` besides: of bridges, and the user's own."""
     control: Path | None = None
     """Socket for `tell`; None for none."""
     pair: int = 1
@@ -70,7 +74,7 @@ class DeviceServer:
         env = {"PYVFIO_USER_LIBRARY": str(self._config.library), "PYTHONUNBUFFERED": "1"}
         with self._messages.open("wb") as messages:
             self._process = process.spawn(
-                [*argv, *self._config.extra],
+                [*argv, *options.words(self._config.options), *self._config.more],
                 env=env,
                 cwd=HOME,
                 stdout=subprocess.PIPE,

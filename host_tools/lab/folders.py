@@ -13,23 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.roots import check_socket_path, runtime_root, state_root
 
 _KEPT_RUNS = 10
-_LONGEST_SOCKET_PATH = 107  # sun_path of sockaddr_un is 108 bytes with its terminating zero
-
-
-def runtime_root() -> Path:
-    """Where run folders are made: the user's runtime folder, or the folder for temporary files."""
-    root = os.environ.get("XDG_RUNTIME_DIR")
-    if root and os.access(root, os.W_OK | os.X_OK):
-        return Path(root)
-    return Path(tempfile.gettempdir())
-
-
-def state_root() -> Path:
-    """Where logs of runs are kept: `$XDG_STATE_HOME/bluebridge`."""
-    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(home) / "bluebridge"
 
 
 @contextlib.contextmanager
@@ -61,12 +47,6 @@ def run_folder() -> Iterator[Path]:
         assert janitor.stdin is not None
         janitor.stdin.close()
         janitor.wait()
-
-
-def check_socket_path(path: Path) -> None:
-    """Raise `LabError` when `path` is too long for the address of a unix socket."""
-    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
-        raise LabError(f"{path} is too long for a socket", "set XDG_RUNTIME_DIR shorter")
 
 
 def log_folder(chosen: Path | None) -> Path:

@@ -11,7 +11,14 @@ from pathlib import Path
 from types import TracebackType
 
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.lab import folders, hardware_control, ntb_drivers, root_ports, snapshot
+from bluebridge.host_tools.lab import (
+    folders,
+    hardware_control,
+    ntb_drivers,
+    root_ports,
+    roots,
+    snapshot,
+)
 from bluebridge.host_tools.lab.artefacts import ensure_parts, ntb_modules
 from bluebridge.host_tools.lab.config import ADDRESSES, NAMES, NTB_ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
@@ -119,7 +126,8 @@ class Pair:
             self.hca_sockets,
             log,
             self._parts.library,
-            (*root_ports.arguments(self.config, self.sockets), *self.config.server_arguments),
+            self.config.options,
+            (*root_ports.arguments(self.config, self.sockets), *self.config.server_words),
             self.folder / hardware_control.SOCKET,
             self.config.number,
         )
@@ -334,6 +342,6 @@ class Pair:
 def _check_sockets(paths: Iterable[Path]) -> None:
     """Raises `LabError` when the device server could not make them."""
     for path in paths:
-        folders.check_socket_path(path)
+        roots.check_socket_path(path)
         if not path.parent.is_dir():
             raise UsageError(f"there is no folder {path.parent} for sockets", "make it first")

@@ -1,6 +1,6 @@
 """Making the snapshot that guests are restored from: one boot, once per image, machine and QEMU.
 
-    python -m bluebridge.host_tools.lab.snapshot          makes the usual one if it is missing
+python -m bluebridge.host_tools.lab.snapshot          makes the usual one if it is missing
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab import folders
+from bluebridge.host_tools.lab import folders, roots
 from bluebridge.host_tools.lab.artefacts import Parts, ensure_parts, image_errors
 from bluebridge.host_tools.machine import machine
 from bluebridge.host_tools.machine.machine import Machine
@@ -63,7 +63,7 @@ def _make(parts: Parts, size: Machine, state: Path, log: str) -> None:
 
     Should it fail, its transcript stays in the folder `log` until the next attempt.
     """
-    logs = folders.state_root() / "snapshot" / log
+    logs = roots.state_root() / "snapshot" / log
     shutil.rmtree(logs, ignore_errors=True)
     with folders.run_folder() as folder:
         # A name of one letter, as the check of the folder's length for sockets supposes.

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab.pair import LabConfig, Pair, termination_as_exception
 from bluebridge.host_tools.mmiotrace import session
@@ -36,7 +37,7 @@ def record(
     progress: Progress, *, log: Path | None = None, blueflame: str = "on", stock: bool = False
 ) -> Verdict:
     """Boot, trace guest a, compare. The trace stays beside the bus log."""
-    config = LabConfig(log=log, vfio=False, cpus=1, server_arguments=("--blueflame", blueflame))
+    config = LabConfig(log=log, vfio=False, cpus=1, options=ServerOptions(blueflame=blueflame))
     with tempfile.TemporaryDirectory() as folder:
         modules = [] if stock else session.helper(Path(folder))
         with Pair(config, progress) as pair:

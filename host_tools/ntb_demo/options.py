@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
+from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
 
-def add_arguments(parser: argparse.ArgumentParser, models: Sequence[str]) -> None:
-    """The options of the command; `models` are the bridges there are, the default first."""
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     demo = actions.add_parser(
         "demo",
@@ -19,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser, models: Sequence[str]) -> Non
         "right; the guests are ended in any case.",
     )
     demo.add_argument(
-        "--model", choices=models, default=models[0], help=f"which bridge (default {models[0]})"
+        "--model",
+        choices=tuple(BY_NAME),
+        default=DEFAULT.name,
+        help=f"which bridge (default {DEFAULT.name})",
     )
     demo.add_argument("--log", type=Path, metavar="DIR", help="folder for the bus log")
     demo.add_argument("--quiet", action="store_true", help="no progress on standard error")

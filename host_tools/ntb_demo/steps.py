@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from bluebridge.host_tools.conformance.bridge import clients
-from bluebridge.host_tools.conformance.bridge.clients import PERF, STATS, TOOL, TOOL_CLIENT
-from bluebridge.host_tools.conformance.bridge.guests import ADDRESSES, SECONDS, Guests
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.ntb_demo import packet
+from bluebridge.host_tools.programs import ntb_clients as clients
+from bluebridge.host_tools.programs.ntb_clients import PERF, STATS, TOOL, TOOL_CLIENT
+from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, SECONDS, Guests
 
 B_ADDRESS = ADDRESSES["b"]
 PORT = 5001

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.event_lines import HEADER, KINDS, table_line
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
-from bluebridge.device.buslog.views import HEADER, KINDS, table_line
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.processes import alarms

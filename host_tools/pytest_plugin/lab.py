@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import pytest
 
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.lab.pair import NAMES, LabConfig, Pair
+from bluebridge.host_tools.lab.pair import LabConfig, Pair
 from bluebridge.host_tools.machine.transcript import Transcript
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.pytest_plugin import marks
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog, since_beginning
-from bluebridge.host_tools.pytest_plugin.marks import Wishes
 from bluebridge.host_tools.pytest_plugin.scratch import Scratch, ScratchBase
 
 
@@ -30,7 +30,7 @@ class Held:
 
     pair: Pair
     scratch: Scratch
-    wishes: Wishes | None
+    wishes: LabConfig | None
     """What the marks asked for; None if it was made by `Lab.pair`."""
     module: str | None
     """The module whose tests share it."""
@@ -85,43 +85,14 @@ class Lab:
     # What tests call.
 
     @contextlib.contextmanager
-    def pair(
-        self,
-        *,
-        cold: bool = False,
-        hca: bool = True,
-        vfio: bool = True,
-        cpus: int = LabConfig.cpus,
-        memory_mib: int = LabConfig.memory_mib,
-        hugepages: int = LabConfig.hugepages,
-        bus_log: bool = True,
-        server_arguments: tuple[str, ...] = (),
-        names: tuple[str, str] = NAMES,
-        ntb: str = LabConfig.ntb,
-        bar_sizes: str = LabConfig.bar_sizes,
-        window_alias: bool = LabConfig.window_alias,
-        kernel: bool = LabConfig.kernel,
-    ) -> Iterator[Pair]:
-        """Two guests of one's own, until the end of the `with` block; arguments as `LabConfig`.
+    def pair(self, **fields: Any) -> Iterator[Pair]:
+        """Two guests of one's own, until the end of the `with` block.
 
-        For fixtures of a wider scope and for tests with more than one pair. Its logs, `pair.logs`,
-        are kept if one of the tests that ran meanwhile and used `lab` failed.
+        `fields` are those of `LabConfig`, but for `log`, `sockets` and `number`. For fixtures of a
+        wider scope and for tests with more than one pair. Its logs, `pair.logs`, are kept if one of
+        the tests that ran meanwhile and used `lab` failed. Raises `TypeError` for another name.
         """
-        config = LabConfig(
-            bus_log=bus_log,
-            cpus=cpus,
-            memory_mib=memory_mib,
-            hugepages=hugepages,
-            vfio=vfio,
-            server_arguments=server_arguments,
-            names=names,
-            cold=cold,
-            hca=hca,
-            ntb=ntb,
-            bar_sizes=bar_sizes,
-            window_alias=window_alias,
-            kernel=kernel,
-        )
+        config = LabConfig(**fields)
         if self._lendable is not None and self._lendable.module is None:
             self._drop(spoilt_only=True)
         held = self._start(config, current_test())
@@ -168,7 +139,7 @@ class Lab:
             held = None
         if held is None:
             name = module or node.nodeid
-            held = self._lendable = self._start(LabConfig(**wishes.settings()), name)
+            held = self._lendable = self._start(wishes, name)
             held.wishes, held.module = wishes, module
         else:
             held.lent = time.monotonic()
@@ -252,7 +223,7 @@ class Lab:
         held.pair.__exit__(None, None, None)
 
 
-def _fits(held: Held, wishes: Wishes, module: str | None) -> bool:
+def _fits(held: Held, wishes: LabConfig, module: str | None) -> bool:
     """Whether a pair that was not spoilt can serve a test."""
     if held.spoilt or held.wishes != wishes or held.module != module:
         return False

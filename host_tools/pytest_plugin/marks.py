@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 
 DEVICES = {"hca": "hca"}
 """Name of a device in the mark `devices`, and the field of `LabConfig` that asks for it."""
 
-LIMITS = {"cpus": (1, 64), "memory_mib": (256, 65536), "hugepages": (0, 16384)}
-"""Arguments of the mark `machine`, the smallest and the largest value of each."""
 
-
-@dataclass(frozen=True)
-class Wishes:
-    """A pair as a test wants it; None leaves a figure to `LabConfig`."""
-
-    cold: bool = False
-    hca: bool = True
-    vfio: bool = True
-    cpus: int | None = None
-    memory_mib: int | None = None
-    hugepages: int | None = None
-
-    def settings(self) -> dict[str, Any]:
-        """Arguments for `LabConfig`."""
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
-def wishes_of(node: pytest.Item) -> Wishes:
-    """What the marks of a test ask for; the closest of each name counts.
+def wishes_of(node: pytest.Item) -> LabConfig:
+    """The pair that the marks of a test ask for; the closest of each name counts.
 
     Raises `UsageError` in one line that names the test when a mark makes no sense.
     """
-    wishes = Wishes()
+    wishes = LabConfig()
     for name, read in _READERS.items():
         mark = node.get_closest_marker(name)
         if mark is not None:
@@ -77,17 +59,17 @@ class _MarkError(Exception):
     """What is wrong with a mark."""
 
 
-def _bare(wishes: Wishes, *args: Any, **kwargs: Any) -> Wishes:
+def _bare(wishes: LabConfig, *args: Any, **kwargs: Any) -> LabConfig:
     if args or kwargs:
         raise _MarkError("takes no arguments")
     return wishes
 
 
-def _cold_boot(wishes: Wishes, *args: Any, **kwargs: Any) -> Wishes:
+def _cold_boot(wishes: LabConfig, *args: Any, **kwargs: Any) -> LabConfig:
     return replace(_bare(wishes, *args, **kwargs), cold=True)
 
 
-def _devices(wishes: Wishes, *names: Any, vfio: Any = None, **others: Any) -> Wishes:
+def _devices(wishes: LabConfig, *names: Any, vfio: Any = None, **others: Any) -> LabConfig:
     if others:
         raise _MarkError(f"no argument {_first(others)}; besides devices there is vfio=")
     for name in names:
@@ -99,11 +81,11 @@ def _devices(wishes: Wishes, *names: Any, vfio: Any = None, **others: Any) -> Wi
         raise _MarkError(f"vfio={vfio!r} is neither True nor False")
     if vfio is not None and "hca" not in names:
         raise _MarkError('vfio= says who drives the HCA; name "hca" as well')
-    wanted = {field: name in names for name, field in DEVICES.items()}
+    wanted: dict[str, Any] = {field: name in names for name, field in DEVICES.items()}
     return replace(wishes, **wanted, vfio=vfio is not False)
 
 
-def _machine(wishes: Wishes, *args: Any, **figures: Any) -> Wishes:
+def _machine(wishes: LabConfig, *args: Any, **figures: Any) -> LabConfig:
     if args or not figures:
         raise _MarkError(f"takes named arguments: {_listed(LIMITS)}")
     for name, value in figures.items():
@@ -123,7 +105,7 @@ def _listed(names: Collection[str]) -> str:
     return ", ".join(names)
 
 
-_READERS: dict[str, Callable[..., Wishes]] = {
+_READERS: dict[str, Callable[..., LabConfig]] = {
     "cold_boot": _cold_boot,
     "devices": _devices,
     "machine": _machine,

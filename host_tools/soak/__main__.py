@@ -9,9 +9,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bluebridge.host_tools.bench.page import Machine
-from bluebridge.host_tools.conformance.program import INFINIBAND, ROCE, Setup
+from bluebridge.host_tools.conformance.setups import INFINIBAND, ROCE, Setup
 from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Progress, Reporter
 from bluebridge.host_tools.soak import judge, page, report
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # of `termination_as_exception`
         return _stopped(rounds, int(stop.code or 0))
     minutes = (time.monotonic() - start) / 60
-    machine = Machine.here(accelerator)
+    machine = HostDescription.here(accelerator)
     run = Run(options.setup.name, options.seed, options.kill_every, minutes, machine)
     if len(rounds.failed) < options.failures:
         rounds.end(run)

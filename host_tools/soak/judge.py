@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bluebridge.host_tools.bench.page import Machine
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.host_tools.soak import kernel_log
 from bluebridge.host_tools.soak.plan import FAULT
 from bluebridge.host_tools.soak.rounds import TITLE, Round, Rounds, Run, Stock
@@ -37,7 +37,7 @@ def the_run(folder: Path) -> Run | None:
     """What the run in `folder` was; None for one that was ended before its time was over."""
     try:
         fields = json.loads((folder / Rounds.RUN).read_text())
-        return Run(**{**fields, "machine": Machine(**fields["machine"])})
+        return Run(**{**fields, "machine": HostDescription(**fields["machine"])})
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:

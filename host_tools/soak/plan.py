@@ -6,7 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bluebridge.host_tools.conformance.program import Program, Setup
+from bluebridge.host_tools.conformance.program import Program
+from bluebridge.host_tools.conformance.setups import Setup
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import NAMES
 from bluebridge.host_tools.soak import drivers, traffic

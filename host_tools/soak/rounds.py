@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bluebridge.host_tools.bench.page import Machine
+from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.host_tools.lab.device_server import DeviceServer
 
 
@@ -50,7 +50,7 @@ class Run:
     seed: int
     kill_every: int
     minutes: float
-    machine: Machine
+    machine: HostDescription
 
 
 TITLE = re.compile(r"=== \d\d:\d\d:\d\d (.*)")

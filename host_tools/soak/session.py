@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bluebridge.host_tools.conformance.program import Setup
 from bluebridge.host_tools.conformance.session import ADDRESSES, Session, bring_up
+from bluebridge.host_tools.conformance.setups import Setup
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.soak import kernel_log
 from bluebridge.host_tools.soak.rounds import Stock

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bluebridge.host_tools.agent import Command
-from bluebridge.host_tools.conformance.program import PASSED, Program, Setup, listening
+from bluebridge.host_tools.conformance.program import PASSED, Program
 from bluebridge.host_tools.conformance.runner import Run
+from bluebridge.host_tools.conformance.setups import Setup
 from bluebridge.host_tools.conformance.suites import everything
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening
 from bluebridge.host_tools.soak.rounds import Rounds
 from bluebridge.host_tools.soak.session import SoakSession
 
@@ -18,7 +20,6 @@ SUITES = {"network": 3, "pingpong": 2, "connections": 3, "perftest": 5}
 """Whose quick programs are run, and how often next to one another."""
 _FLOOD = "ping -f -q -s 1000 {} > /dev/null 2>&1"
 _WRITES = "ib_write_bw -s 65536 -D 600 {x}"
-_PORT = 18515
 _SECONDS = 120.0
 _PATIENCE = 3
 """Times the limit of the conformance run: a busy host is no failure, and what hangs still hangs."""
@@ -72,7 +73,7 @@ def flowing(session: SoakSession, writes: bool) -> Iterator[None]:
         if writes:
             line = session.words.fill(_WRITES)
             start(a.start(f"{line} > /dev/null 2>&1"))
-            a.run(f"until {listening(_PORT)}; do sleep 0.05; done", _SECONDS, check=True)
+            a.run(f"until {listening(VERBS_PORT)}; do sleep 0.05; done", _SECONDS, check=True)
             start(b.start(session.words.fill(f"{line} {{server}} > /dev/null 2>&1")))
             # Both ends of the queue pair exist when perftest has exchanged their numbers.
             condition = "rdma resource show qp | grep -q 'type RC.*state RTS.*ib_write_bw'"

@@ -21,9 +21,14 @@ from bluebridge.host_tools.sweep.run import measure
 
 
 def main(options: argparse.Namespace) -> int:
-    """Measure, or go on measuring, then write table and plots; returns 0."""
+    """Measure, or go on measuring, then write table and plots; returns 0.
+
+    Raises `LabError`, for a plot that cannot be drawn before anything is measured.
+    """
     request = Request.of(options)
     check_files(options)
+    if options.plot:
+        plot.require()  # before minutes of measuring
     models = _models(request)
     with termination_as_exception():
         ensure_parts(Reporter(quiet=True))  # before the bar: building tells of its own steps
@@ -61,10 +66,7 @@ def _tell(request: Request, journal: Journal) -> None:
     """Where a sweep that ends early can go on."""
     if kept := journal.kept():
         total = len(request.settings) * len(request.sizes)
-        print(
-            f"{kept} of {total} are kept in {journal.path}: "
-            "the same command goes on from there"
-        )
+        print(f"{kept} of {total} are kept in {journal.path}: the same command goes on from there")
 
 
 def _write(request: Request, rows: Sequence[Row], options: argparse.Namespace) -> None:

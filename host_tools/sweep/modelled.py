@@ -10,10 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path as Folder
+from pathlib import Path
 
 from bluebridge.device.buslog.analysis import Transfer
-from bluebridge.device.buslog.analysis.fold import folded
+from bluebridge.device.buslog.analysis.assembly import assembled
 from bluebridge.device.buslog.model import Model
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.errors import LabError
@@ -35,7 +35,7 @@ class Modelled:
 class Watch:
     """Looks into the bus log of a lab that runs, payload by payload."""
 
-    def __init__(self, folder: Folder, models: Mapping[str, Model]) -> None:
+    def __init__(self, folder: Path, models: Mapping[str, Model]) -> None:
         """`folder` is the log's, which must exist; `models` by the names that users gave."""
         self._folder = folder
         self._models = models
@@ -58,7 +58,7 @@ class Watch:
                     "the device server may be short of disk: read server.log",
                 )
             time.sleep(_PAUSE)
-        path = Counter(each.path for each in found).most_common(1)[0][0]
+        path = Counter(each.posted_by for each in found).most_common(1)[0][0]
         return Modelled(
             path.value, {name: _mean(found, model) for name, model in self._models.items()}
         )
@@ -68,7 +68,7 @@ class Watch:
         events = (each for each in reader.since(self._began) if each.time >= self._began)
         return [
             each
-            for each in folded(events, reader.meta["devices"])
+            for each in assembled(events, reader.meta["devices"])
             if each.opcode == _OPCODE and each.length == size and each.status
         ]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bluebridge.device.hca.settings.config import BLUEFLAME_REGISTERS
+
 OUTPUT = Path("latencyResult.dat")
-REGISTERS = (128, 256, 512, 1024, 2048, 4096)
-"""Bytes of a BlueFlame register that the device server can advertise."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     span.add_argument(
         "--blueflame-size",
         type=int,
-        choices=REGISTERS,
+        choices=BLUEFLAME_REGISTERS,
         default=512,
         metavar="BYTES",
         help="of a register, two buffers (default 512)",

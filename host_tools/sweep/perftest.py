@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import math
 
-from bluebridge.host_tools.conformance.program import listening
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import ADDRESSES, Pair
+from bluebridge.host_tools.programs import perftest
+from bluebridge.host_tools.programs.perftest import BEST, TYPICAL, WORST
 from bluebridge.host_tools.sweep.request import Request
 from bluebridge.host_tools.sweep.rows import Wall
 
-_PORT = 18515
 _SECONDS = 180.0
 _ATTEMPTS = 20
-_BEST, _WORST, _TYPICAL = 2, 3, 4  # columns: t_min, t_max, t_typical, all in us
-_LISTENS = f"until {listening(_PORT)}; do sleep 0.05; done"
 
 
 class Perftest:
@@ -31,10 +29,9 @@ class Perftest:
         """Nothing is left of a run."""
 
     def measure(self, size: int) -> Wall:
-        """One payload. Raises `LabError` when either program fails or prints no figures.
+        """One payload; once more while the program could not sample the guest's clock.
 
-        perftest samples the processor's clock first. On a host that does too much else the samples
-        do not agree, and all its figures are infinite (src/get_clock.c: sample_get_cpu_mhz).
+        Raises `LabError` when either program fails, prints no figures, or finds no clock.
         """
         for _ in range(_ATTEMPTS):
             wall = figures(self._run(size), size)
@@ -49,25 +46,12 @@ class Perftest:
         """What the client prints."""
         words = f"ib_write_lat -d mlx4_0 -s {size} -n {self._request.iterations}"
         words += f" -I {self._request.inline}"
-        server = self._pair.a.agent.start(words, _SECONDS)
-        try:
-            self._pair.a.run(_LISTENS)
-            done = self._pair.b.run(f"{words} {_server()}", timeout=_SECONDS)
-        except BaseException:
-            server.kill()
-            raise
-        server.wait()
-        return done.text
-
-
-def _server() -> str:
-    return ADDRESSES[0].partition("/")[0]
+        return perftest.run(self._pair, words, ADDRESSES[0].partition("/")[0], _SECONDS)
 
 
 def figures(said: str, size: int) -> Wall:
     """The figures in what the client prints; raises `LabError` when there are none."""
-    for line in reversed(said.splitlines()):
-        words = line.split()
-        if words[:1] == [str(size)] and len(words) > _TYPICAL:
-            return Wall(float(words[_TYPICAL]), float(words[_BEST]), float(words[_WORST]))
-    raise LabError(f"ib_write_lat printed no figures for {size} bytes", transcript=said)
+    row = perftest.last_row(said)
+    if row[:1] != [str(size)] or len(row) <= TYPICAL:
+        raise LabError(f"ib_write_lat printed no figures for {size} bytes", transcript=said)
+    return Wall(float(row[TYPICAL]), float(row[BEST]), float(row[WORST]))

@@ -25,6 +25,15 @@ _NOTHING = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 """Metadata of an SVG: the same sweep gives the same bytes."""
 
 
+def require() -> None:
+    """Raises `LabError` without matplotlib, which only the package's extra `plot` brings."""
+    try:
+        import matplotlib.figure  # noqa: F401
+    except ImportError as error:
+        mend = "`pip install 'bluebridge[plot]'` brings it"
+        raise LabError("matplotlib is missing", mend) from error
+
+
 def save(request: Request, rows: Sequence[Row], path: Path) -> None:
     """Write a picture in the format of the file's ending. Raises `LabError` without matplotlib."""
     figure = _figure(request, rows)
@@ -43,11 +52,10 @@ def svg(request: Request, rows: Sequence[Row]) -> str:
 
 
 def _figure(request: Request, rows: Sequence[Row]) -> Figure:
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise LabError("matplotlib is missing", "`make setup` installs it") from error
+    require()
+    import matplotlib
+    from matplotlib.figure import Figure
+
     matplotlib.rcParams.update({"svg.hashsalt": "bluebridge", "font.size": 9})
     panels = 1 + len(request.profiles)
     figure = Figure(figsize=(_WIDTH, _HEAD + panels * _PANEL), layout="constrained")

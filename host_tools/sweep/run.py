@@ -8,6 +8,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from bluebridge.device.buslog.model import Model
+from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.lab.pair import LabConfig, Pair
 from bluebridge.host_tools.sweep.bar import Bar
 from bluebridge.host_tools.sweep.guest_program import GuestProgram
@@ -47,10 +48,7 @@ def _config(request: Request, setting: str, log: Path | None) -> LabConfig:
     return LabConfig(
         log=_unused(log.absolute(), setting) if log else None,
         kernel=request.tool == "perftest",
-        server_arguments=(
-            *("--blueflame", advertised),
-            *("--blueflame-size", str(request.register)),
-        ),
+        options=ServerOptions(blueflame=advertised, blueflame_size=request.register),
     )
 
 

@@ -12,12 +12,12 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
-from bluebridge.device.buslog.analysis import requests
-from bluebridge.device.buslog.analysis.live import WAYS, Live, Look, Rate, summary
+from bluebridge.device.buslog.analysis import work_requests
+from bluebridge.device.buslog.analysis.live_rates import WAYS, Interval, LiveRates, Rate, summary
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.keeper import guests
+from bluebridge.host_tools.keeper import registry
 
 LATEST = 8
 _FRAME = 5
@@ -40,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _running() -> Path:
     """The log of the newest pair."""
-    folders = [Path(pair.logs) for _, pair in guests.pairs() if pair.logs]
+    folders = [Path(pair.logs) for _, pair in registry.pairs() if pair.logs]
     if not folders:
         raise LabError("nothing runs", "start a pair with `bluebridge up`, or name a log's folder")
     return folders[-1]
@@ -48,7 +48,7 @@ def _running() -> Path:
 
 def _watch(reader: LogReader, follower: Follower, interval: float, seconds: float | None) -> None:
     """A terminal gets one picture that changes, anything else one after the other."""
-    live = Live(reader.meta["devices"], LATEST)
+    live = LiveRates(reader.meta["devices"], LATEST)
     console = Console()
     end = None if seconds is None else time.monotonic() + seconds
     before = time.monotonic()
@@ -58,7 +58,7 @@ def _watch(reader: LogReader, follower: Follower, interval: float, seconds: floa
             now = time.monotonic()
             live.add(follower.new())
             room = console.size.height if console.is_terminal else None
-            shown = picture(reader, live, live.look(), now - before, room)
+            shown = picture(reader, live, live.next_interval(), now - before, room)
             if console.is_terminal:
                 screen.update(shown, refresh=True)
             else:
@@ -68,28 +68,28 @@ def _watch(reader: LogReader, follower: Follower, interval: float, seconds: floa
 
 
 def picture(
-    reader: LogReader, live: Live, look: Look, seconds: float, room: int | None = None
+    reader: LogReader, live: LiveRates, interval: Interval, seconds: float, room: int | None = None
 ) -> Group:
     """Rates, response times and the latest work requests: as many as `room`, in lines, lets in."""
     head = Text(
-        f"{reader.folder}: {look.events / seconds:,.0f} events/s, "
-        f"{look.requests / seconds:,.0f} work requests/s"
+        f"{reader.folder}: {interval.events / seconds:,.0f} events/s, "
+        f"{interval.requests / seconds:,.0f} work requests/s"
     )
-    rates = _rates(reader.meta["devices"], look, seconds)
+    rates = _rates(reader.meta["devices"], interval, seconds)
     parts: list[RenderableType] = [head, rates]
     used = 1 + _FRAME + len(WAYS)
-    if look.responses:
-        parts.append(_responses(look))
-        used += _FRAME + len(look.responses)
-    header = [*requests.header(None)]
+    if interval.responses:
+        parts.append(_responses(interval))
+        used += _FRAME + len(interval.responses)
+    header = [*work_requests.header(None)]
     most = LATEST if room is None else max(0, room - used - len(header))
-    latest = [requests.line(transfer, None) for transfer in live.latest][-most:]
+    latest = [work_requests.line(transfer, None) for transfer in live.latest][-most:]
     if latest and most:
         parts.append(Text("\n".join([*header, *latest]), no_wrap=True, overflow="crop"))
     return Group(*parts)
 
 
-def _rates(devices: list[str], look: Look, seconds: float) -> Table:
+def _rates(devices: list[str], interval: Interval, seconds: float) -> Table:
     table = Table(title="per second", title_justify="left")
     machines = [name for name in devices if "/" not in name]
     table.add_column("")
@@ -99,19 +99,19 @@ def _rates(devices: list[str], look: Look, seconds: float) -> Table:
     for way in WAYS:
         cells = []
         for name in machines:
-            rate = look.rates.get((name, way), Rate())
+            rate = interval.rates.get((name, way), Rate())
             cells += [f"{rate.count / seconds:,.0f}", f"{rate.bytes / seconds:,.0f}"]
         table.add_row(way, *cells)
     return table
 
 
-def _responses(look: Look) -> Table:
+def _responses(interval: Interval) -> Table:
     table = Table(title="work requests, first transaction to completion", title_justify="left")
     for name in ("", "operation", "by"):
         table.add_column(name)
     for name in ("count", "min us", "avg us", "max us", "p99 us"):
         table.add_column(name, justify="right")
-    for (device, opcode, way), times in sorted(look.responses.items()):
+    for (device, opcode, way), times in sorted(interval.responses.items()):
         cells = (f"{value:,.1f}" for value in summary(times))
         table.add_row(device, opcode, way, str(times.count), *cells)
     return table

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from bluebridge.device.buslog import wire
-from bluebridge.device.buslog.record import HEAD, INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
+from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, eqe, uar, wqe
@@ -119,7 +119,7 @@ class Sender:
     def _message(self, device: int, what: What, target: int, length: int) -> None:
         self.log.wire((
             time.monotonic_ns(), device, Kind.WIRE, 0, what, target, TARGET, length,
-            HEAD.size + wire.ROUTE.size, self.log.work,
+            wire.PREFIX_BYTES, self.log.work,
             RELIABLE, Op.WRITE, Syndrome.ACK, QPN, self.index & 0xFFFFFF, 1, 7, 0,
             bytes(wire.ROUTE.size), b"",
         ))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Events fold into work requests: who posted what how, and everything it caused."""
+"""Events are assembled into work requests: how they were posted and what they caused."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bluebridge.device.buslog.analysis import Path as By
-from bluebridge.device.buslog.analysis import Role, Tlp, Transfer, page, perfetto, table, transfers
+from bluebridge.device.buslog.analysis import (
+    PostedBy,
+    Role,
+    Tlp,
+    Transfer,
+    html_page,
+    perfetto,
+    transaction_table,
+    transfers,
+)
+from bluebridge.device.buslog.analysis.assembly import assembled
 from bluebridge.device.buslog.analysis.classify import transaction_of
-from bluebridge.device.buslog.analysis.fold import folded
-from bluebridge.device.buslog.analysis.requests import line, tree
-from bluebridge.device.buslog.analysis.rows import transactions
 from bluebridge.device.buslog.analysis.traffic import Traffic
 from bluebridge.device.buslog.analysis.transaction import pieces, split
+from bluebridge.device.buslog.analysis.transaction_stream import transactions
+from bluebridge.device.buslog.analysis.work_requests import line, tree
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.layout.buslog import Kind, What
@@ -31,7 +39,7 @@ DOORBELL = bytes((0, 0, QPN, 0))
 Post = Callable[[Sender], None]
 
 
-def _folded(folder: Path, *posts: Post) -> list[Transfer]:
+def _assembled(folder: Path, *posts: Post) -> list[Transfer]:
     sender = Sender(folder)
     for post in posts:
         post(sender)
@@ -60,9 +68,9 @@ REST = ["(payload write 8)", "CQE 32"]
     ],
 )
 def test_transactions_of_a_send(tmp_path: Path, by: str, inline: bool, expected: list[str]) -> None:
-    (found,) = _folded(tmp_path, lambda sender: sender.post(8, by=by, inline=inline))
+    (found,) = _assembled(tmp_path, lambda sender: sender.post(8, by=by, inline=inline))
     assert _roles(found) == expected
-    assert found.path.value.lower() == by
+    assert found.posted_by.value.lower() == by
     assert (found.opcode, found.length, found.inline) == ("RDMA_WRITE", 8, 8 if inline else 0)
     assert (found.device, found.qpn, found.peer, found.status) == ("a", 0x48, "b", "OK")
     assert found.notes == (["BlueFlame page 0: fetched instead"] if by == "fallback" else [])
@@ -70,7 +78,7 @@ def test_transactions_of_a_send(tmp_path: Path, by: str, inline: bool, expected:
 
 def test_lines_of_an_entry_are_one_write_each(tmp_path: Path) -> None:
     """200 bytes make an entry of 240, four lines of eight stores."""
-    (found,) = _folded(tmp_path, lambda sender: sender.post(200, by="blueflame"))
+    (found,) = _assembled(tmp_path, lambda sender: sender.post(200, by="blueflame"))
     lines = found.of(Role.BLUEFLAME)
     assert [(line.length, line.stores) for line in lines] == [(64, 8)] * 4
     assert bytes(lines[0].data[4:7]) == b"\0\0\x48"
@@ -78,7 +86,7 @@ def test_lines_of_an_entry_are_one_write_each(tmp_path: Path) -> None:
 
 def test_buffers_that_follow_each_other_hold_two_entries(tmp_path: Path) -> None:
     """A full first buffer and the second one have neighbouring addresses."""
-    found = _folded(
+    found = _assembled(
         tmp_path,
         lambda sender: sender.post(208, by="blueflame"),
         lambda sender: sender.post(208, by="blueflame"),
@@ -88,7 +96,7 @@ def test_buffers_that_follow_each_other_hold_two_entries(tmp_path: Path) -> None
 
 def test_the_tree(tmp_path: Path) -> None:
     """Each has what caused it as its parent, on both machines."""
-    (found,) = _folded(tmp_path, lambda sender: sender.post(8, inline=False, announced=True))
+    (found,) = _assembled(tmp_path, lambda sender: sender.post(8, inline=False, announced=True))
     parts = found.transactions
     tree = [f"{'.' * depth}{parts[place].role.value}" for place, depth in found.tree()]
     assert tree == [
@@ -107,8 +115,8 @@ def test_a_doorbell_for_several(tmp_path: Path) -> None:
             sender.carry_out(8, inline=True)
         sender.post()
 
-    assert [each.path for each in _folded(tmp_path, chain)] == [
-        By.DOORBELL, By.FOUND, By.FOUND, By.DOORBELL,
+    assert [each.posted_by for each in _assembled(tmp_path, chain)] == [
+        PostedBy.DOORBELL, PostedBy.FOUND, PostedBy.FOUND, PostedBy.DOORBELL,
     ]  # fmt: skip
 
 
@@ -122,8 +130,10 @@ def test_a_doorbell_that_comes_after_the_fetch(tmp_path: Path) -> None:
         sender.doorbell()
         sender.post()
 
-    found = _folded(tmp_path, early)
-    assert [(each.path, each.count(Role.DOORBELL)) for each in found] == [(By.DOORBELL, 1)] * 3
+    found = _assembled(tmp_path, early)
+    assert [(each.posted_by, each.count(Role.DOORBELL)) for each in found] == [
+        (PostedBy.DOORBELL, 1)
+    ] * 3
 
 
 def test_stores_that_come_after_the_fetch(tmp_path: Path) -> None:
@@ -137,8 +147,12 @@ def test_stores_that_come_after_the_fetch(tmp_path: Path) -> None:
         sender.stores(entry)
         sender.post(by="blueflame")
 
-    found = _folded(tmp_path, early)
-    assert [each.path for each in found] == [By.BLUEFLAME, By.EARLY, By.BLUEFLAME]
+    found = _assembled(tmp_path, early)
+    assert [each.posted_by for each in found] == [
+        PostedBy.BLUEFLAME,
+        PostedBy.EARLY,
+        PostedBy.BLUEFLAME,
+    ]
     assert [each.count(Role.BLUEFLAME) for each in found] == [1, 3, 1]
 
 
@@ -159,7 +173,7 @@ def test_many_come_out_while_the_log_is_read(tmp_path: Path) -> None:
             read += 1
             yield event
 
-    for number, transfer in enumerate(folded(counted(), reader.meta["devices"])):
+    for number, transfer in enumerate(assembled(counted(), reader.meta["devices"])):
         assert (transfer.number, transfer.index) == (number, first + number)
         assert len(transfer.on_bus()) == 4
         ahead.append(read - transfer.transactions[-1].number)
@@ -177,7 +191,7 @@ def test_a_log_that_begins_in_the_middle(tmp_path: Path) -> None:
     reader = LogReader(tmp_path)
     events = list(reader)
     for first in range(len(events)):
-        for found in folded(events[first:], reader.meta["devices"]):
+        for found in assembled(events[first:], reader.meta["devices"]):
             assert found.device == "a"
             assert list(found.tree())
 
@@ -209,7 +223,7 @@ def test_receives_that_are_flushed_later_belong_to_nobody(tmp_path: Path) -> Non
         entry = ERROR_CQE.pack(qpn=QPN, syndrome=CompletionStatus.WR_FLUSH_ERR, opcode=OPCODE_ERROR)
         sender.log.record(B, Kind.DMA_WRITE, 0, 0x4000, 32, bytes(entry), What.CQE, CQN)
 
-    (found,) = _folded(tmp_path, flushed)
+    (found,) = _assembled(tmp_path, flushed)
     assert found.count(Role.CQE) == 1
 
 
@@ -246,18 +260,18 @@ EVENTS = st.builds(
 
 @given(st.lists(EVENTS, max_size=60))
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-def test_whatever_is_in_the_log_can_be_folded(events: list[Event]) -> None:
+def test_whatever_is_in_the_log_can_be_assembled(events: list[Event]) -> None:
     """Events in any order: nothing raises, no part is lost or twice in a tree."""
     for number, event in enumerate(events):
         event.number = number
-    for found in folded(events, ["a", "b"]):
+    for found in assembled(events, ["a", "b"]):
         places = [place for place, _ in found.tree()]
         assert sorted(places) == list(range(len(found.transactions)))
         assert list(tree(found, None))
         assert line(found, None)
-    assert list(table.lines(transactions(events))) is not None
+    assert list(transaction_table.lines(transactions(events))) is not None
     traffic = Traffic(["a", "b"])
     traffic.add(events)
     assert list(traffic.lines())
-    assert b"".join(perfetto.write(perfetto.Trace().records(folded(events, ["a", "b"]))))
-    assert b"".join(page.write(folded(events, ["a", "b"]), None, "x"))
+    assert b"".join(perfetto.write(perfetto.Trace().records(assembled(events, ["a", "b"]))))
+    assert b"".join(html_page.write(assembled(events, ["a", "b"]), None, "x"))

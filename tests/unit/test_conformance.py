@@ -15,9 +15,7 @@ from bluebridge.host_tools.conformance.__main__ import main
 from bluebridge.host_tools.conformance.journal import Entry, Journal
 from bluebridge.host_tools.conformance.program import (
     FAILED,
-    INFINIBAND,
     PASSED,
-    ROCE,
     SKIPPED,
     Ended,
     Program,
@@ -25,7 +23,8 @@ from bluebridge.host_tools.conformance.program import (
     verdict,
 )
 from bluebridge.host_tools.conformance.session import Words
-from bluebridge.host_tools.conformance.suites import everything
+from bluebridge.host_tools.conformance.setups import QUICK
+from bluebridge.host_tools.conformance.suites import everything, perftest
 from bluebridge.host_tools.conformance.suites.network import every_second_has_bytes
 from bluebridge.host_tools.conformance.suites.rdma_core import GENERIC, each_test
 from bluebridge.host_tools.errors import UsageError
@@ -157,10 +156,16 @@ def test_programs_have_names_of_their_own_and_placeholders_that_exist() -> None:
             left = [word for word in ("{server", "{client", "{g}", "{x}") if word in filled]
             assert not left, filled
         assert bool(program.server) == bool(program.ready), program.key
-    assert {setup.name for setup, program in everything() if program.short} >= {
-        ROCE.name,
-        INFINIBAND.name,
-    }
+
+
+def test_the_short_run_has_something_of_each_suite() -> None:
+    quick = [program for setup, program in everything() if program.short and setup in QUICK]
+    # How the drivers come and go, and the tools of a subnet, is in tests/vm.
+    left_out = {"drivers", "management"}
+    assert {program.suite for program in quick} == {
+        program.suite for _, program in everything()
+    } - left_out
+    assert {program.name for program in quick} >= perftest.QUICK
 
 
 def test_the_command_line_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,13 +13,19 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
 from bluebridge.guest.bus.vfio import find_device
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.hca.errors import FirmwareError, VerbsError
-from bluebridge.guest.hca.memory_regions import MAX_PAGE_SHIFT, _blocks, key_of, number_of
 from bluebridge.guest.hca.ports import link_local_gid
+from bluebridge.guest.hca.posting.byte_order import swap32
 from bluebridge.guest.hca.posting.wqe import INLINE_BIT, write_inline
-from bluebridge.guest.hca.queues.cq import swap32
 from bluebridge.guest.hca.queues.qp_context import transition
 from bluebridge.guest.hca.resources import icm
+from bluebridge.guest.hca.resources.errors import FirmwareError
+from bluebridge.guest.hca.resources.memory_regions import (
+    MAX_PAGE_SHIFT,
+    blocks_of,
+    key_of,
+    number_of,
+)
+from bluebridge.guest.verbs import VerbsError
 from bluebridge.guest.verbs.enums import QpState
 
 ENTRY_SIZES = {
@@ -66,7 +72,7 @@ def test_keys(number: int) -> None:
 def test_blocks_of_a_region(address: int, length: int, shift: int, distance: int) -> None:
     """Every byte's IOVA translates to its address by the rule of the MTT."""
     iova = address + (distance << shift)
-    blocks, found = _blocks(address, length, iova)
+    blocks, found = blocks_of(address, length, iova)
     assert 12 <= found <= MAX_PAGE_SHIFT
     size = 1 << found
     assert len(blocks) == (iova + length - 1) // size - iova // size + 1
@@ -79,7 +85,7 @@ def test_blocks_of_a_region(address: int, length: int, shift: int, distance: int
 
 def test_blocks_need_the_same_offset() -> None:
     with pytest.raises(VerbsError, match="page offset"):
-        _blocks(0x1000, 10, 0x1800)
+        blocks_of(0x1000, 10, 0x1800)
 
 
 def test_icm_layout() -> None:

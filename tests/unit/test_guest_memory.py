@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from bluebridge.guest.bus.dma_memory import GRANULE, Arena
 from bluebridge.guest.bus.hugepages import HUGE, contiguous, parse_maps
 from bluebridge.guest.bus.ranges import RangeAllocator
-from bluebridge.guest.hca.errors import VerbsError
 from bluebridge.guest.hca.resources.numbers import Numbers
+from bluebridge.guest.verbs import VerbsError
 
 steps = st.lists(
     st.tuples(st.integers(1, 3000), st.sampled_from([1, 64, 256, 4096]), st.booleans()),

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import bluebridge
 from bluebridge.guest.krping.options import next_address
-from bluebridge.host_tools import cli
+from bluebridge.host_tools import arguments, cli
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import addresses
 from bluebridge.host_tools.krping.command import Request, Side
 from bluebridge.host_tools.machine.machine import Emulator, Machine, command_line, device_arguments
+from bluebridge.images.source import HOME
 
 SERVER = "server,addr=192.168.69.127,port=9999"
 CLIENT = "client,addr=192.168.69.127,port=9999,count=3,validate"
@@ -84,6 +90,49 @@ def test_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(words)
     assert caught.value.code == 0
     assert "usage: bluebridge" in capsys.readouterr().out
+
+
+def test_every_command_has_options_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list names modules by text: each is there, with what the list says it has."""
+    for name in arguments.COMMANDS:
+        with pytest.raises(SystemExit) as caught:
+            cli.main([name, "--help"])
+        assert caught.value.code == 0
+        assert capsys.readouterr().out.startswith(f"usage: bluebridge {name}")
+        assert callable(import_module(arguments.COMMANDS[name].run).main)
+
+
+@pytest.mark.parametrize("words", [["ps"], ["--help"], ["--version"]])
+def test_short_commands_import_little(words: list[str], tmp_path: Path) -> None:
+    """What takes long to import is for the commands that need it."""
+    code = (
+        "import sys\n"
+        "from bluebridge.host_tools import cli\n"
+        "try: cli.main(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules, file=sys.stderr)\n"
+    )
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        cwd=HOME,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ours = {name for name in done.stderr.split() if name.startswith("bluebridge.")}
+    heavy = {"subprocess", "asyncio", "rich", "pexpect", "cffi", "uuid"}
+    assert not heavy & set(done.stderr.split())
+    assert not {name for name in ours if not name.startswith("bluebridge.host_tools")}
+    assert len(ours) <= 14
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"bluebridge {bluebridge.__version__}\n"
 
 
 def test_side_reads_the_last_line() -> None:

@@ -62,7 +62,6 @@ ROWS = [
     Row("guest invalidate", guest_wqe._LOCAL_INV, wqe.LOCAL_INVAL, ("key",)),
     Row("guest fast reg", guest_wqe._FAST_REG, wqe.FAST_REG, _FAST),
     Row("guest srq next", guest_srq._NEXT, wqe.SRQ_NEXT, ("next_wqe_index",)),
-    Row("guest srq data", guest_srq._DATA, wqe.DATA, _DATA),
     Row("grh", network_headers.GRH, roce.GRH, (
         ("version", "traffic_class", "flow_label"), "payload_length", "next_header", "hop_limit",
         "sgid", "dgid",

@@ -46,7 +46,7 @@ def test_a_program_of_this_host_needs_the_c_library() -> None:
 
 @given(NAMES)
 def test_needed_libraries_come_back(names: list[str]) -> None:
-    assert elf._needed(shared_object(*names)) == names
+    assert elf.needed_by(shared_object(*names)) == names
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF\x01\x01 of 32 bits"])

@@ -14,7 +14,7 @@ import pytest
 from bluebridge.device.hca.settings.config import Features, HcaConfig
 from bluebridge.host_tools import arguments
 from bluebridge.host_tools.agent import Agent, Completed
-from bluebridge.host_tools.commands import ps, tree
+from bluebridge.host_tools.commands import ps, run, tree, up_options
 from bluebridge.host_tools.commands.places import Place
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import messages
@@ -36,13 +36,19 @@ ROOT = Path(__file__).resolve().parent.parent.parent
         ("run a", "run a", ""),
         ("run a --", "run a", ""),
         ("run -h", "run -h", ""),
-        ("cp a b -- c", "cp a b -- c", ""),
         ("up --cold -- --link infiniband", "up --cold", "--link infiniband"),
         ("up --cold", "up --cold", ""),
     ],
 )
 def test_where_the_command_begins(line: str, ours: str, command: str) -> None:
-    assert arguments.split_words(line.split()) == (ours.split(), command.split())
+    name, *words = line.split()
+    split = {"run": run.split, "up": up_options.split}[name]
+    assert split(words) == (ours.split()[1:], command.split())
+
+
+def test_a_command_that_passes_nothing_on() -> None:
+    options = arguments.parse(["cp", "a", "b", "--", "c"])
+    assert (options.places, options.words) == (["a", "b", "c"], [])
 
 
 def test_run_options() -> None:

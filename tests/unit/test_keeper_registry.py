@@ -13,10 +13,10 @@ import pytest
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import end_record, guests, record, registry
+from bluebridge.host_tools.keeper.claims import Claim, claim_number
 from bluebridge.host_tools.keeper.folder_removal import janitor
 from bluebridge.host_tools.keeper.locks import Lock
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord, guest_names
-from bluebridge.host_tools.keeper.registry import Claim
 
 
 @pytest.fixture(autouse=True)
@@ -59,12 +59,12 @@ def test_names() -> None:
 
 
 def test_numbers_are_the_lowest_free_ones(claims: list[Claim]) -> None:
-    claims += [registry.claim() for _ in range(3)]
+    claims += [claim_number() for _ in range(3)]
     assert [claim.number for claim in claims] == [1, 2, 3]
     claims[1].close()
     assert [entry.number for entry in registry.living()] == [1, 3]
     assert not claims[1].folder.exists(), "what has a free lock is cleared away"
-    claims.append(registry.claim())
+    claims.append(claim_number())
     assert claims[-1].number == 2
     assert claims[-1].folder.stat().st_mode & 0o777 == 0o700
 
@@ -74,7 +74,7 @@ def test_what_others_made_is_left_alone(runtime: Path, claims: list[Claim]) -> N
     strange.write_text("a file")
     (runtime / f"bluebridge-{os.getuid() + 1}-2").mkdir()
     (runtime / f"bluebridge-{os.getuid()}-x").mkdir()
-    claims.append(registry.claim())
+    claims.append(claim_number())
     assert claims[0].number == 2
     assert len(registry.living()) == 1
     assert strange.read_text() == "a file"
@@ -82,8 +82,8 @@ def test_what_others_made_is_left_alone(runtime: Path, claims: list[Claim]) -> N
 
 def test_processes_claim_at_the_same_time(runtime: Path) -> None:
     script = (
-        "from bluebridge.host_tools.keeper import registry\n"
-        "claim = registry.claim()\n"
+        "from bluebridge.host_tools.keeper.claims import claim_number\n"
+        "claim = claim_number()\n"
         "print(claim.number, flush=True)\n"
         "input()\n"
     )
@@ -102,11 +102,11 @@ def test_processes_claim_at_the_same_time(runtime: Path) -> None:
 
 
 def test_clearing_spares_a_newer_pair_of_the_same_number(claims: list[Claim]) -> None:
-    first = registry.claim()
+    first = claim_number()
     first.close()
     old = Lock(first.lock)
     first.clear()
-    claims.append(registry.claim())
+    claims.append(claim_number())
     assert claims[0].folder == first.folder
     with old:
         assert old.take() and not old.named()
@@ -119,18 +119,18 @@ def test_a_folder_too_long_for_sockets(runtime: Path, monkeypatch: pytest.Monkey
     long.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
     with pytest.raises(LabError, match="set XDG_RUNTIME_DIR shorter"):
-        registry.claim()
+        claim_number()
     assert list(long.iterdir()) == []
 
 
 def test_the_janitor_holds_the_number_until_the_folder_is_gone() -> None:
-    claim = registry.claim()
+    claim = claim_number()
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from bluebridge.host_tools.keeper import registry\n"
+        "from bluebridge.host_tools.keeper.claims import claim_number\n"
         "from bluebridge.host_tools.keeper.folder_removal import janitor\n"
-        "claim = registry.claim()\n"
+        "claim = claim_number()\n"
         "with janitor(claim):\n"
         "    print(claim.folder, flush=True)\n"
         "    input()\n"
@@ -190,7 +190,7 @@ def test_no_guest_runs() -> None:
 
 
 def test_an_unknown_guest(claims: list[Claim]) -> None:
-    claims += [registry.claim(), registry.claim()]
+    claims += [claim_number(), claim_number()]
     for claim in claims:
         _tell(claim)
     with pytest.raises(LabError, match="there is no guest c; these run: a, b, a2, b2"):
@@ -199,7 +199,7 @@ def test_an_unknown_guest(claims: list[Claim]) -> None:
 
 
 def test_a_guest_in_trouble(claims: list[Claim]) -> None:
-    claims.append(registry.claim())
+    claims.append(claim_number())
     pair = _tell(claims[0])
     guest = guests.find("a")
     assert guest.trouble() is None
@@ -216,7 +216,7 @@ def test_a_guest_in_trouble(claims: list[Claim]) -> None:
 
 
 def test_what_is_remembered_of_a_dead_pair(claims: list[Claim]) -> None:
-    claims.append(registry.claim())
+    claims.append(claim_number())
     _tell(claims[0])
     guest = guests.find("a")
     end_record.write(1, ("a", "b"), "its keeper was killed", "/logs")

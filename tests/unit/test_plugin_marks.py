@@ -92,6 +92,6 @@ def test_a_session_without_a_lab_imports_nothing_else(tmp_path: Path) -> None:
         "    plugin = f'{tools}.pytest_plugin'\n"
         "    assert found == {'bluebridge', tools, plugin, f'{plugin}.plugin'}\n"
     )
-    words = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:hypothesispytest", "test_one.py"]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "test_one.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.pyvfio_user import ConfigSpace, LibraryError, load
-from bluebridge.device.pyvfio_user._doorway import Doorway
-from bluebridge.device.pyvfio_user._gate import PATIENCE, Gate, Verdict
-from bluebridge.device.pyvfio_user._messages import HEADER, Command, Header
+from bluebridge.device.pyvfio_user._listener import Listener
+from bluebridge.device.pyvfio_user._message_filter import MESSAGE_SECONDS, MessageFilter, Verdict
+from bluebridge.device.pyvfio_user._messages import HEADER, Header, VfioUserCommand
 from bluebridge.device.pyvfio_user.constants import Protection
 from bluebridge.device.pyvfio_user.memory import DmaRegion, release
 
@@ -33,9 +33,9 @@ def pair() -> Iterator[Pair]:
         yield server, client
 
 
-def gate(server: socket.socket) -> Gate:
-    """A gate of a device without memory and with two MSI-X vectors."""
-    return Gate(server, lambda address, size: False, lambda kind: 2 if kind == 2 else 0)
+def message_filter(server: socket.socket) -> MessageFilter:
+    """The filter of a device without memory and with two MSI-X vectors."""
+    return MessageFilter(server, lambda address, size: False, lambda kind: 2 if kind == 2 else 0)
 
 
 def message(command: int, body: bytes, flags: int = 0) -> bytes:
@@ -80,86 +80,88 @@ def test_config_writes_change_nothing_but_writable_bits(offset: int, data: bytes
             assert new & mask == data[place - offset] & mask
 
 
-# Messages and the gate ----------------------------------------------------------------------------
+# Messages and the filter --------------------------------------------------------------------------
 
 
 def test_refusal_respects_no_reply() -> None:
-    header = Header(7, Command.DMA_MAP, 48, 0, 0)
+    header = Header(7, VfioUserCommand.DMA_MAP, 48, 0, 0)
     assert HEADER.unpack(header.refusal(errno.EINVAL)) == (7, 2, 16, 0x21, errno.EINVAL)
     assert header._replace(flags=0x10).refusal(errno.EINVAL) == b""
 
 
-def test_gate_leaves_sound_messages_in_the_socket(pair: Pair) -> None:
+def test_filter_leaves_sound_messages_in_the_socket(pair: Pair) -> None:
     server, client = pair
-    look = gate(server).look
-    assert look() is Verdict.IDLE
-    access = message(Command.REGION_READ, struct.pack("<QII", 0, 0, 4))
+    inspect = message_filter(server).inspect
+    assert inspect() is Verdict.IDLE
+    access = message(VfioUserCommand.REGION_READ, struct.pack("<QII", 0, 0, 4))
     client.send(access * 2)
-    assert look() is Verdict.PASS
+    assert inspect() is Verdict.PASS
     assert server.recv(len(access)) == access
-    assert look() is Verdict.PASS
+    assert inspect() is Verdict.PASS
     assert server.recv(100) == access
     client.close()
-    assert look() is Verdict.DROP
+    assert inspect() is Verdict.DROP
 
 
-@pytest.mark.parametrize("command", [Command.REGION_READ, Command.DMA_UNMAP])
-def test_gate_does_not_wait_for_a_message_in_pieces(pair: Pair, command: Command) -> None:
-    """Byte by byte; each look comes back at once, and later messages get patience of their own."""
+@pytest.mark.parametrize("command", [VfioUserCommand.REGION_READ, VfioUserCommand.DMA_UNMAP])
+def test_filter_does_not_wait_for_a_message_in_pieces(pair: Pair, command: VfioUserCommand) -> None:
+    """Byte by byte; each call returns at once, and each message has a time limit."""
     server, client = pair
-    look = gate(server).look
+    inspect = message_filter(server).inspect
     whole = message(command, struct.pack("<QII", 0, 0, 4).ljust(24, b"\0"))
     for _ in range(2):
         begin = time.monotonic()
         for at in range(len(whole) - 1):
             client.send(whole[at : at + 1])
-            assert look() is Verdict.IDLE
-        assert time.monotonic() - begin < PATIENCE
+            assert inspect() is Verdict.IDLE
+        assert time.monotonic() - begin < MESSAGE_SECONDS
         client.send(whole[-1:])
-        assert look() is Verdict.PASS
+        assert inspect() is Verdict.PASS
         assert server.recv(100) == whole
-        time.sleep(PATIENCE * 0.6)
+        time.sleep(MESSAGE_SECONDS * 0.6)
 
 
 @pytest.mark.parametrize("length", [3, 20])
-def test_gate_drops_half_a_message_when_patience_ends_or_the_client_has(
+def test_filter_drops_half_a_message_when_patience_ends_or_the_client_has(
     pair: Pair, length: int
 ) -> None:
     server, client = pair
-    look = gate(server).look
-    client.send(message(Command.DMA_UNMAP, bytes(24))[:length])
+    inspect = message_filter(server).inspect
+    client.send(message(VfioUserCommand.DMA_UNMAP, bytes(24))[:length])
     begin = time.monotonic()
-    while look() is Verdict.IDLE:
-        assert time.monotonic() - begin < 10 * PATIENCE
+    while inspect() is Verdict.IDLE:
+        assert time.monotonic() - begin < 10 * MESSAGE_SECONDS
         time.sleep(0.01)
-    assert time.monotonic() - begin >= PATIENCE
-    look = gate(server).look
-    assert look() is Verdict.IDLE
+    assert time.monotonic() - begin >= MESSAGE_SECONDS
+    inspect = message_filter(server).inspect
+    assert inspect() is Verdict.IDLE
     client.close()
-    assert look() is Verdict.DROP
+    assert inspect() is Verdict.DROP
 
 
 @pytest.mark.parametrize(
     ("start", "count", "verdict"),
     [(0, 2, Verdict.PASS), (1, 2, Verdict.HANDLED), (1, 0xFFFFFFFF, Verdict.HANDLED)],
 )
-def test_gate_stops_vector_ranges_that_wrap(
+def test_filter_stops_vector_ranges_that_wrap(
     pair: Pair, start: int, count: int, verdict: Verdict
 ) -> None:
     server, client = pair
-    client.send(message(Command.DEVICE_SET_IRQS, struct.pack("<IIIII", 20, 33, 2, start, count)))
-    assert gate(server).look() is verdict
+    client.send(
+        message(VfioUserCommand.DEVICE_SET_IRQS, struct.pack("<IIIII", 20, 33, 2, start, count))
+    )
+    assert message_filter(server).inspect() is verdict
     if verdict is Verdict.HANDLED:
         assert Header._make(HEADER.unpack(client.recv(100))).error == errno.EINVAL
-        assert gate(server).look() is Verdict.IDLE
+        assert message_filter(server).inspect() is Verdict.IDLE
 
 
-def test_gate_closes_the_descriptors_it_peeked_at(pair: Pair) -> None:
+def test_filter_closes_the_descriptors_it_peeked_at(pair: Pair) -> None:
     server, client = pair
     body = struct.pack("<IIQQQ", 32, 3, 0, 0, 1 << 20)
-    socket.send_fds(client, [message(Command.DMA_MAP, body)], [client.fileno()])
+    socket.send_fds(client, [message(VfioUserCommand.DMA_MAP, body)], [client.fileno()])
     before = len(os.listdir("/proc/self/fd"))
-    assert gate(server).look() is Verdict.HANDLED
+    assert message_filter(server).inspect() is Verdict.HANDLED
     assert len(os.listdir("/proc/self/fd")) == before
     assert client.recv(100)[12] == errno.EINVAL
 
@@ -186,45 +188,45 @@ def test_slices_that_outlive_their_memory_are_complained_about(
     assert ("still held" in caplog.text) is kept
 
 
-# The doorway -----------------------------------------------------------------------------------
+# The listener ----------------------------------------------------------------------------------
 
 
-def test_doorway_hands_out_those_who_introduced_themselves(tmp_path: Path) -> None:
-    path = tmp_path / "door"
-    door = Doorway(path)
-    hello = message(Command.VERSION, b"hello")
+def test_listener_hands_out_clients_whose_first_message_is_complete(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    listener = Listener(path)
+    hello = message(VfioUserCommand.VERSION, b"hello")
     with socket.socket(socket.AF_UNIX) as mute, socket.socket(socket.AF_UNIX) as caller:
-        assert door.greeting() is None
+        assert listener.next_client() is None
         mute.connect(str(path))
-        assert door.greeting() is None
+        assert listener.next_client() is None
         caller.connect(str(path))
         caller.send(hello[:10])
-        assert door.greeting() is None
+        assert listener.next_client() is None
         caller.send(hello[10:] + b"and more")
-        found = door.greeting()
+        found = listener.next_client()
         assert found is not None
-        client, greeting = found
+        client, first_message = found
         with client:
-            assert greeting == hello
+            assert first_message == hello
             assert client.recv(100) == b"and more"
         assert mute.recv(1) == b""
-    door.close()
+    listener.close()
     assert not path.exists()
 
 
-def test_doorway_leaves_other_files_alone(tmp_path: Path) -> None:
+def test_listener_leaves_other_files_alone(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
     with pytest.raises(OSError, match="is not a socket"):
-        Doorway(path)
+        Listener(path)
     assert path.read_text() == "data"
 
 
-def test_doorway_does_not_remove_a_successors_socket(tmp_path: Path) -> None:
-    path = tmp_path / "door"
-    first = Doorway(path)
+def test_listener_does_not_remove_a_successors_socket(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    first = Listener(path)
     path.unlink()
-    second = Doorway(path)
+    second = Listener(path)
     first.close()
     assert path.exists()
     second.close()

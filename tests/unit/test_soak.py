@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.host_tools.bench.page import Machine
-from bluebridge.host_tools.conformance.program import INFINIBAND, ROCE, Setup
+from bluebridge.host_tools.conformance.setups import INFINIBAND, ROCE, Setup
+from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.host_tools.soak import judge, kernel_log, page, report
 from bluebridge.host_tools.soak.__main__ import main
 from bluebridge.host_tools.soak.plan import CHANCES, FAULT, KILL, Plan
 from bluebridge.host_tools.soak.rounds import Round, Rounds, Run, Stock
 
-RUN = Run("roce", 99, 20, 60.2, Machine("a processor", 2, 24, "a system", "tcg", "today"))
+RUN = Run("roce", 99, 20, 60.2, HostDescription("a processor", 2, 24, "a system", "tcg", "today"))
 LOADED = """\
 <6>[   26.205532] mlx4_core 0000:01:00.0: 63.008 Gb/s available PCIe bandwidth (8.0 GT/s PCIe x8)
 <4>[   27.367477] mlx4_en: 0000:01:00.0: Port 1: Using 2 TX rings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from bluebridge.device.hca.settings.config import BLUEFLAME_REGISTERS
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.sweep import options, page, perftest, plot, table
+from bluebridge.host_tools.sweep import page, perftest, plot, table
 from bluebridge.host_tools.sweep.journal import Journal
 from bluebridge.host_tools.sweep.request import Request, check_files
 from bluebridge.host_tools.sweep.rows import Row, Wall
@@ -270,4 +271,22 @@ def test_options_are_what_the_command_takes() -> None:
 
 
 def test_the_sizes_of_registers_are_the_device_s() -> None:
-    assert options.REGISTERS == BLUEFLAME_REGISTERS
+    for size in BLUEFLAME_REGISTERS:
+        assert parse(["sweep", "--blueflame-size", str(size)]).blueflame_size == size
+    with pytest.raises(SystemExit):
+        parse(["sweep", "--blueflame-size", "100"])
+
+
+def test_a_plot_without_matplotlib_is_refused_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert cli.main(["sweep", "--plot", "x.svg"]) == 1
+    said = capsys.readouterr().err
+    assert said == (
+        "bluebridge: matplotlib is missing; `pip install 'bluebridge[plot]'` brings it\n"
+    )
+    assert list(tmp_path.iterdir()) == []

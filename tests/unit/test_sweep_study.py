@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.host_tools import blueflame_study as study
 from bluebridge.host_tools.arguments import parse
-from bluebridge.host_tools.sweep import study
 from bluebridge.host_tools.sweep.request import Request
 
 SWEEPS = [

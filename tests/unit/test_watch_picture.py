@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bluebridge.device.buslog.analysis.live import Live
+from bluebridge.device.buslog.analysis.live_rates import LiveRates
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.watch.command import LATEST, picture
 from tests.unit.analysis_log import Sender
@@ -23,11 +23,11 @@ def test_as_many_of_the_latest_requests_as_there_is_room(
         sender.post()
     sender.log.close()
     reader = LogReader(tmp_path)
-    live = Live(reader.meta["devices"], LATEST)
+    live = LiveRates(reader.meta["devices"], LATEST)
     live.add(reader)
     text = io.StringIO()
     console = Console(file=text, width=120)
-    console.print(picture(reader, live, live.look(), 1.0, room))
+    console.print(picture(reader, live, live.next_interval(), 1.0, room))
     lines = text.getvalue().splitlines()
     rows = [line for line in lines if " 0x48 " in line]
     assert len(rows) == latest

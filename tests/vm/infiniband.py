@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from bluebridge.host_tools.conformance.program import CM_LISTENING, listening
-from bluebridge.host_tools.conformance.suites.perftest import UNEVEN_CLOCK
 from bluebridge.host_tools.errors import CommandFailed
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.perftest import UNEVEN_CLOCK
+from bluebridge.host_tools.programs.readiness import CM_LISTENING, VERBS_PORT, listening
 
 ADDRESSES = {"a": "10.8.0.1", "b": "10.8.0.2"}
 NO_LOSS = " 0% packet loss"
 PROGRAM_SECONDS = 60
 _ATTEMPTS = 10
-VERBS_PORT = 18515
-"""Where the programs of libibverbs and perftest tell each other about their queue pairs."""
 
 
 def bring_up(machine: Vm) -> None:

@@ -8,11 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from bluebridge.device.buslog.analysis import Path, Role, Transfer, transfers
+from bluebridge.device.buslog.analysis import PostedBy, Role, Transfer, transfers
 from bluebridge.device.buslog.model import load
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_BUFFER
+from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.lab.pair import ADDRESSES, Pair
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
@@ -27,7 +28,7 @@ _LISTENS = "until ss -Hltn 'sport = :18515' | grep -q .; do sleep 0.05; done"
 @pytest.fixture(scope="module")
 def pair(lab: Lab) -> Iterator[Pair]:
     """The kernel's drivers, BlueFlame advertised."""
-    with lab.pair(kernel=True, server_arguments=("--blueflame", "on")) as pair:
+    with lab.pair(kernel=True, options=ServerOptions(blueflame="on")) as pair:
         yield pair
 
 
@@ -74,7 +75,7 @@ def test_ib_write_lat_writes_its_lines_and_reads_nothing(pair: Pair, size: int, 
         (Role.CQE.value, 32, 1),
     ]
     for each in found:
-        assert each.path is Path.BLUEFLAME, each.notes
+        assert each.posted_by is PostedBy.BLUEFLAME, each.notes
         assert kinds(each) == expected
     assert len({load("system-z").latency(each) for each in found}) == 1
 
@@ -97,7 +98,7 @@ def test_ib_send_lat_too(pair: Pair) -> None:
     found = run(pair, "ib_send_lat", 44)
     assert len(found) == 2 * COUNT
     for each in found:
-        assert each.path is Path.BLUEFLAME, each.notes
+        assert each.posted_by is PostedBy.BLUEFLAME, each.notes
         assert each.count(Role.BLUEFLAME) == 1
         assert each.count(Role.WQE) == 0
         assert each.of(Role.PAYLOAD_WRITE)[0].length == 44

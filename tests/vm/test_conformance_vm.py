@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.conformance import runner
-from bluebridge.host_tools.conformance.program import FAILED, PASSED, ROCE, Program
-from bluebridge.host_tools.conformance.runner import Run
+from bluebridge.host_tools.conformance.program import FAILED, PASSED, Program
+from bluebridge.host_tools.conformance.runner import Patience, Run
 from bluebridge.host_tools.conformance.session import Session
+from bluebridge.host_tools.conformance.setups import ROCE
 from bluebridge.host_tools.conformance.suites import everything
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+
+IMPATIENT = Patience(ready=2.0, end=4.0)
+"""What is never going to happen is not waited for as long as in a run."""
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +27,6 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         yield up
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is never going to happen is not waited for as long as in a run."""
-    monkeypatch.setattr(runner, "_READY_SECONDS", 4.0)
-    monkeypatch.setattr(runner, "_END_SECONDS", 4.0)
-
-
 def test_a_program_of_the_table_passes(session: Session) -> None:
     found = next(program for _, program in everything() if program.name == "ibv_rc_pingpong -e")
     entry = Run(session, found).entry()
@@ -38,12 +34,11 @@ def test_a_program_of_the_table_passes(session: Session) -> None:
     assert entry.key == "roce/pingpong/ibv_rc_pingpong -e"
 
 
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("client", "server", "ready", "reason"),
     [
         ("echo no luck; exit 3", "", "", "status 3: no luck"),
-        ("echo well; sleep 60", "", "", "no end after 4 s: well"),
+        ("echo well; sleep 60", "", "", "no end after 2 s: well"),
         ("true", "sleep 60", "false", "the server was not ready in time"),
         ("true", "sleep 60", "true", "the server did not end after the client"),
         ("true", "echo broken; exit 4", "true", "status 4: broken"),
@@ -52,7 +47,7 @@ def test_a_program_of_the_table_passes(session: Session) -> None:
 def test_what_goes_wrong_has_a_reason(
     session: Session, client: str, server: str, ready: str, reason: str
 ) -> None:
-    run = Run(session, Program("own", "x", client, server, ready, limit=4))
+    run = Run(session, Program("own", "x", client, server, ready, limit=2), IMPATIENT)
     assert [verdict.reason for verdict in run.entry().verdicts if verdict.reason] == [reason]
     assert run.broken and run.texts
     gone = "until ! ps -o comm | grep -qx sleep; do sleep 0.05; done"

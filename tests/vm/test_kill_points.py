@@ -85,6 +85,11 @@ class Chain:
         self.bluebridge = bluebridge
         self._pids: dict[str, int] | None = None
 
+    @property
+    def transcripts(self) -> Path:
+        """Where its pairs leave consoles, logs and bus logs (tests.run.recorder)."""
+        return self.bluebridge.transcripts
+
     def up(self) -> dict[str, int]:
         """Processes of a pair in good order: the one that was left, or a new one."""
         if self._pids is None:
@@ -236,8 +241,44 @@ def _kill_later(chain: Chain, folder: Path, victim: str, busy: Busy) -> None:
     assert status == 125 and VICTIMS[victim] in line
 
 
-# One of a kind after one of the other.
-POINTS = [name for two in zip_longest(DURING_UP, LATER) for name in two if name is not None]
+# Those that `make test` runs: each process in an early and in a late part of its start, and while
+# each kind of work goes on. test_up.py kills each process of a pair in which a command runs.
+QUICK = frozenset(
+    (
+        "server at 'device server: started'",
+        "server at 'guest a: plugging in its device'",
+        "a at 'guest a: runs'",
+        "a at 'guest a: lists its device'",
+        "b at 'guest b: loading the snapshot'",
+        "b at 'guest a: vfio-pci has its device'",
+        "keeper at 'guest a: QEMU started'",
+        "up at 'guest a: plugging in its device'",
+        "server at 'guest a: booting'",
+        "server of an idle pair",
+        "guest a while a file is copied to it",
+        "guest b while output streams from it",
+        "server in the middle of krping",
+        "guest a in the middle of krping",
+        "keeper in the middle of krping",
+        "server while guest a restarts",
+        "guest b while guest a restarts",
+        "keeper while guest a restarts",
+    )
+)
+
+
+def _alternating(quick: bool) -> list[str]:
+    """Points during `up` and later ones in turn: a later one uses the pair of the one before."""
+    starts, later = (
+        [point for point in points if (point in QUICK) == quick] for points in (DURING_UP, LATER)
+    )
+    return [point for two in zip_longest(starts, later) for point in two if point is not None]
+
+
+POINTS = [
+    *_alternating(quick=True),
+    *(pytest.param(point, marks=pytest.mark.long) for point in _alternating(quick=False)),
+]
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -268,7 +309,8 @@ def test_down_that_is_killed_is_finished_by_the_next(bluebridge: Commands) -> No
 
 
 def test_there_are_thirty_points() -> None:
-    assert len(POINTS) >= 30
+    assert len(POINTS) == len(DURING_UP) + len(LATER) >= 30
+    assert {*DURING_UP, *LATER} > QUICK
 
 
 def _begin(bluebridge: Commands, busy: Busy, folder: Path) -> subprocess.Popen[bytes]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.pcap import export
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.buslog.views import Filter
 from bluebridge.host_tools.agent import Completed
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm

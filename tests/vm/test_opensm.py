@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
@@ -23,7 +24,7 @@ def _drivers(machine: Vm) -> None:
 @pytest.fixture(scope="module")
 def unmanaged(lab: Lab) -> Iterator[Pair]:
     """Both guests on a subnet that waits for a manager."""
-    with lab.pair(vfio=False, server_arguments=("--link", "infiniband", "--sm", "none")) as pair:
+    with lab.pair(vfio=False, options=ServerOptions(link="infiniband", sm="none")) as pair:
         pair.both(_drivers)
         yield pair
 

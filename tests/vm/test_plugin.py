@@ -35,7 +35,7 @@ class Project:
         """Start pytest; run folders are made in `runtime`."""
         report = f"--junitxml={self.folder / 'report.xml'}"
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "pytest", report, *words],
+            [sys.executable, "-m", "pytest", report, *words],
             cwd=self.folder,
             env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)},
             stdout=subprocess.PIPE,

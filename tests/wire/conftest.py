@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.pyvfio_user import ENVIRONMENT
-from bluebridge.guest.verbs import Context, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.guest.hca.context import Context, open_hca
+from bluebridge.guest.verbs import WcStatus, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Side, opened
 from tests.wire.players import PATTERN, connected
 from tests.wire.server import ServerProcess, serving
@@ -82,7 +83,7 @@ def hca_buses(hca_server: tuple[ServerProcess, Path]) -> Iterator[tuple[WireBus,
 @pytest.fixture
 def contexts(hca_buses: tuple[WireBus, WireBus]) -> Iterator[tuple[Context, Context]]:
     """Both HCAs brought up by the guest driver."""
-    with open_device(hca_buses[0]) as a, open_device(hca_buses[1]) as b:
+    with open_hca(hca_buses[0]) as a, open_hca(hca_buses[1]) as b:
         yield a, b
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bluebridge.guest.bus.dma_memory import Arena
 from bluebridge.guest.bus.interface import DmaMemory
-from tests.wire.client import Client
-from tests.wire.messages import CONFIG, MSIX
+from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX
 
 RAM_BASE = 0x1_0000_0000
 RAM_SIZE = 16 << 20

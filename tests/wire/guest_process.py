@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.guest.verbs import PathAttr, SendWr, WrOpcode, open_device
-from tests.wire.bus import WireBus
-from tests.wire.messages import Command
+from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.verbs import SendWr, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.messages import Command
 from tests.wire.players import PSN, Player
 
 MAC = bytes.fromhex("02bb00000042")
@@ -31,8 +32,7 @@ GID = bytes.fromhex("fd00000000000000000000000000beef")
 class End:
     """What the other side must know of a queue pair and its memory; bytes in hexadecimal."""
 
-    mac: str
-    gid: str
+    device: str
     qpn: int
     address: int
     rkey: int
@@ -40,8 +40,8 @@ class End:
     @classmethod
     def of(cls, player: Player) -> End:
         """This side's, for the peer."""
-        ctx = player.ctx
-        return cls(ctx.mac.hex(), ctx.gids[0].hex(), player.qp.qpn, player.address, player.mr.rkey)
+        device = player.ctx.address.hex()
+        return cls(device, player.qp.qpn, player.address, player.mr.rkey)
 
     def text(self) -> str:
         """One line of JSON."""
@@ -51,8 +51,8 @@ class End:
 def connect(player: Player, other: End, *, timeout: int = 8, retry_count: int = 1) -> None:
     """RESET to RTS towards a queue pair of another process."""
     player.qp.modify_init(player.access)
-    path = PathAttr(bytes.fromhex(other.gid), bytes.fromhex(other.mac))
-    player.qp.modify_rtr(path, other.qpn, PSN, min_rnr_timer=1)
+    there = player.ctx.address_vector(bytes.fromhex(other.device))
+    player.qp.modify_rtr(there, other.qpn, PSN, min_rnr_timer=1)
     player.qp.modify_rts(PSN, timeout=timeout, retry_count=retry_count)
 
 
@@ -64,15 +64,15 @@ def writes(player: Player, other: End, opcode: WrOpcode = WrOpcode.RDMA_WRITE) -
 def main() -> None:
     """Be busy until killed."""
     bus = WireBus(Path(sys.argv[1]))
-    ctx = open_device(bus, MAC)
-    ctx.add_gid(GID)
+    ctx = open_hca(bus, MAC)
+    ctx.ethernet_port.add_gid(GID)
     player, stuck = Player(ctx, entries=64), Player(ctx)
     sys.stdout.write(End.of(player).text() + End.of(stuck).text())
     sys.stdout.flush()
     peer, deaf = (End(**json.loads(sys.stdin.readline())) for _ in range(2))
     connect(player, peer, timeout=14, retry_count=7)
     connect(stuck, deaf, timeout=14, retry_count=7)
-    ctx.commands.run(Opcode.SET_MCAST_FLTR, 1, 1, param=0x01005E000001)
+    ctx.adapter.commands.run(Opcode.SET_MCAST_FLTR, 1, 1, param=0x01005E000001)
     stuck.send(WrOpcode.SEND, [stuck.sge()])  # the peer posts no receive: RNR for ever
     player.channel.get_event(0)
     player.cq.req_notify()

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bluebridge.guest.krping.host import Host
+from bluebridge.guest.krping.host import Host, open_host
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.result import Result
 from bluebridge.guest.krping.thread import KrpingThread
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 
 SERVER_IP = "192.168.69.127"
 CLIENT_IP = "192.168.69.128"
@@ -34,10 +34,11 @@ class Output(io.StringIO):
 
 @dataclass
 class Side:
-    """One host with its log."""
+    """One host with its log and its bus."""
 
     host: Host
     output: Output
+    bus: WireBus
 
     @property
     def text(self) -> str:
@@ -96,9 +97,9 @@ def opened(socket: Path, ip: str, *, debugging: bool = False) -> Iterator[Side]:
     output = Output()
     bus = WireBus(socket)
     try:
-        host = Host(bus, ip, Log(output, debugging=debugging))
+        host = open_host(bus, ip, Log(output, debugging=debugging))
         try:
-            yield Side(host, output)
+            yield Side(host, output, bus)
         finally:
             host.close()
     finally:

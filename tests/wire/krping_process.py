@@ -10,15 +10,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bluebridge.guest.krping.host import Host
+from bluebridge.guest.krping.host import open_host
 from bluebridge.guest.krping.log import Log
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 
 
 def main() -> int:
     """Run the command; 0 when the run was right."""
     path, ip, command = sys.argv[1:]
-    host = Host(WireBus(Path(path)), ip, Log())
+    host = open_host(WireBus(Path(path)), ip, Log())
     result = host.run(command)
     host.close()
     return 0 if result.ok else 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from bluebridge.guest.hca.context import Context
+from bluebridge.guest.hca.queues.cq import Cq
+from bluebridge.guest.hca.queues.srq import Srq
 from bluebridge.guest.verbs import (
     AccessFlags,
-    Context,
-    Cq,
-    PathAttr,
     QpAttr,
     QpInit,
     QpState,
@@ -18,7 +18,6 @@ from bluebridge.guest.verbs import (
     SendFlags,
     SendWr,
     Sge,
-    Srq,
     Wc,
     WcStatus,
     WrOpcode,
@@ -81,8 +80,8 @@ class Player:
         """RESET to RTS towards `peer`; `rts` are timeout, retry_count, rnr_retry …"""
         rnr_timer = rts.pop("min_rnr_timer", 1)
         self.qp.modify_init(self.access)
-        path = PathAttr(peer.ctx.gids[0], peer.ctx.mac)
-        self.qp.modify_rtr(path, peer.qp.qpn, PSN, min_rnr_timer=rnr_timer)
+        there = self.ctx.address_vector(peer.ctx.address)
+        self.qp.modify_rtr(there, peer.qp.qpn, PSN, min_rnr_timer=rnr_timer)
         self.qp.modify_rts(PSN, **rts)
 
     def start_datagrams(self) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.writer import FileLog
-from bluebridge.guest.verbs import BlueFlameUse, SendWr, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.players import Player
 from tests.wire.server import serving
 
@@ -29,7 +31,7 @@ def sweep(
     words = [*hcas, "--log", str(folder / "log"), "--blueflame", "on"]
     with serving("bluebridge.device", words, folder / "server.log") as server:
         buses = [WireBus(folder / name) for name in "ab"]
-        with open_device(buses[0], blueflame=use) as first, open_device(buses[1]) as second:
+        with open_hca(buses[0], blueflame=use) as first, open_hca(buses[1]) as second:
             a, b = Player(first, inline=INLINE), Player(second)
             a.connect(b)
             b.connect(a)

@@ -11,17 +11,18 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog import cli
-from bluebridge.device.buslog.analysis import Path as By
-from bluebridge.device.buslog.analysis import Role, Transfer, transfers
-from bluebridge.guest.verbs import BlueFlameUse, Context, SendWr, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.device.buslog.analysis import PostedBy, Role, Transfer, transfers
+from bluebridge.guest.hca.context import Context, open_hca
+from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.players import Player, settle
 from tests.wire.server import serving
 
 OK = WcStatus.SUCCESS
 SIZES = (4, 28, 29, 88, 89, 148, 149, 208, 220)
 """Both sides of the study's steps; the last does not fit into a register any more."""
-USES = {None: By.DOORBELL, "on": By.BLUEFLAME, "wrong page": By.FALLBACK}
+USES = {None: PostedBy.DOORBELL, "on": PostedBy.BLUEFLAME, "wrong page": PostedBy.FALLBACK}
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def recorded(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) 
     with serving("bluebridge.device", arguments, folder / "server.log"):
         for use in (None, BlueFlameUse(), BlueFlameUse(wrong_page=True)):
             buses = [WireBus(folder / name) for name in "ab"]
-            with open_device(buses[0], blueflame=use) as a, open_device(buses[1]) as b:
+            with open_hca(buses[0], blueflame=use) as a, open_hca(buses[1]) as b:
                 _post_all(a, b)
             for bus in buses:
                 bus.close()
@@ -94,12 +95,12 @@ def test_what_a_write_costs(recorded: Recorded) -> None:
             lines = [("a", 64, "BlueFlame write")] * -(-entry // 64)
             read = [("a", entry, "WQE read")]
             before = {
-                By.DOORBELL: [("a", 4, "doorbell"), *read],
-                By.BLUEFLAME: lines,
-                By.FALLBACK: lines + read,
+                PostedBy.DOORBELL: [("a", 4, "doorbell"), *read],
+                PostedBy.BLUEFLAME: lines,
+                PostedBy.FALLBACK: lines + read,
             }
-            way = By.DOORBELL if entry > 256 else by
-            assert transfer.path is way
+            way = PostedBy.DOORBELL if entry > 256 else by
+            assert transfer.posted_by is way
             rest = [("b", size, "payload write"), ("a", 32, "CQE")]
             assert _bus(transfer) == before[way] + rest
             assert (transfer.length, transfer.inline, transfer.status) == (size, size, "OK")

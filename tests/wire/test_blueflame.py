@@ -11,8 +11,11 @@ import pytest
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS, SEND_DOORBELL, UAR_AREA_SIZE
-from bluebridge.guest.verbs import BlueFlameUse, HcaError, SendWr, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.hca.resources.errors import HcaError
+from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.players import Player
 
@@ -38,7 +41,7 @@ class Lab:
     def posts(self, use: BlueFlameUse | None, requests: Sequence[SendWr]) -> list[list[Event]]:
         """Post requests one after the other; what crossed both buses for each. Ends the server."""
         buses = [WireBus(self._folder / name) for name in "ab"]
-        with open_device(buses[0], blueflame=use) as first, open_device(buses[1]) as second:
+        with open_hca(buses[0], blueflame=use) as first, open_hca(buses[1]) as second:
             a, b = Player(first, inline=INLINE), Player(second)
             a.connect(b)
             b.connect(a)
@@ -193,5 +196,5 @@ def test_a_device_without_blueflame_is_refused(start_server: StartServer, tmp_pa
     Lab(start_server, tmp_path)
     bus = WireBus(tmp_path / "a")
     with pytest.raises(HcaError, match="start it with --blueflame on"):
-        open_device(bus, blueflame=ON)
+        open_hca(bus, blueflame=ON)
     bus.close()

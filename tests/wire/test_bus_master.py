@@ -6,9 +6,11 @@ import pytest
 
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
-from bluebridge.guest.verbs import Context, FirmwareError, WcStatus, WrOpcode
-from tests.wire.bus import WireBus
-from tests.wire.messages import CONFIG
+from bluebridge.guest.hca.context import Context
+from bluebridge.guest.hca.resources.errors import FirmwareError
+from bluebridge.guest.verbs import WcStatus, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.messages import CONFIG
 from tests.wire.players import PATTERN, Player, connected
 
 OK = WcStatus.SUCCESS
@@ -17,8 +19,8 @@ MASTER = layout.COMMAND_MEMORY | layout.COMMAND_BUS_MASTER
 
 def knock_blindly(player: Player) -> None:
     """Ring the send doorbell; commands with mailboxes are no way to know that it was heard."""
-    bus = player.ctx.bus
-    bus.write32(2, player.ctx.uar * PAGE_SIZE + SEND_DOORBELL, player.qp.qpn << 8)
+    bus = player.ctx.adapter.bus
+    bus.write32(2, player.ctx.adapter.uar * PAGE_SIZE + SEND_DOORBELL, player.qp.qpn << 8)
     assert isinstance(bus, WireBus)
     bus.settle()
 

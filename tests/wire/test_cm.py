@@ -19,28 +19,29 @@ from bluebridge.guest.cm import (
     ConnectionManager,
     ConnParam,
     EventType,
-    RcPath,
-    open_cm,
 )
+from bluebridge.guest.cm.gsi import GsiTransport
 from bluebridge.guest.cm.messages import encode
-from bluebridge.guest.hca.memory_regions import DmaMr
+from bluebridge.guest.cm.open import roce_port
+from bluebridge.guest.cm.qp import RcPathQp, roce_path_qp
 from bluebridge.guest.netif import NetInterface
+from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import (
     AccessFlags,
-    Context,
-    Cq,
-    Pd,
-    Qp,
+    CompletionQueue,
+    Device,
+    MemoryRegion,
+    ProtectionDomain,
     QpInit,
     QpState,
     QpType,
+    QueuePair,
     RecvWr,
     SendWr,
     Sge,
     WcStatus,
-    open_device,
 )
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.server import ServerProcess
 
 SERVER_IP, CLIENT_IP = "192.168.69.127", "192.168.69.128"
@@ -52,14 +53,15 @@ WAIT = 10.0
 class End:
     """One HCA with address, connection manager and what a queue pair needs."""
 
-    context: Context
+    context: Device
     net: NetInterface
+    transport: GsiTransport
     manager: ConnectionManager
-    pd: Pd
-    cq: Cq
-    mr: DmaMr
+    pd: ProtectionDomain
+    cq: CompletionQueue
+    mr: MemoryRegion
 
-    def qp(self) -> Qp:
+    def qp(self) -> QueuePair:
         """A fresh reliable connected queue pair."""
         return self.pd.create_qp(QpInit(QpType.RC, self.cq, self.cq, 4, 4))
 
@@ -70,11 +72,13 @@ def open_end(stack: ExitStack, path: Path, ip: str) -> End:
     stack.callback(bus.close)
     context = stack.enter_context(open_device(bus))
     net = stack.enter_context(NetInterface(context, ip))
-    manager = open_cm(context, ip, net)
+    port = roce_port(context, ip)
+    transport = GsiTransport(context, port.gid_index)
+    manager = ConnectionManager(port, transport, net, roce_path_qp)
     stack.callback(manager.close)
     pd = context.alloc_pd()
     cq = context.create_cq(16)
-    return End(context, net, manager, pd, cq, pd.get_dma_mr(AccessFlags.LOCAL_WRITE))
+    return End(context, net, transport, manager, pd, cq, pd.get_dma_mr(AccessFlags.LOCAL_WRITE))
 
 
 @pytest.fixture
@@ -108,7 +112,7 @@ def resolved(end: End, port: int = PORT) -> CmId:
     expect(cm_id, EventType.ADDR_RESOLVED)
     cm_id.resolve_route()
     expect(cm_id, EventType.ROUTE_RESOLVED)
-    cm_id.attach(RcPath(end.qp()))
+    cm_id.attach(end.qp())
     return cm_id
 
 
@@ -117,16 +121,16 @@ def connected(ends: tuple[End, End]) -> tuple[CmId, CmId, CmId]:
     server, client = listener(ends[0]), resolved(ends[1])
     client.connect(ConnParam(b"hello"))
     child = expect(server, EventType.CONNECT_REQUEST).id
-    child.attach(RcPath(ends[0].qp()))
+    child.attach(ends[0].qp())
     child.accept(ConnParam(b"welcome"))
     assert expect(client, EventType.ESTABLISHED).private_data.startswith(b"welcome\0")
     assert expect(server, EventType.ESTABLISHED).id is child
     return server, child, client
 
 
-def verbs_qp(cm_id: CmId) -> Qp:
+def verbs_qp(cm_id: CmId) -> QueuePair:
     """The queue pair behind an identifier."""
-    assert isinstance(cm_id.qp, RcPath)
+    assert isinstance(cm_id.qp, RcPathQp)
     return cm_id.qp.qp
 
 
@@ -220,8 +224,8 @@ def test_a_restarted_client_replaces_its_old_connection(ends: tuple[End, End]) -
     """Its queue pair number asks anew: the old connection, which nobody ended, is over."""
     server, child, client = connected(ends)
     manager = ends[1].manager
-    with manager.lock:
-        manager.forget(client)  # as if its process had died
+    with manager.table.lock:
+        manager.table.forget(client)  # as if its process had died
     again = manager.create_id()
     again.resolve_addr(SERVER_IP, PORT)
     expect(again, EventType.ADDR_RESOLVED)
@@ -240,19 +244,19 @@ def test_a_stale_client_stays_until_its_old_connection_is_closed(
     server, client = listener(ends[0]), resolved(ends[1])
     client.connect()
     child = expect(server, EventType.CONNECT_REQUEST).id
-    assert child._peer is not None
+    assert child.peer is not None
     child.reject(reason=RejectReason.STALE_CONNECTION)
     assert client.events.get(0.2) is None
     old = {"local_comm_id": 5, "remote_comm_id": 6, "remote_qpn": verbs_qp(client).qpn}
-    ends[0].manager._transport.send(encode(CmAttribute.DREQ, 1, old), child._peer)
+    ends[0].transport.send(encode(CmAttribute.DREQ, 1, old), child.peer)
     assert expect(client, EventType.REJECTED).status == RejectReason.STALE_CONNECTION
 
 
 def test_hostile_messages_change_nothing(ends: tuple[End, End]) -> None:
     """MADs of any content from a peer: dropped, and connections still come up."""
-    transport = ends[1].manager._transport
+    transport = ends[1].transport
     client = resolved(ends[1])
-    peer = client._peer
+    peer = client.peer
     assert peer is not None
     for kind in CmAttribute:
         transport.send(encode(kind, 1, {}), peer)

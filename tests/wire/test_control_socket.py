@@ -10,10 +10,10 @@ import pytest
 from bluebridge.device.__main__ import main
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.eqe import PORT_DOWN, EventType
-from bluebridge.guest.verbs import open_device
+from bluebridge.guest.hca.context import open_hca
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab import hardware_control
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 
 
@@ -27,7 +27,7 @@ def test_a_driver_sees_its_cable_pulled_and_its_adapter_fail(
     start_server("bluebridge.device", *_arguments(tmp_path))
     control = tmp_path / "control"
     bus = WireBus(tmp_path / "a")
-    ctx = open_device(bus)  # never closed: its device fails
+    ctx = open_hca(bus)  # never closed: its device fails
     assert hardware_control.tell(control, "status") == ["a/1 working cable in link up"]
     hardware_control.tell(control, "link a down")
     seen: list[tuple[int, int]] = []
@@ -41,7 +41,7 @@ def test_a_driver_sees_its_cable_pulled_and_its_adapter_fail(
     assert bus.read32(0, bar0.CATAS_OFFSET) == bar0.CATAS_CODE_INJECTED
     bus.write32(0, bar0.RESET_OFFSET, bar0.RESET_VALUE)
     assert not bus.read32(0, bar0.CATAS_OFFSET)
-    with open_device(bus) as again:
+    with open_hca(bus) as again:
         assert again.query_port().active
     bus.close()
 

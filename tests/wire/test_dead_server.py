@@ -6,14 +6,16 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from bluebridge.guest.krping.host import Host
+from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.krping.host import open_host
 from bluebridge.guest.krping.log import Log
-from bluebridge.guest.verbs import DeviceLost, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.guest.verbs import DeviceLost, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Output, Side, both, start, until
 from tests.wire.players import connected
@@ -36,7 +38,7 @@ def mortal(server: ServerProcess, tmp_path: Path) -> Iterator[tuple[Side, Side]]
     buses = [WireBus(tmp_path / name) for name in "ab"]
     outputs = Output(), Output()
     sides = [
-        Side(Host(bus, ip, Log(output)), output)
+        Side(open_host(bus, ip, Log(output)), output, bus)
         for bus, ip, output in zip(buses, (SERVER_IP, CLIENT_IP), outputs, strict=True)
     ]
     yield sides[0], sides[1]
@@ -112,7 +114,7 @@ def wait_in_thread(action: Callable[[], object]) -> Callable[[], str]:
 def test_waits_for_events_and_commands(server: ServerProcess, tmp_path: Path) -> None:
     """Both kinds of event queues, with and without a time limit; then commands, at once."""
     buses = [WireBus(tmp_path / name) for name in "ab"]
-    with open_device(buses[0]) as first, open_device(buses[1]) as second:
+    with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
         a, _ = connected(first, second)
         a.cq.req_notify()
         while second.async_events.get_event(0):
@@ -124,7 +126,8 @@ def test_waits_for_events_and_commands(server: ServerProcess, tmp_path: Path) ->
         server.kill()
         assert [outcome() for outcome in waits] == [GONE, GONE]
         begun = time.monotonic()
-        for verb in (first.query_port, a.qp.query_state, lambda: first.add_gid(bytes(15) + b"\1")):
+        add_gid = partial(first.ethernet_port.add_gid, bytes(15) + b"\1")
+        for verb in (first.query_port, a.qp.query_state, add_gid):
             with pytest.raises(DeviceLost, match="the device is gone"):
                 verb()
         a.send(WrOpcode.RDMA_WRITE, [a.sge()])  # a doorbell nobody hears
@@ -138,7 +141,7 @@ def test_waits_for_events_and_commands(server: ServerProcess, tmp_path: Path) ->
 def test_a_command_under_way(server: ServerProcess, tmp_path: Path) -> None:
     """The server stands still while a command waits for it, and then dies."""
     bus = WireBus(tmp_path / "a")
-    with open_device(bus) as ctx:
+    with open_hca(bus) as ctx:
         server.process.send_signal(signal.SIGSTOP)
         outcome = wait_in_thread(ctx.query_port)
         time.sleep(0.05)  # either side of its first read of the register will do
@@ -151,5 +154,5 @@ def test_a_device_that_is_gone_is_not_opened(server: ServerProcess, tmp_path: Pa
     bus = WireBus(tmp_path / "a")
     server.kill()
     with pytest.raises(DeviceLost, match="the device is gone"):
-        open_device(bus)
+        open_hca(bus)
     bus.close()

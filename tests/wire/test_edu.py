@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.client import Client, eventfds
+from bluebridge.host_tools.vfio_user.client import Client, eventfds
+from bluebridge.host_tools.vfio_user.messages import CONFIG, INTX, MSI, IrqFlag
 from tests.wire.conftest import StartServer
-from tests.wire.messages import CONFIG, INTX, MSI, IrqFlag
 from tests.wire.server import ROOT, ServerProcess
 
 MODULE = "bluebridge.device.pyvfio_user.samples.edu"

@@ -15,9 +15,9 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0, uar
-from tests.wire.client import Client
+from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX
 from tests.wire.conftest import StartServer
-from tests.wire.messages import CONFIG, MSIX
 from tests.wire.server import ROOT, ServerProcess
 
 CONTROL = bar0.HCR_BASE + 0x18

@@ -13,10 +13,10 @@ import pytest
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind
-from tests.wire.client import Client, eventfds
+from bluebridge.host_tools.vfio_user.client import Client, eventfds
+from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX
 from tests.wire.conftest import StartServer
 from tests.wire.endpoint_device import NOTHING, VECTORS
-from tests.wire.messages import CONFIG, MSIX
 from tests.wire.server import ServerProcess
 
 ADDRESS, MEMORY, INTERRUPT, FAULT, RESETS, LATER, FOUND = 0x00, 0x08, 0x10, 0x14, 0x18, 0x1C, 0x20

@@ -14,13 +14,13 @@ from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_ARP,
 )
 from bluebridge.device.layout.net.roce import GRH, GRH_NEXT_BTH, GRH_SIZE, GSI_QKEY, GSI_QPN
+from bluebridge.guest.hca.context import Context
 from bluebridge.guest.netif import NetInterface
 from bluebridge.guest.verbs import (
-    Ah,
-    Context,
     QpInit,
     QpType,
     RecvWr,
+    RoceAddress,
     SendFlags,
     SendWr,
     VerbsError,
@@ -36,8 +36,8 @@ Contexts = tuple[Context, Context]
 
 def datagram(a: Player, b: Player, length: int, qkey: int = QKEY, **more: int) -> SendWr:
     """A datagram from a to b."""
-    ah = Ah(b.ctx.gids[0], b.ctx.mac)
-    wr = SendWr(1, WrOpcode.SEND, [a.sge(0, length)], ah=ah)
+    ah = b.ctx.address_vector(b.ctx.address)
+    wr = SendWr(1, WrOpcode.SEND, [a.sge(0, length)], address_vector=ah)
     wr.remote_qpn, wr.remote_qkey = b.qp.qpn, qkey
     for name, value in more.items():
         setattr(wr, name, value)
@@ -61,13 +61,13 @@ def test_datagram(pair: tuple[Player, Player]) -> None:
     a.qp.post_send(datagram(a, b, 1000))
     a.expect(OK)
     (wc,) = b.expect(OK)
-    assert (wc.byte_len, wc.src_qp, wc.smac) == (1000 + GRH_SIZE, a.qp.qpn, a.ctx.mac)
+    assert (wc.byte_len, wc.src_qp, wc.smac) == (1000 + GRH_SIZE, a.qp.qpn, a.ctx.ethernet_port.mac)
     assert wc.flags == WcFlags.GRH
     grh = bytes(b.view[:GRH_SIZE])
     assert GRH.get(grh, "version") == 6
     assert GRH.get(grh, "next_header") == GRH_NEXT_BTH
-    assert GRH.get_raw(grh, "sgid") == a.ctx.gids[0]
-    assert GRH.get_raw(grh, "dgid") == b.ctx.gids[0]
+    assert GRH.get_raw(grh, "sgid") == a.ctx.ethernet_port.gids[0]
+    assert GRH.get_raw(grh, "dgid") == b.ctx.ethernet_port.gids[0]
     assert bytes(b.view[GRH_SIZE : GRH_SIZE + 1000]) == PATTERN[:1000]
 
 
@@ -105,7 +105,7 @@ def test_datagram_to_nobody(pair: tuple[Player, Player]) -> None:
     b.receive()
     a.qp.post_send(datagram(a, b, 10, remote_qpn=0x3FF))
     wr = datagram(a, b, 10)
-    wr.ah = Ah(b.ctx.gids[0], b"\x02\x11\x22\x33\x44\x55")
+    wr.address_vector = RoceAddress(b.ctx.ethernet_port.gids[0], b"\x02\x11\x22\x33\x44\x55")
     a.qp.post_send(wr)
     a.expect(OK, OK)
     b.silent(0)
@@ -134,15 +134,16 @@ def test_management_datagrams(contexts: Contexts, loopback: bool) -> None:
         b.receive(n, 4096 * (n + 1), 512)
     for n in range(3):
         wr = SendWr(100 + n, WrOpcode.SEND, [a.sge(n, 256)], SendFlags.SIGNALED)
-        wr.ah = Ah(b.ctx.gids[0], b.ctx.mac)
+        wr.address_vector = b.ctx.address_vector(b.ctx.address)
         wr.remote_qpn, wr.remote_qkey = GSI_QPN, GSI_QKEY
         a.qp.post_send(wr)
     done = a.wait(3) if not loopback else a.wait(6)
     received = [wc for wc in (done if loopback else b.wait(3)) if wc.wr_id < 100]
     assert all(wc.status is OK for wc in done)
     assert [wc.wr_id for wc in received] == [0, 1, 2]
+    smac = a.ctx.ethernet_port.mac
     for n, wc in enumerate(received):
-        assert (wc.src_qp, wc.byte_len, wc.smac) == (GSI_QPN, 256 + GRH_SIZE, a.ctx.mac)
+        assert (wc.src_qp, wc.byte_len, wc.smac) == (GSI_QPN, 256 + GRH_SIZE, smac)
         start = 4096 * (n + 1) + GRH_SIZE
         assert bytes(b.view[start : start + 256]) == PATTERN[n : n + 256]
 
@@ -158,17 +159,17 @@ def test_queue_pair_one_exists_once(contexts: Contexts) -> None:
 
 def test_resolve(contexts: Contexts) -> None:
     with NetInterface(contexts[0], "10.1.0.1") as a, NetInterface(contexts[1], "10.1.0.2") as b:
-        assert a.resolve("10.1.0.2") == contexts[1].mac
-        assert b.resolve("10.1.0.1") == contexts[0].mac
-        assert a.resolve("10.1.0.1") == contexts[0].mac
+        assert a.resolve("10.1.0.2") == contexts[1].ethernet_port.mac
+        assert b.resolve("10.1.0.1") == contexts[0].ethernet_port.mac
+        assert a.resolve("10.1.0.1") == contexts[0].ethernet_port.mac
         gid = bytes(10) + b"\xff\xff" + ipaddress.IPv4Address("10.1.0.1").packed
-        assert contexts[0].gids[a.gid_index] == gid
+        assert contexts[0].ethernet_port.gids[a.gid_index] == gid
         with pytest.raises(TimeoutError, match=r"10\.1\.0\.77 does not answer"):
             a.resolve("10.1.0.77", timeout=0.05)
         with pytest.raises(ValueError, match="no router"):
             a.resolve("192.168.0.1")
         a.forget("10.1.0.2")
-        assert a.resolve("10.1.0.2") == contexts[1].mac
+        assert a.resolve("10.1.0.2") == contexts[1].ethernet_port.mac
 
 
 def test_many_requests(contexts: Contexts) -> None:
@@ -176,7 +177,7 @@ def test_many_requests(contexts: Contexts) -> None:
     with NetInterface(contexts[0], "10.1.0.1") as a, NetInterface(contexts[1], "10.1.0.2"):
         for _ in range(150):
             a.forget("10.1.0.2")
-            assert a.resolve("10.1.0.2") == contexts[1].mac
+            assert a.resolve("10.1.0.2") == contexts[1].ethernet_port.mac
 
 
 def test_frames_that_are_no_arp(contexts: Contexts) -> None:
@@ -185,7 +186,8 @@ def test_frames_that_are_no_arp(contexts: Contexts) -> None:
     raw.qp.modify_init()
     raw.qp.modify_rtr()
     raw.qp.modify_rts()
-    header = bytes(ETHERNET.pack(dmac=BROADCAST, smac=raw.ctx.mac, ethertype=ETHERTYPE_ARP))
+    mac = raw.ctx.ethernet_port.mac
+    header = bytes(ETHERNET.pack(dmac=BROADCAST, smac=mac, ethertype=ETHERTYPE_ARP))
     asking = ARP.pack(hardware=1, protocol=0x800, hardware_size=6, protocol_size=4)
     ARP.set(asking, "operation", ARP_REQUEST)
     frames = [b"", header, header + b"\xff" * 28, header + bytes(asking), PATTERN[:1514]]
@@ -196,7 +198,7 @@ def test_frames_that_are_no_arp(contexts: Contexts) -> None:
             raw.wait(1)
         raw.qp.destroy()
         with NetInterface(contexts[0], "10.1.0.1") as a:
-            assert a.resolve("10.1.0.2") == contexts[1].mac
+            assert a.resolve("10.1.0.2") == contexts[1].ethernet_port.mac
 
 
 def test_frame_to_itself_is_not_received(contexts: Contexts) -> None:
@@ -206,8 +208,9 @@ def test_frame_to_itself_is_not_received(contexts: Contexts) -> None:
     a.qp.post_recv(RecvWr(0, [a.sge(4096, 2048)]))
     a.qp.modify_rtr()
     a.qp.modify_rts()
-    ctx.port.steer_frames(a.qp.qpn)
-    frame = bytes(ETHERNET.pack(dmac=BROADCAST, smac=ctx.mac, ethertype=0x88B5)) + bytes(50)
+    ctx.ethernet_port.steer_frames(a.qp.qpn)
+    mac = ctx.ethernet_port.mac
+    frame = bytes(ETHERNET.pack(dmac=BROADCAST, smac=mac, ethertype=0x88B5)) + bytes(50)
     a.view[: len(frame)] = frame
     a.qp.post_send(SendWr(1, WrOpcode.SEND, [a.sge(0, len(frame))]))
     a.expect(OK)
@@ -221,8 +224,9 @@ def test_ethernet_queue_pair_takes_frames(contexts: Contexts) -> None:
         player.receive()
         player.qp.modify_rtr()
         player.qp.modify_rts()
-        player.ctx.port.steer_frames(player.qp.qpn)
-    frame = bytes(ETHERNET.pack(dmac=b.ctx.mac, smac=a.ctx.mac, ethertype=0x88B5)) + PATTERN[:200]
+        player.ctx.ethernet_port.steer_frames(player.qp.qpn)
+    dmac, smac = b.ctx.ethernet_port.mac, a.ctx.ethernet_port.mac
+    frame = bytes(ETHERNET.pack(dmac=dmac, smac=smac, ethertype=0x88B5)) + PATTERN[:200]
     a.view[8192 : 8192 + len(frame)] = frame
     a.qp.post_send(SendWr(1, WrOpcode.SEND, [a.sge(8192, 100), a.sge(8292, len(frame) - 100)]))
     a.expect(OK)

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
+from bluebridge.guest.hca.context import Context
 from bluebridge.guest.verbs import (
-    Context,
-    Cq,
+    CompletionQueue,
     QpInit,
     QpType,
     SendFlags,
@@ -29,7 +29,7 @@ def pair(contexts: tuple[Context, Context]) -> tuple[Player, Player]:
     return connected(*contexts)
 
 
-def event(player: Player, timeout: float = 2.0) -> Cq | None:
+def event(player: Player, timeout: float = 2.0) -> CompletionQueue | None:
     """The next completion event."""
     return player.channel.get_event(timeout)
 
@@ -91,7 +91,7 @@ def test_waiting_thread_wakes(pair: tuple[Player, Player]) -> None:
     a, b = pair
     b.receive()
     b.cq.req_notify()
-    woken: list[Cq | None] = []
+    woken: list[CompletionQueue | None] = []
     thread = threading.Thread(target=lambda: woken.append(b.channel.get_event(5)))
     thread.start()
     time.sleep(0.01)
@@ -102,7 +102,7 @@ def test_waiting_thread_wakes(pair: tuple[Player, Player]) -> None:
 
 def test_wake_and_close(pair: tuple[Player, Player]) -> None:
     channel = pair[0].ctx.create_comp_channel()
-    results: list[Cq | None] = []
+    results: list[CompletionQueue | None] = []
     for end in (channel.wake, channel.close):
         thread = threading.Thread(target=lambda: results.append(channel.get_event(5)))
         thread.start()

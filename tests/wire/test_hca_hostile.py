@@ -15,18 +15,10 @@ import pytest
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.uar import NUM_UARS, PAGE_SIZE, SEND_DOORBELL
-from bluebridge.guest.verbs import (
-    Context,
-    QpInit,
-    QpState,
-    QpType,
-    SendWr,
-    WcStatus,
-    WrOpcode,
-    open_device,
-)
-from tests.wire.bus import RAM_BASE, RAM_SIZE, WireBus
-from tests.wire.client import Client
+from bluebridge.guest.hca.context import Context, open_hca
+from bluebridge.guest.verbs import QpInit, QpState, QpType, SendWr, WcStatus, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, WireBus
+from bluebridge.host_tools.vfio_user.client import Client
 from tests.wire.players import Player, connected, fill, settle, untouched
 from tests.wire.server import ServerProcess
 
@@ -42,8 +34,8 @@ def ring(player: Player) -> memoryview:
 
 def knock(player: Player) -> None:
     """Ring the send doorbell and wait until the server has heard it."""
-    bus = player.ctx.bus
-    bus.write32(2, player.ctx.uar * PAGE_SIZE + SEND_DOORBELL, player.qp.qpn << 8)
+    bus = player.ctx.adapter.bus
+    bus.write32(2, player.ctx.adapter.uar * PAGE_SIZE + SEND_DOORBELL, player.qp.qpn << 8)
     settle(player)
 
 
@@ -110,14 +102,14 @@ def test_random_doorbells(attacker: Context, seed: int) -> None:
 def test_doorbells_of_unknown_queue_pairs(attacker: Context) -> None:
     player = Player(attacker)
     for qpn in (0, 1, 63, player.qp.qpn, player.qp.qpn + 1, 0x3FF, 0xFFFFFF):
-        attacker.bus.write32(2, attacker.uar * PAGE_SIZE + SEND_DOORBELL, qpn << 8)
+        attacker.adapter.bus.write32(2, attacker.adapter.uar * PAGE_SIZE + SEND_DOORBELL, qpn << 8)
     settle(player)
 
 
 def hostile_client(ctx: Context) -> Client:
     """The connection beneath a context."""
-    assert isinstance(ctx.bus, WireBus)
-    return ctx.bus.client
+    assert isinstance(ctx.adapter.bus, WireBus)
+    return ctx.adapter.bus.client
 
 
 def test_receive_counter_out_of_nowhere(contexts: tuple[Context, Context]) -> None:
@@ -176,7 +168,7 @@ def test_completion_queue_overrun(contexts: tuple[Context, Context]) -> None:
 def test_memory_goes_away(hca_buses: Buses) -> None:
     """The guest's memory is unmapped under a busy device: nothing works, nothing falls over."""
     bus = hca_buses[0]
-    ctx = open_device(bus)
+    ctx = open_hca(bus)
     a, b = connected(ctx, ctx)
     b.receive()
     hold = bus.client.memory(RAM_BASE)
@@ -197,8 +189,8 @@ def test_guest_vanishes_in_the_middle(
     b.connect(a)
     a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 8)], b)
     a.expect(OK)
-    assert isinstance(contexts[0].bus, WireBus)
-    contexts[0].bus.client.socket.close()
+    assert isinstance(contexts[0].adapter.bus, WireBus)
+    contexts[0].adapter.bus.client.socket.close()
     contexts[0]._open = False
     status = OK
     while status is OK:  # until the server has seen the end of the connection
@@ -207,7 +199,7 @@ def test_guest_vanishes_in_the_middle(
     assert status is WcStatus.RETRY_EXC_ERR
     bus = WireBus(hca_server[1] / "a")
     try:
-        with open_device(bus) as again:
+        with open_hca(bus) as again:
             player = Player(again)
             a.reconnect(player)
             player.connect(a)

@@ -9,9 +9,11 @@ import pytest
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import CQC, QPC, QPC_MAILBOX_OFFSET
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
+from bluebridge.guest.hca.context import Context, open_hca
+from bluebridge.guest.hca.resources.errors import FirmwareError
 from bluebridge.guest.hca.resources.reset import reset_device
-from bluebridge.guest.verbs import Context, FirmwareError, QpState, WcStatus, open_device
-from tests.wire.bus import RAM_BASE, RAM_SIZE, WireBus
+from bluebridge.guest.verbs import QpState, WcStatus
+from bluebridge.host_tools.vfio_user.bus import RAM_BASE, RAM_SIZE, WireBus
 from tests.wire.players import PATTERN, Player
 
 OK = WcStatus.SUCCESS
@@ -22,7 +24,7 @@ Buses = tuple[WireBus, WireBus]
 def test_random_commands(hca_buses: Buses, attacker: Context) -> None:
     """Every opcode with modifiers and mailboxes of any value; then a reset brings all back."""
     noise = random.Random(1)
-    commands = attacker.commands
+    commands = attacker.adapter.commands
     refused = 0
     for opcode in sorted(set(range(0x70)) | {0xFF6, *range(0xFF9, 0x1000)}):
         for _ in range(4):
@@ -38,22 +40,21 @@ def test_random_commands(hca_buses: Buses, attacker: Context) -> None:
                 refused += 1
     assert refused > 100
     reset_device(hca_buses[0], attacker.health)
-    attacker.commands._toggle = 1
     attacker._open = False
-    with open_device(hca_buses[0]) as again:
-        assert again.port_active
+    with open_hca(hca_buses[0]) as again:
+        assert again.ethernet_port.active
 
 
 def test_mailbox_that_is_no_memory(attacker: Context) -> None:
     for address in (0, 0xFFF, 0xDEAD_0000_0000, (1 << 64) - 4096, RAM_BASE + RAM_SIZE - 16):
         with pytest.raises(FirmwareError):
-            attacker.commands.run(Opcode.SW2HW_CQ, 0x90, param=address)
+            attacker.adapter.commands.run(Opcode.SW2HW_CQ, 0x90, param=address)
 
 
 def status_of(attacker: Context, opcode: Opcode, number: int, data: bytes) -> Status:
     """What the firmware says to a command."""
     try:
-        attacker.commands.run(opcode, number, data=data)
+        attacker.adapter.commands.run(opcode, number, data=data)
     except FirmwareError as error:
         return Status(error.status)
     return Status.OK
@@ -81,15 +82,15 @@ def test_cq_contexts(attacker: Context, spoilt: dict[str, int], status: Status) 
     memory.view[:] = PATTERN[:4096]
     good: dict[str, int | bytes] = {
         "log_size": 4, "uar": 128, "eqn": attacker.async_events.eqn,
-        "mtt_addr": attacker.icm.allocate_mtt_contiguous(memory.address, 4096).address,
+        "mtt_addr": attacker.adapter.icm.allocate_mtt_contiguous(memory.address, 4096).address,
     }  # fmt: skip
-    cqn = attacker.cq_numbers.allocate()
+    cqn = attacker.adapter.numbers.completion_queues.allocate()
     context = bytes(CQC.pack({**good, **spoilt}))
     assert status_of(attacker, Opcode.SW2HW_CQ, cqn, context) is status
     if status is not Status.OK:
         assert bytes(memory.view) == PATTERN[:4096]
         assert status_of(attacker, Opcode.SW2HW_CQ, cqn, bytes(CQC.pack(good))) is Status.OK
-    attacker.commands.run(Opcode.HW2SW_CQ, cqn, 1)
+    attacker.adapter.commands.run(Opcode.HW2SW_CQ, cqn, 1)
 
 
 @pytest.mark.parametrize(
@@ -122,10 +123,10 @@ def test_qp_contexts(attacker: Context, spoilt: dict[str, int], status: Status) 
     assert status_of(attacker, Opcode.RST2INIT_QP, qpn, mailbox) is status
     if status is Status.OK:
         for opcode in (Opcode.INIT2RTR_QP, Opcode.RTR2RTS_QP):
-            attacker.commands.run(opcode, qpn, data=mailbox)
+            attacker.adapter.commands.run(opcode, qpn, data=mailbox)
         assert player.qp.query_state() is QpState.RTS
-        attacker.bus.write32(2, attacker.uar * PAGE_SIZE + SEND_DOORBELL, qpn << 8)
-        attacker.commands.run(Opcode.TOERR_QP, qpn, data=mailbox)
+        attacker.adapter.bus.write32(2, attacker.adapter.uar * PAGE_SIZE + SEND_DOORBELL, qpn << 8)
+        attacker.adapter.commands.run(Opcode.TOERR_QP, qpn, data=mailbox)
         assert player.qp.query_state() is QpState.ERR
-    attacker.commands.run(Opcode.TORST_QP, qpn, 2)
+    attacker.adapter.commands.run(Opcode.TORST_QP, qpn, 2)
     assert bytes(player.view) == PATTERN

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.guest.hca.context import Context
 from bluebridge.guest.verbs import (
-    Context,
     QpState,
     RecvWr,
     SendFlags,

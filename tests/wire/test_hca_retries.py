@@ -8,8 +8,9 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.fabric.messages import Syndrome
-from bluebridge.guest.verbs import Context, PathAttr, QpState, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
+from bluebridge.guest.hca.context import Context, open_hca
+from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 from tests.wire.players import PSN, Player, connected, fill, settle, untouched
 
@@ -73,13 +74,13 @@ def test_wrong_psn(start_server: StartServer, tmp_path: Path) -> None:
         "bluebridge.device", "--hca", sockets[0], "--hca", sockets[1], "--log", str(log)
     )
     buses = [WireBus(tmp_path / name) for name in "ab"]
-    with open_device(buses[0]) as first, open_device(buses[1]) as second:
+    with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
         a, b = Player(first), Player(second)
         fill(a, b)
         b.connect(a)
         a.access = 0
         a.qp.modify_init()
-        a.qp.modify_rtr(PathAttr(b.ctx.gids[0], b.ctx.mac), b.qp.qpn, PSN)
+        a.qp.modify_rtr(a.ctx.address_vector(b.ctx.address), b.qp.qpn, PSN)
         a.qp.modify_rts((PSN + 5) & 0xFFFFFF, timeout=8, retry_count=1)
         a.send(WrOpcode.RDMA_WRITE, [a.sge(0, 4)], b)
         a.expect(WcStatus.RETRY_EXC_ERR)

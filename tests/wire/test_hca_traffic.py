@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.guest.hca.context import Context
 from bluebridge.guest.verbs import (
-    Context,
     QpType,
     RecvWr,
     SendWr,

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.client import Client
-from tests.wire.messages import HEADER, Command
+from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.messages import HEADER, Command
 from tests.wire.server import ServerProcess, serving
 
 BAR0 = 0

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.guest.verbs import HcaError, open_device
-from tests.wire.bus import WireBus
-from tests.wire.client import Client
+from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.hca.resources.errors import HcaError
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import Client
 from tests.wire.conftest import StartServer
 from tests.wire.server import ROOT
 
@@ -43,7 +44,7 @@ def test_the_python_driver_says_that_it_is_for_ethernet(
     )
     bus = WireBus(tmp_path / "h0")
     with pytest.raises(HcaError, match="not an Ethernet port"):
-        open_device(bus)
+        open_hca(bus)
     bus.close()
     assert "Traceback" not in server.text()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from bluebridge.device.pyvfio_user._gate import PATIENCE
-from tests.wire.bus import WireBus
-from tests.wire.messages import Command
+from bluebridge.device.pyvfio_user._message_filter import MESSAGE_SECONDS
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.messages import Command
 from tests.wire.server import ServerProcess
 
 
@@ -17,7 +17,7 @@ def test_half_a_message_delays_nobody_else(hca_server: tuple[ServerProcess, Path
         other.read32(0, 0)
         stalled.client.send(stalled.client.pack(Command.GET_INFO, bytes(3), size=64))
         begin, reads = time.monotonic(), 0
-        while time.monotonic() - begin < PATIENCE:
+        while time.monotonic() - begin < MESSAGE_SECONDS:
             other.read32(0, 0)
             reads += 1
         assert reads > 20  # a server that waits for the rest answers one or two

@@ -126,11 +126,11 @@ def test_several_threads_share_an_hca(sides: tuple[Side, Side]) -> None:
 
 def test_runs_follow_each_other(sides: tuple[Side, Side]) -> None:
     """Nothing is used up: the same port again, memory back where it was."""
-    free = [side.host.context.bus.available() for side in sides]  # type: ignore[attr-defined]
+    free = [side.bus.available() for side in sides]
     for _ in range(5):
         for run in both(sides, "count=3,validate,mem_mode=reg"):
             assert run.result().ok
-    assert free == [side.host.context.bus.available() for side in sides]  # type: ignore[attr-defined]
+    assert free == [side.bus.available() for side in sides]
 
 
 def test_both_ends_on_one_hca(sides: tuple[Side, Side]) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.analysis import Path as Way
-from bluebridge.device.buslog.analysis import transfers
+from bluebridge.device.buslog.analysis import PostedBy, transfers
+from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.latency import PingPong
-from bluebridge.guest.verbs import BlueFlameUse, open_device
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 
 TURNS = 10
@@ -33,22 +33,28 @@ def quick_switches() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("use", "ways"),
     [
-        (BlueFlameUse(), [Way.BLUEFLAME, Way.BLUEFLAME, Way.DOORBELL, Way.DOORBELL]),
-        (BlueFlameUse(wrong_page=True), [Way.FALLBACK, Way.FALLBACK, Way.DOORBELL, Way.DOORBELL]),
-        (BlueFlameUse(old_size_rule=True), [Way.BLUEFLAME, *[Way.DOORBELL] * 3]),
-        (None, [Way.DOORBELL] * 4),
+        (
+            BlueFlameUse(),
+            [PostedBy.BLUEFLAME, PostedBy.BLUEFLAME, PostedBy.DOORBELL, PostedBy.DOORBELL],
+        ),
+        (
+            BlueFlameUse(wrong_page=True),
+            [PostedBy.FALLBACK, PostedBy.FALLBACK, PostedBy.DOORBELL, PostedBy.DOORBELL],
+        ),
+        (BlueFlameUse(old_size_rule=True), [PostedBy.BLUEFLAME, *[PostedBy.DOORBELL] * 3]),
+        (None, [PostedBy.DOORBELL] * 4),
     ],
 )
 def test_each_payload_goes_the_way_it_should(
-    use: BlueFlameUse | None, ways: list[Way], start_server: StartServer, tmp_path: Path
+    use: BlueFlameUse | None, ways: list[PostedBy], start_server: StartServer, tmp_path: Path
 ) -> None:
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
     log = ("--log", str(tmp_path / "log"), "--blueflame", "on")
     server = start_server("bluebridge.device", *hcas, *log)
     sizes = (1, 208, 209, 4000)
     with (
-        open_device(WireBus(tmp_path / "a"), blueflame=use) as first,
-        open_device(WireBus(tmp_path / "b"), blueflame=use) as second,
+        open_hca(WireBus(tmp_path / "a"), blueflame=use) as first,
+        open_hca(WireBus(tmp_path / "b"), blueflame=use) as second,
     ):
         sides = [PingPong(context, 220) for context in (first, second)]
         for side, peer in zip(sides, reversed(sides), strict=True):
@@ -58,7 +64,7 @@ def test_each_payload_goes_the_way_it_should(
     assert server.terminate() == 0
     seen = list(transfers(tmp_path / "log"))
     for size, way in zip(sizes, ways, strict=True):
-        found = [each.path for each in seen if each.length == size]
+        found = [each.posted_by for each in seen if each.length == size]
         assert len(found) == 2 * TURNS
         assert found.count(way) == len(found)
 

@@ -15,8 +15,8 @@ from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
 from bluebridge.device.layout.ntb import gen4
-from tests.wire.client import Client, eventfds
-from tests.wire.messages import CONFIG, MSIX, NO_REPLY, Command
+from bluebridge.host_tools.vfio_user.client import Client, eventfds
+from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, NO_REPLY, Command
 from tests.wire.server import ServerProcess, serving
 
 RAM = 0x100000

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from bluebridge.guest.verbs import AccessFlags, Context, QpState, SendWr, WcStatus, WrOpcode
+from bluebridge.guest.hca.context import Context
+from bluebridge.guest.verbs import AccessFlags, QpState, SendWr, WcStatus, WrOpcode
 from tests.wire.players import (
     ATOMICS,
     ONE_SIDED,

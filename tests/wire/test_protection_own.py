@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from bluebridge.guest.hca.context import Context
 from bluebridge.guest.verbs import (
     AccessFlags,
-    Context,
     QpState,
     RecvWr,
     SendWr,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.client import Client, eventfds
+from bluebridge.host_tools.vfio_user.client import Client, eventfds
+from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, IrqFlag
 from tests.wire.conftest import StartServer
-from tests.wire.messages import CONFIG, MSIX, IrqFlag
 from tests.wire.probe_device import VECTORS
 from tests.wire.server import ServerProcess
 

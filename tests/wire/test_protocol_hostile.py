@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.client import Client, eventfds
-from tests.wire.messages import HEADER, MSIX, NO_REPLY, Command, IrqFlag
+from bluebridge.host_tools.vfio_user.client import Client, eventfds
+from bluebridge.host_tools.vfio_user.messages import HEADER, MSIX, NO_REPLY, Command, IrqFlag
 from tests.wire.probe_device import VECTORS
 from tests.wire.server import ServerProcess, serving
 

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.mlx4 import bar0
-from bluebridge.guest.verbs import Context, QpState, WcStatus, WrOpcode, open_device
-from tests.wire.bus import WireBus
-from tests.wire.client import Client
+from bluebridge.guest.hca.context import Context, open_hca
+from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.messages import CONFIG, Command
 from tests.wire.guest_process import MAC, End, connect, writes
 from tests.wire.krping_pair import until
-from tests.wire.messages import CONFIG, Command
 from tests.wire.players import Player, connected
 from tests.wire.server import ROOT, ServerProcess, serving
 
@@ -48,7 +49,7 @@ def server(folder: Path) -> Iterator[ServerProcess]:
 def peer(server: ServerProcess, folder: Path) -> Iterator[Context]:
     """The guest that lives on."""
     bus = WireBus(folder / "b")
-    with open_device(bus) as ctx:
+    with open_hca(bus) as ctx:
         yield ctx
     bus.close()
 
@@ -142,8 +143,8 @@ def test_the_next_guest_works_with_the_same_peer(
 ) -> None:
     one_life(folder / "a", peer, rounds=1)
     bus = WireBus(folder / "a")
-    with open_device(bus) as again:
-        assert again.mac != MAC
+    with open_hca(bus) as again:
+        assert again.ethernet_port.mac != MAC
         a, b = connected(again, peer)
         for player, other in ((a, b), (b, a)):
             player.send(WrOpcode.RDMA_WRITE, [player.sge()], other)
@@ -156,7 +157,7 @@ def test_a_storm_of_callers_leaves_the_guest_alone(
 ) -> None:
     """Hundreds who knock, some of whom introduce themselves, while the device is at work."""
     bus = WireBus(folder / "a")
-    with open_device(bus) as ctx, ExitStack() as stack:
+    with open_hca(bus) as ctx, ExitStack() as stack:
         a, b = connected(ctx, peer)
         files = server.open_files()
         for number in range(400):
@@ -186,7 +187,7 @@ def test_a_guest_that_comes_and_goes_at_once(server: ServerProcess, folder: Path
                 caller.connect(str(folder / "a"))
             continue
         bus = WireBus(folder / "a")
-        open_device(bus)  # left open: unplugged while in use
+        open_hca(bus)  # left open: unplugged while in use
         bus.close()
         files = files or server.open_files()
     with Client(folder / "a") as last:

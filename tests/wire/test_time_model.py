@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.analysis import Path as Way
-from bluebridge.device.buslog.analysis import transfers
+from bluebridge.device.buslog.analysis import PostedBy, transfers
 from bluebridge.device.buslog.model import cli, load
 from bluebridge.device.buslog.model.counts import link_share
 from bluebridge.device.buslog.model.profile import Constants
 from bluebridge.device.buslog.model.samples import Setting, read_samples
-from bluebridge.device.buslog.model.study import TABLES, Table
+from bluebridge.device.buslog.model.study import TABLES, StudyTable
 from bluebridge.device.buslog.model.tables import compare
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.guest.verbs import BlueFlameUse, WrOpcode
+from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.verbs import WrOpcode
 from tests.wire.sweeps import STUDY, rewritten, sweep
 
 TOLERANCE = 0.1
@@ -47,7 +47,7 @@ def logs(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> L
     )
 
 
-def check(table: Table, logs: Iterable[Path]) -> None:
+def check(table: StudyTable, logs: Iterable[Path]) -> None:
     """Each time, and what BlueFlame does to it, is within a tenth of the study's."""
     model = load(table.profile)
     rows = compare(table, [read_samples(log, model) for log in logs])
@@ -94,7 +94,7 @@ def test_the_old_size_rule_moves_the_edge(logs: Logs) -> None:
 
 
 def _largest(log: Path) -> int:
-    return max(each.length for each in transfers(log) if each.path is Way.BLUEFLAME)
+    return max(each.length for each in transfers(log) if each.posted_by is PostedBy.BLUEFLAME)
 
 
 def test_other_operations_are_not_the_studys(
@@ -185,7 +185,9 @@ def test_sends_wait_for_the_completion_of_the_peer(vfio_user_library: Path, tmp_
     """Who receives a SEND polls its completion queue."""
     log = sweep(tmp_path / "send", (4, 64), BlueFlameUse(), WrOpcode.SEND)
     us = load("system-z").profile.us
-    sent = [each for each in transfers(log) if each.path is Way.BLUEFLAME and each.length == 4]
+    sent = [
+        each for each in transfers(log) if each.posted_by is PostedBy.BLUEFLAME and each.length == 4
+    ]
     (time,) = [load("system-z").latency(each) for each in sent]
     expected = us.base + us.store + us.write + us.write * link_share(4) + us.completion
     assert time == pytest.approx(expected)

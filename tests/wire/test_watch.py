@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode, open_device
+from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools import cli
-from tests.wire.bus import WireBus
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.players import Player
 from tests.wire.server import ROOT, serving
 
@@ -22,7 +23,7 @@ def test_traffic_shows_up_while_it_runs(vfio_user_library: Path, tmp_path: Path)
     buses = []
     with serving("bluebridge.device", arguments, tmp_path / "server.log"):
         buses = [WireBus(tmp_path / name) for name in "ab"]
-        with open_device(buses[0]) as first, open_device(buses[1]) as second:
+        with open_hca(buses[0]) as first, open_hca(buses[1]) as second:
             a, b = Player(first, inline=64), Player(second)
             a.connect(b)
             b.connect(a)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.client import Client
-from tests.wire.messages import CONFIG, HEADER, Command
+from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.messages import CONFIG, HEADER, Command
 from tests.wire.server import serving
 
 START, LENGTH = 0x100000, 4 << 20

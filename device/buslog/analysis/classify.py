@@ -1,4 +1,4 @@
-"""What an event is on the bus, and what for: the tables behind every view."""
+"""Classifies events: the kind of bus transaction and its role, for all views."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _WRITES: dict[What, Role] = _BOTH | {
     What.CQE: Role.CQE,
     What.EQE: Role.EQE,
 }
-# By number: a dictionary would ask each enumeration member for its hash, which is a Python call.
+# Tuples by number: hashing an enumeration member for a dictionary is a Python call.
 _READ_ROLES = tuple(_READS.get(what, Role.TABLE) for what in What)
 _WRITE_ROLES = tuple(_WRITES.get(what, Role.TABLE) for what in What)
 _TEXT: dict[Kind, Role] = {
@@ -59,7 +59,7 @@ EQS_OF_PAGE = 4
 
 
 def transaction_of(event: Event) -> Transaction:
-    """The event as a transaction; stores into a line are one each."""
+    """The event as a transaction; each store into a BlueFlame line is a transaction here."""
     kind = event.kind
     obj, length = event.obj, event.length
     text = ""
@@ -86,7 +86,7 @@ def transaction_of(event: Event) -> Transaction:
 
 
 def _register(event: Event) -> tuple[Role, int]:
-    """Which register of BAR2 was written, and the number of the queue it is about."""
+    """Role of a register write, and the number of the queue that it names, 0 for none."""
     if family(event.device):  # a bridge or a DMA engine
         return (Role.WINDOW if event.bar else Role.REGISTER_WRITE), 0
     if event.bar != 2:

@@ -1,8 +1,8 @@
-"""The log as a Chrome trace, which the Perfetto UI and chrome://tracing open.
+"""The trace of `--perfetto` for the Perfetto UI and chrome://tracing.
 
 Each machine is a process; its threads are the two directions of its bus and its firmware commands,
-and each queue pair's work requests are a track of their own. Arrows lead from a message's sender to
-the first thing it does to the peer, and from the answer back. With a profile there are two more
+and each queue pair's work requests are a track of their own. Arrows lead from a message to its
+first transaction at the peer, and from the response back. With a profile there are two more
 processes, with modelled times only: every work request begins where it did by the wall clock.
 Format: "Trace Event Format" of the Chromium project.
 """
@@ -12,15 +12,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from bluebridge.device.buslog.analysis.requests import modelled
-from bluebridge.device.buslog.analysis.table import purpose
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.device.buslog.analysis.transaction_table import purpose
 from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
+from bluebridge.device.buslog.analysis.work_requests import modelled
 
 Record = dict[str, object]
 
 SLICE_US = 0.5
-"""How long a transaction is drawn: the log knows when, not how long."""
+"""Drawn duration of a transaction; the log has only its time."""
 MODEL_PIDS = 100
 _TO_DEVICE, _TO_HOST, _WIRE = 1, 2, 3
 _THREADS = {
@@ -31,7 +31,7 @@ _THREADS = {
 
 
 class Trace:
-    """Makes the records of work requests."""
+    """Makes trace records of work requests."""
 
     def __init__(self, model: TimeModel | None = None) -> None:
         self._model = model
@@ -39,7 +39,7 @@ class Trace:
         self._arrows = 0
 
     def records(self, transfers: Iterable[Transfer]) -> Iterator[Record]:
-        """One record after the other, those that name processes and threads among them."""
+        """The records, including those that name processes and threads."""
         for transfer in transfers:
             machines = {one.device.partition("/")[0] for one in transfer.transactions}
             machines.add(transfer.device)
@@ -77,7 +77,7 @@ class Trace:
         }
         about: Record = {
             "index": transfer.index,
-            "by": transfer.path.value,
+            "by": transfer.posted_by.value,
             "inline bytes": transfer.inline,
             "status": transfer.status,
             "notes": transfer.notes,
@@ -105,7 +105,7 @@ class Trace:
         }
 
     def _flows(self, transfer: Transfer) -> Iterator[Record]:
-        """Arrows wherever the cause is on the other machine."""
+        """Arrows to transactions whose cause is on the other machine."""
         drawn: set[int] = set()
         for one in transfer.transactions:
             if one.parent is None or one.parent in drawn:
@@ -123,7 +123,7 @@ class Trace:
         return {"pid": self._pid(one.device), "tid": _thread(one), "ts": _us(one.time)}
 
     def _modelled(self, transfer: Transfer, model: TimeModel) -> Iterator[Record]:
-        """The same on the processes of the model: from cause to done."""
+        """The transactions in the model's processes, each from its cause's end to its own."""
         times = model.times(transfer)
         whole = modelled(transfer, model)
         start = transfer.start * 1e6
@@ -145,7 +145,7 @@ class Trace:
 
 
 def write(records: Iterable[Record]) -> Iterator[bytes]:
-    """The file, piece by piece."""
+    """The file in pieces."""
     head = b'{"displayTimeUnit":"ns","traceEvents":[\n'
     for record in records:
         yield head + json.dumps(record, separators=(",", ":")).encode()

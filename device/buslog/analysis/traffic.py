@@ -1,7 +1,7 @@
-"""The view of traffic: how long each kind of transaction took to follow its cause.
+"""The view of traffic: counts, bytes and response times by kind of transaction.
 
-The response of a transaction is the time since what caused it: a WQE read since its doorbell, an
-interrupt since its event entry; that of a work request from its first transaction to its send
+The response time of a transaction is the time since its cause: of a WQE read since its doorbell, of
+an interrupt since its event entry; that of a work request is from its first transaction to its send
 completion. Times are kept in classes 2 % wide, so that memory does not grow with the log; least,
 mean and greatest are exact.
 """
@@ -12,11 +12,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from bluebridge.device.buslog.analysis.assembly import TransferAssembler
 from bluebridge.device.buslog.analysis.classify import transaction_of
-from bluebridge.device.buslog.analysis.fold import Folder
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
-from bluebridge.device.buslog.reader import Event
+from bluebridge.device.buslog.analysis.view import Options, View, wanted_events
+from bluebridge.device.buslog.reader import Event, LogReader
 
 _CLASS = math.log(1.02)
 P99 = 0.99
@@ -24,7 +25,7 @@ P99 = 0.99
 
 @dataclass(slots=True)
 class Times:
-    """Microseconds: `classes` counts them by logarithm."""
+    """A distribution of microseconds; `classes` counts them by logarithm, `worst` is an event."""
 
     count: int = 0
     total: float = 0.0
@@ -34,7 +35,7 @@ class Times:
     classes: dict[int, int] = field(default_factory=dict)
 
     def add(self, value: float, number: int) -> None:
-        """One time, and the number of its event."""
+        """Count one time in microseconds, with the number of its event."""
         self.count += 1
         self.total += value
         if value < self.least:
@@ -56,8 +57,8 @@ class Times:
 
 
 @dataclass(slots=True)
-class Row:
-    """One kind of transaction on one machine's bus."""
+class TrafficRow:
+    """Counts and times of one kind of transaction on one machine's bus."""
 
     count: int = 0
     bytes: int = 0
@@ -71,25 +72,25 @@ Key = tuple[str, str, str]
 
 
 class Traffic:
-    """Counts of everything in a log."""
+    """Counts and response times of all transactions in a log."""
 
     def __init__(self, devices: Sequence[str], model: TimeModel | None = None) -> None:
-        self._folder = Folder(devices)
+        self._assembler = TransferAssembler(devices)
         self._model = model
-        self._rows: dict[Key, Row] = {}
+        self._rows: dict[Key, TrafficRow] = {}
 
     def add(self, events: Iterable[Event]) -> None:
-        """Count events; those of work requests with what caused them."""
+        """Count events; those of work requests together with their causes."""
         for event in events:
             if not event.work:
                 self._other(transaction_of(event))
-            for transfer in self._folder.feed(event):
+            for transfer in self._assembler.feed(event):
                 self._transfer(transfer)
-        for transfer in self._folder.finish():
+        for transfer in self._assembler.finish():
             self._transfer(transfer)
 
     def _other(self, one: Transaction) -> None:
-        """What no work request asked for; its doorbells are counted with it."""
+        """Count a transaction of no work request; posts are counted with their work requests."""
         if one.role in (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE, Role.RESET):
             return
         kind = one.role.value if one.role is not Role.COMMAND else "firmware command"
@@ -108,7 +109,7 @@ class Traffic:
         done = [place for place, one in enumerate(parts) if one.role is Role.CQE and not one.remote]
         if not done or not parts:
             return
-        row = self._row((transfer.device, f"{transfer.opcode}, whole", transfer.path.value))
+        row = self._row((transfer.device, f"{transfer.opcode}, whole", transfer.posted_by.value))
         row.count += 1
         row.bytes += transfer.length
         row.wall.add((parts[done[0]].time - transfer.start) * 1e6, parts[0].number)
@@ -125,10 +126,10 @@ class Traffic:
             if gap is not None:
                 row.modelled.add(gap, one.number)
 
-    def _row(self, key: Key) -> Row:
+    def _row(self, key: Key) -> TrafficRow:
         row = self._rows.get(key)
         if row is None:
-            row = self._rows[key] = Row()
+            row = self._rows[key] = TrafficRow()
         return row
 
     def lines(self, device: str | None = None) -> Iterator[str]:
@@ -142,7 +143,7 @@ class Traffic:
             if device in (None, key[0]):
                 yield self._line(key, self._rows[key])
 
-    def _line(self, key: Key, row: Row) -> str:
+    def _line(self, key: Key, row: TrafficRow) -> str:
         device, kind, after = key
         text = f"{device:3} {kind:26} {after:22} {row.count:9} {row.bytes:12}"
         wall = row.wall
@@ -164,3 +165,14 @@ def _gap(times: Sequence[float | None] | None, place: int, parent: int | None) -
         return None
     end, begin = times[place], times[parent]
     return None if end is None or begin is None else end - begin
+
+
+def _lines(reader: LogReader, options: Options) -> Iterator[str]:
+    traffic = Traffic(reader.meta["devices"], options.model)
+    traffic.add(wanted_events(reader, options))
+    yield from traffic.lines(options.wanted.device)
+    yield ""
+    yield "#N is the event of the slowest, or of the first: bluebridge log DIR --event N goes there"
+
+
+VIEW = View("traffic", "response times by kind", _lines, modelled=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 MAX_PAYLOAD = 256
-"""Bytes of one write or completion at most, which end at its multiples (the study's figure 4.5)."""
+"""Bytes of one write or completion at most, cut at its multiples (the study's figure 4.5)."""
 MAX_READ = 512
-"""Bytes of one read request at most, and where it ends, from the same figure."""
+"""Bytes of one read request at most, cut at its multiples, from the same figure."""
 
 
 class Tlp(Enum):
-    """What crosses the bus; the values are the analyzer's words."""
+    """Kinds of bus transaction; the values are the analyzer's words."""
 
     MEMORY_WRITE = "Memory Write"
     MEMORY_READ = "Memory Read"
@@ -20,7 +20,7 @@ class Tlp(Enum):
     CONFIG_READ = "Config Read"
     CONFIG_WRITE = "Config Write"
     MESSAGE = "Message"  # leaves the port: the fabric's, not the bus's
-    NONE = "-"  # something the device says: a command, a reset, a note
+    NONE = "-"  # no transaction: a command, a reset, a note
 
 
 class Role(Enum):
@@ -28,7 +28,7 @@ class Role(Enum):
 
     DOORBELL = "doorbell"
     BLUEFLAME = "BlueFlame write"
-    ENTRY = "BlueFlame entry"  # the device took it: no transaction of its own
+    ENTRY = "BlueFlame entry"  # the device took it from the register: no transaction
     WQE = "WQE read"
     PAYLOAD_READ = "payload read"
     REQUEST = "request"
@@ -58,9 +58,9 @@ class Transaction:
     """`upstream` is from the adapter to its host; `time` in seconds since the log began.
 
     `number` and `last` are those of its first and last event: stores of one line are one write.
-    `data` may be only the beginning of `length` bytes. `obj` is what the event named (QPN, CQN,
-    EQN). `remote`: not on the bus of whoever posted the work request. `parent` is the place in
-    `Transfer.transactions` of what caused it.
+    `data` may be only the beginning of `length` bytes. `obj` is the number of the object (QPN, CQN,
+    EQN). `remote`: on the peer's bus, not on that of the work request's poster. `parent` is the
+    index in `Transfer.transactions` of its cause.
     """
 
     number: int
@@ -101,7 +101,7 @@ class Transaction:
         return MAX_READ if self.tlp is Tlp.MEMORY_READ else MAX_PAYLOAD
 
     def extend(self, store: Transaction) -> None:
-        """Another store into the same line, behind what is there."""
+        """Append a store into the same line."""
         self.data = bytes(self.data) + store.data
         self.length += store.length
         self.last = store.number

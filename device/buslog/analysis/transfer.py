@@ -1,4 +1,4 @@
-"""One work request and everything that crossed the two buses because of it."""
+"""One work request and the transactions on both buses that it caused."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Protocol
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 
 
-class Path(Enum):
-    """How the device learned of the work request."""
+class PostedBy(Enum):
+    """What made the device process the work request; the values are the words of the views."""
 
     DOORBELL = "doorbell"
     BLUEFLAME = "BlueFlame"
     FALLBACK = "fallback"  # stored into a BlueFlame page, refused there and fetched
-    EARLY = "fetched early"  # found in the ring before its stores into a BlueFlame page came
-    FOUND = "found"  # in the ring, behind another one: no write of its own
+    EARLY = "fetched early"  # fetched from the ring before its BlueFlame stores arrived
+    FOUND = "found"  # fetched behind another one in the ring: no write of its own
 
 
 @dataclass(slots=True)
 class Transfer:
-    """The tree of a work request: `transactions` in the order of the log, each with its `parent`.
+    """A work request: `transactions` in the order of the log, a tree by their `parent`.
 
-    `index` counts slots of the send queue since RESET; `number` is the place in the order in which
-    the device began. `opcode` is a `SendOpcode` name, empty if the entry was not in the log;
-    `length` the bytes of the message, `inline` those that came inside the entry. `status` is empty,
-    `OK` or the syndrome of the send completion; `notes` what the device said about it, in words.
+    `index` counts slots of the send queue since RESET; `number` counts work requests in the order
+    in which the device began them. `opcode` is a `SendOpcode` name, empty if the entry was not in
+    the log; `length` the bytes of the message, `inline` those of them inside the entry. `status` is
+    empty, `OK` or the syndrome of the send completion; `notes` are the log's notes about it.
     """
 
     device: str
     qpn: int
     index: int
     number: int = 0
-    path: Path = Path.FOUND
+    posted_by: PostedBy = PostedBy.FOUND
     opcode: str = ""
     length: int = 0
     inline: int = 0
@@ -62,7 +62,7 @@ class Transfer:
         return (self.end - self.start) * 1e6
 
     def of(self, *roles: Role, remote: bool | None = None) -> list[Transaction]:
-        """Those with one of the roles; with `remote` only those of that side."""
+        """The transactions with one of the roles, with `remote` only those of that side."""
         return [
             each
             for each in self.transactions
@@ -70,11 +70,11 @@ class Transfer:
         ]
 
     def count(self, *roles: Role, remote: bool | None = None) -> int:
-        """How many `of` finds."""
+        """Number of transactions that `of` gives."""
         return len(self.of(*roles, remote=remote))
 
     def on_bus(self) -> list[Transaction]:
-        """Without messages of the fabric and words of the device."""
+        """The transactions that cross a PCIe bus."""
         return [each for each in self.transactions if each.tlp not in (Tlp.MESSAGE, Tlp.NONE)]
 
     def tree(self) -> Iterator[tuple[int, int]]:
@@ -90,7 +90,7 @@ class Transfer:
 
 
 class TimeModel(Protocol):
-    """What gives transactions a modelled time: a profile of `bluebridge.device.buslog.model`."""
+    """Gives transactions modelled times, such as `bluebridge.device.buslog.model.Model`."""
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ class TimeModel(Protocol):
     def times(self, transfer: Transfer) -> Sequence[float | None]:
         """Modelled microseconds at which each of `transactions` is done, 0 when software posts.
 
-        None for those the model says nothing about.
+        None for those that the model does not time.
         """
 
     def cpu(self, transfer: Transfer) -> float:

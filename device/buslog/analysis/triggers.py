@@ -1,32 +1,32 @@
-"""Which write made the device look at a queue.
+"""Matches doorbells and BlueFlame stores with the work requests that they posted.
 
-A doorbell says only that its queue pair has something new, so it goes with the next entry that is
-fetched. When none is, because an earlier doorbell's walk of the ring has found it before, it goes
-with the newest entry that no write was found for.
+A doorbell names only its queue pair, so it belongs to the next entry that is fetched. If none is,
+because the device had fetched the entry after an earlier doorbell, it belongs to the newest entry
+without a write.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from bluebridge.device.buslog.analysis.stores import Trigger
+from bluebridge.device.buslog.analysis.blueflame_stores import Trigger
 from bluebridge.device.buslog.analysis.transaction import Transaction
-from bluebridge.device.buslog.analysis.transfer import Path, Transfer
+from bluebridge.device.buslog.analysis.transfer import PostedBy, Transfer
 
 MAX_WAITING = 16
-"""Writes of one queue pair that wait for their entry; older ones were for nothing."""
+"""Writes of one queue pair that wait for their entry; older ones are dropped."""
 MAX_FOUND = 4096
 Queue = tuple[str, int]
 
 
 class Triggers:
-    """Writes that wait for an entry, and entries that wait for their write."""
+    """Writes without a work request and work requests without a write, by queue pair."""
 
     def __init__(self) -> None:
         self._waiting: dict[Queue, deque[Trigger]] = {}
         self._found: dict[Queue, deque[Transfer]] = {}
         self._notes: dict[Queue, list[str]] = {}
-        self._fresh: Trigger | None = None  # a doorbell that is being carried out
+        self._fresh: Trigger | None = None  # the doorbell being carried out
 
     def doorbell(self, write: Transaction) -> None:
         """A doorbell of queue pair `write.obj`."""
@@ -35,9 +35,9 @@ class Triggers:
         self._push(queue, self._fresh)
 
     def access(self) -> None:
-        """The host accesses a device again: what the last doorbell caused at once is in the log.
+        """The host accesses a device: the last doorbell has been carried out.
 
-        If that was nothing though entries had been found before, it was for the newest of them.
+        If no entry was fetched for it, it belongs to the newest entry that was found.
         """
         fresh, self._fresh = self._fresh, None
         if fresh is None or fresh.owner is not None:
@@ -46,39 +46,39 @@ class Triggers:
         found = self._found.get(queue)
         if found:
             transfer = found.pop()
-            transfer.path = Path.DOORBELL
+            transfer.posted_by = PostedBy.DOORBELL
             self._waiting[queue].remove(fresh)
             self._attach(transfer, fresh)
 
     def burst(self, burst: Trigger) -> None:
-        """Stores of an entry whose head has come."""
+        """Stores of an entry whose head is complete."""
         self._push((burst.device, burst.qpn), burst)
 
     def late(self, burst: Trigger, transfer: Transfer) -> None:
-        """Stores of an entry that was fetched before they came.
+        """Stores of an entry that was fetched before they arrived.
 
-        A doorbell that seemed to be its own was for an entry that was found, then.
+        A doorbell that it was given then belongs to an entry that was found.
         """
         found = self._found.get((transfer.device, transfer.qpn))
-        if transfer.path is Path.DOORBELL and found:
+        if transfer.posted_by is PostedBy.DOORBELL and found:
             _move_doorbell(transfer, found.pop())
         elif found and transfer in found:
             found.remove(transfer)
-        transfer.path = Path.EARLY
+        transfer.posted_by = PostedBy.EARLY
         self._attach(transfer, burst)
 
     def another_line(self, burst: Trigger, line: Transaction) -> None:
-        """A line of an entry that has been taken already."""
+        """A further line of an entry that the device has taken."""
         if burst.owner is not None:
             burst.owner.transactions.append(line)
 
     def note(self, device: str, qpn: int, text: str) -> None:
-        """What the device says of a queue pair before it fetches."""
+        """A note about a queue pair before the device fetches an entry."""
         if self._waiting.get((device, qpn)):
             self._notes.setdefault((device, qpn), []).append(text)
 
     def take(self, transfer: Transfer, *, entry: bool) -> None:
-        """Give `transfer`, whose entry the device has just got, the write that posted it."""
+        """Add to `transfer`, whose entry the device has just got, the write that posted it."""
         queue = transfer.device, transfer.qpn
         waiting = self._waiting.get(queue, deque())
         index = transfer.index & 0xFFFF
@@ -91,15 +91,15 @@ class Triggers:
             return
         waiting.remove(trigger)
         transfer.notes += self._notes.pop(queue, [])
-        transfer.path = Path.DOORBELL
+        transfer.posted_by = PostedBy.DOORBELL
         if trigger.blueflame:
-            transfer.path = Path.BLUEFLAME if entry else Path.FALLBACK
+            transfer.posted_by = PostedBy.BLUEFLAME if entry else PostedBy.FALLBACK
         self._attach(transfer, trigger)
 
     def forget(self, transfer: Transfer) -> None:
-        """The work request is handed out."""
+        """The work request was given out."""
         found = self._found.get((transfer.device, transfer.qpn))
-        if found and transfer.path is Path.FOUND and transfer in found:
+        if found and transfer.posted_by is PostedBy.FOUND and transfer in found:
             found.remove(transfer)
 
     def _push(self, queue: Queue, trigger: Trigger) -> None:
@@ -119,4 +119,4 @@ def _move_doorbell(source: Transfer, target: Transfer) -> None:
     for one in source.transactions:
         one.parent = one.parent - 1 if one.parent else None
     target.transactions.append(doorbell)
-    target.path = Path.DOORBELL
+    target.posted_by = PostedBy.DOORBELL

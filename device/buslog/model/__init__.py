@@ -1,4 +1,4 @@
-"""The time model: what the transactions in a bus log would take on real machines."""
+"""The time model: estimates how long the transactions of a bus log take on real machines."""
 
 from bluebridge.device.buslog.model.model import Model, load
 from bluebridge.device.buslog.model.profile import Profile, ProfileError, built_in

@@ -1,4 +1,4 @@
-"""`bluebridge model DIR...`: what the sends in bus logs would take on real machines."""
+"""`bluebridge model DIR...`: modelled times of the sends in bus logs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def main(arguments: argparse.Namespace) -> int:
         return 2
     try:
         print("\n".join(lines))
-    except BrokenPipeError:  # `| head`: nobody reads on
+    except BrokenPipeError:  # the reader has closed the pipe, as in `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _tell(arguments.folders, samples)
 
@@ -71,7 +71,7 @@ def _model(arguments: argparse.Namespace) -> Model:
 
 
 def _tell(folders: Sequence[Path], samples: Sequence[Samples]) -> int:
-    """Say which logs are not whole; the exit status."""
+    """Print which logs are incomplete; the exit status."""
     for folder, each in zip(folders, samples, strict=False):
         if each.dropped:
             print(f"{folder}: the oldest events were dropped", file=sys.stderr)

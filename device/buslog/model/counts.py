@@ -1,4 +1,4 @@
-"""What a transfer is made of, counted in its log: all that the time model knows of it."""
+"""Counts the events of a transfer that the time model multiplies with a profile's constants."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ FRAMING = 24
 """Bytes that PCIe adds to a write: header 16, link CRC 4, sequence number 2, start and end 2."""
 
 ENTRY_READS = 2
-"""Fetching an entry takes two round trips, for its head and for the rest: figure 4.5 shows both,
-the device logs them as one read."""
+"""Round trips of fetching an entry, for its head and for the rest: figure 4.5 shows both, the
+device logs them as one read."""
 
 POSTS = (Role.BLUEFLAME, Role.DOORBELL)
 _COMPLETIONS = (Role.CQE, Role.EQE)
@@ -23,8 +23,8 @@ _INTERRUPT_BYTES = 4
 
 
 @dataclass(slots=True)
-class Counts:
-    """How often each constant of a profile is due.
+class EventCounts:
+    """How often each constant of a profile counts.
 
     `base` messages, `store` operations, `write` in writes of 64 bytes, `turn` fetched entries,
     `read` round trips, `completion` entries.
@@ -37,8 +37,8 @@ class Counts:
     read: int = 0
     completion: int = 0
 
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
+    def __add__(self, other: EventCounts) -> EventCounts:
+        return EventCounts(
             self.base + other.base,
             self.store + other.store,
             self.write + other.write,
@@ -61,18 +61,18 @@ class Counts:
 
 
 def link_share(length: int) -> float:
-    """Writes of `length` bytes in units of one of 64, by what they take on the link."""
+    """Link time of a write of `length` bytes, in units of that of a write of 64."""
     return (-(-length // LINE) * FRAMING + length) / (FRAMING + LINE)
 
 
-def count(transfer: Transfer, stores: Stores) -> list[Counts | None]:
-    """What each of `transfer.transactions` needs; None for what is not timed."""
+def count(transfer: Transfer, stores: Stores) -> list[EventCounts | None]:
+    """The counts of each of `transfer.transactions`; None for one that is not timed."""
     begins = set(_operations(transfer, BLOCK if stores is Stores.BLOCKS else LINE))
     return [_of(each, place in begins) for place, each in enumerate(transfer.transactions)]
 
 
 def _operations(transfer: Transfer, room: int) -> Iterator[int]:
-    """Places of the lines with which a store operation begins: neighbours share one of `room`."""
+    """Places of lines that begin a store operation; adjacent lines share one of `room` bytes."""
     end, free = -1, 0
     for place, each in enumerate(transfer.transactions):
         if each.role is not Role.BLUEFLAME:
@@ -84,21 +84,21 @@ def _operations(transfer: Transfer, room: int) -> Iterator[int]:
         free -= each.length
 
 
-def _of(each: Transaction, begins: bool) -> Counts | None:
+def _of(each: Transaction, begins: bool) -> EventCounts | None:
     if each.role is Role.BLUEFLAME:
-        return Counts(store=int(begins), write=link_share(each.length))
+        return EventCounts(store=int(begins), write=link_share(each.length))
     if each.role is Role.WQE:
-        return Counts(turn=1, read=ENTRY_READS)
+        return EventCounts(turn=1, read=ENTRY_READS)
     if each.role is Role.REQUEST:
-        return Counts(base=1)
+        return EventCounts(base=1)
     if each.role is Role.RESPONSE:
-        return Counts()  # its way back is in `base`
+        return EventCounts()  # `base` includes its time
     if each.role in _COMPLETIONS:
-        return Counts(completion=1)
+        return EventCounts(completion=1)
     if each.role is Role.INTERRUPT:
-        return Counts(write=link_share(_INTERRUPT_BYTES))
+        return EventCounts(write=link_share(_INTERRUPT_BYTES))
     if each.tlp is Tlp.MEMORY_READ:
-        return Counts(read=1)
+        return EventCounts(read=1)
     if each.tlp is Tlp.MEMORY_WRITE:
-        return Counts(write=link_share(each.length))
+        return EventCounts(write=link_share(each.length))
     return None

@@ -1,4 +1,4 @@
-"""The time model: a profile's constants times what the log counted, transaction by transaction."""
+"""The time model: a profile's constants times the counts of each transaction."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bluebridge.device.buslog.analysis import Role, Transfer
-from bluebridge.device.buslog.model.counts import POSTS, Counts, count
+from bluebridge.device.buslog.model.counts import POSTS, EventCounts, count
 from bluebridge.device.buslog.model.profile import Profile, read_profile
 
 AHEAD = (Role.RECEIVE_WQE, Role.DOORBELL_RECORD)
@@ -14,7 +14,7 @@ AHEAD = (Role.RECEIVE_WQE, Role.DOORBELL_RECORD)
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A `TimeModel` of the analyzer."""
+    """A `TimeModel` for the analyzer: times in microseconds from a profile."""
 
     profile: Profile
 
@@ -26,22 +26,23 @@ class Model:
     def times(self, transfer: Transfer) -> Sequence[float | None]:
         """Modelled microseconds at which each transaction is done, 0 when software posts.
 
-        What happens on one machine happens in a row; the peer begins when the message arrives,
-        the sender goes on when the answer does, or at once when there is none. Nobody waits for
-        receive entries and doorbell records, which adapters read ahead. None for what is not timed.
+        The transactions of one machine follow one another; the peer begins when the message
+        arrives, the sender continues when the response arrives, or at once without one. Receive
+        entries and doorbell records delay nothing, since adapters read them ahead. None for what is
+        not timed.
         """
         return [None if done is None else done.time(self.profile) for done in self._done(transfer)]
 
     def latency(self, transfer: Transfer) -> float:
-        """Modelled microseconds until whoever waits for the message has it.
+        """Modelled microseconds from posting to the arrival of the message.
 
-        That is the peer, which polls its memory or its completion queue; for reads and atomics it
-        is the sender. 0 for a transfer of which the log has nothing that is timed.
+        It arrives at the peer, which polls its memory or its completion queue; the data of reads
+        and atomics arrive at the sender. 0 for a transfer without a timed transaction.
         """
-        return self.path(transfer).time(self.profile)
+        return self.latency_counts(transfer).time(self.profile)
 
-    def path(self, transfer: Transfer) -> Counts:
-        """What happened until then, counted."""
+    def latency_counts(self, transfer: Transfer) -> EventCounts:
+        """The events that make up `latency`, counted."""
         done = self._done(transfer)
         for remote in (True, False):
             ends = [
@@ -53,10 +54,10 @@ class Model:
             ]
             if ends:
                 return ends[-1]
-        return Counts()
+        return EventCounts()
 
     def cpu(self, transfer: Transfer) -> float:
-        """Modelled microseconds that posting costs the sender's processor: its stores, written."""
+        """Modelled microseconds of the sender's processor: the stores of posting, with writes."""
         parts = count(transfer, self.profile.stores)
         return sum(
             counts.time(self.profile)
@@ -64,17 +65,17 @@ class Model:
             if counts is not None and each.role in POSTS
         )
 
-    def _done(self, transfer: Transfer) -> list[Counts | None]:
-        """What has happened up to each transaction, on the way that led to it."""
-        here, there = Counts(), Counts()
-        done: list[Counts | None] = []
+    def _done(self, transfer: Transfer) -> list[EventCounts | None]:
+        """The counts of each transaction and of all before it on its critical path."""
+        here, there = EventCounts(), EventCounts()
+        done: list[EventCounts | None] = []
         for each, counts in zip(
             transfer.transactions, count(transfer, self.profile.stores), strict=True
         ):
             if counts is None:
                 done.append(None)
             elif each.role is Role.REQUEST:
-                # Without an answer the sender's completion follows the message that has gone out.
+                # Without a response the sender's completion follows the request.
                 here = there = here + counts
                 done.append(there)
             elif each.role is Role.RESPONSE:

@@ -1,4 +1,4 @@
-"""Profiles: what events cost on one kind of machine. Six constants, in a file anybody can write."""
+"""Profiles: six time constants of one kind of machine, read from a TOML file."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _FOLDER = Path(__file__).parent / "profiles"
 _TABLE = "microseconds"
 _KEYS = ("name", "stores", _TABLE)
 _MOST = 1e6
-"""Microseconds: no event of a bus takes longer than a second."""
+"""Upper limit of a constant, in microseconds: a second."""
 
 
 class ProfileError(ValueError):
-    """A profile that cannot be used; the text is one line that says how to mend it."""
+    """A profile that cannot be used; the text is one line that says how to correct it."""
 
 
 class Stores(StrEnum):
-    """What one store operation of the processor holds."""
+    """Size of one store operation of the processor."""
 
     LINES = "lines"  # 64 bytes: a write-combining buffer
     BLOCKS = "blocks"  # up to 128 bytes: a store block of System z
@@ -29,7 +29,7 @@ class Stores(StrEnum):
 class Constants:
     """Microseconds, the same for sends with BlueFlame and without.
 
-    `base`: what all messages have in common. `store`: processor time of one BlueFlame store
+    `base`: the constant part of each message. `store`: processor time of one BlueFlame store
     operation, besides its writes. `write`: a posted write of 64 bytes. `turn`: the adapter's own
     pauses when it fetches an entry. `read`: round trip of a DMA read. `completion`: write of a
     completion or event entry.
@@ -48,7 +48,7 @@ NAMES = tuple(field.name for field in fields(Constants))
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A machine: `name`, what it stores at once, and its constants."""
+    """A machine: `name`, size of its store operations, and constants in microseconds."""
 
     name: str
     stores: Stores

@@ -1,4 +1,4 @@
-"""Sends of a log folder by payload: what the model and the clock say of them, in bounded memory."""
+"""Sends of a log by payload: sums of modelled and wall-clock times, in bounded memory."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from bluebridge.device.buslog.analysis import Path as Way
-from bluebridge.device.buslog.analysis import Transfer, transfers
-from bluebridge.device.buslog.model.counts import Counts
+from bluebridge.device.buslog.analysis import PostedBy, Transfer, transfers
+from bluebridge.device.buslog.model.counts import EventCounts
 from bluebridge.device.buslog.model.model import Model
 from bluebridge.device.buslog.reader import LogReader
 
 STUDIED = "RDMA_WRITE"
-"""What the study's `rdma_lat` sends. A log has other messages, too: its programs talk over TCP."""
+"""Operation of the study's `rdma_lat`. A log has other messages too, of the programs' TCP."""
 
 
 class Setting(Enum):
-    """What the studied sends of a log had in common."""
+    """How the studied sends of a log were posted."""
 
     DOORBELL = "without BlueFlame"
     BLUEFLAME = "with BlueFlame"
@@ -26,8 +25,8 @@ class Setting(Enum):
 
 
 @dataclass(slots=True)
-class Group:
-    """Sends of one payload whose entries came in one way: their number, and sums over them.
+class SendGroup:
+    """Sends of one payload and one `PostedBy`: their number, and sums over them.
 
     Microseconds: modelled latency, modelled processor time, and `wall` by the clock.
     """
@@ -36,36 +35,36 @@ class Group:
     latency: float = 0.0
     cpu: float = 0.0
     wall: float = 0.0
-    path: Counts = field(default_factory=Counts)
+    counts: EventCounts = field(default_factory=EventCounts)
 
     def add(self, transfer: Transfer, model: Model) -> None:
-        """One send more."""
-        path = model.path(transfer)
+        """Add one send."""
+        counts = model.latency_counts(transfer)
         self.sends += 1
-        self.latency += path.time(model.profile)
+        self.latency += counts.time(model.profile)
         self.cpu += model.cpu(transfer)
         self.wall += transfer.wall_us
-        self.path += path
+        self.counts += counts
 
 
-Key = tuple[str, int, Way]
+Key = tuple[str, int, PostedBy]
 
 
 @dataclass(slots=True)
 class Samples:
-    """The sends of one log by operation, payload in bytes and way.
+    """The sends of one log by operation, payload in bytes and `PostedBy`.
 
-    `cut`: the log's last event is cut short, `dropped`: its oldest are gone.
+    `cut`: the log's last event is incomplete; `dropped`: its oldest events were deleted.
     """
 
     setting: Setting = Setting.DOORBELL
-    groups: dict[Key, Group] = field(default_factory=dict)
+    groups: dict[Key, SendGroup] = field(default_factory=dict)
     cut: bool = False
     dropped: bool = False
 
-    def of_size(self, low: int, high: int) -> dict[int, list[Group]]:
+    def of_size(self, low: int, high: int) -> dict[int, list[SendGroup]]:
         """The studied groups of each payload within the limits, both included."""
-        found: dict[int, list[Group]] = {}
+        found: dict[int, list[SendGroup]] = {}
         for (operation, size, _), group in self.groups.items():
             if operation == STUDIED and low <= size <= high:
                 found.setdefault(size, []).append(group)
@@ -92,33 +91,33 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def read_samples(folder: Path, model: Model) -> Samples:
-    """The messages with data in a log; raises `LogError`."""
+    """The messages with data of a log; raises `LogError`."""
     reader = LogReader(folder)
     samples = Samples(dropped=reader.dropped)
     for each in transfers(reader):
         if each.length and each.opcode:
-            key = each.opcode, each.length, each.path
-            samples.groups.setdefault(key, Group()).add(each, model)
+            key = each.opcode, each.length, each.posted_by
+            samples.groups.setdefault(key, SendGroup()).add(each, model)
     samples.cut = reader.cut
     ways = {way for operation, _, way in samples.groups if operation == STUDIED}
-    if Way.BLUEFLAME in ways:
+    if PostedBy.BLUEFLAME in ways:
         samples.setting = Setting.BLUEFLAME
-    elif Way.FALLBACK in ways:
+    elif PostedBy.FALLBACK in ways:
         samples.setting = Setting.FIRST_ATTEMPT
     return samples
 
 
 def merge(parts: Sequence[Samples], setting: Setting) -> Samples:
-    """All of one setting."""
+    """The samples of one setting, added up."""
     merged = Samples(setting)
     for part in parts:
         if part.setting is not setting:
             continue
         for key, group in part.groups.items():
-            total = merged.groups.setdefault(key, Group())
+            total = merged.groups.setdefault(key, SendGroup())
             total.sends += group.sends
             total.latency += group.latency
             total.cpu += group.cpu
             total.wall += group.wall
-            total.path += group.path
+            total.counts += group.counts
     return merged

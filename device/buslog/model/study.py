@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StudyRow:
     """Payloads `low` to `high`: time of doorbells, and of sends that go through BlueFlame.
 
-    `gain` is the part of the time that the study says is saved, from times it did not round.
+    `gain` is the saved part of the time as the study gives it, computed from unrounded times.
     """
 
     low: int
@@ -24,44 +24,44 @@ class Row:
 
     @property
     def more(self) -> float:
-        """Microseconds that BlueFlame costs on top."""
+        """Microseconds that sends through BlueFlame take longer."""
         return self.blueflame - self.doorbell
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class StudyTable:
     """A table of the study; `first_attempt`: its entries went to the wrong page."""
 
     name: str
     title: str
     profile: str
-    rows: tuple[Row, ...]
+    rows: tuple[StudyRow, ...]
     first_attempt: bool = False
 
 
-TABLE_31 = Table(
+TABLE_31 = StudyTable(
     "3.1",
     "Table 3.1: System x with and without BlueFlame",
     "system-x",
-    (Row(1, 192, 2.06, 1.51, 0.2678), Row(193, 1024, 2.92, 2.92, 0.0)),
+    (StudyRow(1, 192, 2.06, 1.51, 0.2678), StudyRow(193, 1024, 2.92, 2.92, 0.0)),
 )
-TABLE_41 = Table(
+TABLE_41 = StudyTable(
     "4.1",
     "Table 4.1: System z with and without BlueFlame",
     "system-z",
     (
-        Row(1, 28, 4.6, 2.6, 0.43, "64"),
-        Row(29, 88, 4.7, 2.9, 0.38, "128"),
-        Row(89, 148, 4.9, 3.6, 0.26, "64+128"),
-        Row(149, 208, 5.1, 4.0, 0.21, "128+128"),
+        StudyRow(1, 28, 4.6, 2.6, 0.43, "64"),
+        StudyRow(29, 88, 4.7, 2.9, 0.38, "128"),
+        StudyRow(89, 148, 4.9, 3.6, 0.26, "64+128"),
+        StudyRow(149, 208, 5.1, 4.0, 0.21, "128+128"),
     ),
 )
-FIGURE_43 = Table(
+FIGURE_43 = StudyTable(
     "4.3",
     "Figure 4.3: System z, first attempt; the page's index was not added",
     "system-z",
-    # What table 4.1 has for doorbells, and the 0.5 and 0.7 us more that section 4.3.1 tells of.
-    (Row(1, 28, 4.6, 5.1, -0.5 / 4.6, "64"), Row(29, 88, 4.7, 5.4, -0.7 / 4.7, "128")),
+    # Doorbell times of table 4.1, and 0.5 and 0.7 us more as in section 4.3.1.
+    (StudyRow(1, 28, 4.6, 5.1, -0.5 / 4.6, "64"), StudyRow(29, 88, 4.7, 5.4, -0.7 / 4.7, "128")),
     first_attempt=True,
 )
 TABLES = {table.name: table for table in (TABLE_31, TABLE_41, FIGURE_43)}

@@ -1,4 +1,4 @@
-"""The study's tables beside the modelled ones, and what a log's sends cost, as lines of text."""
+"""Lines of text: the study's tables beside the modelled ones, and the costs of a log's sends."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bluebridge.device.buslog.model.model import Model
-from bluebridge.device.buslog.model.samples import Group, Samples, Setting, merge
-from bluebridge.device.buslog.model.study import READS_45, Row, Table
+from bluebridge.device.buslog.model.samples import Samples, SendGroup, Setting, merge
+from bluebridge.device.buslog.model.study import READS_45, StudyRow, StudyTable
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
     """A row of the study beside the model: microseconds without BlueFlame and with it."""
 
-    row: Row
+    row: StudyRow
     doorbell: float
     blueflame: float
     doorbell_cpu: float
@@ -22,7 +22,7 @@ class Compared:
 
     @property
     def errors(self) -> tuple[float, float]:
-        """By how much the model is off, as parts of the study's times."""
+        """Relative errors of the model, as parts of the study's times."""
         row = self.row
         return self.doorbell / row.doorbell - 1, self.blueflame / row.blueflame - 1
 
@@ -33,11 +33,11 @@ class Compared:
 
     @property
     def more(self) -> float:
-        """Microseconds that BlueFlame costs on top in the model."""
+        """Microseconds that sends through BlueFlame take longer in the model."""
         return self.blueflame - self.doorbell
 
 
-def compare(table: Table, logs: Sequence[Samples]) -> list[Compared]:
+def compare(table: StudyTable, logs: Sequence[Samples]) -> list[Compared]:
     """The rows of a table; raises `ValueError` when the logs lack what one of them needs."""
     without = merge(logs, Setting.DOORBELL)
     other = Setting.FIRST_ATTEMPT if table.first_attempt else Setting.BLUEFLAME
@@ -45,7 +45,7 @@ def compare(table: Table, logs: Sequence[Samples]) -> list[Compared]:
     return [_compare(row, without, with_it) for row in table.rows]
 
 
-def _compare(row: Row, without: Samples, with_it: Samples) -> Compared:
+def _compare(row: StudyRow, without: Samples, with_it: Samples) -> Compared:
     times, costs = [], []
     for samples in (without, with_it):
         latency, cpu = (part(row.low, row.high) for part in (samples.latency, samples.cpu))
@@ -59,8 +59,8 @@ def _compare(row: Row, without: Samples, with_it: Samples) -> Compared:
     return Compared(row, times[0], times[1], costs[0], costs[1])
 
 
-def study_lines(table: Table, model: Model, logs: Sequence[Samples]) -> Iterator[str]:
-    """A table of the study; all times are microseconds, modelled ones say so."""
+def study_lines(table: StudyTable, model: Model, logs: Sequence[Samples]) -> Iterator[str]:
+    """A table of the study beside the modelled times, in microseconds."""
     other = "wrong page" if table.first_attempt else "BlueFlame"
     last = "more" if table.first_attempt else "gain"
     yield f"{table.title} (us); profile {model.name}"
@@ -98,7 +98,7 @@ HEADER = (
 
 
 def size_lines(model: Model, logs: Sequence[Samples]) -> Iterator[str]:
-    """Counts, modelled and wall time by payload and by the way in which entries came."""
+    """Counts, modelled and wall time by payload and `PostedBy`."""
     yield f"mean of each send until its message is there; profile {model.name}"
     yield HEADER
     groups = [(*key, group) for log in logs for key, group in log.groups.items()]
@@ -107,11 +107,11 @@ def size_lines(model: Model, logs: Sequence[Samples]) -> Iterator[str]:
     yield "stores: BlueFlame store operations; writes: in writes of 64 bytes; entries: fetched ones"
 
 
-def _size_line(operation: str, size: int, way: str, group: Group) -> str:
-    path, sends = group.path, group.sends
+def _size_line(operation: str, size: int, way: str, group: SendGroup) -> str:
+    counts, sends = group.counts, group.sends
     return (
         f"{operation:13} {size:8} {way:>13} {sends:6} | "
-        f"{path.store / sends:6.2f} {path.write / sends:6.2f} {path.turn / sends:7.2f} "
-        f"{path.read / sends:6.2f} {path.completion / sends:5.2f} | "
+        f"{counts.store / sends:6.2f} {counts.write / sends:6.2f} {counts.turn / sends:7.2f} "
+        f"{counts.read / sends:6.2f} {counts.completion / sends:5.2f} | "
         f"{group.latency / sends:11.3f} {group.cpu / sends:7.3f} | {group.wall / sends:9.1f}"
     )

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.output import STANDARD_OUTPUT, opened
 from bluebridge.device.buslog.pcap.file import PcapngWriter
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
-from bluebridge.device.buslog.views import Filter, select
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.packets.carriers import Frame, frames_of
@@ -91,7 +91,7 @@ def export(
     writer = PcapngWriter(file)
     summary = Summary()
     started = int(reader.meta["started_ns"])
-    for event in select(reader, wanted):
+    for event in reader.events(wanted):
         if event.kind is not Kind.WIRE:
             continue
         summary.messages += 1

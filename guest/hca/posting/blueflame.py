@@ -13,9 +13,9 @@ from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE, PAGE_SIZE
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
 from bluebridge.guest.bus.interface import Bus
-from bluebridge.guest.hca.errors import HcaError
+from bluebridge.guest.hca.resources.errors import HcaError
 from bluebridge.guest.verbs.enums import WrOpcode
-from bluebridge.guest.verbs.values import SendWr
+from bluebridge.guest.verbs.requests import SendWr
 
 _CONTROL = 16
 _STORE = 8

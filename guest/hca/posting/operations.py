@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FENCE, OWNER, SOLICITED, STRONG_ORDER
-from bluebridge.guest.hca.posting import gsi, wqe
-from bluebridge.guest.hca.queues.cq import swap32
+from bluebridge.guest.hca.posting import wqe
+from bluebridge.guest.hca.posting.byte_order import swap32
+from bluebridge.guest.hca.posting.gsi import GsiPosting
 from bluebridge.guest.verbs.enums import QpType, SendFlags, WrOpcode
 
 INVALID = swap32(OWNER)  # what every slot holds before its first use
 _BUILDERS = {
     QpType.RC: wqe.CONNECTED,
     QpType.UC: wqe.UNRELIABLE,
-    QpType.UD: wqe.DATAGRAM,
-    QpType.GSI: gsi.BUILDERS,
     QpType.RAW_ETH: wqe.RAW,
 }
+"""Of those whose builders need to know the entry only."""
 # Bytes before the data segments; the inline headers and the ICRC of QP1 included.
 OVERHEAD = {
     QpType.RC: 64,
@@ -24,7 +24,7 @@ OVERHEAD = {
     QpType.RAW_ETH: 16,
 }
 # What the last dword of the control segment holds.
-NOTHING, IMMEDIATE, RKEY, SOFTWARE_HEADERS = range(4)
+NOTHING, IMMEDIATE, RKEY = range(3)
 _LAST_WORD: dict[int, int] = {
     WrOpcode.SEND_WITH_IMM: IMMEDIATE,
     WrOpcode.RDMA_WRITE_WITH_IMM: IMMEDIATE,
@@ -48,15 +48,24 @@ def _flag_words() -> tuple[tuple[int, int], ...]:
 FLAGS = _flag_words()
 
 
-def operations(kind: QpType, signal_all: bool) -> dict[int, Operation]:
+def builders_of(kind: QpType, pdn: int, gsi: GsiPosting | None) -> dict[int, wqe.Builder]:
+    """The builders by opcode for a queue pair of domain `pdn`; `gsi` belongs to queue pair 1."""
+    if gsi is not None:
+        return gsi.builders
+    return wqe.datagram(pdn) if kind is QpType.UD else _BUILDERS[kind]
+
+
+def operations(
+    kind: QpType, builders: dict[int, wqe.Builder], signal_all: bool
+) -> dict[int, Operation]:
     """What posting needs to know of each opcode a queue pair of this kind takes."""
     always = CQE_REQUEST if signal_all else 0
     if kind is QpType.RAW_ETH:
         always |= SOLICITED  # of Ethernet frames: no ICRC at the end
     table: dict[int, Operation] = {}
-    for opcode, builder in _BUILDERS[kind].items():
+    for opcode, builder in builders.items():
         code = wqe.OPCODES[opcode]
-        last = SOFTWARE_HEADERS if kind is QpType.GSI else _LAST_WORD.get(opcode, NOTHING)
+        last = _LAST_WORD.get(opcode, NOTHING)
         flags = always | (STRONG_ORDER if opcode in _STRONG else 0)
         table[opcode] = (builder, (swap32(code), swap32(code | OWNER)), flags, last)
     return table

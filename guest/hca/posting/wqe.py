@@ -1,22 +1,23 @@
-"""Send work queue entries: what follows the control segment (ib/qp.c: _mlx4_ib_post_send).
+"""Work queue entries: receives, and of sends what follows the control segment.
 
-Each builder writes its segments from `offset` (16 bytes into the entry) and returns where the
-next one goes. The control segment is written by `guest.hca.queues.qp`, its ownership word last.
+ib/qp.c: _mlx4_ib_post_send. Each builder writes its segments from `offset` (16 bytes into the
+entry) and returns where the next one goes. The control segment is written by
+`guest.hca.queues.qp`, its ownership word last.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
 
-from bluebridge.device.layout.mlx4.wqe import FastRegFlag, SendOpcode
-from bluebridge.guest.hca.errors import VerbsError
+from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY, FastRegFlag, SendOpcode
+from bluebridge.guest.hca.resources.memory_regions import FastRegMr
 from bluebridge.guest.verbs.enums import AccessFlags, WrOpcode
-from bluebridge.guest.verbs.values import SendWr
-
-if TYPE_CHECKING:
-    from bluebridge.guest.hca.queues.qp import Qp
+from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.verbs.requests import SendWr
+from bluebridge.guest.verbs.roce import RoceAddress
+from bluebridge.guest.verbs.values import RecvWr
 
 OPCODES: dict[int, SendOpcode] = {
     WrOpcode.RDMA_WRITE: SendOpcode.RDMA_WRITE,
@@ -48,7 +49,7 @@ _NO_VLAN = 0xFFFF
 _ETHERNET_PORT = 1 << 24
 
 Payload = bytes | bytearray | memoryview
-Builder = Callable[["Qp", SendWr, memoryview, int], int]
+Builder = Callable[[SendWr, memoryview, int], int]
 
 
 def write_inline(data: memoryview, offset: int, payload: Payload) -> int:
@@ -76,11 +77,11 @@ def write_data(data: memoryview, offset: int, wr: SendWr) -> int:
     return offset
 
 
-def _send(qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
+def _send(wr: SendWr, data: memoryview, offset: int) -> int:
     return write_data(data, offset, wr)
 
 
-def _rdma(qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
+def _rdma(wr: SendWr, data: memoryview, offset: int) -> int:
     if len(wr.sg_list) == 1 and wr.inline_data is None:
         address, length, lkey = wr.sg_list[0]
         _REMOTE_DATA.pack_into(data, offset, wr.remote_addr, wr.rkey, length, lkey, address)
@@ -89,39 +90,39 @@ def _rdma(qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
     return write_data(data, offset + 16, wr)
 
 
-def _atomic(swap_add: int, compare: int, qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
+def _atomic(swap_add: int, compare: int, wr: SendWr, data: memoryview, offset: int) -> int:
     _REMOTE.pack_into(data, offset, wr.remote_addr, wr.rkey)
     _PAIR.pack_into(data, offset + 16, swap_add, compare)
     return write_data(data, offset + 32, wr)
 
 
-def _compare_swap(qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
-    return _atomic(wr.swap, wr.compare_add, qp, wr, data, offset)
+def _compare_swap(wr: SendWr, data: memoryview, offset: int) -> int:
+    return _atomic(wr.swap, wr.compare_add, wr, data, offset)
 
 
-def _fetch_add(qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
-    return _atomic(wr.compare_add, 0, qp, wr, data, offset)
+def _fetch_add(wr: SendWr, data: memoryview, offset: int) -> int:
+    return _atomic(wr.compare_add, 0, wr, data, offset)
 
 
-def _masked_fetch_add(qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
-    return _atomic(wr.compare_add, wr.compare_add_mask, qp, wr, data, offset)
+def _masked_fetch_add(wr: SendWr, data: memoryview, offset: int) -> int:
+    return _atomic(wr.compare_add, wr.compare_add_mask, wr, data, offset)
 
 
-def _masked_compare_swap(qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
+def _masked_compare_swap(wr: SendWr, data: memoryview, offset: int) -> int:
     _REMOTE.pack_into(data, offset, wr.remote_addr, wr.rkey)
     masks = (wr.swap, wr.compare_add, wr.swap_mask, wr.compare_add_mask)
     _FOUR.pack_into(data, offset + 16, *masks)
     return write_data(data, offset + 48, wr)
 
 
-def _local_inv(qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
+def _local_inv(wr: SendWr, data: memoryview, offset: int) -> int:
     _LOCAL_INV.pack_into(data, offset, wr.invalidate_rkey)
     return offset + 32
 
 
-def _reg_mr(qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
+def _reg_mr(wr: SendWr, data: memoryview, offset: int) -> int:
     mr = wr.mr
-    if mr is None:
+    if not isinstance(mr, FastRegMr):
         raise VerbsError("REG_MR needs the fast registration region in `mr`")
     if not 1 <= len(wr.pages) <= mr.max_pages:
         raise VerbsError(f"{len(wr.pages)} pages, the region takes {mr.max_pages}")
@@ -149,7 +150,7 @@ def _fast_reg_flags(access: int) -> int:
     return int(flags)
 
 
-def _nop(qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
+def _nop(wr: SendWr, data: memoryview, offset: int) -> int:
     return offset
 
 
@@ -181,32 +182,40 @@ UNRELIABLE: dict[int, Builder] = {opcode: CONNECTED[opcode] for opcode in _UNREL
 RAW: dict[int, Builder] = {WrOpcode.SEND: _send, WrOpcode.NOP: _nop}
 
 
-def _datagram(qp: Qp, wr: SendWr, data: memoryview, offset: int) -> int:
-    ah = wr.ah
-    if ah is None:
+def _datagram(pdn: int, wr: SendWr, data: memoryview, offset: int) -> int:
+    to = wr.address_vector
+    if not isinstance(to, RoceAddress):
         raise VerbsError("a datagram needs an address handle")
     _DATAGRAM.pack_into(
         data,
         offset,
-        _ETHERNET_PORT | qp.pd.pdn,
+        _ETHERNET_PORT | pdn,
         0,
         0x80,  # GRH, source MAC index 0
         0,
-        ah.sgid_index,
+        to.sgid_index,
         0,
-        ah.hop_limit,
-        ah.service_level << 29 | ah.traffic_class << 20 | ah.flow_label,
-        ah.dgid,
+        to.hop_limit,
+        to.service_level << 29 | to.traffic_class << 20 | to.flow_label,
+        to.dgid,
         wr.remote_qpn,
         wr.remote_qkey,
         _NO_VLAN,
-        ah.dmac,
+        to.dmac,
     )
     return write_data(data, offset + 48, wr)
 
 
-DATAGRAM: dict[int, Builder] = {
-    WrOpcode.SEND: _datagram,
-    WrOpcode.SEND_WITH_IMM: _datagram,
-    WrOpcode.NOP: _nop,
-}
+def datagram(pdn: int) -> dict[int, Builder]:
+    """The builders of a UD queue pair, whose entries carry the protection domain."""
+    send = partial(_datagram, pdn)
+    return {WrOpcode.SEND: send, WrOpcode.SEND_WITH_IMM: send, WrOpcode.NOP: _nop}
+
+
+def write_receive(data: memoryview, offset: int, wr: RecvWr, max_sge: int) -> None:
+    """Fill the data segments of a receive entry and end the list."""
+    for address, length, lkey in wr.sg_list:
+        _DATA.pack_into(data, offset, length, lkey, address)
+        offset += 16
+    if len(wr.sg_list) < max_sge:
+        _DATA.pack_into(data, offset, 0, INVALID_LKEY, 0)

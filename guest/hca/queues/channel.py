@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.guest.hca.queues.cq import Cq
-from bluebridge.guest.hca.queues.eq import DATA_WORD, NUMBER, EventQueue
+from bluebridge.guest.hca.queues.event_queues import DATA_WORD, NUMBER, EventQueue
+from bluebridge.guest.verbs.objects import CompletionQueue
 
 
-class CompChannel(EventQueue[Cq]):
+class CompChannel(EventQueue[CompletionQueue]):
     """A completion channel: gives the CQs that had something to tell after `Cq.req_notify`."""
 
     def _take(self, kind: int, entry: memoryview) -> None:
         if kind != EventType.COMP:
             return
-        cq = self._ctx.cqs.get(DATA_WORD.unpack_from(entry, 4)[0] & NUMBER)
+        cq = self._adapter.completion_queues.get(DATA_WORD.unpack_from(entry, 4)[0] & NUMBER)
         if cq is not None:
             cq.notified()
             self._pending.append(cq)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import threading
-from typing import TYPE_CHECKING
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import CQC
@@ -20,13 +19,12 @@ from bluebridge.device.layout.mlx4.cqe import (
 )
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED, CQ_DOORBELL, PAGE_SIZE
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.guest.hca.errors import VerbsError
+from bluebridge.guest.hca.posting.byte_order import swap32
+from bluebridge.guest.hca.queues.channel import CompChannel
+from bluebridge.guest.hca.resources.adapter import Adapter
 from bluebridge.guest.verbs.enums import WcFlags, WcOpcode, WcStatus
+from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import Wc
-
-if TYPE_CHECKING:
-    from bluebridge.guest.hca.context import Context
-    from bluebridge.guest.hca.queues.channel import CompChannel
 
 _ENTRY = struct.Struct(">III2x6sIHBB3xB")  # qpn, immediate, source, smac, bytes, index, error …
 _NUMBER = 0xFFFFFF
@@ -74,42 +72,43 @@ _STATUS_BY_NUMBER = {int(key): value for key, value in _STATUSES.items()}
 _SUCCESS = WcStatus.SUCCESS
 
 
-def swap32(value: int) -> int:
-    """The 32-bit value whose little-endian bytes are the big-endian ones of `value`."""
-    return int.from_bytes(value.to_bytes(4, "big"), "little")
-
-
 class Cq:
-    """A completion queue of at least `entries` completions."""
+    """A completion queue of at least `entries` completions.
 
-    def __init__(self, ctx: Context, entries: int, channel: CompChannel | None) -> None:
+    Events go to `channel`, errors of the queue to the event queue `async_eqn` if it is None.
+    """
+
+    def __init__(
+        self, adapter: Adapter, entries: int, channel: CompChannel | None, async_eqn: int
+    ) -> None:
         log = max(1, entries.bit_length())  # one more than asked for, as Linux does
-        if entries < 1 or log > ctx.limits.log_cqes:
+        if entries < 1 or log > adapter.limits.log_cqes:
             raise VerbsError(f"a CQ of {entries} entries is not possible")
         self.channel = channel
-        self._ctx = ctx
+        self._adapter = adapter
+        self._queue_pairs = adapter.queue_pairs
+        self._ring = adapter.bus.write64
         self._log = log
         self._mask = (1 << log) - 1
         self._ci = 0
         self._arm_sn = 1
         self._lock = threading.Lock()
-        self.cqn = ctx.cq_numbers.allocate()
-        self._memory = ctx.allocate(max(4096, CQE_SIZE << log))
+        self.cqn = adapter.numbers.completion_queues.allocate()
+        self._memory = adapter.bus.allocate(max(4096, CQE_SIZE << log))
         self._data = self._memory.view
-        self._record = ctx.bus.allocate(8, 8)
+        self._record = adapter.bus.allocate(8, 8)
         self._record_words = self._record.view.cast("I")
-        self._mtt = ctx.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
-        self._doorbell = ctx.uar * PAGE_SIZE + CQ_DOORBELL
-        eqn = channel.eqn if channel is not None else ctx.async_events.eqn
+        self._mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
+        self._doorbell = adapter.uar * PAGE_SIZE + CQ_DOORBELL
         context = CQC.pack(
             log_size=log,
-            uar=ctx.uar,
-            eqn=eqn,
+            uar=adapter.uar,
+            eqn=async_eqn if channel is None else channel.eqn,
             mtt_addr=self._mtt.address,
             doorbell_record=self._record.address,
         )
-        ctx.cqs[self.cqn] = self
-        ctx.commands.run(Opcode.SW2HW_CQ, self.cqn, data=context)
+        adapter.completion_queues[self.cqn] = self
+        adapter.commands.run(Opcode.SW2HW_CQ, self.cqn, data=context)
 
     def poll(self, limit: int = 16) -> list[Wc]:
         """Up to `limit` completions, oldest first; an empty list when there are none."""
@@ -141,7 +140,7 @@ class Cq:
         ci = self._ci & _NUMBER
         high = (self._arm_sn & 3) << 28 | command << 24
         self._record_words[1] = swap32(high | ci)
-        self._ctx.bus.write64(2, self._doorbell, (high | self.cqn) << 32 | ci)
+        self._ring(2, self._doorbell, (high | self.cqn) << 32 | ci)
 
     def notified(self) -> None:
         """Count an event of this queue: the next arming carries the next sequence number."""
@@ -149,14 +148,14 @@ class Cq:
 
     def destroy(self) -> None:
         """Take the queue back from the device; its queue pairs must be gone."""
-        if self._ctx.cqs.pop(self.cqn, None) is None:
+        if self._adapter.completion_queues.pop(self.cqn, None) is None:
             return
-        self._ctx.commands.run(Opcode.HW2SW_CQ, self.cqn, 1)
-        self._ctx.icm.free_mtt(self._mtt)
+        self._adapter.commands.run(Opcode.HW2SW_CQ, self.cqn, 1)
+        self._adapter.icm.free_mtt(self._mtt)
         self._record_words.release()
         self._record.free()
         self._memory.free()
-        self._ctx.cq_numbers.free(self.cqn)
+        self._adapter.numbers.completion_queues.free(self.cqn)
 
     def discard(self, qpn: int) -> None:
         """Drop unread completions of a queue pair that was reset (ib/cq.c: __mlx4_ib_cq_clean).
@@ -190,17 +189,17 @@ class Cq:
         return owner >> 7 == (index >> self._log) & 1
 
     def _return_srq_entry(self, qpn: int, offset: int) -> None:
-        qp = self._ctx.qps.get(qpn)
-        if qp is None or qp.srq is None or self._data[offset + OWNER_OFFSET] & IS_SEND_BIT:
+        qp = self._queue_pairs.get(qpn)
+        if qp is None or self._data[offset + OWNER_OFFSET] & IS_SEND_BIT:
             return
         (index,) = struct.unpack_from(">H", self._data, offset + 0x18)
-        qp.srq.complete(index)
+        qp.return_receive(index)
 
     def _completion(self, offset: int) -> Wc | None:
         qpn, imm, source, smac, count, index, vendor, syndrome, owner = _ENTRY.unpack_from(
             self._data, offset
         )
-        qp = self._ctx.qps.get(qpn & _NUMBER)
+        qp = self._queue_pairs.get(qpn & _NUMBER)
         if qp is None:
             return None
         opcode = owner & OPCODE_MASK

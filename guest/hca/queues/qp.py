@@ -5,31 +5,35 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
-from bluebridge.guest.hca.errors import VerbsError
-from bluebridge.guest.hca.posting import gsi
+from bluebridge.guest.hca.posting.blueflame import BlueFlame
+from bluebridge.guest.hca.posting.byte_order import swap32
+from bluebridge.guest.hca.posting.gsi import GsiPosting
 from bluebridge.guest.hca.posting.operations import (
     FLAGS,
     IMMEDIATE,
     INVALID,
     OVERHEAD,
     RKEY,
+    builders_of,
     operations,
 )
-from bluebridge.guest.hca.queues.cq import swap32
-from bluebridge.guest.hca.queues.qp_context import mailbox, transition
+from bluebridge.guest.hca.posting.wqe import write_receive
+from bluebridge.guest.hca.queues.cq import Cq
+from bluebridge.guest.hca.queues.qp_context import constant_fields, mailbox, transition
 from bluebridge.guest.hca.queues.qp_geometry import Geometry, log2
-from bluebridge.guest.hca.queues.srq import write_receive
+from bluebridge.guest.hca.queues.srq import Srq
+from bluebridge.guest.hca.resources.adapter import Adapter
 from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
-from bluebridge.guest.verbs.values import PathAttr, QpAttr, QpInit, RecvWr, SendWr
-
-if TYPE_CHECKING:
-    from bluebridge.guest.hca.pd import Pd
+from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.verbs.interface import EthernetPort
+from bluebridge.guest.verbs.objects import CompletionQueue, SharedReceiveQueue
+from bluebridge.guest.verbs.requests import QpInit, SendWr
+from bluebridge.guest.verbs.values import AddressVector, QpAttr, RecvWr
 
 _CTRL_REST = struct.Struct(">III")
 _NO_MAILBOX = 2
@@ -46,38 +50,49 @@ _DEVICE_STATES = {
 
 
 class Qp:
-    """A queue pair; `state` is what software set last, `query_state` asks the device."""
+    """A queue pair of protection domain `pdn`, whose frames leave through `port`.
 
-    def __init__(self, pd: Pd, init: QpInit) -> None:
-        self.pd = pd
-        self.ctx = pd.ctx
+    `state` is what software set last, `query_state` asks the device. With `blueflame` posts go
+    through it where they may.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        pdn: int,
+        init: QpInit,
+        port: EthernetPort,
+        blueflame: BlueFlame | None,
+    ) -> None:
+        self._adapter = adapter
         self.type = init.type
-        self.send_cq = init.send_cq
-        self.recv_cq = init.recv_cq
-        self.srq = init.srq
+        self.send_cq, self.recv_cq = _own_cq(init.send_cq), _own_cq(init.recv_cq)
+        self.srq = _own_srq(init.srq)
         self.state = QpState.RESET
-        self._operations = operations(init.type, init.signal_all)
+        self._gsi = GsiPosting(port) if init.type is QpType.GSI else None
+        builders = builders_of(init.type, pdn, self._gsi)
+        self._operations = operations(init.type, builders, init.signal_all)
         self._lock = threading.Lock()
         self._recv_lock = threading.Lock()
         self._size(init)
-        self.qpn = self.ctx.allocate_qpn(init.type)
+        self.qpn = self._allocate_number()
         length = (self._sq_count << self._sq_shift) + (self._rq_count << self._rq_shift)
-        self._memory = self.ctx.allocate(max(4096, -(-length // 4096) * 4096))
+        self._memory = adapter.bus.allocate(max(4096, -(-length // 4096) * 4096))
         self._data = self._memory.view
         self._words = self._data.cast("I")
-        self._mtt = self.ctx.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
-        self._record = self.ctx.bus.allocate(4, 4)
+        self._mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
+        self._record = adapter.bus.allocate(4, 4)
         self._record_word = self._record.view.cast("I")
-        self._ring = self.ctx.bus.write32
-        self._doorbell = self.ctx.uar * PAGE_SIZE + SEND_DOORBELL
+        self._ring = adapter.bus.write32
+        self._doorbell = adapter.uar * PAGE_SIZE + SEND_DOORBELL
         self._doorbell_value = self.qpn << 8
-        self._blueflame = self.ctx.blueflame
-        self._psn = 0
+        self._blueflame = blueflame
+        self._fixed = self._fixed_fields(pdn)
         self._sq_head = self._sq_tail = self._rq_head = self._rq_tail = 0
         self._sq_ids: list[int] = []
         self._rq_ids: list[int] = []
         self._clear()
-        self.ctx.qps[self.qpn] = self
+        adapter.queue_pairs[self.qpn] = self
 
     # -- states ------------------------------------------------------------------------------
 
@@ -86,11 +101,12 @@ class Qp:
         target = self.state if attr.state is None else attr.state
         opcode = transition(self.state, target)
         if opcode is Opcode.TORST_QP:
-            self.ctx.commands.run(opcode, self.qpn, _NO_MAILBOX)
+            self._adapter.commands.run(opcode, self.qpn, _NO_MAILBOX)
             self.state = target
             self._clear()
             return
-        self.ctx.commands.run(opcode, self.qpn, data=mailbox(self, opcode, attr))
+        data = mailbox(self.type, opcode, attr, self._fixed, self._memory_fields())
+        self._adapter.commands.run(opcode, self.qpn, data=data)
         self.state = target
 
     def modify_init(self, access: AccessFlags | int = 0, qkey: int | None = None) -> None:
@@ -99,7 +115,7 @@ class Qp:
 
     def modify_rtr(
         self,
-        path: PathAttr | None = None,
+        address_vector: AddressVector | None = None,
         dest_qpn: int | None = None,
         rq_psn: int = 0,
         *,
@@ -107,10 +123,11 @@ class Qp:
         max_dest_rd_atomic: int = 16,
         min_rnr_timer: int = 12,
     ) -> None:
-        """INIT to RTR; path and peer belong to connected queue pairs."""
+        """INIT to RTR; address vector and peer belong to connected queue pairs."""
         attr = QpAttr(QpState.RTR)
         if self.type in (QpType.RC, QpType.UC):
-            attr.path, attr.dest_qpn, attr.rq_psn, attr.path_mtu = path, dest_qpn, rq_psn, path_mtu
+            attr.address_vector, attr.dest_qpn = address_vector, dest_qpn
+            attr.rq_psn, attr.path_mtu = rq_psn, path_mtu
         if self.type is QpType.RC:
             attr.max_dest_rd_atomic, attr.min_rnr_timer = max_dest_rd_atomic, min_rnr_timer
         self.modify(attr)
@@ -141,21 +158,22 @@ class Qp:
 
     def query_state(self) -> QpState:
         """The state the device has the queue pair in."""
-        data = self.ctx.commands.query(Opcode.QUERY_QP, self.qpn)
+        data = self._adapter.commands.query(Opcode.QUERY_QP, self.qpn)
         return _DEVICE_STATES[QPC.get(data, "state", QPC_MAILBOX_OFFSET)]
 
     def destroy(self) -> None:
         """Reset and give everything back; a second call does nothing."""
-        if self.ctx.qps.get(self.qpn) is not self:
+        if self._adapter.queue_pairs.get(self.qpn) is not self:
             return
         self.modify_reset()
-        del self.ctx.qps[self.qpn]
-        self.ctx.icm.free_mtt(self._mtt)
+        del self._adapter.queue_pairs[self.qpn]
+        self._adapter.icm.free_mtt(self._mtt)
         self._words.release()
         self._record_word.release()
         self._record.free()
         self._memory.free()
-        self.ctx.free_qpn(self.type, self.qpn)
+        if self.type is not QpType.GSI:
+            self._adapter.numbers.queue_pairs.free(self.qpn)
 
     # -- posting ------------------------------------------------------------------------------
 
@@ -200,14 +218,29 @@ class Qp:
         self._rq_tail = tail + 1
         return self._rq_ids[tail & (self._rq_count - 1)]
 
-    def next_psn(self) -> int:
-        """The next packet sequence number of a queue pair whose headers software writes."""
-        self._psn = (self._psn + 1) & 0xFFFFFF
-        return self._psn
+    def return_receive(self, index: int) -> None:
+        """Give SRQ entry `index` back, whose completion nobody will read."""
+        if self.srq is not None:
+            self.srq.complete(index)
 
-    def geometry(self) -> dict[str, Value]:
-        """Context fields that every transition repeats: sizes and SRQ."""
+    def _allocate_number(self) -> int:
+        """A number for a new queue pair; QP1 exists once."""
+        numbers = self._adapter.numbers
+        if self.type is not QpType.GSI:
+            return numbers.queue_pairs.allocate()
+        if numbers.gsi_qpn in self._adapter.queue_pairs:
+            raise VerbsError("QP1 is in use already")
+        return numbers.gsi_qpn
+
+    def _fixed_fields(self, pdn: int) -> dict[str, Value]:
+        """Context fields that every transition repeats: numbers, sizes and SRQ."""
         values: dict[str, Value] = {
+            **constant_fields(self.type),
+            "pd": pdn,
+            "local_qpn": self.qpn,
+            "uar": self._adapter.uar,
+            "cqn_send": self.send_cq.cqn,
+            "cqn_recv": self.recv_cq.cqn,
             "log_sq_size": log2(self._sq_count),
             "log_sq_stride": self._sq_shift - 4,
             "log_rq_size": log2(self._rq_count),
@@ -217,7 +250,7 @@ class Qp:
             values |= {"use_srq": 1, "srqn": self.srq.srqn, "rsvd_ic": 1}
         return values
 
-    def memory_fields(self) -> dict[str, Value]:
+    def _memory_fields(self) -> dict[str, Value]:
         """Context fields that tell where the queues are: RESET to INIT only."""
         values: dict[str, Value] = {"mtt_addr": self._mtt.address}
         if self._rq_count:
@@ -226,7 +259,7 @@ class Qp:
 
     def _size(self, init: QpInit) -> None:
         """Lay the queues out; posting reads these numbers from the object itself, for speed."""
-        geometry = Geometry.of(init, self.ctx.limits)
+        geometry = Geometry.of(init, self._adapter.limits)
         self._sq_shift, self._rq_shift = geometry.sq_shift, geometry.rq_shift
         self._sq_count, self._rq_count = geometry.sq_count, geometry.rq_count
         self._sq_offset, self._rq_offset = geometry.sq_offset, geometry.rq_offset
@@ -258,7 +291,7 @@ class Qp:
             self._check(wr)
         slot = head & self._sq_mask
         offset = self._sq_offset + (slot << self._sq_shift)
-        size = (builder(self, wr, self._data, offset + 16) - offset) >> 4
+        size = (builder(wr, self._data, offset + 16) - offset) >> 4
         fence, flags = FLAGS[int(wr.send_flags)]
         word |= flags
         last = 0
@@ -266,8 +299,8 @@ class Qp:
             last = wr.imm
         elif last_kind == RKEY:
             last = wr.invalidate_rkey
-        elif last_kind:
-            more, last = gsi.control_words(self, wr)
+        elif self._gsi is not None:
+            more, last = self._gsi.control_words(wr)
             word |= more
         _CTRL_REST.pack_into(self._data, offset + 4, size | fence, word, last)
         self._sq_ids[slot] = wr.wr_id
@@ -304,3 +337,17 @@ class Qp:
         write_receive(self._data, offset, wr, self._max_recv_sge)
         self._rq_ids[slot] = wr.wr_id
         self._rq_head = head + 1
+
+
+def _own_cq(cq: CompletionQueue) -> Cq:
+    """The completion queue of a new queue pair; raises `VerbsError` for another provider's."""
+    if not isinstance(cq, Cq):
+        raise VerbsError("the completion queue is not one of this device")
+    return cq
+
+
+def _own_srq(srq: SharedReceiveQueue | None) -> Srq | None:
+    """The shared receive queue of a new queue pair, if it has one."""
+    if srq is not None and not isinstance(srq, Srq):
+        raise VerbsError("the shared receive queue is not one of this device")
+    return srq

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.mlx4.commands import Opcode, OptPar
 from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, ServiceType
 from bluebridge.device.layout.net.roce import MTU_BYTES
-from bluebridge.guest.hca.errors import VerbsError
 from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
-from bluebridge.guest.verbs.values import PathAttr, QpAttr
-
-if TYPE_CHECKING:
-    from bluebridge.guest.hca.queues.qp import Qp
+from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.verbs.roce import RoceAddress
+from bluebridge.guest.verbs.values import QpAttr
 
 SERVICES = {
     QpType.RC: ServiceType.RC,
@@ -58,28 +54,27 @@ def transition(current: QpState, target: QpState) -> Opcode:
     return opcode
 
 
-def mailbox(qp: Qp, opcode: Opcode, attr: QpAttr) -> bytes:
-    """The input mailbox of a transition: optional-parameter mask and context."""
-    values: Values = {
-        "service": SERVICES[qp.type],
-        "pm_state": _MIGRATED,
-        "pd": qp.pd.pdn,
-        "local_qpn": qp.qpn,
-        "uar": qp.ctx.uar,
-        "cqn_send": qp.send_cq.cqn,
-        "cqn_recv": qp.recv_cq.cqn,
-        "ack_freq": _ACK_FREQUENCY,
-        **qp.geometry(),
-    }
+def constant_fields(kind: QpType) -> Values:
+    """Context fields that every transition of a queue pair of this kind repeats."""
+    return {"service": SERVICES[kind], "pm_state": _MIGRATED, "ack_freq": _ACK_FREQUENCY}
+
+
+def mailbox(kind: QpType, opcode: Opcode, attr: QpAttr, fixed: Values, memory: Values) -> bytes:
+    """The input mailbox of a transition: optional-parameter mask and context.
+
+    `fixed` are the fields that every transition repeats, `memory` those that say where the queues
+    are, which RESET to INIT alone takes.
+    """
+    values: Values = dict(fixed)
     if opcode is Opcode.RST2INIT_QP:
-        values |= {"fast_reg_enable": 1, "reserved_lkey": 1, **qp.memory_fields()}
+        values |= {"fast_reg_enable": 1, "reserved_lkey": 1, **memory}
     if opcode is Opcode.INIT2RTR_QP:
-        values |= _receiver(qp, attr)
+        values |= _receiver(kind, attr)
     mask = 0
-    for bit, part in _optional(qp, attr):
+    for bit, part in _optional(attr):
         values |= part
         mask |= 1 << bit
-    if opcode in (Opcode.RST2INIT_QP,):
+    if opcode is Opcode.RST2INIT_QP:
         mask = 0
     if attr.rq_psn is not None:
         values["next_recv_psn"] = attr.rq_psn
@@ -88,43 +83,44 @@ def mailbox(qp: Qp, opcode: Opcode, attr: QpAttr) -> bytes:
     return mask.to_bytes(4, "big") + bytes(QPC_MAILBOX_OFFSET - 4) + bytes(QPC.pack(values))
 
 
-def _receiver(qp: Qp, attr: QpAttr) -> Values:
-    if qp.type in _MESSAGE_LIMITS:
+def _receiver(kind: QpType, attr: QpAttr) -> Values:
+    if kind in _MESSAGE_LIMITS:
         return {
-            "mtu_msgmax": _MESSAGE_LIMITS[qp.type],
+            "mtu_msgmax": _MESSAGE_LIMITS[kind],
             "pri_sched_queue": _SCHEDULE,
             "pri_counter_index": _COUNTER_SINK,
             "pri_link_type": _LINK_ETHERNET,
             "pri_grh": 1,
-            "pri_feup": 0x80 if qp.type is QpType.GSI else 0,
+            "pri_feup": 0x80 if kind is QpType.GSI else 0,
         }
-    if attr.path is None or attr.dest_qpn is None or attr.path_mtu not in _CODES:
-        raise VerbsError("RTR needs path, path_mtu (256 … 4096) and dest_qpn")
+    to = attr.address_vector
+    if not isinstance(to, RoceAddress) or attr.dest_qpn is None or attr.path_mtu not in _CODES:
+        raise VerbsError("RTR needs an address vector, path_mtu (256 … 4096) and dest_qpn")
     return {
         "mtu": _CODES[attr.path_mtu],
         "msg_max": _LOG_LONGEST_MESSAGE,
         "remote_qpn": attr.dest_qpn,
-        **_path(attr.path),
+        **_path(to),
     }
 
 
-def _path(path: PathAttr) -> Values:
+def _path(to: RoceAddress) -> Values:
     return {
         "pri_counter_index": _COUNTER_SINK,
         "pri_grh": 1,
         "pri_mylmc": 0,  # index into the port's MAC table
         "pri_link_type": _LINK_ETHERNET,
-        "pri_mgid_index": path.sgid_index,
-        "pri_hop_limit": path.hop_limit,
-        "pri_tclass": path.traffic_class,
-        "pri_flow_label": path.flow_label,
-        "pri_rgid": path.dgid,
-        "pri_sched_queue": _SCHEDULE | path.service_level << 3,
-        "pri_dmac": path.dmac,
+        "pri_mgid_index": to.sgid_index,
+        "pri_hop_limit": to.hop_limit,
+        "pri_tclass": to.traffic_class,
+        "pri_flow_label": to.flow_label,
+        "pri_rgid": to.dgid,
+        "pri_sched_queue": _SCHEDULE | to.service_level << 3,
+        "pri_dmac": to.dmac,
     }
 
 
-def _optional(qp: Qp, attr: QpAttr) -> list[tuple[OptPar, Values]]:
+def _optional(attr: QpAttr) -> list[tuple[OptPar, Values]]:
     parts: list[tuple[OptPar, Values]] = []
     if attr.access is not None:
         flags = AccessFlags(attr.access)

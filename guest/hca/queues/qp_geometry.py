@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from bluebridge.guest.hca.errors import VerbsError
 from bluebridge.guest.hca.posting.operations import OVERHEAD
-from bluebridge.guest.verbs.values import QpInit
-
-if TYPE_CHECKING:
-    from bluebridge.guest.hca.resources.limits import Limits
+from bluebridge.guest.hca.resources.limits import Limits
+from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.verbs.requests import QpInit
 
 
 def log2(value: int) -> int:

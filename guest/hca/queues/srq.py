@@ -5,20 +5,16 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import SRQC
-from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY
-from bluebridge.guest.hca.errors import VerbsError
-from bluebridge.guest.hca.queues.cq import swap32
+from bluebridge.guest.hca.posting.byte_order import swap32
+from bluebridge.guest.hca.posting.wqe import write_receive
+from bluebridge.guest.hca.resources.adapter import Adapter
+from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import RecvWr
 
-if TYPE_CHECKING:
-    from bluebridge.guest.hca.pd import Pd
-
 _NEXT = struct.Struct(">2xH12x")
-_DATA = struct.Struct(">IIQ")
 
 
 class Srq:
@@ -28,21 +24,20 @@ class Srq:
     Linux, so that head and tail of that list never meet.
     """
 
-    def __init__(self, pd: Pd, max_wr: int, max_sge: int) -> None:
-        ctx = pd.ctx
-        self._ctx = ctx
+    def __init__(self, adapter: Adapter, pdn: int, max_wr: int, max_sge: int) -> None:
+        self._adapter = adapter
         self._log = max_wr.bit_length()
         self._shift = (max(32, 16 + 16 * max_sge) - 1).bit_length()
-        if max_wr < 1 or max_sge < 1 or self._log > ctx.limits.log_srq_wqes or self._shift > 11:
+        if max_wr < 1 or max_sge < 1 or self._log > adapter.limits.log_srq_wqes or self._shift > 11:
             raise VerbsError(f"an SRQ of {max_wr} requests of {max_sge} pieces is not possible")
         self._max_sge = (1 << self._shift) // 16 - 1
         count = 1 << self._log
-        self.srqn = ctx.srq_numbers.allocate()
-        self._memory = ctx.allocate(max(4096, count << self._shift))
+        self.srqn = adapter.numbers.shared_receive_queues.allocate()
+        self._memory = adapter.bus.allocate(max(4096, count << self._shift))
         self._data = self._memory.view
-        self._record = ctx.bus.allocate(4, 4)
+        self._record = adapter.bus.allocate(4, 4)
         self._record_word = self._record.view.cast("I")
-        self._mtt = ctx.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
+        self._mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
         for index in range(count):
             _NEXT.pack_into(self._data, index << self._shift, (index + 1) & (count - 1))
         self._head, self._tail = 0, count - 1
@@ -54,10 +49,10 @@ class Srq:
             srqn=self.srqn,
             log_stride=self._shift - 4,
             mtt_addr=self._mtt.address,
-            pd=pd.pdn,
+            pd=pdn,
             doorbell_record=self._record.address,
         )
-        ctx.commands.run(Opcode.SW2HW_SRQ, self.srqn, data=context)
+        adapter.commands.run(Opcode.SW2HW_SRQ, self.srqn, data=context)
 
     def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
         """Post receive requests; raises `VerbsError` at the first that does not fit."""
@@ -71,7 +66,7 @@ class Srq:
 
     def arm_limit(self, limit: int) -> None:
         """Ask for one SRQ_LIMIT event when fewer than `limit` requests are left."""
-        self._ctx.commands.run(Opcode.ARM_SRQ, self.srqn, param=limit)
+        self._adapter.commands.run(Opcode.ARM_SRQ, self.srqn, param=limit)
 
     def complete(self, index: int) -> int:
         """Take entry `index` back after its completion; returns its wr_id."""
@@ -82,12 +77,12 @@ class Srq:
 
     def destroy(self) -> None:
         """Take the queue back from the device; its queue pairs must be gone."""
-        self._ctx.commands.run(Opcode.HW2SW_SRQ, self.srqn, 1)
-        self._ctx.icm.free_mtt(self._mtt)
+        self._adapter.commands.run(Opcode.HW2SW_SRQ, self.srqn, 1)
+        self._adapter.icm.free_mtt(self._mtt)
         self._record_word.release()
         self._record.free()
         self._memory.free()
-        self._ctx.srq_numbers.free(self.srqn)
+        self._adapter.numbers.shared_receive_queues.free(self.srqn)
 
     def _post(self, wr: RecvWr) -> None:
         if len(wr.sg_list) > self._max_sge:
@@ -99,12 +94,3 @@ class Srq:
         (self._head,) = _NEXT.unpack_from(self._data, offset)
         write_receive(self._data, offset + 16, wr, self._max_sge)
         self._posted += 1
-
-
-def write_receive(data: memoryview, offset: int, wr: RecvWr, max_sge: int) -> None:
-    """Fill the data segments of a receive entry and end the list."""
-    for address, length, lkey in wr.sg_list:
-        _DATA.pack_into(data, offset, length, lkey, address)
-        offset += 16
-    if len(wr.sg_list) < max_sge:
-        _DATA.pack_into(data, offset, 0, INVALID_LKEY, 0)

@@ -1,1 +1,1 @@
-"""What the adapter lends and is lent: commands, ICM, numbers."""
+"""What the adapter lends and is lent: commands, ICM, numbers, vectors, memory regions."""

@@ -1,8 +1,8 @@
-"""Whether the device is still there: waiting code asks now and then, so that no wait is for ever.
+"""Whether the device is still there: waiting code asks every second, so that every wait ends.
 
-A register of a device that is gone (surprise removal, or the process behind it ended) reads as all
-ones. What is looked at is the catastrophic error buffer, as in Linux's core/catas.c: poll_catas,
-which takes all ones for a catastrophe, too.
+A register of a device that is gone (surprise removal, or the end of the process that emulates it)
+reads as all ones. The register read here is the catastrophic error buffer, as in Linux's
+core/catas.c: poll_catas, which treats all ones as a catastrophe, too.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import time
 
 from bluebridge.device.layout.mlx4.bar0 import CATAS_OFFSET
 from bluebridge.guest.bus.interface import Bus
-from bluebridge.guest.hca.errors import DeviceLost
+from bluebridge.guest.verbs.errors import DeviceLost
+from bluebridge.guest.verbs.interface import HEALTH_SECONDS
 
 ALL_ONES = 0xFFFFFFFF
-PERIOD = 1.0
-"""Seconds that a wait may take between two looks at the device; a look is one register read."""
 
 
-class Health:
+class HcaHealth:
     """The state of one device; `check` may be called from any thread."""
 
     def __init__(self, bus: Bus, name: str) -> None:
@@ -38,12 +37,15 @@ class Health:
         self._where = (bar, offset)
 
     def check(self) -> None:
-        """Raise `DeviceLost` if the device is lost; looks at it twice a `PERIOD` at most."""
+        """Raise `DeviceLost` if the device is lost.
+
+        It reads one register, at most twice every `HEALTH_SECONDS`.
+        """
         now = time.monotonic()
         if not self._reason:
             if now < self._due:
                 return
-            self._due = now + PERIOD / 2
+            self._due = now + HEALTH_SECONDS / 2
             word = self._bus.read32(*self._where)
             if not word:
                 return
@@ -52,7 +54,7 @@ class Health:
         raise self.loss()
 
     def loss(self) -> DeviceLost:
-        """The error to raise by who has read all ones where that cannot be, or by `check`."""
+        """The error to raise; also for code that has read all ones where that cannot be."""
         if not self._reason:
             self._reason = "the device is gone (reads return all ones)"
             self._bus.abandon()

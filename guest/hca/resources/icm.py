@@ -16,8 +16,8 @@ from bluebridge.device.layout.mlx4.commands import MAX_MAP_ENTRIES, Opcode
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY, MTT_PRESENT
 from bluebridge.guest.bus.interface import Bus, DmaMemory
 from bluebridge.guest.bus.ranges import RangeAllocator
-from bluebridge.guest.hca.errors import VerbsError
-from bluebridge.guest.hca.resources.command import Commands
+from bluebridge.guest.hca.resources.commands import FirmwareCommands
+from bluebridge.guest.verbs.errors import VerbsError
 
 PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT
@@ -60,7 +60,7 @@ class MttRange:
 class Icm:
     """The context memory of one device."""
 
-    def __init__(self, bus: Bus, commands: Commands, dev_cap: bytes) -> None:
+    def __init__(self, bus: Bus, commands: FirmwareCommands, dev_cap: bytes) -> None:
         self._bus = bus
         self._commands = commands
         self._pieces: list[_Piece] = []

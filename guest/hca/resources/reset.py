@@ -13,14 +13,14 @@ from bluebridge.device.layout.mlx4.bar0 import (
     SEMAPHORE_OFFSET,
 )
 from bluebridge.guest.bus.interface import Bus
-from bluebridge.guest.hca.errors import HcaError
-from bluebridge.guest.hca.resources.health import ALL_ONES, Health
+from bluebridge.guest.hca.resources.errors import HcaError
+from bluebridge.guest.hca.resources.health import ALL_ONES, HcaHealth
 
 SEMAPHORE_SECONDS = 10.0
 READY_SECONDS = 2.0
 
 
-def reset_device(bus: Bus, health: Health) -> None:
+def reset_device(bus: Bus, health: HcaHealth) -> None:
     """Become the owner and reset; raises `HcaError` when the device is taken or stays silent.
 
     Linux sleeps a second after the reset; here the command register is polled instead, which is
@@ -43,7 +43,7 @@ def release_device(bus: Bus) -> None:
 
 
 def _wait(
-    bus: Bus, health: Health, offset: int, seconds: float, what: str, mask: int = ALL_ONES
+    bus: Bus, health: HcaHealth, offset: int, seconds: float, what: str, mask: int = ALL_ONES
 ) -> None:
     deadline = time.monotonic() + seconds
     while True:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from bluebridge.host_tools.conformance.bridge.guests import Guests, Unmet, passed
+from bluebridge.host_tools.conformance.bridge.verdicts import guests_of, passed
 from bluebridge.host_tools.conformance.program import Verdict
 from bluebridge.host_tools.conformance.session import Session
+from bluebridge.host_tools.programs.ntb_guests import Unmet
 
 ITERATIONS = 1000
 _LIMIT = 600.0
@@ -15,7 +16,7 @@ _LIMIT = 600.0
 
 def self_test(session: Session) -> Sequence[Verdict]:
     """ioatdma's probe copies and compares (ioat_dma_self_test); it tells only of failures."""
-    guests = Guests.of(session)
+    guests = guests_of(session)
     guests.both("rmmod ioatdma && dmesg -c > /dev/null && modprobe ioatdma")
     wanted = [guests.model.engine] * 4
     for guest in guests.machines:
@@ -28,7 +29,7 @@ def self_test(session: Session) -> Sequence[Verdict]:
 
 def dmatest(session: Session) -> Sequence[Verdict]:
     """Copies of random size, each byte compared, on the last channel of both guests at once."""
-    guests = Guests.of(session)
+    guests = guests_of(session)
     guests.both(
         f"modprobe dmatest timeout=60000 iterations={ITERATIONS} channel=dma0chan3 run=1; "
         "until dmesg | grep -q 'dmatest: .*summary'; do sleep 0.2; done; rmmod dmatest",

@@ -7,14 +7,16 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from bluebridge.host_tools.conformance.bridge import clients
-from bluebridge.host_tools.conformance.bridge.clients import Client
-from bluebridge.host_tools.conformance.bridge.guests import ADDRESSES, Guests, passed, refused
-from bluebridge.host_tools.conformance.program import IPERF_PORT, Steps, Verdict, listening
+from bluebridge.host_tools.conformance.bridge.verdicts import guests_of, passed, refused
+from bluebridge.host_tools.conformance.program import Steps, Verdict
 from bluebridge.host_tools.conformance.session import Session
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import ntb_drivers
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs import ntb_clients as clients
+from bluebridge.host_tools.programs.ntb_clients import Client
+from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
+from bluebridge.host_tools.programs.readiness import IPERF_PORT, listening
 
 CYCLES = 50
 DEATHS = 20
@@ -29,7 +31,7 @@ def cycled(client: Client) -> Steps:
 
 
 def _cycles(client: Client, session: Session) -> Sequence[Verdict]:
-    guests = Guests.of(session)
+    guests = guests_of(session)
     if guests.model not in client.models:
         return refused("it does not come up on this bridge, as above")
     begin = time.monotonic()
@@ -54,7 +56,7 @@ def _cycle(guests: Guests, client: Client, number: int) -> None:
 
 def drivers(session: Session) -> Sequence[Verdict]:
     """The bridge's and the engine's drivers themselves, with a network on them each time."""
-    guests = Guests.of(session)
+    guests = guests_of(session)
     client = clients.netdev("use_dma=1")
     hardware = guests.model.kernel_driver
     whole = Client(
@@ -71,7 +73,7 @@ def drivers(session: Session) -> Sequence[Verdict]:
 
 def deaths(session: Session) -> Sequence[Verdict]:
     """Either guest is switched off while TCP flows to the other, and comes back."""
-    guests = Guests.of(session)
+    guests = guests_of(session)
     client = clients.netdev("use_dma=1")
     clients.load_both(guests, client)
     slowest = 0.0

@@ -8,21 +8,16 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.host_tools.conformance.bridge import clients
-from bluebridge.host_tools.conformance.bridge.clients import STATS, Client
-from bluebridge.host_tools.conformance.bridge.guests import (
-    ADDRESSES,
-    SECONDS,
-    Guests,
-    Unmet,
-    passed,
-    refused,
-)
-from bluebridge.host_tools.conformance.program import FAILED, IPERF_PORT, Ended, Verdict, listening
+from bluebridge.host_tools.conformance.bridge.verdicts import guests_of, passed, refused
+from bluebridge.host_tools.conformance.program import FAILED, Ended, Verdict
 from bluebridge.host_tools.conformance.session import Session, link_local
 from bluebridge.host_tools.conformance.suites.network import every_second_has_bytes
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs import ntb_clients as clients
+from bluebridge.host_tools.programs.ntb_clients import STATS, Client
+from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, SECONDS, Guests, Unmet
+from bluebridge.host_tools.programs.readiness import IPERF_PORT, listening
 
 MIB = 64
 MTU = 65510
@@ -36,19 +31,19 @@ _LATE_SECONDS = 20.0
 
 def by_processor(session: Session) -> Sequence[Verdict]:
     """Stores through the window, loads from memory."""
-    return _network(Guests.of(session), clients.netdev(""))
+    return _network(guests_of(session), clients.netdev(""))
 
 
 def by_dma(session: Session) -> Sequence[Verdict]:
     """Both sides copy by their engines."""
-    guests = Guests.of(session)
+    guests = guests_of(session)
     client = clients.netdev("use_dma=1")
     return _network(guests, client, counters=("tx_async", "rx_async"))
 
 
 def addresses_in_the_log(session: Session) -> Sequence[Verdict]:
     """With use_dma=1, copies of the engine and where each arrives on the peer's side."""
-    guests = Guests.of(session)
+    guests = guests_of(session)
     client = clients.netdev("use_dma=1")
     clients.load_both(guests, client)
     _pings(guests, f"-c 5 -i {pings.SELDOM} -s 20000")
@@ -73,7 +68,7 @@ def _window_events(guests: Guests) -> tuple[list[Event], list[Event]]:
 
 def messages(session: Session) -> Sequence[Verdict]:
     """use_msi=1: interrupts through the window instead of doorbells, where a bridge can."""
-    guests = Guests.of(session)
+    guests = guests_of(session)
     client = clients.netdev("use_dma=1 use_msi=1")
     clients.load_both(guests, client)
     _pings(guests, f"-c 10 -i {pings.SELDOM} -s 20000")

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Sequence
 
-from bluebridge.host_tools.conformance.bridge import clients
-from bluebridge.host_tools.conformance.bridge.clients import PERF
-from bluebridge.host_tools.conformance.bridge.guests import Guests, Unmet, passed, refused
+from bluebridge.host_tools.conformance.bridge.verdicts import guests_of, passed, refused
 from bluebridge.host_tools.conformance.program import Verdict
 from bluebridge.host_tools.conformance.session import Session
+from bluebridge.host_tools.programs import ntb_clients as clients
+from bluebridge.host_tools.programs.ntb_clients import PERF, RATE
+from bluebridge.host_tools.programs.ntb_guests import Guests, Unmet
 
 RUNS = 100
 BETWEEN_LOADS = 5
 RUN_SECONDS = 60
-RATE = re.compile(r"copied \d+ bytes in \d+ usecs, (\d+) MBytes/s")
 
 
 def by_dma(session: Session) -> Sequence[Verdict]:
     """64 MiB by the engine in each run."""
-    return _runs(Guests.of(session), "use_dma=1 total_order=26")
+    return _runs(guests_of(session), "use_dma=1 total_order=26")
 
 
 def by_processor(session: Session) -> Sequence[Verdict]:
     """128 KiB by the processor in each run: stores pile up."""
-    return _runs(Guests.of(session), "chunk_order=16 total_order=17")
+    return _runs(guests_of(session), "chunk_order=16 total_order=17")
 
 
 def _runs(guests: Guests, options: str) -> Sequence[Verdict]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from bluebridge.host_tools.conformance.bridge.clients import (
+from bluebridge.host_tools.conformance.bridge.verdicts import guests_of, passed, refused
+from bluebridge.host_tools.conformance.program import Verdict
+from bluebridge.host_tools.conformance.session import Session
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.ntb_clients import (
     COUNT,
     MSI,
     MSI_TEST,
@@ -15,10 +19,7 @@ from bluebridge.host_tools.conformance.bridge.clients import (
     pingpong,
     unload_both,
 )
-from bluebridge.host_tools.conformance.bridge.guests import SECONDS, Guests, Unmet, passed, refused
-from bluebridge.host_tools.conformance.program import Verdict
-from bluebridge.host_tools.conformance.session import Session
-from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.ntb_guests import SECONDS, Guests, Unmet
 
 SIZE = 16384
 _BITS = 0x811
@@ -28,7 +29,7 @@ _TRIGGERS = 5
 
 def tool(session: Session) -> Sequence[Verdict]:
     """All files of ntb_tool's folder that work on such a bridge, in both directions."""
-    guests = Guests.of(session)
+    guests = guests_of(session)
     load_both(guests, TOOL_CLIENT)
     found = [passed(part="link and link_event")]
     ports = guests.model.ports
@@ -149,7 +150,7 @@ def look(window: int) -> str:
 
 def shared(session: Session) -> Sequence[Verdict]:
     """ntb_tool again, with ntb_hw_intel's b2b_mw_share=1: half of a BAR shows the registers."""
-    guests = Guests.of(session)
+    guests = guests_of(session)
     guests.both("rmmod ntb_hw_intel && modprobe ntb_hw_intel b2b_mw_share=1")
     found = tool(session)
     guests.both("modprobe -r ntb_hw_intel && modprobe ntb_hw_intel")
@@ -158,7 +159,7 @@ def shared(session: Session) -> Sequence[Verdict]:
 
 def pace(session: Session) -> Sequence[Verdict]:
     """ntb_pingpong's counts rise on both sides by one every delay_ms."""
-    guests = Guests.of(session)
+    guests = guests_of(session)
     load_both(guests, pingpong(_DELAY_MS))
     start, first = time.monotonic(), [int(guests.run(each, COUNT)) for each in guests.machines]
     for guest, count in zip(guests.machines, first, strict=True):
@@ -176,7 +177,7 @@ def pace(session: Session) -> Sequence[Verdict]:
 
 def interrupts(session: Session) -> Sequence[Verdict]:
     """ntb_msi_test: each of four interrupts through the window, counted one by one."""
-    guests = Guests.of(session)
+    guests = guests_of(session)
     guests.both(MSI_TEST.load)
     a, b = guests.machines
     if guests.run(a, "ls /sys/kernel/debug/ntb_msi_test 2> /dev/null; true") == "":

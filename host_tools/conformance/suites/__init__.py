@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bluebridge.host_tools.conformance.program import BRIDGES, SETUPS, Program, Setup
+from bluebridge.host_tools.conformance.program import Program
+from bluebridge.host_tools.conformance.setups import BRIDGES, SETUPS, Setup
 from bluebridge.host_tools.conformance.suites import (
     connections,
     devices,

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from bluebridge.host_tools.conformance.program import (
-    CM_LISTENING,
-    INFINIBAND,
-    OPENSM,
-    ROCE,
-    ROCE_V2,
-    Program,
-)
+from bluebridge.host_tools.conformance.program import Program
+from bluebridge.host_tools.conformance.setups import INFINIBAND, OPENSM, ROCE, ROCE_V2
+from bluebridge.host_tools.programs.readiness import CM_LISTENING
 
 GROUP = "239.1.2.3"
 _ALL = (ROCE, INFINIBAND, ROCE_V2, OPENSM)
 _DONE = "return status 0"
+_QUICK_SIZE = 4096
+"""Bytes; of programs that differ only in the size of their messages the short run has this one."""
 
 
 def programs() -> list[Program]:
@@ -29,6 +26,7 @@ def _program(
     *,
     ready: str = CM_LISTENING,
     limit: float = 60,
+    short: bool = True,
 ) -> Program:
     return Program(
         "connections",
@@ -39,7 +37,7 @@ def _program(
         expect=expect,
         limit=limit,
         setups=_ALL,
-        short=True,
+        short=short,
     )
 
 
@@ -51,6 +49,7 @@ def _pings() -> list[Program]:
             f"rping -C 1000 -V -S {size}",
             rping.format(size=size, address="0.0.0.0"),
             f"rping -c -V -C 1000 -S {size} -a {{server}}",
+            short=size == _QUICK_SIZE,
         )
         for size in (64, 4096, 65535)
     ]
@@ -91,7 +90,8 @@ def _sockets() -> list[Program]:
     for tool in ("rstream", "riostream"):
         for size, count in ((64, 200), (4096, 100), (65536, 50), (1048576, 5)):
             words = f"{tool} -S {size} -C {count} -I 10 -T v -T b"
-            found.append(_program(words, words, f"{words} -s {{server}}", "custom"))
+            short = size == _QUICK_SIZE
+            found.append(_program(words, words, f"{words} -s {{server}}", "custom", short=short))
     made, lines = "/tmp/rcopy.sent", 100_000
     found.append(
         _program(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bluebridge.host_tools.conformance.program import INFINIBAND, OPENSM, ROCE, ROCE_V2, Program
+from bluebridge.host_tools.conformance.program import Program
+from bluebridge.host_tools.conformance.setups import INFINIBAND, OPENSM, ROCE, ROCE_V2
 
 _UP = "bluebridge-mlx4 {client}/24"
 _MINE = '"$(lspci -Dn -d 15b3: | cut -d" " -f1)"'
@@ -31,7 +32,7 @@ def _looks() -> list[Program]:
 
 def _management() -> list[Program]:
     return [
-        Program("management", words, words, expect=expect, setups=(INFINIBAND, OPENSM), short=True)
+        Program("management", words, words, expect=expect, setups=(INFINIBAND, OPENSM))
         for words, expect in (
             ("sminfo", "sminfo: sm lid"),
             ("ibnetdiscover", r"\[1\]"),
@@ -69,7 +70,6 @@ def _drivers() -> list[Program]:
             f"{cycle}; {after}",
             expect=" 1 received",
             setups=both,
-            short=True,
         ),
         Program(
             "drivers",
@@ -78,6 +78,5 @@ def _drivers() -> list[Program]:
             expect=" 1 received",
             setups=both,
             limit=120,
-            short=True,
         ),
     ]

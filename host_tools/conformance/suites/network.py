@@ -5,19 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from bluebridge.host_tools.conformance.program import (
-    FAILED,
-    INFINIBAND,
-    PASSED,
-    ROCE,
-    Ended,
-    Program,
-    Verdict,
-    listening,
-)
+from bluebridge.host_tools.conformance.program import FAILED, PASSED, Ended, Program, Verdict
+from bluebridge.host_tools.conformance.setups import INFINIBAND, ROCE
 from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.programs.readiness import IPERF_PORT, listening
 
-_PORT = 5201
 _HALF = 0.5
 
 
@@ -34,7 +26,6 @@ def _pings() -> list[Program]:
             "ping",
             pings.line("{server}", "-c 20 -i 0.05"),
             expect=pings.ANSWERED,
-            short=True,
         ),
         Program(
             "network",
@@ -42,7 +33,6 @@ def _pings() -> list[Program]:
             pings.line("{server6}%{netdev}", "-c 20 -i 0.05"),
             expect=pings.ANSWERED,
             setups=both,
-            short=True,
         ),
         Program(
             "network",
@@ -62,7 +52,6 @@ def _pings() -> list[Program]:
             + pings.line("{server}", "-M do -s 8972 -c 10 -i 0.5"),
             expect=pings.ANSWERED,
             setups=(ROCE,),
-            short=True,
         ),
         Program(
             "network",
@@ -77,7 +66,6 @@ def _pings() -> list[Program]:
             + pings.line("10.5.0.1", "-c 10 -i 0.1"),
             expect=pings.ANSWERED,
             setups=(ROCE,),
-            short=True,
         ),
     ]
 
@@ -89,7 +77,7 @@ def _tools() -> list[Program]:
         "ping -c 10 -i 0.05 {server} > /dev/null; wait; cat /tmp/capture"
     )
     return [
-        Program("network", "tcpdump of pings", capture, expect="10 packets captured", short=True),
+        Program("network", "tcpdump of pings", capture, expect="10 packets captured"),
         Program(
             "network", "ethtool -i", "ethtool -i {netdev}", expect="driver: (mlx4_en|ib_ipoib)"
         ),
@@ -118,11 +106,10 @@ def _iperf() -> list[Program]:
             "network",
             f"iperf3 -t {seconds} {way}".strip(),
             server="iperf3 -s -1 > /dev/null",
-            ready=listening(_PORT),
+            ready=listening(IPERF_PORT),
             client=f"iperf3 -J -t {seconds} {way} -c {{server}}",
             judge=every_second_has_bytes,
             limit=seconds + 40,
-            short=seconds < 60,
         )
         for seconds in (5, 60)
         for way in ("", "-R")

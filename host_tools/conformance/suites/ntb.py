@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from bluebridge.host_tools.conformance.bridge import (
-    clients,
     engine,
     load_cycles,
     network,
     perf,
     tool,
 )
-from bluebridge.host_tools.conformance.program import BRIDGES, Program, Setup, Steps
+from bluebridge.host_tools.conformance.program import Program, Steps
+from bluebridge.host_tools.conformance.setups import BRIDGES, Setup
+from bluebridge.host_tools.programs import ntb_clients as clients
 
 ALL = tuple(BRIDGES.values())
 SHARING = tuple(setup for model, setup in BRIDGES.items() if model.register_window)

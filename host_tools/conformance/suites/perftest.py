@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from bluebridge.host_tools.conformance.program import (
-    BLUEFLAME,
-    INFINIBAND,
-    ROCE,
-    ROCE_V2,
-    Program,
-    Setup,
-    listening,
-)
+from bluebridge.host_tools.conformance.program import Program
+from bluebridge.host_tools.conformance.setups import BLUEFLAME, INFINIBAND, ROCE, ROCE_V2, Setup
+from bluebridge.host_tools.programs.perftest import UNEVEN_CLOCK
+from bluebridge.host_tools.programs.readiness import CM_LISTENING, VERBS_PORT, listening
 
 TRANSPORTS = {
     "send": ("RC", "UC", "UD"),
@@ -21,12 +16,27 @@ TRANSPORTS = {
     "atomic": ("RC",),
 }
 ATOMICS = ("FETCH_AND_ADD", "CMP_AND_SWAP")
-_PORT = 18515
 _BIG = 8 << 20
-UNEVEN_CLOCK = r"Can't produce a report|Correlation coefficient r\^2"
-"""It first measures the guest's clock, which a busy host makes uneven. Then it measures nothing: of
-bandwidth it says so, of latency it prints infinite figures
-(src/get_clock.c: sample_get_cpu_mhz)."""
+QUICK = frozenset(
+    (
+        "ib_send_lat -c UC -s 64 -n 1000",
+        "ib_send_lat -c UD -s 64 -n 1000",
+        "ib_write_lat -c RC -s 64 -n 1000 -I 220",
+        "ib_read_lat -c RC -s 64 -n 1000",
+        "ib_atomic_lat -c RC -n 1000",
+        "ib_atomic_bw -c RC -A CMP_AND_SWAP -n 200 -b -e",
+        "ib_send_bw -c RC -s 65536 -n 500 -b -e",
+        "ib_write_bw -c RC -s 1048576 -n 100 -b",
+        "ib_read_bw -c RC -s 65536 -n 500 -e",
+        "ib_write_bw -c RC -s 65536 -n 500 -R",
+        "ib_send_bw -c RC -s 4096 -n 500 --use-srq -q 4",
+        "ib_write_bw -c RC -s 65536 -n 500 -q 8",
+        "ib_write_bw -c RC -s 4096 -n 500 -m 256",
+        "ib_write_bw -c RC -s 4096 -n 500 --cq-mod 1",
+        "ib_send_bw -c XRC -s 4096 -n 200",
+    )
+)
+"""What the short run has: each operation, transport and way of being told once."""
 _UNSUPPORTED = r"(?i)not supported|unsupported|Error opening XRC domain"
 
 
@@ -92,18 +102,18 @@ def _program(words: str, setups: tuple[Setup, ...] = (ROCE, INFINIBAND)) -> Prog
         "perftest",
         command,
         server=f"{command} {{x}}",
-        ready=_CM if "-R" in command.split() else listening(_PORT),
+        ready=_CM if "-R" in command.split() else listening(VERBS_PORT),
         client=f"{command} {{x}} {{server}}",
         expect=_last_row(command),
         unsupported=_UNSUPPORTED,
         repeat=UNEVEN_CLOCK,
         limit=240,
         setups=setups,
-        short="-a" not in command.split(),
+        short=command in QUICK,
     )
 
 
-_CM = f"{{ rdma resource show cm_id | grep -q LISTEN; }} || {listening(_PORT)}"
+_CM = f"{{ {CM_LISTENING}; }} || {listening(VERBS_PORT)}"
 """With -R addresses are exchanged through rdma_cm, or over TCP before that."""
 
 

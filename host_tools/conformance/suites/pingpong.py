@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from bluebridge.host_tools.conformance.program import (
-    BLUEFLAME,
-    INFINIBAND,
-    OPENSM,
-    ROCE,
-    ROCE_V2,
-    Program,
-    listening,
-)
+from bluebridge.host_tools.conformance.program import Program
+from bluebridge.host_tools.conformance.setups import BLUEFLAME, INFINIBAND, OPENSM, ROCE, ROCE_V2
+from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening
 
 KINDS = ("rc", "uc", "ud", "srq")
 OPTIONS = {"": "", "-e": "completion events", "-c": "contents checked"}
-_PORT = 18515
+_QUICK = {"rc": "-e", "uc": "-c", "ud": "", "srq": "-e"}
+"""The option with which the short run has each kind; the others are in tests/vm/test_infiniband."""
 
 
 def programs() -> list[Program]:
@@ -28,11 +23,11 @@ def programs() -> list[Program]:
                     "pingpong",
                     f"ibv_{kind}_pingpong {option}".strip(),
                     server=command,
-                    ready=listening(_PORT),
+                    ready=listening(VERBS_PORT),
                     client=f"{command} {{server}}",
                     expect=r"1000 iters in .* seconds",
                     setups=(ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM),
-                    short=True,
+                    short=option == _QUICK[kind],
                 )
             )
     return found

@@ -6,16 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from bluebridge.host_tools.conformance.program import (
-    BLUEFLAME,
-    FAILED,
-    INFINIBAND,
-    ROCE,
-    ROCE_V2,
-    Ended,
-    Program,
-    Verdict,
-)
+from bluebridge.host_tools.conformance.program import FAILED, Ended, Program, Verdict
+from bluebridge.host_tools.conformance.setups import BLUEFLAME, INFINIBAND, ROCE, ROCE_V2
 
 _SCRIPT = Path(__file__).parent.parent / "in_guest.py"
 _PLACE = "/tmp/rdma_core_tests.py"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bluebridge.host_tools.conformance.program import INFINIBAND, ROCE, Program
+from bluebridge.host_tools.conformance.program import Program
+from bluebridge.host_tools.conformance.setups import INFINIBAND, ROCE
 
 _TARGET = """
 modprobe nvmet-rdma && modprobe brd rd_nr=1 rd_size={kib} || exit 1

@@ -1,0 +1,21 @@
+"""The view of events: every event that passes the filters, as a table or as JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from bluebridge.device.buslog.analysis.view import Options, View
+from bluebridge.device.buslog.event_lines import HEADER, json_line, table_line
+from bluebridge.device.buslog.reader import LogReader
+
+
+def _lines(reader: LogReader, options: Options) -> Iterator[str]:
+    if not options.json:
+        yield HEADER if options.decoded else HEADER.removesuffix(" decoded").rstrip()
+    line = json_line if options.json else table_line
+    for event in islice(reader.events(options.wanted), options.limit):
+        yield line(event, decoded=options.decoded)
+
+
+VIEW = View("events", "every event", _lines, event_options=True, event_filters=True)

@@ -1,0 +1,12 @@
+"""The table of views: a new view is a module with a `VIEW` and a row here."""
+
+from __future__ import annotations
+
+from bluebridge.device.buslog.analysis import event_view, traffic, transaction_table, work_requests
+
+VIEWS = {
+    view.name: view
+    for view in (event_view.VIEW, transaction_table.VIEW, work_requests.VIEW, traffic.VIEW)
+}
+"""By the names of `--view`; the first is the default."""
+DEFAULT = event_view.VIEW.name

@@ -1,0 +1,87 @@
+"""One event as a line: of a table in the manner of a PCIe analyzer, or of JSON."""
+
+from __future__ import annotations
+
+import json
+
+from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind
+
+KINDS: dict[str, frozenset[Kind]] = {
+    "mmio": frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE)),
+    "dma": frozenset((Kind.DMA_READ, Kind.DMA_WRITE)),
+    "irq": frozenset((Kind.IRQ,)),
+    "command": frozenset((Kind.COMMAND,)),
+    "config": frozenset((Kind.CONFIG_READ, Kind.CONFIG_WRITE)),
+    "reset": frozenset((Kind.RESET,)),
+    "note": frozenset((Kind.NOTE,)),
+    "wire": frozenset((Kind.WIRE,)),
+    "blueflame": frozenset((Kind.BLUEFLAME,)),
+}
+
+# Direction and type as a PCIe analyzer names them.
+_DIRECTION_TYPE: dict[Kind, tuple[str, str]] = {
+    Kind.MMIO_READ: ("host->dev", "MRd"),
+    Kind.MMIO_WRITE: ("host->dev", "MWr"),
+    Kind.DMA_READ: ("dev->host", "MRd"),
+    Kind.DMA_WRITE: ("dev->host", "MWr"),
+    Kind.IRQ: ("dev->host", "MSI-X"),
+    Kind.CONFIG_READ: ("host->dev", "CfgRd"),
+    Kind.CONFIG_WRITE: ("host->dev", "CfgWr"),
+    Kind.COMMAND: ("-", "command"),
+    Kind.RESET: ("-", "reset"),
+    Kind.NOTE: ("-", "note"),
+    Kind.WIRE: ("dev->wire", "message"),
+    Kind.BLUEFLAME: ("-", "entry"),
+}
+
+HEADER = (
+    f"{'timestamp':>13} {'dev':3} {'direction':9} {'type':7} {'address':>18} {'length':>7} "
+    f"{'data':32} decoded"
+)
+_SHOWN = 16
+
+
+def _place(event: Event) -> str:
+    if event.kind in KINDS["mmio"]:
+        return f"BAR{event.bar}+{event.address:#x}"
+    if event.kind in KINDS["irq"]:
+        return f"vector {event.address}"
+    return f"{event.address:#x}" if event.address else ""
+
+
+def table_line(event: Event, *, decoded: bool = True) -> str:
+    """One line of the table, in the columns of `HEADER`."""
+    direction, kind = _DIRECTION_TYPE[event.kind]
+    text = event.text
+    data = "" if text else event.data[:_SHOWN].hex()
+    length = "" if text or event.kind == Kind.IRQ else str(event.length)
+    tail = text or (decode(event) if decoded else "")
+    line = (
+        f"{event.time:13.6f} {event.device:3} {direction:9} {kind:7} {_place(event):>18} "
+        f"{length:>7} {data:32} {tail}"
+    )
+    return line.rstrip()
+
+
+def json_line(event: Event, *, decoded: bool = True) -> str:
+    """One JSON object: stable field names, numbers as numbers, data in hex."""
+    row: dict[str, object] = {
+        "t": round(event.time, 9),
+        "device": event.device,
+        "kind": event.kind.name.lower(),
+        "address": event.address,
+        "length": event.length,
+    }
+    if event.kind in KINDS["mmio"]:
+        row["bar"] = event.bar
+    if event.kind in KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"]:
+        row |= {"what": event.what.name.lower(), "obj": event.obj}
+    if event.text:
+        row["text"] = event.text
+    else:
+        row["data"] = event.data.hex()
+        if decoded:
+            row["decoded"] = decode(event)
+    return json.dumps(row)

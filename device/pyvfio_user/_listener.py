@@ -1,0 +1,175 @@
+"""The listening socket, and the wait for a client's first message.
+
+libvfio-user accepts a client and then blocks until the client has sent its VERSION message: one
+silent client would stop every device of the process. So this package listens itself, never blocks,
+and hands a client on only when its first message has arrived.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import select
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from ._messages import HEADER, Header
+
+log = logging.getLogger(__name__)
+
+MAX_FIRST_MESSAGE = 4096
+BACKLOG = 128
+"""Connections the kernel queues for `accept`; beyond it a non-blocking `connect` fails."""
+ACCEPTED_AT_ONCE = 64
+"""Connections accepted in one call of `next_client` at most, so that it returns soon."""
+
+
+class Listener:
+    """Listens at `path` (mode 0600); keeps the newest client until its first message is complete.
+
+    Raises OSError when the socket cannot be opened or another server answers on it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = _listen(path)
+        self._inode = path.stat().st_ino
+        self._pending: socket.socket | None = None
+        self._poll = select.epoll()
+        self._poll.register(self._socket, select.EPOLLIN)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when `next_client` may have something."""
+        return self._poll.fileno()
+
+    def next_client(self) -> tuple[socket.socket, bytes] | None:
+        """A client with its complete first message, taken off its socket; None if none is there.
+
+        A client whose first message is incomplete is dropped when the next one connects.
+        """
+        self._accept()
+        return self._ready_client()
+
+    def _ready_client(self) -> tuple[socket.socket, bytes] | None:
+        if self._pending is None:
+            return None
+        try:
+            message = _first_message(self._pending)
+        except (OSError, ValueError) as error:
+            log.debug("%s: turned a client away: %s", self.path, error)
+            self._close_pending()
+            return None
+        if message is None:
+            return None
+        client, self._pending = self._pending, None
+        self._poll.unregister(client)
+        return client, message
+
+    def refuse(self, taken: Callable[[], bool]) -> None:
+        """Refuse the waiting client, if any, with EBUSY and close its connection.
+
+        QEMU holds all its locks while it waits for the answer: silence would stop its guest.
+        `taken` says whether the device has a client. It is asked after the new one was accepted:
+        an earlier client that left before is known to have left by then.
+        """
+        self._accept()
+        if self._pending is None or not taken():
+            return
+        found = self._ready_client()
+        if found is None:
+            return
+        client, message = found
+        refusal = Header._make(HEADER.unpack_from(message)).refusal(errno.EBUSY)
+        with client, contextlib.suppress(OSError):
+            client.send(refusal, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                client, _ = self._socket.accept()
+            except BlockingIOError:
+                return
+            self._close_pending()
+            client.setblocking(False)
+            self._poll.register(client, select.EPOLLIN)
+            self._pending = client
+
+    def _close_pending(self) -> None:
+        # Cleared first: a signal handler may raise in the middle, and then `close` is called again.
+        client, self._pending = self._pending, None
+        if client is not None:
+            client.close()  # removes it from the poll set, too
+
+    def close(self) -> None:
+        """Stop listening and remove the socket file, if it is still ours."""
+        self._close_pending()
+        self._poll.close()
+        self._socket.close()
+        try:
+            if self.path.stat().st_ino == self._inode:
+                self.path.unlink()
+        except FileNotFoundError:
+            pass
+
+
+def _first_message(client: socket.socket) -> bytes | None:
+    """The client's first message if all of it has arrived; raises ValueError, OSError."""
+    try:
+        seen = client.recv(MAX_FIRST_MESSAGE, socket.MSG_PEEK)
+    except BlockingIOError:
+        return None
+    if not seen:
+        raise ConnectionResetError(errno.ECONNRESET, "it hung up before it said anything")
+    if len(seen) < HEADER.size:
+        return None
+    size = Header._make(HEADER.unpack_from(seen)).size
+    if not HEADER.size <= size <= MAX_FIRST_MESSAGE:
+        raise ValueError(f"its first message claims {size} bytes")
+    return client.recv(size) if len(seen) >= size else None
+
+
+def _listen(path: Path) -> socket.socket:
+    """A listening socket at `path`; the file of a server that has ended is replaced."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        try:
+            _bind(listener, path)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            _remove_stale(path)
+            _bind(listener, path)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _bind(listener: socket.socket, path: Path) -> None:
+    # The file must never be open to others, not even between bind and a chmod.
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(before)
+
+
+def _remove_stale(path: Path) -> None:
+    """Remove the socket file at `path`; raises OSError if a server uses it or it is no socket."""
+    if not path.is_socket():
+        raise OSError(errno.EEXIST, f"{path} exists and is not a socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except BlockingIOError:
+            pass  # a full backlog: a server listens
+    raise OSError(errno.EADDRINUSE, f"{path} is in use by another server")

@@ -1,0 +1,250 @@
+"""A message filter that serves the accesses to some regions itself, without the library."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+
+from ._message_filter import MessageFilter, Verdict
+from ._messages import (
+    FLAG_ERROR,
+    FLAG_NO_REPLY,
+    HEADER,
+    TYPE_MASK,
+    TYPE_REPLY,
+    VfioUserCommand,
+)
+from ._regions import MOST, BulkRegion, RegisterRegion
+
+BUFFER = 16384
+"""Bytes peeked at together: bounds the work before other sockets are served."""
+TOGETHER = 32
+"""Accesses to registers that are served in one call at most."""
+_INFO = Struct("<IIIIQQ")  # argsz, flags, index, capabilities, size, offset
+_SPARSE = Struct("<HHIIIQQ")  # a capability: id, version, next; areas, reserved; start, length
+_SPARSE_ID = 1
+_MAPPABLE, _WITH_CAPABILITIES = 4, 8
+_INFO_START = Struct("<III")
+_INFO_SIZE = HEADER.size + _INFO.size
+_READ_WRITE = 3
+_ACCESS = Struct("<HHIIIQII")  # header, then offset, region and count of a region access
+_HEAD = _ACCESS.size
+_unpack = _ACCESS.unpack_from
+_pack_header = HEADER.pack
+_PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
+_DONT_WAIT = int(socket.MSG_DONTWAIT)
+_SENDING = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # a full socket never blocks
+_READ, _WRITE = int(VfioUserCommand.REGION_READ), int(VfioUserCommand.REGION_WRITE)
+
+
+class RegionFilter(MessageFilter):
+    """Serves `windows` and `registers`, both by region index; other messages go to the library.
+
+    An index that is in both tables is a window.
+    """
+
+    def __init__(
+        self,
+        client: socket.socket,
+        mapped: Callable[[int, int], bool],
+        irq_count: Callable[[int], int],
+        windows: Mapping[int, BulkRegion],
+        registers: Mapping[int, RegisterRegion],
+    ) -> None:
+        super().__init__(client, mapped, irq_count)
+        self._windows = windows
+        self._registers = {
+            index: region for index, region in registers.items() if index not in windows
+        }
+        self._batch = bytearray(BUFFER)
+        self._view = memoryview(self._batch)
+        self._served = 0  # bytes of the batch
+
+    def inspect(self) -> Verdict:
+        """Serve all accesses to these regions that come first, else check the next message."""
+        try:
+            count = self._receive(self._batch, 0, _PEEK)
+        except BlockingIOError:
+            self.more = True
+            return Verdict.IDLE
+        except OSError:
+            return Verdict.DROP
+        if count >= _HEAD:
+            self._served = 0
+            try:
+                try:
+                    self._take(count)
+                    if not self._served:
+                        self._answer(count)
+                finally:
+                    self._drop_from_socket(self._served)
+            except OSError as error:
+                return self._lost(error)
+            if self._served:
+                self._deadline = 0.0
+                self.more = False  # other sockets are served first, however much is waiting here
+                return Verdict.HANDLED
+        return super().inspect()
+
+    def _lost(self, error: OSError) -> Verdict:
+        """The client left, or its socket is full of replies."""
+        if isinstance(error, BlockingIOError):
+            return self._drop("requests and took no replies")
+        return Verdict.DROP
+
+    def _take(self, count: int) -> None:
+        """Serve the accesses at the start of the batch.
+
+        `_served` counts each before it is carried out, so that none is carried out twice.
+        """
+        batch, windows = self._batch, self._windows
+        position = accesses = 0
+        start = end = width = place = -1
+        parts: list[bytes] = []
+        while position + _HEAD <= count:
+            _, command, size, flags, _, offset, index, length = _unpack(batch, position)
+            window = windows.get(index)
+            if window is None:
+                self._served = position
+                self._flush(place, start, parts, width)
+                parts, end = [], -1
+                if accesses == TOGETHER or not self._serve(position, count):
+                    break
+                accesses += 1
+            else:
+                if (
+                    command != _WRITE
+                    or flags != FLAG_NO_REPLY
+                    or size != _HEAD + length
+                    or position + size > count
+                    or offset + length > window.size
+                ):
+                    break
+                if offset != end or index != place or length != width:
+                    self._served = position
+                    self._flush(place, start, parts, width)
+                    parts = []
+                    start, place, width = offset, index, length
+                parts.append(bytes(batch[position + _HEAD : position + size]))
+                end = offset + length
+            position += size
+        self._served = position
+        self._flush(place, start, parts, width)
+
+    def _serve(self, position: int, count: int) -> bool:
+        """Serve a valid and complete access to registers; False if the next message is none.
+
+        The reply is sent before the message is taken off the socket.
+        """
+        number, command, size, flags, _, offset, index, length = _unpack(self._batch, position)
+        region = self._registers.get(index)
+        if (
+            region is None
+            or not _READ <= command <= _WRITE
+            or flags & TYPE_MASK
+            or size != _HEAD + (length if command == _WRITE else 0)
+            or position + size > count
+            or not 0 < length <= MOST
+            or offset + length > region.size
+        ):
+            return False
+        self._served = position + size
+        data = b""
+        body = position + _HEAD
+        try:
+            if command == _WRITE:
+                region.write(offset, bytes(self._view[body : body + length]))
+            else:
+                data = bytes(region.read(offset, length))
+                if len(data) != length:
+                    raise ValueError(f"{len(data)} bytes were read, not {length}")
+        except BaseException as raised:
+            error = region.failed(raised)
+            if not flags & FLAG_NO_REPLY:
+                self._reply(number, command, None, error=error)
+            return True
+        if not flags & FLAG_NO_REPLY:
+            head = _pack_header(number, command, _HEAD + len(data), TYPE_REPLY, 0)
+            where = bytes(self._view[position + HEADER.size : body])
+            self._client.send(head + where + data, _SENDING)
+        return True
+
+    def _answer(self, count: int) -> None:
+        """Answer a message if it is about one of the windows."""
+        number, command, size, flags, _, offset, index, length = _unpack(self._batch, 0)
+        if flags & TYPE_MASK or not _HEAD <= size <= count:
+            return
+        if command == VfioUserCommand.DEVICE_GET_REGION_INFO and size == _INFO_SIZE:
+            space, _, index = _INFO_START.unpack_from(self._batch, HEADER.size)
+            region = self._windows.get(index)
+            if region is not None:
+                self._served = size
+                self._describe(number, index, region, space)
+            return
+        region = self._windows.get(index)
+        if region is None or command not in (_READ, _WRITE):
+            return
+        self._served = size
+        data = self._access(region, command, size, offset, length)
+        body = None if data is None else bytes(self._batch[HEADER.size : _HEAD]) + data
+        if not flags & FLAG_NO_REPLY:
+            self._reply(number, command, body)
+
+    def _describe(self, number: int, index: int, region: BulkRegion, space: int) -> None:
+        """Answer DEVICE_GET_REGION_INFO. A client without `space` for all of it asks once more."""
+        file, fds = region.file, []
+        length, flags, capability = _INFO.size, _READ_WRITE, b""
+        if file is not None:
+            length += _SPARSE.size
+            flags |= _MAPPABLE
+            if space >= length:
+                flags |= _WITH_CAPABILITIES
+                capability = _SPARSE.pack(_SPARSE_ID, 1, 0, 1, 0, file.start, file.length)
+                fds = [file.fd]
+        where = _INFO.size if capability else 0
+        body = _INFO.pack(length, flags, index, where, region.size, 0) + capability
+        self._reply(number, VfioUserCommand.DEVICE_GET_REGION_INFO, body, fds)
+
+    def _access(
+        self, region: BulkRegion, command: int, size: int, offset: int, length: int
+    ) -> bytes | None:
+        """The data of a read, nothing for a write, None for an access that fails."""
+        if not 0 < length <= MOST or offset + length > region.size:
+            return None
+        if size != _HEAD + (length if command == _WRITE else 0):
+            return None
+        if command == _WRITE:
+            region.write(offset, bytes(self._batch[_HEAD:size]), length)
+            return b""
+        data = region.read(offset, length)
+        return data if len(data) == length else None
+
+    def _reply(
+        self,
+        number: int,
+        command: int,
+        body: bytes | None,
+        fds: Sequence[int] = (),
+        error: int = errno.EIO,
+    ) -> None:
+        """A reply with `body`, or one that fails the request with `error`."""
+        flags, error = (TYPE_REPLY, 0) if body is not None else (TYPE_REPLY | FLAG_ERROR, error)
+        body = body or b""
+        head = _pack_header(number, command, HEADER.size + len(body), flags, error)
+        if fds:
+            socket.send_fds(self._client, [head + body], fds, _SENDING)
+        else:
+            self._client.send(head + body, _SENDING)
+
+    def _flush(self, number: int, start: int, parts: list[bytes], width: int) -> None:
+        if parts:
+            self._windows[number].write(start, b"".join(parts), width)
+
+    def _drop_from_socket(self, length: int) -> None:
+        while length:
+            got = self._receive(self._view[:length], length, _DONT_WAIT)
+            if not got:
+                raise ConnectionResetError
+            length -= got

@@ -1,0 +1,34 @@
+"""Which driver provides verbs on a PCI function: chosen by its vendor and device numbers."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.pci import DEVICE_CONNECTX3, VENDOR_MELLANOX
+from bluebridge.guest.bus.interface import Bus
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.hca.posting.blueflame import USES
+from bluebridge.guest.verbs.interface import Device
+
+CONNECTX3 = VENDOR_MELLANOX, DEVICE_CONNECTX3
+DEFAULT_VECTORS = 16
+BLUEFLAME_USES = USES
+"""The words for `open_device`'s `blueflame`: how a ConnectX-3 sends through BlueFlame."""
+
+
+def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "off") -> Device:
+    """Take the function behind `bus` over and bring it up.
+
+    `vectors` bounds the completion channels to one less; `blueflame` is one of `BLUEFLAME_USES`.
+    Raises `DeviceError` when no provider fits, `VerbsError`, `ValueError` for another word.
+    """
+    identity = bus.load_config(0, 2), bus.load_config(2, 2)
+    if identity != CONNECTX3:
+        raise DeviceError(f"{identity[0]:04x}:{identity[1]:04x} has no driver with verbs here")
+    return _open_hca(bus, vectors, blueflame)
+
+
+def _open_hca(bus: Bus, vectors: int, blueflame: str) -> Device:
+    """A ConnectX-3. Imported when it is chosen: start-up in a guest is slow."""
+    from bluebridge.guest.hca.context import open_hca
+    from bluebridge.guest.hca.posting.blueflame import use_of
+
+    return open_hca(bus, vectors=vectors, blueflame=use_of(blueflame))

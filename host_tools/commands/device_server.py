@@ -1,0 +1,28 @@
+"""Orders of the commands `link` and `fault` to the device server of a guest's pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.keeper import guests
+from bluebridge.host_tools.keeper.guests import Guest
+from bluebridge.host_tools.lab import hardware_control
+
+
+def find(name: str) -> Guest:
+    """The guest of that name, which is up. Raises `LabError`."""
+    guest = guests.find(name)
+    guest.check()
+    if not guest.record.agents:
+        raise LabError(f"guest {guest.name} is not up yet", "wait for `bluebridge up`")
+    return guest
+
+
+def tell(guest: Guest, line: str) -> None:
+    """Have the server of the guest's pair carry out a line of `bluebridge.device.control`.
+
+    Raises `LabError`, `UsageError` with what the server says against it.
+    """
+    folder = Path(guest.record.agents[0]).parent
+    hardware_control.tell(folder / hardware_control.SOCKET, line)

@@ -1,0 +1,25 @@
+"""A bridge's guests in a session, and the verdicts over its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bluebridge.device.layout.ntb.models import BY_NAME
+from bluebridge.host_tools.conformance.program import PASSED, SKIPPED, Verdict
+from bluebridge.host_tools.conformance.session import Session
+from bluebridge.host_tools.programs.ntb_guests import Guests
+
+
+def guests_of(session: Session) -> Guests:
+    """The guests of a session, with their bridge."""
+    return Guests(session.pair, BY_NAME[session.setup.ntb])
+
+
+def passed(reason: str = "", part: str = "") -> Verdict:
+    """It was right; `reason` is what was seen."""
+    return Verdict(PASSED, reason, part)
+
+
+def refused(reason: str) -> Sequence[Verdict]:
+    """The client says itself that it cannot work on this bridge."""
+    return [Verdict(SKIPPED, reason)]

@@ -1,0 +1,62 @@
+"""Taking a number for a new pair: its folder, locked."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from pathlib import Path
+
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.keeper.locks import Lock
+from bluebridge.host_tools.keeper.registry import Entry, living, prefix
+from bluebridge.host_tools.lab.roots import check_socket_path, runtime_root
+
+_MOST_PAIRS = 99
+
+
+class Claim(Entry):
+    """An entry of our own, locked. After a fork both processes hold it."""
+
+    def __init__(self, number: int, folder: Path, held: Lock) -> None:
+        super().__init__(number, folder)
+        self.held = held
+
+    def close(self) -> None:
+        """Let go of the lock in this process."""
+        self.held.close()
+
+
+def claim_number() -> Claim:
+    """Lock the folder of the next free number. Raises `LabError` when none can be made."""
+    living()  # numbers of dead pairs are free
+    root = runtime_root()
+    try:
+        draft = Path(tempfile.mkdtemp(prefix=f"{prefix()}new-", dir=root))
+    except OSError as error:
+        raise LabError(
+            f"no folder in {root}: {error.strerror}", "free space or set XDG_RUNTIME_DIR"
+        ) from error
+    lock = Lock(draft / "lock", create=True)
+    lock.take()
+    try:
+        return _rename(draft, lock)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        lock.close()
+        raise
+
+
+def _rename(draft: Path, lock: Lock) -> Claim:
+    for number in range(1, _MOST_PAIRS + 1):
+        folder = _folder(number)
+        check_socket_path(folder / "control.sock")
+        # Over a folder that is not empty, or somebody else's, rename(2) fails.
+        with contextlib.suppress(OSError):
+            draft.rename(folder)
+            return Claim(number, folder, lock)
+    raise LabError(f"there are {_MOST_PAIRS} pairs already", "end some with `bluebridge down`")
+
+
+def _folder(number: int) -> Path:
+    return runtime_root() / f"{prefix()}{number}"

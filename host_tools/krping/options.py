@@ -1,0 +1,28 @@
+"""The options of `bluebridge krping`."""
+
+from __future__ import annotations
+
+import argparse
+
+from bluebridge.host_tools.lab import options as lab_options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = (
+        "Boot two guests, run krping between their HCAs, show statistics, times and "
+        "the bus log of the last iteration. addr belongs to the server guest's HCA; the client "
+        "gets the next address of the same /24. Exit status 0 only if every iteration was "
+        "validated on both sides."
+    )
+    parser.add_argument("server", help='krping string of the server, "server,addr=...,port=..."')
+    parser.add_argument("client", help='krping string of the client, "client,addr=...,count=..."')
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="give up on krping after this time (default: 120 s and 0.5 s per iteration; "
+        "never without count)",
+    )
+    lab_options.add_arguments(parser)

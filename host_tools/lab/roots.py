@@ -1,0 +1,36 @@
+"""The folders in which runs have theirs, and how long a socket's path there may be.
+
+Every command imports this module, so it imports little.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bluebridge.host_tools.errors import LabError
+
+_LONGEST_SOCKET_PATH = 107
+"""sun_path of sockaddr_un is 108 bytes with its terminating zero."""
+
+
+def runtime_root() -> Path:
+    """Where run folders are made: the user's runtime folder, or the folder for temporary files."""
+    root = os.environ.get("XDG_RUNTIME_DIR")
+    if root and os.access(root, os.W_OK | os.X_OK):
+        return Path(root)
+    import tempfile  # and all that it imports: most users have a runtime folder
+
+    return Path(tempfile.gettempdir())
+
+
+def state_root() -> Path:
+    """Where logs of runs are kept: `$XDG_STATE_HOME/bluebridge`."""
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "bluebridge"
+
+
+def check_socket_path(path: Path) -> None:
+    """Raise `LabError` when `path` is too long for the address of a unix socket."""
+    if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
+        raise LabError(f"{path} is too long for a socket", "set XDG_RUNTIME_DIR shorter")

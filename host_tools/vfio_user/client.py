@@ -1,0 +1,184 @@
+"""A vfio-user client: the requests that QEMU makes of a device, one method for each."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from mmap import mmap
+from types import TracebackType
+
+from bluebridge.host_tools.vfio_user.connection import Connection
+from bluebridge.host_tools.vfio_user.messages import (
+    DMA_RW,
+    NO_REPLY,
+    TIMEOUT,
+    Command,
+    IrqFlag,
+    RegionInfo,
+    ServerError,
+)
+
+
+class Client(Connection):
+    """Connected on construction; `negotiate=False` leaves the version exchange to the caller."""
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, negotiate: bool = True, timeout: float = TIMEOUT
+    ) -> None:
+        super().__init__(path, timeout)
+        self.capabilities: dict[str, object] = {}
+        if negotiate:
+            self.negotiate()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def negotiate(self, major: int = 0, minor: int = 1, expect: int = 0) -> None:
+        """Exchange versions; the server's capabilities end up in `capabilities`."""
+        offer = {"capabilities": {"max_msg_fds": 8, "max_data_xfer_size": 1 << 20}}
+        body = struct.pack("<HH", major, minor) + json.dumps(offer).encode() + b"\0"
+        answer = self.request(Command.VERSION, body, expect=expect)
+        if not expect:
+            self.capabilities = json.loads(answer[4:].rstrip(b"\0"))["capabilities"]
+
+    def info(self) -> tuple[int, int, int]:
+        """DEVICE_GET_INFO: flags, number of regions, number of interrupt kinds."""
+        body = self.request(Command.GET_INFO, struct.pack("<IIII", 16, 0, 0, 0))
+        _, flags, regions, irqs = struct.unpack_from("<IIII", body)
+        return flags, regions, irqs
+
+    def region_info(self, index: int, expect: int = 0) -> RegionInfo:
+        """DEVICE_GET_REGION_INFO."""
+        request = struct.pack("<IIIIQQ", 32, 0, index, 0, 0, 0)
+        body = self.request(Command.GET_REGION_INFO, request, expect=expect)
+        if expect:
+            return RegionInfo(index, 0, 0, 0)
+        _, flags, found, _, size, offset = struct.unpack_from("<IIIIQQ", body)
+        return RegionInfo(found, flags, size, offset)
+
+    def irq_count(self, index: int) -> int:
+        """DEVICE_GET_IRQ_INFO: number of vectors of a kind (INTX, MSI, MSIX)."""
+        body = self.request(Command.GET_IRQ_INFO, struct.pack("<IIII", 16, 0, index, 0))
+        return int(struct.unpack_from("<IIII", body)[3])
+
+    def set_irqs(
+        self,
+        index: int,
+        flags: int,
+        start: int,
+        count: int,
+        *,
+        data: bytes = b"",
+        fds: Sequence[int] = (),
+        expect: int = 0,
+    ) -> None:
+        """DEVICE_SET_IRQS as it goes over the wire."""
+        body = struct.pack("<IIIII", 20 + len(data), flags, index, start, count) + data
+        self.request(Command.SET_IRQS, body, fds=fds, expect=expect)
+
+    def enable_irqs(self, index: int, fds: Sequence[int], start: int = 0) -> None:
+        """Let the server signal these eventfds for the vectors from `start` on."""
+        flags = IrqFlag.DATA_EVENTFD | IrqFlag.TRIGGER
+        # No more descriptors at once than the server's max_msg_fds.
+        for first in range(0, len(fds), 8):
+            part = fds[first : first + 8]
+            self.set_irqs(index, flags, start + first, len(part), fds=part)
+
+    def disable_irqs(self, index: int) -> None:
+        """Take all eventfds of a kind back."""
+        self.set_irqs(index, IrqFlag.DATA_NONE | IrqFlag.TRIGGER, 0, 0)
+
+    def dma_map(
+        self,
+        address: int,
+        size: int,
+        fd: int | None = None,
+        *,
+        offset: int = 0,
+        protection: int = DMA_RW,
+        expect: int = 0,
+    ) -> None:
+        """DMA_MAP of `size` bytes of the file `fd` at bus address `address`."""
+        body = struct.pack("<IIQQQ", 32, protection, offset, address, size)
+        fds = () if fd is None else (fd,)
+        self.request(Command.DMA_MAP, body, fds=fds, expect=expect)
+        if fd is not None and not expect:
+            self._memory[address] = mmap(fd, size, offset=offset)
+
+    def dma_unmap(self, address: int, size: int, *, flags: int = 0, expect: int = 0) -> None:
+        """DMA_UNMAP."""
+        body = struct.pack("<IIQQ", 24, flags, address, size)
+        self.request(Command.DMA_UNMAP, body, expect=expect)
+        if not expect:
+            self._memory.pop(address, None)
+
+    def memory(self, address: int) -> mmap:
+        """This side's mapping of the memory that was mapped at bus address `address`."""
+        return self._memory[address]
+
+    def share(self, address: int, size: int) -> mmap:
+        """New memory of `size` bytes, mapped for the server at bus address `address`."""
+        fd = os.memfd_create("guest")
+        try:
+            os.truncate(fd, size)
+            self.dma_map(address, size, fd)
+        finally:
+            os.close(fd)
+        return self._memory[address]
+
+    def read(self, region: int, offset: int, length: int, expect: int = 0) -> bytes:
+        """REGION_READ."""
+        body = struct.pack("<QII", offset, region, length)
+        return self.request(Command.REGION_READ, body, expect=expect)[16:]
+
+    def write(
+        self, region: int, offset: int, data: bytes, *, expect: int = 0, posted: bool = False
+    ) -> None:
+        """REGION_WRITE; a `posted` one asks for no reply, as QEMU's memory writes do."""
+        body = struct.pack("<QII", offset, region, len(data)) + data
+        if posted:
+            self.send(self.pack(Command.REGION_WRITE, body, flags=NO_REPLY))
+        else:
+            self.request(Command.REGION_WRITE, body, expect=expect)
+
+    def read32(self, region: int, offset: int) -> int:
+        """A little-endian 32-bit register."""
+        return int.from_bytes(self.read(region, offset, 4), "little")
+
+    def write32(self, region: int, offset: int, value: int) -> None:
+        """A little-endian 32-bit register."""
+        self.write(region, offset, value.to_bytes(4, "little"))
+
+    def reset(self, expect: int = 0) -> None:
+        """DEVICE_RESET."""
+        self.request(Command.RESET, expect=expect)
+
+    def alive(self) -> bool:
+        """Whether the server still answers on this connection."""
+        try:
+            self.info()
+        except (OSError, ServerError):
+            return False
+        return True
+
+
+@contextmanager
+def eventfds(count: int) -> Iterator[list[int]]:
+    """That many non-blocking eventfds, closed at the end."""
+    fds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(count)]
+    try:
+        yield fds
+    finally:
+        for fd in fds:
+            os.close(fd)

@@ -1,0 +1,86 @@
+"""A folder of tests that pytest runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.run.child import ROOT, run_module
+from tests.run.outcome import Outcome, Result
+
+_Line = dict[str, Any]
+_COMPLETE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+
+
+@dataclass(frozen=True)
+class PytestSuite:
+    """The tests that `tests` names: side by side with `options`, a single one without."""
+
+    name: str
+    tests: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    root: Path = ROOT
+    """Where pytest runs; the node ids begin there."""
+    start: Callable[[Sequence[str], Path], int] = run_module
+    """Runs a module with its arguments in a folder; returns the exit status."""
+
+    def run(self, folder: Path) -> Outcome:
+        """Run all of them."""
+        return self._run((*self.tests, *self.options), folder)
+
+    def run_one(self, test: str, folder: Path) -> Outcome:
+        """Run one in a process of its own, without workers."""
+        return self._run((test, "-n", "0", "--bluebridge-keep=always"), folder)
+
+    def _run(self, words: Sequence[str], folder: Path) -> Outcome:
+        record = folder / "record.jsonl"
+        recording = ("-p", "tests.run.recorder", f"--record={record}")
+        kept = ("-o", f"bluebridge_scratch={folder / 'scratch'}")
+        status = self.start(("pytest", *words, *recording, *kept), self.root)
+        return read(record, status)
+
+
+def read(record: Path, status: int) -> Outcome:
+    """What a recorded session came to that ended with exit status `status`."""
+    found = (
+        [json.loads(line) for line in record.read_text().splitlines()] if record.is_file() else []
+    )
+    failed = _results(found, "failed")
+    bad = {each.test for each in failed}
+    passed = tuple(each for each in _results(found, "passed") if each.test not in bad)
+    return Outcome(failed, passed, _missing(found, status, bool(failed)))
+
+
+def _missing(found: Sequence[_Line], status: int, failed: bool) -> str:
+    """Why the session says nothing about some of its tests; empty if it does about all."""
+    for line in found:
+        if "collection" in line:
+            return f"{line['collection']} could not be collected"
+    ends = [line for line in found if "end" in line]
+    if not ends or ends[-1]["end"] != status or status not in _COMPLETE:
+        return f"pytest was interrupted or could not start (status {status})"
+    if ends[-1]["stopped"]:
+        return f"pytest stopped early: {ends[-1]['stopped']}"
+    if failed != (status == pytest.ExitCode.TESTS_FAILED):
+        return f"pytest ended with status {status}, which its results do not explain"
+    return ""
+
+
+def _results(found: Sequence[_Line], kind: str) -> tuple[Result, ...]:
+    """One result for each test: its call and its teardown may both have failed."""
+    tests: dict[str, list[_Line]] = {}
+    for line in found:
+        if kind in line:
+            tests.setdefault(line[kind], []).append(line)
+    return tuple(_result(test, parts) for test, parts in tests.items())
+
+
+def _result(test: str, parts: Sequence[_Line]) -> Result:
+    folders = dict.fromkeys(Path(path) for part in parts for path in part["folders"])
+    reports = [part.get("report", f"{test}: passed\n") for part in parts]
+    return Result(test, parts[0].get("reason", ""), "\n".join(reports), tuple(folders))

@@ -1,0 +1,68 @@
+"""docs/architecture.md and the tree say the same: which rooms there are, and who imports whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit import house
+
+MODULES = house.modules()
+GRAPH = house.graph(MODULES)
+ROOMS = house.rooms(house.PAGE.read_text(encoding="utf-8"))
+OURS = {name for name in MODULES if not name.startswith("tests")}
+
+
+def test_no_module_is_part_of_a_circle_of_imports() -> None:
+    """Types included: imports under TYPE_CHECKING count."""
+    assert house.circles(GRAPH) == []
+
+
+def test_every_module_stands_in_a_room_of_the_table() -> None:
+    homeless = sorted(name for name in MODULES if not house.room_of(name, ROOMS))
+    assert homeless == []
+
+
+def test_every_room_of_the_table_exists() -> None:
+    assert sorted(name for name in ROOMS if name not in MODULES) == []
+
+
+def test_every_import_is_one_that_the_table_allows() -> None:
+    wrong = [
+        f"{importer} -> {target}"
+        for importer, targets in sorted(GRAPH.items())
+        for target in sorted(targets)
+        if (room := house.room_of(importer, ROOMS)) != (other := house.room_of(target, ROOMS))
+        and not house.may(ROOMS[room], other)
+    ]
+    assert wrong == []
+
+
+def test_the_table_itself_has_no_circle() -> None:
+    edges = {
+        room.name: {other for other in ROOMS if other != room.name and house.may(room, other)}
+        for room in ROOMS.values()
+    }
+    assert house.circles(edges) == []
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name, room in ROOMS.items() if room.standard_library_only)
+)
+def test_rooms_that_need_nothing_installed(name: str) -> None:
+    """What runs in guests, and before there is an environment."""
+    found = {
+        module: sorted(foreign)
+        for module in OURS
+        if house.room_of(module, ROOMS) == name
+        and (foreign := house.foreign(module, MODULES[module]))
+    }
+    assert found == {}
+
+
+def test_a_circle_and_a_forbidden_import_would_be_seen() -> None:
+    edges = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set[str]()}
+    assert house.circles(edges) == [["b", "c"]]
+    rows = ("| room | what | may import |", "|---|---|---|", "| `x/low` | l | |")
+    known = house.rooms("\n".join((*rows, "| `x/high` | h | the rooms above |")))
+    assert house.may(known["x.high"], "x.low") and not house.may(known["x.low"], "x.high")
+    assert house.room_of("x.low.module", known) == "x.low"

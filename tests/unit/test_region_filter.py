@@ -1,0 +1,279 @@
+"""Regions served past the library: runs of stores, registers, borders, what is not theirs."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bluebridge.device.pyvfio_user._callbacks import Callbacks
+from bluebridge.device.pyvfio_user._library import Library
+from bluebridge.device.pyvfio_user._message_filter import Verdict
+from bluebridge.device.pyvfio_user._region_filter import RegionFilter
+from bluebridge.device.pyvfio_user._regions import BulkRegion, RegisterRegion
+
+NO_REPLY = 0x10
+SIZE = 1 << 20
+
+
+WIDE = 4 << 30
+
+
+def _read(offset: int, length: int) -> bytes:
+    """A byte that tells where; at 0x66 a failure."""
+    return b"" if offset == 0x66 else bytes([offset & 0xFF]) * length
+
+
+class Wire:
+    """A filter between two sockets, and the runs of stores that it served."""
+
+    def __init__(self) -> None:
+        self.client, server = socket.socketpair()
+        self.server = server
+        self.runs: list[tuple[int, bytes, int]] = []
+        self.regions = {
+            2: BulkRegion(SIZE, _read, lambda *run: self.runs.append(run)),
+            4: BulkRegion(WIDE, _read, lambda *run: self.runs.append(run)),
+        }
+        self.filter = RegionFilter(server, lambda *_: False, lambda _: 0, self.regions, {})
+
+    def write(self, offset: int, data: bytes, region: int = 2, flags: int = NO_REPLY) -> None:
+        """A region write as the client sends it."""
+        head = struct.pack("<HHIII", 1, 10, 32 + len(data), flags, 0)
+        self.client.sendall(head + struct.pack("<QII", offset, region, len(data)) + data)
+
+    def close(self) -> None:
+        """Both ends."""
+        self.client.close()
+        self.server.close()
+
+
+def test_neighbours_are_joined() -> None:
+    wire = Wire()
+    for offset in (0, 8, 16, 32, 40, 36):
+        wire.write(offset, bytes([offset]) * (8 if offset != 36 else 4))
+    assert wire.filter.inspect() is Verdict.HANDLED
+    assert [(offset, len(data), width) for offset, data, width in wire.runs] == [
+        (0, 24, 8),
+        (32, 16, 8),
+        (36, 4, 4),
+    ]
+    assert wire.filter.inspect() is Verdict.IDLE
+    wire.close()
+
+
+def test_what_wants_an_answer_or_another_region_is_left_for_the_library() -> None:
+    for region, flags, offset in ((0, NO_REPLY, 0), (0, 0, 0), (3, NO_REPLY, SIZE - 4)):
+        wire = Wire()
+        wire.write(0, bytes(8))
+        wire.write(offset, b"12345678", region, flags)
+        wire.write(64, bytes(8))
+        assert wire.filter.inspect() is Verdict.HANDLED
+        assert len(wire.runs) == 1
+        assert wire.filter.inspect() is Verdict.PASS
+        assert wire.server.recv(40)[32:] == b"12345678"
+        assert wire.filter.inspect() is Verdict.HANDLED
+        wire.close()
+
+
+def test_half_a_message_waits_for_its_rest() -> None:
+    wire = Wire()
+    wire.write(0, bytes(8))
+    head = struct.pack("<HHIIIQII", 1, 10, 40, NO_REPLY, 0, 8, 2, 8)
+    wire.client.sendall(head[:20])
+    assert wire.filter.inspect() is Verdict.HANDLED
+    assert wire.filter.inspect() is Verdict.IDLE
+    wire.client.sendall(head[20:] + bytes(8))
+    assert wire.filter.inspect() is Verdict.HANDLED
+    assert len(wire.runs) == 2
+    wire.client.close()
+    assert wire.filter.inspect() is Verdict.DROP
+    wire.close()
+
+
+@given(st.lists(st.tuples(st.integers(0, 64), st.binary(min_size=1, max_size=8))))
+def test_runs_store_what_single_writes_would(writes: list[tuple[int, bytes]]) -> None:
+    wire = Wire()
+    expected, found = bytearray(128), bytearray(128)
+    for offset, data in writes:
+        wire.write(offset, data)
+        expected[offset : offset + len(data)] = data
+    while wire.filter.inspect() is Verdict.HANDLED:
+        pass
+    for offset, data, width in wire.runs:
+        assert len(data) % width == 0
+        found[offset : offset + len(data)] = data
+    assert found == expected
+    wire.close()
+
+
+def _ask(wire: Wire, command: int, body: bytes) -> tuple[int, bytes]:
+    """A request and its reply: errno, body."""
+    wire.client.sendall(struct.pack("<HHIII", 7, command, 16 + len(body), 0, 0) + body)
+    assert wire.filter.inspect() is Verdict.HANDLED
+    answer = wire.client.recv(65536)
+    number, told, size, flags, error = struct.unpack_from("<HHIII", answer)
+    assert (number, told, size, flags & 0xF) == (7, command, len(answer), 1)
+    return error if flags & 0x20 else 0, answer[16:]
+
+
+def test_a_region_of_four_gigabytes_is_served_past_the_library() -> None:
+    wire = Wire()
+    error, info = _ask(wire, 5, struct.pack("<IIIIQQ", 32, 0, 4, 0, 0, 0))
+    assert (error, struct.unpack("<IIIIQQ", info)) == (0, (32, 3, 4, 0, WIDE, 0))
+    where = struct.pack("<QII", WIDE - 8, 4, 8)
+    assert _ask(wire, 9, where) == (0, where + b"\xf8" * 8)
+    assert _ask(wire, 10, where + b"12345678") == (0, where)
+    assert wire.runs == [(WIDE - 8, b"12345678", 8)]
+    wire.close()
+
+
+def test_accesses_that_cannot_be_fail() -> None:
+    wire = Wire()
+    for offset, length in ((WIDE - 4, 8), (0, 0), (0, 1 << 20), (0x66, 4), ((1 << 64) - 4, 8)):
+        assert _ask(wire, 9, struct.pack("<QII", offset, 4, length)) == (5, b"")
+    assert _ask(wire, 10, struct.pack("<QII", 0, 4, 8) + b"short") == (5, b"")
+    assert not wire.runs
+    wire.close()
+
+
+class Registers:
+    """Four registers of four bytes behind a filter; the last one fails."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.seen: list[tuple[int, bytes]] = []
+        self.data = bytearray(16)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """What stands there; at 8 too little."""
+        if offset >= 12:
+            raise PermissionError(errno.EPERM, "not this one")
+        return bytes(self.data[offset : offset + length])[: 1 if offset == 8 else length]
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Store, and note how many runs of the windows came before."""
+        if data == b"quit":
+            raise KeyboardInterrupt
+        if offset >= 12:
+            raise RuntimeError("not this one")
+        self.data[offset : offset + len(data)] = data
+        self.seen.append((len(self.wire.runs), data))
+
+
+def _error(raised: BaseException) -> int:
+    return getattr(raised, "errno", 0) or 5
+
+
+def _registers(
+    failed: Callable[[BaseException], int] = _error,
+) -> tuple[Wire, Registers]:
+    """A gate with registers, and these; `failed` says what a failure is answered with."""
+    wire = Wire()
+    registers = Registers(wire)
+    region = RegisterRegion(16, registers.read, registers.write, failed)
+    wire.filter = RegionFilter(
+        wire.server, lambda *_: False, lambda _: 0, wire.regions, {0: region, 2: region}
+    )
+    return wire, registers
+
+
+def test_registers_are_served_in_the_order_of_the_bus() -> None:
+    wire, registers = _registers()
+    wire.write(0, bytes(8))
+    wire.write(4, b"1234", region=0)
+    wire.write(8, bytes(8))
+    wire.write(0, b"5678", region=0)
+    assert wire.filter.inspect() is Verdict.HANDLED
+    # Stores on both sides of an access to a register are not joined across it.
+    assert registers.seen == [(1, b"1234"), (2, b"5678")]
+    assert [offset for offset, _, _ in wire.runs] == [0, 8]
+    assert wire.filter.inspect() is Verdict.IDLE
+    wire.close()
+
+
+def test_registers_answer_and_fail_as_their_functions_do() -> None:
+    wire, registers = _registers()
+    where = struct.pack("<QII", 4, 0, 4)
+    assert _ask(wire, 10, where + b"abcd") == (0, where)
+    assert _ask(wire, 9, where) == (0, where + b"abcd")
+    assert _ask(wire, 9, struct.pack("<QII", 12, 0, 4)) == (errno.EPERM, b"")
+    assert _ask(wire, 9, struct.pack("<QII", 8, 0, 4)) == (errno.EIO, b"")
+    assert _ask(wire, 10, struct.pack("<QII", 12, 0, 4) + b"1234") == (errno.EIO, b"")
+    wire.write(12, b"1234", region=0)  # nobody waits for this one
+    assert _ask(wire, 9, where) == (0, where + b"abcd")
+    assert len(registers.seen) == 1
+    wire.close()
+
+
+def test_an_access_that_cannot_be_is_left_for_the_library() -> None:
+    for body in (
+        struct.pack("<QII", 14, 0, 4),
+        struct.pack("<QII", (1 << 64) - 2, 0, 4),
+        struct.pack("<QII", 0, 0, 0),
+        struct.pack("<QII", 0, 0, 4) + b"more",
+        struct.pack("<QII", 0, 0, 1 << 31),
+    ):
+        wire, _ = _registers()
+        wire.client.sendall(struct.pack("<HHIII", 7, 9, 16 + len(body), 0, 0) + body)
+        assert wire.filter.inspect() is Verdict.PASS
+        wire.close()
+
+
+def test_a_storm_leaves_time_for_other_sockets() -> None:
+    wire, registers = _registers()
+    for _ in range(100):
+        wire.write(0, b"1234", region=0)
+    looks = 0
+    while wire.filter.inspect() is Verdict.HANDLED:
+        looks += 1
+        assert not wire.filter.more
+    assert looks == 4
+    assert len(registers.seen) == 100
+    wire.close()
+
+
+def test_who_takes_no_replies_is_dropped() -> None:
+    wire, _ = _registers()
+    wire.server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    request = struct.pack("<HHIIIQII", 7, 9, 32, 0, 0, 0, 0, 4)
+    for _ in range(1000):
+        wire.client.sendall(request)
+        if (verdict := wire.filter.inspect()) is not Verdict.HANDLED:
+            break
+    assert verdict is Verdict.DROP
+    wire.close()
+
+
+def test_no_access_is_carried_out_twice_whatever_a_function_raises() -> None:
+    wire, registers = _registers(failed=_raise)
+    for data in (b"1111", b"quit", b"2222"):
+        wire.write(0, data, region=0)
+    with pytest.raises(KeyboardInterrupt):
+        wire.filter.inspect()
+    assert wire.filter.inspect() is Verdict.HANDLED
+    assert [data for _, data in registers.seen] == [b"1111", b"2222"]
+    wire.close()
+
+
+def _raise(raised: BaseException) -> int:
+    raise raised
+
+
+def test_what_is_no_exception_fails_the_access_and_comes_out_later() -> None:
+    callbacks = Callbacks(cast(Library, None), "test")
+    failed = callbacks.failing("an access")
+    assert failed(OSError(errno.ENXIO, "gone")) == errno.ENXIO
+    for raised in (OSError(-5, "odd"), OSError("none"), ValueError()):
+        assert failed(raised) == errno.EIO
+    callbacks.raise_interrupt()
+    assert failed(KeyboardInterrupt()) == errno.EIO
+    with pytest.raises(KeyboardInterrupt):
+        callbacks.raise_interrupt()
+    callbacks.raise_interrupt()
