@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.fabric.messages import Fabric
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.subnet.node import CHANNEL_ADAPTER, Node
 from bluebridge.device.hca.memory.icm import Icm
 from bluebridge.device.hca.memory.regions import MemoryRegions

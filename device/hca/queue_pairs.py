@@ -112,12 +112,15 @@ class QueuePairs:
 
     # -- the fabric ---------------------------------------------------------------------------
 
-    def receive(self, port: Port, message: Message) -> None:
-        """A message of a port's fabric for one of the queue pairs, or for none."""
+    def receive(self, port: Port, message: Message) -> int:
+        """A message of a port's fabric for one of the queue pairs, or for none.
+
+        Returns the copies made of a datagram to a group or of frames (`FabricPort.receive`).
+        """
         if isinstance(message, (Request, Response)):
             qp = self._pairs.get(message.target_qpn)
             if qp is None or not qp.connected:
-                return
+                return 0
             route, own = message.route, qp.route
             if (
                 route.smac != own.dmac
@@ -131,9 +134,10 @@ class QueuePairs:
             else:
                 qp.engine.receive(message)
         elif isinstance(message, Datagram):
-            self._datagrams.receive(port, message)
+            return self._datagrams.receive(port, message)
         elif isinstance(message, Frames):
-            self._frames.receive(port, message)
+            return self._frames.receive(port, message)
+        return 0
 
     def _stranger(self, qp: QueuePair, route: Route) -> None:
         """A message for a connection from someone who is not its peer: dropped, and noted.

@@ -36,18 +36,21 @@ class DatagramReceiver:
         self._find = find
         self._groups = groups
 
-    def receive(self, port: Port, message: Datagram) -> None:
-        """A datagram that came in by `port`; what nobody wants is dropped."""
+    def receive(self, port: Port, message: Datagram) -> int:
+        """A datagram that came in by `port`; what nobody wants is dropped.
+
+        Returns how many members its group has, 0 if it is for one queue pair.
+        """
         if is_group(message.route.dmac):
             own = message.route.smac in port.mac_addresses
             members = self._groups.members(message.route.dgid)
-            message.copies += len(members)
             for qpn, refuses_own in members:
                 if not (own and refuses_own and qpn == message.source_qpn):
                     self._deliver(port, qpn, message)
-            return
+            return len(members)
         special = {SMI_QPN: port.smi_qpn, GSI_QPN: port.gsi_qpn}
         self._deliver(port, special.get(message.target_qpn, message.target_qpn), message)
+        return 0
 
     def _deliver(self, port: Port, qpn: int, message: Datagram) -> None:
         qp = self._find(qpn)

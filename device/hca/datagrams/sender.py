@@ -51,8 +51,7 @@ class DatagramSender(UnconnectedSender):
             packet = self._gather(wqe, raw, CTRL_SIZE, What.MAD)
             message = qp.port.parse_packet(packet, qp.qkey)
         qp.traffic.sent(1, len(message.payload))
-        qp.port.send(message)
-        qp.spent += MESSAGE_COST * (1 + message.copies)
+        qp.spent += MESSAGE_COST * (1 + qp.port.send(message))
 
     def _gather(self, wqe: SendWqe, raw: bytes, position: int, what: What) -> bytes:
         """The bytes of the message whose segments begin at `position`."""

@@ -66,8 +66,12 @@ class FrameReceiver:
         """A queue pair is gone."""
         self._spreaders.pop(qpn, None)
 
-    def receive(self, port: Port, message: Frames) -> None:
-        """Frames that came in by `port`: to the queue pairs that steering names, or dropped."""
+    def receive(self, port: Port, message: Frames) -> int:
+        """Frames that came in by `port`: to the queue pairs that steering names, or dropped.
+
+        Returns in how many receive rings they were wanted, each frame counted once per ring.
+        """
+        copies = 0
         batches: dict[int, Batch] = {}
         for train in message.trains:
             first = train.frames[0]
@@ -78,13 +82,14 @@ class FrameReceiver:
                 port.flow.receive(first)
                 continue
             numbers = targets(port, first, self._groups, self._parameters)
-            message.copies += len(numbers) * len(train.frames)
+            copies += len(numbers) * len(train.frames)
             port.counters.receive(train.frames, wanted=bool(numbers))
             bare: list[bytes] = []
             for number in numbers:
                 self._assign(port, train, bare, number, batches)
         for batch in batches.values():
             port.flow.accept(batch)
+        return copies
 
     def _assign(
         self, port: Port, train: Train, bare: list[bytes], number: int, batches: dict[int, Batch]

@@ -117,8 +117,8 @@ class EthernetSender(UnconnectedSender):
     def _let_go(self) -> None:
         trains, self._trains, self._frames = self._trains, [], 0
         message = Frames(self._address, trains)
-        self._qp.port.send_frames(message, loop=self._loop)
-        self._qp.spent += COPY_COST * message.copies
+        copies = self._qp.port.send_frames(message, loop=self._loop)
+        self._qp.spent += COPY_COST * copies
 
     def _go_on(self) -> None:
         """Let bursts of a large send go, as many as the queue's share of time allows."""
