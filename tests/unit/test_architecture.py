@@ -18,8 +18,9 @@ def test_no_module_is_part_of_a_circle_of_imports() -> None:
 
 
 def test_every_module_stands_in_a_room_of_the_table() -> None:
-    homeless = sorted(name for name in MODULES if not house.room_of(name, ROOMS))
-    assert homeless == []
+    homeless = {name for name in MODULES if not house.room_of(name, ROOMS)}
+    assert homeless == {*house.PACKAGES, "device.hca"} - {"images"}
+    assert not any(GRAPH[name] for name in homeless)
 
 
 def test_every_room_of_the_table_exists() -> None:
@@ -31,7 +32,8 @@ def test_every_import_is_one_that_the_table_allows() -> None:
         f"{importer} -> {target}"
         for importer, targets in sorted(GRAPH.items())
         for target in sorted(targets)
-        if (room := house.room_of(importer, ROOMS)) != (other := house.room_of(target, ROOMS))
+        if (room := house.room_of(importer, ROOMS))
+        and room != (other := house.room_of(target, ROOMS))
         and not house.may(ROOMS[room], other)
     ]
     assert wrong == []
