@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.images.source import HOME
+from bluebridge.images.source import HOME as HOME
 
 PACKAGES = ("device", "guest", "host_tools", "images")
 PAGE = HOME / "docs" / "architecture.md"
@@ -154,5 +154,5 @@ def room_of(module: str, known: dict[str, Room]) -> str:
 
 
 def may(importer: Room, target: str) -> bool:
-    """Whether a room may import from the room `target`; rooms inside of a listed one count apart."""
+    """Whether a room may import from the room `target`; a room inside of a listed one is not."""
     return importer.unbound or target in importer.may_import

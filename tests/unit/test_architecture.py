@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.unit import house
@@ -59,6 +61,12 @@ def test_rooms_that_need_nothing_installed(name: str) -> None:
         and (foreign := house.foreign(module, MODULES[module]))
     }
     assert found == {}
+
+
+def test_every_path_that_the_page_names_exists() -> None:
+    text = house.PAGE.read_text(encoding="utf-8")
+    named = set(re.findall(r"`((?:device|guest|host_tools|images|tests)/[\w/.]+)", text))
+    assert sorted(name for name in named if not (house.HOME / name).exists()) == []
 
 
 def test_a_circle_and_a_forbidden_import_would_be_seen() -> None:
