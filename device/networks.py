@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from bluebridge.device.fabric.addresses import Link
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.fabric.messages import Fabric
 from bluebridge.device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric, Later
 from bluebridge.device.fabric.subnet.manager import SubnetManager
 from bluebridge.device.fabric.subnet.traps import TrapSender
@@ -26,12 +26,12 @@ class Networks:
             for link in set(links)
         }
 
-    def tap(self, wrap: Callable[[LocalFabric, str], Fabric]) -> None:
-        """Put a tap on what switches say: `wrap` gets a network and a name for its switch."""
+    def decorate_switches(self, wrap: Callable[[LocalFabric, str], Fabric]) -> None:
+        """Let the switch of each network send through `wrap(network, name of the switch)`."""
         for number, network in enumerate(self._networks.get(Link.INFINIBAND, []), 1):
             if isinstance(network, InfinibandFabric):
                 name = "switch" if number == 1 else f"switch/{number}"
-                network.switch.speaks_through(wrap(network, name))
+                network.switch.send_through(wrap(network, name))
 
     def of(self, link: Link) -> list[LocalFabric]:
         """The networks that ports 1, 2… of an adapter with this kind of link are on."""

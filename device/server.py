@@ -12,7 +12,7 @@ from bluebridge.device.bridges import Bridges, BridgeSpec, Hosts
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.control import ControlCommands, ControlSocket
 from bluebridge.device.fabric.capture import CapturedFabric
-from bluebridge.device.fabric.messages import Fabric
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.hca.device import Hca
 from bluebridge.device.hca.settings.config import PLAIN, Features, HcaConfig, Link
 from bluebridge.device.layout import pci as layout
@@ -75,7 +75,9 @@ class Server:
             managed=features.subnet_manager,
         )
         if events.active:
-            self._networks.tap(lambda fabric, name: CapturedFabric(fabric, events, name))
+            self._networks.decorate_switches(
+                lambda fabric, name: CapturedFabric(fabric, events, name)
+            )
         self._endpoints: list[Endpoint] = []
         self._hcas: dict[str, Hca] = {}
         self._control: ControlSocket | None = None
@@ -113,7 +115,7 @@ class Server:
         endpoint.plug(hca)
 
     def _cables(self, spec: HcaSpec) -> list[Fabric]:
-        """The fabrics as the ports of an HCA reach them: with a log, past a tap each."""
+        """The fabrics as the ports of an HCA reach them: with a log, through a capture each."""
         fabrics: list[Fabric] = [*self._networks.of(spec.link)]
         if not self._events.active:
             return fabrics

@@ -109,7 +109,7 @@ def _cqe(event: Event) -> str:
     side = "send" if cqe.CQE.get(data, "is_send") else "receive"
     if opcode == cqe.OPCODE_ERROR:
         syndrome = cqe.ERROR_CQE.get(data, "syndrome")
-        return f"{head} {side} ERROR {_name(cqe.Syndrome, syndrome)}"
+        return f"{head} {side} ERROR {_name(cqe.CompletionStatus, syndrome)}"
     if side == "send":
         index = cqe.CQE.get(data, "wqe_index")
         return f"{head} send {_name(SendOpcode, opcode)} wqe={index}"

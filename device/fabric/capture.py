@@ -1,16 +1,16 @@
-"""A tap on the cable of one port: every message it sends goes into the bus log, once."""
+"""A decorator of a fabric for one device: every message it sends goes into the bus log, once."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 
 from bluebridge.device.buslog import wire
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.addresses import LID_SIZE
+from bluebridge.device.fabric.interface import Fabric, FabricPort
 from bluebridge.device.fabric.messages import (
     Datagram,
-    Fabric,
-    FabricPort,
     Frames,
     Message,
     Op,
@@ -44,20 +44,21 @@ _FIRST_ATOMIC = int(Op.COMPARE_SWAP)
 
 
 class CapturedFabric:
-    """A `Fabric` for the port of `device`: records, then hands on.
+    """A `Fabric` in front of `fabric` for the ports of `device`: records messages, then sends them.
 
     What is recorded is what leaves the port, delivered or not, as on a real cable. MADs are kept
     whole, since little else explains a connection; of all else `events.capture` bytes, if they
     are more than the least.
     """
 
-    __slots__ = ("_device", "_events", "_fabric", "_limit", "_wire")
+    __slots__ = ("_device", "_down", "_events", "_fabric", "_limit", "_wire")
 
     def __init__(self, fabric: Fabric, events: EventLog, device: str) -> None:
         self._fabric = fabric
         self._events = events
         self._wire = events.wire
         self._device = events.device(device)
+        self._down: set[FabricPort] = set()
         self._limit = max(PAYLOAD_BYTES, events.capture)
 
     def attach(self, port: FabricPort) -> None:
@@ -66,12 +67,21 @@ class CapturedFabric:
 
     def detach(self, port: FabricPort) -> None:
         """Disconnect a port."""
+        self._down.discard(port)
         self._fabric.detach(port)
 
-    def send(self, source: FabricPort, message: Message) -> None:
+    def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
+        """Take over the link state of a port: while it is down, nothing leaves it."""
+        if up:
+            self._down.discard(port)
+        else:
+            self._down.add(port)
+        self._fabric.announce(port, addresses, up=up)
+
+    def send(self, source: FabricPort, message: Message) -> int:
         """Record a message, unless the link is down, and deliver it with what it is for."""
         message.work = self._events.work
-        if source.link_up:
+        if source not in self._down:
             if isinstance(message, Request):
                 self._request(message)
             elif isinstance(message, Response):
@@ -80,7 +90,7 @@ class CapturedFabric:
                 self._datagram(message)
             else:
                 self._frames(message)
-        self._fabric.send(source, message)
+        return self._fabric.send(source, message)
 
     def _request(self, message: Request) -> None:
         op, route, payload = message.op, message.route, message.payload

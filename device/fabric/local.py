@@ -1,23 +1,29 @@
-"""A fabric inside one process: every port sees every other, nothing is lost on the way."""
+"""A fabric inside one process: every port reaches every other, nothing is lost on the way."""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 
-from bluebridge.device.fabric.messages import (
-    Datagram,
-    FabricPort,
-    Frames,
-    Message,
-    Request,
-    Response,
-    Statistics,
-)
+from bluebridge.device.fabric.addresses import is_group
+from bluebridge.device.fabric.interface import FabricPort
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response
 from bluebridge.device.throttle import Throttle
 
 _LOG = logging.getLogger(__name__)
-GROUP_BIT = 1  # of the first byte of a MAC address: broadcast or multicast
+_NOBODY: Sequence[FabricPort] = ()
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts of a fabric, for views and tests."""
+
+    delivered: int = 0
+    lost: int = 0
+    bytes: int = 0
+    by_kind: dict[str, int] = field(default_factory=dict)
 
 
 def _length(message: Message) -> int:
@@ -31,81 +37,110 @@ def _length(message: Message) -> int:
 
 
 class LocalFabric:
-    """Connects the ports of one process, in order and without a copy.
+    """Connects the ports of one process, in order and without a copy, by MAC address.
 
-    What a port sends while another message is being delivered waits in a queue until that
-    delivery is over, so two chatting ports never recurse. An exception of a receiving port is
-    logged (of many only some) and ends that delivery only: the sender is never the victim.
+    What a port sends while another message is being delivered waits in a queue until that delivery
+    is over, so two ports that answer each other never recurse. Queued messages hold views of their
+    senders' memory: the queue is empty again when the outermost `send` returns. An exception of a
+    receiving port is logged (of many only some) and ends that delivery only: the sender is not
+    affected.
     """
 
     def __init__(self) -> None:
         self.statistics = Statistics()
-        self._ports: list[FabricPort] = []
+        self._announced: dict[FabricPort, Set[bytes] | None] = {}
+        """Addresses of each attached port, in the order they came; None while its link is down."""
+        self._owners: dict[bytes, list[FabricPort]] = {}
+        """Ports whose link is up, by unicast address."""
+        self._others: dict[FabricPort, list[FabricPort]] = {}
+        """Of each port whose link is up all others whose link is up."""
         self._queue: deque[tuple[FabricPort, Message]] = deque()
         self._delivering = False
         self._failures = Throttle()
 
     def attach(self, port: FabricPort) -> None:
         """Connect a port; a second time does nothing."""
-        if not any(port is other for other in self._ports):
-            self._ports.append(port)
+        self._announced.setdefault(port)
 
     def detach(self, port: FabricPort) -> None:
         """Disconnect a port; messages for it, queued ones too, are lost."""
-        self._ports = [other for other in self._ports if other is not port]
+        self._announced.pop(port, None)
+        self._tabulate()
 
-    def send(self, source: FabricPort, message: Message) -> None:
+    def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
+        """Take over addresses and link state of a port; of one that is not attached nothing."""
+        if port in self._announced:
+            self._announced[port] = addresses if up else None
+            self._tabulate()
+
+    def _tabulate(self) -> None:
+        """Make new tables: a delivery that runs goes on with the old ones."""
+        up = {port: own for port, own in self._announced.items() if own is not None}
+        self._others = {port: [other for other in up if other is not port] for port in up}
+        owners: dict[bytes, list[FabricPort]] = {}
+        for port, own in up.items():
+            for address in own:
+                if not is_group(address):
+                    owners.setdefault(address, []).append(port)
+        self._owners = owners
+
+    def send(self, source: FabricPort, message: Message) -> int:
         """Deliver a message and all those it causes, or queue it while a delivery runs."""
-        self._queue.append((source, message))
         if self._delivering:
-            return
+            self._queue.append((source, message))
+            return 0
         self._delivering = True
         try:
+            copies = self._deliver(source, message)
             while self._queue:
                 self._deliver(*self._queue.popleft())
         finally:
             self._delivering = False
+        return copies
 
-    def _deliver(self, source: FabricPort, message: Message) -> None:
+    def _deliver(self, source: FabricPort, message: Message) -> int:
+        """The copies that receivers made."""
         statistics = self.statistics
-        targets = self._targets(source, message) if source.link_up else []
+        targets = self._targets(source, message)
         if not targets:
             statistics.lost += 1
-            return
+            return 0
         kind = type(message).__name__
         statistics.by_kind[kind] = statistics.by_kind.get(kind, 0) + 1
         statistics.delivered += 1
         statistics.bytes += _length(message)
+        copies = 0
         for port in targets:
             try:
-                port.receive(message)
+                copies += port.receive(message)
             except Exception:
                 if self._failures.admits():
                     _LOG.exception("a port failed on a %s (%d so far)", kind, self._failures.count)
+        return copies
 
-    def _targets(self, source: FabricPort, message: Message) -> list[FabricPort]:
+    def _targets(self, source: FabricPort, message: Message) -> Sequence[FabricPort]:
+        others = self._others.get(source)
+        if others is None:
+            return _NOBODY
         if isinstance(message, Frames):
-            return self._frame_targets(source, message.address)
+            return self._frame_targets(source, others, message.address)
         address = message.route.dmac
-        if address[:1] and address[0] & GROUP_BIT:
-            if not isinstance(message, Datagram):
-                return []
-            return [port for port in self._ports if port.link_up]
-        if address in source.mac_addresses:
-            return [source]
-        targets = []
-        for port in self._ports:  # a list comprehension costs a call
-            if address in port.mac_addresses and port.link_up:
-                targets.append(port)
-        return targets
+        owners = self._owners.get(address)
+        if owners is not None:
+            return owners if len(owners) == 1 or source not in owners else [source]
+        if isinstance(message, Datagram) and is_group(address):
+            return list(self._others)
+        return _NOBODY
 
-    def _frame_targets(self, source: FabricPort, address: bytes) -> list[FabricPort]:
+    def _frame_targets(
+        self, source: FabricPort, others: list[FabricPort], address: bytes
+    ) -> Sequence[FabricPort]:
         """Ports other than the source: Ethernet frames never come back.
 
-        An address that nobody owns floods like in a switch, for ports in promiscuous mode.
+        A group, and an address that nobody owns, reaches them all as in a switch: the latter for
+        ports in promiscuous mode.
         """
-        others = [port for port in self._ports if port is not source and port.link_up]
-        if address[:1] and not address[0] & GROUP_BIT:
-            owners = [port for port in others if address in port.mac_addresses]
-            return owners or others
-        return others
+        owners = self._owners.get(address, _NOBODY)
+        if source in owners:
+            owners = [port for port in owners if port is not source]
+        return owners or others

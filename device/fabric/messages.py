@@ -1,4 +1,4 @@
-"""What travels between two HCAs: the interface a network transport would implement.
+"""What travels between two HCAs.
 
 Messages are whole InfiniBand messages, not packets: PSNs advance by the number of packets the
 path MTU would have made of them, so that a capture can cut them up again. `work` of each says
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.operations import Op as Op
@@ -39,7 +38,8 @@ class Route:
 
 
 Payload = Sequence[memoryview]
-"""The message's bytes in order, as views of the sender's memory: valid during `receive` only."""
+"""The message's bytes in order, as views of the sender's memory: `fabric.interface` says for how
+long."""
 
 
 @dataclass(slots=True)
@@ -90,7 +90,6 @@ class Datagram:
     """A UD message, MADs included.
 
     `grh` are the 40 bytes the receiver finds before the payload; empty on InfiniBand without.
-    `copies` counts members of its group as they are served, since the sender pays for them.
     """
 
     route: Route
@@ -104,7 +103,6 @@ class Datagram:
     solicited: bool = False
     pkey: int = 0xFFFF
     work: int = field(default=0, compare=False)
-    copies: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)
@@ -120,58 +118,11 @@ class Train:
 
 @dataclass(slots=True)
 class Frames:
-    """A burst of Ethernet frames to one address.
-
-    `copies` counts frames as rings get them, since the sender pays for them.
-    """
+    """A burst of Ethernet frames to one address."""
 
     address: bytes
     trains: list[Train]
     work: int = field(default=0, compare=False)
-    copies: int = field(default=0, compare=False)
 
 
 Message = Request | Response | Datagram | Frames
-
-
-class FabricPort(Protocol):
-    """The port of an HCA, as the fabric sees it."""
-
-    @property
-    def mac_addresses(self) -> frozenset[bytes]:
-        """Every unicast MAC address the port answers to now."""
-
-    @property
-    def link_up(self) -> bool:
-        """Whether the port takes part in traffic."""
-
-    def receive(self, message: Message) -> None:
-        """Take a message; must not raise for anything a peer may send."""
-
-
-class Fabric(Protocol):
-    """What connects ports."""
-
-    def attach(self, port: FabricPort) -> None:
-        """Connect a port."""
-
-    def detach(self, port: FabricPort) -> None:
-        """Disconnect a port; messages for it are lost."""
-
-    def send(self, source: FabricPort, message: Message) -> None:
-        """Deliver `message`, in order per pair of ports; lost when nobody has its address.
-
-        A message for the sender's own address loops back. Broadcast and multicast frames reach
-        every other port. Delivery may happen before `send` returns only when no delivery is
-        already running: nested sends are queued, so that there is no recursion.
-        """
-
-
-@dataclass(slots=True)
-class Statistics:
-    """Counts of a fabric, for views and tests."""
-
-    delivered: int = 0
-    lost: int = 0
-    bytes: int = 0
-    by_kind: dict[str, int] = field(default_factory=dict)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.fabric.messages import Fabric
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.subnet.node import CHANNEL_ADAPTER, Node
 from bluebridge.device.hca.memory.icm import Icm
 from bluebridge.device.hca.memory.regions import MemoryRegions
+from bluebridge.device.hca.pair_factory import PairFactory
 from bluebridge.device.hca.ports.infiniband_port import InfinibandPort
 from bluebridge.device.hca.ports.interface_counters import InterfaceCounters
 from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
@@ -47,7 +48,17 @@ class Adapter:
         self.multicast = MulticastGroups(self.parameters)
         self.ports = tuple(self._port(n, fabric) for n, fabric in enumerate(fabrics, 1))
         self.port = self.ports[0]
-        self.qps = QueuePairs(self)
+        factory = PairFactory(
+            bus=bus,
+            pages=self.ring_pages,
+            regions=self.regions,
+            eqs=self.eqs,
+            cqs=self.cqs,
+            srqs=self.srqs,
+            ports=self.ports,
+            counters=self.counters,
+        )
+        self.qps = QueuePairs(bus, self.parameters, self.regions, self.multicast, factory)
         self.uar = UserAccessRegion(
             bus, config.features, self.parameters, qps=self.qps, cqs=self.cqs, eqs=self.eqs
         )

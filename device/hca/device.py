@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.fabric.messages import Fabric
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.register import CommandRegister
 from bluebridge.device.hca.registers.health import Health

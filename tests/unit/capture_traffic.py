@@ -38,11 +38,11 @@ class Cable:
     """A port that is up and takes everything."""
 
     def __init__(self, *addresses: bytes) -> None:
-        self.mac_addresses = frozenset(addresses)
-        self.link_up = True
+        self.addresses = frozenset(addresses)
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: Message) -> int:
         """Take a message."""
+        return 0
 
 
 def routes() -> dict[str, Route]:
@@ -146,6 +146,7 @@ def write_log(folder: Path, messages: Sequence[Message], *, capture: int = 8192)
     fabric = CapturedFabric(LocalFabric(), log, "a")
     port = Cable(MAC_A)
     fabric.attach(port)
+    fabric.announce(port, port.addresses, up=True)
     for message in messages:
         fabric.send(port, message)
     log.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.fabric.messages import Fabric
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.hca.device import Hca
 from bluebridge.device.hca.settings.config import Features, HcaConfig, Link

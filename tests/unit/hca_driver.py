@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bluebridge.device.fabric.messages import Fabric
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.hca.memory.regions import hardware_key
 from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.layout.mlx4 import uar

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import pack
 
+from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.fabric.messages import Fabric
 from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.layout.mlx4 import uar
 from bluebridge.device.layout.mlx4.commands import Opcode, OptPar, SetPort

@@ -28,7 +28,7 @@ from bluebridge.device.buslog.analysis.work_requests import line, tree
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4.cqe import ERROR_CQE, OPCODE_ERROR, Syndrome
+from bluebridge.device.layout.mlx4.cqe import ERROR_CQE, OPCODE_ERROR, CompletionStatus
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL, UAR_AREA_SIZE
 from tests.unit.analysis_log import CQN, EQN, PAGE, QPN, A, B, Sender
 
@@ -220,7 +220,7 @@ def test_receives_that_are_flushed_later_belong_to_nobody(tmp_path: Path) -> Non
 
     def flushed(sender: Sender) -> None:
         sender.post()
-        entry = ERROR_CQE.pack(qpn=QPN, syndrome=Syndrome.WR_FLUSH_ERR, opcode=OPCODE_ERROR)
+        entry = ERROR_CQE.pack(qpn=QPN, syndrome=CompletionStatus.WR_FLUSH_ERR, opcode=OPCODE_ERROR)
         sender.log.record(B, Kind.DMA_WRITE, 0, 0x4000, 32, bytes(entry), What.CQE, CQN)
 
     (found,) = _assembled(tmp_path, flushed)

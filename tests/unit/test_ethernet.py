@@ -9,7 +9,7 @@ import pytest
 from bluebridge.device.hca.ethernet.frame import ones_complement
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.contexts import ServiceType
-from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, FrameStatus, Syndrome
+from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM
 from tests.unit.hca_driver import ALL_RIGHTS
 from tests.unit.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, SendOpcode, TestQp, data, inline
@@ -169,12 +169,12 @@ def test_long_entries_take_several_slots_and_wrap(pair: Pair) -> None:
 
 def test_bad_frames_fail_the_sender_only(pair: Pair) -> None:
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"short"))
-    assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_QP_OP_ERR]
+    assert statuses(pair.a, pair.qa) == [CompletionStatus.LOCAL_QP_OP_ERR]
     target, key = pair.b.memory(4096)
     pair.b.post_recv(pair.qb, [(key, target, 20)])
     other = ethernet_qp(pair.a, 0x51)
     pair.a.post_send(other, SendOpcode.SEND, inline(BROADCAST + pair.a.mac + b"\x08\0"))
-    assert statuses(pair.b, pair.qb) == [Syndrome.LOCAL_LENGTH_ERR]
+    assert statuses(pair.b, pair.qb) == [CompletionStatus.LOCAL_LENGTH_ERR]
 
 
 def test_loopback_is_for_those_who_ask(pair: Pair) -> None:
@@ -221,6 +221,6 @@ def test_buffers_of_an_mr_over_all_memory(pair: Pair, rights: int, length: int, 
     node.post_recv(pair.qb, [(key, target, 2048)])
     frame = pair.b.mac + pair.a.mac + b"\x08\x06" + bytes(range(50))
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(frame))
-    assert statuses(node, pair.qb) == ([0] if good else [Syndrome.LOCAL_PROT_ERR])
+    assert statuses(node, pair.qb) == ([0] if good else [CompletionStatus.LOCAL_PROT_ERR])
     assert (node.host.peek(target, 64) == frame) is good
     assert pair.b.adapter.port.counters.rx.dropped == (not good)

@@ -15,16 +15,21 @@ class Port:
 
     def __init__(self, fabric: LocalFabric, *macs: bytes) -> None:
         self.fabric = fabric
-        self.mac_addresses = frozenset(macs)
-        self.link_up = True
+        self.macs = frozenset(macs)
         self.got: list[Message] = []
         self.react: Callable[[Message], None] = lambda message: None
         fabric.attach(self)
+        self.announce(up=True)
 
-    def receive(self, message: Message) -> None:
-        """Remember, then react."""
+    def announce(self, *, up: bool) -> None:
+        """Tell the fabric of the link's state."""
+        self.fabric.announce(self, self.macs, up=up)
+
+    def receive(self, message: Message) -> int:
+        """Remember, then react; each message makes two copies."""
         self.got.append(message)
         self.react(message)
+        return 2
 
 
 A, B, C = (bytes((2, 0, 0, 0, 0, last)) for last in (1, 2, 3))
@@ -56,7 +61,7 @@ def test_addresses_and_loopback(ports: tuple[Port, Port, Port]) -> None:
     assert c.got == []
     a.fabric.send(a, response(b"\x02\x09\0\0\0\0"))
     assert (a.fabric.statistics.delivered, a.fabric.statistics.lost) == (2, 1)
-    b.link_up = False
+    b.announce(up=False)
     a.fabric.send(a, response(B))
     assert len(b.got) == 1
 
@@ -129,3 +134,40 @@ def test_failures_that_a_guest_repeats_are_not_all_logged(
         a.fabric.send(a, response(B))
     assert len(b.got) == 1000
     assert 99 <= len(caplog.records) < 110
+
+
+def test_a_port_has_the_addresses_that_it_announced_last(ports: tuple[Port, Port, Port]) -> None:
+    a, b, c = ports
+    b.macs, c.macs = frozenset((C,)), frozenset((B, A))
+    for port in (b, c):
+        port.announce(up=True)
+    for address in (B, C, A):
+        a.fabric.send(a, response(address))
+    assert [len(port.got) for port in ports] == [1, 1, 1]
+    b.announce(up=False)
+    a.fabric.send(a, datagram(GROUP))
+    assert [len(port.got) for port in ports] == [2, 1, 2]
+    a.announce(up=False)
+    a.fabric.send(a, datagram(GROUP))
+    assert [len(port.got) for port in ports] == [2, 1, 2]
+
+
+def test_a_detached_port_cannot_come_back_by_an_announcement(
+    ports: tuple[Port, Port, Port],
+) -> None:
+    a, b, _ = ports
+    a.fabric.detach(b)
+    b.announce(up=True)
+    a.fabric.send(a, response(B))
+    a.fabric.send(b, response(A))
+    assert (a.got, b.got) == ([], [])
+
+
+def test_what_a_message_cost_is_the_sum_of_all_receivers(ports: tuple[Port, Port, Port]) -> None:
+    a, b, _ = ports
+    nested: list[int] = []
+    b.react = lambda message: nested.append(a.fabric.send(b, response(A)))
+    assert a.fabric.send(a, response(C)) == 2
+    assert a.fabric.send(a, datagram(GROUP)) == 6
+    assert nested == [0]
+    assert a.fabric.send(a, response(b"\x02\x09\0\0\0\0")) == 0

@@ -166,7 +166,7 @@ def test_an_smp_that_goes_on_to_the_switch_itself_ends_there(
     subnet: Subnet, caplog: pytest.LogCaptureFixture, back: bool
 ) -> None:
     """A directed route whose last part, by LID, leads to the switch: no packet goes round."""
-    lid = int.from_bytes(next(iter(subnet.fabric.switch.mac_addresses)), "big")
+    lid = int.from_bytes(next(iter(subnet.fabric.switch.agent.lids)), "big")
     request = smp(SmpAttribute.NODE_INFO, path=b"")
     for field in ("dr_dlid", "dr_slid"):
         SMP.set(request, field, lid)
@@ -179,7 +179,7 @@ def test_an_smp_that_goes_on_to_the_switch_itself_ends_there(
 
 def test_an_answer_to_a_directed_route_that_began_by_lid(subnet: Subnet) -> None:
     """The switch answers where the LID part leads to it, along the LID of who asked."""
-    lid = int.from_bytes(next(iter(subnet.fabric.switch.mac_addresses)), "big")
+    lid = int.from_bytes(next(iter(subnet.fabric.switch.agent.lids)), "big")
     request = smp(SmpAttribute.NODE_INFO, path=b"")
     SMP.set(request, "dr_dlid", lid)
     SMP.set(request, "dr_slid", subnet.a.agent.lid)

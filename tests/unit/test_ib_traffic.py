@@ -92,9 +92,9 @@ def test_a_change_of_lid_reaches_connections(subnet: Subnet) -> None:
     seen: list[bytes] = []
     send = subnet.fabric.send
 
-    def spy(source: object, message: Request) -> None:
+    def spy(source: object, message: Request) -> int:
         seen.append(message.route.smac)
-        send(source, message)  # type: ignore[arg-type]
+        return send(source, message)  # type: ignore[arg-type]
 
     subnet.fabric.send = spy  # type: ignore[method-assign, assignment]
     info = bytearray(subnet.a.agent.info)

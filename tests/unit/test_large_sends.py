@@ -6,11 +6,11 @@ from struct import pack, unpack_from
 
 import pytest
 
-from bluebridge.device.hca.ethernet.frame import Packet
-from bluebridge.device.hca.ethernet.segmentation import Headers, SegmentError
+from bluebridge.device.hca.ethernet.frame import FrameHeaders
+from bluebridge.device.hca.ethernet.segmentation import LargeSendHeaders, SegmentError
 from bluebridge.device.hca.ethernet.steering import SteerType
 from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, FrameStatus, Syndrome
+from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, IP_CSUM, TCP_UDP_CSUM, SendOpcode
 from tests.unit.rdma_node import Node, Pair, TestQp, data
 from tests.unit.test_ethernet import ethernet_qp, steer
@@ -54,11 +54,11 @@ def ipv6_headers() -> bytes:
 @pytest.mark.parametrize(("total", "mss"), [(0, 1448), (1, 1448), (4343, 1448), (4344, 1448)])
 def test_segments(headers: bytes, total: int, mss: int) -> None:
     payload = bytes(range(256)) * (total // 256 + 1)
-    frames = Headers(headers).cut(payload[:total], mss)
+    frames = LargeSendHeaders(headers).cut(payload[:total], mss)
     assert len(frames) == max(1, -(-total // mss))
     rebuilt = b""
     for number, frame in enumerate(frames):
-        packet = Packet(frame)
+        packet = FrameHeaders(frame)
         assert packet.whole
         assert packet.header_is_good(frame)
         assert packet.transport_is_good(frame)
@@ -88,7 +88,7 @@ def test_segments(headers: bytes, total: int, mss: int) -> None:
 )
 def test_headers_that_are_none_are_refused(headers: bytes) -> None:
     with pytest.raises(SegmentError):
-        Headers(headers)
+        LargeSendHeaders(headers)
 
 
 @pytest.fixture
@@ -201,5 +201,8 @@ def test_frames_without_a_receive_are_counted(pair: Pair) -> None:
 def test_nonsense_fails_the_entry(pair: Pair, headers: bytes, mss: int, length: int) -> None:
     source, lkey = pair.a.memory(4096)
     send_large(pair.a, pair.qa, headers, mss, data((lkey, source, length)))
-    assert statuses(pair.a, pair.qa)[0] in (Syndrome.LOCAL_QP_OP_ERR, Syndrome.LOCAL_PROT_ERR)
+    assert statuses(pair.a, pair.qa)[0] in (
+        CompletionStatus.LOCAL_QP_OP_ERR,
+        CompletionStatus.LOCAL_PROT_ERR,
+    )
     assert not pair.b.completions(pair.qb)

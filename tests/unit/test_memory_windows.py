@@ -9,7 +9,7 @@ import pytest
 from bluebridge.device.hca.memory.regions import Rights, hardware_key
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MPT
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.wqe import BindFlag
 from tests.unit.hca_driver import ALL_RIGHTS
 from tests.unit.rdma_node import PD, Node, Pair, SendOpcode, inline, remote
@@ -70,7 +70,7 @@ def test_a_window_shows_what_it_is_bound_to(kind: int) -> None:
     assert windows.write(windows.address + 1000, rkey, b"through") == 0
     assert windows.b.host.peek(windows.address + 1000, 7) == b"through"
     assert windows.write(windows.address + 1000 + 60, rkey, b"beyond") == (
-        Syndrome.REMOTE_ACCESS_ERR
+        CompletionStatus.REMOTE_ACCESS_ERR
     )
     assert windows.b.host.peek(windows.address + 1060, 6) == bytes(6)
 
@@ -100,14 +100,14 @@ def test_what_may_not_be_bound(kind: int, changes: dict[str, int], rights: int, 
     windows = Windows()
     windows.address, windows.lkey = windows.b.memory(8192, rights=rights)
     rkey = create_window(windows.b, kind, pd) | 1
-    assert windows.bind(rkey, kind, **changes) == Syndrome.MW_BIND_ERR  # type: ignore[arg-type]
+    assert windows.bind(rkey, kind, **changes) == CompletionStatus.MW_BIND_ERR  # type: ignore[arg-type]
 
 
 def test_rights_of_a_window_are_its_own() -> None:
     windows = Windows()
     rkey = create_window(windows.b, FIRST) | 1
     assert windows.bind(rkey, FIRST, access=int(BindFlag.REMOTE_READ)) == 0
-    assert windows.write(windows.address, rkey, b"no") == Syndrome.REMOTE_ACCESS_ERR
+    assert windows.write(windows.address, rkey, b"no") == CompletionStatus.REMOTE_ACCESS_ERR
 
 
 def test_type_one_is_bound_again_at_will_and_taken_back_by_length_zero() -> None:
@@ -129,7 +129,7 @@ def test_type_two_must_be_invalidated_before_it_is_bound_again() -> None:
     assert windows.b.completions(qb)[0].status == 0
     assert windows.bind(key | 2, SECOND) == 0
     assert windows.write(windows.address, key | 2, b"again") == 0
-    assert windows.bind(key | 3, SECOND) == Syndrome.MW_BIND_ERR
+    assert windows.bind(key | 3, SECOND) == CompletionStatus.MW_BIND_ERR
 
 
 def test_a_peer_invalidates_with_its_send() -> None:
@@ -142,7 +142,7 @@ def test_a_peer_invalidates_with_its_send() -> None:
     assert windows.a.completions(windows.pair.qa)[0].status == 0
     (wc,) = windows.b.completions(windows.pair.qb)
     assert (wc.status, wc.opcode, wc.immediate) == (0, 3, key)
-    assert windows.write(windows.address, key, b"no") == Syndrome.REMOTE_ACCESS_ERR
+    assert windows.write(windows.address, key, b"no") == CompletionStatus.REMOTE_ACCESS_ERR
 
 
 def test_type_two_is_for_one_queue_pair() -> None:
@@ -157,7 +157,7 @@ def test_type_two_is_for_one_queue_pair() -> None:
     windows.a.post_send(
         second_a, SendOpcode.RDMA_WRITE, remote(windows.address, key) + inline(b"not mine")
     )
-    assert windows.a.completions(second_a)[0].status == Syndrome.REMOTE_ACCESS_ERR
+    assert windows.a.completions(second_a)[0].status == CompletionStatus.REMOTE_ACCESS_ERR
     assert windows.write(windows.address, key, b"mine") == 0
     windows.b.command(Opcode.TORST_QP, modifier=windows.pair.qb.qpn, op_modifier=2)
     index = windows.b.adapter.regions.index_of(windows.lkey)
@@ -183,4 +183,4 @@ def test_a_window_is_no_local_memory() -> None:
     assert windows.bind(key, FIRST) == 0
     segment = pack(">IIQ", 8, key, windows.address)
     windows.b.post_send(windows.pair.qb, SendOpcode.SEND, segment)
-    assert windows.b.completions(windows.pair.qb)[0].status == Syndrome.LOCAL_PROT_ERR
+    assert windows.b.completions(windows.pair.qb)[0].status == CompletionStatus.LOCAL_PROT_ERR

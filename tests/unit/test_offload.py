@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.device.hca.ethernet.frame import Packet, ones_complement
+from bluebridge.device.hca.ethernet.frame import FrameHeaders, ones_complement
 from bluebridge.device.hca.ethernet.offloads import fill_ip_checksum, fill_l4_checksum, tagged
 from bluebridge.device.layout.mlx4.wqe import INSERT_CVLAN, INSERT_SVLAN
 
@@ -30,7 +30,7 @@ def test_checksum_equals_the_definition(raw: bytes) -> None:
 @given(st.binary(max_size=200))
 def test_offloads_survive_any_frame(raw: bytes) -> None:
     frame = bytearray(raw)
-    packet = Packet(frame)
+    packet = FrameHeaders(frame)
     fill_ip_checksum(frame, packet)
     fill_l4_checksum(frame, packet)
     assert len(frame) == len(raw)
@@ -63,7 +63,7 @@ def ip_frame(payload: bytes, protocol: int = 17) -> bytearray:
 def test_filled_checksums_verify(payload: bytes, protocol: int) -> None:
     frame = bytearray(tagged(bytes(ip_frame(payload, protocol)), 5 << 16 | INSERT_CVLAN << 8))
     frame += bytes(7)  # padding is not covered
-    packet = Packet(frame)
+    packet = FrameHeaders(frame)
     fill_ip_checksum(frame, packet)
     fill_l4_checksum(frame, packet)
     assert packet.header_is_good(frame)
@@ -78,8 +78,8 @@ def test_ipv6_checksum() -> None:
     l4 = pack(">HHHH", 1, 2, 11, 0) + b"abc"
     frame = bytearray(bytes(12) + b"\x86\xdd" + pack(">IHBB", 6 << 28, 11, 17, 1))
     frame += bytes(range(32)) + l4
-    fill_l4_checksum(frame, Packet(frame))
-    assert Packet(frame).transport_is_good(frame)
+    fill_l4_checksum(frame, FrameHeaders(frame))
+    assert FrameHeaders(frame).transport_is_good(frame)
     assert naive_checksum(bytes(range(32)) + pack(">II", 11, 17) + bytes(frame[54:])) == 0
 
 
@@ -100,25 +100,25 @@ def test_tags() -> None:
 @pytest.mark.parametrize("flip", [14, 20, 24, 30, 40])
 def test_wrong_checksums_are_found(flip: int) -> None:
     frame = ip_frame(b"some payload", 6)
-    packet = Packet(frame)
+    packet = FrameHeaders(frame)
     fill_ip_checksum(frame, packet)
     fill_l4_checksum(frame, packet)
     frame[flip] ^= 0x20
-    packet = Packet(frame)
+    packet = FrameHeaders(frame)
     assert not (packet.header_is_good(frame) and packet.transport_is_good(frame))
 
 
 def test_udp_without_checksum_has_no_verdict() -> None:
     frame = ip_frame(b"data", 17)
-    assert not Packet(frame).transport_is_good(frame)
+    assert not FrameHeaders(frame).transport_is_good(frame)
 
 
 def test_fragments_and_strange_headers_are_left_alone() -> None:
     frame = ip_frame(b"data of a fragment", 17)
     frame[20:22] = b"\x20\0"
     before = bytes(frame)
-    fill_l4_checksum(frame, Packet(frame))
+    fill_l4_checksum(frame, FrameHeaders(frame))
     assert frame == before
-    assert Packet(frame).fragment
+    assert FrameHeaders(frame).fragment
     frame[14] = 0x42  # a header of eight bytes
-    assert not Packet(frame).version
+    assert not FrameHeaders(frame).version

@@ -272,8 +272,10 @@ def test_management_datagrams_and_headers_are_kept_in_any_case(tmp_path: Path) -
 def test_a_port_that_is_down_sends_nothing(tmp_path: Path) -> None:
     log = FileLog(tmp_path)
     port = Cable(MAC_A)
-    port.link_up = False
-    CapturedFabric(LocalFabric(), log, "a").send(port, arp())
+    fabric = CapturedFabric(LocalFabric(), log, "a")
+    fabric.attach(port)
+    fabric.announce(port, port.addresses, up=False)
+    fabric.send(port, arp())
     log.close()
     assert list(LogReader(tmp_path)) == []
 

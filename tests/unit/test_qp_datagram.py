@@ -9,7 +9,7 @@ import pytest
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState, ServiceType
-from bluebridge.device.layout.mlx4.cqe import CQE, RecvOpcode, Syndrome
+from bluebridge.device.layout.mlx4.cqe import CQE, CompletionStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.wqe import DATAGRAM
 from bluebridge.device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, ipv4_gid
 from tests.unit.rdma_node import Node, Pair, SendOpcode, TestQp, data, inline, remote
@@ -66,7 +66,7 @@ def test_an_address_of_another_protection_domain_is_refused(pair: Pair) -> None:
     foreign = bytearray(address(pair.b, pair.qb.qpn) + inline(b"not from here"))
     foreign[3] = 9
     pair.a.post_send(pair.qa, SendOpcode.SEND, bytes(foreign))
-    assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_QP_OP_ERR]
+    assert statuses(pair.a, pair.qa) == [CompletionStatus.LOCAL_QP_OP_ERR]
     assert state(pair.a, pair.qa) == QpState.SQER
     assert pair.b.completions(pair.qb) == []
     assert not any(pair.b.host.peek(target, 200))
@@ -102,7 +102,10 @@ def test_send_error_leaves_the_receive_side_alone(pair: Pair) -> None:
     target, key = pair.a.memory(4096)
     pair.a.post_send(pair.qa, SendOpcode.SEND, address(pair.b, 1) + data((3, 0, 5)), ring=False)
     pair.a.post_send(pair.qa, SendOpcode.SEND, address(pair.b, 1) + inline(b"after"))
-    assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_PROT_ERR, Syndrome.WR_FLUSH_ERR]
+    assert statuses(pair.a, pair.qa) == [
+        CompletionStatus.LOCAL_PROT_ERR,
+        CompletionStatus.WR_FLUSH_ERR,
+    ]
     assert state(pair.a, pair.qa) == QpState.SQER
     pair.a.post_recv(pair.qa, [(key, target, 200)])
     pair.b.post_send(pair.qb, SendOpcode.SEND, address(pair.a, pair.qa.qpn) + inline(b"still"))
@@ -166,7 +169,7 @@ def test_mad_that_is_no_roce_packet_is_refused() -> None:
     qp = pair.a.create_qp(GSI, ServiceType.MLX, mtu_msgmax=0xAB)
     ready(pair.a, qp, GSI_QKEY)
     pair.a.post_send(qp, SendOpcode.SEND, inline(bytes(90)))
-    assert statuses(pair.a, qp) == [Syndrome.LOCAL_QP_OP_ERR]
+    assert statuses(pair.a, qp) == [CompletionStatus.LOCAL_QP_OP_ERR]
     assert state(pair.a, qp) == QpState.SQER
 
 
@@ -183,7 +186,7 @@ def test_unreliable_connection() -> None:
     assert pair.b.host.peek(target + 64, 8) == b"received"
     assert [wc.length for wc in pair.b.completions(pair.qb)] == [8]
     pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, remote(target, rkey))
-    assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_QP_OP_ERR]
+    assert statuses(pair.a, pair.qa) == [CompletionStatus.LOCAL_QP_OP_ERR]
 
 
 def test_context_query_shows_what_was_set() -> None:

@@ -9,7 +9,7 @@ import pytest
 from bluebridge.device.hca.memory.regions import Rights
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.unit.rdma_node import TestQp as Qp
@@ -59,8 +59,8 @@ def test_remote_access_violation(fault: str, operation: SendOpcode) -> None:
         "unknown": (target, 0x7FFF00),
     }.get(fault, (target, rkey))
     pair.a.post_send(pair.qa, operation, remote(address, used) + data((key, source, 4)))
-    check_remote(pair, Syndrome.REMOTE_ACCESS_ERR, EventType.WQ_ACCESS_ERROR)
-    assert statuses(pair.b, pair.qb) == [Syndrome.WR_FLUSH_ERR]
+    check_remote(pair, CompletionStatus.REMOTE_ACCESS_ERR, EventType.WQ_ACCESS_ERROR)
+    assert statuses(pair.b, pair.qb) == [CompletionStatus.WR_FLUSH_ERR]
     assert pair.a.host.peek(source, 4096) == PATTERN
     assert pair.b.host.peek(target, 4096) == PATTERN[::-1]
 
@@ -81,13 +81,13 @@ def test_operation_the_queue_pair_does_not_permit(
     target, rkey = pair.b.memory(4096)
     segments = remote(target, rkey) + operands + data((key, source, 8))
     pair.a.post_send(pair.qa, opcode, segments)
-    check_remote(pair, Syndrome.REMOTE_INVAL_REQ_ERR, EventType.WQ_INVALID_REQUEST)
+    check_remote(pair, CompletionStatus.REMOTE_INVAL_REQ_ERR, EventType.WQ_INVALID_REQUEST)
 
 
 def test_atomic_without_the_right_and_unaligned() -> None:
     for offset, rights, status in (
-        (0, LOCAL | int(Rights.REMOTE_WRITE), Syndrome.REMOTE_ACCESS_ERR),
-        (4, None, Syndrome.REMOTE_INVAL_REQ_ERR),
+        (0, LOCAL | int(Rights.REMOTE_WRITE), CompletionStatus.REMOTE_ACCESS_ERR),
+        (4, None, CompletionStatus.REMOTE_INVAL_REQ_ERR),
     ):
         pair = Pair().connect()
         local, key = pair.a.memory(4096)
@@ -114,7 +114,7 @@ def test_local_protection_error(fault: str, operation: SendOpcode) -> None:
         8,
     )
     pair.a.post_send(pair.qa, operation, remote(target, rkey) + data((good_key, good, 8), bad))
-    assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_PROT_ERR]
+    assert statuses(pair.a, pair.qa) == [CompletionStatus.LOCAL_PROT_ERR]
     assert state(pair.a, pair.qa) == QpState.ERR
     assert state(pair.b, pair.qb) == QpState.RTS
     assert pair.b.host.peek(target, 16) == bytes(16)
@@ -129,8 +129,11 @@ def test_message_longer_than_the_receive() -> None:
     pair.b.post_recv(pair.qb, [(rkey, target, 10)])
     pair.b.post_recv(pair.qb, [(rkey, target, 100)])
     pair.a.post_send(pair.qa, SendOpcode.SEND, data((key, source, 11)))
-    check_remote(pair, Syndrome.REMOTE_INVAL_REQ_ERR, None)
-    assert statuses(pair.b, pair.qb) == [Syndrome.LOCAL_LENGTH_ERR, Syndrome.WR_FLUSH_ERR]
+    check_remote(pair, CompletionStatus.REMOTE_INVAL_REQ_ERR, None)
+    assert statuses(pair.b, pair.qb) == [
+        CompletionStatus.LOCAL_LENGTH_ERR,
+        CompletionStatus.WR_FLUSH_ERR,
+    ]
     assert pair.b.host.peek(target, 16) == bytes(16)
 
 
@@ -142,8 +145,8 @@ def test_receive_buffer_that_may_not_be_written() -> None:
     pair.a.host.poke(source, PATTERN)
     pair.b.post_recv(pair.qb, [(good_key, good, 4), (rkey, target, 10)])
     pair.a.post_send(pair.qa, SendOpcode.SEND, data((key, source, 8)))
-    check_remote(pair, Syndrome.REMOTE_OP_ERR, None)
-    assert statuses(pair.b, pair.qb) == [Syndrome.LOCAL_PROT_ERR]
+    check_remote(pair, CompletionStatus.REMOTE_OP_ERR, None)
+    assert statuses(pair.b, pair.qb) == [CompletionStatus.LOCAL_PROT_ERR]
     assert pair.b.host.peek(good, 16) == bytes(16)
 
 
@@ -154,7 +157,7 @@ def test_invalidation_of_a_key_that_is_not_valid_moves_nothing() -> None:
     pair.a.host.poke(source, PATTERN)
     pair.b.post_recv(pair.qb, [(rkey, target, 64)])
     pair.a.post_send(pair.qa, SendOpcode.SEND_INVAL, data((key, source, 8)), immediate=0x123400)
-    check_remote(pair, Syndrome.REMOTE_ACCESS_ERR, EventType.WQ_ACCESS_ERROR)
+    check_remote(pair, CompletionStatus.REMOTE_ACCESS_ERR, EventType.WQ_ACCESS_ERROR)
     assert pair.b.host.peek(target, 16) == bytes(16)
 
 
@@ -168,7 +171,10 @@ def test_physical_memory_that_is_not_there() -> None:
         pair.a.post_send(
             pair.qa, SendOpcode.RDMA_WRITE, remote(address, 0x5000) + data((key, source, 64))
         )
-        assert statuses(pair.a, pair.qa)[0] in (Syndrome.REMOTE_ACCESS_ERR, Syndrome.WR_FLUSH_ERR)
+        assert statuses(pair.a, pair.qa)[0] in (
+            CompletionStatus.REMOTE_ACCESS_ERR,
+            CompletionStatus.WR_FLUSH_ERR,
+        )
     assert state(pair.b, pair.qb) == QpState.ERR
 
 
@@ -187,7 +193,7 @@ def test_failure_comes_after_what_was_posted_before() -> None:
     assert statuses(pair.a, pair.qa) == []
     pair.b.post_recv(pair.qb, [(rkey, target, 64)])
     pair.run(0.01)
-    assert statuses(pair.a, pair.qa) == [0, Syndrome.LOCAL_PROT_ERR]
+    assert statuses(pair.a, pair.qa) == [0, CompletionStatus.LOCAL_PROT_ERR]
 
 
 @pytest.mark.parametrize("also_memory", [False, True])
@@ -205,7 +211,7 @@ def test_inline_data_cannot_be_where_an_answer_goes(
     segments = remote(target, rkey) + operands + inline(b"four")
     segments += data((key, local, 4)) if also_memory else inline(b"more")
     pair.a.post_send(pair.qa, opcode, segments)
-    assert statuses(pair.a, pair.qa) == [Syndrome.LOCAL_QP_OP_ERR]
+    assert statuses(pair.a, pair.qa) == [CompletionStatus.LOCAL_QP_OP_ERR]
     assert state(pair.a, pair.qa) == QpState.ERR
     assert state(pair.b, pair.qb) == QpState.RTS
     assert pair.a.host.peek(local, 4096) == PATTERN

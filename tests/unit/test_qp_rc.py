@@ -10,7 +10,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import uar
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
-from bluebridge.device.layout.mlx4.cqe import RecvOpcode, Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.wqe import FastRegFlag
 from tests.unit.hca_driver import UAR_PAGE
 from tests.unit.rdma_node import Pair, SendOpcode, data, inline, remote
@@ -149,7 +149,7 @@ def test_fast_registration_use_and_remote_invalidation(pair: Pair) -> None:
     assert [wc.status for wc in pair.a.completions(pair.qa)] == [0, 0]
 
     pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, segments)
-    assert pair.a.completions(pair.qa)[0].status == Syndrome.REMOTE_ACCESS_ERR
+    assert pair.a.completions(pair.qa)[0].status == CompletionStatus.REMOTE_ACCESS_ERR
 
 
 def test_local_invalidation(pair: Pair) -> None:
@@ -160,7 +160,7 @@ def test_local_invalidation(pair: Pair) -> None:
     pair.b.post_send(pair.qb, SendOpcode.LOCAL_INVAL, pack(">QIIQQ", 0, key, 0, 0, 0))
     assert pair.b.completions(pair.qb)[0].status == 0
     pair.b.post_send(pair.qb, SendOpcode.LOCAL_INVAL, pack(">QIIQQ", 0, key ^ 1, 0, 0, 0))
-    assert pair.b.completions(pair.qb)[0].status == Syndrome.MW_BIND_ERR
+    assert pair.b.completions(pair.qb)[0].status == CompletionStatus.MW_BIND_ERR
 
 
 def test_unsignalled_requests_complete_silently_and_the_ring_wraps(pair: Pair) -> None:
@@ -241,4 +241,4 @@ def test_requests_of_strangers_are_dropped(pair: Pair) -> None:
     pair.a.post_send(stranger, SendOpcode.RDMA_WRITE, remote(target, rkey) + data((key, source, 4)))
     pair.run(0.3)
     assert pair.b.host.peek(target, 4) == bytes(4)
-    assert pair.a.completions(stranger)[0].status == Syndrome.TRANSPORT_RETRY_EXC_ERR
+    assert pair.a.completions(stranger)[0].status == CompletionStatus.TRANSPORT_RETRY_EXC_ERR

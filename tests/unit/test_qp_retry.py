@@ -8,7 +8,7 @@ from bluebridge.device.fabric.messages import Op, Request, Response, Syndrome
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.commands import OptPar as Par
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
-from bluebridge.device.layout.mlx4.cqe import Syndrome as Wc
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from tests.unit.rdma_node import Pair, SendOpcode, data, inline, remote
 from tests.unit.test_qp_protection import state, statuses
@@ -38,7 +38,7 @@ def test_receiver_retries_are_counted() -> None:
     pair = Pair().connect(rtr={"min_rnr_timer": 12}, rts={"rnr_retry": 3})
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"x"))
     pair.run(0.05)
-    assert statuses(pair.a, pair.qa) == [Wc.RNR_RETRY_EXC_ERR]
+    assert statuses(pair.a, pair.qa) == [CompletionStatus.RNR_RETRY_EXC_ERR]
     assert notes(pair, "RNR NAK") == 3
     assert state(pair.a, pair.qa) == QpState.ERR
     assert state(pair.b, pair.qb) == QpState.RTS
@@ -70,7 +70,7 @@ def test_timer_code_zero_still_runs_out() -> None:
     pair = Pair().connect(rtr={"min_rnr_timer": 0}, rts={"rnr_retry": 1})
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"never"))
     pair.run(0.8)
-    assert statuses(pair.a, pair.qa) == [Wc.RNR_RETRY_EXC_ERR]
+    assert statuses(pair.a, pair.qa) == [CompletionStatus.RNR_RETRY_EXC_ERR]
 
 
 @pytest.mark.parametrize("gone", ["reset", "not connected", "link"])
@@ -88,7 +88,10 @@ def test_silence_uses_up_the_retries(gone: str) -> None:
     pair.run(0.15)
     assert statuses(pair.a, pair.qa) == []
     pair.run(0.15)  # three times 67 ms
-    assert statuses(pair.a, pair.qa) == [Wc.TRANSPORT_RETRY_EXC_ERR, Wc.WR_FLUSH_ERR]
+    assert statuses(pair.a, pair.qa) == [
+        CompletionStatus.TRANSPORT_RETRY_EXC_ERR,
+        CompletionStatus.WR_FLUSH_ERR,
+    ]
     assert notes(pair, "no answer") == 2
 
 
@@ -163,14 +166,14 @@ def test_error_flushes_everything_posted_before_and_after() -> None:
         pair.b.post_recv(pair.qb, [(key, inbox, 8)])
     pair.b.command(Opcode.TOERR_QP, bytes(8), pair.qb.qpn)
     flushed = pair.b.completions(pair.qb)
-    assert [(wc.status, wc.send) for wc in flushed] == [(Wc.WR_FLUSH_ERR, False)] * 3
+    assert [(wc.status, wc.send) for wc in flushed] == [(CompletionStatus.WR_FLUSH_ERR, False)] * 3
     pair.b.post_recv(pair.qb, [(key, inbox, 8)])  # no doorbell tells of it
     assert statuses(pair.b, pair.qb) == []
     pair.run(0.005)
-    assert statuses(pair.b, pair.qb) == [Wc.WR_FLUSH_ERR]
+    assert statuses(pair.b, pair.qb) == [CompletionStatus.WR_FLUSH_ERR]
     pair.b.post_send(pair.qb, SendOpcode.RDMA_WRITE, remote(0, 0), signalled=False)
     (sent,) = pair.b.completions(pair.qb)
-    assert (sent.status, sent.send, sent.index) == (Wc.WR_FLUSH_ERR, True, 0)
+    assert (sent.status, sent.send, sent.index) == (CompletionStatus.WR_FLUSH_ERR, True, 0)
 
 
 def test_reset_is_final() -> None:

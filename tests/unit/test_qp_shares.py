@@ -7,7 +7,8 @@ from struct import pack
 
 import pytest
 
-from bluebridge.device.fabric.messages import Datagram, FabricPort, Frames, Message, Request
+from bluebridge.device.fabric.interface import FabricPort
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request
 from bluebridge.device.hca import queue_pairs
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import ServiceType
@@ -36,14 +37,14 @@ def bytes_per_turn(pair: Pair) -> list[int]:
     turns = [0]
     send, soon, later = pair.fabric.send, pair.a.host.call_soon, pair.a.host.call_later
 
-    def counted(source: FabricPort, message: Message) -> None:
+    def counted(source: FabricPort, message: Message) -> int:
         if isinstance(message, Request):
             turns[-1] += message.length
         elif isinstance(message, Datagram):
             turns[-1] += 1
         elif isinstance(message, Frames):
             turns[-1] += sum(len(train.frames) for train in message.trains)
-        send(source, message)
+        return send(source, message)
 
     def turn(action: Callable[[], None]) -> Callable[[], None]:
         def run() -> None:

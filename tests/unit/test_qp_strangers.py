@@ -6,7 +6,7 @@ import pytest
 
 from bluebridge.device.fabric.messages import Op, Request, Response, Route, Syndrome
 from bluebridge.device.layout.mlx4.contexts import QpState, ServiceType
-from bluebridge.device.layout.mlx4.cqe import Syndrome as Wc
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.unit.test_qp_protection import state, statuses
 
@@ -33,7 +33,7 @@ def test_request_of_a_third_node_moves_nothing(service: int) -> None:
     told = [text for _, text, _ in pair.b.host.notes if "not its peer" in text]
     assert "02:00:00:00:0a:03" in told[0]
     if service == ServiceType.RC:
-        assert statuses(third, evil)[0] == Wc.TRANSPORT_RETRY_EXC_ERR
+        assert statuses(third, evil)[0] == CompletionStatus.TRANSPORT_RETRY_EXC_ERR
     # the connection goes on where it was
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"good"))
     assert pair.b.host.peek(target, 4) == b"good"

@@ -10,7 +10,7 @@ from struct import pack
 
 import pytest
 
-from bluebridge.device.hca.ethernet.frame import Packet
+from bluebridge.device.hca.ethernet.frame import FrameHeaders
 from bluebridge.device.hca.ethernet.offloads import fill_ip_checksum, fill_l4_checksum
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, FrameStatus
 from tests.unit.rdma_node import Pair, SendOpcode, data
@@ -51,7 +51,7 @@ def total(raw: bytes) -> int:
 def v4(protocol: int, body: bytes = BODY) -> bytearray:
     """An IPv4 frame with a good header."""
     frame = ip_frame(body, protocol)
-    fill_ip_checksum(frame, Packet(frame))
+    fill_ip_checksum(frame, FrameHeaders(frame))
     return frame
 
 
@@ -65,7 +65,7 @@ def kernel_sum_v4(cqe: bytes, frame: bytes | bytearray) -> int:
 @pytest.mark.parametrize("protocol", [6, 17])
 def test_good_transport_is_verified(pair: Pair, protocol: int) -> None:
     frame = v4(protocol)
-    fill_l4_checksum(frame, Packet(frame))
+    fill_l4_checksum(frame, FrameHeaders(frame))
     cqe = arrive(pair, frame)
     status = FrameStatus(FRAME_CQE.get(cqe, "status"))
     assert FrameStatus.IPV4 | FrameStatus.IP_OK in status
@@ -85,7 +85,7 @@ def test_all_else_gets_the_sum_of_its_payload(pair: Pair, protocol: int) -> None
 def test_a_fragment_gets_the_sum_of_its_part(pair: Pair) -> None:
     frame = ip_frame(BODY, 17)
     frame[20:22] = b"\x20\x05"
-    fill_ip_checksum(frame, Packet(frame))
+    fill_ip_checksum(frame, FrameHeaders(frame))
     cqe = arrive(pair, frame)
     status = FrameStatus(FRAME_CQE.get(cqe, "status"))
     assert FrameStatus.IPV4_FRAGMENT in status

@@ -49,9 +49,9 @@ class ProPair(Pair):
             node.set_port(SetPort.ROCE_ADDR, gid_table((node.gid, 0), (node.gid, 2), (IPV6_GID, 2)))
         deliver = self.b.adapter.port.receive
 
-        def receive(message: Message) -> None:
+        def receive(message: Message) -> int:
             self.seen.append(message)
-            deliver(message)
+            return deliver(message)
 
         self.b.adapter.port.receive = receive  # type: ignore[method-assign]
 

@@ -7,7 +7,7 @@ from struct import pack
 
 import pytest
 
-from bluebridge.device.hca.ethernet.frame import Packet
+from bluebridge.device.hca.ethernet.frame import FrameHeaders
 from bluebridge.device.hca.ethernet.receive_scaling import MAX_FLOWS, Spreader, toeplitz, xor_hash
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, RSS, RSS_OFFSET, RssFlag, ServiceType
@@ -74,14 +74,14 @@ def tcp(protocol: int = 6) -> bytearray:
 )
 def test_fields_follow_the_context(flags: int, protocol: int, expected: int) -> None:
     frame = tcp(protocol)
-    value, qpn = Spreader(context(0x100, 3, flags)).choose(frame, Packet(frame))
+    value, qpn = Spreader(context(0x100, 3, flags)).choose(frame, FrameHeaders(frame))
     assert (value, qpn) == (expected, 0x100 + (expected & 7))
 
 
 def test_fragments_go_where_their_addresses_say() -> None:
     frame = tcp()
     frame[20:22] = b"\x20\0"
-    assert Spreader(context(0x100, 3)).choose(frame, Packet(frame))[0] == 0x323E8FC2
+    assert Spreader(context(0x100, 3)).choose(frame, FrameHeaders(frame))[0] == 0x323E8FC2
 
 
 def test_flows_are_not_remembered_without_end() -> None:
@@ -89,7 +89,7 @@ def test_flows_are_not_remembered_without_end() -> None:
     for number in range(MAX_FLOWS + 2):
         frame = tcp()
         frame[26:30] = pack(">I", number)
-        spreader.choose(frame, Packet(frame))
+        spreader.choose(frame, FrameHeaders(frame))
     assert len(spreader._flows) == 2
 
 

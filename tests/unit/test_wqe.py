@@ -12,7 +12,7 @@ from bluebridge.device.fabric.messages import Op
 from bluebridge.device.hca.connected.atomics import MASK, operate
 from bluebridge.device.hca.rings import work_requests
 from bluebridge.device.layout.mlx4.contexts import ServiceType
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from tests.unit.rdma_node import Pair, SendOpcode, data, inline, remote
 
 
@@ -99,8 +99,8 @@ def test_garbage_entry_fails_the_queue_pair() -> None:
     pair.a.post_send(pair.qa, 0x1F, signalled=False)
     pair.a.post_send(pair.qa, SendOpcode.SEND, signalled=False)
     assert [wc.status for wc in pair.a.completions(pair.qa)] == [
-        Syndrome.LOCAL_QP_OP_ERR,
-        Syndrome.WR_FLUSH_ERR,
+        CompletionStatus.LOCAL_QP_OP_ERR,
+        CompletionStatus.WR_FLUSH_ERR,
     ]
 
 
@@ -127,4 +127,4 @@ def test_ownership_bit_that_is_taken_back_is_noticed() -> None:
 
     host.read = hostile  # type: ignore[method-assign]
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"x"))
-    assert pair.a.completions(pair.qa)[0].status == Syndrome.LOCAL_QP_OP_ERR
+    assert pair.a.completions(pair.qa)[0].status == CompletionStatus.LOCAL_QP_OP_ERR

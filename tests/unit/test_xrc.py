@@ -6,7 +6,7 @@ import pytest
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import SRQC, ServiceType
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY
 from tests.unit.hca_driver import Ring
@@ -82,7 +82,7 @@ def test_one_sided_requests_use_the_protection_domain_of_the_srq() -> None:
     assert xrc.a.host.peek(inbox, 5) == b"write"
     foreign, rkey = xrc.b.memory(4096, pd=PD + 1)
     assert xrc.send(SRQN, SendOpcode.RDMA_WRITE, remote(foreign, rkey) + inline(b"no")) == (
-        Syndrome.REMOTE_ACCESS_ERR
+        CompletionStatus.REMOTE_ACCESS_ERR
     )
 
 
@@ -93,7 +93,7 @@ def test_srqs_outside_of_the_domain_are_out_of_reach(which: str) -> None:
     box, key = xrc.b.memory(4096, pd=OTHER_PD)
     xrc.b.post_srq(queue, 0, [(key, box, 64), (INVALID_LKEY, 0, 0)])
     srqn = SRQN if which == "another domain" else 0x7777
-    assert xrc.send(srqn, SendOpcode.SEND, inline(b"no")) == Syndrome.REMOTE_INVAL_REQ_ERR
+    assert xrc.send(srqn, SendOpcode.SEND, inline(b"no")) == CompletionStatus.REMOTE_INVAL_REQ_ERR
     assert xrc.b.events(EventType.WQ_INVALID_REQUEST)
     assert xrc.b.host.peek(box, 2) == bytes(2)
 
@@ -103,6 +103,9 @@ def test_a_receive_that_is_too_short_fails_on_the_cq_of_the_srq() -> None:
     queue = xrc.srq(SRQN)
     box, key = xrc.b.memory(4096, pd=OTHER_PD)
     xrc.b.post_srq(queue, 0, [(key, box, 2), (INVALID_LKEY, 0, 0)])
-    assert xrc.send(SRQN, SendOpcode.SEND, inline(b"too long")) == Syndrome.REMOTE_INVAL_REQ_ERR
+    assert (
+        xrc.send(SRQN, SendOpcode.SEND, inline(b"too long"))
+        == CompletionStatus.REMOTE_INVAL_REQ_ERR
+    )
     (raw,) = xrc.b.poll_cq(xrc.cqs[SRQN])
-    assert raw[0x1B] == Syndrome.LOCAL_LENGTH_ERR
+    assert raw[0x1B] == CompletionStatus.LOCAL_LENGTH_ERR

@@ -173,7 +173,12 @@ def test_hanging(pair):
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [(signal.SIGINT, 2), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
+    [
+        (signal.SIGINT, 2),
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.long),
+        (signal.SIGKILL, -9),
+    ],
 )
 def test_a_signal_ends_everything(project: Project, number: signal.Signals, status: int) -> None:
     """The folder of the test that was interrupted stays."""

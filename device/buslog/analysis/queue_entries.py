@@ -13,11 +13,11 @@ from bluebridge.device.layout.mlx4.cqe import (
     OPCODE_ERROR,
     OPCODE_MASK,
     OWNER_OFFSET,
-    Syndrome,
+    CompletionStatus,
 )
 
 _NAMES = {int(opcode): opcode.name for opcode in wqe.SendOpcode}
-_SYNDROMES = {int(syndrome): syndrome.name for syndrome in Syndrome}
+_SYNDROMES = {int(syndrome): syndrome.name for syndrome in CompletionStatus}
 OK = "OK"
 HEADER_BYTES = 8
 _HEAD = Struct(">I20xH")
@@ -39,7 +39,7 @@ def is_flushed(data: bytes | bytearray) -> bool:
     return (
         len(entry) == CQE_SIZE
         and entry[OWNER_OFFSET] & OPCODE_MASK == OPCODE_ERROR
-        and ERROR_CQE.get(entry, "syndrome") == Syndrome.WR_FLUSH_ERR
+        and ERROR_CQE.get(entry, "syndrome") == CompletionStatus.WR_FLUSH_ERR
     )
 
 

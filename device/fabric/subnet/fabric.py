@@ -1,13 +1,14 @@
-"""The InfiniBand fabric of the server: every port on a cable to one switch."""
+"""The InfiniBand fabric of the server: every port has a cable to one switch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple, Protocol, cast
 
 from bluebridge.device.fabric.addresses import PERMISSIVE, is_group, lid_of
+from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.fabric.messages import Datagram, FabricPort, Frames, Message
+from bluebridge.device.fabric.messages import Datagram, Frames, Message
 from bluebridge.device.fabric.subnet.counters import PortCounters, size_of
 from bluebridge.device.fabric.subnet.packets import SMI_QPN
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
@@ -21,7 +22,7 @@ SWITCH_PORTS = 8
 
 
 class Watcher(Protocol):
-    """Who wants to know what happens in the subnet: a subnet manager, a sender of traps."""
+    """What is told of events in the subnet: a subnet manager, a sender of traps."""
 
     def changed(self, agent: PortAgent, change: Change) -> None:
         """A port changed."""
@@ -59,7 +60,7 @@ class InfinibandFabric(LocalFabric):
             port.agent.listeners.append(self._changed)
 
     def attach(self, port: FabricPort) -> None:
-        """Plug a cable in; `ValueError` when the switch has no port left."""
+        """Connect a port with a cable; raises `ValueError` when the switch has no port left."""
         end = cast(EndPort, port)
         if any(end is other for other in self.topology.ends()):
             return
@@ -72,7 +73,7 @@ class InfinibandFabric(LocalFabric):
         end.agent.connect(free.agent)
 
     def detach(self, port: FabricPort) -> None:
-        """Pull the cable."""
+        """Remove the cable of a port."""
         end = cast(EndPort, port)
         super().detach(port)
         end.agent.disconnect()
@@ -80,6 +81,9 @@ class InfinibandFabric(LocalFabric):
         self._ways.clear()
         for watcher in self.watchers:
             watcher.left(end.agent)
+
+    def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
+        """Nothing: LIDs and link states are those of the agents, whose changes are listened to."""
 
     def _changed(self, agent: PortAgent, change: Change) -> None:
         self._ways.clear()
@@ -90,13 +94,13 @@ class InfinibandFabric(LocalFabric):
 
     # -- forwarding ---------------------------------------------------------------------------
 
-    def _deliver(self, source: FabricPort, message: Message) -> None:
-        if source.link_up:
+    def _deliver(self, source: FabricPort, message: Message) -> int:
+        if _agent(source).link_up:
             self._count(source, message)
-        super()._deliver(source, message)
+        return super()._deliver(source, message)
 
-    def _targets(self, source: FabricPort, message: Message) -> list[FabricPort]:
-        if isinstance(message, Frames):
+    def _targets(self, source: FabricPort, message: Message) -> Sequence[FabricPort]:
+        if isinstance(message, Frames) or not _agent(source).link_up:
             return []
         address = message.route.dmac
         managing = isinstance(message, Datagram) and message.target_qpn == SMI_QPN
@@ -131,14 +135,14 @@ class InfinibandFabric(LocalFabric):
         """By the unicast table; what is not management needs every port on the way in service."""
         if not managing and not _in_service(source):
             return []
-        if address in source.mac_addresses:
+        if address in _agent(source).lids:
             return [source]
         egress = self.switch.node.forwarding.get(lid_of(address), NO_PORT)
-        if egress == 0 or address in self.switch.mac_addresses:
-            return [self.switch] if address in self.switch.mac_addresses else []
+        if egress == 0 or address in self.switch.agent.lids:
+            return [self.switch] if address in self.switch.agent.lids else []
         port = self.switch.ports.get(egress)
         end = None if port is None else self._end(port.agent)
-        if port is None or end is None or address not in end.mac_addresses:
+        if port is None or end is None or address not in end.agent.lids:
             return []
         return [end] if managing or (_in_service(port) and _in_service(end)) else []
 
@@ -183,7 +187,7 @@ class InfinibandFabric(LocalFabric):
         return None if lid >= FIRST_GROUP_LID else self.topology.by_lid(lid.to_bytes(2, "big"))
 
 
-def _passed(source: FabricPort, targets: list[FabricPort]) -> list[Cable]:
+def _passed(source: FabricPort, targets: Sequence[FabricPort]) -> list[Cable]:
     """The counters on the way: into the switch once, out of it to each target."""
     agents = [_agent(target) for target in targets if target is not source]
     if not agents:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from bluebridge.device.fabric.messages import Datagram, Fabric, FabricPort, Message
+from bluebridge.device.fabric.interface import Fabric, FabricPort
+from bluebridge.device.fabric.messages import Datagram, Message
 from bluebridge.device.fabric.subnet import directed, pma, sma
 from bluebridge.device.fabric.subnet.directed import Fate, Step
 from bluebridge.device.fabric.subnet.node import SWITCH, Node
@@ -34,7 +35,7 @@ MULTICAST_LIDS = 0x400
 LIFE_TIME = 18
 ALL_PORTS_GUIDS, ALL_PORTS_PKEYS = 1, 16
 
-Send = Callable[[FabricPort, Message], None]
+Send = Callable[[FabricPort, Message], int]
 
 
 class Manager(Protocol):
@@ -54,20 +55,11 @@ class SwitchPort:
         self.agent = agent
         self._switch = switch
 
-    @property
-    def mac_addresses(self) -> frozenset[bytes]:
-        """None: external ports of switches have no LIDs."""
-        return frozenset()
-
-    @property
-    def link_up(self) -> bool:
-        """Whether something is at the other end."""
-        return self.agent.link_up
-
-    def receive(self, message: Message) -> None:
+    def receive(self, message: Message) -> int:
         """An SMP on a directed route; nothing else ends here."""
         if isinstance(message, Datagram):
             self._switch.smp(message, self.agent.number)
+        return 0
 
 
 class Switch:
@@ -91,8 +83,8 @@ class Switch:
         set_info(info, "enhanced_port0", 1)
         self.ports = {number: SwitchPort(self, agents[number]) for number in agents if number}
 
-    def speaks_through(self, fabric: Fabric) -> None:
-        """Send over `fabric`, a tap on the one the switch is in."""
+    def send_through(self, fabric: Fabric) -> None:
+        """Send over `fabric`, a decorator of the one the switch is in."""
         self._send = fabric.send
 
     def send(self, message: Message) -> None:
@@ -104,24 +96,15 @@ class Switch:
         """Port 0."""
         return self.node.ports[0]
 
-    @property
-    def mac_addresses(self) -> frozenset[bytes]:
-        """The LID of port 0."""
-        return self.agent.lids
-
-    @property
-    def link_up(self) -> bool:
-        """Always: port 0 has no cable."""
-        return True
-
-    def receive(self, message: Message) -> None:
+    def receive(self, message: Message) -> int:
         """What is addressed to the switch's own LID."""
         if not isinstance(message, Datagram) or len(message.payload) != MAD_SIZE:
-            return
+            return 0
         if message.target_qpn == SMI_QPN:
             self.smp(message, 0)
         elif message.target_qpn == GSI_QPN and message.qkey == GSI_QKEY:
             self._general(message)
+        return 0
 
     def smp(self, message: Datagram, ingress: int) -> None:
         """A subnet management packet that came in at a port."""
@@ -148,7 +131,7 @@ class Switch:
             if answer is not None:
                 self._follow(directed.reply(answer), ingress)
         elif step.fate is Fate.PORT:
-            if step.where in self.ports:
+            if step.where in self.ports and self.ports[step.where].agent.link_up:
                 self._send(self.ports[step.where], directed_packet(step.smp))
         elif step.fate is Fate.LID:
             self.send(smp_to(own.to_bytes(2, "big"), step.where.to_bytes(2, "big"), step.smp))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from bluebridge.device.fabric.messages import FabricPort
+from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.subnet.node import Node
 from bluebridge.device.fabric.subnet.port import PortAgent
 

@@ -12,16 +12,12 @@ from typing import NamedTuple
 
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
-from bluebridge.device.hca.connected.requester import Requester
-from bluebridge.device.hca.pairs.error_state import enter_error
-from bluebridge.device.hca.pairs.role import CONNECTED
-from bluebridge.device.hca.queue_pairs import QPN_MASK, QueuePair, empty_context
-from bluebridge.device.hca.rings.completions import post_event
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
+from bluebridge.device.hca.queue_pairs import QPN_MASK, empty_context
 from bluebridge.device.hca.settings.config import Link
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import MODIFIER_SQD_EVENT, Opcode, OptPar, Status
 from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, QPC_SIZE, QpState
-from bluebridge.device.layout.mlx4.eqe import EventType
 
 OPTIONAL: dict[OptPar, tuple[str, ...]] = {
     OptPar.ALT_PATH: ("alt_path",),
@@ -75,7 +71,7 @@ def _merge_rtr(qp: QueuePair, source: bytes, mask: int) -> None:
     _take(qp.context, source, "remote_qpn", "next_recv_psn", "rra_max")
     _take_if_set(qp.context, source, "mtu_msgmax", "roce_mode")
     _take_if_set(qp.context, source, "min_rnr_timer")
-    if qp.role in CONNECTED or any(QPC.get_raw(source, "pri_path")):
+    if qp.connected or any(QPC.get_raw(source, "pri_path")):
         timeout = QPC.get(qp.context, "pri_ack_timeout")
         pkey_index = QPC.get(qp.context, "pri_pkey_index")
         _take(qp.context, source, "pri_path")
@@ -91,8 +87,7 @@ def _merge_rts(qp: QueuePair, source: bytes, mask: int) -> None:
     """RTR2RTS: what the requester needs."""
     _take(qp.context, source, "next_send_psn")
     _take_if_set(qp.context, source, "pri_ack_timeout", "retry_count", "rnr_retry", "sra_max")
-    if isinstance(qp.engine, Requester):
-        qp.engine.next_psn = QPC.get(source, "next_send_psn")
+    qp.engine.next_psn = QPC.get(source, "next_send_psn")
 
 
 class Transition(NamedTuple):
@@ -150,23 +145,14 @@ def modify(adapter: Adapter, command: Command) -> None:
     _merge_optional(qp, context, mask)
     qp.load()
     if transition.target is QpState.SQD:
-        _drain(qp, bool(command.in_modifier & MODIFIER_SQD_EVENT))
+        qp.drain(event=bool(command.in_modifier & MODIFIER_SQD_EVENT))
     else:
         qp.set_state(transition.target)
 
 
-def _drain(qp: QueuePair, event: bool) -> None:
-    """Stop sending; the event comes when nothing is outstanding."""
-    qp.set_state(QpState.SQD)
-    idle = not isinstance(qp.engine, Requester) or not qp.engine.pending
-    qp.sqd_event = event and not idle
-    if event and idle:
-        post_event(qp.hca, EventType.SQ_DRAINED, qp.qpn)
-
-
 def to_error(adapter: Adapter, command: Command) -> None:
     """2ERR_QP: flush everything, what is posted later too."""
-    enter_error(_find(adapter, command))
+    _find(adapter, command).enter_error()
 
 
 def to_reset(adapter: Adapter, command: Command) -> None:
@@ -182,12 +168,11 @@ def query(adapter: Adapter, command: Command) -> bytes:
         return bytes(QPC_MAILBOX_OFFSET) + empty_context(qpn)
     context = bytearray(qp.context)
     QPC.set(context, "local_qpn", qpn)
-    if qp.state is QpState.SQD and isinstance(qp.engine, Requester) and qp.engine.pending:
+    if qp.state is QpState.SQD and not qp.engine.idle:
         QPC.set(context, "state", int(QpState.SQDRAINING))
     QPC.set(context, "next_recv_psn", qp.responder.psn)
     QPC.set(context, "msn", qp.responder.msn)
-    if isinstance(qp.engine, Requester):
-        QPC.set(context, "next_send_psn", qp.engine.next_psn)
+    QPC.set(context, "next_send_psn", qp.engine.next_psn)
     if qp.sq is not None:
         QPC.set(context, "sq_wqe_counter", qp.sq.index & 0xFFFF)
     if qp.rq is not None:

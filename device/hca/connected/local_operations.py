@@ -1,28 +1,25 @@
-"""Send queue entries that stay inside the adapter: registration, invalidation, nothing at all."""
+"""Send queue entries that stay inside the adapter: registration, windows, invalidation, NOP."""
 
 from __future__ import annotations
 
 from struct import unpack
-from typing import TYPE_CHECKING
 
 from bluebridge.device.hca.memory.region import pages_of
 from bluebridge.device.hca.memory.regions import PAGE_SHIFTS, AccessError, rights_of_fast_register
 from bluebridge.device.hca.memory.windows import BIND, bind
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.rings.work_requests import BIND_MW, FAST_REG, LOCAL_INVAL, NOP, SendWqe
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.pci.bus import DmaError
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
 
 MAX_PAGES = 511
 PAGE_MASK = ~7
 _KEY_OFFSET = 8
 
 
-def execute(qp: QueuePair, wqe: SendWqe) -> Syndrome | None:
-    """Carry out a local entry; the syndrome of its failure, or None."""
+def execute(qp: QueuePair, wqe: SendWqe) -> CompletionStatus | None:
+    """Carry out a local entry; the status of its failure, or None."""
     try:
         if wqe.opcode == NOP:
             return None
@@ -32,37 +29,37 @@ def execute(qp: QueuePair, wqe: SendWqe) -> Syndrome | None:
             return _bind(qp, wqe)
         return _register(qp, wqe)
     except (AccessError, DmaError) as error:
-        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
-        return Syndrome.MW_BIND_ERR
+        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
+        return CompletionStatus.MW_BIND_ERR
 
 
-def _invalidate(qp: QueuePair, wqe: SendWqe) -> Syndrome | None:
+def _invalidate(qp: QueuePair, wqe: SendWqe) -> CompletionStatus | None:
     if len(wqe.segment) < _KEY_OFFSET + 4:
-        return Syndrome.LOCAL_QP_OP_ERR
+        return CompletionStatus.LOCAL_QP_OP_ERR
     key = int.from_bytes(wqe.segment[_KEY_OFFSET : _KEY_OFFSET + 4], "big")
-    qp.hca.regions.invalidate(key, qp.pd, qpn=qp.qpn)
+    qp.regions.invalidate(key, qp.pd, qpn=qp.qpn)
     return None
 
 
-def _bind(qp: QueuePair, wqe: SendWqe) -> Syndrome | None:
+def _bind(qp: QueuePair, wqe: SendWqe) -> CompletionStatus | None:
     if len(wqe.segment) < BIND.size:
-        return Syndrome.LOCAL_QP_OP_ERR
-    bind(qp, wqe.segment)
+        return CompletionStatus.LOCAL_QP_OP_ERR
+    bind(qp.regions, wqe.segment, pd=qp.pd, qpn=qp.qpn)
     return None
 
 
-def _register(qp: QueuePair, wqe: SendWqe) -> Syndrome | None:
+def _register(qp: QueuePair, wqe: SendWqe) -> CompletionStatus | None:
     """REG_MR: the page list is read and copied now, software may reuse it afterwards."""
     if len(wqe.segment) < FAST_REG.size or not qp.fast_register:
-        return Syndrome.LOCAL_QP_OP_ERR
+        return CompletionStatus.LOCAL_QP_OP_ERR
     flags, key, page_list, start, length, _, shift = FAST_REG.unpack_from(wqe.segment)
     if shift not in PAGE_SHIFTS or not length or start + length > 1 << 64:
-        return Syndrome.MW_BIND_ERR
+        return CompletionStatus.MW_BIND_ERR
     count = pages_of(start, length, shift)
     if count > MAX_PAGES:
-        return Syndrome.MW_BIND_ERR
-    raw = qp.hca.bus.read(page_list, count * 8, What.PAGE_LIST, qp.qpn)
+        return CompletionStatus.MW_BIND_ERR
+    raw = qp.bus.read(page_list, count * 8, What.PAGE_LIST, qp.qpn)
     pages = [entry & PAGE_MASK for entry in unpack(f">{count}Q", raw)]
     rights = rights_of_fast_register(flags)
-    qp.hca.regions.fast_register(key, qp.pd, start, length, shift, rights, pages)
+    qp.regions.fast_register(key, qp.pd, start, length, shift, rights, pages)
     return None

@@ -15,7 +15,7 @@ from bluebridge.device.hca.rings.work_requests import (
     SEND_IMM,
     SEND_INVAL,
 )
-from bluebridge.device.layout.mlx4.cqe import Syndrome as Status
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 
 PSN_MASK = 0xFFFFFF
 HALF = 1 << 23
@@ -39,10 +39,10 @@ UNRELIABLE = frozenset((SEND, SEND_IMM, RDMA_WRITE, RDMA_WRITE_IMM))
 """What UC queue pairs may send."""
 
 NAK_STATUS = {
-    int(Syndrome.NAK_INVALID_REQUEST): Status.REMOTE_INVAL_REQ_ERR,
-    int(Syndrome.NAK_REMOTE_ACCESS): Status.REMOTE_ACCESS_ERR,
-    int(Syndrome.NAK_REMOTE_OPERATION): Status.REMOTE_OP_ERR,
-    int(Syndrome.NAK_INVALID_RD): Status.BAD_RESP_ERR,
+    int(Syndrome.NAK_INVALID_REQUEST): CompletionStatus.REMOTE_INVAL_REQ_ERR,
+    int(Syndrome.NAK_REMOTE_ACCESS): CompletionStatus.REMOTE_ACCESS_ERR,
+    int(Syndrome.NAK_REMOTE_OPERATION): CompletionStatus.REMOTE_OP_ERR,
+    int(Syndrome.NAK_INVALID_RD): CompletionStatus.BAD_RESP_ERR,
 }
 """Completion status by syndrome of the NAK."""
 

@@ -7,7 +7,6 @@ PSNs still advance by the packets the path MTU makes of it.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from bluebridge.device.fabric.messages import Payload, Request, Response, Syndrome
 from bluebridge.device.hca.connected import local_operations
@@ -21,12 +20,10 @@ from bluebridge.device.hca.connected.request_tables import (
 )
 from bluebridge.device.hca.connected.retry import Retry
 from bluebridge.device.hca.memory.regions import AccessError
-from bluebridge.device.hca.memory.scatter_gather import gather, scatter_runs
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
 from bluebridge.device.hca.pairs.costs import MESSAGE_COST, PIECE_COST
-from bluebridge.device.hca.pairs.error_state import enter_error
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import RELIABLE, Role
-from bluebridge.device.hca.rings.completions import complete_send, fail_send, post_event
 from bluebridge.device.hca.rings.work_requests import (
     ATOMICS,
     LOCAL,
@@ -37,12 +34,9 @@ from bluebridge.device.hca.rings.work_requests import (
 )
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import Syndrome as Status
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.pci.bus import DmaError
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
 
 WINDOW = 128
 """Requests that may wait for an answer at once."""
@@ -59,7 +53,7 @@ class Requester:
     """
 
     __slots__ = (
-        "_doomed", "_held", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
+        "_failing", "_held", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
         "next_psn", "pending", "retry",
     )  # fmt: skip
 
@@ -68,12 +62,17 @@ class Requester:
         self._reliable = qp.role in RELIABLE
         self._xrc = qp.role is Role.XRC
         self._held: SendWqe | None = None  # read from the ring, must wait
-        self._doomed = False  # a local failure is pending, nothing follows it
-        self._stalled = False  # the walk of the ring stopped because of us
+        self._failing = False  # a local failure is pending, nothing follows it
+        self._stalled = False  # the walk of the ring stopped because of this engine
         self._reads = 0
         self.pending: deque[SendWqe] = deque()
         self.next_psn = 0
         self.retry = Retry(qp, self)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request waits for its answer."""
+        return not self.pending
 
     # -- SendEngine ---------------------------------------------------------------------------
 
@@ -82,11 +81,11 @@ class Requester:
         try:
             wqe = parse_connected(raw, index)
         except WqeError as error:
-            self._qp.hca.bus.note(
+            self._qp.bus.note(
                 Kind.NOTE, f"QP {self._qp.qpn:#x} WQE {index}: {error}", obj=self._qp.qpn
             )
             wqe = SendWqe(index, 0, 0, 0, 0)
-            self._reject(wqe, Status.LOCAL_QP_OP_ERR)
+            self._reject(wqe, CompletionStatus.LOCAL_QP_OP_ERR)
             return
         if self._must_wait(wqe):
             self._held = wqe
@@ -99,7 +98,7 @@ class Requester:
         return self._stalled
 
     def _is_blocked(self) -> bool:
-        if self._doomed or self.retry.waiting:
+        if self._failing or self.retry.waiting:
             return True
         wqe = self._held
         if wqe is None:
@@ -108,7 +107,7 @@ class Requester:
             return True
         self._held = None
         self._start(wqe)
-        return self._doomed or self.retry.waiting or self._qp.state is not QpState.RTS
+        return self._failing or self.retry.waiting or self._qp.state is not QpState.RTS
 
     def finish(self) -> None:
         """Requests go out one by one."""
@@ -120,13 +119,13 @@ class Requester:
             flushed.append(self._held)
         self.stop()
         for wqe in flushed:
-            fail_send(self._qp, wqe.index, Status.WR_FLUSH_ERR)
+            self._qp.completions.fail_send(wqe.index, CompletionStatus.WR_FLUSH_ERR)
 
     def stop(self) -> None:
         """Forget all that is outstanding."""
         self.pending.clear()
         self._held = None
-        self._doomed = False
+        self._failing = False
         self._reads = 0
         self.retry.cancel()
 
@@ -149,13 +148,13 @@ class Requester:
             if status:
                 self._reject(wqe, status)
             elif wqe.signalled:
-                complete_send(qp, wqe.index, opcode, 0)
+                qp.completions.complete_send(wqe.index, opcode, 0)
             return
         if not self._reliable and opcode not in UNRELIABLE:
-            self._reject(wqe, Status.LOCAL_QP_OP_ERR)
+            self._reject(wqe, CompletionStatus.LOCAL_QP_OP_ERR)
             return
         if wqe.length > qp.max_message or (opcode in ATOMICS and wqe.length != ATOMIC_SIZE):
-            self._reject(wqe, Status.LOCAL_LENGTH_ERR)
+            self._reject(wqe, CompletionStatus.LOCAL_LENGTH_ERR)
             return
         wqe.psn = self.next_psn
         wqe.packets = packets_of(wqe.length, qp.mtu)
@@ -173,17 +172,17 @@ class Requester:
     def transmit(self, wqe: SendWqe, *, note: bool) -> None:
         """Send a request, or send it again; its local memory is checked each time."""
         qp = self._qp
-        qp.hca.bus.concern(qp.qpn, wqe.index)  # it may have waited
+        qp.bus.concern(qp.qpn, wqe.index)  # it may have waited
         payload: list[memoryview] = []
         try:
             if wqe.returns_data:
-                pieces = len(qp.hca.bus.views(scatter_runs(qp, wqe.parts, wqe.length, qp.pd)))
+                pieces = len(qp.bus.views(qp.memory.scatter(wqe.parts, wqe.length)))
             else:
-                payload = gather(qp, wqe.parts, note=note)
+                payload = qp.memory.gather(wqe.parts, note=note)
                 pieces = len(payload)
         except (AccessError, DmaError) as error:
-            qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
-            self._doom(wqe, Status.LOCAL_PROT_ERR)
+            qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
+            self._fail_in_turn(wqe, CompletionStatus.LOCAL_PROT_ERR)
             return
         request = Request(
             OPS[wqe.opcode],
@@ -209,14 +208,14 @@ class Requester:
             qp.traffic.sent(wqe.packets, wqe.length)
         qp.port.send(request)
 
-    def _reject(self, wqe: SendWqe, status: Status) -> None:
+    def _reject(self, wqe: SendWqe, status: CompletionStatus) -> None:
         """A request that cannot even be sent: it fails when its turn comes."""
         self.pending.append(wqe)
-        self._doom(wqe, status)
+        self._fail_in_turn(wqe, status)
 
-    def _doom(self, wqe: SendWqe, status: Status) -> None:
+    def _fail_in_turn(self, wqe: SendWqe, status: CompletionStatus) -> None:
         wqe.status = status
-        self._doomed = True
+        self._failing = True
         if self.pending and self.pending[0] is wqe:
             self.fail(status)
 
@@ -236,7 +235,7 @@ class Requester:
         elif syndrome == Syndrome.NAK_PSN:
             self.retry.sequence_error()
         elif syndrome & _KIND:
-            self.fail(NAK_STATUS.get(syndrome, Status.BAD_RESP_ERR))
+            self.fail(NAK_STATUS.get(syndrome, CompletionStatus.BAD_RESP_ERR))
         elif self.pending[0].psn == response.psn:
             self._acknowledge(response)
         self._go_on()
@@ -262,30 +261,30 @@ class Requester:
         try:
             if wqe.opcode == RDMA_READ:
                 if sum(view.nbytes for view in response.payload) != wqe.length:
-                    self.fail(Status.BAD_RESP_ERR)
+                    self.fail(CompletionStatus.BAD_RESP_ERR)
                     return
                 self._store(wqe, response.payload)
                 self._qp.traffic.rx_bytes += wqe.length
             elif wqe.opcode in ATOMICS:
                 if response.atomic_original is None:
-                    self.fail(Status.BAD_RESP_ERR)
+                    self.fail(CompletionStatus.BAD_RESP_ERR)
                     return
                 # operands travel big-endian, memory holds them as the host does
                 original = response.atomic_original.to_bytes(ATOMIC_SIZE, "little")
                 self._store(wqe, [memoryview(original)])
         except (AccessError, DmaError):
-            self.fail(Status.LOCAL_PROT_ERR)
+            self.fail(CompletionStatus.LOCAL_PROT_ERR)
             return
         self._complete_head()
 
     def _store(self, wqe: SendWqe, source: Payload) -> None:
         qp = self._qp
-        runs = scatter_runs(qp, wqe.parts, wqe.length, qp.pd)
+        runs = qp.memory.scatter(wqe.parts, wqe.length)
         if not runs:
             return
-        views = qp.hca.bus.views(runs)
+        views = qp.bus.views(runs)
         copy_views(views, source)
-        note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+        note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
 
     def _complete_head(self) -> None:
         wqe = self.pending.popleft()
@@ -293,18 +292,18 @@ class Requester:
             self._reads -= 1
         self.retry.progress()
         if wqe.signalled:
-            complete_send(self._qp, wqe.index, wqe.opcode, wqe.length)
+            self._qp.completions.complete_send(wqe.index, wqe.opcode, wqe.length)
         if self.pending and self.pending[0].status:
-            self.fail(Status(self.pending[0].status))
+            self.fail(CompletionStatus(self.pending[0].status))
 
-    def fail(self, status: Status) -> None:
+    def fail(self, status: CompletionStatus) -> None:
         """The oldest request failed: complete it in error and flush the rest."""
         qp = self._qp
         if not self.pending:
             return
         wqe = self.pending.popleft()
-        fail_send(qp, wqe.index, status)
-        enter_error(qp)
+        qp.completions.fail_send(wqe.index, status)
+        qp.enter_error()
 
     def _go_on(self) -> None:
         """After an answer: entries that waited may run now."""
@@ -316,4 +315,4 @@ class Requester:
                 qp.sq.run()
         elif qp.state is QpState.SQD and not self.pending and qp.sqd_event:
             qp.sqd_event = False
-            post_event(qp.hca, EventType.SQ_DRAINED, qp.qpn)
+            qp.completions.event(EventType.SQ_DRAINED)

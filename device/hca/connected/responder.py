@@ -7,29 +7,22 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from bluebridge.device.fabric.messages import Op, Payload, Request, Response, Syndrome
 from bluebridge.device.hca.connected.atomics import operate
 from bluebridge.device.hca.connected.refusals import Nak, NotReady, remote_access
 from bluebridge.device.hca.connected.request_tables import HALF, PSN_MASK
 from bluebridge.device.hca.memory.regions import AccessError, Rights
-from bluebridge.device.hca.memory.scatter_gather import scatter_runs
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
-from bluebridge.device.hca.pairs.error_state import enter_error
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import RELIABLE, Role
-from bluebridge.device.hca.rings.completions import complete_receive, fail_receive, post_event
 from bluebridge.device.hca.rings.receive_queue import ReceiveQueue, ReceiveWqe
+from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import RecvOpcode
-from bluebridge.device.layout.mlx4.cqe import Syndrome as Status
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.pci.bus import DmaError, Run
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
-    from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
 
 ATOMIC_RESULTS = 128
 """Results of atomics that are kept for requests that come again."""
@@ -48,22 +41,23 @@ _RECEIVE_OPCODE = {
     Op.SEND_INV: int(RecvOpcode.SEND_WITH_INVALIDATE),
     Op.WRITE_IMM: int(RecvOpcode.RDMA_WRITE_WITH_IMM),
 }
-_XRC = Role.XRC
 _READY = (QpState.RTR, QpState.RTS, QpState.SQD)
 _WORD = Struct("<Q")  # atomics work on the host's integers
 _ALIGNMENT = 7
-_RECEIVE_FAILURE = {Status.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
+_RECEIVE_FAILURE = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
 
 
 class Responder:
     """Answers requests of one peer. `psn` is the one expected next, `msn` counts messages done."""
 
-    __slots__ = ("_naked", "_pd", "_qp", "_results", "msn", "psn")
+    __slots__ = ("_nak_sent", "_pd", "_qp", "_reliable", "_results", "_xrc", "msn", "psn")
 
     def __init__(self, qp: QueuePair) -> None:
         self._qp = qp
         self._pd = qp.pd
-        self._naked = False  # a NAK is out; what follows is dropped until the expected PSN comes
+        self._reliable = qp.role in RELIABLE
+        self._xrc = qp.role is Role.XRC
+        self._nak_sent = False  # a NAK is out; what follows is dropped until the expected PSN comes
         self._results: deque[tuple[int, int]] = deque(maxlen=ATOMIC_RESULTS)
         self.psn = 0
         self.msn = 0
@@ -74,8 +68,8 @@ class Responder:
         if (
             qp.state not in _READY
             or request.source_qpn != qp.remote_qpn
-            or request.reliable != (qp.role in RELIABLE)
-            or (request.srqn is None) == (qp.role is Role.XRC)
+            or request.reliable != self._reliable
+            or (request.srqn is None) == self._xrc
         ):
             return
         if not qp.established:
@@ -91,28 +85,28 @@ class Responder:
         if ahead >= HALF:
             self._duplicate(request)
         elif ahead:
-            if not self._naked:
-                self._naked = True
+            if not self._nak_sent:
+                self._nak_sent = True
                 gap = f"PSN {request.psn:#x}, expected {self.psn:#x}"
                 self._note(f"NAK {Syndrome.NAK_PSN:#x}: {gap}")
                 self._answer(self.psn, Syndrome.NAK_PSN)
         else:
-            self._reliable(request)
+            self._in_order(request)
 
     def _establish(self) -> None:
         """The first message of a peer tells software, in case the connection manager's was lost."""
         qp = self._qp
         qp.established = True
         if qp.state is QpState.RTR:
-            post_event(qp.hca, EventType.COMM_EST, qp.qpn)
+            qp.completions.event(EventType.COMM_EST)
 
-    def _reliable(self, request: Request) -> None:
+    def _in_order(self, request: Request) -> None:
         qp = self._qp
-        self._naked = False
+        self._nak_sent = False
         try:
             payload, original = self._carry_out(request)
         except NotReady:
-            self._naked = True
+            self._nak_sent = True
             self._answer(request.psn, Syndrome.RNR_NAK | qp.min_rnr_timer)
             return
         except Nak as nak:
@@ -123,13 +117,13 @@ class Responder:
         self._answer(request.psn, Syndrome.ACK, payload, original, request)
 
     def _refuse(self, request: Request, nak: Nak) -> None:
-        """NAK, then error: software sees the event, the peer the syndrome, nobody a byte."""
+        """NAK, then error: software sees the event, the peer the syndrome, and no byte moves."""
         self._note(f"NAK {nak.syndrome:#x} for {request.op.name}: {nak}")
         self._answer(request.psn, nak.syndrome)
-        enter_error(self._qp, nak.event)
+        self._qp.enter_error(nak.event)
 
     def _unreliable(self, request: Request) -> None:
-        """UC: what cannot be carried out is dropped, a lost message is nobody's business."""
+        """UC: what cannot be carried out is dropped, and nobody is told of a lost message."""
         try:
             if request.op not in _SENDS and request.op not in _WRITES:
                 return
@@ -139,7 +133,7 @@ class Responder:
         except Nak as nak:
             self._note(f"dropped {request.op.name}: {nak}")
             if nak.event is None:  # a receive was spent on it
-                enter_error(self._qp)
+                self._qp.enter_error()
         self.psn = (request.psn + request.packets) & PSN_MASK
 
     def _duplicate(self, request: Request) -> None:
@@ -167,7 +161,7 @@ class Responder:
         """Send an answer; `done` is the request that was carried out."""
         qp = self._qp
         answer = Response(qp.route, qp.remote_qpn, psn, syndrome, self.msn, payload, original)
-        if qp.role is _XRC:
+        if self._xrc:
             answer.xrc = True
         if done is not None:
             answer.packets = done.packets
@@ -179,7 +173,7 @@ class Responder:
         qp.port.send(answer)
 
     def _note(self, text: str) -> None:
-        self._qp.hca.bus.note(Kind.NOTE, f"QP {self._qp.qpn:#x}: {text}", obj=self._qp.qpn)
+        self._qp.bus.note(Kind.NOTE, f"QP {self._qp.qpn:#x}: {text}", obj=self._qp.qpn)
 
     # -- operations ---------------------------------------------------------------------------
 
@@ -208,7 +202,7 @@ class Responder:
                 "the queue pair does not permit it",
             )
         try:
-            return qp.hca.regions.resolve(
+            return qp.regions.resolve(
                 request.rkey, request.remote_address, length, right, self._pd, qpn=qp.qpn
             )
         except AccessError as error:
@@ -216,7 +210,7 @@ class Responder:
 
     def _views(self, runs: list[Run]) -> list[memoryview]:
         try:
-            return self._qp.hca.bus.views(runs) if runs else []
+            return self._qp.bus.views(runs) if runs else []
         except DmaError as error:
             raise remote_access(error) from error
 
@@ -227,14 +221,14 @@ class Responder:
         wqe = self._take() if request.op is Op.WRITE_IMM else None
         if views:
             copy_views(views, request.payload)
-            note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+            note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
         if wqe is not None:
             self._complete_receive(wqe, _RECEIVE_OPCODE[request.op], request)
 
     def _read(self, request: Request) -> Payload:
         runs = self._remote(request, self._qp.remote_read, _REMOTE_READ, request.length)
         views = self._views(runs)
-        note_runs(self._qp.hca.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, self._qp.qpn)
+        note_runs(self._qp.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, self._qp.qpn)
         return views
 
     def _atomic(self, request: Request) -> int:
@@ -244,11 +238,11 @@ class Responder:
             raise Nak(Syndrome.NAK_INVALID_REQUEST, event, "unaligned atomic")
         runs = self._remote(request, qp.remote_atomic, _REMOTE_ATOMIC, _WORD.size)
         views = self._views(runs)  # two, where a border of memory regions cuts the word
-        note_runs(qp.hca.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, qp.qpn)
+        note_runs(qp.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, qp.qpn)
         (original,) = _WORD.unpack(b"".join(views))
         result = operate(request.op, original, request.atomic)
         copy_views(views, [memoryview(_WORD.pack(result))])
-        note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+        note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
         self._results.append((request.psn, original))
         return int(original)
 
@@ -257,24 +251,24 @@ class Responder:
         qp = self._qp
         wqe = self._take()
         if request.length > sum(sge[2] for sge in wqe.sges):
-            raise self._failed(wqe, Status.LOCAL_LENGTH_ERR, "the message is too long")
+            raise self._failed(wqe, CompletionStatus.LOCAL_LENGTH_ERR, "the message is too long")
         try:
-            runs = scatter_runs(qp, wqe.sges, request.length, wqe.pd)
-            views = qp.hca.bus.views(runs) if runs else []
+            runs = qp.memory.scatter(wqe.sges, request.length, wqe.pd)
+            views = qp.bus.views(runs) if runs else []
         except (AccessError, DmaError) as error:
-            raise self._failed(wqe, Status.LOCAL_PROT_ERR, str(error)) from error
+            raise self._failed(wqe, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
         if request.op is Op.SEND_INV:
             self._invalidate(wqe, request.immediate)
         if views:
             copy_views(views, request.payload)
-            note_runs(qp.hca.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+            note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
         self._complete_receive(wqe, _RECEIVE_OPCODE[request.op], request)
 
     def _invalidate(self, wqe: ReceiveWqe, rkey: int) -> None:
         try:
-            self._qp.hca.regions.invalidate(rkey, self._pd, qpn=self._qp.qpn, remote=True)
+            self._qp.regions.invalidate(rkey, self._pd, qpn=self._qp.qpn, remote=True)
         except AccessError as error:
-            self._fail_receive(wqe, Status.LOCAL_ACCESS_ERR)
+            self._fail_receive(wqe, CompletionStatus.LOCAL_ACCESS_ERR)
             raise remote_access(error) from error
 
     def _receives(self) -> ReceiveQueue | SharedReceiveQueue | None:
@@ -292,15 +286,21 @@ class Responder:
             raise NotReady
         return wqe
 
-    def _failed(self, wqe: ReceiveWqe, status: Status, reason: str) -> Nak:
-        """Complete a receive that the message did not fit; its completion is the only news."""
+    def _failed(self, wqe: ReceiveWqe, status: CompletionStatus, reason: str) -> Nak:
+        """Complete a receive that the message did not fit; no event follows."""
         self._fail_receive(wqe, status)
         return Nak(_RECEIVE_FAILURE.get(status, Syndrome.NAK_REMOTE_OPERATION), None, reason)
 
     def _complete_receive(self, wqe: ReceiveWqe, opcode: int, request: Request) -> None:
-        complete_receive(
-            self._qp, wqe.index, opcode, request.length, request.immediate, request.solicited
+        qp = self._qp
+        qp.completions.complete_receive(
+            wqe.index,
+            opcode,
+            request.length,
+            qp.remote_qpn,
+            request.immediate,
+            request.solicited,
         )
 
     def _fail_receive(self, wqe: ReceiveWqe, status: int) -> None:
-        fail_receive(self._qp, wqe.index, status)
+        self._qp.completions.fail_receive(wqe.index, status)

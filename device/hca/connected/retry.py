@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import Protocol
 
 from bluebridge.device.hca.connected.request_tables import HALF, PSN_MASK
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.rings.send_queue import COST_LIMIT
+from bluebridge.device.hca.rings.work_requests import SendWqe
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import Syndrome as Status
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.net.roce import RNR_TIMER_US, ack_timeout_us
 from bluebridge.device.pci.bus import Timer
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.connected.requester import Requester
-    from bluebridge.device.hca.queue_pairs import QueuePair
 
 FOREVER = 7
 """RNR retry count that means without limit."""
@@ -33,17 +32,29 @@ BATCH = 16
 """Requests sent again in one go before other work of the server gets its turn."""
 
 
+class Requests(Protocol):
+    """The requests that are sent again. `pending` are those without an answer, oldest first."""
+
+    pending: deque[SendWqe]
+
+    def transmit(self, wqe: SendWqe, *, note: bool) -> None:
+        """Send a request again; `note` logs the DMA reads."""
+
+    def fail(self, status: CompletionStatus) -> None:
+        """Complete the oldest request in error and flush the rest."""
+
+
 class Retry:
     """The retry counters and the one timer of a requester.
 
     `waiting` is true from the decision to send again until that is done: nothing else is sent.
     """
 
-    __slots__ = ("_held", "_next", "_qp", "_requester", "_retries", "_rnr", "_timer", "waiting")
+    __slots__ = ("_held", "_next", "_qp", "_requests", "_retries", "_rnr", "_timer", "waiting")
 
-    def __init__(self, qp: QueuePair, requester: Requester) -> None:
+    def __init__(self, qp: QueuePair, requests: Requests) -> None:
         self._qp = qp
-        self._requester = requester
+        self._requests = requests
         self._timer: Timer | None = None
         self._retries = 0
         self._rnr = 0
@@ -67,11 +78,11 @@ class Retry:
         if self._timer is not None or self.waiting or not self._qp.ack_timeout:
             return
         seconds = max(ack_timeout_us(self._qp.ack_timeout) / 1e6, MIN_TIMEOUT)
-        self._timer = self._qp.hca.bus.call_later(seconds, self._expired)
+        self._timer = self._qp.bus.call_later(seconds, self._expired)
 
     def _expired(self) -> None:
         self._timer = None
-        if self._requester.pending and self._alive():
+        if self._requests.pending and self._alive():
             self._again(f"no answer, retry {self._retries + 1} of {self._qp.retry_count}")
 
     def sequence_error(self) -> None:
@@ -83,14 +94,14 @@ class Retry:
     def _again(self, why: str) -> None:
         qp = self._qp
         if self._retries >= qp.retry_count:
-            qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: retries are used up", obj=qp.qpn)
-            self._requester.fail(Status.TRANSPORT_RETRY_EXC_ERR)
+            qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: retries are used up", obj=qp.qpn)
+            self._requests.fail(CompletionStatus.TRANSPORT_RETRY_EXC_ERR)
             return
         self._retries += 1
-        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: {why}", obj=qp.qpn)
+        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: {why}", obj=qp.qpn)
         # not from here: the answer that brought us may be one of many in a row
         self.waiting = True
-        self._timer = qp.hca.bus.call_later(0, self._retransmit)
+        self._timer = qp.bus.call_later(0, self._retransmit)
 
     def not_ready(self, code: int) -> None:
         """An RNR NAK: wait as long as the receiver asked, then send all again."""
@@ -106,15 +117,15 @@ class Retry:
             first = True
         if first:
             if qp.rnr_retry != FOREVER and self._rnr >= qp.rnr_retry:
-                qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: RNR retries are used up", obj=qp.qpn)
-                self._requester.fail(Status.RNR_RETRY_EXC_ERR)
+                qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: RNR retries are used up", obj=qp.qpn)
+                self._requests.fail(CompletionStatus.RNR_RETRY_EXC_ERR)
                 return
             self._rnr += 1
             text = f"QP {qp.qpn:#x}: RNR NAK, retry {self._rnr} in {RNR_TIMER_US[code] / 1e3:g} ms"
             text += ", offered every millisecond" if code == 0 else ""
-            qp.hca.bus.note(Kind.NOTE, text, obj=qp.qpn)
+            qp.bus.note(Kind.NOTE, text, obj=qp.qpn)
         self.waiting = True
-        self._timer = qp.hca.bus.call_later(seconds, self._retransmit)
+        self._timer = qp.bus.call_later(seconds, self._retransmit)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -134,28 +145,28 @@ class Retry:
         if following is not None:
             self._next = following
             self.waiting = True
-            self._timer = qp.hca.bus.call_later(0, self._retransmit)
+            self._timer = qp.bus.call_later(0, self._retransmit)
         elif self._alive():
-            if self._requester.pending:
+            if self._requests.pending:
                 self.start()
             if not self.waiting and qp.sq is not None:
                 qp.sq.run()
 
     def _batch(self) -> int | None:
         """Send some requests again; the PSN of the next one that is due, if any."""
-        qp, requester = self._qp, self._requester
+        qp, requests = self._qp, self._requests
         start, self._next = self._next, None
         sent = 0
-        for wqe in list(requester.pending):
+        for wqe in list(requests.pending):
             if self.waiting or not self._alive() or wqe.status:
                 return None
             if start is not None and _before(wqe.psn, start):
                 continue  # an earlier batch
-            if not requester.pending or _before(wqe.psn, requester.pending[0].psn):
+            if not requests.pending or _before(wqe.psn, requests.pending[0].psn):
                 continue  # answered by now
             if sent == BATCH or qp.spent >= COST_LIMIT:
                 return wqe.psn
-            requester.transmit(wqe, note=False)
+            requests.transmit(wqe, note=False)
             sent += 1
         return None
 

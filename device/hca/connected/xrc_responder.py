@@ -7,34 +7,32 @@ annex A14; Linux `ib/qp.c: create_qp_common`, `ib/srq.c`, rdma-core `providers/m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bluebridge.device.fabric.messages import Payload, Request, Syndrome
 from bluebridge.device.hca.connected.refusals import Nak
 from bluebridge.device.hca.connected.responder import Responder
-from bluebridge.device.hca.rings.completions import complete_receive, fail_receive
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
+from bluebridge.device.hca.rings.receive_queue import ReceiveWqe
+from bluebridge.device.hca.rings.shared_receive_queues import (
+    SharedReceiveQueue,
+    SharedReceiveQueues,
+)
 from bluebridge.device.layout.mlx4.eqe import EventType
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
-    from bluebridge.device.hca.rings.receive_queue import ReceiveWqe
-    from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
 
 
 class XrcResponder(Responder):
     """The responder of an XRC queue pair; the SRQ changes from request to request."""
 
-    __slots__ = ("_srq",)
+    __slots__ = ("_srq", "_srqs")
 
-    def __init__(self, qp: QueuePair) -> None:
+    def __init__(self, qp: QueuePair, srqs: SharedReceiveQueues) -> None:
         super().__init__(qp)
+        self._srqs = srqs
         self._srq: SharedReceiveQueue | None = None
 
     def receive(self, request: Request) -> None:
         """Carry out a request with the rights of the SRQ it names."""
-        qp = self._qp
-        srq = None if request.srqn is None else qp.hca.srqs.get(request.srqn)
-        self._srq = srq if srq is not None and srq.xrcd == qp.xrcd else None
+        srq = None if request.srqn is None else self._srqs.get(request.srqn)
+        self._srq = srq if srq is not None and srq.xrcd == self._qp.xrcd else None
         if self._srq is not None:
             self._pd = self._srq.pd
         super().receive(request)
@@ -59,17 +57,16 @@ class XrcResponder(Responder):
         """The completion is the SRQ's, and names it where others name the sender."""
         srq = self._srq
         if srq is not None:
-            complete_receive(
-                self._qp,
+            self._qp.completions.complete_receive(
                 wqe.index,
                 opcode,
                 request.length,
+                srq.srqn,
                 request.immediate,
                 request.solicited,
-                cqn=srq.cqn,
-                source=srq.srqn,
+                srq.cqn,
             )
 
     def _fail_receive(self, wqe: ReceiveWqe, status: int) -> None:
         if self._srq is not None:
-            fail_receive(self._qp, wqe.index, status, self._srq.cqn)
+            self._qp.completions.fail_receive(wqe.index, status, self._srq.cqn)

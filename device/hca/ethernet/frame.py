@@ -65,8 +65,8 @@ def ones_complement(data: Frame, seed: int = 0) -> int:
     return checksum_of(total + seed)
 
 
-class Packet:
-    """The headers of one frame.
+class FrameHeaders:
+    """Where the headers of one frame are, and what they say.
 
     `network` is the offset of the IP header, `version` 4, 6, or 0 for anything else; `protocol`
     the one behind it and `transport` its offset. `end` is where the IP packet ends: what follows

@@ -7,7 +7,7 @@ from bluebridge.device.hca.ethernet.frame import (
     IPV4_CHECKSUM,
     ONES,
     UDP,
-    Packet,
+    FrameHeaders,
     checksum_of,
     ones_complement,
     ones_sum,
@@ -30,26 +30,26 @@ def tagged(frame: bytes, word1: int) -> bytes:
     return frame[:ADDRESSES] + kind + (word1 >> 16).to_bytes(2, "big") + frame[ADDRESSES:]
 
 
-def fill_ip_checksum(frame: bytearray, packet: Packet) -> None:
+def fill_ip_checksum(frame: bytearray, headers: FrameHeaders) -> None:
     """Compute the checksum of an IPv4 header; other frames stay as they are."""
-    if packet.version == 4:
-        field = packet.network + IPV4_CHECKSUM
+    if headers.version == 4:
+        field = headers.network + IPV4_CHECKSUM
         frame[field : field + 2] = b"\0\0"
-        value = ones_complement(frame[packet.network : packet.transport])
+        value = ones_complement(frame[headers.network : headers.transport])
         frame[field : field + 2] = value.to_bytes(2, "big")
 
 
-def fill_l4_checksum(frame: bytearray, packet: Packet) -> None:
+def fill_l4_checksum(frame: bytearray, headers: FrameHeaders) -> None:
     """Compute the checksum of TCP or UDP over IPv4 or IPv6; fragments stay as they are.
 
     Whatever software left in the field (the sum of the pseudo header) is replaced.
     """
-    if not packet.whole:
+    if not headers.whole:
         return
-    field = packet.transport + CHECKSUM_OFFSET[packet.protocol]
+    field = headers.transport + CHECKSUM_OFFSET[headers.protocol]
     frame[field : field + 2] = b"\0\0"
-    total = ones_sum(frame[packet.transport : packet.end]) + packet.pseudo_sum(frame)
+    total = ones_sum(frame[headers.transport : headers.end]) + headers.pseudo_sum(frame)
     value = checksum_of(total)
-    if packet.protocol == UDP and not value:
+    if headers.protocol == UDP and not value:
         value = ONES
     frame[field : field + 2] = value.to_bytes(2, "big")

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from bluebridge.device.hca.memory.regions import AccessError
-from bluebridge.device.hca.memory.scatter_gather import WRITE, scatter_runs
+from bluebridge.device.hca.memory.scatter_gather import WRITE
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
-from bluebridge.device.hca.pairs.error_state import enter_error
-from bluebridge.device.hca.rings.completions import fail_receive, frame_cqe, post_many
-from bluebridge.device.hca.rings.receive_queue import ReceiveQueue, ReceiveWqe
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
+from bluebridge.device.hca.rings.completions import frame_cqe
+from bluebridge.device.hca.rings.receive_queue import ReceiveWqe
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.pci.bus import DmaError, Run
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
 
 Verdict = tuple[tuple[int, int], int, tuple[int, int], int]
 """Arguments of `frame_cqe`: the tag that was stripped, status, L4 checksum, RSS hash."""
@@ -73,23 +68,15 @@ class Batch:
             frame_cqe(qp.qpn, pairs[at][0].index, len(pairs[at][1]), *verdicts[at])
             for at in range(start, end)
         ]
-        post_many(qp.hca, qp.qpn, qp.recv_cqn, entries)
+        qp.completions.post_receives(entries)
 
     def _take(self, count: int) -> list[ReceiveWqe]:
         queue = self.qp.receives
-        if isinstance(queue, ReceiveQueue):
-            return queue.take_many(count)
-        entries: list[ReceiveWqe] = []
-        while queue is not None and len(entries) < count:
-            entry = queue.take()
-            if entry is None:
-                break
-            entries.append(entry)
-        return entries
+        return [] if queue is None else queue.take_many(count)
 
     def _store(self, pairs: list[tuple[ReceiveWqe, bytes]]) -> int:
         """Copy frames into their buffers, up to the first that does not go; how many went."""
-        qp, bus, plan = self.qp, self.qp.hca.bus, self._plan(pairs)
+        qp, bus, plan = self.qp, self.qp.bus, self._plan(pairs)
         runs = [run for _, own in plan for run in own]
         try:
             views = bus.views(runs)
@@ -121,19 +108,19 @@ class Batch:
                 break
             lkey, address, room = sges[0]
             if lkey not in known:
-                known[lkey] = qp.hca.regions.is_everything(lkey, WRITE, entry.pd)
+                known[lkey] = qp.regions.is_everything(lkey, WRITE, entry.pd)
             if room >= length and known[lkey]:
                 plan.append((frame, [(address, length)]))
                 continue
             try:
-                plan.append((frame, scatter_runs(qp, sges, length, entry.pd)))
+                plan.append((frame, qp.memory.scatter(sges, length, entry.pd)))
             except AccessError as error:
-                qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} receive: {error}", obj=qp.qpn)
+                qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} receive: {error}", obj=qp.qpn)
                 break
         return plan
 
     def _store_slowly(self, plan: list[tuple[bytes, list[Run]]]) -> int:
-        qp, bus = self.qp, self.qp.hca.bus
+        qp, bus = self.qp, self.qp.bus
         for count, (frame, runs) in enumerate(plan):
             try:
                 views = bus.views(runs)
@@ -153,12 +140,12 @@ class Batch:
         qp = self.qp
         entry, frame = pairs[0]
         if not _fits(entry, len(frame)):
-            fail_receive(qp, entry.index, Syndrome.LOCAL_LENGTH_ERR)
+            qp.completions.fail_receive(entry.index, CompletionStatus.LOCAL_LENGTH_ERR)
             return 1
-        fail_receive(qp, entry.index, Syndrome.LOCAL_PROT_ERR)
+        qp.completions.fail_receive(entry.index, CompletionStatus.LOCAL_PROT_ERR)
         for entry, _ in pairs[1:]:
-            fail_receive(qp, entry.index, Syndrome.WR_FLUSH_ERR)
-        enter_error(qp)
+            qp.completions.fail_receive(entry.index, CompletionStatus.WR_FLUSH_ERR)
+        qp.enter_error()
         return len(pairs)
 
 

@@ -6,12 +6,11 @@ side scaling), or XOR of the same bytes. Linux `en_rx.c: mlx4_en_config_rss_stee
 
 from __future__ import annotations
 
-from bluebridge.device.hca.ethernet.frame import TCP, UDP, Frame, Packet
+from bluebridge.device.hca.ethernet.frame import TCP, UDP, Frame, FrameHeaders
 from bluebridge.device.layout.mlx4.contexts import RSS, RSS_OFFSET, RssFlag
 
 HASH_XOR = 0
 PORT_BYTES = 4
-MAX_INPUT = 36  # two IPv6 addresses and two ports
 MAX_FLOWS = 4096
 """Flows whose hash is remembered; a guest can invent as many as it likes."""
 
@@ -43,7 +42,7 @@ def xor_hash(data: bytes) -> int:
 
 
 class Spreader:
-    """What one RSS queue pair does: `choose` gives hash and queue pair number of a packet."""
+    """What one RSS queue pair does: `choose` gives hash and queue pair number of a frame."""
 
     __slots__ = ("_base", "_base_udp", "_default", "_flags", "_flows", "_key", "_mask", "_xor")
 
@@ -57,9 +56,9 @@ class Spreader:
         self._key = RSS.get_raw(context, "key", RSS_OFFSET)
         self._flows: dict[bytes, int] = {}
 
-    def choose(self, frame: Frame, packet: Packet) -> tuple[int, int]:
+    def choose(self, frame: Frame, headers: FrameHeaders) -> tuple[int, int]:
         """Hash of a frame (0 if it has none) and the queue pair that gets it."""
-        flow = self._flow(frame, packet)
+        flow = self._flow(frame, headers)
         if not flow:
             return 0, self._default or self._base
         value = self._flows.get(flow)
@@ -68,15 +67,15 @@ class Spreader:
             if len(self._flows) >= MAX_FLOWS:
                 self._flows.clear()
             self._flows[flow] = value
-        base = self._base_udp if packet.whole and packet.protocol == UDP else self._base
+        base = self._base_udp if headers.whole and headers.protocol == UDP else self._base
         return value, base + (value & self._mask)
 
-    def _flow(self, frame: Frame, packet: Packet) -> bytes:
+    def _flow(self, frame: Frame, headers: FrameHeaders) -> bytes:
         """The bytes that are hashed: addresses, with ports where the context wants them."""
-        if not packet.version or not self._flags & _ADDRESS_FLAG[packet.version]:
+        if not headers.version or not self._flags & _ADDRESS_FLAG[headers.version]:
             return b""
-        flow = packet.addresses(frame)
-        flag = _PORT_FLAG.get((packet.version, packet.protocol), 0)
-        if packet.whole and self._flags & flag:
-            flow += bytes(frame[packet.transport : packet.transport + PORT_BYTES])
+        flow = headers.addresses(frame)
+        flag = _PORT_FLAG.get((headers.version, headers.protocol), 0)
+        if headers.whole and self._flags & flag:
+            flow += bytes(frame[headers.transport : headers.transport + PORT_BYTES])
         return flow

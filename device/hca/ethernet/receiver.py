@@ -5,15 +5,19 @@ Linux `en_rx.c: mlx4_en_process_rx_cq`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from bluebridge.device.fabric.messages import Frames, Train
-from bluebridge.device.hca.ethernet.frame import TCP, UDP, Packet
+from bluebridge.device.hca.ethernet.frame import TCP, UDP, FrameHeaders
 from bluebridge.device.hca.ethernet.receive_batch import Batch
-from bluebridge.device.hca.ethernet.sender import EthernetSender
+from bluebridge.device.hca.ethernet.receive_scaling import Spreader
 from bluebridge.device.hca.ethernet.steering import targets
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.ports.flow_control import RECEIVING
+from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
+from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.rings.completions import SERVICE_VLAN_PRESENT, VLAN_PRESENT
+from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.layout.mlx4.cqe import CHECKSUM_GOOD, L4_CHECKED, FrameStatus
 from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_MAC_CONTROL,
@@ -21,10 +25,6 @@ from bluebridge.device.layout.net.ethernet import (
     HEADER_SIZE,
     VLAN_TAG_TYPES,
 )
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.adapter import Adapter as Hca
-    from bluebridge.device.hca.ports.port import Port
 
 _TYPE_OFFSET = 12
 _TAG_SIZE = 4
@@ -40,63 +40,89 @@ _IP_OK = int(FrameStatus.IP_OK)
 _TRANSPORT = {TCP: int(FrameStatus.TCP), UDP: int(FrameStatus.UDP)}
 
 
-def receive_frames(hca: Hca, port: Port, message: Frames) -> None:
-    """Frames of the fabric: to the queue pairs that steering names, or dropped."""
-    batches: dict[int, Batch] = {}
-    for train in message.trains:
-        first = train.frames[0]
-        kind = first[_TYPE_OFFSET:HEADER_SIZE]
-        if len(first) < HEADER_SIZE or kind == _ROCE:
-            continue
-        if kind == _MAC_CONTROL:
-            port.flow.receive(first)
-            continue
-        numbers = targets(hca, port, first)
-        message.copies += len(numbers) * len(train.frames)
-        port.counters.receive(train.frames, wanted=bool(numbers))
-        bare: list[bytes] = []
-        for number in numbers:
-            _assign(hca, port, train, bare, number, batches)
-    for batch in batches.values():
-        port.flow.accept(batch)
+class FrameReceiver:
+    """Gives the frames of the fabric to the queue pairs of one HCA.
 
-
-def _assign(
-    hca: Hca,
-    port: Port,
-    train: Train,
-    bare: list[bytes],
-    number: int,
-    batches: dict[int, Batch],
-) -> None:
-    """Put a train into the batch of its ring.
-
-    `bare` are its frames without tag, once a ring wanted them: a group may have a thousand rings.
+    `find` is the queue pair with a number, if there is one; `groups` and `parameters` say how
+    frames are steered.
     """
-    frames, first = train.frames, train.frames[0]
-    packet, value = Packet(first), 0
-    qp = hca.qps.get(number)
-    if qp is not None and isinstance(qp.engine, EthernetSender) and qp.engine.spreader:
-        value, number = qp.engine.spreader.choose(first, packet)
-        qp = hca.qps.get(number)
-    if qp is None or qp.state not in RECEIVING:
-        port.counters.rx.dropped += len(frames)
-        return
-    batch = batches.get(number)
-    if batch is None:
-        batch = batches[number] = Batch(qp)
-    tag = _tag(first)
-    if tag[0] and qp.strip_vlan:
-        if not bare:
-            cut = _TYPE_OFFSET + _TAG_SIZE
-            bare += [frame[:_TYPE_OFFSET] + frame[cut:] for frame in frames]
-        frames = bare
-    elif tag[0] != VLAN_PRESENT:  # a customer's tag is told of even where it stays
-        tag = _NO_TAG
-    status, verdict = _findings(train, packet)
-    if packet.network != (HEADER_SIZE + _TAG_SIZE if tag[0] else HEADER_SIZE):
-        status &= ~_ANY_IP  # more tags than software expects
-    batch.add(frames, (tag, status, verdict, value))
+
+    def __init__(
+        self,
+        find: Callable[[int], QueuePair | None],
+        groups: MulticastGroups,
+        parameters: Parameters,
+    ) -> None:
+        self._find = find
+        self._groups = groups
+        self._parameters = parameters
+        self._spreaders: dict[int, Spreader] = {}
+
+    def spread(self, qpn: int, spreader: Spreader) -> None:
+        """An RSS queue pair: its frames go where `spreader` says."""
+        self._spreaders[qpn] = spreader
+
+    def forget(self, qpn: int) -> None:
+        """A queue pair is gone."""
+        self._spreaders.pop(qpn, None)
+
+    def receive(self, port: Port, message: Frames) -> int:
+        """Frames that came in by `port`: to the queue pairs that steering names, or dropped.
+
+        Returns in how many receive rings they were wanted, each frame counted once per ring.
+        """
+        copies = 0
+        batches: dict[int, Batch] = {}
+        for train in message.trains:
+            first = train.frames[0]
+            kind = first[_TYPE_OFFSET:HEADER_SIZE]
+            if len(first) < HEADER_SIZE or kind == _ROCE:
+                continue
+            if kind == _MAC_CONTROL:
+                port.flow.receive(first)
+                continue
+            numbers = targets(port, first, self._groups, self._parameters)
+            copies += len(numbers) * len(train.frames)
+            port.counters.receive(train.frames, wanted=bool(numbers))
+            bare: list[bytes] = []
+            for number in numbers:
+                self._assign(port, train, bare, number, batches)
+        for batch in batches.values():
+            port.flow.accept(batch)
+        return copies
+
+    def _assign(
+        self, port: Port, train: Train, bare: list[bytes], number: int, batches: dict[int, Batch]
+    ) -> None:
+        """Put a train into the batch of its ring.
+
+        `bare` are its frames without tag, once a ring wanted them: a group may have a thousand
+        rings.
+        """
+        frames, first = train.frames, train.frames[0]
+        headers, value = FrameHeaders(first), 0
+        spreader = self._spreaders.get(number)
+        if spreader is not None:
+            value, number = spreader.choose(first, headers)
+        qp = self._find(number)
+        if qp is None or qp.state not in RECEIVING:
+            port.counters.rx.dropped += len(frames)
+            return
+        batch = batches.get(number)
+        if batch is None:
+            batch = batches[number] = Batch(qp)
+        tag = _tag(first)
+        if tag[0] and qp.strip_vlan:
+            if not bare:
+                cut = _TYPE_OFFSET + _TAG_SIZE
+                bare += [frame[:_TYPE_OFFSET] + frame[cut:] for frame in frames]
+            frames = bare
+        elif tag[0] != VLAN_PRESENT:  # a customer's tag is told of even where it stays
+            tag = _NO_TAG
+        status, verdict = _findings(train, headers)
+        if headers.network != (HEADER_SIZE + _TAG_SIZE if tag[0] else HEADER_SIZE):
+            status &= ~_ANY_IP  # more tags than software expects
+        batch.add(frames, (tag, status, verdict, value))
 
 
 def _tag(frame: bytes) -> tuple[int, int]:
@@ -105,24 +131,24 @@ def _tag(frame: bytes) -> tuple[int, int]:
     return (bit, int.from_bytes(frame[HEADER_SIZE : HEADER_SIZE + 2], "big")) if bit else (0, 0)
 
 
-def _findings(train: Train, packet: Packet) -> tuple[int, tuple[int, int]]:
+def _findings(train: Train, headers: FrameHeaders) -> tuple[int, tuple[int, int]]:
     """Status bits of a train, and its L4 checksum: verified, or the sum that software goes on with.
 
     Linux `en_rx.c: mlx4_en_process_rx_cq, check_csum`: CHECKSUM_UNNECESSARY and _COMPLETE.
     """
-    if not packet.version:
+    if not headers.version:
         return 0, _UNKNOWN
-    if packet.version == 4:
-        status = _IPV4 | (_FRAGMENT if packet.fragment else 0) | packet.options * _OPTIONS
+    if headers.version == 4:
+        status = _IPV4 | (_FRAGMENT if headers.fragment else 0) | headers.options * _OPTIONS
     else:
         status = _IPV6
-    if packet.whole:
-        status |= _TRANSPORT[packet.protocol]
+    if headers.whole:
+        status |= _TRANSPORT[headers.protocol]
     if train.good:
         return status | _IP_OK, _GOOD
     first = train.frames[0]
-    if packet.header_is_good(first):
+    if headers.header_is_good(first):
         status |= _IP_OK
-    if packet.transport_is_good(first):
+    if headers.transport_is_good(first):
         return status, _GOOD
-    return status, (0, packet.partial_sum(first))
+    return status, (0, headers.partial_sum(first))

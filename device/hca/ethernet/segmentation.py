@@ -41,7 +41,7 @@ class SegmentError(Exception):
     """Headers that no large send can be cut with."""
 
 
-class Headers:
+class LargeSendHeaders:
     """The headers of a large send, taken apart once.
 
     Raises `SegmentError` unless they are Ethernet, VLAN tags, IPv4 or IPv6, and TCP to the end.

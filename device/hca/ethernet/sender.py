@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from bluebridge.device.fabric.messages import Frames, Train
-from bluebridge.device.hca.ethernet.frame import Packet
+from bluebridge.device.hca.ethernet.frame import FrameHeaders
 from bluebridge.device.hca.ethernet.offloads import fill_ip_checksum, fill_l4_checksum, tagged
-from bluebridge.device.hca.ethernet.receive_scaling import Spreader
-from bluebridge.device.hca.ethernet.segmentation import Headers, SegmentError
+from bluebridge.device.hca.ethernet.segmentation import LargeSendHeaders, SegmentError
 from bluebridge.device.hca.memory.regions import AccessError
-from bluebridge.device.hca.memory.scatter_gather import gather
 from bluebridge.device.hca.pairs.costs import COPY_COST, FRAME_COST
-from bluebridge.device.hca.pairs.role import Role
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.unconnected_sender import UnconnectedSender
-from bluebridge.device.hca.rings.completions import post_many, send_cqe
+from bluebridge.device.hca.rings.completions import send_cqe
 from bluebridge.device.hca.rings.send_queue import COST_LIMIT
 from bluebridge.device.hca.rings.work_requests import (
     NOP,
@@ -31,7 +28,7 @@ from bluebridge.device.hca.rings.work_requests import (
     parse_header,
 )
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.wqe import (
     CTRL_SIZE,
     FORCE_LOOPBACK,
@@ -41,9 +38,6 @@ from bluebridge.device.layout.mlx4.wqe import (
 )
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
 from bluebridge.device.pci.bus import DmaError
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
 
 MAX_FRAME = 9728
 MAX_SEND = 1 << 19
@@ -58,12 +52,12 @@ _LSO_OPCODE = int(SendOpcode.LSO)
 
 
 class EthernetSender(UnconnectedSender):
-    """Sends the entries of one ring; an RSS queue pair has no ring but a `spreader`.
+    """Sends the entries of one ring; that of an RSS queue pair has none.
 
     `_rest` are bursts of a large send that were not let go yet: its share of time was over.
     """
 
-    __slots__ = ("_address", "_done", "_frames", "_loop", "_rest", "_trains", "spreader")
+    __slots__ = ("_address", "_done", "_frames", "_loop", "_rest", "_trains")
 
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
@@ -73,7 +67,6 @@ class EthernetSender(UnconnectedSender):
         self._trains: list[Train] = []
         self._rest: deque[Train] = deque()
         self._done: list[bytes] = []
-        self.spreader = Spreader(qp.context) if qp.role is Role.RSS else None
 
     def execute(self, raw: bytes, index: int) -> None:
         """Send one entry, or complete it in error; `finish` follows at the end of the walk."""
@@ -83,13 +76,13 @@ class EthernetSender(UnconnectedSender):
                 self._send(wqe, raw)
         except (WqeError, SegmentError) as error:
             self.finish()
-            self._fail(index, getattr(error, "syndrome", Syndrome.LOCAL_QP_OP_ERR), error)
+            self._fail(index, getattr(error, "status", CompletionStatus.LOCAL_QP_OP_ERR), error)
         except (AccessError, DmaError) as error:
             self.finish()
-            self._fail(index, Syndrome.LOCAL_PROT_ERR, error)
+            self._fail(index, CompletionStatus.LOCAL_PROT_ERR, error)
         else:
             if wqe.signalled:
-                self._done.append(send_cqe(self._qp, index, wqe.opcode, wqe.length))
+                self._done.append(send_cqe(self._qp.qpn, index, wqe.opcode, wqe.length))
 
     def blocked(self) -> bool:
         """Whether the port pauses, or a large send is not over; the queue runs again after it."""
@@ -108,7 +101,7 @@ class EthernetSender(UnconnectedSender):
             self._let_go()
         if self._done and not self._rest:
             done, self._done = self._done, []
-            post_many(self._qp.hca, self._qp.qpn, self._qp.send_cqn, done)
+            self._qp.completions.post_sends(done)
 
     def stop(self) -> None:
         """2RST: what was not let go is forgotten."""
@@ -124,8 +117,8 @@ class EthernetSender(UnconnectedSender):
     def _let_go(self) -> None:
         trains, self._trains, self._frames = self._trains, [], 0
         message = Frames(self._address, trains)
-        self._qp.port.send_frames(message, loop=self._loop)
-        self._qp.spent += COPY_COST * message.copies
+        copies = self._qp.port.send_frames(message, loop=self._loop)
+        self._qp.spent += COPY_COST * copies
 
     def _go_on(self) -> None:
         """Let bursts of a large send go, as many as the queue's share of time allows."""
@@ -171,7 +164,7 @@ class EthernetSender(UnconnectedSender):
 
     def _gather(self, wqe: SendWqe) -> bytes:
         """What the entry sends, read once: software may change it while it is on its way."""
-        return b"".join(gather(self._qp, wqe.parts, note=True, what=What.FRAME))
+        return b"".join(self._qp.memory.gather(wqe.parts, note=True, what=What.FRAME))
 
     def _frame(self, wqe: SendWqe, raw: bytes) -> Train:
         parse_data(wqe, raw, CTRL_SIZE)
@@ -181,12 +174,12 @@ class EthernetSender(UnconnectedSender):
         good = False
         if wqe.flags & (IP_CSUM | TCP_UDP_CSUM):
             image = bytearray(frame)
-            packet = Packet(image)
+            headers = FrameHeaders(image)
             if wqe.flags & IP_CSUM:
-                fill_ip_checksum(image, packet)
+                fill_ip_checksum(image, headers)
             if wqe.flags & TCP_UDP_CSUM:
-                fill_l4_checksum(image, packet)
-                good = packet.whole and bool(wqe.flags & IP_CSUM)
+                fill_l4_checksum(image, headers)
+                good = headers.whole and bool(wqe.flags & IP_CSUM)
             frame = bytes(image)
         return Train([frame.ljust(MIN_FRAME, b"\0")], good)
 
@@ -201,7 +194,7 @@ class EthernetSender(UnconnectedSender):
         parse_data(wqe, raw, (end + 15) & ~15)
         if wqe.length > MAX_SEND or wqe.length > mss * MAX_SEGMENTS:
             raise WqeError(f"a large send of {wqe.length} bytes, {mss} in each frame")
-        frames = Headers(tagged(raw[start:end], wqe.word1)).cut(self._gather(wqe), mss)
+        frames = LargeSendHeaders(tagged(raw[start:end], wqe.word1)).cut(self._gather(wqe), mss)
         frames[-1] = frames[-1].ljust(MIN_FRAME, b"\0")
         wqe.length += size
         return Train(frames, True)

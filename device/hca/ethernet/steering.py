@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bluebridge.device.hca.adapter import Adapter as Hca
-    from bluebridge.device.hca.ports.port import Port
+from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
+from bluebridge.device.hca.ports.port import Port
+from bluebridge.device.hca.settings.parameters import Parameters
 
 PROTOCOL_ETHERNET = 1
 
@@ -30,10 +29,12 @@ def group_of(mac: bytes, port: int, steer: SteerType) -> bytes:
     return bytes((0, 0, 0, 0, 0, port, 0, steer << 1, 0, 0)) + mac
 
 
-def targets(hca: Hca, port: Port, frame: bytes) -> Sequence[int]:
+def targets(
+    port: Port, frame: bytes, groups: MulticastGroups, parameters: Parameters
+) -> Sequence[int]:
     """Numbers of the queue pairs that get a copy of `frame`; empty for none."""
-    if hca.parameters.unicast_steering:
-        return _targets_b0(hca, port, frame)
+    if parameters.unicast_steering:
+        return _targets_b0(port, frame, groups)
     steering = port.steering
     if steering.promiscuous is not None:
         return (steering.promiscuous,)
@@ -46,8 +47,8 @@ def targets(hca: Hca, port: Port, frame: bytes) -> Sequence[int]:
     return () if qpn is None else (qpn,)
 
 
-def _targets_b0(hca: Hca, port: Port, frame: bytes) -> Sequence[int]:
-    groups, mac = hca.multicast, frame[:6]
+def _targets_b0(port: Port, frame: bytes, groups: MulticastGroups) -> Sequence[int]:
+    mac = frame[:6]
     steer = SteerType.MULTICAST if mac[0] & 1 else SteerType.UNICAST
     everything = groups.default(port.number, steer)
     if not everything and not port.admits(frame):

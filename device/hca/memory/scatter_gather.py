@@ -3,60 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.memory.regions import Rights
+from bluebridge.device.hca.memory.regions import MemoryRegions, Rights
 from bluebridge.device.hca.memory.transfer import note_runs
-from bluebridge.device.hca.rings.work_requests import Sge
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.pci.bus import Run
+from bluebridge.device.pci.bus import HostBus, Run
 
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
+Sge = tuple[int, int, int]
+"""A scatter/gather element: lkey, virtual address, length in bytes (never 0)."""
 
 READ = int(Rights.LOCAL_READ)
 WRITE = int(Rights.LOCAL_WRITE)
 
 
-def gather(
-    qp: QueuePair, parts: Sequence[Sge | bytes], *, note: bool, what: What = What.PAYLOAD
-) -> list[memoryview]:
-    """Views of what a send moves, inline data included; `note` logs the DMA reads.
+class LocalMemory:
+    """The memory that work requests of queue pair `qpn` in protection domain `pd` name by lkey.
 
-    Raises `AccessError` or `DmaError` before anything is logged.
+    `reserved_lkey`: the queue pair may use the reserved lkey, which is all of guest memory.
     """
-    resolve, pd, reserved = qp.hca.regions.resolve, qp.pd, qp.reserved_lkey
-    runs: list[Run] = []
-    inline: list[tuple[int, bytes]] = []  # how many runs come before it
-    for part in parts:
-        if isinstance(part, bytes):
-            inline.append((len(runs), part))
-        else:
-            lkey, address, length = part
-            runs += resolve(lkey, address, length, READ, pd, reserved_lkey_ok=reserved)
-    views = qp.hca.bus.views(runs) if runs else []
-    if note:
-        note_runs(qp.hca.bus, Kind.DMA_READ, runs, views, what, qp.qpn)
-    for shift, (position, data) in enumerate(inline):
-        views.insert(position + shift, memoryview(data))
-    return views
 
+    __slots__ = ("_bus", "_pd", "_qpn", "_reserved_lkey", "_resolve")
 
-def scatter_runs(qp: QueuePair, sges: Sequence[Sge | bytes], length: int, pd: int) -> list[Run]:
-    """Where the first `length` bytes of a scatter list go: no more than that is looked at.
+    def __init__(
+        self, bus: HostBus, regions: MemoryRegions, pd: int, qpn: int, *, reserved_lkey: bool
+    ) -> None:
+        self._bus = bus
+        self._resolve = regions.resolve
+        self._pd = pd
+        self._qpn = qpn
+        self._reserved_lkey = reserved_lkey
 
-    The caller knows that the list is long enough and, if it belongs to a send queue, without
-    inline parts: `parse_connected` refuses those. Raises `AccessError`.
-    """
-    resolve, reserved = qp.hca.regions.resolve, qp.reserved_lkey
-    runs: list[Run] = []
-    for sge in sges:
-        if not length:
-            break
-        if isinstance(sge, bytes):
-            continue
-        lkey, address, part = sge
-        part = min(part, length)
-        runs += resolve(lkey, address, part, WRITE, pd, reserved_lkey_ok=reserved)
-        length -= part
-    return runs
+    def gather(
+        self, parts: Sequence[Sge | bytes], *, note: bool, what: What = What.PAYLOAD
+    ) -> list[memoryview]:
+        """Views of what a send moves, inline data included; `note` logs the DMA reads.
+
+        Raises `AccessError` or `DmaError` before anything is logged.
+        """
+        resolve, pd, reserved = self._resolve, self._pd, self._reserved_lkey
+        runs: list[Run] = []
+        inline: list[tuple[int, bytes]] = []  # how many runs come before it
+        for part in parts:
+            if isinstance(part, bytes):
+                inline.append((len(runs), part))
+            else:
+                lkey, address, length = part
+                runs += resolve(lkey, address, length, READ, pd, reserved_lkey_ok=reserved)
+        views = self._bus.views(runs) if runs else []
+        if note:
+            note_runs(self._bus, Kind.DMA_READ, runs, views, what, self._qpn)
+        for shift, (position, data) in enumerate(inline):
+            views.insert(position + shift, memoryview(data))
+        return views
+
+    def scatter(self, sges: Sequence[Sge | bytes], length: int, pd: int | None = None) -> list[Run]:
+        """Where the first `length` bytes of a scatter list go: no more than that is looked at.
+
+        `pd` is the protection domain of a receive that came from a shared receive queue. The
+        caller knows that the list is long enough and, if it belongs to a send queue, without
+        inline parts: `parse_connected` refuses those. Raises `AccessError`.
+        """
+        resolve, reserved = self._resolve, self._reserved_lkey
+        if pd is None:
+            pd = self._pd
+        runs: list[Run] = []
+        for sge in sges:
+            if not length:
+                break
+            if isinstance(sge, bytes):
+                continue
+            lkey, address, part = sge
+            part = min(part, length)
+            runs += resolve(lkey, address, part, WRITE, pd, reserved_lkey_ok=reserved)
+            length -= part
+        return runs

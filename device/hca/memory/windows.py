@@ -8,14 +8,11 @@ Encoding: Linux `mlx4/mr.c: mlx4_mw_enable`, rdma-core `providers/mlx4/qp.c: set
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from bluebridge.device.hca.memory.protection_entry import PD_MASK, AccessError, Rights, hardware_key
 from bluebridge.device.hca.memory.region import MemoryRegion
+from bluebridge.device.hca.memory.regions import MemoryRegions
 from bluebridge.device.layout.mlx4.wqe import BindFlag
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
 
 BIND = Struct(">IIIIQQ")
 _RIGHTS = (
@@ -25,20 +22,21 @@ _RIGHTS = (
 )
 
 
-def bind(qp: QueuePair, segment: bytes) -> None:
-    """Carry out a bind segment; raises `AccessError`, and nothing has changed then.
+def bind(regions: MemoryRegions, segment: bytes, *, pd: int, qpn: int) -> None:
+    """Carry out the bind segment of queue pair `qpn` in protection domain `pd`.
 
-    A length of zero takes back what a window of type 1 shows.
+    Raises `AccessError`, and nothing has changed then. A length of zero takes back what a window
+    of type 1 shows.
     """
     access, kind, rkey, lkey, va, length = BIND.unpack_from(segment)
     second_type = bool(kind & BindFlag.TYPE_2)
-    window = _window(qp, rkey, second_type)
+    window = _window(regions, rkey, pd, second_type=second_type)
     rights = 0
     for flag, right in _RIGHTS:
         if access & flag:
             rights |= right
     if length:
-        parent = _parent(qp, lkey, va, length, rights)
+        parent = _parent(regions, lkey, pd, (va, length), rights)
         window.bind(parent, va, length, zero_based=bool(kind & BindFlag.ZERO_BASED))
         window.rights = rights
     elif second_type:
@@ -48,28 +46,34 @@ def bind(qp: QueuePair, segment: bytes) -> None:
     window.key = hardware_key(rkey)
     window.free = False
     if second_type:
-        qp.hca.regions.own(window, qp.qpn)
+        regions.own(window, qpn)
 
 
-def _window(qp: QueuePair, rkey: int, second_type: bool) -> MemoryRegion:
+def _window(regions: MemoryRegions, rkey: int, pd: int, *, second_type: bool) -> MemoryRegion:
     """The window that is to be bound under `rkey`, whose low byte is new."""
-    window = qp.hca.regions.find(rkey)
+    window = regions.find(rkey)
     if window is None or not window.window or window.second_type != second_type:
         raise AccessError(f"key {rkey:#x} is no window of type {1 + second_type}")
-    if window.pd != qp.pd & PD_MASK:
-        raise AccessError(f"window {rkey:#x} belongs to PD {window.pd}, not {qp.pd}")
+    if window.pd != pd & PD_MASK:
+        raise AccessError(f"window {rkey:#x} belongs to PD {window.pd}, not {pd}")
     if second_type and not window.free:
         raise AccessError(f"window {rkey:#x} is still bound")
     return window
 
 
-def _parent(qp: QueuePair, lkey: int, va: int, length: int, rights: int) -> MemoryRegion:
-    """The MR behind a window, if it permits what the window is to permit."""
-    parent = qp.hca.regions.find(lkey)
+def _parent(
+    regions: MemoryRegions, lkey: int, pd: int, stretch: tuple[int, int], rights: int
+) -> MemoryRegion:
+    """The MR behind a window, if it permits what the window is to permit.
+
+    `stretch` is what the window is to show: virtual address and length in bytes.
+    """
+    va, length = stretch
+    parent = regions.find(lkey)
     if parent is None or parent.window or parent.free or parent.key != hardware_key(lkey):
         raise AccessError(f"key {lkey:#x} is no memory region")
-    if parent.pd != qp.pd & PD_MASK:
-        raise AccessError(f"key {lkey:#x} belongs to PD {parent.pd}, not {qp.pd}")
+    if parent.pd != pd & PD_MASK:
+        raise AccessError(f"key {lkey:#x} belongs to PD {parent.pd}, not {pd}")
     needed = int(Rights.BIND_WINDOW)
     if rights & (Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC):
         needed |= Rights.LOCAL_WRITE

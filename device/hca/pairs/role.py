@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, ServiceType
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.adapter import Adapter as Hca
 
 ETHERNET_MTU_MSGMAX = 0xFF
 
@@ -33,8 +29,11 @@ RELIABLE = frozenset((Role.RC, Role.XRC))
 DATAGRAMS = frozenset((Role.UD, Role.GSI, Role.SMI))
 
 
-def role_of(hca: Hca, qpn: int, context: bytes | bytearray) -> Role:
-    """The role a context describes; raises `CommandError` for services that are not offered."""
+def role_of(qpn: int, context: bytes | bytearray, special_base: int) -> Role:
+    """The role a context describes; raises `CommandError` for services that are not offered.
+
+    `special_base` is the first of the eight special QP numbers (CONF_SPECIAL_QP), 0 before.
+    """
     service = QPC.get(context, "service")
     if service == ServiceType.RC:
         return Role.RC
@@ -48,10 +47,9 @@ def role_of(hca: Hca, qpn: int, context: bytes | bytearray) -> Role:
         raise CommandError(Status.BAD_PARAM, f"service type {service}")
     if QPC.get(context, "rss"):
         return Role.RSS
-    base = hca.port.special_qpn_base
-    if base and qpn in (base, base + 1):
+    if special_base and qpn in (special_base, special_base + 1):
         return Role.SMI
-    if base and qpn in (base + 2, base + 3):
+    if special_base and qpn in (special_base + 2, special_base + 3):
         return Role.GSI
     # a hidden GSI queue pair of RoCE v2 has a general number and a limit on its messages
     full = QPC.get(context, "mtu_msgmax")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
 
+from bluebridge.device.fabric.messages import Response
 from bluebridge.device.hca.memory.regions import AccessError
-from bluebridge.device.hca.pairs.error_state import enter_send_error
-from bluebridge.device.hca.rings.completions import complete_send, fail_send
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.rings.work_requests import (
     NOP,
     SEND,
@@ -17,20 +16,19 @@ from bluebridge.device.hca.rings.work_requests import (
     parse_header,
 )
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.layout.mlx4.contexts import QPC
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.pci.bus import DmaError
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
 
 
 class UnconnectedSender(ABC):
     """A send engine that waits for nothing; what differs is `_send`."""
 
-    __slots__ = ("_qp",)
+    __slots__ = ("_qp", "next_psn")
 
     def __init__(self, qp: QueuePair) -> None:
         self._qp = qp
+        self.next_psn = QPC.get(qp.context, "next_send_psn")  # told by QUERY_QP, not used
 
     def execute(self, raw: bytes, index: int) -> None:
         """Send one message, or complete the entry in error."""
@@ -41,12 +39,20 @@ class UnconnectedSender(ABC):
             elif wqe.opcode != NOP:
                 raise WqeError(f"opcode {wqe.opcode:#x}")
         except WqeError as error:
-            self._fail(index, error.syndrome, error)
+            self._fail(index, error.status, error)
         except (AccessError, DmaError) as error:
-            self._fail(index, Syndrome.LOCAL_PROT_ERR, error)
+            self._fail(index, CompletionStatus.LOCAL_PROT_ERR, error)
         else:
             if wqe.signalled:
-                complete_send(self._qp, index, wqe.opcode, wqe.length)
+                self._qp.completions.complete_send(index, wqe.opcode, wqe.length)
+
+    @property
+    def idle(self) -> bool:
+        """No message waits for an answer."""
+        return True
+
+    def receive(self, response: Response) -> None:  # noqa: B027 (no request, so no answer)
+        """Answers are for connected queue pairs: ignored."""
 
     def blocked(self) -> bool:
         """Messages wait for nothing."""
@@ -65,8 +71,8 @@ class UnconnectedSender(ABC):
     def _send(self, wqe: SendWqe, raw: bytes) -> None:
         """Send the message of a SEND; raises `WqeError`, `AccessError` or `DmaError`."""
 
-    def _fail(self, index: int, syndrome: Syndrome, error: Exception) -> None:
+    def _fail(self, index: int, status: CompletionStatus, error: Exception) -> None:
         qp = self._qp
-        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {error}", obj=qp.qpn)
-        fail_send(qp, index, syndrome)
-        enter_send_error(qp)
+        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {error}", obj=qp.qpn)
+        qp.completions.fail_send(index, status)
+        qp.enter_send_error()

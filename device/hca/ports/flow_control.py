@@ -49,8 +49,8 @@ class FramePort(Protocol):
     def mac(self, index: int) -> bytes:
         """Source address `index` of the port."""
 
-    def send(self, message: Message) -> None:
-        """Hand a message to the fabric."""
+    def send(self, message: Message) -> int:
+        """Hand a message to the fabric; returns the copies that receivers made."""
 
 
 class ReceivingPair(Protocol):

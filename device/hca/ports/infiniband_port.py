@@ -7,7 +7,8 @@ What subnet management sees and sets is `agent`; its changes become the events o
 from __future__ import annotations
 
 from bluebridge.device.fabric.addresses import NO_LID, is_group, lid_bytes, lid_of
-from bluebridge.device.fabric.messages import Datagram, Fabric, Message, Route
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.messages import Datagram, Message, Route
 from bluebridge.device.fabric.subnet import pma, sma
 from bluebridge.device.fabric.subnet.node import Node
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
@@ -84,6 +85,7 @@ class InfinibandPort(Port):
         super().reset()
         self._routes.clear()
         self.agent.power_on()
+        self._announce()
 
     def properties(self) -> dict[str, int]:
         """What QUERY_PORT says."""
@@ -101,10 +103,9 @@ class InfinibandPort(Port):
 
     # -- traffic ------------------------------------------------------------------------------
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: Message) -> int:
         """A message from the fabric."""
-        if self.agent.link_up:
-            self._deliver(self, message)
+        return self._deliver(self, message) if self.agent.link_up else 0
 
     # -- link ---------------------------------------------------------------------------------
 
@@ -166,6 +167,8 @@ class InfinibandPort(Port):
         return answer
 
     def _changed(self, agent: PortAgent, change: Change) -> None:
+        if change & (Change.LID | Change.STATE):
+            self._announce()
         if change & _REROUTING:
             self._routes.clear()
             for rerouted in self.rerouted:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bluebridge.device.fabric.messages import Datagram, Fabric, Frames, Message, Route
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route
 from bluebridge.device.hca.ports.flow_control import FlowControl
 from bluebridge.device.hca.ports.frame_counters import FrameCounters
 from bluebridge.device.hca.ports.port_tables import Steering, Tables
@@ -36,12 +37,13 @@ MAX_GROUP_ADDRESSES = 4096
 ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its MTU
 
 
-Deliver = Callable[["Port", Message], None]
-"""Takes a message that a port received."""
+Deliver = Callable[["Port", Message], int]
+"""Takes a message that a port received; returns the copies made of it (`FabricPort.receive`)."""
 
 
-def _drop(port: Port, message: Message) -> None:
+def _drop(port: Port, message: Message) -> int:
     """What a port that is not attached does with messages."""
+    return 0
 
 
 class Port:
@@ -73,12 +75,14 @@ class Port:
         """Connect to the fabric: what it brings goes to `deliver` from now on."""
         self._deliver = deliver
         self._fabric.attach(self)
+        self._announce()
 
     def reset(self) -> None:
         """Tables empty, link down; the cable stays where it is."""
         self._tables = Tables(self.burned_in)
         self.flow.reset()
         self._own = frozenset((self.burned_in,))
+        self._announce()
 
     def leave(self) -> None:
         """Disconnect from the fabric for good."""
@@ -110,12 +114,15 @@ class Port:
 
     # -- traffic --------------------------------------------------------------------------
 
-    def send(self, message: Message) -> None:
-        """Hand a message to the fabric."""
-        self._fabric.send(self, message)
+    def send(self, message: Message) -> int:
+        """Hand a message to the fabric; returns the copies that receivers made."""
+        return self._fabric.send(self, message)
 
-    def send_frames(self, message: Frames, *, loop: bool) -> None:
-        """Ethernet frames, to the wire or (`loop`) back to this port; counted either way."""
+    def send_frames(self, message: Frames, *, loop: bool) -> int:
+        """Ethernet frames, to the wire or (`loop`) back to this port; counted either way.
+
+        Returns the copies that receivers made.
+        """
         sent = self._tables.counters.tx
         for train in message.trains:
             if self.link_up or loop:
@@ -123,15 +130,15 @@ class Port:
             else:
                 sent.dropped += len(train.frames)
         if loop:
-            self._deliver(self, message)
-        else:
-            self._fabric.send(self, message)
+            return self._deliver(self, message)
+        return self._fabric.send(self, message)
 
-    def receive(self, message: Message) -> None:
+    def receive(self, message: Message) -> int:
         """A message from the fabric; nothing happens while the link is down."""
-        if self._tables.open and self._cable:
-            self._bus.resume(message.work)
-            self._deliver(self, message)
+        if not (self._tables.open and self._cable):
+            return 0
+        self._bus.resume(message.work)
+        return self._deliver(self, message)
 
     # -- link -----------------------------------------------------------------------------
 
@@ -148,6 +155,7 @@ class Port:
     def open(self) -> None:
         """INIT_PORT. Idempotent, but the event is sent each time: drivers wait for it."""
         self._tables.open = True
+        self._announce()
         if self._cable:
             self._report(PORT_ACTIVE)
 
@@ -155,6 +163,7 @@ class Port:
         """CLOSE_PORT."""
         was_up = self.link_up
         self._tables.open = False
+        self._announce()
         if was_up:
             self._report(PORT_DOWN)
 
@@ -162,8 +171,13 @@ class Port:
         """Put the cable in or pull it out."""
         was_up = self.link_up
         self._cable = cable
+        self._announce()
         if self.link_up != was_up:
             self._report(PORT_ACTIVE if cable else PORT_DOWN)
+
+    def _announce(self) -> None:
+        """Tell the fabric which addresses the port has and whether its link is up."""
+        self._fabric.announce(self, self.mac_addresses, up=self.link_up)
 
     def _report(self, subtype: int) -> None:
         event = bytes(PORT_EQE.pack(port=self.number)[DATA_OFFSET:-4])
@@ -180,6 +194,7 @@ class Port:
         """Replace the MAC table; queue pairs name source addresses by its index."""
         self._tables.macs = macs
         self._own = frozenset(mac for mac in macs if mac) or frozenset((self.burned_in,))
+        self._announce()
 
     def mac(self, index: int) -> bytes:
         """Source address `index` of the table, the burned-in one where there is none."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
+from bluebridge.device.hca.rings.completion_queues import CompletionQueues
+from bluebridge.device.hca.rings.event_queues import EventQueues
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR
-from bluebridge.device.layout.mlx4.eqe import DATA_SIZE
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.adapter import Adapter as Hca
-    from bluebridge.device.hca.queue_pairs import QueuePair
+from bluebridge.device.pci.bus import HostBus
 
 _CQE = Struct(">III8xIH5xB")
 _DATAGRAM_CQE = Struct(">IIIH6sIH5xB")
@@ -23,68 +20,129 @@ SERVICE_VLAN_PRESENT = 1 << 30
 VENDOR_SYNDROME = 0x77
 
 
-def _post(
-    hca: Hca, qpn: int, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False
-) -> None:
-    queue = hca.cqs.get(cqn)
-    if queue is None:
-        hca.bus.note(Kind.NOTE, f"QP {qpn:#x}: its CQ {cqn:#x} does not exist", obj=qpn)
-    else:
-        queue.post(cqe, solicited, error)
+class Completions:
+    """Writes the completions and the asynchronous events of one queue pair.
 
-
-def complete_send(qp: QueuePair, index: int, opcode: int, length: int) -> None:
-    """A successful send work request; `index` is its free-running number."""
-    qp.hca.bus.concern(qp.qpn, index)
-    cqe = _CQE.pack(qp.qpn, 0, 0, length, index & 0xFFFF, IS_SEND_BIT | opcode)
-    _post(qp.hca, qp.qpn, qp.send_cqn, cqe)
-
-
-def complete_receive(
-    qp: QueuePair,
-    index: int,
-    opcode: int,
-    length: int,
-    immediate: int = 0,
-    solicited: bool = False,
-    *,
-    cqn: int | None = None,
-    source: int | None = None,
-) -> None:
-    """A receive of a connected queue pair; `immediate` may be an invalidated rkey.
-
-    `cqn` and `source` (the peer's number) are the queue pair's own unless an XRC SRQ has others.
+    `send_cqn` and `recv_cqn` are the numbers of its completion queues; one that does not exist
+    when a completion is due costs a line in the log.
     """
-    remote = qp.remote_qpn if source is None else source
-    cqe = _CQE.pack(qp.qpn, immediate, remote, length, index & 0xFFFF, opcode)
-    _post(qp.hca, qp.qpn, qp.recv_cqn if cqn is None else cqn, cqe, solicited)
+
+    __slots__ = ("_bus", "_cqs", "_eqs", "_qpn", "_recv_cqn", "_send_cqn")
+
+    def __init__(
+        self,
+        bus: HostBus,
+        cqs: CompletionQueues,
+        eqs: EventQueues,
+        qpn: int,
+        send_cqn: int,
+        recv_cqn: int,
+    ) -> None:
+        self._bus = bus
+        self._cqs = cqs
+        self._eqs = eqs
+        self._qpn = qpn
+        self._send_cqn = send_cqn
+        self._recv_cqn = recv_cqn
+
+    # -- sends --------------------------------------------------------------------------------
+
+    def complete_send(self, index: int, opcode: int, length: int) -> None:
+        """A successful send work request; `index` is its free-running number."""
+        self._bus.concern(self._qpn, index)
+        cqe = _CQE.pack(self._qpn, 0, 0, length, index & 0xFFFF, IS_SEND_BIT | opcode)
+        self._post(self._send_cqn, cqe)
+
+    def fail_send(self, index: int, status: int) -> None:
+        """A send work request that failed or is flushed; also one that is not signalled."""
+        self._bus.concern(self._qpn, index)
+        self._post(self._send_cqn, self._error(index, status, IS_SEND_BIT), error=True)
+
+    def post_sends(self, entries: list[bytes]) -> None:
+        """Entries of `send_cqe` in order, with one event for all of them if one is due."""
+        self._post_many(self._send_cqn, entries)
+
+    # -- receives -----------------------------------------------------------------------------
+
+    def complete_receive(
+        self,
+        index: int,
+        opcode: int,
+        length: int,
+        source: int,
+        immediate: int = 0,
+        solicited: bool = False,
+        cqn: int | None = None,
+    ) -> None:
+        """A receive of a connected queue pair; `immediate` may be an invalidated rkey.
+
+        `source` is the peer's number, or that of the XRC SRQ whose completion queue is `cqn`.
+        """
+        cqe = _CQE.pack(self._qpn, immediate, source, length, index & 0xFFFF, opcode)
+        self._post(self._recv_cqn if cqn is None else cqn, cqe, solicited)
+
+    def complete_datagram(
+        self,
+        index: int,
+        opcode: int,
+        length: int,
+        immediate: int,
+        source: int,
+        address: bytes,
+        sl_vid: int,
+        solicited: bool = False,
+    ) -> None:
+        """A datagram; `length` counts the 40 GRH bytes, `source` is the word with the sender's QPN.
+
+        `address` is the sender's MAC address or LID: both stand at the same place.
+        """
+        vlan = VLAN_PRESENT if sl_vid & 0xFFF else 0
+        cqe = _DATAGRAM_CQE.pack(
+            vlan | self._qpn, immediate, source, sl_vid, address, length, index & 0xFFFF, opcode
+        )
+        self._post(self._recv_cqn, cqe, solicited)
+
+    def fail_receive(self, index: int, status: int, cqn: int | None = None) -> None:
+        """A receive work request that failed or is flushed; `cqn` as in `complete_receive`."""
+        self._post(self._recv_cqn if cqn is None else cqn, self._error(index, status), error=True)
+
+    def post_receives(self, entries: list[bytes]) -> None:
+        """Entries of `frame_cqe` in order, with one event for all of them if one is due."""
+        self._post_many(self._recv_cqn, entries)
+
+    # -- both ---------------------------------------------------------------------------------
+
+    def event(self, event: int) -> None:
+        """An asynchronous event about the queue pair."""
+        self._eqs.post_numbered(event, self._qpn)
+
+    def _error(self, index: int, status: int, side: int = 0) -> bytes:
+        return _ERROR_CQE.pack(
+            self._qpn, index & 0xFFFF, VENDOR_SYNDROME, status, side | OPCODE_ERROR
+        )
+
+    def _post(self, cqn: int, cqe: bytes, solicited: bool = False, error: bool = False) -> None:
+        queue = self._cqs.get(cqn)
+        if queue is None:
+            self._absent(cqn)
+        else:
+            queue.post(cqe, solicited, error)
+
+    def _post_many(self, cqn: int, entries: list[bytes]) -> None:
+        queue = self._cqs.get(cqn)
+        if queue is None:
+            self._absent(cqn)
+        else:
+            queue.post_many(entries)
+
+    def _absent(self, cqn: int) -> None:
+        text = f"QP {self._qpn:#x}: its CQ {cqn:#x} does not exist"
+        self._bus.note(Kind.NOTE, text, obj=self._qpn)
 
 
-def complete_datagram(
-    qp: QueuePair,
-    index: int,
-    opcode: int,
-    length: int,
-    immediate: int,
-    source: int,
-    address: bytes,
-    sl_vid: int,
-    solicited: bool = False,
-) -> None:
-    """A datagram; `length` counts the 40 GRH bytes, `source` is the word with the sender's QPN.
-
-    `address` is the sender's MAC address or LID: both stand at the same place.
-    """
-    vlan = VLAN_PRESENT if sl_vid & 0xFFF else 0
-    cqe = _DATAGRAM_CQE.pack(
-        vlan | qp.qpn, immediate, source, sl_vid, address, length, index & 0xFFFF, opcode
-    )
-    _post(qp.hca, qp.qpn, qp.recv_cqn, cqe, solicited)
-
-
-def send_cqe(qp: QueuePair, index: int, opcode: int, length: int) -> bytes:
-    """The entry `complete_send` would write, for engines that write many at once."""
-    return _CQE.pack(qp.qpn, 0, 0, length, index & 0xFFFF, IS_SEND_BIT | opcode)
+def send_cqe(qpn: int, index: int, opcode: int, length: int) -> bytes:
+    """The entry of a successful send work request, for engines that write many at once."""
+    return _CQE.pack(qpn, 0, 0, length, index & 0xFFFF, IS_SEND_BIT | opcode)
 
 
 def frame_cqe(
@@ -106,32 +164,3 @@ def frame_cqe(
     return _FRAME_CQE.pack(
         present | qpn, rss_hash, tag, status, 0, checked, length, index & 0xFFFF, checksum, 1
     )
-
-
-def post_many(hca: Hca, qpn: int, cqn: int, entries: list[bytes]) -> None:
-    """Entries in order, with one event for all of them if one is due."""
-    queue = hca.cqs.get(cqn)
-    if queue is None:
-        hca.bus.note(Kind.NOTE, f"QP {qpn:#x}: its CQ {cqn:#x} does not exist", obj=qpn)
-    else:
-        queue.post_many(entries)
-
-
-def fail_send(qp: QueuePair, index: int, syndrome: int) -> None:
-    """A send work request that failed or is flushed, whether it asked for a completion or not."""
-    qp.hca.bus.concern(qp.qpn, index)
-    cqe = _ERROR_CQE.pack(
-        qp.qpn, index & 0xFFFF, VENDOR_SYNDROME, syndrome, IS_SEND_BIT | OPCODE_ERROR
-    )
-    _post(qp.hca, qp.qpn, qp.send_cqn, cqe, error=True)
-
-
-def fail_receive(qp: QueuePair, index: int, syndrome: int, cqn: int | None = None) -> None:
-    """A receive work request that failed or is flushed; `cqn` as in `complete_receive`."""
-    cqe = _ERROR_CQE.pack(qp.qpn, index & 0xFFFF, VENDOR_SYNDROME, syndrome, OPCODE_ERROR)
-    _post(qp.hca, qp.qpn, qp.recv_cqn if cqn is None else cqn, cqe, error=True)
-
-
-def post_event(hca: Hca, event: int, number: int) -> None:
-    """An asynchronous event about queue pair or SRQ `number`."""
-    hca.eqs.post_async(event, number.to_bytes(4, "big").ljust(DATA_SIZE, b"\0"))

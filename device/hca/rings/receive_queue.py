@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from bluebridge.device.hca.memory.scatter_gather import Sge
 from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
-from bluebridge.device.hca.rings.work_requests import Sge, parse_receive
+from bluebridge.device.hca.rings.work_requests import parse_receive
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.pci.bus import DmaError
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.adapter import Adapter as Hca
+from bluebridge.device.pci.bus import DmaError, HostBus
 
 COUNTER_MASK = 0xFFFF
 
@@ -33,7 +30,7 @@ class ReceiveQueue:
     """
 
     __slots__ = (
-        "_hca",
+        "_bus",
         "_pd",
         "_qpn",
         "base",
@@ -47,7 +44,7 @@ class ReceiveQueue:
 
     def __init__(
         self,
-        hca: Hca,
+        bus: HostBus,
         qpn: int,
         pd: int,
         buffer: QueueBuffer,
@@ -56,7 +53,7 @@ class ReceiveQueue:
         shift: int,
         record: int,
     ) -> None:
-        self._hca = hca
+        self._bus = bus
         self._qpn = qpn
         self._pd = pd
         self.buffer = buffer
@@ -77,14 +74,14 @@ class ReceiveQueue:
     def _look(self) -> bool:
         """Read the doorbell record; whether it holds a number that is new."""
         try:
-            word = b"".join(self._hca.bus.views([(self.record, 4)]))
+            word = b"".join(self._bus.views([(self.record, 4)]))
         except DmaError:
             return False
         head = int.from_bytes(word[2:], "big")
         if head == self.head:
             return False
         self.head = head
-        self._hca.bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, self._qpn)
+        self._bus.note_dma(Kind.DMA_READ, self.record, 4, word, What.DOORBELL_RECORD, self._qpn)
         return True
 
     def take(self) -> ReceiveWqe | None:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from bluebridge.device.hca.pairs.error_state import enter_error
-from bluebridge.device.hca.pairs.role import Role
-from bluebridge.device.hca.rings.completions import fail_send, post_event
+from bluebridge.device.hca.rings.completions import Completions
 from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
 from bluebridge.device.hca.rings.work_requests import slots_of
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import Syndrome
-from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
-from bluebridge.device.pci.bus import DmaError
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
+from bluebridge.device.pci.bus import DmaError, HostBus
 
 BUDGET = 64
 """Entries carried out in one go before other work of the server gets its turn."""
@@ -30,31 +24,75 @@ _HEADER = Struct(">II")
 _FLUSHING = (QpState.ERR, QpState.SQER)
 
 
+class Executor(Protocol):
+    """What carries out the entries of a send queue."""
+
+    def execute(self, raw: bytes, index: int) -> None:
+        """Carry out the entry `raw`, whose free-running number is `index`."""
+
+    def blocked(self) -> bool:
+        """Whether the next entry has to wait; the executor runs the queue when it need not."""
+
+    def finish(self) -> None:
+        """The walk of the ring is over for now: let go what was collected on the way."""
+
+
+class Owner(Protocol):
+    """The queue pair of a send queue.
+
+    `spent` counts what its messages cost, in bytes, until `COST_LIMIT` is reached.
+    """
+
+    state: QpState
+    spent: int
+
+    @property
+    def qpn(self) -> int:
+        """Its number, for the log."""
+
+    def broken(self) -> None:
+        """The ring is no memory any more; the queue pair is to fail."""
+
+
 class SendQueue:
     """The send half of a queue pair. `index` counts slots since RESET and never wraps here.
 
-    `base` is the byte offset of the ring in `buffer`, `shift` the logarithm of its stride.
+    `base` is the byte offset of the ring in `buffer`, `shift` the logarithm of its stride, `what`
+    how the log calls its entries.
     """
 
     __slots__ = (
-        "_given", "_qp", "_rung", "_running", "_scheduled", "base", "buffer", "index", "log_size",
-        "shift", "what",
+        "_bus", "_completions", "_executor", "_given", "_owner", "_rung", "_running", "_scheduled",
+        "base", "buffer", "index", "log_size", "shift", "what",
     )  # fmt: skip
 
     def __init__(
-        self, qp: QueuePair, buffer: QueueBuffer, base: int, log_size: int, shift: int
+        self,
+        bus: HostBus,
+        completions: Completions,
+        owner: Owner,
+        executor: Executor,
+        buffer: QueueBuffer,
+        *,
+        base: int,
+        log_size: int,
+        shift: int,
+        what: What,
     ) -> None:
-        self._qp = qp
+        self._bus = bus
+        self._completions = completions
+        self._owner = owner
+        self._executor = executor
         self.buffer = buffer
         self.base = base
         self.log_size = log_size
         self.shift = shift
+        self.what = what
         self.index = 0
         self._rung = False
         self._running = False
         self._scheduled = False
         self._given: bytes | None = None  # the next entry, when it need not be fetched
-        self.what = What.UD_WQE if qp.role is Role.UD else What.SQ_WQE
 
     def ring(self) -> None:
         """A doorbell: carry out what is posted, or do so when RTS comes."""
@@ -82,18 +120,18 @@ class SendQueue:
             self._vanished(fault)
             return
         finally:
-            self._qp.engine.finish()
+            self._executor.finish()
             self._running = False
         if more:
             self._scheduled = True
-            self._qp.hca.bus.call_soon(self._again)
+            self._bus.call_soon(self._again)
 
     def accepts(self, owner: int, index: int) -> bool:
         """Whether an entry with this ownership bit and 16-bit index may be pushed now."""
         return (
             index == self.index & 0xFFFF
             and owner == self.index >> self.log_size & 1
-            and self._qp.state is QpState.RTS
+            and self._owner.state is QpState.RTS
             and not self._running
             and not self._scheduled
         )
@@ -109,8 +147,8 @@ class SendQueue:
 
     def _again(self) -> None:
         self._scheduled = False
-        self._qp.spent = 0
-        if self._qp.state is not QpState.RST:
+        self._owner.spent = 0
+        if self._owner.state is not QpState.RST:
             self.run()
 
     def _walk(self) -> bool:
@@ -120,17 +158,16 @@ class SendQueue:
         another entry follows is looked up before one is carried out: software that hears of its
         completion posts the next one at once, and that has a doorbell of its own.
         """
-        qp = self._qp
-        engine = qp.engine
+        owner, executor = self._owner, self._executor
         header, known = None, False
         for _ in range(BUDGET):
-            if qp.spent >= COST_LIMIT:
+            if owner.spent >= COST_LIMIT:
                 return True
-            state = qp.state
+            state = owner.state
             if state is QpState.RTS:
-                if engine.blocked():
-                    if qp.state is QpState.RTS:
-                        return qp.spent >= COST_LIMIT  # the rest of a large send
+                if executor.blocked():
+                    if owner.state is QpState.RTS:
+                        return owner.spent >= COST_LIMIT  # the rest of a large send
                     continue  # what was blocked failed
                 if self._given is not None:
                     self._execute_given(self._given)
@@ -154,45 +191,45 @@ class SendQueue:
             return False
         index = self.index
         self.index += slots_of(header, self.shift)
-        fail_send(self._qp, index, Syndrome.WR_FLUSH_ERR)
+        self._completions.fail_send(index, CompletionStatus.WR_FLUSH_ERR)
         return True
 
     def _peek(self, index: int) -> int | None:
         """Dword 1 of an entry if it is software's latest, not in the log."""
         slot = index & ((1 << self.log_size) - 1)
         address = self.buffer.address(self.base + (slot << self.shift))
-        views = self._qp.hca.bus.views([(address, _HEADER.size)])
+        views = self._bus.views([(address, _HEADER.size)])
         # two views where a border of memory regions cuts the header
         word0, word1 = _HEADER.unpack(views[0] if len(views) == 1 else b"".join(views))
         return None if word0 >> 31 != index >> self.log_size & 1 else word1
 
     def _execute(self, word1: int) -> None:
-        """Read the body, now that the ownership bit was seen, and hand it to the engine."""
+        """Read the body, now that the ownership bit was seen, and hand it to the executor."""
         index = self.index
         length = (word1 & DS_MASK) * 16
         self.index = index + slots_of(word1, self.shift)
         if not length or length > 1 << (self.log_size + self.shift):
             self.reject(index, f"an entry of {length} bytes")
             return
-        self._qp.hca.bus.concern(self._qp.qpn, index)
+        self._bus.concern(self._owner.qpn, index)
         raw = self._read(index, length)
         if raw[0] >> 7 != index >> self.log_size & 1 or raw[7] & DS_MASK != word1 & DS_MASK:
             self.reject(index, "the entry changed while it was read")
             return
-        self._qp.engine.execute(raw, index)
+        self._executor.execute(raw, index)
 
     def _execute_given(self, entry: bytes) -> None:
         """An entry of the length it states; its VLAN fields held the QP number and say nothing."""
         self._given = None
         index = self.index
         self.index = index + slots_of(entry[7], self.shift)
-        self._qp.hca.bus.concern(self._qp.qpn, index)
-        self._qp.engine.execute(b"%b\0\0\0%b" % (entry[:4], entry[7:]), index)
+        self._bus.concern(self._owner.qpn, index)
+        self._executor.execute(b"%b\0\0\0%b" % (entry[:4], entry[7:]), index)
 
     def _read(self, index: int, length: int) -> bytes:
         start = (index & ((1 << self.log_size) - 1)) << self.shift
         size = 1 << (self.log_size + self.shift)
-        buffer, base, what, qpn = self.buffer, self.base, self.what, self._qp.qpn
+        buffer, base, what, qpn = self.buffer, self.base, self.what, self._owner.qpn
         if start + length <= size:
             return buffer.read(base + start, length, what, qpn)
         first = size - start
@@ -201,15 +238,13 @@ class SendQueue:
 
     def reject(self, index: int, reason: str) -> None:
         """An entry that makes no sense fails as a local operation error when its turn comes."""
-        qp = self._qp
-        qp.hca.bus.concern(qp.qpn, index)
-        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {index}: {reason}", obj=qp.qpn)
-        qp.engine.execute(b"", index)
+        qpn = self._owner.qpn
+        self._bus.concern(qpn, index)
+        self._bus.note(Kind.NOTE, f"QP {qpn:#x} WQE {index}: {reason}", obj=qpn)
+        self._executor.execute(b"", index)
 
     def _vanished(self, fault: DmaError) -> None:
         """The ring itself is no memory any more: nothing can be flushed, only an event tells."""
-        qp = self._qp
-        qp.hca.bus.note(Kind.NOTE, f"QP {qp.qpn:#x}: send queue: {fault}", obj=qp.qpn)
-        if qp.state is not QpState.ERR:
-            post_event(qp.hca, EventType.WQ_CATAS_ERROR, qp.qpn)
-            enter_error(qp)
+        qpn = self._owner.qpn
+        self._bus.note(Kind.NOTE, f"QP {qpn:#x}: send queue: {fault}", obj=qpn)
+        self._owner.broken()

@@ -81,6 +81,13 @@ class SharedReceiveQueue:
             self._check_limit()
         return ReceiveWqe(index, parse_receive(raw[NEXT_SIZE:]), self.pd)
 
+    def take_many(self, count: int) -> list[ReceiveWqe]:
+        """The next entries, at most `count`, which are consumed. Raises `DmaError`."""
+        taken: list[ReceiveWqe] = []
+        while len(taken) < count and (entry := self.take()) is not None:
+            taken.append(entry)
+        return taken
+
     def arm(self, limit: int) -> None:
         """Ask for one event when fewer than `limit` entries are left; at once if so already."""
         self.limit = limit

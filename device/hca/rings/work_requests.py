@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from struct import Struct
 
-from bluebridge.device.layout.mlx4.cqe import Syndrome
+from bluebridge.device.hca.memory.scatter_gather import Sge
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.wqe import (
     CQE_REQUEST,
     CTRL_SIZE,
@@ -32,9 +33,6 @@ FAST_REG = Struct(">IIQQQII")
 OPCODE_MASK = 0x1F
 LENGTH_MASK = 0x7FFFFFFF
 
-Sge = tuple[int, int, int]
-"""lkey, virtual address, length in bytes (never 0)."""
-
 NOP = int(SendOpcode.NOP)
 SEND_INVAL = int(SendOpcode.SEND_INVAL)
 RDMA_WRITE = int(SendOpcode.RDMA_WRITE)
@@ -57,15 +55,15 @@ LOCAL = frozenset((NOP, FAST_REG_MR, LOCAL_INVAL, BIND_MW))
 
 
 class WqeError(Exception):
-    """A work queue entry that no driver would write; `syndrome` is for its completion."""
+    """A work queue entry that no driver would write; `status` is for its completion."""
 
-    syndrome = Syndrome.LOCAL_QP_OP_ERR
+    status = CompletionStatus.LOCAL_QP_OP_ERR
 
 
 class TooLongError(WqeError):
     """A message that is longer than its queue pair may send."""
 
-    syndrome = Syndrome.LOCAL_LENGTH_ERR
+    status = CompletionStatus.LOCAL_LENGTH_ERR
 
 
 class SendWqe:
@@ -73,7 +71,7 @@ class SendWqe:
 
     `parts` is the gather list in order: SGEs, and `bytes` for inline data; `length` its bytes.
     `atomic` are the operands in the order of `fabric.messages.Request.atomic`. `segment` is the
-    remainder of the entry for opcodes with one special segment. `status` is 0 or the syndrome
+    remainder of the entry for opcodes with one special segment. `status` is 0 or the one
     of a completion in error that waits for its turn.
     """
 

@@ -27,8 +27,8 @@ class RecvOpcode(IntEnum):
     SEND_WITH_INVALIDATE = 3
 
 
-class Syndrome(IntEnum):
-    """Syndrome of an error completion."""
+class CompletionStatus(IntEnum):
+    """What the `syndrome` byte of a completion in error says (Linux `mlx4/cq.h`)."""
 
     LOCAL_LENGTH_ERR = 0x01
     LOCAL_QP_OP_ERR = 0x02
@@ -74,11 +74,9 @@ CQE = Struct(
     source=_SOURCE,
 )
 
-RLID_OFFSET = 0x0E
-
 
 class FrameStatus(IntFlag):
-    """What the adapter found in a received Ethernet frame (inc/cq.h: MLX4_CQE_STATUS_*)."""
+    """Properties of a received Ethernet frame (inc/cq.h: MLX4_CQE_STATUS_*)."""
 
     IPV4 = 1 << 6
     IPV4_FRAGMENT = 1 << 7

@@ -8,67 +8,14 @@ nothing ever comes.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
-from bluebridge.device.hca.pairs.role import DATAGRAMS
-from bluebridge.device.hca.rings.completions import fail_receive, post_event
-from bluebridge.device.layout.mlx4.contexts import QpState
-from bluebridge.device.layout.mlx4.cqe import Syndrome
-from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.hca.pairs.queue_pair import FLUSH_BUDGET, QueuePair
 from bluebridge.device.pci.bus import HostBus, Timer
-
-if TYPE_CHECKING:
-    from bluebridge.device.hca.queue_pairs import QueuePair
 
 POLL_SECONDS = 0.002
 MAX_POLL_SECONDS = 0.032
-BUDGET = 256
-"""Receives flushed in one go, whatever the number of queue pairs."""
-
 LOOKS = 256
 """Queue pairs looked at in one go."""
-
-
-def enter_error(qp: QueuePair, event: EventType | None = None) -> None:
-    """Put a queue pair into ERR and flush it; `event` tells software why, if it was not asked.
-
-    A completion in error, if there is one, was written before: it comes first.
-    """
-    if qp.state in (QpState.ERR, QpState.RST):
-        return
-    qp.set_state(QpState.ERR)
-    if event is not None:
-        post_event(qp.hca, event, qp.qpn)
-    qp.engine.abort()
-    if qp.sq is not None:
-        qp.sq.go_on()
-    flush_receives(qp, BUDGET)
-    if qp.srqn is not None and not qp.last_wqe_told:
-        qp.last_wqe_told = True
-        post_event(qp.hca, EventType.SRQ_QP_LAST_WQE, qp.qpn)
-    if qp.rq is not None:
-        qp.hca.qps.failed.add(qp)
-
-
-def enter_send_error(qp: QueuePair) -> None:
-    """After a failed send: unconnected services flush the send queue only and may go on."""
-    if qp.role not in DATAGRAMS:
-        enter_error(qp)
-    elif qp.state is QpState.RTS:
-        qp.set_state(QpState.SQER)
-        if qp.sq is not None:
-            qp.sq.run()
-
-
-def flush_receives(qp: QueuePair, budget: int) -> int:
-    """Flush at most `budget` receives of a queue pair in ERR, and count them."""
-    flushed = 0
-    queue = qp.rq
-    if queue is not None:
-        while flushed < budget and qp.state is QpState.ERR and queue.waiting():
-            fail_receive(qp, queue.drop(), Syndrome.WR_FLUSH_ERR)
-            flushed += 1
-    return flushed
 
 
 class FailedPairs:
@@ -110,10 +57,10 @@ class FailedPairs:
 
     def _poll(self) -> None:
         self._timer = None
-        budget = BUDGET
+        budget = FLUSH_BUDGET
         for _ in range(min(LOOKS, len(self._pairs))):
             qpn, qp = next(iter(self._pairs.items()))
-            flushed = flush_receives(qp, budget)
+            flushed = qp.flush_receives(budget)
             budget -= flushed
             self._idle = 0 if flushed else self._idle + 1
             if not budget:
@@ -125,7 +72,7 @@ class FailedPairs:
         if not budget:
             self._schedule(0)
             return
-        if budget < BUDGET:
+        if budget < FLUSH_BUDGET:
             self._seconds = POLL_SECONDS
         elif self._idle >= len(self._pairs):
             self._seconds, self._idle = min(2 * self._seconds, MAX_POLL_SECONDS), 0

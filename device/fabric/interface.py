@@ -1,0 +1,64 @@
+"""What connects ports, and what a port is to it: the interface a network transport implements.
+
+A `Fabric` carries whole messages (`bluebridge.device.fabric.messages`) between the ports attached
+to it. `LocalFabric` does so within one process, `subnet.fabric.InfinibandFabric` by LID through a
+switch. `CapturedFabric` is a decorator: a `Fabric` in front of another one for one port. What is to
+drop, delay or damage messages belongs into a decorator of the same kind; a cable that is unplugged
+needs none, since its port announces that its link is down.
+
+Addresses: a fabric never asks a port anything while it delivers. A port announces its unicast
+addresses and its link state whenever one of them changes, and the fabric keeps tables of them.
+Filters of group addresses are the receiver's own: messages to a group reach every port.
+
+Payload: the views in `Request.payload` and `Response.payload` are the sender's memory. They are
+valid, and may change, until the outermost `send` returns; whoever keeps a message or a part of it
+beyond `receive` copies those bytes first. A fabric that delivers after `send` has returned owns a
+copy from the start. `Datagram.payload`, `Datagram.grh` and the frames of a `Train` are `bytes` that
+nobody changes: they may be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Protocol
+
+from bluebridge.device.fabric.messages import Message
+
+
+class FabricPort(Protocol):
+    """The end of a cable: the port of an HCA, or of a switch."""
+
+    def receive(self, message: Message) -> int:
+        """Take a message; must not raise for anything that a peer may send.
+
+        Returns the copies made for members of a group, or for rings that get the same frame: 0 for
+        a message to one queue. They are the sender's cost.
+        """
+
+
+class Fabric(Protocol):
+    """What connects ports."""
+
+    def attach(self, port: FabricPort) -> None:
+        """Connect a port, whose link is down until it announces another state."""
+
+    def detach(self, port: FabricPort) -> None:
+        """Disconnect a port; messages for it are lost, those that are queued too."""
+
+    def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
+        """The port answers to these unicast addresses from now on, and its link is up or down.
+
+        Addresses are those of the link layer: MAC addresses of 6 bytes, LIDs of 2 bytes. While the
+        link is down the port receives nothing, and what it sends is lost.
+        """
+
+    def send(self, source: FabricPort, message: Message) -> int:
+        """Deliver `message`, in order per pair of ports; lost when nobody has its address.
+
+        A message for the sender's own address loops back. Broadcast and multicast frames reach
+        every other port. Delivery may happen before `send` returns only when no delivery is
+        already running: nested sends are queued, so that there is no recursion.
+
+        Returns the copies that receivers made (`FabricPort.receive`), which the sender is charged
+        with; 0 for a message that was queued.
+        """
