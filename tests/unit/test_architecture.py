@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,8 @@ from tests.unit import house
 MODULES = house.modules()
 GRAPH = house.graph(MODULES)
 ROOMS = house.rooms(house.PAGE.read_text(encoding="utf-8"))
+PATH = re.compile(r"`((?:device|guest|host_tools|images|tests)/[\w/.]+)")
+PAGES = [house.HOME / "README.md", *sorted((house.HOME / "docs").glob("*.md"))]
 OURS = {name for name in MODULES if not name.startswith("tests")}
 
 
@@ -63,9 +66,9 @@ def test_rooms_that_need_nothing_installed(name: str) -> None:
     assert found == {}
 
 
-def test_every_path_that_the_page_names_exists() -> None:
-    text = house.PAGE.read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:device|guest|host_tools|images|tests)/[\w/.]+)", text))
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    named = set(PATH.findall(page.read_text(encoding="utf-8")))
     assert sorted(name for name in named if not (house.HOME / name).exists()) == []
 
 
