@@ -24,7 +24,7 @@ class Alias:
         self._bridge = bridge
         self._bar = bar
         self._shown: DmaRegion | None = None
-        lender.lend_memory(self._borrow)
+        lender.watch_memory(self._borrow)
 
     def _borrow(self, region: DmaRegion, there: bool) -> None:
         if there:

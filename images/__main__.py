@@ -15,7 +15,7 @@ from bluebridge.images.unpack import tree_size
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit status 0, or 1 after one line of what went wrong."""
+    """Exit status 0, 1 after one line of what failed, or 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m bluebridge.images", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build what is missing")

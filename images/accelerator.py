@@ -1,8 +1,7 @@
-"""KVM or TCG, found out by running a guest.
+"""The accelerator of QEMU, KVM or TCG, found out by running a guest.
 
-`/dev/kvm` can open, and even make a virtual machine, on processors that cannot run one; so only
-a kernel that has come all the way to its first process counts. The answer is kept until the host
-restarts.
+`/dev/kvm` can be opened, and a virtual machine created, on processors that cannot run one; so a
+kernel has to boot up to its first process. The result is kept until the host restarts.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ DEVICE = Path("/dev/kvm")
 PROBE_SECONDS = 10.0
 POLL_SECONDS = 0.05
 REACHED = b"Unable to mount root fs"
-"""Last words of a kernel that booted completely and was given no root."""
+"""Printed by a kernel that booted completely and has no root file system."""
 
 
 def accelerator(artefacts: Artefacts) -> Accelerator:
@@ -77,7 +76,7 @@ def probe(qemu: Qemu, kernel: Path, kind: str = "kvm", seconds: float = PROBE_SE
         try:
             return _reaches(process, console, time.monotonic() + seconds)
         finally:
-            # A guest KVM cannot run leaves QEMU hanging, deaf to anything gentler.
+            # QEMU hangs with a guest that KVM cannot run and does not react to SIGTERM.
             process.kill()
             process.wait()
 
@@ -94,7 +93,7 @@ def _reaches(process: subprocess.Popen[bytes], console: Path, deadline: float) -
 
 
 def _machine() -> str:
-    """This start of this machine."""
+    """The boot id, which changes at each start of this machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 

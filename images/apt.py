@@ -1,7 +1,7 @@
-"""Debian packages and sources through a private apt root: the host's apt is never touched.
+"""Debian packages and sources by apt with a private root; the host's apt state is not changed.
 
-Versions are asked for once and remembered in `versions.json`, so that a later run neither needs
-the network nor wakes up to a different image; `Packages.refresh` forgets them.
+Versions are resolved once and remembered in `versions.json`, so that later runs need no network and
+build the same images; `Packages.refresh` removes them.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class StaleVersions(ImageError):
 
 
 class NotRemembered(ImageError):
-    """A version is not known yet, and asking for it is off."""
+    """A version is not known yet, within `Packages.offline`."""
 
 
 class Packages:
     """Packages of Debian's `SUITE` and its backports, downloaded but never installed.
 
-    A request is what follows `apt-get` on the command line: `["install", "make"]` means the
-    package with everything it needs, `download` the package alone, `source` its source.
+    A request is the words after `apt-get` on the command line: `["install", "make"]` means the
+    package with its dependencies, `download` the package alone, `source` its source.
     """
 
     def __init__(self, cache: Cache) -> None:
@@ -60,7 +60,7 @@ class Packages:
         return self._remembered(f"newest {pattern}", lambda: [self._newest(pattern)])[0]
 
     def fetch(self, request: Sequence[str], *, backports: bool = False) -> list[Path]:
-        """Download what answers `request`; raises `StaleVersions` when the mirror moved on."""
+        """The downloaded files of `request`; raises `StaleVersions` if the mirror lacks one."""
         files = self.resolve(request, backports=backports)
         archives = self.root / "cache" / "archives"
         wanted = [archives / file for file in files]
@@ -89,11 +89,11 @@ class Packages:
             self._may_ask = before
 
     def drop_downloads(self) -> None:
-        """Forget downloaded files; they are needed only while building."""
+        """Remove the downloaded files; they are needed only while building."""
         shutil.rmtree(self.root / "cache", ignore_errors=True)
 
     def refresh(self) -> None:
-        """Ask for versions anew at the next use."""
+        """Remove the remembered versions, so that the next use resolves them anew."""
         self._versions.unlink(missing_ok=True)
         shutil.rmtree(self.root, ignore_errors=True)
 
@@ -113,7 +113,7 @@ class Packages:
         return known[request]
 
     def _read_versions(self) -> dict[str, list[str]]:
-        """What was remembered; an unreadable file counts as nothing remembered."""
+        """The remembered versions by request; none if the file is unreadable."""
         try:
             known = json.loads(self._versions.read_text())
         except (FileNotFoundError, ValueError):
@@ -123,11 +123,11 @@ class Packages:
     def _files(self, request: Sequence[str], backports: bool) -> list[str]:
         self._prepare()
         verb, *names = request
-        # Files that are downloaded already would be left out of the answer: look elsewhere.
-        nowhere = ["-o", f"Dir::Cache::archives={self.root / 'nowhere'}"]
-        (self.root / "nowhere" / "partial").mkdir(parents=True, exist_ok=True)
+        # apt leaves out files that it finds downloaded: give it an empty archive folder.
+        no_archives = ["-o", f"Dir::Cache::archives={self.root / 'no_archives'}"]
+        (self.root / "no_archives" / "partial").mkdir(parents=True, exist_ok=True)
         output = self._apt(
-            [*nowhere, "-y", "--print-uris", verb, *names], backports, self.root / "nowhere"
+            [*no_archives, "-y", "--print-uris", verb, *names], backports, self.root / "no_archives"
         )
         files = sorted(URI_LINE.findall(output))
         if not files:
@@ -182,7 +182,7 @@ class Packages:
             "APT::Install-Recommends": "false",
             "APT::Architecture": "amd64",
             "APT::Architectures": "amd64",
-            # The cache folder may be out of reach for apt's own download user.
+            # apt's own download user may have no access to the cache folder.
             "APT::Sandbox::User": "root",
             "Acquire::Languages": "none",
             "Debug::NoLocking": "true",

@@ -29,11 +29,11 @@ class Qemu:
     version: str
     env: dict[str, str] = field(default_factory=dict)
     build: str = ""
-    """Tells one build of a version from another: size and time of the program's file."""
+    """Size and time of the program's file, which differ between builds of one version."""
 
 
 class Artefacts:
-    """What the virtual machines and the device server are made of, kept in one cache folder.
+    """The files that virtual machines and device server need, in one cache folder.
 
     Each method builds its artefact if need be and raises `bluebridge.images.errors.ImageError`.
     """
@@ -71,7 +71,7 @@ class Artefacts:
         return recipe.release()
 
     def initrd(self) -> Path:
-        """The guest's root, without our Python code (see `bluebridge.images.overlay`)."""
+        """The guest's root, without the project's code (see `bluebridge.images.overlay`)."""
         return self.folder("guest") / "initrd.cpio"
 
     def libvfio_user(self) -> Path:
@@ -83,12 +83,12 @@ class Artefacts:
         try:
             return self.recipes[name].folder()
         except StaleVersions:
-            # The mirror has moved on since the versions were remembered: take today's.
+            # The mirror no longer has a remembered version: resolve them anew.
             self.packages.refresh()
             return self.recipes[name].folder()
 
     def present(self, name: str) -> Path | None:
-        """The folder of the artefact `name` if it is in the cache; asks no network."""
+        """The folder of the artefact `name` if it is in the cache; needs no network."""
         try:
             with self.packages.offline():
                 return self.recipes[name].present()
@@ -96,7 +96,7 @@ class Artefacts:
             return None
 
     def build(self) -> None:
-        """Build whatever is missing, then drop the downloads."""
+        """Build missing artefacts, then remove the downloads."""
         wanted = [name for name in self.recipes if name != "qemu" or host_qemu() is None]
         if all(self.present(name) for name in wanted):
             return

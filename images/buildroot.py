@@ -1,4 +1,4 @@
-"""Running a command inside an unpacked root: chroot as root, a user namespace otherwise."""
+"""Runs a command in an unpacked root: by chroot as root, else in a user namespace."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bluebridge.images.run import run
 
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "TMPDIR": "/tmp"}
 IN_NAMESPACE = 'mount --rbind /dev "$1/dev" && root=$1 && shift && exec chroot "$root" "$@"'
-"""A user namespace cannot make device nodes, so the host's are bound in; gone with the process."""
+"""Device nodes cannot be made in a user namespace: the host's are bind-mounted for the process."""
 
 
 def prepare(root: Path) -> None:
-    """What an unpacked root lacks without its maintainer scripts, as far as builds need it."""
+    """Add what builds need and maintainer scripts would have made: folders and `awk`."""
     for name in ("dev", "tmp", "proc"):
         (root / name).mkdir(exist_ok=True)
     awk = root / "usr/bin/awk"
@@ -56,7 +56,7 @@ def _namespace_works(own: Sequence[str]) -> bool:
 
 
 def _make_null(path: Path) -> None:
-    """A `/dev/null`; a plain file where device nodes are forbidden, as in some containers."""
+    """Make `/dev/null`; a plain file where device nodes are forbidden, as in some containers."""
     if path.exists():
         return
     try:

@@ -1,4 +1,4 @@
-"""The folder of finished artefacts: built once, aside, under a lock, then renamed into place."""
+"""The cache of artefacts: each is built once, under a lock, in a temporary folder, then renamed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Cache:
         with self.lock(name):
             if final.is_dir():
                 return final
-            with step(name), self._aside(name) as folder:
+            with step(name), self._build_folder(name) as folder:
                 build(folder)
                 os.utime(folder)
                 os.rename(folder, final)
@@ -71,7 +71,7 @@ class Cache:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:
-        """Hold the lock `name` of this cache; it is free again when its holder dies."""
+        """Hold the lock `name` of this cache; it is released when its process ends."""
         with _disk_errors(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
             handle = open(self.root / f".{name}.lock", "w")  # noqa: SIM115 (closed below)
@@ -84,8 +84,8 @@ class Cache:
             yield
 
     @contextmanager
-    def _aside(self, name: str) -> Iterator[Path]:
-        """A temporary folder on the same file system, gone afterwards unless it was renamed."""
+    def _build_folder(self, name: str) -> Iterator[Path]:
+        """A temporary folder on the same file system, removed afterwards unless it was renamed."""
         for stale in self.root.glob(f".{name}.build.*"):
             shutil.rmtree(stale, ignore_errors=True)
         with _disk_errors(self.root):
@@ -98,13 +98,13 @@ class Cache:
 
     @staticmethod
     def remove(folder: Path) -> None:
-        """Remove a folder and what is in it; somebody else may be at it as well."""
+        """Remove a folder and its contents; another process may be removing it as well."""
         shutil.rmtree(folder, ignore_errors=True)
 
     def _drop_older(self, name: str, keep: Path) -> None:
-        """Remove artefacts of the same name under other keys, but for the latest of them.
+        """Remove artefacts of the same name with other keys, except the latest of them.
 
-        A running guest may still use the previous one; two generations are enough.
+        A running guest may still use the previous one.
         """
         others = [path for path in self.root.glob(f"{name}-{'[0-9a-f]' * 16}") if path != keep]
         for path in sorted(others, key=lambda path: path.stat().st_mtime)[:-1]:
@@ -113,7 +113,7 @@ class Cache:
 
 @contextmanager
 def _disk_errors(root: Path) -> Iterator[None]:
-    """Turn a full, forbidden or failing disk into one clear line."""
+    """Raise OSErrors of the disk as `ImageError` with one line."""
     try:
         yield
     except OSError as error:

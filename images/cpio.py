@@ -1,4 +1,4 @@
-"""Writing cpio archives of the `newc` kind, the one the kernel unpacks as its first root.
+"""Writes cpio archives of format `newc`, which the kernel unpacks as initramfs.
 
 Source: Linux Documentation/driver-api/early-userspace/buffer-format.rst.
 """

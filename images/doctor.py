@@ -1,4 +1,4 @@
-"""What this machine has, what is missing, and the exact command that mends it."""
+"""Checks what this machine has and lacks, with the command that mends each lack."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Check:
 
 
 def checks(artefacts: Artefacts | None = None) -> list[Check]:
-    """Everything `bluebridge` stands on, in the order to mend it. Builds nothing."""
+    """All that `bluebridge` requires, in the order to mend it. Builds nothing."""
     artefacts = artefacts or Artefacts()
     return [
         _processor(),
@@ -69,7 +69,7 @@ def _memory() -> Check:
 def _disk(root: Path) -> Check:
     folder = next(path for path in (root, *root.parents) if path.exists())
     free = shutil.disk_usage(folder).free
-    # What has been built needs no room any more.
+    # Artefacts that exist need no more room.
     ok = free >= DISK_NEEDED or (root.exists() and any(root.glob("guest-*")) and free >= GIB // 4)
     found = f"{free / GIB:.1f} GiB free for {root}"
     return Check("disk", ok, found, "" if ok else "free 3 GiB, or set BLUEBRIDGE_CACHE elsewhere")

@@ -1,4 +1,4 @@
-"""Which shared libraries an ELF file asks for; just enough of the format to tell.
+"""The shared libraries that an ELF file needs.
 
 Source: the System V ABI, chapters "Program Header" and "Dynamic Section", 64-bit little endian.
 """
@@ -19,8 +19,8 @@ DT_NULL, DT_NEEDED, DT_STRTAB = 0, 1, 5
 def needed(path: Path) -> list[str]:
     """Names of the libraries that the dynamic linker loads for `path`.
 
-    Empty for a static program and for what is no 64-bit ELF file at all. Raises `struct.error`
-    or `IndexError` for an ELF file that is cut short.
+    Empty for a static program and for a file that is no 64-bit ELF file. Raises `struct.error`
+    or `IndexError` for a truncated ELF file.
     """
     with open(path, "rb") as stream:
         if stream.read(len(MAGIC)) != MAGIC:
@@ -51,7 +51,7 @@ def _segments(image: bytes) -> list[tuple[int, ...]]:
 
 
 def _file_offset(segments: list[tuple[int, ...]], address: int) -> int:
-    """Where in the file the bytes lie that are loaded at `address`."""
+    """File offset of the bytes that are loaded at `address`."""
     for kind, _, offset, start, _, size, _, _ in segments:
         if kind == PT_LOAD and start <= address < start + size:
             return offset + address - start

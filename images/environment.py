@@ -1,6 +1,6 @@
-"""The virtual environment of a checkout: made and filled as pyproject.toml says.
+"""Makes the virtual environment of a checkout and installs what pyproject.toml names.
 
-Run by `make` with the host's Python before there is an environment: standard library only.
+Run by `make` with the host's Python before the environment exists: standard library only.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from bluebridge.images.errors import NO_ROOM, ImageError
+from bluebridge.images.exit_status import exit_status
 from bluebridge.images.progress import step
 from bluebridge.images.source import HOME
 
@@ -25,11 +26,11 @@ NETWORK_SIGNS = (
     "Network is unreachable",
     "Connection refused",
 )
-"""What pip prints when there is no way to its package index."""
+"""What pip prints when it cannot reach its package index."""
 
 
 def make(folder: Path) -> None:
-    """An environment in `folder` with this project and what it needs; raises `ImageError`."""
+    """Make an environment with this project and its requirements; raises `ImageError`."""
     with step("virtual environment"):
         _run([sys.executable, "-m", "venv", str(folder)])
     with step("Python packages"):
@@ -75,15 +76,7 @@ def failure(output: str, status: int) -> ImageError:
 
 def main() -> int:
     """`python3 -m bluebridge.images.environment FOLDER`: exit status 0, or 1 after one line."""
-    try:
-        make(Path(sys.argv[1]))
-    except ImageError as error:
-        print(f"images: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("images: stopped", file=sys.stderr)
-        return 130
-    return 0
+    return exit_status(lambda: make(Path(sys.argv[1])))
 
 
 if __name__ == "__main__":

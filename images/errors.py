@@ -1,4 +1,4 @@
-"""The one error of this package."""
+"""The error class of this package."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ ELSEWHERE = "set BLUEBRIDGE_CACHE to a folder of yours"
 
 
 class ImageError(Exception):
-    """Something outside our code is missing or failed.
+    """Something that the project uses is missing or failed.
 
-    `what` says what happened, `mend` the command or step that mends it; both are one line.
+    `what` says what happened, `mend` is the command or step that mends it; each is one line.
     """
 
     def __init__(self, what: str, mend: str) -> None:
@@ -21,7 +21,7 @@ class ImageError(Exception):
 
 
 def of_system(error: OSError, place: object = "") -> ImageError:
-    """The one clear line for what the system refused; `place` is told when `error` names none."""
+    """The error line for an OSError; `place` is named when `error` has no file name."""
     where = error.filename or place
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return ImageError(f"the disk of {where or 'the cache'} is full", NO_ROOM)

@@ -1,7 +1,6 @@
-"""What the host itself must have, and installing it through apt.
+"""The Debian packages that the host needs, and their installation by apt.
 
-Run by `make setup` before there is a virtual environment, so it uses the standard library and
-imports nothing that does.
+Run by `make setup` before the virtual environment exists: standard library only.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.images.errors import ImageError
+from bluebridge.images.exit_status import exit_status
 from bluebridge.images.progress import step
 from bluebridge.images.run import failure
 
 
 @dataclass(frozen=True)
 class Need:
-    """A Debian package, what it is for, and whether this machine has what it brings."""
+    """A Debian package, its purpose, and a check whether this machine has what it provides."""
 
     package: str
     purpose: str
@@ -62,18 +62,18 @@ NEEDS = (
 
 
 def missing() -> list[Need]:
-    """Needs this machine does not meet."""
+    """The needs that this machine does not meet."""
     return [need for need in NEEDS if not need.present()]
 
 
 def install_words(needs: list[Need]) -> list[str]:
-    """The command of root's that installs `needs`."""
+    """The command that installs `needs`, for root."""
     packages = [need.package for need in needs]
     return ["apt-get", "install", "-y", "--no-install-recommends", *packages]
 
 
 def as_root(*words: str) -> str:
-    """What to type, as this user on this machine, to run the command `words` as root."""
+    """The command line with which this user runs the command `words` as root."""
     if os.geteuid() == 0:
         return shlex.join(words)
     if shutil.which("sudo"):
@@ -121,27 +121,19 @@ def _apt_get(command: list[str]) -> None:
         )
         if attempt is command and done.returncode == 0:
             return
-        # An update that reaches no mirror counts as done, so its words are kept for the error;
-        # the latest words come first, since the first telling line is shown.
+        # apt-get update succeeds even if it reaches no mirror, so its output is kept for the error;
+        # the latest output comes first, since the first line with a reason is shown.
         said = done.stdout + said
     unreachable = "check the network and the mirror in /etc/apt, then `make setup`"
     raise failure("installing packages", said, done.returncode, unreachable)
 
 
 def main() -> int:
-    """`python3 -m bluebridge.images.host`: check Python, install what is missing."""
+    """`python3 -m bluebridge.images.host`: check Python, install missing packages."""
     if sys.version_info < (3, 11):  # noqa: UP036 (this runs before anything checked it)
         print("images: Python is older than 3.11; to mend it: use Debian 12 or 13", file=sys.stderr)
         return 1
-    try:
-        install()
-    except ImageError as error:
-        print(f"images: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("images: stopped", file=sys.stderr)
-        return 130
-    return 0
+    return exit_status(install)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Building somebody's kernel modules for the guest kernel, outside the kernel's tree.
+"""Builds external kernel modules for the guest kernel.
 
-The folder is copied into a sandbox (`images.sandbox`) at its own path, built there with kbuild
-against the headers of the guest kernel, and only the finished modules come back: nothing is
-written to the user's folder, and no Makefile of a stranger ever runs with privileges.
+The source folder is copied into a sandbox (`bluebridge.images.sandbox`) at its own path and built
+there with kbuild against the headers of the guest kernel; only the finished modules are copied out.
+Nothing is written to the source folder, and its Makefile never runs with privileges.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from bluebridge.images.apt import StaleVersions
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.cache import Cache
 from bluebridge.images.errors import ImageError
-from bluebridge.images.kmod_tree import copy_source, hand_over, place, plain_files
+from bluebridge.images.kmod_source import copy_source, make_writable_by, plain_files, sandbox_path
 from bluebridge.images.progress import say
 from bluebridge.images.recipes.kbuild import KbuildRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe
 
 ARGUMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)\+?=|-j\d*$|-k$|--keep-going$")
-OURS = {"M", "MO", "O", "KBUILD_EXTMOD", "KBUILD_EXTMOD_OUTPUT", "KBUILD_OUTPUT"}
+SET_HERE = {"M", "MO", "O", "KBUILD_EXTMOD", "KBUILD_EXTMOD_OUTPUT", "KBUILD_OUTPUT"}
 ERRORS = ("error:", "ERROR:", "***")
-"""What the compiler, modpost and make write before a reason, the most telling first."""
+"""Marks of lines with a reason: of the compiler, of modpost and of make, in this order."""
 SCRATCH = "bluebridge-kmod-"
 SYMVERS = "Module.symvers"
 _BUILD = 'make "$@" modules && find "$0" -type f -name "*.ko" -exec objcopy --strip-debug {} ";"'
 
 
 class BuildFailed(ImageError):
-    """The module does not build; `output` is all that make and the compiler printed."""
+    """The module does not build; `output` is the whole output of make and the compiler."""
 
     def __init__(self, what: str, mend: str, output: str) -> None:
         super().__init__(what, mend)
@@ -45,12 +45,12 @@ class BuildFailed(ImageError):
 
 
 class WrongRequest(ImageError):
-    """What was asked for makes no sense; nothing was started."""
+    """An invalid request; nothing was started."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to build: checked paths, all absolute and free of links."""
+    """What to build; all paths are checked, absolute and without symbolic links."""
 
     folder: Path
     make_arguments: tuple[str, ...] = ()
@@ -71,30 +71,30 @@ def build(
 ) -> list[Path]:
     """Build the modules of `folder` and put the stripped `.ko` files into `output`.
 
-    `make_arguments` are `NAME=VALUE` words (`CONFIG_X=m`, `KCFLAGS=...`). What the modules export
-    is written beside them as `FOLDER.symvers`, to be given as `symvers` of the next one. `output`
-    is made if it is missing; its files are replaced in one step each, and not at all on failure.
-    Raises `BuildFailed` and other `ImageError`s.
+    `make_arguments` are `NAME=VALUE` words (`CONFIG_X=m`, `KCFLAGS=...`). The symbols that the
+    modules export are written to `output` as `FOLDER.symvers`, for `symvers` of another build.
+    `output` is created if it is missing; each file is replaced atomically, none on failure. Raises
+    `BuildFailed` and other `ImageError`s.
     """
     request = check(folder, make_arguments, symvers, readable)
-    way = sandbox.choose_way()
+    launcher = sandbox.choose_launcher()
     artefacts = artefacts or Artefacts()
     recipe = toolchain(artefacts)
-    with _scratch(artefacts.cache) as root:
-        sandbox.furnish(root)
+    with scratch_folder(artefacts.cache) as root:
+        sandbox.prepare(root)
         tree = _copy_in(request, root)
         for top in root.iterdir():
             if top.name not in sandbox.SYSTEM:
-                hand_over(top, way.uid)
+                make_writable_by(top, launcher.uid)
         command = _command(request, recipe.headers(), f"/{tree.relative_to(root)}")
-        done, printed = sandbox.run(way, recipe.folder() / "root", root, command)
+        done, printed = sandbox.run(launcher, recipe.folder() / "root", root, command)
         files = plain_files(tree)
         modules = [path for path in files if path.suffix == ".ko"]
-        _judge(request, done, printed, modules)
+        _check_result(request, done, printed, modules)
         names = {path: path.name for path in modules}
         if tree / SYMVERS in files and (tree / SYMVERS).stat().st_size:
             names[tree / SYMVERS] = f"{request.folder.name}.symvers"
-        return [path for path in _deliver(names, output) if path.suffix == ".ko"]
+        return [path for path in deliver(names, output) if path.suffix == ".ko"]
 
 
 def check(
@@ -103,7 +103,7 @@ def check(
     symvers: Sequence[Path] = (),
     readable: Sequence[Path] = (),
 ) -> Request:
-    """The request, or a `WrongRequest` that says what is wrong with it. Builds nothing."""
+    """The checked request; raises `WrongRequest`. Builds nothing."""
     source = _existing_folder(folder)
     if not any((source / name).is_file() for name in ("Kbuild", "Makefile")):
         raise WrongRequest(
@@ -111,7 +111,7 @@ def check(
         )
     for word in make_arguments:
         match = ARGUMENT.match(word)
-        if match is None or match["name"] in OURS:
+        if match is None or match["name"] in SET_HERE:
             raise WrongRequest(
                 f"make argument {word!r} is not allowed", "give NAME=VALUE, as CONFIG_X=m"
             )
@@ -139,7 +139,7 @@ def _existing_folder(path: Path) -> Path:
 
 
 def toolchain(artefacts: Artefacts) -> KbuildRecipe:
-    """The recipe of headers and compiler, made now if they are not in the cache."""
+    """The recipe of headers and compiler, built now if it is not in the cache."""
     for last in (False, True):
         kernel = artefacts.recipes["kernel"]
         assert isinstance(kernel, KernelRecipe)
@@ -155,10 +155,10 @@ def toolchain(artefacts: Artefacts) -> KbuildRecipe:
 
 
 @contextmanager
-def _scratch(cache: Cache) -> Iterator[Path]:
-    """A private folder, readable for the user that builds; gone afterwards.
+def scratch_folder(cache: Cache) -> Iterator[Path]:
+    """A temporary folder, readable for the user that builds.
 
-    Its lock tells whether its maker lives, so that the next build clears up after a killed one.
+    It is locked while its process lives, so that the next build removes that of a killed one.
     """
     with cache.lock("kmod"):
         for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
@@ -177,7 +177,7 @@ def _scratch(cache: Cache) -> Iterator[Path]:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove a scratch folder of ours whose maker was killed."""
+    """Remove a scratch folder of this user unless the process that made it is alive."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -189,15 +189,15 @@ def _remove_stale(folder: Path) -> None:
 
 
 def _copy_in(request: Request, root: Path) -> Path:
-    """Fill the sandbox; returns where the module's source is now."""
-    tree = root / place(request.folder)
+    """Copy source and symvers into the sandbox; the path of the module's source there."""
+    tree = root / sandbox_path(request.folder)
     for folder in request.readable:
         if folder == request.folder or request.folder in folder.parents:
-            continue  # comes with the module's own folder
-        if place(folder) != folder.relative_to("/"):
+            continue  # is part of the module's own folder
+        if sandbox_path(folder) != folder.relative_to("/"):
             raise ImageError(f"the build cannot read {folder}", "copy it to a folder of your own")
-        copy_source(folder, root / place(folder))
-    shutil.rmtree(tree, ignore_errors=True)  # where a readable folder holds the module's
+        copy_source(folder, root / sandbox_path(folder))
+    shutil.rmtree(tree, ignore_errors=True)  # a readable folder may contain it
     copy_source(request.folder, tree)
     if request.symvers:
         (root / "symvers").mkdir()
@@ -214,8 +214,8 @@ def _command(request: Request, headers: str, there: str) -> list[str]:
     return ["sh", "-c", _BUILD, there, *arguments, *request.make_arguments]
 
 
-def _judge(request: Request, done: bool, printed: str, modules: Sequence[Path]) -> None:
-    """Raise when the build failed or made nothing; pass its warnings on when it did not."""
+def _check_result(request: Request, done: bool, printed: str, modules: Sequence[Path]) -> None:
+    """Raise `BuildFailed` if the build failed or built no module, else print its warnings."""
     if not done:
         lines = [line.strip() for line in printed.splitlines() if line.strip()]
         telling = [line for sign in ERRORS for line in lines if sign in line] or lines[-1:]
@@ -235,8 +235,8 @@ def _judge(request: Request, done: bool, printed: str, modules: Sequence[Path]) 
             say(line)
 
 
-def _deliver(names: dict[Path, str], output: Path) -> list[Path]:
-    """Copy files under new names into `output`: all of them aside first, then into place."""
+def deliver(names: dict[Path, str], output: Path) -> list[Path]:
+    """Copy files into `output` under new names: all as temporary files, then renamed."""
     doubles = sorted({name for name in names.values() if list(names.values()).count(name) > 1})
     if doubles:
         raise ImageError(f"two modules are called {doubles[0]}", "build their folders one by one")

@@ -1,4 +1,4 @@
-"""Which package mirror this machine uses; hosts are never written down in this project."""
+"""The Debian package mirror that this machine's apt configuration names."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ ALIASES = ("oldoldstable", "oldstable", "stable", "testing", "unstable")
 def choose(listing: str) -> str | None:
     """The Debian mirror among the addresses that `apt-get update --print-uris` prints.
 
-    A security archive carries no full suite, and other vendors' archives no Debian, though some
-    use its suite names: a site that has a suite's updates as well, or is called `debian`, goes
-    first, and `stable` alone, which anybody may use, is not enough. None when there is none.
+    A security archive has no full suite, and other vendors' archives are not Debian, though some
+    use its suite names: a site that also has the suite's updates, or whose path ends in `debian`,
+    is preferred, and the name `stable` alone is not enough. None when there is no mirror.
     """
     offers = [(match["site"], match["suite"]) for match in INDEX.finditer(listing)]
     found: list[tuple[int, str]] = []
     for site, suite in offers:
         signs = 2 * ((site, f"{suite}-updates") in offers) + site.rstrip("/").endswith("/debian")
-        # A disc is in no drive when it is wanted, and carries neither sources nor backports.
+        # Installation discs have neither sources nor backports.
         named = suite in CODENAMES or (signs and suite in ALIASES)
         if named and not site.startswith("cdrom:"):
             found.append((signs, site.rstrip("/")))
@@ -36,8 +36,8 @@ def choose(listing: str) -> str | None:
 def debian_mirror() -> str:
     """Address of the mirror; `BLUEBRIDGE_MIRROR` overrides. Raises `ImageError`.
 
-    Apt is asked what it would fetch: that needs no package lists, which a new machine or a
-    container has none of, and shows lists of mirrors (`mirror+file:`) as they are configured.
+    Apt prints what it would fetch: that needs no package lists, which a new machine or container
+    lacks, and resolves lists of mirrors (`mirror+file:`).
     """
     named = os.environ.get("BLUEBRIDGE_MIRROR")
     if named:

@@ -1,4 +1,4 @@
-"""Choosing kernel modules and what they depend on, out of a kernel package's tree."""
+"""Reads kernel modules and their dependencies from a kernel package's tree."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def module_name(path: Path) -> str:
 
 
 def depends(module: bytes) -> list[str]:
-    """Modules that `module` says it needs, from its `.modinfo` section."""
+    """Modules that `module` depends on, from its `.modinfo` section."""
     match = DEPENDS.search(module)
     names = match[1].decode().split(",") if match else []
     return [name.replace("-", "_") for name in names if name]

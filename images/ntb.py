@@ -1,4 +1,4 @@
-"""The NTB modules: no part of `make setup`, built the first time somebody wants a bridge."""
+"""The NTB modules: not part of `make setup`, built when a bridge is first requested."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def modules(artefacts: Artefacts) -> Path:
 
 
 def present(artefacts: Artefacts) -> Path | None:
-    """The same if it is in the cache; asks no network."""
+    """The folder if it is in the cache; needs no network."""
     try:
         with artefacts.packages.offline():
             return _recipe(artefacts).present()

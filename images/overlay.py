@@ -1,7 +1,7 @@
-"""Today's guest code, laid over the cached guest root at each start of a guest.
+"""The project's guest code as a second archive of the initrd, made at each start of a guest.
 
-The kernel unpacks archives that stand one behind the other in one initrd, each starting at a
-multiple of four bytes; so a change of our code never rebuilds the guest's root.
+The kernel unpacks several archives of one initrd in turn, each starting at a multiple of four
+bytes; so a change of guest code does not rebuild the guest's root.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def build(destination: Path, root: Path, initrd: Path) -> Path:
 
 
 def overlay(root: Path, initrd: Path) -> Path:
-    """The archive of the guest code with its byte code, cached under the code's contents."""
+    """The archive of the guest code with its byte code, cached by the code's contents."""
     files = sources(root)
     names = [path.relative_to(root).as_posix() for path in files]
     key = key_of(names, file_digest(*files), initrd.parent.name)
@@ -77,10 +77,10 @@ def archive_of(tree: Path) -> bytes:
 
 
 def compile_python(guest_root: Path, strip: Path, *folders: Path) -> None:
-    """Byte code beside every source in `folders`, made by the Python of `guest_root`.
+    """Compile every Python file in `folders` to byte code, with the Python of `guest_root`.
 
-    `strip` is taken off the paths that tracebacks show. The byte code is never checked against
-    its source, so the guest starts without compiling and with one file less to read.
+    `strip` is removed from the paths in tracebacks. The byte code is not checked against its
+    source, so the guest neither compiles nor reads the sources.
     """
     command = [
         *foreign(guest_root, "usr/bin/python3"),

@@ -1,4 +1,4 @@
-"""Making an unpacked root small: what nobody reads there, and libraries that nobody loads."""
+"""Removes unused files and shared libraries from an unpacked root."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bluebridge.images.unpack import LIBRARIES
 
 
 def remove(root: Path, patterns: Iterable[str], kept: Sequence[str] = ()) -> None:
-    """Remove everything that matches `patterns`, but for the paths `kept` and what they hold."""
+    """Remove all paths that match `patterns`, except the paths `kept` and their contents."""
     spared = [root / name for name in kept]
     for pattern in patterns:
         for path in root.glob(pattern):
@@ -42,15 +42,14 @@ def gunzip(folder: Path) -> None:
 def libraries(root: Path, loaded_at_run_time: Iterable[str]) -> None:
     """Remove the shared libraries of `root` that no program or plug-in of it needs.
 
-    Packages are unpacked with all that their dependencies bring, also where those serve only
-    maintainer scripts. `loaded_at_run_time` names libraries that are opened by name instead.
-    Raises `ImageError` when something needs a library that is not there.
+    Some libraries belong to dependencies that only maintainer scripts need. `loaded_at_run_time`
+    names libraries that are opened by name. Raises `ImageError` when a needed library is missing.
     """
     folder = root / LIBRARIES
     present = {path.name: path for path in folder.glob("*.so*")}
-    # Some programs bring libraries of their own and look for them there (RUNPATH).
+    # Some programs have private libraries in a subfolder and search it (RUNPATH).
     private = {path.name for path in folder.glob("*/**/*.so*")}
-    waiting = [name for path in (root / "usr").rglob("*") for name in _asks(path, folder)]
+    waiting = [name for path in (root / "usr").rglob("*") for name in _needed_from(path, folder)]
     waiting += [name for name in loaded_at_run_time if name in present]
     wanted: set[str] = set()
     while waiting:
@@ -60,13 +59,13 @@ def libraries(root: Path, loaded_at_run_time: Iterable[str]) -> None:
         if name not in present:
             raise ImageError(f"the guest's root lacks the library {name}", "report it")
         wanted.add(name)
-        waiting += _leads_to(present[name])
+        waiting += _needed_by(present[name])
     for name in present.keys() - wanted:
         present[name].unlink()
 
 
-def _asks(path: Path, folder: Path) -> list[str]:
-    """What a program or plug-in asks of the linker's own `folder`; nothing for what lies in it."""
+def _needed_from(path: Path, folder: Path) -> list[str]:
+    """Libraries of `folder` that a program or plug-in outside of it needs."""
     if path.parent == folder or not path.is_file():
         return []
     if path.is_symlink():
@@ -75,7 +74,7 @@ def _asks(path: Path, folder: Path) -> list[str]:
     return needed(path)
 
 
-def _leads_to(library: Path) -> list[str]:
+def _needed_by(library: Path) -> list[str]:
     if library.is_symlink():
         return [library.readlink().name]
     return needed(library)

@@ -1,4 +1,4 @@
-"""Running the programs that build an artefact."""
+"""Runs the programs that build an artefact."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NETWORK_SIGNS = (
     "Connection failed",
     "Network is unreachable",
 )
-"""What apt prints when there is no way to the package mirror."""
+"""What apt prints when it cannot reach the package mirror."""
 OTHER_MIRROR = "check the network, or name another mirror in BLUEBRIDGE_MIRROR"
 
 
@@ -31,7 +31,7 @@ def run(
 ) -> str:
     """Standard output of `command`; `what` names the step in the error.
 
-    Raises `ImageError` with the last telling line of the program's own output.
+    Raises `ImageError` with the line of the program's output that gives the reason.
     """
     try:
         done = subprocess.run(
@@ -54,7 +54,7 @@ def run(
 def failure(what: str, output: str, status: int, unreachable: str = OTHER_MIRROR) -> ImageError:
     """The error for a program that ended with `status` after printing `output`.
 
-    `unreachable` mends a mirror that cannot be reached.
+    `unreachable` is the advice for a mirror that cannot be reached.
     """
     if "No space left on device" in output:
         return ImageError(f"{what}: the disk is full", NO_ROOM)

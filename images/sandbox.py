@@ -1,9 +1,9 @@
-"""Running a stranger's build where it can read a toolchain and write one folder, nothing else.
+"""A sandbox for builds of untrusted source: it reads a toolchain and writes one folder.
 
-The build gets its own mounts, process numbers and (empty) network. It sees the toolchain's `/usr`
-read-only and the caller's private tree, and has no privileges: as root it becomes another user,
-and in every case it loses all capabilities and the way to new ones. Mounts and processes belong to
-the namespaces, so they are gone when the build ends or when the caller dies, however that happens.
+The build has its own mount, process and (empty) network namespaces. It sees the toolchain's `/usr`
+read-only and a private folder. It has no privileges: started by root it becomes another user, and
+in every case it loses all capabilities and cannot gain new ones. Mounts and processes belong to
+the namespaces, so they end with the build, or with the caller, even if that is killed.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from bluebridge.images.errors import ImageError
 from bluebridge.images.unpack import MERGED
 
 NOBODY = 65534
-"""Who builds when we are root: a user who owns nothing."""
+"""The user that builds when root is the caller."""
 NODES = ("null", "zero", "urandom")
 SYSTEM = ("usr", "dev", "proc", "sys", "etc", *MERGED)
-"""First folders that belong to the sandbox itself."""
+"""Top-level folders of the sandbox itself."""
 COMMAND_FAILED = 90
 """Exit status of `_SCRIPT` when the command ran and failed; any other one is the sandbox's."""
 _NAMESPACES = ("--mount", "--pid", "--fork", "--kill-child", "--net", "--ipc", "--uts")
@@ -40,17 +40,17 @@ trap 'exit 143' TERM
 chroot "$root" env -i PATH=$PATH HOME=/tmp TMPDIR=/tmp LC_ALL=C "$@" </dev/null 3<&- &
 wait $! || exit {COMMAND_FAILED}
 """
-"""It is process 1 of its namespace: when it ends, everything in there is killed. Its standard input
-never says anything; the end of it means that the caller is gone."""
+"""Process 1 of its namespace: when it ends, all processes in there are killed. Nothing is written
+to its standard input; its end means that the caller has ended."""
 
 
 @dataclass(frozen=True)
-class Way:
-    """How this user may make a sandbox: the start of the command line, and who builds."""
+class Launcher:
+    """How this user starts a sandbox: the start of the command line, and the user that builds."""
 
     command: tuple[str, ...]
     uid: int
-    """User that the build runs as, in the caller's numbers."""
+    """User that the build runs as, as the caller's user namespace numbers it."""
     privileges: tuple[str, ...]
     """Arguments of `setpriv` inside."""
 
@@ -62,21 +62,21 @@ def _become(uid: int) -> tuple[str, ...]:
     return (f"--reuid={uid}", f"--regid={uid}", "--clear-groups", *_NO_CAPABILITIES)
 
 
-def choose_way() -> Way:
+def choose_launcher() -> Launcher:
     """As root directly; else in a user namespace; else through sudo. Raises `ImageError`."""
     if os.geteuid() == 0:
         direct = ("unshare", *_NAMESPACES)
         if _works(direct):
-            return Way(direct, NOBODY, _become(NOBODY))
+            return Launcher(direct, NOBODY, _become(NOBODY))
         raise ImageError(
             "root may not make mount and process namespaces here",
             "run it outside this container, or give the container CAP_SYS_ADMIN",
         )
     own = ("unshare", "--user", "--map-root-user", *_NAMESPACES)
     if _works(own):
-        return Way(own, os.getuid(), _NO_CAPABILITIES)
+        return Launcher(own, os.getuid(), _NO_CAPABILITIES)
     if shutil.which("sudo") is not None:
-        return Way(("sudo", "unshare", *_NAMESPACES), os.getuid(), _become(os.getuid()))
+        return Launcher(("sudo", "unshare", *_NAMESPACES), os.getuid(), _become(os.getuid()))
     raise ImageError(
         "building needs root, sudo or user namespaces, and this user has none of them",
         "run it as root, or install sudo",
@@ -91,8 +91,8 @@ def _works(command: Sequence[str]) -> bool:
     return done.returncode == 0
 
 
-def furnish(root: Path) -> None:
-    """Make the empty folder `root` a place that `run` can work in."""
+def prepare(root: Path) -> None:
+    """Add to the empty folder `root` the folders that `run` needs."""
     (root / "usr").mkdir()
     for name in MERGED:
         (root / name).symlink_to(f"usr/{name}")
@@ -103,20 +103,22 @@ def furnish(root: Path) -> None:
     (root / "tmp").chmod(0o1777)
 
 
-def run(way: Way, toolchain: Path, root: Path, command: Sequence[str]) -> tuple[bool, str]:
-    """Run `command` inside `root` (see `furnish`) with `/usr` of `toolchain`.
+def run(
+    launcher: Launcher, toolchain: Path, root: Path, command: Sequence[str]
+) -> tuple[bool, str]:
+    """Run `command` inside `root` (see `prepare`) with `/usr` of `toolchain`.
 
-    Returns whether it succeeded and what it printed, both outputs together. Raises `ImageError`
-    when the sandbox itself cannot be made. Nothing runs and nothing is mounted when this ends.
+    Returns whether it succeeded, and its standard output and error together. Raises `ImageError`
+    when the sandbox itself cannot be started. Nothing runs or is mounted afterwards.
     """
-    inside = ["setpriv", *way.privileges, *command]
+    inside = ["setpriv", *launcher.privileges, *command]
     words = ["sh", "-c", _SCRIPT, "sandbox", str(toolchain / "usr"), str(root), *inside]
     with subprocess.Popen(
-        [*way.command, *words],
-        stdin=subprocess.PIPE,  # open as long as we live: the sandbox ends with it
+        [*launcher.command, *words],
+        stdin=subprocess.PIPE,  # open until this process ends: then the sandbox ends, too
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=way.command[0] != "sudo",  # sudo asks on the terminal
+        start_new_session=launcher.command[0] != "sudo",  # sudo asks on the terminal
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         try:

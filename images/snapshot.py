@@ -1,7 +1,7 @@
 """Snapshots of booted guests in the artefact cache.
 
-What a snapshot is made by (it takes a running QEMU) is the caller's; here is where it is kept,
-under which key, and how a bad one goes away.
+The caller makes a snapshot with a running QEMU; this module gives its folder and key and discards
+a bad one.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ STATE = "state"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One snapshot, there or not."""
+    """One snapshot, whether it exists or not."""
 
     variant: str
-    """The size of the machine, in the folder's name: each variant has generations of its own."""
+    """The machine's size as part of the folder's name; each variant is replaced separately."""
     ingredients: tuple[object, ...]
     """Everything the guest's state depends on, as JSON values."""
     cache: Cache = field(default_factory=Cache)
 
     @property
     def folder(self) -> Path:
-        """Where it is or will be."""
+        """The snapshot's folder, whether it exists or not."""
         return self.cache.folder(self._name, key_of(*self.ingredients))
 
     @property
@@ -44,7 +44,7 @@ class Snapshot:
         return f"snapshot-{self.variant}"
 
     def ensure(self, make: Callable[[Path], None]) -> Path:
-        """The migration file, made by `make(path)` if it is not there. Raises `ImageError`."""
+        """The migration file, made by `make(path)` if it does not exist. Raises `ImageError`."""
 
         def build(folder: Path) -> None:
             make(folder / STATE)
@@ -52,8 +52,8 @@ class Snapshot:
         return self.cache.ensure(self._name, key_of(*self.ingredients), build) / STATE
 
     def discard(self) -> bool:
-        """Throw it away; guests that are reading it go on. Returns whether it is gone."""
-        # Renamed first: half a folder under the final name would look like a snapshot.
+        """Remove it; guests that are reading it are not affected. Returns whether it is gone."""
+        # Renamed first: a partly removed folder of the final name would count as a snapshot.
         with contextlib.suppress(OSError, ImageError), self.cache.lock(self._name):
             aside = self.folder.with_name(f".{self._name}.discarded.{os.getpid()}")
             self.folder.rename(aside)

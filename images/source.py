@@ -1,4 +1,4 @@
-"""Where the source of this package stands: a checkout, or the folder it was installed into."""
+"""The folders of this package: in a checkout or in site-packages."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ import bluebridge
 PACKAGE = Path(bluebridge.__file__).resolve().parent
 """The folder `bluebridge`, with `device`, `guest`, `host_tools` and `images` in it."""
 HOME = PACKAGE.parent
-"""What holds `bluebridge`: a checkout, with `docs` and `build` beside it, or site-packages."""
+"""The folder that contains `bluebridge`: a checkout with `docs` and `build`, or site-packages."""

@@ -1,4 +1,4 @@
-"""Packages as plain folders: unpacked, never installed, so that no root is needed."""
+"""Unpacks packages into folders without installing them, so that no root rights are needed."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def foreign(root: Path, program: str, argv0: str | None = None) -> list[str]:
 def unpack_tar(archive: Path, root: Path, prefix: str) -> None:
     """Unpack the plain files of `archive` whose path, past its first folder, begins with `prefix`.
 
-    Signed archives of Debian only: paths are taken as they are. Written out by hand, since
-    Python 3.11.2 of Debian 12 does not know extraction filters and later ones insist on them.
+    For signed archives of Debian only: paths are not checked. Without `extractall`, since Python
+    3.11.2 of Debian 12 lacks extraction filters, which later versions require.
     """
     with tarfile.open(archive) as tar:
         for member in tar:

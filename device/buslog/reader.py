@@ -109,7 +109,7 @@ class LogReader:
             event.number = 0
             yield event
 
-    def _events(self, places: list[Place], only: RawFilter | None) -> Iterator[Event]:
+    def _events(self, places: list[SegmentPosition], only: RawFilter | None) -> Iterator[Event]:
         number = 0
         for place in places:
             if place.number is not None:
@@ -163,9 +163,9 @@ class LogReader:
             self._read = number
         self.cut = position < end
 
-    def _places(self, limit: int | None, first: int) -> list[Place]:
+    def _places(self, limit: int | None, first: int) -> list[SegmentPosition]:
         """Where to begin in each segment that may have events of that time and number or later."""
-        places: list[Place] = []
+        places: list[SegmentPosition] = []
         for path in sorted(self.folder.glob(SEGMENT_GLOB)):
             index = read_index(path)
             known = [
@@ -175,14 +175,14 @@ class LogReader:
             ]
             if known:  # all events before it are too early
                 number, _, offset = known[-1]
-                places = [Place(path, offset, number)]
+                places = [SegmentPosition(path, offset, number)]
             else:
-                places.append(Place(path, 0, index[0][0] if index else None))
+                places.append(SegmentPosition(path, 0, index[0][0] if index else None))
         return places
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SegmentPosition:
     """Where to begin in a segment; `number` is that of the event there, None if unknown."""
 
     path: Path

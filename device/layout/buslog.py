@@ -1,4 +1,4 @@
-"""What the bus log distinguishes: kinds of events, and what a DMA transfer was for."""
+"""Kinds of events in the bus log, and purposes of DMA transfers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Kind(IntEnum):
 
 
 class What(IntEnum):
-    """What the device moved; `obj` of the event is the number named in brackets."""
+    """What the device transferred; `obj` of the event is the number named in brackets."""
 
     OTHER = 0
     PAYLOAD = 1  # [QPN] message bytes of a send, write, read or atomic

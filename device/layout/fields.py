@@ -1,9 +1,9 @@
-"""Tables of registers and of structures in memory: declared once, read by every side.
+"""Tables of registers and of structures in memory, the only declaration of each.
 
 A `Struct` describes a descriptor, context or packet as named bit ranges of big-endian words; a
-`RegisterBlock` describes registers behind a BAR. The device packs and unpacks with them, the
-guest driver too, the log's decoder prints with them and the reference documentation is generated
-from them. Pure data and the standard library only: guests carry this package.
+`RegisterBlock` describes registers of a BAR. Device and guest driver pack and unpack with them, the
+log's decoder prints with them, and the register reference is generated from them. Standard library
+only, since guests have a copy of this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The two sides of a PCI function: what a device model gets from its host, and what it offers."""
+"""The interfaces between a PCI function and its device model: `HostBus` and `Model`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Protocol
 from bluebridge.device.layout.buslog import Kind, What
 
 Run = tuple[int, int]
-"""A stretch of guest-physical memory: address, length in bytes."""
+"""A range of guest-physical memory: address, length in bytes."""
 
 
 class DmaError(Exception):
-    """A bus address that no guest memory stands behind."""
+    """A bus address without guest memory."""
 
     def __init__(self, address: int, length: int) -> None:
         super().__init__(f"no guest memory at {address:#x} for {length} bytes")
@@ -24,14 +24,15 @@ class Timer(Protocol):
     """A call that is due later."""
 
     def cancel(self) -> None:
-        """Forget the call; harmless when it already ran."""
+        """Cancel the call; no effect when it already ran."""
 
 
 class HostBus(Protocol):
-    """What a device model may do to the guest it is plugged into.
+    """The accesses of a device model to its guest.
 
-    All of it happens in one thread. Addresses are guest-physical. Memory is hostile: read once,
-    check, then use. Views must not be kept past the current call, since the guest can unmap.
+    All calls are in one thread. Addresses are guest-physical. The guest can change its memory at
+    any time: read once, check, then use. Views must not be kept past the current call, since the
+    guest can unmap the memory.
     """
 
     @property
@@ -44,10 +45,10 @@ class HostBus(Protocol):
     def write(
         self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
-        """Write guest memory, logged as a DMA write; raises `DmaError` before a byte moves."""
+        """Write guest memory, logged as a DMA write; raises `DmaError` before a byte is written."""
 
     def views(self, runs: Sequence[Run]) -> list[memoryview]:
-        """Writable views of the runs, not logged; raises `DmaError` if any byte is missing."""
+        """Writable views of the runs, not logged; raises `DmaError` if any byte is not memory."""
 
     def note_dma(
         self,
@@ -58,19 +59,19 @@ class HostBus(Protocol):
         what: What,
         obj: int = 0,
     ) -> None:
-        """Log a transfer that was done through views; `data` are its first bytes."""
+        """Log a transfer that was made through views; `data` are its first bytes."""
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
-        """Log something else: a command, a NAK, a retry."""
+        """Log a line of text: a command, a NAK, a retry."""
 
     def concern(self, qpn: int, index: int) -> None:
-        """What is logged from now on is for the send work request `index` of queue pair `qpn`.
+        """Attribute the following log events to the send work request `index` of queue pair `qpn`.
 
-        Until the guest accesses the device again, or this or `resume` is called.
+        Until the next access by the guest or the next call of this or `resume`.
         """
 
     def resume(self, work: int) -> None:
-        """As `concern`, for a message's `work`: what it is for was said where it was sent."""
+        """As `concern`, with the `work` of a message, which names its sender's work request."""
 
     def interrupt(self, vector: int) -> None:
         """Assert MSI-X `vector` (logged); one the guest has not set up is dropped and noted."""
@@ -83,17 +84,17 @@ class HostBus(Protocol):
 
 
 class Model(Protocol):
-    """A device model, as the PCI endpoint drives it.
+    """A device model, as the PCI endpoint calls it.
 
-    An exception that leaves one of these calls fails that access (the guest reads all-ones), is
-    logged with its traceback, and leaves the server alive.
+    An exception of a call fails that access (the guest reads all ones) and is logged with its
+    traceback; the server goes on.
     """
 
     def bar_read(self, bar: int, offset: int, length: int) -> bytes:
         """`length` bytes (1, 2, 4 or 8) at `offset` of BAR `bar`."""
 
     def bar_write(self, bar: int, offset: int, data: bytes) -> None:
-        """Bytes written to BAR `bar`, as they stood on the bus."""
+        """Write bytes to BAR `bar`, in the order of the bus."""
 
     def reset(self) -> None:
-        """Function-level or vfio-user reset, or the guest vanished: back to power-on state."""
+        """Return to power-on state: after a function-level or vfio-user reset, or a lost client."""

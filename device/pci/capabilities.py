@@ -1,4 +1,4 @@
-"""PCI capabilities: each brings its registers and says which bits software may change."""
+"""PCI capabilities: their registers at reset and the bits that software may change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bluebridge.device.layout import pci as layout
 
 
 class Capability(Protocol):
-    """Registers of one capability, its identifier and a byte for the link in front."""
+    """One capability: identifier, a byte for the link to the next one, registers."""
 
     def body(self) -> bytes:
         """The registers at reset."""

@@ -11,7 +11,7 @@ from bluebridge.device.pyvfio_user import ConfigSpace
 
 
 class EndpointConfig(ConfigSpace):
-    """Config space that can return to what it was after power-on."""
+    """Config space that can be reset to its power-on state."""
 
     def __init__(self) -> None:
         super().__init__(layout.CONFIG_SIZE)
@@ -19,23 +19,23 @@ class EndpointConfig(ConfigSpace):
         self._reset_at = -1
 
     def freeze(self) -> None:
-        """The present contents are the power-on state."""
+        """Take the present contents as the power-on state."""
         self._power_on = bytes(self.data)
 
     def reset(self) -> None:
-        """Every register as after power-on; BARs too, QEMU keeps the guest's view of those."""
+        """Reset every register; BARs too, whose values for the guest QEMU keeps itself."""
         self.data[:] = self._power_on
 
     @property
     def bus_master(self) -> bool:
-        """Whether the command register lets the function start accesses of its own."""
+        """Bus Master Enable: whether the function may start accesses."""
         return bool(layout.HEADER.get(self.data, "command") & layout.COMMAND_BUS_MASTER)
 
     def set_function_reset(self, offset: int) -> None:
-        """Device control of the PCIe capability lies at `offset`: its bit 15 asks for a reset."""
+        """Device control of the PCIe capability is at `offset`; its bit 15 initiates a reset."""
         self._reset_at = offset + 1
 
-    def asks_reset(self, offset: int, data: bytes) -> bool:
+    def initiates_reset(self, offset: int, data: bytes) -> bool:
         """Whether this write initiates a function level reset."""
         position = self._reset_at - offset
         return 0 <= position < len(data) and bool(data[position] & 0x80)

@@ -1,7 +1,7 @@
-"""Which addresses of a guest's bus a function answers to, learned from config writes.
+"""Decodes the BARs of a function: its address ranges on the guest's bus, from config writes.
 
-No message of vfio-user tells where the guest has put a BAR: QEMU forwards the writes to the base
-address registers, and that is all there is (facts of hw/vfio-user in QEMU 11.1).
+vfio-user has no message with the address of a BAR: QEMU only forwards the writes to the base
+address registers (hw/vfio-user in QEMU 11.1).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _END = layout.HEADER.field("bar5").offset + 4
 class BarDecoder:
     """The decoded BARs of one function.
 
-    A BAR counts only while memory decoding is on and holds an address: not zero, and not the
-    all-ones of a sizing probe. What the guest wrote outlives a function level reset, since QEMU
-    answers reads of the registers itself and the guest finds nothing to restore.
+    A BAR is decoded only while memory decoding is on and it holds an address: not zero, and not the
+    all ones of a sizing probe. Its value is kept over a function level reset, since QEMU answers
+    reads of the registers itself, so that the guest does not restore them.
     """
 
     def __init__(self, bars: Sequence[Bar]) -> None:
@@ -31,13 +31,13 @@ class BarDecoder:
         """Start, end and index of each decoded BAR."""
 
     def power_off(self) -> None:
-        """Nothing is decoded any more: the guest is gone."""
+        """Decode nothing any more, after the client was lost."""
         self._words[:] = bytes(len(self._words))
         self._memory = False
         self.ranges = ()
 
     def write(self, offset: int, data: bytes, command: int) -> None:
-        """A config write has happened, the command register now holds `command`."""
+        """Take a config write into account; `command` is the command register after it."""
         self._memory = bool(command & layout.COMMAND_MEMORY)
         for position, value in enumerate(data, offset):
             if _FIRST <= position < _END:
@@ -57,5 +57,5 @@ class BarDecoder:
         return found
 
     def base(self, index: int) -> int | None:
-        """Where BAR `index` is, or None while it is nowhere."""
+        """Bus address of BAR `index`, None while it is not decoded."""
         return next((start for start, _, bar in self.ranges if bar == index), None)

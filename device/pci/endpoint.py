@@ -1,8 +1,8 @@
 """A PCI function on a vfio-user socket: binds a device model to its host.
 
-The endpoint is the model's `HostBus`: it translates bus addresses, raises interrupts, keeps the
-log, and lends the server's loop. A client that vanishes resets the model; the next one finds the
-device as after power-on. Without Bus Master Enable no memory is in reach and no interrupt leaves.
+The endpoint is the model's `HostBus`: it translates bus addresses, raises interrupts, writes the
+log, and schedules calls in the server's loop. A lost client resets the model to its power-on state.
+Without Bus Master Enable the model reaches no memory and raises no interrupts.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ class Endpoint:
         self._events = events
         self._device = events.device(name)
         self.note_dma = events.recorder(self._device)
-        """Log a transfer that was done through views: an attribute, since a method would be a call
-        more for whoever waits."""
+        """Log a transfer that was made through views; an attribute, to save a call."""
         self._work = self._device + 1 << WORK_DEVICE_SHIFT
         self._memory = GuestMemory()
         self._reach = GuestMemory()  # `_memory` while the device is bus master, else an empty one
@@ -79,7 +78,7 @@ class Endpoint:
             context.add_region(
                 bar.index, bar.size, self._reader(bar.index), self._writer(bar.index)
             )
-        context.set_irqs(Irq.INTX, 1)  # QEMU sets it up at once: the header names INTA#
+        context.set_irqs(Irq.INTX, 1)  # the header has INTA#, which QEMU sets up
         context.set_irqs(Irq.MSIX, self._vectors)
         context.set_dma_callbacks(self._map, self._unmap)
         context.set_reset_callback(self._reset)
@@ -87,7 +86,7 @@ class Endpoint:
         self._loop.add_reader(context.poll_fd, self._serve)
 
     def close(self) -> None:
-        """Stop serving; the socket goes away."""
+        """Stop serving and remove the socket."""
         self._loop.remove_reader(self._context.poll_fd)
         self._context.close()
         self._memory.clear()
@@ -106,7 +105,7 @@ class Endpoint:
     def _config_write(self, offset: int, data: bytes) -> None:
         self._events.work = 0
         self._events.record(self._device, Kind.CONFIG_WRITE, 0, offset, len(data), data)
-        if self._config.asks_reset(offset, data):
+        if self._config.initiates_reset(offset, data):
             # vfio-pci does this when it opens the device and for VFIO_DEVICE_RESET.
             self._reset(Reset.FUNCTION_LEVEL)
         else:
@@ -114,7 +113,7 @@ class Endpoint:
         self._follow_command_register()
 
     def _follow_command_register(self) -> None:
-        """PCI 3.0, 6.2.2: Bus Master Enable rules memory accesses, and MSI-X is one of them."""
+        """Apply Bus Master Enable (PCI 3.0, 6.2.2) to memory accesses, MSI-X included."""
         master = self._config.bus_master
         if master != self._master:
             self._master = master
@@ -177,12 +176,12 @@ class Endpoint:
     def write(
         self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
-        """Write guest memory, logged; raises `DmaError` before a byte moves."""
+        """Write guest memory, logged; raises `DmaError` before a byte is written."""
         self._reach.write(address, data)
         self.note_dma(_DMA_WRITE, address, len(data), data, what, obj)
 
     def views(self, runs: Sequence[Run]) -> list[memoryview]:
-        """Writable views of the runs; raises `DmaError` if any byte is missing."""
+        """Writable views of the runs; raises `DmaError` if any byte is not memory."""
         return self._reach.views(runs)
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
@@ -191,11 +190,11 @@ class Endpoint:
         self._events.record(self._device, kind, 0, address, len(data), data, What.OTHER, obj)
 
     def concern(self, qpn: int, index: int) -> None:
-        """What is logged from now on is for one send work request."""
+        """Attribute the following log events to a send work request."""
         self._events.work = self._work | qpn << WORK_QPN_SHIFT | index & INDEX_MASK
 
     def resume(self, work: int) -> None:
-        """What is logged from now on is for the work request that a message names."""
+        """Attribute the following log events to the work request that a message names."""
         self._events.work = work
 
     def interrupt(self, vector: int) -> None:

@@ -1,4 +1,4 @@
-"""An endpoint among others on a guest's bus: it decodes its BARs and masters more than memory."""
+"""A function on a bus with others: it decodes its BARs and can access more than memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.001
 MOST_MESSAGES = 1024
-"""Interrupt messages kept for a client that does not read."""
+"""Interrupt messages that are kept while the client does not read, at most."""
 
 
 class ConfigRegister(NamedTuple):
-    """A register of config space that belongs to no capability; `form` is of `struct`."""
+    """A register of config space outside of capabilities; `form` is a format of `struct`."""
 
     offset: int
     form: str
@@ -40,8 +40,8 @@ class ConfigRegister(NamedTuple):
 class Function(Endpoint):
     """Implements `MasterBus` for its model.
 
-    The methods of `HostBus` go to guest RAM as in any endpoint; an address outside of it is looked
-    up on the bus of `host` and may turn out to be the peer's memory, behind a window.
+    The methods of `HostBus` access guest RAM as in any endpoint; an address outside of it is
+    resolved on the bus of `host` and may be the peer's memory, behind a window.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class Function(Endpoint):
         self._bridge: Bridge | None = None
         self._messages: deque[tuple[int, bytes]] = deque()
         self._lost = Throttle()
-        self._borrower: Callable[[DmaRegion, bool], None] | None = None
-        self._watcher: Callable[[int, int], None] | None = None
+        self._memory_watcher: Callable[[DmaRegion, bool], None] | None = None
+        self._config_watcher: Callable[[int, int], None] | None = None
         for register in registers:
             self._config.set(register.offset, register.form, register.value, register.writable)
         self._config.freeze()
@@ -97,29 +97,29 @@ class Function(Endpoint):
 
     # -- a window that is the peer's memory ---------------------------------------------------
 
-    def lend_memory(self, borrower: Callable[[DmaRegion, bool], None]) -> None:
-        """Tell `borrower` of guest memory that is there (True), and before it goes (False)."""
+    def watch_memory(self, watcher: Callable[[DmaRegion, bool], None]) -> None:
+        """Call `watcher` with a region after it was mapped (True) and before its unmap (False)."""
         self._context.keep_files = True
-        self._borrower = borrower
+        self._memory_watcher = watcher
 
     def alias(self, bar: int, file: MappedFile | None) -> None:
-        """Clients that come from now on map a stretch of `bar` to a file, or to nothing."""
+        """Let clients that connect from now on map a part of `bar` to a file, or to none."""
         self._context.map_file(bar, file)
 
     def _map(self, region: DmaRegion) -> None:
         super()._map(region)
-        if self._borrower is not None:
-            self._borrower(region, True)
+        if self._memory_watcher is not None:
+            self._memory_watcher(region, True)
 
     def _unmap(self, region: DmaRegion) -> None:
-        if self._borrower is not None:
-            self._borrower(region, False)
+        if self._memory_watcher is not None:
+            self._memory_watcher(region, False)
         super()._unmap(region)
 
     # -- the bus's side -----------------------------------------------------------------------
 
     def stretch(self, address: int, length: int) -> memoryview | None:
-        """Guest RAM within reach, clipped to its region; none without Bus Master Enable."""
+        """Guest RAM from `address` on, clipped to its region; None without Bus Master Enable."""
         return self._reach.stretch(address, length)
 
     def ranges(self) -> Sequence[tuple[int, int, int]]:
@@ -127,7 +127,7 @@ class Function(Endpoint):
         return self._decoder.ranges
 
     def answer(self, bar: int, offset: int, length: int) -> Place:
-        """What a master meets in a BAR of this function."""
+        """The target of an access to a BAR of this function."""
         if self._bridge is not None:
             place = self._bridge.aperture(bar, offset, length)
             if place is not None:
@@ -146,7 +146,7 @@ class Function(Endpoint):
         return Place(width, load=load, store=store)
 
     def message(self, address: int, data: bytes) -> None:
-        """A memory write that is an interrupt; one that QEMU cannot take yet is sent later."""
+        """Send an interrupt message to the guest; later if the client's socket is full."""
         if not self._master:
             self.note(Kind.NOTE, "an interrupt message without bus master is lost", address)
             return
@@ -171,8 +171,8 @@ class Function(Endpoint):
     # -- the client's side --------------------------------------------------------------------
 
     def _config_read(self, offset: int, length: int) -> bytes:
-        if self._watcher is not None:
-            self._watcher(offset, length)
+        if self._config_watcher is not None:
+            self._config_watcher(offset, length)
         return super()._config_read(offset, length)
 
     def _config_write(self, offset: int, data: bytes) -> None:
@@ -193,19 +193,19 @@ class Function(Endpoint):
     # -- MasterBus ----------------------------------------------------------------------------
 
     def place(self, address: int, length: int) -> Place:
-        """What answers at `address`; nobody does without Bus Master Enable."""
+        """The target at `address`; a master abort without Bus Master Enable."""
         if not self._master:
-            return self._host.nothing(self, "no bus master", address, length)
+            return self._host.master_abort(self, "no bus master", address, length)
         return self._host.resolve(self, address, length)
 
     def inward(self, address: int, length: int) -> Place:
-        """The same for an access that this bridge lets in."""
+        """The target of an access that comes through this bridge."""
         if not self._master:
-            return self._host.nothing(self, "no bus master", address, length)
+            return self._host.master_abort(self, "no bus master", address, length)
         return self._host.inward(self, address, length)
 
     def bar_base(self, index: int) -> int | None:
-        """Where the guest has put a BAR."""
+        """Bus address of a BAR, None while it is not decoded."""
         return self._decoder.base(index)
 
     def get_config(self, offset: int, length: int) -> bytes:
@@ -213,12 +213,12 @@ class Function(Endpoint):
         return self._config.read(offset, length)
 
     def set_config(self, offset: int, data: bytes) -> None:
-        """Change registers that only the device changes."""
+        """Change registers, read-only ones included."""
         self._config.data[offset : offset + len(data)] = data
 
     def watch_config(self, read: Callable[[int, int], None]) -> None:
         """Call `read` before the guest reads config space."""
-        self._watcher = read
+        self._config_watcher = read
 
     # -- HostBus, with windows behind it ------------------------------------------------------
 
@@ -234,7 +234,7 @@ class Function(Endpoint):
     def write(
         self, address: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
-        """Write memory, logged; raises `DmaError` before a byte moves."""
+        """Write memory, logged; raises `DmaError` before a byte is written."""
         try:
             super().write(address, data, what, obj)
         except DmaError:
@@ -245,7 +245,7 @@ class Function(Endpoint):
             self.note_dma(Kind.DMA_WRITE, address, len(data), memoryview(data), what, obj)
 
     def views(self, runs: Sequence[Run]) -> list[memoryview]:
-        """Writable views of the runs; raises `DmaError` if any byte is no memory."""
+        """Writable views of the runs; raises `DmaError` if any byte is not memory."""
         try:
             return super().views(runs)
         except DmaError:

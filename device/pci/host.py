@@ -1,8 +1,8 @@
-"""One guest's bus: whoever masters it gets from an address to what answers there.
+"""The bus of one guest: resolves addresses of bus masters to their targets.
 
-A function reaches guest RAM by itself (`Endpoint`). Everything else an address may mean is known
-only to the bus: a register of another function, a window of a bridge into the peer's memory, or the
-range whose writes are interrupts.
+A function accesses guest RAM by itself (`Endpoint`). The bus resolves all other addresses:
+registers of another function, a window of a bridge into the peer's memory, and the range whose
+writes are interrupts.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 PAGE = 4096
 CLOSED = "the window is closed"
-"""Why nobody answers behind a window that shows nothing: bridges take such writes and drop them."""
+"""The fault of a window without a target: bridges accept such writes and drop them."""
 
 
 class Place(NamedTuple):
-    """What answers at an address, for `length` bytes from there on; resolve anew behind them.
+    """The target of `length` bytes from an address on.
 
-    `view` is memory. Without one, `load` and `store` are accesses of a register (`length` is then
-    1, 2, 4 or 8) or of the interrupt range. Without those, nobody answers: reads are all ones,
-    writes are lost, and `fault` says why. `far` is the peer's function and the address there, when
-    a bridge lies between.
+    `view` is memory. Without it, `load` and `store` access a register (`length` is then 1, 2, 4 or
+    8) or the interrupt range. Without those, there is no target (master abort): reads are all ones,
+    writes are lost, and `fault` is the reason. `far` is the peer's function and the address there,
+    if the access passes a bridge.
     """
 
     length: int
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 
 def clip(place: Place, length: int) -> Place:
-    """The same place for at most `length` bytes; a register is left whole."""
+    """The target for at most `length` bytes; registers are not clipped."""
     if length >= place.length or place.load is not None or place.store is not None:
         return place
     view = place.view[:length] if place.view is not None else None
@@ -51,22 +51,22 @@ def clip(place: Place, length: int) -> Place:
 
 
 class MasterBus(HostBus, Protocol):
-    """What a model sees of its host that masters more than memory."""
+    """The bus of a model that can access more than memory."""
 
     def place(self, address: int, length: int) -> Place:
-        """What answers at `address` of this guest's bus."""
+        """The target at `address` of this guest's bus."""
 
     def inward(self, address: int, length: int) -> Place:
-        """The same for an access that a bridge lets in: memory and interrupts only."""
+        """The target of an access that comes through this bridge: memory or interrupts."""
 
     def bar_base(self, index: int) -> int | None:
-        """Where the guest has put a BAR of this function; None while it is nowhere."""
+        """Bus address of a BAR of this function, None while it is not decoded."""
 
     def get_config(self, offset: int, length: int) -> bytes:
         """Registers of this function's config space."""
 
     def set_config(self, offset: int, data: bytes) -> None:
-        """Change registers of config space that only the device changes."""
+        """Change registers of config space, read-only ones included."""
 
     def watch_config(self, read: Callable[[int, int], None]) -> None:
         """Call `read(offset, length)` before the guest reads config space."""
@@ -74,29 +74,29 @@ class MasterBus(HostBus, Protocol):
 
 @runtime_checkable
 class Bridge(Protocol):
-    """A model with windows."""
+    """A model with windows into the peer's memory."""
 
     windows: Mapping[int, object]
-    """By their BARs."""
+    """The windows by BAR."""
 
     def aperture(self, bar: int, offset: int, length: int) -> Place | None:
-        """What a window shows there; None when the BAR holds registers."""
+        """The target behind a window; None for registers."""
 
     def store_run(self, bar: int, offset: int, data: bytes, width: int) -> None:
-        """Stores into a window, `width` bytes each, one behind the other."""
+        """Stores of `width` bytes each to adjacent addresses of a window."""
 
 
 class Master(Protocol):
-    """A function as the bus knows it."""
+    """A function, as the bus uses it."""
 
     def stretch(self, address: int, length: int) -> memoryview | None:
-        """Guest RAM within reach of the function."""
+        """Guest RAM that the function may access from `address` on, None if there is none."""
 
     def ranges(self) -> Sequence[tuple[int, int, int]]:
         """Start, end and index of its decoded BARs."""
 
     def answer(self, bar: int, offset: int, length: int) -> Place:
-        """What answers in a BAR of it."""
+        """The target of an access to a BAR of it."""
 
     def message(self, address: int, data: bytes) -> None:
         """Write to the interrupt range."""
@@ -106,7 +106,7 @@ class Master(Protocol):
 
 
 class Host:
-    """The functions of one guest. `aborts` counts accesses that ended nowhere, by reason."""
+    """The functions of one guest. `aborts` counts master aborts by reason."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -116,11 +116,11 @@ class Host:
         self._throttle = Throttle()
 
     def add(self, function: Master) -> None:
-        """Plug a function in."""
+        """Add a function to the bus."""
         self._functions.append(function)
 
     def resolve(self, master: Master, address: int, length: int) -> Place:
-        """What `master` meets at `address`; `length` > 0 is what it wants at most."""
+        """The target of an access by `master` to at most `length` > 0 bytes at `address`."""
         view = master.stretch(address, length)
         if view is not None:
             return Place(len(view), view)
@@ -131,9 +131,9 @@ class Host:
         return self._message(master, address, length)
 
     def inward(self, bridge: Master, address: int, length: int) -> Place:
-        """What an access meets that came through `bridge`.
+        """The target of an access that comes through `bridge`.
 
-        A window that shows BARs would make chains, and loops over both guests: they are refused.
+        BARs are refused, since windows into windows could form loops over both guests.
         """
         view = bridge.stretch(address, length)
         if view is not None:
@@ -141,18 +141,20 @@ class Host:
         for function in self._functions:
             for start, end, _ in function.ranges():
                 if start <= address < end:
-                    return self.nothing(bridge, "a window shows a BAR", address, length)
+                    return self.master_abort(bridge, "a window shows a BAR", address, length)
         return self._message(bridge, address, length)
 
     def _message(self, master: Master, address: int, length: int) -> Place:
         if layout.MESSAGE_BASE <= address < layout.MESSAGE_END:
             if length == 4:
                 return Place(4, store=lambda data: master.message(address, data))
-            return self.nothing(master, "an interrupt message of another length", address, length)
-        return self.nothing(master, "nobody answers", address, length)
+            return self.master_abort(
+                master, "an interrupt message of another length", address, length
+            )
+        return self.master_abort(master, "nobody answers", address, length)
 
-    def nothing(self, master: Master, why: str, address: int, length: int) -> Place:
-        """An access that ends nowhere, counted and noted."""
+    def master_abort(self, master: Master, why: str, address: int, length: int) -> Place:
+        """Count and log a master abort; the target without an answer."""
         self.aborts[why] += 1
         if self._throttle.admits():
             master.note(Kind.NOTE, f"master abort: {why} at {address:#x}", address)
@@ -160,12 +162,12 @@ class Host:
 
     @contextmanager
     def registers(self, master: Master, address: int) -> Iterator[bool]:
-        """Around an access of a register by a master: whether it may happen.
+        """Around a register access by a master; yields whether it is allowed.
 
-        What the access sets off must not reach registers again, or it might never end.
+        An access of the register's model to registers is refused, since it might not end.
         """
         if self._inside:
-            self.nothing(master, "a register access caused another", address, 1)
+            self.master_abort(master, "a register access caused another", address, 1)
             yield False
             return
         self._inside = True
@@ -176,7 +178,7 @@ class Host:
 
 
 def register_width(offset: int, length: int) -> int:
-    """The natural access at `offset`: 8, 4, 2 or 1 bytes, no more than `length`."""
+    """Width of the aligned access at `offset`: 8, 4, 2 or 1 bytes, at most `length`."""
     width = 8
     while width > length or offset % width:
         width //= 2

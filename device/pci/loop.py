@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 Action = Callable[[], None]
 
 SOON_SECONDS = 0.01
-"""How long calls that are due may keep sockets waiting; one call may take longer."""
+"""Time for due calls before sockets are served again; one call may take longer."""
 
 FEW_TIMERS = 64
-"""So many cancelled timers may always wait for their time to come."""
+"""Cancelled timers that are kept until their time without cleaning up."""
 
 
 class LoopTimer:
-    """A call that is due at `due` on the monotonic clock."""
+    """A call at `due`, in seconds of the monotonic clock."""
 
     __slots__ = ("_loop", "action", "due", "number")
 
@@ -38,16 +38,16 @@ class LoopTimer:
         return (self.due, self.number) < (other.due, other.number)
 
     def cancel(self) -> None:
-        """Forget the call."""
+        """Cancel the call."""
         if self.action is not None:
             self.action = None
-            self._loop.forgotten()
+            self._loop.timer_cancelled()
 
 
 class EventLoop:
-    """Runs until `stop`. An exception out of a callback is logged and ends nothing.
+    """Runs until `stop`. Exceptions of callbacks are logged and do not end it.
 
-    Guests can provoke such exceptions at will, so of many only some are logged.
+    Guests can cause such exceptions at will, so of many only some are logged.
     """
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class EventLoop:
         self._poll.register(fd, select.EPOLLIN)
 
     def remove_reader(self, fd: int) -> None:
-        """Forget `fd`."""
+        """Stop watching `fd`."""
         if self._readers.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
@@ -84,10 +84,10 @@ class EventLoop:
         """How many timers take up memory: those that wait, and cancelled ones not yet dropped."""
         return len(self._timers)
 
-    def forgotten(self) -> None:
-        """A timer was cancelled; they are thrown out when they are more than the others.
+    def timer_cancelled(self) -> None:
+        """Count a cancelled timer; cancelled ones are removed when they are more than half.
 
-        Most timers guard against silence and are cancelled long before they are due.
+        Most timers are timeouts and are cancelled long before they are due.
         """
         self._cancelled += 1
         if self._cancelled > FEW_TIMERS and 2 * self._cancelled > len(self._timers):
@@ -110,7 +110,7 @@ class EventLoop:
             self.step()
 
     def step(self, longest: float = 3600.0) -> None:
-        """Wait for something to do, at most `longest` seconds, and do it."""
+        """Wait for readable descriptors and due calls, at most `longest` seconds, and run them."""
         timeout = 0.0 if self._soon else self._until_timer(longest)
         for fd, _ in self._poll.poll(timeout):
             action = self._readers.get(fd)
@@ -120,7 +120,7 @@ class EventLoop:
         self._run_timers()
 
     def close(self) -> None:
-        """Give the loop's own descriptors back."""
+        """Close the loop's own descriptors."""
         self._poll.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -134,8 +134,8 @@ class EventLoop:
         return min(longest, max(0.0, self._timers[0].due - monotonic()))
 
     def _run_soon(self) -> None:
-        # What these calls add waits for the next round: sockets come between. So do many calls that
-        # take long, the large messages of a hundred queue pairs, say.
+        # Calls that these calls add run in the next round, after the sockets. So does the rest of
+        # many long calls, such as the large messages of a hundred queue pairs.
         until = monotonic() + SOON_SECONDS
         for _ in range(len(self._soon)):
             self._call(self._soon.popleft())

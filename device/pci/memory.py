@@ -1,4 +1,4 @@
-"""The guest's memory as a device reaches it: bus address to mapped bytes."""
+"""The guest's memory for a device: bus addresses to mapped bytes."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class GuestMemory:
         self._view = memoryview(b"")
 
     def add(self, address: int, view: memoryview) -> None:
-        """Memory appears at `address`; `view` is writable and of format B."""
+        """Add a region at `address`; `view` is writable and of format B."""
         insort(self._starts, address)
         self._regions[address] = view
         self._forget()
 
     def remove(self, address: int) -> None:
-        """The region that starts at `address` goes; unknown ones are ignored."""
+        """Remove the region that starts at `address`; unknown ones are ignored."""
         if self._regions.pop(address, None) is not None:
             self._starts.remove(address)
         self._forget()
 
     def clear(self) -> None:
-        """All memory goes."""
+        """Remove all regions."""
         self._starts.clear()
         self._regions.clear()
         self._forget()
@@ -73,7 +73,7 @@ class GuestMemory:
         return self._view[offset : offset + length]
 
     def views(self, runs: Sequence[Run]) -> list[memoryview]:
-        """Views of all runs; one that crosses a border of regions becomes several."""
+        """Views of all runs, several of a run across regions; raises `DmaError`."""
         result = []
         for address, length in runs:
             while length:

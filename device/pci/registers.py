@@ -1,4 +1,4 @@
-"""The registers of a function, kept as its tables declare them."""
+"""The registers of a function, with the access rules of its register tables."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ class RegisterFile:
             self._store(slot, slot.reset)
 
     def read(self, offset: int, length: int) -> bytes:
-        """What stands there."""
+        """`length` bytes at `offset`; zeros behind the file's end."""
         return bytes(self.data[offset : offset + length]).ljust(length, b"\0")
 
     def write(self, offset: int, data: bytes) -> Iterator[tuple[Slot, int]]:
-        """Store by the registers' access rules; yields each register met and what it was told.
+        """Store by the registers' access rules; yields each register written and the written value.
 
-        Bytes of a register that the access does not cover count as they were, or as zeros for a
-        register whose writing is an order (w1c, wo). A register is stored before it is yielded.
+        Bytes of a register that the access does not cover keep their value, or count as zeros for
+        write-1-to-clear and write-only registers. A register is stored before it is yielded.
         """
         position, end = offset, offset + len(data)
         while position < end:
@@ -74,10 +74,10 @@ class RegisterFile:
                 continue
             stop = min(end, slot.offset + slot.width)
             part = data[position - offset : stop - offset]
-            yield slot, self._told(slot, position - slot.offset, part)
+            yield slot, self._written(slot, position - slot.offset, part)
             position = stop
 
-    def _told(self, slot: Slot, skip: int, part: bytes) -> int:
+    def _written(self, slot: Slot, skip: int, part: bytes) -> int:
         if len(part) != slot.width:
             order = slot.access in (Access.W1C, Access.WO)
             word = bytearray(slot.width) if order else self._word(slot)
@@ -103,7 +103,7 @@ class RegisterFile:
         return int.from_bytes(self.data[start : start + width], "little")
 
     def set(self, block: str, name: str, value: int, index: int = 0) -> None:
-        """Give a register a value, whatever its access."""
+        """Set a register, whatever its access rule."""
         start, width, stride = self._names[block, name]
         start += index * stride
         self.data[start : start + width] = value.to_bytes(width, "little")

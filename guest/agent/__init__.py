@@ -1,8 +1,8 @@
 """The agent: commands and files for the host, over a virtio-serial port.
 
 `python3 -m bluebridge.guest.agent` runs in the guest; `host_tools.agent` is its client. `frames` is
-what both sides speak, `link` one port and its session, `command` and `files` the work, `identity`
-what makes two guests from one snapshot different.
+the protocol of both sides, `served_port` one port and its session, `operation` the base of `run`
+and `files`, `identity` gives two guests from one snapshot different names and random numbers.
 """
 
 VERSION = "1.0"

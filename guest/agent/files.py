@@ -6,26 +6,23 @@ import contextlib
 import os
 import stat
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bluebridge.guest.agent.channel import Channel, OperationError
 from bluebridge.guest.agent.frames import PAYLOAD_BYTES, Kind
-
-if TYPE_CHECKING:
-    from bluebridge.guest.agent.link import Link
+from bluebridge.guest.agent.operation import Operation, OperationError, Outlet
 
 _MODE_BITS = 0o7777
 
 
-class Put(Channel):
+class Put(Operation):
     """Writes the file `path` with `mode`; END tells `size` and `checksum` (CRC-32) of it all.
 
     A folder as `path`, or a path that ends in /, takes the file under `name`. The content goes to
     a hidden file beside it, which gets its name when it is complete and right.
     """
 
-    def __init__(self, link: Link, number: int, request: dict[str, Any]) -> None:
-        super().__init__(link, number)
+    def __init__(self, outlet: Outlet, number: int, request: dict[str, Any]) -> None:
+        super().__init__(outlet, number)
         path = str(request["path"])
         if os.path.isdir(path) or path.endswith("/"):
             path = os.path.join(path, os.path.basename(str(request.get("name") or "")))
@@ -86,11 +83,11 @@ class Put(Channel):
             self._partial = ""
 
 
-class Get(Channel):
+class Get(Operation):
     """Sends the file `path`; DONE tells `size`, `checksum` (CRC-32) and `mode`."""
 
-    def __init__(self, link: Link, number: int, request: dict[str, Any]) -> None:
-        super().__init__(link, number)
+    def __init__(self, outlet: Outlet, number: int, request: dict[str, Any]) -> None:
+        super().__init__(outlet, number)
         self._path = str(request["path"])
         self._fd = -1
         self._size = 0

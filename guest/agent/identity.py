@@ -1,4 +1,4 @@
-"""`personalise`: two guests restored from one snapshot must not be twins."""
+"""`personalise`: names, MAC addresses and randomness of a guest restored from a snapshot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 import uuid
 from typing import Any
 
-from bluebridge.guest.agent.channel import OperationError
+from bluebridge.guest.agent.operation import OperationError
 
 _RNDADDENTROPY = 0x40085203
 """_IOW('R', 3, int[2]) of linux/random.h: bit count, byte count, bytes; feeds and credits."""
@@ -38,7 +38,7 @@ def personalise(request: dict[str, Any], root: str = "/") -> dict[str, Any]:
     `OperationError`.
     """
     answer: dict[str, Any] = {}
-    # First of all the pool: whatever is drawn from now on differs from the twin's.
+    # The pool first, so that what is drawn from it from now on differs between the guests.
     if "entropy" in request:
         _refuse_below(root, "entropy")
         add_entropy(bytes.fromhex(request["entropy"]))

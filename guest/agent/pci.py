@@ -9,7 +9,7 @@ import os
 import time
 from typing import Any
 
-from bluebridge.guest.agent.channel import OperationError
+from bluebridge.guest.agent.operation import OperationError
 
 _BUS = "sys/bus/pci"
 _LOOKS = 100

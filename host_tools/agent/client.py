@@ -96,8 +96,8 @@ class Agent:
             command if isinstance(command, str) else list(command)
         )
         spelling = spell(command)
-        channel = self._connection.open(request, f"`{spelling}`")
-        started = Command(self.guest, spelling, channel, timeout)
+        operation = self._connection.open(request, f"`{spelling}`")
+        started = Command(self.guest, spelling, operation, timeout)
         if stdin is not None:
             started.feed(stdin)
         return started
@@ -144,20 +144,20 @@ class Agent:
 
     def _put(self, stream: BinaryIO, name: str, target: str, mode: int) -> str:
         request = {"op": "put", "path": target, "name": name, "mode": mode}
-        channel = self._connection.open(request, "put")
+        operation = self._connection.open(request, "put")
         size = checksum = 0
         try:
             while data := stream.read(_PIECE):
-                if not channel.send(data):
+                if not operation.send(data):
                     break  # it failed; the result says why
                 size += len(data)
                 checksum = zlib.crc32(data, checksum)
             else:
-                channel.end({"size": size, "checksum": checksum})
-            return str(channel.result()["path"])
+                operation.end({"size": size, "checksum": checksum})
+            return str(operation.result()["path"])
         except BaseException:
             with contextlib.suppress(AgentError):
-                channel.give_up()
+                operation.give_up()
             raise
 
     def get(self, source: str, target: Path) -> Path:
@@ -186,18 +186,18 @@ class Agent:
         return stream.getvalue()
 
     def _get(self, source: str, stream: BinaryIO) -> dict[str, Any]:
-        channel = self._connection.open({"op": "get", "path": source}, "get")
+        operation = self._connection.open({"op": "get", "path": source}, "get")
         size = checksum = 0
         try:
-            while (piece := channel.receive()) is not None:
+            while (piece := operation.receive()) is not None:
                 stream.write(piece[1])
                 size += len(piece[1])
                 checksum = zlib.crc32(piece[1], checksum)
         except BaseException:
             with contextlib.suppress(AgentError):
-                channel.give_up()
+                operation.give_up()
             raise
-        result = channel.result()
+        result = operation.result()
         if (result["size"], result["checksum"]) != (size, checksum):
             raise AgentRefused(self.guest, "get", "checksum", f"{source}: arrived damaged")
         return result
@@ -209,7 +209,7 @@ class Agent:
         return self._ask({"op": "ping"}, "ping")
 
     def personalise(self, identity: Identity) -> dict[str, Any]:
-        """Make the guest somebody: names, MACs, clock, randomness; returns what was set."""
+        """Set names, MACs, clock and randomness of the guest; returns what was set."""
         return self._ask(identity.request(), "personalise")
 
     def _ask(self, request: dict[str, Any], what: str) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from bluebridge.guest.agent.frames import PAYLOAD_BYTES, Kind
-from bluebridge.host_tools.agent.channel import Channel
 from bluebridge.host_tools.agent.errors import AgentCommandFailed, AgentError, CommandTimedOut
+from bluebridge.host_tools.agent.operation import Operation
 
 Sink = Callable[[str, bytes], None]
 """Called with "stdout" or "stderr" and a piece of output as it comes."""
@@ -48,10 +48,12 @@ def spell(command: str | Sequence[str]) -> str:
 class Command:
     """A command that was started; `Agent.start` makes it."""
 
-    def __init__(self, guest: str, spelling: str, channel: Channel, limit: float | None) -> None:
+    def __init__(
+        self, guest: str, spelling: str, operation: Operation, limit: float | None
+    ) -> None:
         self.guest = guest
         self.spelling = spelling
-        self._channel = channel
+        self._operation = operation
         self._limit = limit
         self._deadline = None if limit is None else time.monotonic() + limit + _GRACE
         self._timed_out = False
@@ -63,12 +65,12 @@ class Command:
     def _feed(self, source: bytes | BinaryIO) -> None:
         try:
             if isinstance(source, bytes):
-                self._channel.send(source)
+                self._operation.send(source)
             else:
                 read = getattr(source, "read1", source.read)  # what is there, not a full block
-                while (data := read(PAYLOAD_BYTES)) and self._channel.send(data):
+                while (data := read(PAYLOAD_BYTES)) and self._operation.send(data):
                     pass
-            self._channel.end({})
+            self._operation.end({})
         except (AgentError, OSError, ValueError):
             return  # the waiting side hears of it; a closed source is an end like any other
 
@@ -82,7 +84,7 @@ class Command:
 
     def _receive(self) -> tuple[Kind, bytes] | None:
         try:
-            return self._channel.receive(self._deadline)
+            return self._operation.receive(self._deadline)
         except TimeoutError:
             raise AgentError(
                 f"guest {self.guest}: no end of `{self.spelling}`, {_GRACE:.0f} s after its limit",
@@ -91,11 +93,11 @@ class Command:
 
     def signal(self, number: signal.Signals) -> None:
         """Send its process group a signal."""
-        self._channel.signal(number)
+        self._operation.signal(number)
 
     def kill(self) -> None:
         """End it and all of its session at once; nothing more comes of it."""
-        self._channel.give_up()
+        self._operation.give_up()
 
     def wait(self, on_output: Sink | None = None, most: int | None = None) -> Completed:
         """Collect its output until it ends; with `on_output`, pass it on instead.
@@ -129,7 +131,7 @@ class Command:
             return  # the connection is gone, and the command with it
 
     def _completed(self, stdout: bytes, stderr: bytes) -> Completed:
-        result = self._channel.result()
+        result = self._operation.result()
         if result["timed_out"]:
             raise CommandTimedOut(self.guest, self.spelling, self._limit or 0, stdout, stderr)
         number = result["signal"]

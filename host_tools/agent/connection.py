@@ -13,8 +13,8 @@ from typing import Any
 
 from bluebridge.guest.agent import PROTOCOL, frames
 from bluebridge.guest.agent.frames import Frame, FrameReader, Kind
-from bluebridge.host_tools.agent.channel import Channel
 from bluebridge.host_tools.agent.errors import AgentError, AgentLost, AgentSilent
+from bluebridge.host_tools.agent.operation import Operation
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.processes.alarms import Alarm
@@ -40,20 +40,20 @@ class Connection:
         self.alarms: list[Alarm] = []
         """They explain a lost connection better than the connection can."""
         self.changed = threading.Condition()
-        """Guards all channels; notified whenever something came in."""
+        """Guards all operations; notified whenever something came in."""
         self.hello: dict[str, Any] = {}
         self._silence = silence
         self._socket = connection
         self._session = os.urandom(frames.SESSION_BYTES)
-        self._channels: dict[int, Channel] = {}
+        self._operations: dict[int, Operation] = {}
         self._last_channel = 0
         self._last_sync = 0
-        self._expected: dict[int, list[Channel]] = {}
+        self._expected: dict[int, list[Operation]] = {}
         """By the number of a SYNC without an answer: what was opened before it."""
         self._sending = threading.Lock()
         self._lost: AgentError | None = None
         self._hung_up = False
-        self._obituary: LabError | None = None
+        self._reason: LabError | None = None
         self._heard = self._asked = time.monotonic()
         # A guest that reads nothing must not block us for ever, not even within a frame.
         connection.settimeout(None)
@@ -92,10 +92,10 @@ class Connection:
     def _serve(self, frame: Frame) -> None:
         if frame.kind == Kind.HELLO:
             self._greeted(frame.channel, frame.object())
-        elif (channel := self._channels.get(frame.channel)) is not None:
-            channel.serve(frame)
-            if channel.over:
-                del self._channels[frame.channel]
+        elif (operation := self._operations.get(frame.channel)) is not None:
+            operation.serve(frame)
+            if operation.over:
+                del self._operations[frame.channel]
 
     def _greeted(self, number: int, hello: dict[str, Any]) -> None:
         if not self.hello:
@@ -103,11 +103,11 @@ class Connection:
         elif hello["instance"] != self.hello["instance"]:
             return self._lose(AgentLost(f"guest {self.guest}: its agent was started anew"))
         for sync in [sync for sync in self._expected if sync <= number]:
-            for channel in self._expected.pop(sync):
+            for operation in self._expected.pop(sync):
                 # What ended was told before HELLO; see `frames`.
-                if not channel.over and channel.number not in hello["channels"]:
-                    self._channels.pop(channel.number, None)
-                    channel.lose()
+                if not operation.over and operation.number not in hello["channels"]:
+                    self._operations.pop(operation.number, None)
+                    operation.lose()
         return None
 
     def _lose(self, why: AgentError) -> None:
@@ -136,28 +136,28 @@ class Connection:
         """A frame of this session."""
         return frames.encode(self._session, kind, channel, payload)
 
-    def open(self, request: dict[str, Any], what: str) -> Channel:
+    def open(self, request: dict[str, Any], what: str) -> Operation:
         """Start an operation; `what` names it in messages. Raises `AgentError`."""
         with self.changed:
             self._last_channel += 1
-            channel = Channel(self, self._last_channel, what)
-            self._channels[channel.number] = channel
+            operation = Operation(self, self._last_channel, what)
+            self._operations[operation.number] = operation
         try:
-            frame = frames.encode_object(self._session, Kind.OPEN, channel.number, request)
+            frame = frames.encode_object(self._session, Kind.OPEN, operation.number, request)
         except ValueError:
-            del self._channels[channel.number]
+            del self._operations[operation.number]
             raise AgentError(
                 f"guest {self.guest}: the command is longer than {frames.PAYLOAD_BYTES} bytes",
                 "copy it into the guest as a file",
             ) from None
         self.send(frame)
-        channel.asked = True
-        return channel
+        operation.asked = True
+        return operation
 
-    def forget(self, channel: Channel) -> None:
-        """Serve a channel no longer."""
+    def forget(self, number: int) -> None:
+        """Serve the operation with that number no longer."""
         with self.changed:
-            self._channels.pop(channel.number, None)
+            self._operations.pop(number, None)
 
     # Waiting.
 
@@ -165,10 +165,10 @@ class Connection:
         """Raise if the connection is lost."""
         if self._lost is None:
             return
-        if self._obituary is None:
+        if self._reason is None:
             looks = alarms.LOOKS if self._hung_up else 0
-            self._obituary = alarms.obituary(self.alarms, looks) or self._lost
-        raise self._obituary
+            self._reason = alarms.wait_for_cause(self.alarms, looks) or self._lost
+        raise self._reason
 
     def silent(self, what: str) -> AgentSilent:
         """The error for a guest that hangs."""
@@ -204,7 +204,7 @@ class Connection:
     def _sync(self) -> bytes:
         """The next SYNC; with `changed` held."""
         self._last_sync += 1
-        asked = [channel for channel in self._channels.values() if channel.asked]
+        asked = [each for each in self._operations.values() if each.asked]
         self._expected[self._last_sync] = asked
         return self.frame(Kind.SYNC, self._last_sync)
 

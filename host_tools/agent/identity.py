@@ -1,4 +1,4 @@
-"""Who a guest is: chosen anew for every guest, above all for one restored from a snapshot."""
+"""Names, ids and MAC addresses of a guest: chosen anew for each, also from one snapshot."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ from bluebridge.host_tools.bench import figures as goals
 from bluebridge.host_tools.bench.figures import Figure
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.host_description import HostDescription
-from bluebridge.host_tools.lab.artefacts import ensure_parts
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.artefacts import ensure_artefacts
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.progress import Progress, Reporter
 
 LONG_ITERATIONS = 100_000
@@ -32,7 +33,7 @@ def main() -> int:
     try:
         for name in options.sections or _SECTIONS:
             figures += _SECTIONS[name](options.long, progress)
-        machine = HostDescription.here(ensure_parts(progress).emulator.accelerator)
+        machine = HostDescription.here(ensure_artefacts(progress).emulator.accelerator)
     except LabError as error:
         print(error.transcript, file=sys.stderr)
         print(f"bench: {error}", file=sys.stderr)

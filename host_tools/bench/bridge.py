@@ -10,10 +10,11 @@ from functools import partial
 from bluebridge.device.layout.ntb.models import GEN4
 from bluebridge.host_tools.bench import doorbell_replies, programs
 from bluebridge.host_tools.bench.figures import Figure, at_least, at_most, plain
-from bluebridge.host_tools.bench.links import Way, plug_nic
+from bluebridge.host_tools.bench.links import GuestLink, plug_nic
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
-from bluebridge.host_tools.machine.machine import MESSAGE_TIMEOUT_MS
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.qemu_arguments import MESSAGE_TIMEOUT_MS
 from bluebridge.host_tools.programs import ntb_clients as clients
 from bluebridge.host_tools.programs.ntb_clients import PERF, RATE, TOOL, TOOL_CLIENT, Client
 from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
@@ -56,7 +57,7 @@ def figures(progress: Progress) -> list[Figure]:
         guests = Guests(pair, GEN4)
         pair.probe_bridges()
         progress("ntb_pingpong")
-        found.append(_rings(guests))
+        found.append(_doorbell_replies(guests))
     with Pair(LabConfig(hca=False, ntb=MODEL, bus_log=False), progress) as pair:
         progress("ping-pong of processes, by doorbell and by DMA")
         return found + _ping_pong(pair)
@@ -137,38 +138,38 @@ def _tcp(guests: Guests) -> list[Figure]:
     return [*found, at_least(plain("ntb_tcp_ratio", title, ratio, "x"), 5)]
 
 
-def _nic(pair: Pair) -> Way:
+def _nic(pair: Pair) -> GuestLink:
     for number, machine in enumerate(pair.machines):
         name = plug_nic(pair, number, _NIC_PORT)
         machine.run(f"ip addr add {_NETWORK}.{number + 1}/24 dev {name} && ip link set {name} up")
     pair.b.run(f"until ping -c 1 -W 1 {_NETWORK}.1; do :; done")
-    return Way("virtio", name, "", f"{_NETWORK}.1")
+    return GuestLink("virtio", name, "", f"{_NETWORK}.1")
 
 
-def _virtio(pair: Pair, way: Way, mtu: int) -> float:
-    programs.set_mtu(pair, way, mtu)
-    return programs.iperf3(pair, way, backwards=False, seconds=TCP_SECONDS)
+def _virtio(pair: Pair, link: GuestLink, mtu: int) -> float:
+    programs.set_mtu(pair, link, mtu)
+    return programs.iperf3(pair, link, backwards=False, seconds=TCP_SECONDS)
 
 
 def _over(guests: Guests, client: Client) -> float:
     """MiB/s over the bridge from b to a, the driver loaded for the purpose."""
     clients.load_both(guests, client)
-    way = Way("ntb", "eth0", "", ADDRESSES["a"])
-    guests.until(guests.machines[1], f"ping -c 1 -W 1 {way.server} > /dev/null")
-    rate = programs.iperf3(guests.pair, way, backwards=False, seconds=TCP_SECONDS)
+    link = GuestLink("ntb", "eth0", "", ADDRESSES["a"])
+    guests.until(guests.machines[1], f"ping -c 1 -W 1 {link.server} > /dev/null")
+    rate = programs.iperf3(guests.pair, link, backwards=False, seconds=TCP_SECONDS)
     clients.unload_both(guests, client)
     return rate
 
 
-def _rings(guests: Guests) -> Figure:
+def _doorbell_replies(guests: Guests) -> Figure:
     title = "the kernel's `ntb_pingpong delay_ms=0`, one side's ring to the other's, p50"
     return plain("ntb_rings_p50", title, doorbell_replies.half_us(guests), "us")
 
 
 def _ping_pong(pair: Pair) -> list[Figure]:
-    """The median of each over a few games: another machine's load on the host spoils one."""
+    """The median of each over a few runs: other load on the host may distort one."""
     games = [_game(pair) for _ in range(GAMES)]
-    heard, woken, copied = (
+    interrupt, wakeup, copied = (
         statistics.median(game[name]["p50"] for game in games)
         for name in ("interrupt", "doorbell", "dma")
     )
@@ -176,8 +177,8 @@ def _ping_pong(pair: Pair) -> list[Figure]:
     sleeping = "the same for a process that sleeps until then"
     other = "64 bytes through a window by DMA, half of a ping-pong, p50"
     return [
-        at_most(plain("ntb_interrupt_p50", title, heard, "us"), 200),
-        plain("ntb_doorbell_p50", sleeping, woken, "us"),
+        at_most(plain("ntb_interrupt_p50", title, interrupt, "us"), 200),
+        plain("ntb_doorbell_p50", sleeping, wakeup, "us"),
         at_most(plain("ntb_dma_p50", other, copied, "us"), 150),
     ]
 

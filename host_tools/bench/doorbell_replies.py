@@ -1,4 +1,4 @@
-"""ntb_pingpong by the bus log: how long after a ring the peer's driver rings back."""
+"""ntb_pingpong by the bus log: the time from a doorbell to the doorbell of the peer's driver."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ def half_us(guests: Guests) -> float:
     for guest in guests.machines:
         guests.until(guest, f"[ $({COUNT}) -ge {ROUNDS} ]")
     unload_both(guests, client)
-    found = answers(LogReader(guests.pair.logs))[WARM_UP:]
+    found = reply_times(LogReader(guests.pair.logs))[WARM_UP:]
     if not found:
         raise LabError("the bus log has no ping-pong of ntb_pingpong")
     return statistics.median(found) * 1e6
 
 
-def answers(events: Iterable[Event]) -> list[float]:
-    """Seconds from each ring to the peer's next one.
+def reply_times(events: Iterable[Event]) -> list[float]:
+    """Seconds from each doorbell to the peer's next one.
 
-    Both sides of ntb_pingpong serve, so two balls may be under way: a side that is rung twice
-    before it answers tells nothing.
+    Both sides of ntb_pingpong start a game, so two doorbells may be on their way at once: the next
+    doorbell of a side that has received two since its last one is not counted.
     """
     found: list[float] = []
-    rung: dict[str, list[float]] = {}
+    received: dict[str, list[float]] = {}
     for event in events:
-        if not _rings(event):
+        if not _is_doorbell(event):
             continue
-        waiting = rung.setdefault(event.device, [])
+        waiting = received.setdefault(event.device, [])
         if len(waiting) == 1:
             found.append(event.time - waiting[0])
         waiting.clear()
-        for other, times in rung.items():
+        for other, times in received.items():
             if other != event.device:
                 times.append(event.time)
     return found
 
 
-def _rings(event: Event) -> bool:
+def _is_doorbell(event: Event) -> bool:
+    """Whether it stores bit 0 into a doorbell register of the bridge."""
     start = gen4.DOORBELL.base
     return (
         event.kind == Kind.MMIO_WRITE

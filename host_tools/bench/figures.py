@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bluebridge.host_tools.bench.leftovers import Stock
+from bluebridge.host_tools.bench.leftovers import Resources
 
 GIB = 1 << 30
 
@@ -76,8 +76,8 @@ up_warm = _figure(
 _MEMORY_SLACK = 2 * (1 << 20)  # what an allocator keeps back
 
 
-def growth(key: str, title: str, early: Stock, late: Stock) -> list[Figure]:
-    """What piled up over many guests; the rows of one measurement."""
+def growth(key: str, title: str, early: Resources, late: Resources) -> list[Figure]:
+    """By how much resources grew over many guests; a figure for each."""
     figures = []
     for name in ("processes", "files", "descriptors"):
         grown = getattr(late, name) - getattr(early, name)

@@ -1,4 +1,4 @@
-"""What must not pile up when guests come and go: processes, files, memory."""
+"""Resources that must not grow when guests are started and ended: processes, files, memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Stock:
-    """What there is of everything that must not pile up."""
+class Resources:
+    """How many of each are in use."""
 
     processes: int
     """Descendants of this process; guest memory goes with them."""
@@ -23,11 +23,11 @@ class Stock:
     """Anonymous resident bytes of this process and of the device server."""
 
 
-def take_stock(folder: Path, *servers: int) -> Stock:
-    """What there is now, of this process, of device servers and in `folder` without its `log`."""
+def count_resources(folder: Path, *servers: int) -> Resources:
+    """What is in use now, of this process, of device servers and in `folder` without its `log`."""
     pids = [os.getpid(), *servers]
     files = [path for path in folder.rglob("*") if folder / "log" not in path.parents]
-    return Stock(
+    return Resources(
         processes=len(_descendants(os.getpid())),
         files=len(files),
         descriptors=sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids),

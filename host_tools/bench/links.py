@@ -1,11 +1,12 @@
-"""The two ways from guest b to guest a: the HCA, and a virtio-net NIC with Soft-RoCE beside it."""
+"""The two links of a pair: the HCAs', and that of virtio-net NICs with Soft-RoCE on them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
 
-from bluebridge.host_tools.lab.pair import ADDRESSES, Pair
+from bluebridge.host_tools.lab.config import ADDRESSES
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 
 _PORT = 1  # the HCA has port 0
@@ -15,8 +16,8 @@ SOFT_ROCE_MTU = 4200
 
 
 @dataclass(frozen=True)
-class Way:
-    """How programs reach guest a."""
+class GuestLink:
+    """A network between the guests, as programs in guest b use it."""
 
     name: str
     netdev: str
@@ -26,8 +27,8 @@ class Way:
     """Guest a's address."""
 
 
-def ways(pair: Pair) -> tuple[Way, Way]:
-    """The HCA's, and that of a NIC that is plugged into each guest for the purpose.
+def guest_links(pair: Pair) -> tuple[GuestLink, GuestLink]:
+    """The HCAs' link, and that of NICs that are plugged into both guests here.
 
     `pair` has the kernel's drivers (`LabConfig.kernel`). The NICs exchange frames as datagrams
     over Unix sockets, which is QEMU's quickest way between two guests without a bridge.
@@ -46,8 +47,8 @@ def ways(pair: Pair) -> tuple[Way, Way]:
     pair.b.run(f"until ping -c 1 -W 1 {_NETWORK}.1; do :; done")
     own = pair.a.run("ls /sys/class/infiniband/mlx4_0/device/net").text.split()[0]
     return (
-        Way("mlx4", own, "mlx4_0", ADDRESSES[0].partition("/")[0]),
-        Way("rxe", netdevs[0], "rxe0", f"{_NETWORK}.1"),
+        GuestLink("mlx4", own, "mlx4_0", ADDRESSES[0].partition("/")[0]),
+        GuestLink("rxe", netdevs[0], "rxe0", f"{_NETWORK}.1"),
     )
 
 

@@ -17,9 +17,9 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.host_tools.bench import programs, rdma
 from bluebridge.host_tools.bench.figures import Figure, at_least, at_most, plain
-from bluebridge.host_tools.bench.links import ways
+from bluebridge.host_tools.bench.links import guest_links
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.artefacts import ensure_parts
+from bluebridge.host_tools.lab.artefacts import ensure_artefacts
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.progress import Progress
 
@@ -52,7 +52,7 @@ def figures(progress: Progress) -> list[Figure]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "log"
         progress(f"{EVENTS:,} events through the device's log calls, a reader beside")
-        found = [_rate(folder, ensure_parts(progress).library)]
+        found = [_rate(folder, ensure_artefacts(progress).library)]
         found += _screens(folder, progress)
     return found + _cost(progress)
 
@@ -146,7 +146,7 @@ def _cost(progress: Progress) -> list[Figure]:
     contest = next(each for each in rdma.CONTESTS if each.key == "write_lat")
     command = f"{contest.words} -n {contest.count}"
     with Pair(rdma.config(), progress) as plain_pair:
-        hca, _ = ways(plain_pair)
+        hca, _ = guest_links(plain_pair)
         with Pair(rdma.config(("a2", "b2"), log=True), progress) as logged:
             progress(f"{contest.words}: with the log and without, in turn")
             measure = {

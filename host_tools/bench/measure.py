@@ -39,7 +39,7 @@ def krping_median_ms(pair: Pair) -> float:
 
 
 def write_bandwidth_gib(pair: Pair) -> float:
-    """GiB/s of 1 MiB RDMA WRITEs with a few under way, by the client's clock."""
+    """GiB/s of 1 MiB RDMA WRITEs with a few under link, by the client's clock."""
     outcome = krping(pair, "bw,size=1048576,count=1000,tx-depth=16")
     match = _DELTA.search(outcome.client.output)
     if match is None:

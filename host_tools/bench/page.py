@@ -72,7 +72,7 @@ mlx4_en and mlx4_ib on its HCA, and beside it, hot-plugged, a virtio-net NIC (`-
 frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) with rdma_rxe on it.
 
 - The two sides of a ratio **take turns** in the same run, {rounds} times each ({tcp_rounds} for
-  iperf3), and their medians are compared: the machine's moods hit both. The bus log is off.
+  iperf3), and their medians are compared: the machine's variation affects both. The bus log is off.
 - Latencies are perftest's `t_typical`, half of a round trip, bandwidths its average; RoCE has an
   MTU of 1024 on the HCA and of 4096 on Soft-RoCE (netdev MTU 4200), which is in its favour.
 - A ratio says how many times better the HCA is.
@@ -124,11 +124,6 @@ latency does not show it, processor time per doorbell with the log on does. Trie
 packing at once, with `struct` or into one buffer (a third slower while the message waits, as quick
 in all), one flat list for the values of all events, larger batches (the memory of 2,048 events is
 returned to the system and faulted in again, one page for every five messages).
-
-{lessons}
-"""
-
-_LESSONS = """\
 """
 
 
@@ -196,6 +191,5 @@ def write_page(machine: HostDescription, figures: Sequence[Figure]) -> None:
             rounds=rdma.ROUNDS,
             tcp_rounds=rdma.TCP_ROUNDS,
             times=times(figures),
-            lessons=_LESSONS,
         )
     )

@@ -1,4 +1,4 @@
-"""perftest and iperf3 between the two guests, over either way, and the figure each prints."""
+"""perftest and iperf3 between the two guests, over either link, and the figure each prints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from bluebridge.host_tools.bench.links import Way
+from bluebridge.host_tools.bench.links import GuestLink
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.programs import client_server
@@ -19,48 +19,48 @@ _ATTEMPTS = 3
 MIB = 1 << 20
 
 
-def perftest(pair: Pair, way: Way, command: str) -> float:
+def perftest(pair: Pair, link: GuestLink, command: str) -> float:
     """What `command`, words of an `ib_*_lat` or `ib_*_bw`, prints: microseconds, or MiB/s.
 
     Once more if it could not sample the processor's clock: then its figures are infinite or 0.
     """
     for _ in range(_ATTEMPTS):
-        value = _perftest(pair, way, command)
+        value = _perftest(pair, link, command)
         if 0 < value < math.inf:
             return value
-    raise LabError(f"{command} over {way.name} found no clock in {_ATTEMPTS} attempts")
+    raise LabError(f"{command} over {link.name} found no clock in {_ATTEMPTS} attempts")
 
 
-def _perftest(pair: Pair, way: Way, command: str) -> float:
-    said = perftest_programs.run(pair, f"{command} -d {way.rdma}", way.server, _SECONDS)
+def _perftest(pair: Pair, link: GuestLink, command: str) -> float:
+    said = perftest_programs.run(pair, f"{command} -d {link.rdma}", link.server, _SECONDS)
     row = perftest_programs.last_row(said)
     if not row:
-        raise LabError(f"{command} over {way.name} printed no figures", transcript=said)
+        raise LabError(f"{command} over {link.name} printed no figures", transcript=said)
     return float(row[TYPICAL if "_lat" in command else AVERAGE])
 
 
-def iperf3(pair: Pair, way: Way, *, backwards: bool, seconds: int) -> float:
+def iperf3(pair: Pair, link: GuestLink, *, backwards: bool, seconds: int) -> float:
     """MiB/s of TCP that arrive, from guest b to guest a, or `backwards`."""
     options = f"-t {seconds} -O 1 --json {'-R' if backwards else ''}"
-    client = f"iperf3 -c {way.server} {options}"
+    client = f"iperf3 -c {link.server} {options}"
     said = client_server.run(pair, "iperf3 -s -1", client, IPERF_PORT, _SECONDS)
     report: dict[str, Any] = json.loads(said)
     return float(report["end"]["sum_received"]["bits_per_second"]) / 8 / MIB
 
 
-def set_mtu(pair: Pair, way: Way, mtu: int) -> None:
+def set_mtu(pair: Pair, link: GuestLink, mtu: int) -> None:
     """In both guests; ends when the link is there again."""
-    carrier = f"/sys/class/net/{way.netdev}/carrier"
+    carrier = f"/sys/class/net/{link.netdev}/carrier"
     for machine in pair.machines:
-        machine.run(f"ip link set {way.netdev} mtu {mtu}; until grep -q 1 {carrier}; do :; done")
-    pair.b.run(f"until ping -c 1 -W 1 {way.server}; do :; done")
+        machine.run(f"ip link set {link.netdev} mtu {mtu}; until grep -q 1 {carrier}; do :; done")
+    pair.b.run(f"until ping -c 1 -W 1 {link.server}; do :; done")
 
 
-def offloads(pair: Pair, way: Way) -> str:
+def offloads(pair: Pair, link: GuestLink) -> str:
     """Which of the usual offloads the way's network device has on."""
     on = {
         line.strip().partition(":")[0]
-        for line in pair.b.run(f"ethtool -k {way.netdev}").text.splitlines()
+        for line in pair.b.run(f"ethtool -k {link.netdev}").text.splitlines()
         if line.partition(":")[2].split()[:1] == ["on"]
     }
     return ", ".join(short for long, short in _OFFLOADS.items() if long in on) or "none"

@@ -10,8 +10,9 @@ from functools import partial
 from bluebridge.device.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools.bench import programs, stages
 from bluebridge.host_tools.bench.figures import Figure, at_least, plain
-from bluebridge.host_tools.bench.links import Way, ways
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.bench.links import GuestLink, guest_links
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.progress import Progress
 
 ROUNDS = 5
@@ -58,7 +59,7 @@ def figures(progress: Progress) -> list[Figure]:
     """Everything of the section. Raises `LabError`."""
     found: list[Figure] = []
     with Pair(config(), progress) as pair:
-        hca, soft = ways(pair)
+        hca, soft = guest_links(pair)
         for contest in CONTESTS:
             progress(f"{contest.words}: HCA and Soft-RoCE in turn")
             found += _race(pair, hca, soft, contest)
@@ -79,13 +80,13 @@ def config(
 
 
 def in_turn(first: Measure, second: Measure, rounds: int) -> tuple[float, float]:
-    """Medians of two measurements that take turns, so that the machine's moods hit both."""
+    """Medians of two measurements that take turns, so that the machine's variation affects both."""
     pairs = [(first(), second()) for _ in range(rounds)]
     one, two = zip(*pairs, strict=True)
     return statistics.median(one), statistics.median(two)
 
 
-def _race(pair: Pair, hca: Way, soft: Way, contest: Contest) -> list[Figure]:
+def _race(pair: Pair, hca: GuestLink, soft: GuestLink, contest: Contest) -> list[Figure]:
     ours, theirs = in_turn(
         lambda: programs.perftest(pair, hca, f"{contest.words} -n {contest.count}"),
         lambda: programs.perftest(pair, soft, f"{contest.words} -n {contest.soft_count}"),
@@ -103,9 +104,9 @@ def _race(pair: Pair, hca: Way, soft: Way, contest: Contest) -> list[Figure]:
     ]
 
 
-def _tcp(pair: Pair, hca: Way, soft: Way, mtu: int) -> list[Figure]:
-    for way in (hca, soft):
-        programs.set_mtu(pair, way, mtu)
+def _tcp(pair: Pair, hca: GuestLink, soft: GuestLink, mtu: int) -> list[Figure]:
+    for link in (hca, soft):
+        programs.set_mtu(pair, link, mtu)
     found: list[Figure] = []
     for backwards in (False, True):
         run = partial(programs.iperf3, pair, backwards=backwards, seconds=TCP_SECONDS)
@@ -125,7 +126,7 @@ def _tcp(pair: Pair, hca: Way, soft: Way, mtu: int) -> list[Figure]:
     return found
 
 
-def _times(pair: Pair, hca: Way) -> list[Figure]:
+def _times(pair: Pair, hca: GuestLink) -> list[Figure]:
     """Processor time of the server for a message, or for a MiB of TCP, by stages."""
     programs.set_mtu(pair, hca, TCP_MTUS[0])
     messages = 2 * _WATCHED  # there and back
@@ -154,7 +155,7 @@ def _rows(column: str, seen: stages.Profile, units: float) -> list[Figure]:
     ]
 
 
-def _variants(pair: Pair, hca: Way, progress: Progress) -> list[Figure]:
+def _variants(pair: Pair, hca: GuestLink, progress: Progress) -> list[Figure]:
     """The same latencies with BlueFlame, and with the bus log, each beside `pair`."""
     found: list[Figure] = []
     for key, title, lab in (

@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bluebridge.host_tools.bench.leftovers import Stock, take_stock
+from bluebridge.host_tools.bench.leftovers import Resources, count_resources
 from bluebridge.host_tools.bench.measure import krping
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.progress import Progress
 from bluebridge.images.source import HOME
 
@@ -60,40 +61,40 @@ def _bluebridge(env: dict[str, str], *words: str) -> None:
     _finish(_start(env, *words))
 
 
-def cycles(count: int, progress: Progress) -> tuple[Stock, Stock]:
+def cycles(count: int, progress: Progress) -> tuple[Resources, Resources]:
     """`count` times: both guests restored anew, a krping run between them.
 
     All at one device server, which sees its guests vanish and come back. Returns what there was
     after the fifth time, when everything has been used once, and after the last.
     """
     with _folders() as folder, Pair(LabConfig(log=folder / "log", bus_log=False)) as pair:
-        early = take_stock(folder, pair.server.pid)
+        early = count_resources(folder, pair.server.pid)
         for number in range(1, count + 1):
             krping(pair, "size=64,count=10")
             for name in pair.config.names:
                 pair.restart(name)
             if number == 5:
-                early = take_stock(folder, pair.server.pid)
+                early = count_resources(folder, pair.server.pid)
             if number % 10 == 0:
                 progress(f"{number} cycles")
-        return early, take_stock(folder, pair.server.pid)
+        return early, count_resources(folder, pair.server.pid)
 
 
-def labs(count: int, progress: Progress) -> tuple[Stock, Stock]:
+def labs(count: int, progress: Progress) -> tuple[Resources, Resources]:
     """`count` times a whole lab, as a test has it: server and guests come, run krping, go.
 
     Returns what was there after the fifth and after the last, with no lab up.
     """
     with _folders() as folder:
-        early = take_stock(folder)
+        early = count_resources(folder)
         for number in range(1, count + 1):
             with Pair(LabConfig(log=folder / "log", bus_log=False)) as pair:
                 krping(pair, "size=64,count=10")
             if number == 5:
-                early = take_stock(folder)
+                early = count_resources(folder)
             if number % 10 == 0:
                 progress(f"{number} labs")
-        return early, take_stock(folder)
+        return early, count_resources(folder)
 
 
 @contextlib.contextmanager

@@ -45,13 +45,13 @@ def main(options: argparse.Namespace) -> int:
             left = _relay(console)
         print()
     if not left:
-        raise _obituary(guest)
+        raise _why_it_closed(guest)
     return 0
 
 
 @contextlib.contextmanager
 def _alone(guest: Guest) -> Iterator[None]:
-    """QEMU serves one client and lets others wait in silence, so a lock tells them."""
+    """A lock on the console: QEMU serves one client and lets others wait without a word."""
     with Lock(Path(f"{guest.record.console}.lock"), create=True) as lock:
         if not lock.take():
             raise LabError(
@@ -135,7 +135,7 @@ def _write(screen: int, data: bytes) -> None:
         rest = rest[os.write(screen, rest) :]
 
 
-def _obituary(guest: Guest) -> LabError:
+def _why_it_closed(guest: Guest) -> LabError:
     """Why the console was closed; the keeper knows in a moment."""
     closed = LabError(f"guest {guest.name}: QEMU closed its console")
-    return alarms.obituary([guest.trouble]) or closed
+    return alarms.wait_for_cause([guest.trouble]) or closed

@@ -36,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"pair {ending.entry.number} is down")
     if not options.names:
         for old in end_record.read(set()):
-            end_record.forget(old.number)
+            end_record.remove(old.number)
         if not chosen:
             print("nothing runs")
     return 0
@@ -99,6 +99,6 @@ class _Ending:
                 self._send(signal.SIGKILL)
                 select.select([self._keeper], [], [])
             os.close(self._keeper)
-        while self.entry.alive():  # the janitor, after a keeper that was killed
+        while self.entry.alive():  # while the folder of a killed keeper is removed
             time.sleep(_PAUSE)
         self.entry.clear()

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bluebridge.host_tools.keeper import end_record, registry
-from bluebridge.host_tools.keeper.end_record import Epitaph
+from bluebridge.host_tools.keeper.end_record import EndRecord
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 
 _STEPS = ((86400, "d"), (3600, "h"), (60, "min"))
@@ -37,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _as_json(pairs: list[PairRecord], ended: list[Epitaph]) -> dict[str, Any]:
+def _as_json(pairs: list[PairRecord], ended: list[EndRecord]) -> dict[str, Any]:
     now = time.time()
     living = [{**asdict(pair), "uptime": round(now - pair.started, 1)} for pair in pairs]
     return {"pairs": living, "ended": [asdict(each) for each in ended]}

@@ -129,7 +129,7 @@ def _ctrl_c(command: Command) -> Iterator[None]:
             threading.Event().wait(_GRACE)
             command.signal(signal.SIGKILL)
         except AgentError:
-            return  # the waiting thread hears of it as well
+            return  # the waiting thread gets the same error
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         # In a thread: the one that was interrupted may hold the connection.

@@ -15,9 +15,9 @@ from bluebridge.host_tools.keeper.launch import launch
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import PairRecord, guest_names
 from bluebridge.host_tools.lab import options as lab_options
-from bluebridge.host_tools.lab.artefacts import ensure_parts
-from bluebridge.host_tools.lab.config import LIMITS
-from bluebridge.host_tools.lab.pair import LabConfig, termination_as_exception
+from bluebridge.host_tools.lab.artefacts import ensure_artefacts
+from bluebridge.host_tools.lab.config import LIMITS, LabConfig
+from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
 
 
@@ -27,9 +27,9 @@ def main(options: argparse.Namespace) -> int:
     plan = _plan(options)
     with termination_as_exception():
         # Here, not in a keeper: building takes minutes, and tells of each step on standard error.
-        ensure_parts(Reporter(quiet=True))
+        ensure_artefacts(Reporter(quiet=True))
         for old in end_record.read(set()):
-            end_record.forget(old.number)
+            end_record.remove(old.number)
         records = launch(
             options.pairs,
             lambda number: _for_pair(plan, number, alone=options.pairs == 1),

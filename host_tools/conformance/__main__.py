@@ -108,7 +108,7 @@ def _run(chosen: Sequence[Choice], journal: Journal, progress: Progress) -> None
 
 
 def _one(session: Session, program: Program, journal: Journal, progress: Progress) -> bool:
-    """Run one program; false when the session is no good afterwards."""
+    """Run one program; false when the session cannot be used afterwards."""
     run = Run(session, program)
     entry = run.entry()
     journal.add(entry)

@@ -73,6 +73,8 @@ class Program:
     limit: float = 60.0
     """Seconds."""
     setups: tuple[Setup, ...] = (ROCE, INFINIBAND)
+    brief: bool = False
+    """Whether it takes seconds only; the soak draws from those (host_tools.soak.traffic)."""
     short: bool = False
     """Whether the short run has it too, under the setups of `QUICK`."""
     after: str = ""

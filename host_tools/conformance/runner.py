@@ -40,7 +40,7 @@ class Run:
     texts: list[tuple[str, str]] = field(default_factory=list)
     """Title and text of what was printed, for the record."""
     broken: bool = False
-    """Whether the session is no good for another program."""
+    """Whether the session cannot be used for another program."""
 
     def entry(self) -> Entry:
         """Run it. Never raises `LabError`: trouble is a verdict."""

@@ -12,7 +12,8 @@ from typing import Self
 from bluebridge.host_tools.agent import Command
 from bluebridge.host_tools.conformance.setups import Setup
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 
 ADDRESSES = {"a": "10.9.0.1", "b": "10.9.0.2"}

@@ -51,7 +51,7 @@ def _rename(draft: Path, lock: Lock) -> Claim:
     for number in range(1, _MOST_PAIRS + 1):
         folder = _folder(number)
         check_socket_path(folder / "control.sock")
-        # Over a folder that is not empty, or somebody else's, rename(2) fails.
+        # rename(2) fails over a folder that is not empty, or another user's.
         with contextlib.suppress(OSError):
             draft.rename(folder)
             return Claim(number, folder, lock)

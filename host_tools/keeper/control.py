@@ -13,7 +13,7 @@ from bluebridge.host_tools.keeper import messages
 from bluebridge.host_tools.progress import Progress
 
 _PATIENCE = 5.0
-"""Seconds somebody who has connected may take to say what for."""
+"""Seconds between connecting and the end of the request."""
 
 Handler = Callable[[dict[str, Any], Progress], None]
 """Does what a request asks for. Raises `LabError`."""
@@ -30,7 +30,7 @@ class Control:
         self._handler = handler
 
     def serve(self) -> None:
-        """Serve everybody who waits."""
+        """Serve all connections that wait."""
         while True:
             try:
                 connection, _ = self.socket.accept()
@@ -38,7 +38,7 @@ class Control:
                 return
             with connection:
                 connection.settimeout(_PATIENCE)
-                # Whoever hangs up early does not want to know how it ended.
+                # A client may hang up before it has its answer.
                 with contextlib.suppress(OSError):
                     self._answer(connection)
 

@@ -1,6 +1,6 @@
-"""Why a pair is no longer there: a file beside the logs, until the next `up` or `down`.
+"""Why a pair has ended: a file beside the logs, until the next `up` or `down`.
 
-It is written while the pair lives, since a keeper that is killed writes nothing any more.
+A first one is written while the pair runs, since a keeper that is killed cannot write one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from bluebridge.host_tools.lab.roots import runtime_root, state_root
 
 
 @dataclass(frozen=True)
-class Epitaph:
-    """What is remembered of a pair."""
+class EndRecord:
+    """How and when a pair ended, and where its logs are."""
 
     number: int
     guests: tuple[str, ...]
@@ -29,31 +29,31 @@ class Epitaph:
 
 
 def write(number: int, guests: tuple[str, ...], why: str, logs: str) -> None:
-    """Remember this, in place of what was remembered before; a full disk only costs the memory."""
-    epitaph = Epitaph(number, guests, why, logs, time.time())
+    """Write the record of pair `number` in place of an older one; `OSError`s are ignored."""
+    ended = EndRecord(number, guests, why, logs, time.time())
     with contextlib.suppress(OSError):
         path = _path(number)
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(asdict(epitaph)))
+        draft.write_text(json.dumps(asdict(ended)))
         os.replace(draft, path)
 
 
-def forget(number: int) -> None:
-    """The pair ended as it should."""
+def remove(number: int) -> None:
+    """Remove the record of pair `number`, if there is one: it ended as it was told to."""
     with contextlib.suppress(OSError):
         _path(number).unlink()
 
 
-def read(living: set[int]) -> list[Epitaph]:
-    """Those of pairs that are not among the `living` numbers, by number."""
+def read(living: set[int]) -> list[EndRecord]:
+    """The records of pairs whose numbers are not among `living`, by number."""
     found = []
     for path in sorted(_folder().glob(f"{_key()}-*.json")):
         with contextlib.suppress(OSError, ValueError, TypeError):
             fields = json.loads(path.read_text())
-            epitaph = Epitaph(**{**fields, "guests": tuple(fields["guests"])})
-            if epitaph.number not in living:
-                found.append(epitaph)
+            ended = EndRecord(**{**fields, "guests": tuple(fields["guests"])})
+            if ended.number not in living:
+                found.append(ended)
     return sorted(found, key=lambda each: each.number)
 
 

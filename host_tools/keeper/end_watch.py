@@ -1,4 +1,4 @@
-"""Notices the end of a guest or of the server, and tells a guest's own end from a violent one."""
+"""The ends of a pair's processes: noticed at once, a guest's shutdown told from a killed QEMU."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ import contextlib
 import os
 import selectors
 import socket
+from collections.abc import Sequence
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.lab.device_server import DeviceServer
 from bluebridge.host_tools.machine.vm import Vm
 
 
-class Watch:
-    """Waits for something to happen to a pair's processes."""
+class EndWatch:
+    """Waits for the end of any process of a pair."""
 
-    def __init__(self, pair: Pair, serves: bool) -> None:
-        """`serves`: whether the pair has a device server."""
-        self._pair = pair
-        self._serves = serves
+    def __init__(self, machines: Sequence[Vm], server: DeviceServer | None) -> None:
+        """Guests that are up, and their device server if they have one."""
+        self._server = server
         self._selector = selectors.DefaultSelector()
-        if serves:
-            self._add_process(pair.server.pid)
-        for machine in pair.machines:
-            self.begin(machine)
+        if server is not None:
+            self._add_process(server.pid)
+        for machine in machines:
+            self.add_guest(machine)
 
     def add(self, stream: socket.socket) -> None:
-        """Wake up for this as well, when it can be read."""
+        """Have `wait` return when this can be read, too."""
         self._selector.register(stream, selectors.EVENT_READ)
 
-    def begin(self, machine: Vm) -> None:
-        """A guest has begun a new life."""
+    def add_guest(self, machine: Vm) -> None:
+        """Watch the process of a guest that has just been started."""
         self._add_process(machine.pid)
 
     def _add_process(self, pid: int) -> None:
@@ -45,7 +45,7 @@ class Watch:
                 os.close(key.fd)
 
     def end(self, machine: Vm) -> str:
-        """How the guest ended of its own accord; empty while it lives.
+        """How the guest ended by itself; empty while it runs.
 
         Raises `LabError` when its QEMU was killed or crashed: that is the pair's end.
         """
@@ -60,11 +60,11 @@ class Watch:
 
     def check_server(self) -> None:
         """Raise `LabError` when the server is gone."""
-        if self._serves and (trouble := self._pair.server.trouble()) is not None:
+        if self._server is not None and (trouble := self._server.trouble()) is not None:
             raise trouble
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Close the descriptors."""
         for key in list(self._selector.get_map().values()):
             if key.data == "process":
                 with contextlib.suppress(OSError):

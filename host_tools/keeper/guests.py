@@ -30,7 +30,7 @@ class Guest:
         """Why it is of no use now, or None; cheap enough to be asked several times a second."""
         pair = self.entry.record()
         if not self.entry.alive():
-            return _remembered(self.name) or LabError(f"guest {self.name}: its pair was taken down")
+            return _ended(self.name) or LabError(f"guest {self.name}: its pair was taken down")
         if pair is None:
             return None  # its folder is being removed, and the next look will see it gone
         if pair.state == record.ENDING:
@@ -64,7 +64,7 @@ def find(name: str) -> Guest:
         if name in pair.names():
             return Guest(entry, pair, name)
         known += pair.names()
-    raise _remembered(name) or _unknown(name, known)
+    raise _ended(name) or _unknown(name, known)
 
 
 def _unknown(name: str, known: list[str]) -> LabError:
@@ -73,8 +73,8 @@ def _unknown(name: str, known: list[str]) -> LabError:
     return UsageError(f"there is no guest {name}", f"these run: {', '.join(known)}")
 
 
-def _remembered(name: str) -> LabError | None:
-    """Why the pair that guest `name` belonged to is gone, if that is remembered."""
+def _ended(name: str) -> LabError | None:
+    """Why the pair that guest `name` belonged to is gone, if there is a record of its end."""
     for known in end_record.read({entry.number for entry in registry.living()}):
         if name in known.guests:
             return LabError(

@@ -1,4 +1,4 @@
-"""What a keeper process does: it owns a pair, tells about it, and ends with it."""
+"""The process of a keeper: it starts a pair, describes it in a file, and ends with it."""
 
 from __future__ import annotations
 
@@ -19,44 +19,46 @@ from bluebridge.host_tools.errors import LabError, of_system
 from bluebridge.host_tools.keeper import end_record, messages, record
 from bluebridge.host_tools.keeper.claims import Claim
 from bluebridge.host_tools.keeper.control import Control
-from bluebridge.host_tools.keeper.end_watch import Watch, remark
-from bluebridge.host_tools.keeper.folder_removal import janitor
+from bluebridge.host_tools.keeper.end_watch import EndWatch, remark
+from bluebridge.host_tools.keeper.folder_removal import removed_at_end
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 from bluebridge.host_tools.lab import folders
-from bluebridge.host_tools.lab.pair import Pair, termination_as_exception
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.processes import process
+from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Progress
 
 _LOOK_SECONDS = 0.5
 """How often transcripts are looked at; the end of a process is noticed at once."""
 KEEP = b"keep"
-"""What `up` says when all it was asked for has started; its silence ends the keeper."""
+"""What `up` sends when all it was asked for has started; a keeper that does not get it ends."""
 
 
-def live(claim: Claim, plan: Plan, leash: socket.socket, parent: int) -> int:
-    """The whole life of a keeper, forked by `parent`; returns its exit status.
+def run(claim: Claim, plan: Plan, up: socket.socket, parent: int) -> int:
+    """What the process of a keeper does, forked by `parent`; returns its exit status.
 
-    Until it is told to `KEEP` its pair, it dies with the parent. SIGINT ends it in good order (so
-    does `down`), SIGTERM and SIGHUP as well, but then the end is remembered.
+    `up` is the socket to the parent, which runs `bluebridge up`. Until it says `KEEP`, the keeper
+    ends with the parent. SIGINT ends it in good order (so
+    does `down`), SIGTERM and SIGHUP as well, but then the end is recorded.
     """
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with termination_as_exception():
             process.follow(parent)
-            Keeper(claim, plan, leash).run()
+            Keeper(claim, plan, up).run()
     except LabError as error:
-        _tell(leash, error)
+        _tell(up, error)
         return 1
     except OSError as error:
-        _tell(leash, of_system(error))
+        _tell(up, of_system(error))
         return 1
     except SystemExit:
         return 1
     except KeyboardInterrupt:
-        _tell(leash, LabError("stopped by `bluebridge down`"))
+        _tell(up, LabError("stopped by `bluebridge down`"))
         return 0
     except BaseException:
         traceback.print_exc()
@@ -64,29 +66,29 @@ def live(claim: Claim, plan: Plan, leash: socket.socket, parent: int) -> int:
     return 0
 
 
-def _tell(leash: socket.socket, error: LabError) -> None:
-    """Tell `up` why there will be no pair; once it has its pair nobody listens."""
+def _tell(up: socket.socket, error: LabError) -> None:
+    """Tell `up` why there will be no pair; once it has its pair the socket is closed."""
     with contextlib.suppress(OSError):
-        messages.send(leash, error=messages.error_fields(error))
+        messages.send(up, error=messages.error_fields(error))
 
 
 class Keeper:
-    """One pair and everything that outside processes need to know of it."""
+    """One pair, its description for other processes, and the requests they make."""
 
-    def __init__(self, claim: Claim, plan: Plan, leash: socket.socket) -> None:
+    def __init__(self, claim: Claim, plan: Plan, up: socket.socket) -> None:
         names = plan.config.names
         guests = [GuestRecord(name, devices=list(plan.devices)) for name in names]
         self._record = PairRecord(claim.number, guests, keeper=os.getpid(), started=time.time())
         self._record.modules = [str(path) for path in plan.modules]
         self._claim = claim
         self._plan = plan
-        self._leash = leash
+        self._up = up
         self._listener: Progress = self._tell_up
 
     def run(self) -> None:
         """Start the pair and keep it to its end. Raises `LabError` for what ended it."""
         with contextlib.ExitStack() as stack:
-            stack.enter_context(janitor(self._claim))
+            stack.enter_context(removed_at_end(self._claim))
             self._write()
             if self._plan.verbose:
                 self._say(f"keeper: started (process {os.getpid()})")
@@ -96,13 +98,15 @@ class Keeper:
             detail = self._say if self._plan.verbose else None
             self._pair = stack.enter_context(Pair(config, self._say, detail))
             self._load_modules(self._pair.machines)
-            self._watch = Watch(self._pair, serves=config.serves)
+            self._watch = EndWatch(
+                self._pair.machines, self._pair.server if config.serves else None
+            )
             stack.callback(self._watch.close)
             self._control = Control(self._claim.control, self._handle)
             stack.callback(self._control.close)
             self._watch.add(self._control.socket)
             self._ready()
-            stack.enter_context(self._obituary())
+            stack.enter_context(self._recorded_end())
             while True:
                 self._watch.wait(_LOOK_SECONDS)
                 self._look()
@@ -112,31 +116,31 @@ class Keeper:
         self._listener(message)
 
     def _tell_up(self, message: str) -> None:
-        with contextlib.suppress(OSError):  # when `up` is gone, so shall we be, by a signal
-            messages.send(self._leash, progress=message)
+        with contextlib.suppress(OSError):  # `up` has gone: a signal follows
+            messages.send(self._up, progress=message)
 
     def _write(self) -> None:
         self._record.write(self._claim.description)
 
     def _rewrite(self) -> None:
-        """Tell what has changed; a folder that is full by now is no reason to end a pair."""
+        """Write what has changed; a disk that is full by now is no reason to end a pair."""
         try:
             self._write()
         except OSError as error:
             print(f"the description of the pair is out of date: {error}", flush=True)
 
     def _settle(self, logs: Path) -> None:
-        """Leave the terminal and the folder of the command that started us."""
+        """Leave the terminal and the folder of the command `up`; output goes to keeper.log."""
         self._record.logs = str(logs)
         os.chdir("/")
         nothing = os.open(os.devnull, os.O_RDWR)
-        diary = os.open(logs / "keeper.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        log = os.open(logs / "keeper.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         sys.stdout.flush()
         sys.stderr.flush()
-        for source, target in ((nothing, 0), (diary, 1), (diary, 2)):
+        for source, target in ((nothing, 0), (log, 1), (log, 2)):
             os.dup2(source, target)
         os.close(nothing)
-        os.close(diary)
+        os.close(log)
 
     def _load_modules(self, machines: list[Vm]) -> None:
         if not self._plan.modules:
@@ -161,13 +165,13 @@ class Keeper:
         self._record.warnings = list(self._pair.warnings)
         self._record.state = record.RUNNING
         self._write()
-        messages.send(self._leash, done={})
-        if self._leash.recv(len(KEEP)) != KEEP:
+        messages.send(self._up, done={})
+        if self._up.recv(len(KEEP)) != KEEP:
             raise SystemExit(1)
-        process.follow_nobody()
-        self._leash.close()
+        process.outlive_parent()
+        self._up.close()
         self._listener = print
-        self._remember(f"its keeper (process {os.getpid()}) was killed")
+        self._record_end(f"its keeper (process {os.getpid()}) was killed")
 
     def _describe(self, machine: Vm) -> None:
         """A guest is up."""
@@ -180,7 +184,7 @@ class Keeper:
         guest.agents = [str(path) for path in machine.agent_sockets]
 
     def _look(self) -> None:
-        """Notice what has ended. Raises `LabError` when that is the end of the pair."""
+        """Look for what has ended. Raises `LabError` when that is the end of the pair."""
         self._watch.check_server()
         changed = False
         for machine in self._pair.machines:
@@ -221,7 +225,7 @@ class Keeper:
             machine = self._pair.machine(machine.name)
             self._load_modules([machine])
             self._describe(machine)
-            self._watch.begin(machine)
+            self._watch.add_guest(machine)
         except LabError as error:
             guest.why = f"it did not restart: {error.what}"
             if machine.was_killed():  # that is the end of the pair, as `_look` will find
@@ -237,37 +241,37 @@ class Keeper:
     # The end.
 
     @contextlib.contextmanager
-    def _obituary(self) -> Iterator[None]:
-        """Whatever ends the pair is told to those who use it and remembered for the next ones."""
+    def _recorded_end(self) -> Iterator[None]:
+        """Write why the pair ends into its description and, unless told to end, its end record."""
         try:
             yield
         except KeyboardInterrupt:
-            self._over("it was taken down")
-            end_record.forget(self._record.number)
+            self._describe_end("it was taken down")
+            end_record.remove(self._record.number)
             raise
         except SystemExit as error:
             number = int(str(error.code)) - 128
             why = f"its keeper was ended by signal {number}"
-            self._over(why)
-            self._remember(why)
+            self._describe_end(why)
+            self._record_end(why)
             raise
         except LabError as error:
-            self._over(error.what)
-            self._remember(error.what)
+            self._describe_end(error.what)
+            self._record_end(error.what)
             raise
         except BaseException as error:
             traceback.print_exc()
             what = of_system(error).what if isinstance(error, OSError) else repr(error)
-            self._over(f"its keeper failed: {what}")
-            self._remember(f"its keeper failed: {what}; read {self._record.logs}/keeper.log")
+            self._describe_end(f"its keeper failed: {what}")
+            self._record_end(f"its keeper failed: {what}; read {self._record.logs}/keeper.log")
             raise
 
-    def _over(self, why: str) -> None:
-        # From here on nothing must disturb the cleaning up.
+    def _describe_end(self, why: str) -> None:
+        # No signal must interrupt the cleaning up that follows.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         self._record.state, self._record.why = record.ENDING, why
         self._rewrite()
 
-    def _remember(self, why: str) -> None:
+    def _record_end(self, why: str) -> None:
         end_record.write(self._record.number, tuple(self._record.names()), why, self._record.logs)

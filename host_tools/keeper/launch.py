@@ -38,7 +38,8 @@ class Child:
 
     claim: Claim
     pid: int
-    leash: socket.socket
+    socket: socket.socket
+    """Its end is the end of a keeper that was not told to keep its pair."""
     reader: messages.Reader
     ready: bool = False
 
@@ -59,13 +60,13 @@ def launch(count: int, plan: Callable[[int], Plan], progress: Progress) -> list[
         for number in _ENDING:  # from here on they stay, so our end must not look like theirs
             signal.signal(number, signal.SIG_IGN)
         for child in children:
-            child.leash.sendall(keeper.KEEP)
+            child.socket.sendall(keeper.KEEP)
     except BaseException:
         with _undisturbed():
             _end(children)
         raise
     for child in children:
-        child.leash.close()
+        child.socket.close()
     return records
 
 
@@ -90,8 +91,8 @@ def _fork(plan: Callable[[int], Plan], children: list[Child]) -> Child:
         claim.clear()
         raise
     if pid == 0:
-        # The leashes of other keepers must not stay open here: they end with the last copy.
-        _become_keeper(claim, wanted, theirs, parent, [ours, *(each.leash for each in children)])
+        # Sockets of other keepers must not stay open here: those see the end of the last copy only.
+        _become_keeper(claim, wanted, theirs, parent, [ours, *(each.socket for each in children)])
     theirs.close()
     claim.close()  # the keeper has it now
     children.append(Child(claim, pid, ours, messages.Reader(ours)))
@@ -99,13 +100,13 @@ def _fork(plan: Callable[[int], Plan], children: list[Child]) -> Child:
 
 
 def _become_keeper(
-    claim: Claim, plan: Plan, leash: socket.socket, parent: int, strange: Sequence[socket.socket]
+    claim: Claim, plan: Plan, up: socket.socket, parent: int, others: Sequence[socket.socket]
 ) -> NoReturn:
     status = 1
     try:
-        for each in strange:
+        for each in others:
             each.close()
-        status = keeper.live(claim, plan, leash, parent)
+        status = keeper.run(claim, plan, up, parent)
     finally:
         with contextlib.suppress(OSError):
             sys.stdout.flush()
@@ -117,7 +118,7 @@ def _await(children: Sequence[Child], say: Say) -> None:
     """Relay progress until all are ready. Raises `LabError` when one fails."""
     with selectors.DefaultSelector() as selector:
         for child in children:
-            selector.register(child.leash, selectors.EVENT_READ, child)
+            selector.register(child.socket, selectors.EVENT_READ, child)
         while not all(child.ready for child in children):
             for key, _ in selector.select():
                 _listen(key.data, say)
@@ -150,13 +151,13 @@ def _record(child: Child) -> PairRecord:
 def _end(children: Sequence[Child]) -> None:
     """End all keepers and leave nothing of theirs."""
     for child in children:
-        child.leash.close()
+        child.socket.close()
         with contextlib.suppress(ProcessLookupError):
             os.kill(child.pid, signal.SIGTERM)
     deadline = time.monotonic() + _GRACE
     for child in children:
         _reap(child.pid, deadline)
-        while child.claim.alive() and time.monotonic() < deadline:  # its janitor is at work
+        while child.claim.alive() and time.monotonic() < deadline:  # its folder is being removed
             time.sleep(_PAUSE)
         child.claim.clear()
 

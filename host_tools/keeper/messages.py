@@ -17,7 +17,7 @@ _LONGEST = 1 << 20
 
 
 def send(connection: socket.socket, **message: Any) -> None:
-    """Send one message. Raises `OSError` when nobody listens any more."""
+    """Send one message. Raises `OSError` when the other side has hung up."""
     connection.sendall(json.dumps(message).encode() + b"\n")
 
 

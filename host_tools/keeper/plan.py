@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.host_tools.lab.pair import LabConfig
+from bluebridge.host_tools.lab.config import LabConfig
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Which pairs there are: a folder for each in the runtime root, locked as long as its keeper lives.
 
 The folder `bluebridge-UID-NUMBER` (mode 0700) holds `lock`, `pair.json` and the control socket. It
-is locked under another name and then renamed, so whoever sees it with a free lock sees what a
-killed keeper left, and removes it.
+is locked under another name and then renamed, so a folder whose lock is free is what a killed
+keeper left, and is removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Entry:
         """The pair's `PairRecord`."""
 
     def alive(self) -> bool:
-        """Whether its keeper lives (or is being cleaned up after)."""
+        """Whether its keeper runs, or the folder of one that has ended is being removed."""
         try:
             with Lock(self.lock) as lock:
                 return not lock.take(shared=True)
@@ -48,7 +48,7 @@ class Entry:
     def clear(self) -> None:
         """Remove what a dead keeper left; does nothing to an entry in use."""
         with contextlib.suppress(OSError), Lock(self.lock) as lock:
-            # Somebody else may have cleared it, and a new pair claimed the number, since.
+            # Another process may have cleared it since, and a new pair taken the number.
             if lock.take() and lock.named():
                 import shutil  # seldom needed, and it takes a while
 

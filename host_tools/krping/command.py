@@ -18,7 +18,8 @@ from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping.addresses import server_address
 from bluebridge.host_tools.krping.last_iteration import last_iteration
 from bluebridge.host_tools.lab import options as lab_options
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Reporter
 

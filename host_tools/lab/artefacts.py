@@ -1,4 +1,4 @@
-"""What a lab is made of, fetched from `images`: emulator, kernel, initrd, libvfio-user."""
+"""The artefacts a lab needs, from `images`: emulator, kernel, initrd, libvfio-user."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.machine import machine
-from bluebridge.host_tools.machine.machine import Boot, Emulator, Machine
+from bluebridge.host_tools.machine import qemu_arguments
+from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
 from bluebridge.host_tools.progress import Progress
 from bluebridge.images import ntb, overlay
 from bluebridge.images.accelerator import accelerator
@@ -19,7 +19,7 @@ from bluebridge.images.source import HOME
 
 
 @dataclass(frozen=True)
-class Parts:
+class LabArtefacts:
     """Paths of the finished artefacts."""
 
     emulator: Emulator
@@ -32,23 +32,23 @@ class Parts:
         with image_errors():
             return overlay.overlay(HOME, self.initrd)
 
-    def boot(self, folder: Path, name: str, size: Machine, vfio: bool) -> Boot:
+    def boot(self, folder: Path, name: str, size: GuestSize, vfio: bool) -> Boot:
         """What guest `name` starts from at power-on; the initrd is written into `folder`."""
         initrd = folder / "initrd"
         if not initrd.exists():
             with image_errors():
                 overlay.build(initrd, HOME, self.initrd)
-        return Boot(self.kernel, initrd, machine.command_line(name, size, vfio))
+        return Boot(self.kernel, initrd, qemu_arguments.command_line(name, size, vfio))
 
 
-def ensure_parts(progress: Progress) -> Parts:
+def ensure_artefacts(progress: Progress) -> LabArtefacts:
     """All artefacts, built if they are not cached. Raises `LabError` naming the cure."""
     progress("looking for kernel, guest root, QEMU and libvfio-user")
     with image_errors():
         artefacts = Artefacts()
         qemu = artefacts.qemu()
         kind = accelerator(artefacts)
-        return Parts(
+        return LabArtefacts(
             Emulator(tuple(qemu.command), qemu.env, kind, f"{qemu.version} {qemu.build}"),
             artefacts.kernel(),
             artefacts.initrd(),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.options import DEFAULTS, ServerOptions
-from bluebridge.host_tools.machine.machine import Machine
+from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 
 NAMES = ("a", "b")
 NTB_ADDRESSES = ("10.9.1.1/24", "10.9.1.2/24")
@@ -63,6 +63,6 @@ class LabConfig:
         return self.vfio and not self.kernel
 
     @property
-    def machine(self) -> Machine:
+    def size(self) -> GuestSize:
         """The size of the guests."""
-        return Machine(self.cpus, self.memory_mib, self.hugepages)
+        return GuestSize(self.cpus, self.memory_mib, self.hugepages)

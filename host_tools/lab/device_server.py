@@ -86,12 +86,12 @@ class DeviceServer:
         deadline = time.monotonic() + timeout
         assert self._process is not None and self._process.stdout is not None
         pipe = self._process.stdout
-        heard = b""
-        while b"ready\n" not in heard:
+        said = b""
+        while b"ready\n" not in said:
             left = deadline - time.monotonic()
             readable, _, _ = select.select([pipe], [], [], max(0.0, left))
             chunk = os.read(pipe.fileno(), 4096) if readable else b""
-            heard += chunk
+            said += chunk
             if readable and not chunk:
                 self._process.wait()
                 raise self.trouble() or LabError("the device server closed its output")

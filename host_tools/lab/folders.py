@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -14,16 +13,16 @@ from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.roots import check_socket_path, runtime_root, state_root
+from bluebridge.host_tools.processes.folder_removal import removed_at_end
 
 _KEPT_RUNS = 10
 
 
 @contextlib.contextmanager
 def run_folder() -> Iterator[Path]:
-    """A fresh folder of mode 0700 for sockets, removed at the end however the end comes.
+    """A fresh folder of mode 0700 for sockets, removed at the end even if this process is killed.
 
-    A janitor holds the reading end of a pipe whose writing end is ours: should this process be
-    killed, the pipe closes and the janitor removes the folder.
+    Raises `LabError` when it cannot be made, or its path is too long for sockets.
     """
     try:
         folder = Path(tempfile.mkdtemp(prefix="bluebridge-", dir=runtime_root()))
@@ -34,19 +33,8 @@ def run_folder() -> Iterator[Path]:
     except LabError:
         folder.rmdir()
         raise
-    janitor = subprocess.Popen(
-        ["/bin/sh", "-c", 'read -r _; rm -rf -- "$1"', "bluebridge-janitor", str(folder)],
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-        cwd="/",
-    )
-    try:
+    with removed_at_end(folder):
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        assert janitor.stdin is not None
-        janitor.stdin.close()
-        janitor.wait()
 
 
 def log_folder(chosen: Path | None) -> Path:

@@ -1,4 +1,4 @@
-"""Hands on the emulated hardware: lines to the device server (`bluebridge.device.control`)."""
+"""Orders to the emulated hardware: lines to the device server (`bluebridge.device.control`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST = 1 << 16
 def tell(path: Path, line: str) -> list[str]:
     """Have the server at `path` carry out a line; the lines of its answer without the final `ok`.
 
-    Raises `UsageError` with what the server says against it, `LabError` when nobody answers.
+    Raises `UsageError` with what the server says against it, `LabError` when there is no answer.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -37,13 +37,13 @@ def tell(path: Path, line: str) -> list[str]:
 
 def _answer(connection: socket.socket) -> str:
     """Everything up to the line that ends an answer."""
-    heard = b""
-    while len(heard) < _LONGEST:
-        last = heard.rstrip(b"\n").rpartition(b"\n")[2]
-        if heard.endswith(b"\n") and (last == b"ok" or last.startswith(b"error: ")):
-            return heard.decode()
+    received = b""
+    while len(received) < _LONGEST:
+        last = received.rstrip(b"\n").rpartition(b"\n")[2]
+        if received.endswith(b"\n") and (last == b"ok" or last.startswith(b"error: ")):
+            return received.decode()
         data = connection.recv(_LONGEST)
         if not data:
             break
-        heard += data
+        received += data
     raise ConnectionError("it closed the connection")

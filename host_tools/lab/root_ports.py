@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bluebridge.host_tools.lab.config import LabConfig
-from bluebridge.host_tools.machine.machine import WIDE_PORT
+from bluebridge.host_tools.machine.qemu_arguments import WIDE_PORT
 
 HCA = 0
 ENGINE = 1

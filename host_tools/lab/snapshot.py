@@ -11,9 +11,9 @@ from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import folders, roots
-from bluebridge.host_tools.lab.artefacts import Parts, ensure_parts, image_errors
-from bluebridge.host_tools.machine import machine
-from bluebridge.host_tools.machine.machine import Machine
+from bluebridge.host_tools.lab.artefacts import LabArtefacts, ensure_artefacts, image_errors
+from bluebridge.host_tools.machine import qemu_arguments
+from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.progress import Progress, Reporter
 from bluebridge.images.snapshot import Snapshot
@@ -22,34 +22,45 @@ _NAME = "bluebridge"
 _FORMAT = 1  # raise it when what is done to the guest before it is saved changes
 
 
-def snapshot_of(parts: Parts, size: Machine) -> Snapshot:
-    """The snapshot for these parts, there or not: its key has all that its state depends on."""
+def snapshot_of(artefacts: LabArtefacts, size: GuestSize) -> Snapshot:
+    """The snapshot for these artefacts, there or not: its key has all that its state depends on."""
     somewhere = Path("/")
-    arguments = size.arguments(_NAME, parts.emulator, somewhere, somewhere)
-    guest = (parts.kernel.parent.name, parts.initrd.parent.name, parts.guest_code().parent.name)
-    words = machine.command_line(_NAME, size, vfio=True)
-    ingredients = (_FORMAT, arguments, parts.emulator.identity, *guest, words, _processor(parts))
+    arguments = size.arguments(_NAME, artefacts.emulator, somewhere, somewhere)
+    guest = (
+        artefacts.kernel.parent.name,
+        artefacts.initrd.parent.name,
+        artefacts.guest_code().parent.name,
+    )
+    words = qemu_arguments.command_line(_NAME, size, vfio=True)
+    ingredients = (
+        _FORMAT,
+        arguments,
+        artefacts.emulator.identity,
+        *guest,
+        words,
+        _processor(artefacts),
+    )
     return Snapshot(f"{size.cpus}c{size.memory_mib}m", ingredients)
 
 
-def _processor(parts: Parts) -> str:
+def _processor(artefacts: LabArtefacts) -> str:
     """Under KVM the guest sees the host's own processor; TCG's is part of QEMU."""
-    if parts.emulator.accelerator != "kvm":
+    if artefacts.emulator.accelerator != "kvm":
         return ""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return "\n".join(sorted({line for line in lines if line.startswith(("model", "flags"))}))
 
 
-def ensure(parts: Parts, size: Machine, progress: Progress) -> Snapshot:
+def ensure(artefacts: LabArtefacts, size: GuestSize, progress: Progress) -> Snapshot:
     """The snapshot, made by booting a guest if it is missing; main thread only.
 
     Raises `LabError` when that guest does not come up.
     """
-    snapshot = snapshot_of(parts, size)
+    snapshot = snapshot_of(artefacts, size)
 
     def make(state: Path) -> None:
         progress("booting a guest once to make the snapshot that others start from")
-        _make(parts, size, state, snapshot.folder.name)
+        _make(artefacts, size, state, snapshot.folder.name)
 
     if not snapshot.state.exists():
         progress("guests of this size have no snapshot yet; whoever comes first makes it")
@@ -58,7 +69,7 @@ def ensure(parts: Parts, size: Machine, progress: Progress) -> Snapshot:
     return snapshot
 
 
-def _make(parts: Parts, size: Machine, state: Path, log: str) -> None:
+def _make(artefacts: LabArtefacts, size: GuestSize, state: Path, log: str) -> None:
     """Boot a guest without devices, with the modules of the user-space driver, and save it.
 
     Should it fail, its transcript stays in the folder `log` until the next attempt.
@@ -67,9 +78,9 @@ def _make(parts: Parts, size: Machine, state: Path, log: str) -> None:
     shutil.rmtree(logs, ignore_errors=True)
     with folders.run_folder() as folder:
         # A name of one letter, as the check of the folder's length for sockets supposes.
-        template = Vm(VmConfig("s", size), parts.emulator, folder, folders.log_folder(logs))
+        template = Vm(VmConfig("s", size), artefacts.emulator, folder, folders.log_folder(logs))
         try:
-            template.spawn(parts.boot(folder, _NAME, size, vfio=True))
+            template.spawn(artefacts.boot(folder, _NAME, size, vfio=True))
             template.attach()
             template.release()
             template.wait_for_agent()
@@ -86,7 +97,7 @@ def main() -> int:
     """Make the snapshot of the usual machine; returns the exit status."""
     try:
         progress = Reporter()
-        ensure(ensure_parts(progress), Machine(), progress)
+        ensure(ensure_artefacts(progress), GuestSize(), progress)
     except LabError as error:
         print(f"bluebridge: {error}", file=sys.stderr)
         return error.status

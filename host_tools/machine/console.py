@@ -1,4 +1,4 @@
-"""A guest's serial console: commands with their exit status, and bad news seen on every wait."""
+"""A guest's serial console: commands and their exit status. Any failure ends a wait."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Console:
 
     def _lost(self) -> LabError:
         """Why the console closed."""
-        return alarms.obituary(self.alarms) or self._error("QEMU ended")
+        return alarms.wait_for_cause(self.alarms) or self._error("QEMU ended")
 
     def _tail_after_failure(self) -> str:
         """What the kernel still has to say after the first bad line: its registers and stack."""
@@ -176,7 +176,7 @@ class Console:
         return f"printf '\\n%s%s%d@\\n' @E 'ND{mark}:' $?"
 
     def close(self) -> None:
-        """Let go of the console, so that somebody else can attach to its socket."""
+        """Let go of the console, so that another client can attach to its socket."""
         self._socket.close()
 
 

@@ -1,4 +1,4 @@
-"""A QEMU process: started for a boot or a restore, ordered about, mourned."""
+"""A QEMU process: started for a boot or a restore, controlled by QMP, ended, its end explained."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.machine import machine
-from bluebridge.host_tools.machine.machine import Boot, Emulator, Machine
+from bluebridge.host_tools.machine import qemu_arguments
+from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
 from bluebridge.host_tools.machine.qmp import Qmp, QmpError
 from bluebridge.host_tools.machine.transcript import Transcript
 from bluebridge.host_tools.processes import alarms, process
@@ -21,9 +21,9 @@ from bluebridge.host_tools.processes.alarms import Alarm
 _T = TypeVar("_T")
 _START_SECONDS = 60.0
 _MIGRATION_SECONDS = 60.0
-_LAST_MOMENT = 3.0
-_LAST_LOOKS = alarms.LOOKS // 2
-"""At who is to blame; whoever asks us why QEMU hung up has patience for twice as many."""
+_END_SECONDS = 3.0
+_CAUSE_LOOKS = alarms.LOOKS // 2
+"""Looks at what may have ended QEMU: half of those that the caller of `trouble` may take."""
 PAUSE = 0.005
 """Seconds between two looks at something that cannot be waited on."""
 _ON_SIGNAL = "terminating on signal"  # what QEMU prints, to leave with status 0
@@ -33,20 +33,20 @@ class Qemu:
     """The process of one guest: `spawn`, `attach`, `release` or `load`, `stop`, over and over."""
 
     def __init__(
-        self, name: str, size: Machine, emulator: Emulator, folder: Path, logs: Path
+        self, name: str, size: GuestSize, emulator: Emulator, folder: Path, logs: Path
     ) -> None:
         """Sockets go to `folder`, the console's transcript and QEMU's messages to `logs`."""
         self.name = name
         self.transcript = logs / f"console-{name}.log"
         self.causes: list[Alarm] = []
-        """What ends this guest as well and is to blame for it: the device server's death."""
+        """What ends this guest as well and is the cause of it: the end of the device server."""
         self._qmp_socket = folder / f"qmp-{name}.sock"
         self._messages = logs / f"qemu-{name}.log"
         self._argv = size.arguments(name, emulator, folder, self.transcript)
         self._env = emulator.env
         self._kernel = Transcript(name, self.transcript)
         self._said_before = 0
-        self._mourned = False
+        self._cause_awaited = False
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: Qmp | None = None
 
@@ -56,10 +56,10 @@ class Qemu:
         `devices` are vfio-user sockets for a boot, by root port.
         """
         self._kernel.skip()
-        self._mourned = False
-        more = machine.start_arguments(boot) if boot else ["-incoming", "defer"]
+        self._cause_awaited = False
+        more = qemu_arguments.start_arguments(boot) if boot else ["-incoming", "defer"]
         for port, path in (devices or {}).items():
-            more += machine.device_arguments(port, path)
+            more += qemu_arguments.device_arguments(port, path)
         with self._messages.open("ab") as messages:
             self._said_before = messages.tell()
             self._process = process.spawn(
@@ -104,7 +104,7 @@ class Qemu:
         try:
             return self._control().command(name, **arguments)
         except QmpError as error:
-            raise self._obituary() or error from None
+            raise self._why_it_hung_up() or error from None
 
     def stop(self) -> None:
         """End QEMU without ceremony: its disks are memory, there is nothing to flush."""
@@ -121,7 +121,7 @@ class Qemu:
         return self._qmp
 
     def _attach(self, connect: Callable[[], _T]) -> _T:
-        """Connect to a socket that QEMU is about to open; raises `LabError` if it dies instead."""
+        """Connect to a socket that QEMU is about to open; raises `LabError` if it ends instead."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
@@ -135,9 +135,9 @@ class Qemu:
                     ) from None
                 time.sleep(PAUSE)
             except QmpError as error:
-                raise self._obituary() or error from None
+                raise self._why_it_hung_up() or error from None
 
-    def _obituary(self, patience: float = _LAST_MOMENT) -> LabError | None:
+    def _why_it_hung_up(self, patience: float = _END_SECONDS) -> LabError | None:
         """Why QEMU hung up, once its process is gone."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -156,10 +156,10 @@ class Qemu:
         if process is None or process.poll() is None:
             return None
         died = self._blamed()
-        if died is None and process.returncode == -signal.SIGABRT and not self._mourned:
+        if died is None and process.returncode == -signal.SIGABRT and not self._cause_awaited:
             # So it ends on a broken vfio-user socket, which the server's own end comes just after.
-            self._mourned = True
-            died = alarms.obituary([self._blamed], _LAST_LOOKS)
+            self._cause_awaited = True
+            died = alarms.wait_for_cause([self._blamed], _CAUSE_LOOKS)
         if died is not None:
             return died
         said = self.messages()
@@ -175,7 +175,7 @@ class Qemu:
         return alarms.first((*self.causes, self._kernel.trouble))
 
     def kernel_trouble(self) -> LabError | None:
-        """What the console said of a kernel in trouble since QEMU was spawned; it may live on."""
+        """What the console says of a kernel in trouble since the start; the guest may still run."""
         return self._kernel.trouble()
 
     def ended_by_itself(self) -> bool:
@@ -184,12 +184,12 @@ class Qemu:
         return gone and _ON_SIGNAL not in self.messages()
 
     def was_killed(self) -> bool:
-        """Whether somebody ended QEMU, by SIGKILL or by a signal that it obeys."""
+        """Whether QEMU was ended from outside, by SIGKILL or by a signal that it obeys."""
         if self._process is None:
             return False
         # Its sockets close a moment before the kernel tells us of its end.
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_LAST_MOMENT)
+            self._process.wait(_END_SECONDS)
         status = self._process.poll()
         return status == -signal.SIGKILL or (status == 0 and _ON_SIGNAL in self.messages())
 

@@ -30,7 +30,7 @@ class Transcript:
         self._found: LabError | None = None
 
     def skip(self) -> None:
-        """Look only at what comes from now on: a new life of the guest begins."""
+        """Look only at what comes from now on: the guest is started anew."""
         self._position = self.path.stat().st_size if self.path.exists() else 0
         self._found = None
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from bluebridge.host_tools.agent import Agent, AgentRefused, Completed, Identity
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.machine import machine
-from bluebridge.host_tools.machine.machine import Boot, Emulator, Machine
+from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu import PAUSE, Qemu
+from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
 from bluebridge.host_tools.machine.qmp import Qmp
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.processes.alarms import Alarm
@@ -29,7 +29,7 @@ class VmConfig:
     """What a guest consists of."""
 
     name: str
-    machine: Machine = field(default_factory=Machine)
+    size: GuestSize = field(default_factory=GuestSize)
     sockets: Mapping[int, Path] = field(default_factory=dict)
     """vfio-user sockets of its devices by their root ports."""
 
@@ -39,10 +39,10 @@ class Vm(Qemu):
 
     def __init__(self, config: VmConfig, emulator: Emulator, folder: Path, logs: Path) -> None:
         """Sockets go to `folder`, the transcript and QEMU's messages to `logs`."""
-        super().__init__(config.name, config.machine, emulator, folder, logs)
+        super().__init__(config.name, config.size, emulator, folder, logs)
         self.config = config
         self.console_socket = folder / f"console-{config.name}.sock"
-        self.agent_sockets = machine.agent_sockets(folder, config.name)
+        self.agent_sockets = qemu_arguments.agent_sockets(folder, config.name)
         self.alarms: list[Alarm] = []
         """What else may go wrong during a wait: the other guest's panic."""
         self.touched = False
@@ -60,7 +60,7 @@ class Vm(Qemu):
         self._agent = Agent.connect(self.name, self.agent_sockets, timeout, [self._alarm])
 
     def personalise(self) -> None:
-        """Make a restored guest somebody: host name, machine-id, clock, randomness."""
+        """Give a restored guest its own host name, machine-id, clock and randomness."""
         self.agent.personalise(Identity(self.name))
 
     def power_on(self, boot: Boot | None) -> None:
@@ -81,11 +81,11 @@ class Vm(Qemu):
         """Plug the device of a vfio-user server into root port `port` and wait for the guest.
 
         Raises `LabError` when QEMU cannot reach the server or the guest does not list it. There
-        is no way back: QEMU 11.1 dies of an assertion when a vfio-user device with MSI-X is
+        is no way back: QEMU 11.1 fails an assertion when a vfio-user device with MSI-X is
         removed (its vfio_user_msix_teardown comes after the BAR's end), so a guest gets rid of a
         device by being restored.
         """
-        self._order("device_add", **machine.vfio_user(port, socket))
+        self._order("device_add", **qemu_arguments.vfio_user(port, socket))
         deadline = time.monotonic() + _PLUG_SECONDS
         while self.function(port) is None:
             if time.monotonic() > deadline:

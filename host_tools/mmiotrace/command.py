@@ -9,11 +9,13 @@ from pathlib import Path
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.lab.pair import LabConfig, Pair, termination_as_exception
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.mmiotrace import session
 from bluebridge.host_tools.mmiotrace.compare import Verdict, compare, logged
 from bluebridge.host_tools.mmiotrace.options import TRACE
 from bluebridge.host_tools.mmiotrace.trace import parse
+from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Progress, Reporter
 
 

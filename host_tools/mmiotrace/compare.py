@@ -104,8 +104,8 @@ def _in_common(first: list[Access], second: list[Access]) -> int:
 
 
 def _difference(trace: Trace, traced: list[Access], seen: list[Access], place: int) -> str:
-    if trace.strange:
-        return f"an access the tracer could not read: {trace.strange[0]}"
+    if trace.unread:
+        return f"an access the tracer could not read: {trace.unread[0]}"
     if place == len(traced) == len(seen):
         return ""
     begin = max(0, place - 1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bluebridge.host_tools.lab.artefacts import image_errors
-from bluebridge.host_tools.lab.pair import ADDRESSES, Pair
+from bluebridge.host_tools.lab.config import ADDRESSES
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 
 _TRACING = "/sys/kernel/tracing"

@@ -53,7 +53,7 @@ class Trace:
     accesses: list[Access] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
     """What the kernel mapped, each once, in the order of the first time."""
-    strange: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
     """Lines of accesses by instructions the tracer cannot read."""
 
 
@@ -74,7 +74,7 @@ def parse(text: str) -> Trace:
         elif words[0] == "MAP":
             _add_window(trace, bars, words)
         elif words[0] == "UNKNOWN" and _place(bars, int(words[3], 16)):
-            trace.strange.append(line)
+            trace.unread.append(line)
         elif words[0] == "MARK" and "Lost" in line:
             lost = line[line.index("Lost") :]
             raise LabError(f"mmiotrace says: {lost}", "give it a larger buffer_size_kb")

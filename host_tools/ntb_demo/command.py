@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from bluebridge.device.layout.ntb.models import BY_NAME
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.ntb_demo import steps
 from bluebridge.host_tools.programs.ntb_guests import Guests
 from bluebridge.host_tools.progress import Reporter

@@ -1,4 +1,4 @@
-"""What may go wrong beside a wait: the server's death, the end of QEMU, the other guest's panic."""
+"""What may go wrong during a wait: the end of the server or of QEMU, the other guest's panic."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ Alarm = Callable[[], LabError | None]
 """Says what is wrong, or None; cheap, since a wait looks at it several times a second."""
 
 LOOKS = 500
-"""How often alarms are looked at that are about to say why QEMU hung up: for 10 seconds. Looks are
-counted, since the time passes as well on a host that stands still."""
+"""How often `wait_for_cause` looks, in 10 seconds. Looks are counted, not seconds: these pass
+as well while the host gives this process no time."""
 _PAUSE = 0.02
 """Seconds between two looks."""
 
 
 def first(alarms: Iterable[Alarm]) -> LabError | None:
-    """What the first alarm says that says anything; the order is that of blame."""
+    """What the first alarm says that says anything; causes stand before their effects."""
     return next((found for alarm in alarms if (found := alarm()) is not None), None)
 
 
-def obituary(alarms: Sequence[Alarm], looks: int = LOOKS) -> LabError | None:
-    """Why QEMU hung up: wait for an alarm that knows, if there are any; None if none does.
+def wait_for_cause(alarms: Sequence[Alarm], looks: int = LOOKS) -> LabError | None:
+    """Why QEMU hung up: looks at `alarms` until one says something; None if none does in time.
 
-    A process closes its sockets a little before anybody is told of its end.
+    A process closes its sockets a little before its end can be seen.
     """
     found = first(alarms)
     while found is None and alarms and looks > 0:

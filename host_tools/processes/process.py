@@ -36,8 +36,8 @@ def follow(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def follow_nobody() -> None:
-    """Outlive whoever `follow` named."""
+def outlive_parent() -> None:
+    """Undo `follow`."""
     _libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Things done side by side, the first failure of which ends the others' waits."""
+"""Actions run side by side: the first failure ends the waits of the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from bluebridge.host_tools.errors import LabError
 
 
-class Together:
+class SideBySide:
     """Runs actions in threads; each should have `trouble` among the alarms of its waits."""
 
     def __init__(self) -> None:

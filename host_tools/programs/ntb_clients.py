@@ -66,7 +66,7 @@ def pingpong(delay_ms: int) -> Client:
 
 TOOL_CLIENT = Client(
     "ntb_tool",
-    # What the client before was rung and did not live to see is pending still, as on hardware.
+    # Doorbells that came after the client before was unloaded are pending still, as on hardware.
     f'modprobe ntb_tool; {TOOL} echo "c $(cat db_valid_mask)" > db; echo Y > link',
     f"({TOOL} echo Y > peer0/link_event && echo 0x1000 > peer0/mw_trans0)",
     # rmmod of ntb_tool oopses over a window that is still set up

@@ -1,4 +1,4 @@
-"""Who owns the labs of a test session: makes pairs, lends them to tests, ends them all."""
+"""The pairs of a test session: made, lent to tests, ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.transcript import Transcript
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.pytest_plugin import marks
@@ -25,12 +26,12 @@ from bluebridge.host_tools.pytest_plugin.scratch import Scratch, ScratchBase
 
 
 @dataclass(eq=False)
-class Held:
+class HeldPair:
     """A running pair, with what must be remembered of it."""
 
     pair: Pair
     scratch: Scratch
-    wishes: LabConfig | None
+    wanted: LabConfig | None
     """What the marks asked for; None if it was made by `Lab.pair`."""
     module: str | None
     """The module whose tests share it."""
@@ -38,8 +39,8 @@ class Held:
     watches: list[Transcript]
     lent: float = 0.0
     """When the present test got it (monotonic); 0 for its first test, which sees all of it."""
-    spoilt: bool = False
-    """Whether it is no good for another test."""
+    unusable: bool = False
+    """Whether no other test can use it."""
 
     def trouble(self) -> LabError | None:
         """What happened to a guest or the server since the pair was made, if anything."""
@@ -59,10 +60,10 @@ class Lab:
     """Makes pairs. One per test session; ends with it, and every pair with it."""
 
     def __init__(self, base: ScratchBase) -> None:
-        """Nothing starts before somebody asks for a pair."""
+        """Nothing starts before a pair is asked for."""
         self.base = base
-        self._lendable: Held | None = None
-        self._own: list[Held] = []
+        self._lendable: HeldPair | None = None
+        self._own: list[HeldPair] = []
         self._trouble: LabError | None = None
         self.warnings: list[str] = []
         """What the user should know although the tests run."""
@@ -94,7 +95,7 @@ class Lab:
         """
         config = LabConfig(**fields)
         if self._lendable is not None and self._lendable.module is None:
-            self._drop(spoilt_only=True)
+            self._drop(unusable_only=True)
         held = self._start(config, current_test())
         self._own.append(held)
         try:
@@ -131,16 +132,16 @@ class Lab:
 
     def lend(self, node: pytest.Item) -> Pair:
         """The pair for a test: that of its module, one known clean, or a new one."""
-        wishes = marks.wishes_of(node)
+        wanted = marks.config_of(node)
         module = module_of(node) if marks.is_shared(node) else None
         held = self._lendable
-        if held is not None and not _fits(held, wishes, module):
+        if held is not None and not _fits(held, wanted, module):
             self._drop()
             held = None
         if held is None:
             name = module or node.nodeid
-            held = self._lendable = self._start(wishes, name)
-            held.wishes, held.module = wishes, module
+            held = self._lendable = self._start(wanted, name)
+            held.wanted, held.module = wanted, module
         else:
             held.lent = time.monotonic()
         if node.nodeid not in held.scratch.tests:
@@ -152,8 +153,8 @@ class Lab:
         held = self._lendable
         if held is None:
             return
-        held.spoilt |= marks.may_crash(node) or held.trouble() is not None
-        self._drop(spoilt_only=held.module is not None or held.is_clean())
+        held.unusable |= marks.may_crash(node) or held.trouble() is not None
+        self._drop(unusable_only=held.module is not None or held.is_clean())
 
     def leave_module(self, node: pytest.Item, following: pytest.Item | None) -> None:
         """End the pair that a module shared when the next test belongs to another one."""
@@ -164,7 +165,7 @@ class Lab:
             self._drop()
 
     def check(self, node: pytest.Item) -> None:
-        """Fail a test under which a guest or the server came to grief without its noticing."""
+        """Fail a test during which a guest or the server failed without the test noticing."""
         found = self.trouble(node.nodeid)
         if found is not None and not marks.may_crash(node):
             pytest.fail(str(found), pytrace=False)
@@ -189,12 +190,12 @@ class Lab:
         """A test failed, even if it was expected to: its folders stay, its pair goes."""
         for each in self._all():
             if node in each.scratch.tests:
-                each.spoilt = True
+                each.unusable = True
 
-    def _all(self) -> list[Held]:
+    def _all(self) -> list[HeldPair]:
         return [*([self._lendable] if self._lendable else []), *self._own]
 
-    def _start(self, config: LabConfig, name: str) -> Held:
+    def _start(self, config: LabConfig, name: str) -> HeldPair:
         scratch = self.base.make(name)
         scratch.tests.append(current_test())
         pair = Pair(replace(config, log=scratch.path))
@@ -208,24 +209,24 @@ class Lab:
             raise
         self.warnings += pair.warnings
         watches = [Transcript(machine.name, machine.transcript) for machine in pair.machines]
-        return Held(pair, scratch, None, None, pids_of(pair), watches)
+        return HeldPair(pair, scratch, None, None, pids_of(pair), watches)
 
-    def _drop(self, spoilt_only: bool = False) -> None:
-        """End the pair that could be lent; with `spoilt_only`, only if nobody can use it."""
+    def _drop(self, unusable_only: bool = False) -> None:
+        """End the pair that could be lent; with `unusable_only`, only if no test can use it."""
         held = self._lendable
-        if held is not None and (held.spoilt or not spoilt_only):
+        if held is not None and (held.unusable or not unusable_only):
             self._lendable = None
             self._end(held)
 
-    def _end(self, held: Held) -> None:
+    def _end(self, held: HeldPair) -> None:
         self._trouble = self._trouble or held.trouble()
         held.scratch.over = True
         held.pair.__exit__(None, None, None)
 
 
-def _fits(held: Held, wishes: LabConfig, module: str | None) -> bool:
-    """Whether a pair that was not spoilt can serve a test."""
-    if held.spoilt or held.wishes != wishes or held.module != module:
+def _fits(held: HeldPair, wanted: LabConfig, module: str | None) -> bool:
+    """Whether a test can use a pair."""
+    if held.unusable or held.wanted != wanted or held.module != module:
         return False
     return held.trouble() is None and (module is not None or held.is_clean())
 

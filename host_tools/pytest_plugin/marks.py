@@ -1,4 +1,4 @@
-"""What the marks of a test wish for, checked before anything starts."""
+"""The pair that the marks of a test ask for, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ DEVICES = {"hca": "hca"}
 """Name of a device in the mark `devices`, and the field of `LabConfig` that asks for it."""
 
 
-def wishes_of(node: pytest.Item) -> LabConfig:
+def config_of(node: pytest.Item) -> LabConfig:
     """The pair that the marks of a test ask for; the closest of each name counts.
 
     Raises `UsageError` in one line that names the test when a mark makes no sense.
     """
-    wishes = LabConfig()
+    wanted = LabConfig()
     for name, read in _READERS.items():
         mark = node.get_closest_marker(name)
         if mark is not None:
             try:
-                wishes = read(wishes, *mark.args, **mark.kwargs)
+                wanted = read(wanted, *mark.args, **mark.kwargs)
             except _MarkError as error:
                 raise UsageError(f"{node.nodeid}: mark {name}: {error}") from None
-    return wishes
+    return wanted
 
 
 def is_shared(node: pytest.Item) -> bool:
@@ -46,7 +46,7 @@ def check(node: pytest.Item, fixtures: Collection[str]) -> None:
 
     A mark of the whole module may concern some of its tests only.
     """
-    wishes_of(node)
+    config_of(node)
     for mark in node.own_markers:
         if mark.name in _OF_PAIR and "pair" not in fixtures:
             raise UsageError(
@@ -59,17 +59,17 @@ class _MarkError(Exception):
     """What is wrong with a mark."""
 
 
-def _bare(wishes: LabConfig, *args: Any, **kwargs: Any) -> LabConfig:
+def _bare(wanted: LabConfig, *args: Any, **kwargs: Any) -> LabConfig:
     if args or kwargs:
         raise _MarkError("takes no arguments")
-    return wishes
+    return wanted
 
 
-def _cold_boot(wishes: LabConfig, *args: Any, **kwargs: Any) -> LabConfig:
-    return replace(_bare(wishes, *args, **kwargs), cold=True)
+def _cold_boot(wanted: LabConfig, *args: Any, **kwargs: Any) -> LabConfig:
+    return replace(_bare(wanted, *args, **kwargs), cold=True)
 
 
-def _devices(wishes: LabConfig, *names: Any, vfio: Any = None, **others: Any) -> LabConfig:
+def _devices(wanted: LabConfig, *names: Any, vfio: Any = None, **others: Any) -> LabConfig:
     if others:
         raise _MarkError(f"no argument {_first(others)}; besides devices there is vfio=")
     for name in names:
@@ -81,11 +81,11 @@ def _devices(wishes: LabConfig, *names: Any, vfio: Any = None, **others: Any) ->
         raise _MarkError(f"vfio={vfio!r} is neither True nor False")
     if vfio is not None and "hca" not in names:
         raise _MarkError('vfio= says who drives the HCA; name "hca" as well')
-    wanted: dict[str, Any] = {field: name in names for name, field in DEVICES.items()}
-    return replace(wishes, **wanted, vfio=vfio is not False)
+    present: dict[str, Any] = {field: name in names for name, field in DEVICES.items()}
+    return replace(wanted, **present, vfio=vfio is not False)
 
 
-def _machine(wishes: LabConfig, *args: Any, **figures: Any) -> LabConfig:
+def _machine(wanted: LabConfig, *args: Any, **figures: Any) -> LabConfig:
     if args or not figures:
         raise _MarkError(f"takes named arguments: {_listed(LIMITS)}")
     for name, value in figures.items():
@@ -94,7 +94,7 @@ def _machine(wishes: LabConfig, *args: Any, **figures: Any) -> LabConfig:
         low, high = LIMITS[name]
         if type(value) is not int or not low <= value <= high:
             raise _MarkError(f"{name}={value!r} is no number from {low} to {high}")
-    return replace(wishes, **figures)
+    return replace(wanted, **figures)
 
 
 def _first(names: Collection[str]) -> str:

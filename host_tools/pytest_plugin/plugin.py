@@ -90,7 +90,7 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def pair(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Pair]:
-    """Two guests that are up, `pair.a` and `pair.b`, as the test's marks wish for them."""
+    """Two guests that are up, `pair.a` and `pair.b`, as the test's marks ask for them."""
     yield lab.lend(request.node)
     lab.take_back(request.node)
 

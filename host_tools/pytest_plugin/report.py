@@ -19,7 +19,8 @@ from bluebridge.images.source import HOME, PACKAGE
 
 _LOGS = ("console-*.log", "qemu-*.log", "server.log")
 _TAIL_LINES = 15
-_CHATTER = ": warning: "  # QEMU has some at every start
+_QEMU_WARNING = ": warning: "
+"""In lines that QEMU prints at every start; they are left out."""
 _TRANSCRIPT_LINES = 400
 _TAIL_BYTES = 64 * 1024
 _ROOMS = ("host_tools", "images", "guest", "device")
@@ -78,7 +79,7 @@ def _tail(path: Path) -> str:
         size = stream.seek(0, 2)
         stream.seek(max(0, size - _TAIL_BYTES))
         text = _plain(stream.read().decode(errors="replace"))
-    told = [line for line in text.splitlines() if line.strip() and _CHATTER not in line]
+    told = [line for line in text.splitlines() if line.strip() and _QEMU_WARNING not in line]
     return "\n".join(told[-_TAIL_LINES:])
 
 

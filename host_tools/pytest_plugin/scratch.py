@@ -26,11 +26,11 @@ class Scratch:
     judged: set[str] = field(default_factory=set)
     """Those whose outcome is known."""
     over: bool = False
-    """Whether nobody will use it any more."""
+    """Whether no test will use it any more."""
 
 
 class ScratchBase:
-    """Makes the folders in `root`, and removes those that nobody needs."""
+    """Makes the folders in `root`, and removes those that are not to be kept."""
 
     def __init__(self, root: Path, keep: Keep) -> None:
         """`root` is made with the first folder, and goes when it is empty at the end."""
@@ -70,7 +70,7 @@ class ScratchBase:
     def close(self) -> list[Path]:
         """The end: remove what need not be kept; returns what was kept in this session.
 
-        A test that was never judged was interrupted, and somebody will ask why it took so long.
+        A test that was never judged was interrupted, and its folder may show why it took so long.
         """
         for each in self._folders:
             each.over = True

@@ -46,7 +46,7 @@ def _root(config: pytest.Config, folders: pytest.TempPathFactory) -> Path:
 
 @contextlib.contextmanager
 def _signals_end_the_session() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the session as Ctrl-C does, unless somebody else has them."""
+    """SIGTERM and SIGHUP end the session as Ctrl-C does, unless they have handlers already."""
 
     def leave(number: int, _frame: FrameType | None) -> None:
         pytest.exit(f"stopped by {signal.Signals(number).name}", returncode=128 + number)

@@ -1,4 +1,4 @@
-"""`python -m bluebridge.host_tools.soak`: an hour of loads, deaths and traffic, and its verdict."""
+"""`python -m bluebridge.host_tools.soak`: an hour of disturbances and traffic, and its verdict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Progress, Reporter
 from bluebridge.host_tools.soak import judge, page, report
-from bluebridge.host_tools.soak.plan import Plan, Turn, play
+from bluebridge.host_tools.soak.plan import Plan, Turn, carry_out
 from bluebridge.host_tools.soak.rounds import Round, Rounds, Run
 from bluebridge.host_tools.soak.session import SoakSession
 from bluebridge.images.source import HOME
@@ -85,7 +85,7 @@ def _soak(options: argparse.Namespace, rounds: Rounds, progress: Progress) -> st
 def _round(turn: Turn, session: SoakSession, rounds: Rounds) -> Round:
     """Play a turn and remember it."""
     start = time.monotonic()
-    failures = play(turn, session, rounds)
+    failures = carry_out(turn, session, rounds)
     seconds = round(time.monotonic() - start, 2)
     stock = None if session.pair.server.trouble() else session.stock()
     number = len(rounds.done)

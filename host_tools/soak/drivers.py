@@ -15,18 +15,18 @@ _SECONDS = 120.0
 _FAULT_SECONDS = 180.0
 _RECOVERED = "until dmesg | grep -q 'mlx4_restart_one was ended'; do sleep 0.2; done"
 
-Deed = Callable[[SoakSession, Sequence[Vm]], None]
+Disturbance = Callable[[SoakSession, Sequence[Vm]], None]
 """Done to some of the guests; raises `LabError` when it goes wrong."""
 
 
-def reload_modules(*modules: str) -> Deed:
+def reload_modules(*modules: str) -> Disturbance:
     """Unload `modules` and load all of mlx4 again."""
 
-    def deed(session: SoakSession, machines: Sequence[Vm]) -> None:
+    def disturbance(session: SoakSession, machines: Sequence[Vm]) -> None:
         line = f"modprobe -r {' '.join(modules or _ALL)}"
         session.pair.together(*(partial(_run, machine, line) for machine in machines))
 
-    return deed
+    return disturbance
 
 
 def devlink_reload(session: SoakSession, machines: Sequence[Vm]) -> None:
@@ -67,14 +67,14 @@ def kill(session: SoakSession, machines: Sequence[Vm]) -> None:
         session.forget_boot(machine)
 
 
-def under(load: str, deed: Deed) -> Deed:
+def under(load: str, disturbance: Disturbance) -> Disturbance:
     """The same while there is traffic: `frames`, or `writes` with RDMA WRITEs besides."""
 
     def loaded(session: SoakSession, machines: Sequence[Vm]) -> None:
         with contextlib.ExitStack() as stack:
             if load:
                 stack.enter_context(traffic.flowing(session, writes=load == "writes"))
-            deed(session, machines)
+            disturbance(session, machines)
 
     return loaded
 

@@ -16,7 +16,7 @@ from bluebridge.host_tools.soak.rounds import TITLE, Round, Rounds, Run, Stock
 
 _KERNEL = "kernel of guest "
 _ROUND = re.compile(r"round (\d+): ")
-Heard = Mapping[tuple[int, str], Sequence[str]]
+KernelLines = Mapping[tuple[int, str], Sequence[str]]
 """What a guest's kernel said in a round of that number."""
 
 
@@ -27,10 +27,10 @@ def anew(folder: Path) -> list[Round]:
     """
     try:
         done = [_round(line) for line in (folder / Rounds.RECORDS).read_text().splitlines()]
-        heard = _heard((folder / Rounds.TRANSCRIPT).read_text(errors="replace"))
+        said = _kernel_lines((folder / Rounds.TRANSCRIPT).read_text(errors="replace"))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UsageError(f"{folder} holds no run of the soak ({error})", "name another") from error
-    return [_judged(found, heard) for found in done]
+    return [_judged(found, said) for found in done]
 
 
 def the_run(folder: Path) -> Run | None:
@@ -52,8 +52,8 @@ def _round(line: str) -> Round:
     return Round(**fields, stock=stock and Stock(**stock), failures=failures)
 
 
-def _heard(transcript: str) -> Heard:
-    heard: dict[tuple[int, str], list[str]] = {}
+def _kernel_lines(transcript: str) -> KernelLines:
+    said: dict[tuple[int, str], list[str]] = {}
     number, guest = 0, ""
     for line in transcript.splitlines():
         if title := TITLE.fullmatch(line):
@@ -61,14 +61,14 @@ def _heard(transcript: str) -> Heard:
             if found := _ROUND.match(title[1]):
                 number = int(found[1])
         elif guest:
-            heard.setdefault((number, guest), []).append(line)
-    return heard
+            said.setdefault((number, guest), []).append(line)
+    return said
 
 
-def _judged(found: Round, heard: Heard) -> Round:
+def _judged(found: Round, said: KernelLines) -> Round:
     failures = [line for line in found.failures if _KERNEL not in line]
     broken = found.what.partition(",")[0].partition(": ")[2].split(" and ")
-    for (number, guest), lines in heard.items():
+    for (number, guest), lines in said.items():
         if number == found.number:
             recovering = found.kind == FAULT and guest in broken
             bad = kernel_log.complaints(lines, recovering)

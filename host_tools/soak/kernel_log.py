@@ -79,7 +79,7 @@ class Record:
 
 
 def records(lines: Iterable[str]) -> Iterator[Record]:
-    """What `dmesg -r` printed. A line without a level is a warning: nobody knows what it is."""
+    """What `dmesg -r` printed. A line without a level is taken for a warning."""
     for line in lines:
         if found := _RECORD.fullmatch(line):
             yield Record(int(found[1]) % 8, found[2])  # the rest of the number is the facility
@@ -94,7 +94,7 @@ def slow_host(lines: Iterable[str]) -> int:
 
 
 def complaints(lines: Iterable[str], recovering: bool = False) -> list[str]:
-    """The lines nobody explains; those of a recovery are explained only where one took place.
+    """The lines that no list explains; those of a recovery are explained only where one took place.
 
     A recovery that is not in the log from beginning to end is a complaint, too.
     """

@@ -15,7 +15,7 @@ _TEXT = """\
 the kernel's mlx4 drivers busy for an hour at one device server, and writes this page when it came
 through.
 
-A round is drawn by lot: a program of the quick conformance run, or something that is done to the
+A round is drawn by lot: a brief program of the conformance run, or something that is done to the
 drivers of one or both guests, idle or under traffic. Modules are unloaded and loaded, devices
 reloaded with devlink, cables pulled, adapters broken until their driver has mended them; every
 {kill_every} rounds a guest is killed and a new one restored at the same server. The seed decides it

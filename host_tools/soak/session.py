@@ -1,4 +1,4 @@
-"""The pair under the soak, with an ear on both kernels and on the device server."""
+"""The pair of a soak: the messages of both kernels and of the device server are collected."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ANSWER_SECONDS = 60.0
 
 
 class SoakSession(Session):
-    """A conformance session that hears more, and whose guests may be broken and mended."""
+    """A conformance session whose guests are disturbed and whose server's messages are read."""
 
     def __init__(self, setup: Setup, logs: Path, say: Say) -> None:
         """`say` gets a title and a text for the transcript."""
         super().__init__(setup, logs, bus_log=True)
         self._say = say
-        self._heard = 0
+        self._read = 0
         self.recovering: set[str] = set()
         """Guests whose kernel is to tell of a recovery before `complaints` is asked next."""
 
@@ -39,7 +39,7 @@ class SoakSession(Session):
         machine.run("dmesg -c > /dev/null")
 
     def settle(self, *changed: Vm) -> None:
-        """Bring the drivers of `changed` up again, and see that both guests hear each other."""
+        """Bring the drivers of `changed` up again, and wait until the guests answer pings."""
         self.pair.together(*(partial(bring_up, machine) for machine in changed))
         self.words = self.find_words()
         for machine, target in ((self.pair.a, "b"), (self.pair.b, "a")):
@@ -60,7 +60,7 @@ class SoakSession(Session):
             found += [f"kernel of guest {machine.name}: {line}" for line in bad]
         self.recovering.clear()
         said = self.pair.server.messages()
-        new, self._heard = said[self._heard :], len(said)
+        new, self._read = said[self._read :], len(said)
         if new.strip():
             self._say("device server", new)
         return found + [f"device server: {line}" for line in new.splitlines() if line.strip()]

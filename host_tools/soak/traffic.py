@@ -17,7 +17,7 @@ from bluebridge.host_tools.soak.rounds import Rounds
 from bluebridge.host_tools.soak.session import SoakSession
 
 SUITES = {"network": 3, "pingpong": 2, "connections": 3, "perftest": 5}
-"""Whose quick programs are run, and how often next to one another."""
+"""Whose brief programs are run, and how often next to one another."""
 _FLOOD = "ping -f -q -s 1000 {} > /dev/null 2>&1"
 _WRITES = "ib_write_bw -s 65536 -D 600 {x}"
 _SECONDS = 120.0
@@ -31,7 +31,7 @@ def programs(setup: Setup) -> dict[str, Sequence[Program]]:
         suite: [
             replace(program, limit=_PATIENCE * program.limit)
             for where, program in everything()
-            if where == setup and program.suite == suite and program.short
+            if where == setup and program.suite == suite and program.brief
         ]
         for suite in SUITES
     }
@@ -58,7 +58,7 @@ def run(session: SoakSession, program: Program, rounds: Rounds) -> list[str]:
 
 @contextlib.contextmanager
 def flowing(session: SoakSession, writes: bool) -> Iterator[None]:
-    """Frames from b to a while the block runs, and if wished RDMA WRITEs beside them.
+    """Frames from b to a while the block runs, with `writes` RDMA WRITEs as well.
 
     Neither is judged: whoever asks for it breaks something underneath.
     """

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from bluebridge.device.buslog.model import Model, load
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.lab.artefacts import ensure_parts
-from bluebridge.host_tools.lab.pair import termination_as_exception
+from bluebridge.host_tools.lab.artefacts import ensure_artefacts
+from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.sweep import page, plot, table
 from bluebridge.host_tools.sweep.bar import Bar
@@ -31,7 +31,7 @@ def main(options: argparse.Namespace) -> int:
         plot.require()  # before minutes of measuring
     models = _models(request)
     with termination_as_exception():
-        ensure_parts(Reporter(quiet=True))  # before the bar: building tells of its own steps
+        ensure_artefacts(Reporter(quiet=True))  # before the bar: building tells of its own steps
         with Journal(options.output, request) as journal:
             try:
                 _measure(request, journal, models, options)

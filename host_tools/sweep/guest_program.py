@@ -46,11 +46,11 @@ class Program:
             self._said += str(error).encode()
         self._lines.put(None)
 
-    def tell(self, values: dict[str, Any]) -> None:
+    def send(self, values: dict[str, Any]) -> None:
         """Send a line."""
         os.write(self._writing, json.dumps(values).encode() + b"\n")
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         """The next line. Raises `LabError` when the program ends or says nothing."""
         try:
             line = self._lines.get(timeout=_SECONDS)
@@ -59,8 +59,8 @@ class Program:
         if line is None:
             last = self._said.decode(errors="replace").strip().splitlines()[-1:] or ["nothing"]
             raise LabError(f"guest {self._name}: the latency program ended and said: {last[0]}")
-        heard: dict[str, Any] = json.loads(line)
-        return heard
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def close(self) -> None:
         """End its input, hence the program; kill one that does not listen."""
@@ -85,9 +85,9 @@ class GuestProgram:
                 stack.enter_context(contextlib.closing(Program(machine, words)))
                 for machine in pair.machines
             ]
-            ends = [program.hear() for program in self._programs]
+            ends = [program.receive() for program in self._programs]
             for program, peer in zip(self._programs, reversed(ends), strict=True):
-                program.tell(peer)
+                program.send(peer)
             self._stack = stack.pop_all()
 
     def close(self) -> None:
@@ -98,8 +98,8 @@ class GuestProgram:
         """One payload; the second guest's figures, as of a client. Raises `LabError`."""
         server, client = self._programs
         asked = {"size": size, "count": self._count}
-        server.tell({**asked, "first": False})
-        server.hear()  # ready: what the client sends now is of this payload
-        client.tell({**asked, "first": True})
-        server.hear()
-        return Wall(**{name: round(value, 2) for name, value in client.hear().items()})
+        server.send({**asked, "first": False})
+        server.receive()  # ready: what the client sends now is of this payload
+        client.send({**asked, "first": True})
+        server.receive()
+        return Wall(**{name: round(value, 2) for name, value in client.receive().items()})

@@ -17,7 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "without, in wall time and in modelled time from the bus log. A sweep that was stopped "
         "goes on where it was when the same command is given again."
     )
-    span = parser.add_argument_group("what to measure")
+    _add_span(parser.add_argument_group("what to measure"))
+    _add_results(parser.add_argument_group("results"))
+
+
+def _add_span(span: argparse._ArgumentGroup) -> None:
     span.add_argument("--min", type=int, default=4, metavar="BYTES", help="default 4")
     span.add_argument("--max", type=int, default=1024, metavar="BYTES", help="default 1024")
     span.add_argument("--step", type=int, default=10, metavar="BYTES", help="default 10")
@@ -55,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="of the modelled time, a name or a file; may be repeated (default system-x, system-z)",
     )
-    results = parser.add_argument_group("results")
+
+
+def _add_results(results: argparse._ArgumentGroup) -> None:
     results.add_argument(
         "-o", "--output", type=Path, default=OUTPUT, metavar="FILE", help=f"default {OUTPUT}"
     )

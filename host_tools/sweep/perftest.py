@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.pair import ADDRESSES, Pair
+from bluebridge.host_tools.lab.config import ADDRESSES
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.programs import perftest
 from bluebridge.host_tools.programs.perftest import BEST, TYPICAL, WORST
 from bluebridge.host_tools.sweep.request import Request

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from bluebridge.device.buslog.model import Model
 from bluebridge.device.options import ServerOptions
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.sweep.bar import Bar
 from bluebridge.host_tools.sweep.guest_program import GuestProgram
 from bluebridge.host_tools.sweep.journal import Journal

@@ -25,7 +25,7 @@ MEMORY_AND_MASTER = 6
 
 
 class WireBus:
-    """One HCA of a running server; `client` is there for what no driver does."""
+    """One function of a running server; `client` is for requests that drivers do not make."""
 
     def __init__(self, path: Path, size: int = RAM_SIZE) -> None:
         self.client = Client(path)
@@ -45,12 +45,12 @@ class WireBus:
                 return 0xFFFFFFFF
 
     def write32(self, bar: int, offset: int, value: int) -> None:
-        """One 32-bit store, which a server that is gone does not hear."""
+        """One 32-bit store, ignored when the server is gone."""
         with self._lock, contextlib.suppress(OSError):
             self.client.write(bar, offset, value.to_bytes(4, "big"), posted=True)
 
     def write64(self, bar: int, offset: int, value: int) -> None:
-        """One 64-bit store, which a server that is gone does not hear."""
+        """One 64-bit store, ignored when the server is gone."""
         with self._lock, contextlib.suppress(OSError):
             self.client.write(bar, offset, value.to_bytes(8, "big"), posted=True)
 
@@ -96,7 +96,7 @@ class WireBus:
         """Nothing here waits for a dead server."""
 
     def close(self) -> None:
-        """Vanish."""
+        """Disconnect."""
         self.client.close()
         self._drop_interrupts()
 

@@ -1,1 +1,1 @@
-"""How each artefact is made; `recipe.Recipe` is what they have in common."""
+"""The recipes: how each artefact is built; `recipe.Recipe` is their base class."""

@@ -1,7 +1,7 @@
-"""The guest's root as one initramfs: Debian packages, modules, init; no code of `guest/` yet.
+"""The guest's root as one initramfs: Debian packages, kernel modules, init; without `guest/`.
 
-The kernel unpacks it into memory at each boot, so its size is boot time: documentation, locales
-and unused parts of Python's library stay out, and Python's byte code is made here, once.
+The kernel unpacks it into memory at each boot, so its size adds to the boot time: documentation,
+locales and unused parts of Python's library are left out, and Python's byte code is compiled here.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from bluebridge.images.recipes.guest_contents import (
     FOLDERS,
     MODULES,
     OPENED_BY_NAME,
+    REMOVED,
     REQUEST,
     TESTS,
     UNWANTED,
-    USELESS,
 )
 from bluebridge.images.recipes.kernel import KernelRecipe
 from bluebridge.images.recipes.recipe import Recipe
@@ -36,7 +36,7 @@ from bluebridge.images.unpack import foreign, unpack
 
 OWN = PACKAGE / "images" / "guest"
 CODE = (elf, guest_contents, prune)
-"""Modules whose change changes the image."""
+"""Modules whose source is part of the image's key."""
 SCRIPTS = {
     "init": "init",
     "bluebridge-mlx4": "usr/sbin/bluebridge-mlx4",
@@ -45,7 +45,7 @@ SCRIPTS = {
 
 
 class GuestRecipe(Recipe):
-    """`initrd.cpio`, and `root/`: the tree it was made from, whose Python compiles our code."""
+    """`initrd.cpio`, and `root/`: the tree it was made from, whose Python compiles the overlay."""
 
     name = "guest"
 
@@ -66,7 +66,7 @@ class GuestRecipe(Recipe):
         root = folder / "root"
         packages = self.packages.fetch(REQUEST)
         unpack([path for path in packages if path.name.partition("_")[0] not in UNWANTED], root)
-        prune.remove(root, USELESS, kept=[TESTS])
+        prune.remove(root, REMOVED, kept=[TESTS])
         prune.gunzip(root / TESTS)
         prune.libraries(root, OPENED_BY_NAME)
         _complete(root)
@@ -75,7 +75,7 @@ class GuestRecipe(Recipe):
         with open(folder / "initrd.cpio", "wb") as stream:
             writer = CpioWriter(stream)
             writer.tree(root)
-            # The kernel opens its first console before init has mounted anything.
+            # The kernel opens /dev/console before init mounts devtmpfs.
             writer.character_device("dev/console", 5, 1)
             writer.character_device("dev/null", 1, 3, 0o666)
             writer.close()
@@ -96,7 +96,7 @@ class GuestRecipe(Recipe):
 
 
 def _complete(root: Path) -> None:
-    """Folders, accounts, init, and busybox's commands where no package brings a better one."""
+    """Add folders, accounts, init, and busybox's commands that no package provides."""
     for name in FOLDERS:
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "etc/passwd").write_text(guest_contents.PASSWD)
@@ -109,7 +109,7 @@ def _complete(root: Path) -> None:
     for applet in run([root / "usr/bin/busybox", "--list"], what="busybox").split():
         if not any((root / "usr" / folder / applet).exists() for folder in ("bin", "sbin")):
             (root / "usr/bin" / applet).symlink_to("busybox")
-    # The package leaves this name to its maintainer script.
+    # The maintainer script of the package would make this link.
     python = root / "usr/bin/python3"
     if not python.exists():
         python.symlink_to(next(root.glob("usr/bin/python3.*")).name)

@@ -1,4 +1,4 @@
-"""What is in the guest's root: packages, kernel modules, and what of them stays out."""
+"""Contents of the guest's root: packages, kernel modules, and paths that are removed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REQUEST = (
     "perftest",
     "qperf",
     "python3-pyverbs",
-    # Traffic of other kinds
+    # TCP and storage traffic
     "iperf3",
     "fio",
     "nvme-cli",
@@ -51,7 +51,7 @@ UNWANTED = (
     "udev",
     "uuid-runtime",
 )
-"""Packages the others depend on for maintainer scripts and services, none of which runs here."""
+"""Dependencies that only maintainer scripts and services need, none of which runs here."""
 
 OPENED_BY_NAME = ("libgcc_s.so.1", "libnss_dns.so.2", "libnss_files.so.2")
 """Libraries that glibc opens itself: to end a thread, to look up names."""
@@ -83,7 +83,7 @@ MODULES = (
     "dummy",
     "inet_diag",
     "tcp_diag",
-    # Storage over RDMA, and what to store on
+    # Storage over RDMA and block devices
     "nvme_rdma",
     "nvmet",
     "nvmet_rdma",
@@ -91,7 +91,7 @@ MODULES = (
     "null_blk",
     "brd",
     "loop",
-    # Checksums that rdma_rxe and NVMe ask the crypto layer for by name
+    # Checksums that rdma_rxe and NVMe request from the crypto layer by name
     "crc32_generic",
     "crc32c_generic",
     "crc32c_intel",
@@ -111,7 +111,7 @@ FOLDERS = (
     "var/log",
     "lib/modules",
 )
-# tcpdump gives up root's rights for those of its own account, and does not run without one.
+# tcpdump switches to its own account and does not run without one.
 PASSWD = """\
 root::0:0:root:/root:/bin/sh
 tcpdump:x:100:100::/nonexistent:/usr/sbin/nologin
@@ -123,9 +123,9 @@ tcpdump:x:100:
 nogroup:x:65534:
 """
 TESTS = "usr/share/doc/rdma-core/tests"
-"""rdma-core's own test-suite, which its package files under documentation."""
+"""rdma-core's own tests, which its package has under documentation."""
 
-USELESS = (
+REMOVED = (
     "etc/apparmor.d",
     "etc/apt",
     "etc/init.d",

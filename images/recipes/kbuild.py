@@ -1,7 +1,7 @@
 """A Debian root that builds modules for the guest kernel: its headers, their compiler, make.
 
-Unlike the one `vfio.ko` is made in, it stays. It is not part of `make setup`: half a gigabyte
-that only `bluebridge kmod` needs, made the first time somebody asks.
+Unlike the root of `module_build`, it stays in the cache. It is not part of `make setup`: half a
+gigabyte that only `bluebridge kmod` needs, built at its first use.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from bluebridge.images.buildroot import prepare
 from bluebridge.images.cache import Cache
 from bluebridge.images.errors import ImageError
 from bluebridge.images.recipes.kernel import KernelRecipe
+from bluebridge.images.recipes.module_build import headers_folder, toolchain_request
 from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.recipes.vfio import TOOLS
 from bluebridge.images.unpack import unpack
 
 UNUSED = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
 SETPRIV = "util-linux"
-"""Brings `setpriv`, which takes the build's last privileges inside the root."""
+"""Package of `setpriv`, which drops the build's privileges inside the root."""
 
 
 class KbuildRecipe(Recipe):
-    """The root in `root/`; never written again once it is made."""
+    """The root in `root/`, read-only after it was built."""
 
     name = "kbuild"
 
@@ -35,11 +35,11 @@ class KbuildRecipe(Recipe):
 
     def request(self) -> tuple[str, ...]:
         """The packages asked for."""
-        return ("install", f"linux-headers-{self.kernel.release()}", *TOOLS, SETPRIV)
+        return (*toolchain_request(self.kernel), SETPRIV)
 
     def headers(self) -> str:
         """The kernel's build folder, as a path inside the root."""
-        return f"/usr/src/linux-headers-{self.kernel.release()}"
+        return headers_folder(self.kernel)
 
     def inputs(self) -> Sequence[object]:
         return [self.packages.resolve(self.request())]

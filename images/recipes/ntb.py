@@ -1,29 +1,20 @@
-"""NTB drivers and their clients, which Debian's kernel leaves out, and the DMA engine's driver.
+"""NTB drivers and clients, which Debian's kernel is built without, and the DMA engine's driver.
 
-Built unchanged from Debian's kernel source against the headers of the very same version, as
-`vfio.ko` is. Beside them lie the modules of the kernel's own package that work with them. Not part
-of `make setup`: made the first time somebody asks for an NTB.
+Built unchanged from Debian's kernel source. The folder also has the modules of the kernel's own
+package that work with them. Not part of `make setup`: built when an NTB is first requested.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.images.apt import Packages
-from bluebridge.images.buildroot import inside, prepare
-from bluebridge.images.cache import Cache
 from bluebridge.images.errors import ImageError
 from bluebridge.images.modules import ModuleTree
-from bluebridge.images.recipes.kernel import KernelRecipe
-from bluebridge.images.recipes.recipe import Recipe
-from bluebridge.images.recipes.vfio import SOURCE, TOOLS
-from bluebridge.images.unpack import unpack, unpack_tar
+from bluebridge.images.recipes.module_build import ModuleRecipe, Toolchain
 
 MSI_FLAG = "KCFLAGS=-DCONFIG_NTB_MSI=1"
-"""It changes struct ntb_dev, so every module that knows of it is built with it."""
+"""It changes struct ntb_dev, so every module that uses the structure is built with it."""
 OPTIONS = (
     "CONFIG_NTB=m",
     "CONFIG_NTB_MSI=y",
@@ -66,56 +57,28 @@ PARTS = (
 )
 
 
-class NtbRecipe(Recipe):
+class NtbRecipe(ModuleRecipe):
     """All modules in one folder, stripped, as `NAME.ko`."""
 
     name = "ntb-modules"
 
-    def __init__(self, cache: Cache, packages: Packages, kernel: KernelRecipe) -> None:
-        super().__init__(cache, packages)
-        self.kernel = kernel
-
-    def headers(self) -> tuple[str, ...]:
-        """The request for the kernel's headers and what it takes to use them."""
-        return ("install", f"linux-headers-{self.kernel.release()}", *TOOLS)
-
-    def inputs(self) -> Sequence[object]:
-        return [
-            self.packages.resolve(SOURCE),
-            self.packages.resolve(self.headers()),
-            self.kernel.key(),
-        ]
-
-    def build(self, folder: Path) -> None:
-        root = folder / "root"
-        unpack(self.packages.fetch(self.headers()), root)
-        prepare(root)
-        unpack(self.packages.fetch(SOURCE), folder / "source")
-        (archive,) = (folder / "source/usr/src").glob("linux-source-*.tar.xz")
+    def build_modules(self, toolchain: Toolchain, folder: Path) -> None:
         for part in PARTS:
-            self._build_part(root, archive, part)
-        for module in sorted((root / "work").rglob("*.ko")):
-            inside(
-                root, ["objcopy", "--strip-debug", f"/{module.relative_to(root)}"], what="strip"
-            )
-            shutil.move(module, folder / module.name)
+            self._build_part(toolchain, part)
+        for module in sorted((toolchain.root / "work").rglob("*.ko")):
+            toolchain.deliver(module, folder)
         self._add_stock(folder)
-        shutil.rmtree(folder / "source")
-        shutil.rmtree(root)
 
-    def _build_part(self, root: Path, archive: Path, part: Part) -> None:
-        work = root / "work"
-        only = f"{part.folder}/{part.file}.c" if part.file else f"{part.folder}/"
-        unpack_tar(archive, work, only)
-        (tree,) = work.glob(f"*/{part.folder}")
+    @staticmethod
+    def _build_part(toolchain: Toolchain, part: Part) -> None:
+        tree = toolchain.source(f"{part.folder}/{part.file}.c" if part.file else f"{part.folder}/")
         if part.file:
             (tree / "Kbuild").write_text(f"obj-m := {part.file}.o\n")
-        command = ["make", "-C", f"/usr/src/linux-headers-{self.kernel.release()}"]
-        command += [f"M=/{tree.relative_to(root)}", *part.arguments]
+        arguments = list(part.arguments)
         if part.after:
-            (before,) = work.glob(f"*/{part.after}/Module.symvers")
-            command.append(f"KBUILD_EXTRA_SYMBOLS=/{before.relative_to(root)}")
-        inside(root, [*command, "modules"], what=f"build {part.file or part.folder}")
+            (symvers,) = toolchain.root.glob(f"work/*/{part.after}/Module.symvers")
+            arguments.append(f"KBUILD_EXTRA_SYMBOLS={toolchain.path(symvers)}")
+        toolchain.make(tree, arguments, f"build {part.file or part.folder}")
 
     def _add_stock(self, folder: Path) -> None:
         modules = ModuleTree(

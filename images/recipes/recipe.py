@@ -1,4 +1,4 @@
-"""What every recipe has: a name, the inputs its key is made of, and a way to build."""
+"""The base class of recipes: a name, the inputs of the key, and the build."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Recipe(ABC):
 
     name: str
     version = 1
-    """Raise it when the build changes through something `inputs` does not see."""
+    """Raise it when the build changes by something that is not in `inputs`."""
 
     def __init__(self, cache: Cache, packages: Packages) -> None:
         self.cache = cache
@@ -24,22 +24,22 @@ class Recipe(ABC):
 
     @abstractmethod
     def inputs(self) -> Sequence[object]:
-        """JSON values that decide what comes out, besides this recipe's own source."""
+        """JSON values that determine the artefact, besides this recipe's own source."""
 
     @abstractmethod
     def build(self, folder: Path) -> None:
-        """Make the artefact in the empty `folder`; raises `ImageError`."""
+        """Build the artefact in the empty `folder`; raises `ImageError`."""
 
     def key(self) -> str:
-        """Name of what would be built now."""
+        """The key of the artefact as it would be built now."""
         source = file_digest(Path(inspect.getfile(type(self))))
         return key_of(self.name, self.version, source, *self.inputs())
 
     def present(self) -> Path | None:
-        """The finished folder if it is in the cache, without building anything."""
+        """The finished folder if it is in the cache; builds nothing."""
         folder = self.cache.folder(self.name, self.key())
         return folder if folder.is_dir() else None
 
     def folder(self) -> Path:
-        """The finished folder, built now if need be."""
+        """The finished folder, built now if it is missing."""
         return self.cache.ensure(self.name, self.key(), self.build)

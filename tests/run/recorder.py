@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 _FOLDERS = "folders"
+_LONGEST_REASON = 200
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -88,7 +89,7 @@ def _reason(report: pytest.TestReport) -> str:
     """The message of the exception in one line."""
     crash = getattr(report.longrepr, "reprcrash", None)
     lines = (crash.message if crash is not None else report.longreprtext).strip().splitlines()
-    return lines[0] if lines else "no message"
+    return lines[0][:_LONGEST_REASON] if lines else "no message"
 
 
 def _text(report: pytest.TestReport) -> str:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bluebridge.guest.agent.link import Link
 from bluebridge.guest.agent.loop import Handler, Loop
+from bluebridge.guest.agent.served_port import ServedPort
 from bluebridge.guest.agent.server import Server
 from bluebridge.host_tools.agent import Agent
 from bluebridge.host_tools.agent.connection import Connection
@@ -52,7 +52,7 @@ class ScriptedLoop(Loop):
 
 
 class ScriptedPort:
-    """An agent's `link`, a `connection` of a host, and what the test lets through."""
+    """The `served` port of an agent, a `connection` of a host, and what the test lets through."""
 
     def __init__(self, root: Path) -> None:
         self.loop = ScriptedLoop()
@@ -64,7 +64,7 @@ class ScriptedPort:
             end.setblocking(False)
         self.swallow = b""
         """What is never to arrive: the portion with these bytes gets lost, once."""
-        self.link = Link(self._guest.fileno(), self.loop, Server(str(root)).operation)
+        self.served = ServedPort(self._guest.fileno(), self.loop, Server(str(root)).operation)
         self.connection = Connection("a", self._client)
 
     def up(self, most: int = 1 << 20, wait: bool = True) -> None:
@@ -85,9 +85,9 @@ class ScriptedPort:
     def guest(self) -> None:
         """One turn of the agent."""
         self.loop.run_once(idle=False)
-        if self.link.runnable():
-            self.link.turn()
-        self.link.flush()
+        if self.served.runnable():
+            self.served.turn()
+        self.served.flush()
 
     def down(self, most: int = 1 << 20) -> None:
         """Bytes from the port to the host."""

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from bluebridge.guest.agent.frames import Kind, encode, encode_object
-from bluebridge.guest.agent.link import _GONE_SECONDS
+from bluebridge.guest.agent.served_port import _GONE_SECONDS
 from bluebridge.host_tools.agent import Agent, AgentForgot, AgentRefused, connection
 from tests.unit.scripted_port import Host, ScriptedPort, scripted_port, session
 
@@ -52,12 +52,12 @@ def test_a_host_that_is_gone_for_good_takes_its_commands_along(tmp_path: Path) -
         port.put(encode(name, Kind.SYNC, 1))
         port.put(encode_object(name, Kind.OPEN, 1, {"op": "run", "argv": ["sleep", "300"]}))
         port.guest()
-        assert port.link.channels == 1
+        assert port.served.operations == 1
         port.control = [False]
         port.later(0)
-        assert port.link.channels == 1
+        assert port.served.operations == 1
         port.later(_GONE_SECONDS)
-        assert port.link.channels == 0
+        assert port.served.operations == 0
 
 
 def test_a_host_that_was_gone_before_its_bytes_are_read(tmp_path: Path) -> None:
@@ -68,9 +68,9 @@ def test_a_host_that_was_gone_before_its_bytes_are_read(tmp_path: Path) -> None:
         port.put(encode(name, Kind.SYNC, 1))
         port.put(encode_object(name, Kind.OPEN, 1, {"op": "run", "argv": ["sleep", "300"]}))
         port.guest()
-        assert port.link.channels == 1
+        assert port.served.operations == 1
         port.later(_GONE_SECONDS)
-        assert port.link.channels == 0
+        assert port.served.operations == 0
 
 
 def _lost(tmp_path: Path, work: Callable[[Agent], Any]) -> Any:
@@ -80,7 +80,7 @@ def _lost(tmp_path: Path, work: Callable[[Agent], Any]) -> Any:
         port.up()
         port.guest()
         port.down()
-        port.link._end_session()
+        port.served.end_session()
         return host.end()
 
 
@@ -207,4 +207,4 @@ def test_whatever_the_port_does_no_operation_gets_lost(
         for action, size in script:
             _step(port, action, size)
         assert host.end() == "fine"
-        assert port.link.channels == 0
+        assert port.served.operations == 0

@@ -79,4 +79,4 @@ def test_an_answer_is_the_peers_next_ring_and_two_rings_tell_nothing() -> None:
         *(_ring(1.6, "a.ntb4", bar=2), _ring(1.7, "a.ntb4", value=0)),
         *(_ring(1.8, "b.ntb4"), _ring(2.0, "a.ntb4"), _ring(2.25, "b.ntb4")),
     ]
-    assert doorbell_replies.answers(events) == [0.5, 0.25]
+    assert doorbell_replies.reply_times(events) == [0.5, 0.25]

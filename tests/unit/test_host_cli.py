@@ -17,7 +17,12 @@ from bluebridge.host_tools import arguments, cli
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import addresses
 from bluebridge.host_tools.krping.command import Request, Side
-from bluebridge.host_tools.machine.machine import Emulator, Machine, command_line, device_arguments
+from bluebridge.host_tools.machine.qemu_arguments import (
+    Emulator,
+    GuestSize,
+    command_line,
+    device_arguments,
+)
 from bluebridge.images.source import HOME
 
 SERVER = "server,addr=192.168.69.127,port=9999"
@@ -158,7 +163,7 @@ def test_side_without_a_result(text: str) -> None:
 
 def test_qemu_arguments() -> None:
     emulator = Emulator(("qemu",), {}, "tcg")
-    argv = Machine().arguments("a", emulator, Path("/run"), Path("/log,s/console-a.log"))
+    argv = GuestSize().arguments("a", emulator, Path("/run"), Path("/log,s/console-a.log"))
     ports = [word for word in argv if word.startswith("pcie-root-port,")]
     assert len(ports) >= 5
     # 16 MiB of UAR pages fit behind each, a window of several GiB behind one of them.
@@ -177,7 +182,7 @@ def test_a_device_on_the_command_line() -> None:
 
 
 def test_kernel_command_line() -> None:
-    words = command_line("a", Machine(hugepages=7), vfio=True).split()
+    words = command_line("a", GuestSize(hugepages=7), vfio=True).split()
     assert {"bluebridge.host=a", "bluebridge.vfio=1", "hugepages=7"} <= set(words)
 
 

@@ -107,7 +107,7 @@ def test_the_guests_tables_name_nothing_twice() -> None:
         guest_contents.UNWANTED,
         guest_contents.MODULES,
         guest_contents.FOLDERS,
-        guest_contents.USELESS,
+        guest_contents.REMOVED,
     ):
         assert len(table) == len(set(table))
     assert not set(guest_contents.REQUEST) & set(guest_contents.UNWANTED)

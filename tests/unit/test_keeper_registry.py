@@ -14,7 +14,7 @@ import pytest
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import end_record, guests, record, registry
 from bluebridge.host_tools.keeper.claims import Claim, claim_number
-from bluebridge.host_tools.keeper.folder_removal import janitor
+from bluebridge.host_tools.keeper.folder_removal import removed_at_end
 from bluebridge.host_tools.keeper.locks import Lock
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord, guest_names
 
@@ -123,15 +123,15 @@ def test_a_folder_too_long_for_sockets(runtime: Path, monkeypatch: pytest.Monkey
     assert list(long.iterdir()) == []
 
 
-def test_the_janitor_holds_the_number_until_the_folder_is_gone() -> None:
+def test_a_number_is_taken_until_the_folder_is_gone() -> None:
     claim = claim_number()
     script = (
         "import sys\n"
         "from pathlib import Path\n"
         "from bluebridge.host_tools.keeper.claims import claim_number\n"
-        "from bluebridge.host_tools.keeper.folder_removal import janitor\n"
+        "from bluebridge.host_tools.keeper.folder_removal import removed_at_end\n"
         "claim = claim_number()\n"
-        "with janitor(claim):\n"
+        "with removed_at_end(claim):\n"
         "    print(claim.folder, flush=True)\n"
         "    input()\n"
     )
@@ -147,7 +147,7 @@ def test_the_janitor_holds_the_number_until_the_folder_is_gone() -> None:
     while entry.alive():
         assert folder.exists() or not entry.alive()
     assert not folder.exists()
-    with janitor(claim):
+    with removed_at_end(claim):
         assert claim.alive()
     assert not claim.folder.exists()
 
@@ -225,7 +225,7 @@ def test_what_is_remembered_of_a_dead_pair(claims: list[Claim]) -> None:
     claims[0].close()
     for trouble in (guest.trouble(), _failure("b")):
         assert "pair 1 ended: its keeper was killed; logs: /logs" in str(trouble)
-    end_record.forget(1)
+    end_record.remove(1)
     assert "was taken down" in str(guest.trouble())
     assert "no guest runs" in str(_failure("a"))
 
@@ -236,17 +236,19 @@ def _failure(name: str) -> LabError:
     return caught.value
 
 
-def test_epitaphs_belong_to_a_runtime_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_end_records_belong_to_a_runtime_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     end_record.write(1, ("a", "b"), "this", "/logs")
     (tmp_path / "other").mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "other"))
     assert end_record.read(set()) == []
-    end_record.forget(1)
+    end_record.remove(1)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "r"))
     assert [each.why for each in end_record.read(set())] == ["this"]
 
 
-def test_a_damaged_epitaph_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_damaged_end_record_is_no_obstacle(tmp_path: Path) -> None:
     end_record.write(1, ("a", "b"), "this", "/logs")
     for path in (tmp_path / "state/bluebridge/ended").iterdir():
         path.write_text("{")

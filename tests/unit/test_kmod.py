@@ -13,8 +13,8 @@ from bluebridge.host_tools import cli
 from bluebridge.host_tools.commands import kmod
 from bluebridge.images.cache import Cache
 from bluebridge.images.errors import ImageError
-from bluebridge.images.kmod import SCRATCH, WrongRequest, _deliver, _scratch, check, modinfo
-from bluebridge.images.kmod_tree import copy_source, hand_over, place, plain_files
+from bluebridge.images.kmod import SCRATCH, WrongRequest, check, deliver, modinfo, scratch_folder
+from bluebridge.images.kmod_source import copy_source, make_writable_by, plain_files, sandbox_path
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_copy_leaves_products_and_the_source_alone(source: Path, tmp_path: Path)
     assert names == {"Makefile", "x.c", "blob.o", "sub/y.h", "secret.h", "inner.h"}
     assert (copy / "secret.h").readlink() == Path("/etc/hostname")
     assert (copy / "inner.h").read_text() == "sub/y.h"
-    hand_over(copy, os.getuid())
+    make_writable_by(copy, os.getuid())
     assert state(source) == before
 
 
@@ -61,7 +61,7 @@ def test_a_copy_can_be_written_though_the_source_cannot(source: Path, tmp_path: 
     (source / "sub").chmod(0o555)
     copy = tmp_path / "copy"
     copy_source(source, copy)
-    hand_over(copy, os.getuid())
+    make_writable_by(copy, os.getuid())
     assert stat.S_IMODE((copy / "sub").stat().st_mode) == 0o755
     assert stat.S_IMODE((copy / "x.c").stat().st_mode) == 0o644
     (source / "sub").chmod(0o755)
@@ -79,7 +79,7 @@ def test_a_copy_can_be_written_though_the_source_cannot(source: Path, tmp_path: 
     ],
 )
 def test_place(folder: str, inside: str) -> None:
-    assert place(Path(folder)) == Path(inside)
+    assert sandbox_path(Path(folder)) == Path(inside)
 
 
 def test_links_are_no_results(source: Path) -> None:
@@ -111,19 +111,19 @@ def test_symvers_in_two_ways(source: Path) -> None:
 
 def test_delivery_replaces_all_or_nothing(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "out"
-    delivered = _deliver({source / "x.ko": "x.ko", source / "x.c": "x.symvers"}, out)
+    delivered = deliver({source / "x.ko": "x.ko", source / "x.c": "x.symvers"}, out)
     assert delivered == [out / "x.ko", out / "x.symvers"]
     assert stat.S_IMODE((out / "x.ko").stat().st_mode) == 0o644
     before = state(out)
     with pytest.raises(ImageError, match="cannot write"):
-        _deliver({source / "x.c": "x.ko", source / "absent": "y.ko"}, out)
+        deliver({source / "x.c": "x.ko", source / "absent": "y.ko"}, out)
     assert state(out)[str(out / "x.ko")] == before[str(out / "x.ko")]
     assert sorted(os.listdir(out)) == ["x.ko", "x.symvers"]
 
 
 def test_two_modules_of_one_name(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"two modules are called x\.ko"):
-        _deliver({source / "x.ko": "x.ko", source / "x.c": "x.ko"}, tmp_path / "out")
+        deliver({source / "x.ko": "x.ko", source / "x.c": "x.ko"}, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -133,7 +133,7 @@ def test_scratch_of_a_killed_build_is_removed(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     cache = Cache(tmp_path / "cache")
     (tmp_path / f"{SCRATCH}dead" / "root").mkdir(parents=True)
-    with _scratch(cache) as first, _scratch(cache) as second:
+    with scratch_folder(cache) as first, scratch_folder(cache) as second:
         assert first.is_dir() and second.is_dir()
         assert not (tmp_path / f"{SCRATCH}dead").exists()
     assert not list(tmp_path.glob(f"{SCRATCH}*"))

@@ -1,4 +1,4 @@
-"""What a build can reach in its sandbox, and that nothing of it outlives anybody.
+"""What a build can reach in its sandbox, and that its processes end with build and caller.
 
 The toolchain is this machine's own `/usr`, so that no artefact is needed.
 """
@@ -22,15 +22,15 @@ HOST = Path("/")
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A furnished root."""
+    """A prepared root."""
     folder = tmp_path / "root"
     folder.mkdir()
-    sandbox.furnish(folder)
+    sandbox.prepare(folder)
     return folder
 
 
 def inside(root: Path, script: str) -> tuple[bool, str]:
-    return sandbox.run(sandbox.choose_way(), HOST, root, ["sh", "-c", script])
+    return sandbox.run(sandbox.choose_launcher(), HOST, root, ["sh", "-c", script])
 
 
 def test_output_and_success(root: Path) -> None:
@@ -67,7 +67,7 @@ def test_what_a_build_needs(root: Path) -> None:
 
 
 def test_no_privileges_are_left(root: Path) -> None:
-    if sandbox.choose_way().uid == sandbox.NOBODY:
+    if sandbox.choose_launcher().uid == sandbox.NOBODY:
         assert inside(root, "id -u; id -G") == (True, "65534\n65534\n")
     done, printed = inside(root, "setpriv --dump")
     assert done
@@ -89,7 +89,8 @@ def test_everything_ends_with_the_caller(root: Path, number: signal.Signals) -> 
     mark = f"30{time.time_ns() % 10**9}"
     program = (
         "from pathlib import Path; from bluebridge.images import sandbox;"
-        f"sandbox.run(sandbox.choose_way(), Path('/'), Path({str(root)!r}), ['sleep', '{mark}'])"
+        "launcher = sandbox.choose_launcher();"
+        f"sandbox.run(launcher, Path('/'), Path({str(root)!r}), ['sleep', '{mark}'])"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.DEVNULL) as caller:
         _until(lambda: _sleeping(mark))
@@ -101,10 +102,10 @@ def test_everything_ends_with_the_caller(root: Path, number: signal.Signals) -> 
 def test_without_any_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError, match="to mend it: "):
-        sandbox.choose_way()
+        sandbox.choose_launcher()
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(ImageError, match="needs root, sudo or user namespaces"):
-        sandbox.choose_way()
+        sandbox.choose_launcher()
 
 
 def _commands() -> list[list[bytes]]:

@@ -15,7 +15,7 @@ from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.lab import root_ports
-from bluebridge.host_tools.lab.pair import LabConfig
+from bluebridge.host_tools.lab.config import LabConfig
 
 
 def test_every_model_has_an_emulation_and_a_log_name_of_its_own() -> None:

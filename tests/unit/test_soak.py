@@ -13,7 +13,7 @@ from bluebridge.host_tools.conformance.setups import INFINIBAND, ROCE, Setup
 from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.host_tools.soak import judge, kernel_log, page, report
 from bluebridge.host_tools.soak.__main__ import main
-from bluebridge.host_tools.soak.plan import CHANCES, FAULT, KILL, Plan
+from bluebridge.host_tools.soak.plan import DISTURBANCES, FAULT, KILL, Plan
 from bluebridge.host_tools.soak.rounds import Round, Rounds, Run, Stock
 
 RUN = Run("roce", 99, 20, 60.2, HostDescription("a processor", 2, 24, "a system", "tcg", "today"))
@@ -116,7 +116,7 @@ def test_guests_are_killed_when_it_is_their_turn() -> None:
 def test_an_hour_of_turns_has_everything() -> None:
     plan = Plan(4, ROCE, 20)
     kinds = {plan.next().kind for _ in range(600)}
-    assert {chance.kind for chance in CHANCES} < kinds
+    assert {chosen.kind for chosen in DISTURBANCES} < kinds
     tools = {f"ib_{verb}_{mode}" for verb in ("send", "write", "read") for mode in ("bw", "lat")}
     tools |= {f"ibv_{kind}_pingpong" for kind in ("rc", "ud", "srq")}
     assert tools | {"ping", "iperf3 -t 5", "rping", KILL.kind} < kinds

@@ -14,7 +14,8 @@ from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_BUFFER
 from bluebridge.device.options import ServerOptions
-from bluebridge.host_tools.lab.pair import ADDRESSES, Pair
+from bluebridge.host_tools.lab.config import ADDRESSES
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
 

@@ -51,7 +51,10 @@ def test_the_server_dies_mid_run(tool: Callable[..., Tool]) -> None:
     bluebridge.assert_nothing_left()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL],
+)
 def test_the_tool_is_stopped(tool: Callable[..., Tool], number: signal.Signals) -> None:
     """While the guests start: nothing stays, not even after SIGKILL."""
     bluebridge = tool("krping", SERVER, CLIENT)

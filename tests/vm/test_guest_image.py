@@ -1,11 +1,9 @@
-"""What the guest's root promises: the stock RDMA programs start, modules load, HCAs come up."""
+"""What the guest's root promises: the stock RDMA programs start, modules can be loaded."""
 
 from __future__ import annotations
 
 import pytest
 
-from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.images.recipes.guest_contents import MODULES, TESTS
 from tests.vm.conftest import BOOT_SECONDS
@@ -58,21 +56,6 @@ def test_the_test_suite_of_rdma_core_can_be_listed(guest_a: Vm) -> None:
     names = [line for line in done.text.splitlines() if line.startswith("tests.")]
     generic = [name for name in names if not name.startswith(VENDORS)]
     assert len(generic) == 181, done
-
-
-def test_the_kernel_takes_the_hcas_and_programs_find_them(pair: Pair) -> None:
-    pair.both(_hand_over)
-    pings.check(pair.a, "10.9.0.2", "-c 3 -i 0.2")
-    for machine in pair.machines:
-        assert "PORT_ACTIVE" in machine.run("ibv_devinfo").text
-        assert "state ACTIVE" in machine.run("rdma link").text
-        devices = machine.run("ls /dev/infiniband").text.split()
-        assert {"rdma_cm", "umad0", "uverbs0"} <= set(devices)
-
-
-def _hand_over(machine: Vm) -> None:
-    number = 1 + "ab".index(machine.name)
-    machine.run(["bluebridge-mlx4", f"10.9.0.{number}/24"], timeout=120)
 
 
 def test_the_hand_over_says_what_is_wrong(guest_a: Vm) -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.pytest_plugin.lab import Lab
 from tests.vm.conftest import BOOT_SECONDS
 
-pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
+pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 FILE = "/run/krping"
 LOG = "/tmp/krping.log"
 PORTS = (9999, 9998)
@@ -33,12 +34,13 @@ def _until(machine: Vm, condition: str) -> None:
     machine.console.run(f"until {condition}; do sleep 0.1; done", timeout=60)
 
 
-@pytest.fixture
-def served(pair: Pair) -> Iterator[Pair]:
-    """Both guests with a control file, taken away again so that others can have the HCA."""
-    pair.both(_serve)
-    yield pair
-    pair.both(_end)
+@pytest.fixture(scope="module")
+def served(lab: Lab) -> Iterator[Pair]:
+    """Both guests with a control file; at the end it can be taken away again."""
+    with lab.pair() as pair:
+        pair.both(_serve)
+        yield pair
+        pair.both(_end)
 
 
 def _write(machine: Vm, name: str, command: str) -> None:

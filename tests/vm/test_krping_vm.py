@@ -65,10 +65,10 @@ def test_endless_until_ctrl_c(tool: Callable[..., Tool], tmp_path: Path) -> None
     "options",
     [
         "count=10,validate,verbose",
-        "count=10,validate,mem_mode=reg",
+        pytest.param("count=10,validate,mem_mode=reg", marks=pytest.mark.long),
         "count=10,validate,mem_mode=reg,server_inv",
         "count=10,validate,mem_mode=reg,read_inv,size=8192",
-        "count=10,validate,local_dma_lkey,size=1",
+        pytest.param("count=10,validate,local_dma_lkey,size=1", marks=pytest.mark.long),
         "count=3,size=1048576",
     ],
 )
@@ -81,7 +81,12 @@ def test_modes(pair: Pair, options: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", ["wlat,count=50,size=8", "rlat,poll,count=50,size=8", "bw,count=50,size=65536"]
+    "options",
+    [
+        pytest.param("wlat,count=50,size=8", marks=pytest.mark.long),
+        pytest.param("rlat,poll,count=50,size=8", marks=pytest.mark.long),
+        "bw,count=50,size=65536",
+    ],
 )
 def test_benchmarks_of_krping(pair: Pair, options: str) -> None:
     outcome = run(pair, Request.parse(f"{SERVER},{options}", f"{CLIENT},{options}"))

@@ -102,7 +102,14 @@ def _errors(done: Completed) -> str:
     return done.stderr.decode()
 
 
-@pytest.mark.parametrize("mode", ["mem_mode=dma", "mem_mode=reg", "local_dma_lkey"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        pytest.param("mem_mode=dma", marks=pytest.mark.long),
+        "mem_mode=reg",
+        pytest.param("local_dma_lkey", marks=pytest.mark.long),
+    ],
+)
 def test_rping_serves_krping(kernel: Vm, own: Vm, mode: str) -> None:
     _serve_by_kernel(kernel, f"-S {SIZE}")
     options = f"count={COUNT},size={SIZE},validate,{mode}"

@@ -51,6 +51,15 @@ def _ready(machine: Vm) -> None:
         machine.run("dmesg -c > /dev/null")
 
 
+def test_programs_find_the_hcas(net: Pair) -> None:
+    for machine in net.machines:
+        assert "PORT_ACTIVE" in machine.run("ibv_devinfo").text
+        assert "state ACTIVE" in machine.run("rdma link").text
+        devices = machine.run("ls /dev/infiniband").text.split()
+        assert {"rdma_cm", "umad0", "uverbs0"} <= set(devices)
+    ping(net.a, address(net.b))
+
+
 def test_tcp_in_both_directions_without_a_silent_second(net: Pair) -> None:
     for options in ((), ("-R",), ("-P", "4")):
         report = iperf3(net.b, net.a, *options, seconds=2)

@@ -63,7 +63,7 @@ def project(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """Whatever happens in it, no run folder may stay."""
     runtime = tmp_path_factory.mktemp("r")  # short: names of sockets are limited
     yield Project(tmp_path, runtime)
-    deadline = time.monotonic() + 20  # a janitor removes what a killed process leaves
+    deadline = time.monotonic() + 20  # a shell removes the folders of a killed process
     while list(runtime.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not list(runtime.iterdir())
@@ -173,7 +173,12 @@ def test_hanging(pair):
 
 @pytest.mark.parametrize(
     ("number", "status"),
-    [(signal.SIGINT, 2), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGKILL, -9)],
+    [
+        (signal.SIGINT, 2),
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGHUP, 129, marks=pytest.mark.long),
+        (signal.SIGKILL, -9),
+    ],
 )
 def test_a_signal_ends_everything(project: Project, number: signal.Signals, status: int) -> None:
     """The folder of the test that was interrupted stays."""

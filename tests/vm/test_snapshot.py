@@ -12,9 +12,9 @@ import pytest
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import folders, snapshot
-from bluebridge.host_tools.lab.artefacts import ensure_parts
+from bluebridge.host_tools.lab.artefacts import ensure_artefacts
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.machine.machine import ROOT_PORTS, WIDE_PORT, Machine
+from bluebridge.host_tools.machine.qemu_arguments import ROOT_PORTS, WIDE_PORT, GuestSize
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.pytest_plugin.lab import Lab
@@ -28,8 +28,8 @@ GIB = 1 << 30
 @pytest.fixture
 def own_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Snapshot]:
     """A snapshot only this test has; the cache's other artefacts are the usual ones."""
-    parts = ensure_parts(Reporter(quiet=True))
-    usual = snapshot.ensure(parts, Machine(), Reporter(quiet=True))
+    parts = ensure_artefacts(Reporter(quiet=True))
+    usual = snapshot.ensure(parts, GuestSize(), Reporter(quiet=True))
     own = Snapshot("test", ("test", os.getpid(), str(tmp_path)))
 
     def copy(state: Path) -> None:
@@ -129,8 +129,8 @@ def test_no_guest_starts_from_a_bad_snapshot(
     """Whatever is wrong with it: QEMU ends, which is what `Pair` mends by a cold boot."""
     _damage(own_snapshot.state, damage)
     with folders.run_folder() as folder:
-        parts = ensure_parts(Reporter(quiet=True))
-        machine = Vm(VmConfig("a", Machine()), parts.emulator, folder, tmp_path)
+        parts = ensure_artefacts(Reporter(quiet=True))
+        machine = Vm(VmConfig("a", GuestSize()), parts.emulator, folder, tmp_path)
         try:
             machine.power_on(None)
             machine.attach()
@@ -154,13 +154,13 @@ def test_a_bad_snapshot_is_thrown_away(own_snapshot: Snapshot, lab: Lab) -> None
 
 
 def test_the_key_follows_image_machine_and_emulator() -> None:
-    parts = ensure_parts(Reporter(quiet=True))
-    usual = snapshot.snapshot_of(parts, Machine())
-    assert usual.folder == snapshot.snapshot_of(parts, Machine()).folder
-    assert usual.folder != snapshot.snapshot_of(parts, Machine(memory_mib=512)).folder
-    assert usual.folder != snapshot.snapshot_of(parts, Machine(hugepages=8)).folder
+    parts = ensure_artefacts(Reporter(quiet=True))
+    usual = snapshot.snapshot_of(parts, GuestSize())
+    assert usual.folder == snapshot.snapshot_of(parts, GuestSize()).folder
+    assert usual.folder != snapshot.snapshot_of(parts, GuestSize(memory_mib=512)).folder
+    assert usual.folder != snapshot.snapshot_of(parts, GuestSize(hugepages=8)).folder
     other = type(parts.emulator)(
         parts.emulator.argv, parts.emulator.env, parts.emulator.accelerator, "another build"
     )
     changed = type(parts)(other, parts.kernel, parts.initrd, parts.library)
-    assert usual.folder != snapshot.snapshot_of(changed, Machine()).folder
+    assert usual.folder != snapshot.snapshot_of(changed, GuestSize()).folder

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.krping.command import Request, run
-from bluebridge.host_tools.lab.pair import LabConfig, Pair
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog
 from tests.vm.conftest import BOOT_SECONDS

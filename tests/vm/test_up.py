@@ -142,11 +142,11 @@ def test_a_restart_while_somebody_uses_the_guest(bluebridge: Commands) -> None:
 @pytest.mark.parametrize(
     ("victim", "number"),
     [
-        ("keeper", signal.SIGKILL),
+        pytest.param("keeper", signal.SIGKILL, marks=pytest.mark.long),
         ("keeper", signal.SIGTERM),
         ("server", signal.SIGTERM),
         ("a", signal.SIGTERM),
-        ("b", signal.SIGKILL),
+        pytest.param("b", signal.SIGKILL, marks=pytest.mark.long),
     ],
 )
 def test_a_process_that_is_killed_ends_the_pair(
@@ -178,9 +178,11 @@ STAGES = ["looking for", "restoring guests", "are up"]
 @pytest.mark.parametrize(
     ("stage", "number"),
     [
-        *((stage, signal.SIGINT) for stage in STAGES),
+        pytest.param(STAGES[0], signal.SIGINT, marks=pytest.mark.long),
+        (STAGES[1], signal.SIGINT),
+        (STAGES[2], signal.SIGINT),
         (STAGES[1], signal.SIGTERM),
-        (STAGES[1], signal.SIGKILL),
+        pytest.param(STAGES[1], signal.SIGKILL, marks=pytest.mark.long),
     ],
 )
 def test_up_is_stopped(bluebridge: Commands, stage: str, number: signal.Signals) -> None:

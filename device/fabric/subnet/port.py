@@ -31,8 +31,6 @@ DEFAULT_TIMEOUT = 18  # 4.096 us * 2^18, a second
 ALL_SPEEDS = 7  # 2.5, 5 and 10 Gb/s
 VLS_4 = 3  # the code of VL 0 to 3
 ARBITRATION_ENTRIES = 8
-VL_TABLE_SIZE = 64
-SL2VL_SIZE = 8
 
 
 class Change(IntFlag):

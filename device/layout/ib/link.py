@@ -6,7 +6,7 @@ from bluebridge.device.layout.fields import Struct, bits, u16
 
 LRH_SIZE = 8
 NEXT_BTH, NEXT_GRH = 2, 3
-"""What follows the LRH: the transport header, or a GRH first."""
+"""The header after the LRH: the transport header, or a GRH before it."""
 
 LRH = Struct(
     "LRH",
@@ -41,10 +41,10 @@ SPEED_QDR = 4
 
 PKEY_FULL_MEMBER = 0x8000
 PKEY_BASE = 0x7FFF
-"""The low bits of a P_Key name the partition, the highest says who may speak to all of it."""
+"""Bit 15 of a P_Key is set for a full member, bits 14:0 name the partition."""
 
 
 def partitions_match(one: int, other: int) -> bool:
-    """Whether two P_Keys let their owners talk: same partition, not both limited members."""
+    """Whether ports with these P_Keys may communicate: same partition, not both limited members."""
     same = not (one ^ other) & PKEY_BASE and one & PKEY_BASE
     return bool(same and (one | other) & PKEY_FULL_MEMBER)

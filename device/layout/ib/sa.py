@@ -13,7 +13,7 @@ SA_CLASS_VERSION = 2
 SA_HEADER_SIZE = 56
 SA_DATA_SIZE = 200
 RMPP_OVERHEAD = 20
-"""Of the bytes RMPP counts in a segment: the SA's own header."""
+"""Bytes of the SA's header, which RMPP counts as part of a segment's payload."""
 
 SA_MAD = Struct(
     "SA_MAD",
@@ -45,7 +45,7 @@ SA_MAD = Struct(
 
 
 class RmppType(IntEnum):
-    """What an RMPP segment is."""
+    """Types of RMPP segments."""
 
     NONE = 0
     DATA = 1
@@ -86,7 +86,7 @@ class SaStatus(IntEnum):
 
 
 class SaAttribute(IntEnum):
-    """What may be asked for."""
+    """Attributes of subnet administration."""
 
     CLASS_PORT_INFO = 0x01
     INFORM_INFO = 0x03
@@ -105,7 +105,7 @@ class SaAttribute(IntEnum):
 
 
 CAP2_SENDONLY_FULL_MEMBER = 1 << 1
-"""Of CapabilityMask2: groups may be joined for sending only and count as a full member."""
+"""Bit of CapabilityMask2: a group can be joined as send-only full member."""
 
 _SOURCE = "InfiniBand vol. 1, 15.2.5; include/rdma/ib_sa.h"
 

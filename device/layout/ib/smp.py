@@ -11,7 +11,7 @@ SMP_DATA_OFFSET = 64
 SMP_DATA_SIZE = 64
 MAX_HOPS = 64
 DIRECTION = 0x8000
-"""Of the status of a directed-route SMP: it is on its way back."""
+"""D bit in the status of a directed-route SMP: it is a response on its return path."""
 
 SMP = Struct(
     "SMP",

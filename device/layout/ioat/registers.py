@@ -1,6 +1,6 @@
 """I/OAT 3.4 (8086:0b00, Ice Lake) and 3.2 (8086:0e20, Ivy Bridge): registers in BAR0.
 
-Little-endian. What the driver relies on: drivers/dma/ioat/registers.h.
+Little-endian. Source: drivers/dma/ioat/registers.h.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ TRANSFER_CAPACITY = 20
 """log2 of the bytes one descriptor may move; the driver splits longer copies."""
 MASTER_INTERRUPT = 1
 REARM = 1
-"""Bit of channel_control that lets the next interrupt out."""
+"""Bit of channel_control that permits the next interrupt."""
 
 
 class ChannelCommand(IntFlag):
-    """What channel_command takes."""
+    """Bits of channel_command."""
 
     SUSPEND = 0x04
     ABORT = 0x08

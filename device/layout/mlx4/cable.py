@@ -1,4 +1,4 @@
-"""What is plugged into a port: how drivers ask for it, and the memory of a QSFP+ cable."""
+"""Cable information: the MAD that drivers request it with, and the memory of a QSFP+ cable."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 from bluebridge.device.layout.fields import Struct, bits, raw, u8, u16
 
 CABLE_INFO_ATTRIBUTE = 0xFF60
-"""Attribute of the subnet agent, of Mellanox's own, whose data is CABLE_INFO."""
+"""Vendor attribute of the subnet management agent whose data is CABLE_INFO."""
 
 MAX_CABLE_READ = 48
 CABLE_I2C_ADDRESS = 0x50
@@ -29,7 +29,7 @@ CABLE_INFO = Struct(
 
 
 class CableStatus(IntEnum):
-    """Status of a MAD that asks for CABLE_INFO (core/port.c: enum cable_info_err)."""
+    """Status of a response with CABLE_INFO (core/port.c: enum cable_info_err)."""
 
     NOT_CONNECTED = 0x0300
     BAD_PAGE = 0x0500
@@ -39,7 +39,7 @@ class CableStatus(IntEnum):
 
 QSFP_PLUS = 0x0D
 QSFP_BASE_SUM, QSFP_EXTENDED_SUM = range(128, 191), range(192, 223)
-"""Bytes of QSFP_EEPROM that a check sum stands behind."""
+"""Bytes of QSFP_EEPROM that are followed by their check sum."""
 
 QSFP_EEPROM = Struct(
     "QSFP_EEPROM",

@@ -1,4 +1,4 @@
-"""Contexts handed over in mailboxes: MPT, EQ, CQ, SRQ, QP (core/mlx4.h, inc/qp.h)."""
+"""Contexts in mailboxes: MPT, EQ, CQ, SRQ, QP (core/mlx4.h, inc/qp.h)."""
 
 from __future__ import annotations
 
@@ -170,7 +170,6 @@ def _path(prefix: str, base: int) -> list[Field]:
 ROCE_MODE_V2 = 2  # of the QPC: packets in UDP
 QPC_SIZE = 248
 QPC_MAILBOX_OFFSET = 8
-QPC_SERVICE_OFFSET = 1
 QPC = Struct(
     "QPC",
     QPC_SIZE,
@@ -238,7 +237,7 @@ PATH = Struct("PATH", PATH_SIZE, _path("", 0), source="inc/qp.h: struct mlx4_qp_
 
 
 class RssFlag(IntFlag):
-    """What a receive side scaling context hashes (core/mlx4_en.h, inc/qp.h: MLX4_RSS_*)."""
+    """Headers that a receive side scaling context hashes (core/mlx4_en.h, inc/qp.h: MLX4_RSS_*)."""
 
     UDP_IPV6 = 1 << 0
     UDP_IPV4 = 1 << 1

@@ -74,11 +74,9 @@ CQE = Struct(
     source=_SOURCE,
 )
 
-RLID_OFFSET = 0x0E
-
 
 class FrameStatus(IntFlag):
-    """What the adapter found in a received Ethernet frame (inc/cq.h: MLX4_CQE_STATUS_*)."""
+    """Properties of a received Ethernet frame (inc/cq.h: MLX4_CQE_STATUS_*)."""
 
     IPV4 = 1 << 6
     IPV4_FRAGMENT = 1 << 7

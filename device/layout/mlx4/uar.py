@@ -7,7 +7,7 @@ from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 PAGE_SIZE = 4096
 UAR_AREA_SIZE = 8 << 20
 UAR_AREA_CODE = 3  # QUERY_DEV_CAP[0x49]: 1 << (code + 20) bytes
-BAR2_SIZE = 16 << 20  # as many BlueFlame pages behind the UAR pages
+BAR2_SIZE = 16 << 20  # followed by as many BlueFlame pages
 NUM_UARS = UAR_AREA_SIZE // PAGE_SIZE
 RESERVED_UARS = 128  # EQ doorbells only
 
@@ -60,9 +60,8 @@ UAR = RegisterBlock(
 )
 
 LOG_BLUEFLAME_REGISTER = 9
-LOG_BLUEFLAME_REGISTERS = 3  # of a page
 BLUEFLAME_BUFFER = 1 << (LOG_BLUEFLAME_REGISTER - 1)  # software alternates between two halves
-BLUEFLAME_LINE = 64  # entries come in whole lines
+BLUEFLAME_LINE = 64  # entries are stored in whole lines
 
 BLUEFLAME = RegisterBlock(
     "BLUEFLAME",

@@ -41,8 +41,6 @@ INSERT_CVLAN = 1 << 6  # of byte ins_vlan
 INSERT_SVLAN = 1 << 7
 INLINE = 1 << 31
 INVALID_LKEY = 0x100
-STAMP = 0xFFFFFFFF
-SEND_BASIC_BLOCK = 64
 
 
 class FastRegFlag(IntFlag):

@@ -1,7 +1,7 @@
-"""Communication management messages, and the IP addressing header rdma_cm puts in front of them.
+"""Communication management messages, and the IP addressing header of rdma_cm in private data.
 
 All offsets count from the end of the 24-byte MAD header (`device.layout.net.mad.MAD`); every
-message fills the 232 bytes that remain of a MAD.
+message fills the remaining 232 bytes of a MAD.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RejectReason(IntEnum):
 
 
 class Answered(IntEnum):
-    """Which message an MRA or REJ speaks of."""
+    """The message that an MRA or REJ refers to."""
 
     REQ = 0
     REP = 1

@@ -1,4 +1,4 @@
-"""Ethernet and ARP as the guest driver's netif and the fabric use them."""
+"""Ethernet and ARP headers, for the guest driver's netif and the fabric."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BROADCAST = b"\xff" * 6
 HEADER_SIZE = 14
 MIN_FRAME = 60
 NO_VLAN = 0xFFFF
-"""Where a VLAN tag is expected: none."""
+"""VLAN id that stands for a frame without a tag."""
 
 ETHERNET = Struct(
     "ETH",

@@ -1,4 +1,4 @@
-"""Management datagrams: the 24-byte common header and the subnet attributes a port answers."""
+"""Management datagrams: the 24-byte common header and the attributes of subnet management."""
 
 from __future__ import annotations
 

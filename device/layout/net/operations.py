@@ -1,4 +1,4 @@
-"""Operations of connected queue pairs, and what a responder may say to them."""
+"""Operations of connected queue pairs, and the syndromes of their responses."""
 
 from __future__ import annotations
 

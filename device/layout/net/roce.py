@@ -1,4 +1,4 @@
-"""InfiniBand transport headers, as RoCE carries them behind a GRH or UDP."""
+"""InfiniBand transport headers, which follow a GRH or a UDP header in RoCE."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class BthOpcode(IntEnum):
 RELIABLE_SERVICE = 0x00
 UNRELIABLE_SERVICE = 0x20
 XRC_SERVICE = 0xA0
-"""Added to the opcodes of the reliable connection: the same operations of another service."""
+"""Added to an opcode of the reliable connection: the same operation of another service."""
 
 BTH_SIZE = 12
 BTH = Struct(

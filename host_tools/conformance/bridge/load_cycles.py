@@ -1,4 +1,4 @@
-"""Clients that come and go, and a peer that loses its power in the middle of traffic."""
+"""Clients loaded and unloaded many times, and a peer that is switched off during traffic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
 from bluebridge.host_tools.programs.readiness import IPERF_PORT, listening
 
 CYCLES = 50
-DEATHS = 20
+LOSSES = 20
 _RECEIVED = "$(cat /sys/class/net/eth0/statistics/rx_bytes)"
 _TRAFFIC = 1 << 20
 _SECONDS = 900.0
@@ -71,34 +71,34 @@ def drivers(session: Session) -> Sequence[Verdict]:
     return found
 
 
-def deaths(session: Session) -> Sequence[Verdict]:
+def peer_losses(session: Session) -> Sequence[Verdict]:
     """Either guest is switched off while TCP flows to the other, and comes back."""
     guests = guests_of(session)
     client = clients.netdev("use_dma=1")
     clients.load_both(guests, client)
     slowest = 0.0
-    for number in range(DEATHS):
-        here, victim = guests.ways[number % 2]
-        slowest = max(slowest, _death(guests, client, here, victim))
+    for number in range(LOSSES):
+        here, lost = guests.ways[number % 2]
+        slowest = max(slowest, _peer_loss(guests, client, here, lost))
     clients.unload_both(guests, client)
-    return [passed(f"{DEATHS} times, its peer saw it after {slowest:.1f} s at most")]
+    return [passed(f"{LOSSES} times, its peer saw it after {slowest:.1f} s at most")]
 
 
-def _death(guests: Guests, client: Client, here: Vm, victim: Vm) -> float:
+def _peer_loss(guests: Guests, client: Client, here: Vm, lost: Vm) -> float:
     """Seconds until the guest that stays has noticed."""
     server = here.agent.start("iperf3 -s -1", _SECONDS)
     guests.until(here, listening(IPERF_PORT))
     before = int(guests.run(here, f"echo {_RECEIVED}"))
-    victim.agent.start(f"iperf3 -t 600 -c {ADDRESSES[here.name]}", _SECONDS)
+    lost.agent.start(f"iperf3 -t 600 -c {ADDRESSES[here.name]}", _SECONDS)
     guests.until(here, f"[ {_RECEIVED} -gt {before + _TRAFFIC} ]")
-    guests.pair.restart(victim.name)
+    guests.pair.restart(lost.name)
     begin = time.monotonic()
     guests.until(here, "grep -q 0 /sys/class/net/eth0/carrier")
     seconds = time.monotonic() - begin
     with contextlib.suppress(LabError):
         server.kill()
-    ntb_drivers.probe(victim, guests.model.name)
-    clients.load(guests, victim, client)
+    ntb_drivers.probe(lost, guests.model.name)
+    clients.load(guests, lost, client)
     clients.ready(guests, client)
     for one, other in guests.ways:
         guests.until(one, f"ping -c 1 -W 1 {ADDRESSES[other.name]} > /dev/null")

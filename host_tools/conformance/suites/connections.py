@@ -37,6 +37,7 @@ def _program(
         expect=expect,
         limit=limit,
         setups=_ALL,
+        brief=True,
         short=short,
     )
 

@@ -15,7 +15,7 @@ _HALF = 0.5
 
 def programs() -> list[Program]:
     """Small packets, large ones, tagged ones, and TCP at full speed both ways."""
-    return [*_pings(), *_tools(), *_iperf()]
+    return [*_pings(), *_large_and_tagged(), *_tools(), *_iperf()]
 
 
 def _pings() -> list[Program]:
@@ -26,6 +26,7 @@ def _pings() -> list[Program]:
             "ping",
             pings.line("{server}", "-c 20 -i 0.05"),
             expect=pings.ANSWERED,
+            brief=True,
         ),
         Program(
             "network",
@@ -33,14 +34,21 @@ def _pings() -> list[Program]:
             pings.line("{server6}%{netdev}", "-c 20 -i 0.05"),
             expect=pings.ANSWERED,
             setups=both,
+            brief=True,
         ),
         Program(
             "network",
             "ping of 60000 bytes in fragments",
             pings.line("{server}", f"-s 60000 -c 4 -i {pings.SELDOM}"),
             expect=pings.ANSWERED,
+            brief=True,
             short=True,
         ),
+    ]
+
+
+def _large_and_tagged() -> list[Program]:
+    return [
         Program(
             "network",
             "MTU 9000",
@@ -52,6 +60,7 @@ def _pings() -> list[Program]:
             + pings.line("{server}", "-M do -s 8972 -c 10 -i 0.5"),
             expect=pings.ANSWERED,
             setups=(ROCE,),
+            brief=True,
         ),
         Program(
             "network",
@@ -66,6 +75,7 @@ def _pings() -> list[Program]:
             + pings.line("10.5.0.1", "-c 10 -i 0.1"),
             expect=pings.ANSWERED,
             setups=(ROCE,),
+            brief=True,
         ),
     ]
 
@@ -77,7 +87,7 @@ def _tools() -> list[Program]:
         "ping -c 10 -i 0.05 {server} > /dev/null; wait; cat /tmp/capture"
     )
     return [
-        Program("network", "tcpdump of pings", capture, expect="10 packets captured"),
+        Program("network", "tcpdump of pings", capture, expect="10 packets captured", brief=True),
         Program(
             "network", "ethtool -i", "ethtool -i {netdev}", expect="driver: (mlx4_en|ib_ipoib)"
         ),
@@ -110,6 +120,7 @@ def _iperf() -> list[Program]:
             client=f"iperf3 -J -t {seconds} {way} -c {{server}}",
             judge=every_second_has_bytes,
             limit=seconds + 40,
+            brief=seconds < 60,
         )
         for seconds in (5, 60)
         for way in ("", "-R")

@@ -38,7 +38,7 @@ def programs() -> list[Program]:
             for client in clients.CYCLED
         ),
         _program("50 times load and unload all drivers", load_cycles.drivers),
-        _program("20 times a peer dies in traffic", load_cycles.deaths),
+        _program("20 times a peer dies in traffic", load_cycles.peer_losses),
     ]
 
 

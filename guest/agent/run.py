@@ -7,15 +7,12 @@ import fcntl
 import os
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bluebridge.guest.agent.channel import Channel, OperationError
 from bluebridge.guest.agent.frames import PAYLOAD_BYTES, Kind
 from bluebridge.guest.agent.loop import READ, WRITE, Timer
+from bluebridge.guest.agent.operation import Operation, OperationError, Outlet
 from bluebridge.guest.agent.processes import kill_session, spare_from_oom
-
-if TYPE_CHECKING:
-    from bluebridge.guest.agent.link import Link
 
 _PIPE_BYTES = 256 * 1024
 """Fewer turns between command and agent while output is plenty."""
@@ -23,7 +20,7 @@ _DEATH_SECONDS = 10.0
 """How long a killed process may take; longer means it is stuck in the kernel."""
 
 
-class Command(Channel):
+class Run(Operation):
     """Runs `argv`, or a line for /bin/sh as `shell`; `cwd`, `env` (added), `stdin`, `timeout`.
 
     It ends when its first process ends and what was written by then is sent. What it leaves in
@@ -31,8 +28,8 @@ class Command(Channel):
     CLOSE or the host's end: then the whole session is killed.
     """
 
-    def __init__(self, link: Link, number: int, request: dict[str, Any]) -> None:
-        super().__init__(link, number)
+    def __init__(self, outlet: Outlet, number: int, request: dict[str, Any]) -> None:
+        super().__init__(outlet, number)
         shell = request.get("shell")
         self._argv = ["/bin/sh", "-c", shell] if shell is not None else request["argv"]
         if not self._argv or not all(isinstance(word, str) for word in self._argv):
@@ -67,7 +64,7 @@ class Command(Channel):
         spare_from_oom(self._process.pid, 0)
         self._watch()
         if self._timeout is not None:
-            self._timer = self.link.loop.later(self._timeout, self._out_of_time)
+            self._timer = self.loop.later(self._timeout, self._out_of_time)
 
     def _watch(self) -> None:
         assert self._process.stdout is not None and self._process.stderr is not None
@@ -94,8 +91,8 @@ class Command(Channel):
             return self._drain()
         for fd in self._outputs:
             if not self.may_send():
-                self.link.loop.remove(fd)
-            elif not self.link.loop.watches(fd):
+                self.loop.remove(fd)
+            elif not self.loop.watches(fd):
                 self.watch(fd, READ, lambda _events, fd=fd: self._readable(fd))  # type: ignore[misc]
         return None
 
@@ -113,7 +110,7 @@ class Command(Channel):
         if data:
             self.emit(self._outputs[fd], data)
             return True
-        self.link.loop.remove(fd)
+        self.loop.remove(fd)
         del self._outputs[fd]
         return False
 
@@ -158,7 +155,7 @@ class Command(Channel):
         return self._after_feeding()
 
     def _after_feeding(self) -> None:
-        loop = self.link.loop
+        loop = self.loop
         if self._pending:
             if not loop.watches(self._input):
                 self.watch(self._input, WRITE, self._feed)
@@ -171,7 +168,7 @@ class Command(Channel):
         if self._input < 0:
             return
         assert self._process.stdin is not None
-        self.link.loop.remove(self._input)
+        self.loop.remove(self._input)
         self._input = -1
         # Raw, not buffered: closing writes nothing and so cannot fail or block.
         self._process.stdin.close()
@@ -190,7 +187,7 @@ class Command(Channel):
     def _out_of_time(self) -> None:
         self._timed_out = True
         kill_session(self._process.pid)
-        self._timer = self.link.loop.later(_DEATH_SECONDS, self._immortal)
+        self._timer = self.loop.later(_DEATH_SECONDS, self._immortal)
 
     def _immortal(self) -> None:
         self.fail(
@@ -204,13 +201,13 @@ class Command(Channel):
         if self._process.poll() is None:
             return
         self._status = self._process.returncode
-        self.link.loop.remove(self._pid_fd)
+        self.loop.remove(self._pid_fd)
         os.close(self._pid_fd)
         if self._timer is not None:
             self._timer.cancel()
         self._close_input()
         for fd in self._outputs:
-            self.link.loop.remove(fd)
+            self.loop.remove(fd)
         self._drain()
 
     def _report(self) -> None:
@@ -228,7 +225,7 @@ class Command(Channel):
 
     def _close_outputs(self) -> None:
         for fd in self._outputs:
-            self.link.loop.remove(fd)
+            self.loop.remove(fd)
         self._outputs.clear()
         for stream in (self._process.stdout, self._process.stderr):
             assert stream is not None
@@ -238,7 +235,7 @@ class Command(Channel):
         """Close the pipes, but read on what processes in the background still write to."""
         for fd in self._outputs:
             leftover = os.dup(fd)  # closing the pipe would kill whoever writes to it
-            self.link.loop.add(
+            self.loop.add(
                 leftover,
                 READ,
                 lambda _events, fd=leftover: self._discard(fd),  # type: ignore[misc]
@@ -251,7 +248,7 @@ class Command(Channel):
         except BlockingIOError:
             return
         if not data:
-            self.link.loop.remove(fd)
+            self.loop.remove(fd)
             os.close(fd)
 
     def abort(self) -> None:

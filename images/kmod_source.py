@@ -1,4 +1,4 @@
-"""A private copy of a module's source: where it goes, what comes along, who owns it."""
+"""The copy of a module's source in the sandbox: its path, its files, its owner."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from bluebridge.images.errors import ImageError
 from bluebridge.images.sandbox import SYSTEM
 
 SAFE = re.compile(r"[\w./+@%-]+", re.ASCII)
-"""Paths that kbuild takes: it knows neither blanks nor colons."""
+"""Paths that kbuild can build in: it supports neither blanks nor colons."""
 RESERVED = (*SYSTEM, "symvers", "module")
-LEFT_BEHIND = {".git", ".svn", ".hg", "modules.order", "Module.symvers", ".tmp_versions"}
+NOT_COPIED = {".git", ".svn", ".hg", "modules.order", "Module.symvers", ".tmp_versions"}
 
 
-def place(folder: Path) -> Path:
+def sandbox_path(folder: Path) -> Path:
     """Where `folder` is copied to, relative to the sandbox's root.
 
-    Its own path where that is possible, so that messages, absolute paths and neighbours' headers
-    mean the same inside; else a folder of its own.
+    Its own path where that is possible, so that messages, absolute paths and headers in
+    neighbouring folders are the same inside; else a folder in `module`.
     """
     inside = folder.relative_to("/")
     if SAFE.fullmatch(str(inside)) and inside.parts and inside.parts[0] not in RESERVED:
@@ -30,10 +30,10 @@ def place(folder: Path) -> Path:
 
 
 def copy_source(source: Path, target: Path) -> None:
-    """Copy a folder, with links as they are and without what an earlier build left in it.
+    """Copy a folder, with links as they are and without the products of an earlier build.
 
-    A link that leads out of the folder therefore leads nowhere inside, rather than handing the
-    build a file that only we may read. Raises `ImageError`.
+    A link to a file outside of the folder has no target in the sandbox, so the build cannot read
+    files that only this user may read. Raises `ImageError`.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -49,12 +49,12 @@ def copy_source(source: Path, target: Path) -> None:
 
 
 def _unwanted(folder: str, names: list[str]) -> set[str]:
-    """Products of kbuild (each has its `.NAME.cmd`), version control, and what is no file."""
+    """Products of kbuild (each has its `.NAME.cmd`), version control, and device files."""
     known = set(names)
     return {
         name
         for name in names
-        if name in LEFT_BEHIND
+        if name in NOT_COPIED
         or name.endswith((".ko", ".mod.c"))
         or (name.startswith(".") and name.endswith(".cmd"))
         or f".{name}.cmd" in known
@@ -66,8 +66,8 @@ def _copyable(mode: int) -> bool:
     return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
 
 
-def hand_over(tree: Path, uid: int) -> None:
-    """Give a private copy to the user that builds, who may then write all of it."""
+def make_writable_by(tree: Path, uid: int) -> None:
+    """Make a private copy writable by the user `uid`, who builds; as root also owned by it."""
     for folder, _, names in os.walk(tree):
         for path in (Path(folder), *(Path(folder) / name for name in names)):
             if path.is_symlink():
@@ -78,7 +78,7 @@ def hand_over(tree: Path, uid: int) -> None:
 
 
 def plain_files(tree: Path) -> list[Path]:
-    """Plain files below `tree`. Links are left out: a build may make them lead anywhere."""
+    """Plain files below `tree`, without links, whose targets the build has chosen."""
     return sorted(
         path
         for folder, _, names in os.walk(tree)

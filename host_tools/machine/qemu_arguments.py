@@ -1,4 +1,4 @@
-"""The machine every guest is: QEMU's command line, the same for a cold boot and for a restore.
+"""QEMU's arguments for every guest, the same for a cold boot and for a restore.
 
 A restored guest only fits a machine with the same parts at the same places, so devices under test
 are never part of it: they are plugged into root ports that are always there, or, for a cold boot,
@@ -46,8 +46,8 @@ class Boot:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """The size of a guest; everything else is the same for all."""
+class GuestSize:
+    """Processors and memory of a guest; everything else is the same for all guests."""
 
     cpus: int = 2
     memory_mib: int = 1024
@@ -80,7 +80,7 @@ def start_arguments(boot: Boot) -> list[str]:
     return [*kernel, "-append", boot.words]
 
 
-def command_line(name: str, machine: Machine, vfio: bool) -> str:
+def command_line(name: str, size: GuestSize, vfio: bool) -> str:
     """The kernel's command line.
 
     `quiet` keeps everything below an error off the console that the commands share; a panic
@@ -88,7 +88,7 @@ def command_line(name: str, machine: Machine, vfio: bool) -> str:
     """
     words = ["console=ttyS0", "quiet", "panic=1", "oops=panic", f"bluebridge.host={name}"]
     words += ["sysctl.kernel.hung_task_panic=1"]  # the console shows emergencies only
-    words += [f"hugepages={machine.hugepages}", f"bluebridge.vfio={int(vfio)}"]
+    words += [f"hugepages={size.hugepages}", f"bluebridge.vfio={int(vfio)}"]
     return " ".join(words)
 
 

@@ -1,4 +1,4 @@
-"""One port: its session, its channels, its bounded queue towards the host."""
+"""One virtio-serial port: its session, its operations, its bounded queue towards the host."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from bluebridge.guest.agent import PROTOCOL, VERSION, frames
-from bluebridge.guest.agent.channel import Channel, explain
 from bluebridge.guest.agent.frames import Frame, FrameReader, Kind
 from bluebridge.guest.agent.loop import READ, WRITE, Loop, Timer
+from bluebridge.guest.agent.operation import Operation, Outlet, explain
 
 _PIECE_BYTES, _PIECES = 4096, 16
 """The driver hands out a page per read, but reads on into the next piece within one call."""
@@ -22,32 +22,32 @@ _ROOM_BYTES = 256 * 1024
 """Streams pause while so much waits for the host."""
 _FULL_BYTES = 1024 * 1024
 """Nothing is read while so much waits: a host that never reads must not fill our memory."""
-_MOST_CHANNELS = 64
+_MOST_OPERATIONS = 64
 _GONE_SECONDS = 2.0
 """How long nobody may be at the port before the session ends."""
 
-Operations = Callable[["Link", int, dict[str, Any]], Channel]
-"""Makes the channel for an OPEN request; raises `OperationError` when it makes no sense."""
+OperationFactory = Callable[[Outlet, int, dict[str, Any]], Operation]
+"""Makes the operation of an OPEN request; raises `OperationError` when it makes no sense."""
 
 
-class Link:
+class ServedPort:
     """Reads frames from a port and serves them. The port stays open for the agent's life.
 
-    The port is watched edge-triggered, since one without a host is forever "hung up".
+    The port is watched edge-triggered, since a port without a host is always "hung up".
     """
 
-    def __init__(self, fd: int, loop: Loop, operations: Operations) -> None:
+    def __init__(self, fd: int, loop: Loop, create: OperationFactory) -> None:
         os.set_blocking(fd, False)
         self.loop = loop
         self.instance = os.urandom(8).hex()
-        """Tells the host whether it still talks to the agent it has begun with."""
+        """Random; a host that sees another one knows that the agent was started anew."""
         self._fd = fd
-        self._operations = operations
+        self._create = create
         self._reader = FrameReader()
         self._input = memoryview(bytearray(_PIECE_BYTES * _PIECES))
         starts = range(0, len(self._input), _PIECE_BYTES)
         self._pieces = [self._input[start : start + _PIECE_BYTES] for start in starts]
-        self._channels: dict[int, Channel] = {}
+        self._operations: dict[int, Operation] = {}
         self._queue: deque[bytes] = deque()
         self._queued = 0
         self._unsent = memoryview(b"")
@@ -58,9 +58,9 @@ class Link:
         loop.add(fd, READ | WRITE | select.EPOLLET, self._ready)
 
     @property
-    def channels(self) -> int:
+    def operations(self) -> int:
         """How many operations are going on."""
-        return len(self._channels)
+        return len(self._operations)
 
     def has_room(self) -> bool:
         """Whether streams may send."""
@@ -86,7 +86,7 @@ class Link:
     def _decide(self) -> None:
         self._doubt = None
         if self.loop.hung_up(self._fd):
-            self._end_session()
+            self.end_session()
 
     def turn(self) -> None:
         """Write what waits, then read and serve a share of what came."""
@@ -122,29 +122,29 @@ class Link:
             self._greet(frame.channel)
         elif frame.kind == Kind.OPEN:
             self._open(frame)
-        elif (channel := self._channels.get(frame.channel)) is not None:
+        elif (operation := self._operations.get(frame.channel)) is not None:
             try:
-                self._pass_on(channel, frame)
+                self._pass_on(operation, frame)
             except Exception as error:
-                channel.fail(error)
+                operation.fail(error)
 
     def _begin_session(self, session: bytes) -> None:
         if session == self._reader.session:
             return
-        self._end_session()
+        self.end_session()
         self._reader.session = session
         if self.loop.hung_up(self._fd):  # its end will make no new edge
             self._doubt_host()
 
     def _greet(self, number: int) -> None:
         hello = {"version": VERSION, "protocol": PROTOCOL, "instance": self.instance}
-        self._send_object(Kind.HELLO, number, {**hello, "channels": list(self._channels)})
+        self._send_object(Kind.HELLO, number, {**hello, "channels": list(self._operations)})
 
-    def _end_session(self) -> None:
+    def end_session(self) -> None:
         """Stop everything the host had going; a frame already begun is still finished."""
-        for channel in list(self._channels.values()):
-            channel.abort()
-        self._channels.clear()
+        for operation in list(self._operations.values()):
+            operation.abort()
+        self._operations.clear()
         self._queue.clear()
         self._queued = len(self._unsent)
         self._reader.session = None
@@ -153,54 +153,54 @@ class Link:
             self._doubt = None
 
     def _open(self, frame: Frame) -> None:
-        if frame.channel in self._channels:
+        if frame.channel in self._operations:
             return self._refuse(frame.channel, "request", "the channel is in use")
-        if len(self._channels) >= _MOST_CHANNELS:
-            return self._refuse(frame.channel, "busy", f"more than {_MOST_CHANNELS} at once")
+        if len(self._operations) >= _MOST_OPERATIONS:
+            return self._refuse(frame.channel, "busy", f"more than {_MOST_OPERATIONS} at once")
         try:
-            channel = self._operations(self, frame.channel, frame.object())
+            operation = self._create(self, frame.channel, frame.object())
         except Exception as error:  # whatever it is, the host waits for an answer
             reason = explain(error)
             return self._refuse(frame.channel, reason.code, str(reason))
-        self._channels[frame.channel] = channel
+        self._operations[frame.channel] = operation
         try:
-            channel.start()
+            operation.start()
         except Exception as error:
-            channel.fail(error)
+            operation.fail(error)
         return None
 
     def _refuse(self, channel: int, code: str, message: str) -> None:
         self._send_object(Kind.FAIL, channel, {"code": code, "message": message})
 
-    def _pass_on(self, channel: Channel, frame: Frame) -> None:
+    def _pass_on(self, operation: Operation, frame: Frame) -> None:
         if frame.kind == Kind.DATA:
-            channel.receive(frame.payload)
+            operation.receive(frame.payload)
         elif frame.kind == Kind.END:
-            channel.end(frame.object())
+            operation.end(frame.object())
         elif frame.kind == Kind.CREDIT:
-            channel.grant(frame.number())
+            operation.grant(frame.number())
         elif frame.kind == Kind.SIGNAL:
-            channel.signal(frame.number())
+            operation.signal(frame.number())
         elif frame.kind == Kind.CLOSE:
-            del self._channels[channel.number]
-            channel.abort()
+            del self._operations[operation.number]
+            operation.abort()
 
-    def finish(self, channel: Channel, kind: Kind, result: dict[str, Any]) -> None:
-        """Say the last word on a channel and forget it; nothing if it is forgotten already."""
-        if self._channels.get(channel.number) is channel:
-            self._send_object(kind, channel.number, result)  # too long? then `fail` comes next
-            del self._channels[channel.number]
+    def finish(self, operation: Operation, kind: Kind, result: dict[str, Any]) -> None:
+        """Send the last frame of an operation and forget it; nothing if it is forgotten."""
+        if self._operations.get(operation.number) is operation:
+            self._send_object(kind, operation.number, result)  # too long? then `fail` comes next
+            del self._operations[operation.number]
 
     def _send_object(self, kind: Kind, channel: int, value: dict[str, Any]) -> None:
         session = self._reader.session
         if session is not None:
             self._put(frames.encode_object(session, kind, channel, value))
 
-    def send(self, kind: Kind, channel: int, payload: bytes) -> None:
-        """Queue a frame for the host, if there is one."""
+    def send(self, kind: Kind, number: int, payload: bytes) -> None:
+        """Queue a frame of operation `number` for the host, if there is one."""
         session = self._reader.session
         if session is not None:
-            self._put(frames.encode(session, kind, channel, payload))
+            self._put(frames.encode(session, kind, number, payload))
 
     def _put(self, frame: bytes) -> None:
         self._queue.append(frame)
@@ -210,11 +210,11 @@ class Link:
         """Write until the port takes no more; then let streams refill the queue."""
         while self._write():
             if self.has_room():
-                for channel in list(self._channels.values()):
+                for operation in list(self._operations.values()):
                     try:
-                        channel.resume()
+                        operation.resume()
                     except Exception as error:
-                        channel.fail(error)
+                        operation.fail(error)
 
     def _write(self) -> bool:
         """Write one frame or a part of it; False when nothing could be written."""

@@ -3,29 +3,55 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from bluebridge.guest.agent import frames
 from bluebridge.guest.agent.frames import WINDOW, Frame, Kind
 from bluebridge.host_tools.agent.errors import AgentError, AgentForgot, AgentRefused
 
-if TYPE_CHECKING:
-    from bluebridge.host_tools.agent.connection import Connection
-
 _CREDIT_STEP = WINDOW // 4
 
 
-class Channel:
-    """Made by `Connection.open`. The connection's condition guards all of its state."""
+class Session(Protocol):
+    """The session with the agent, as an operation uses it."""
 
-    def __init__(self, connection: Connection, number: int, what: str) -> None:
+    @property
+    def guest(self) -> str:
+        """Name of the guest."""
+
+    @property
+    def changed(self) -> threading.Condition:
+        """Guards the state of all operations; notified whenever something came in."""
+
+    def wait(self, ready: Callable[[], bool], deadline: float | None = None) -> bool:
+        """Wait, with `changed` held, until `ready`; False at `deadline` (monotonic)."""
+
+    def frame(self, kind: Kind, channel: int = 0, payload: bytes = b"") -> bytes:
+        """A frame of this session."""
+
+    def send(self, frame: bytes) -> None:
+        """Send a whole frame. Raises `AgentLost`, `AgentSilent`."""
+
+    def forget(self, number: int) -> None:
+        """Serve the operation with that number no longer."""
+
+
+class Operation:
+    """Made by `Connection.open`. The session's condition guards all of its state.
+
+    `number` is its channel in frames, `what` names it in messages.
+    """
+
+    def __init__(self, session: Session, number: int, what: str) -> None:
         self.number = number
         self.over = False
-        """Whether the agent has said its last word."""
+        """Whether the agent has told how it ended."""
         self.asked = False
         """Whether OPEN is on its way, so that the agent's answer to a later SYNC must know it."""
-        self._connection = connection
+        self._session = session
         self._what = what
         self._received: deque[tuple[Kind, bytes]] = deque()
         self._allowance = WINDOW
@@ -45,13 +71,13 @@ class Channel:
         elif frame.kind == Kind.FAIL:
             answer = frame.object()
             self._failure = AgentRefused(
-                self._connection.guest, self._what, str(answer["code"]), str(answer["message"])
+                self._session.guest, self._what, str(answer["code"]), str(answer["message"])
             )
             self.over = True
 
     def lose(self) -> None:
         """The agent does not know the operation; called by the reading thread as `serve` is."""
-        self._failure = AgentForgot(self._connection.guest, self._what)
+        self._failure = AgentForgot(self._session.guest, self._what)
         self.over = True
 
     def receive(self, deadline: float | None = None) -> tuple[Kind, bytes] | None:
@@ -60,9 +86,9 @@ class Channel:
         Raises `TimeoutError` at `deadline` (monotonic), `AgentRefused` if the operation failed,
         `AgentForgot` if the agent lost it.
         """
-        changed = self._connection.changed
+        changed = self._session.changed
         with changed:
-            arrived = self._connection.wait(lambda: bool(self._received) or self.over, deadline)
+            arrived = self._session.wait(lambda: bool(self._received) or self.over, deadline)
             if not arrived:
                 raise TimeoutError
             piece = self._received.popleft() if self._received else None
@@ -82,8 +108,8 @@ class Channel:
         """Send a piece of input when the agent has room; False once it needs no more."""
         rest = memoryview(data)
         while rest:
-            with self._connection.changed:
-                self._connection.wait(lambda: self._allowance > 0 or self.over)
+            with self._session.changed:
+                self._session.wait(lambda: self._allowance > 0 or self.over)
                 if self.over:
                     return False
                 count = min(self._allowance, len(rest), frames.PAYLOAD_BYTES)
@@ -102,7 +128,7 @@ class Channel:
 
     def give_up(self) -> None:
         """Let the agent stop the operation and undo what it can."""
-        self._connection.forget(self)
+        self._session.forget(self.number)
         if not self.over:
             self._send(Kind.CLOSE, b"")
 
@@ -114,4 +140,4 @@ class Channel:
         return self._result
 
     def _send(self, kind: Kind, payload: bytes) -> None:
-        self._connection.send(self._connection.frame(kind, self.number, payload))
+        self._session.send(self._session.frame(kind, self.number, payload))

@@ -1,15 +1,12 @@
-"""One operation of the host: what commands and file transfers have in common."""
+"""One operation of the host: what processes and file transfers have in common."""
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from bluebridge.guest.agent.frames import WINDOW, Kind
-from bluebridge.guest.agent.loop import Handler
-
-if TYPE_CHECKING:
-    from bluebridge.guest.agent.link import Link
+from bluebridge.guest.agent.loop import Handler, Loop
 
 _CREDIT_STEP = WINDOW // 4
 _MESSAGE_CHARS = 500
@@ -17,7 +14,7 @@ _MESSAGE_CHARS = 500
 
 
 class OperationError(Exception):
-    """What the host is told in FAIL: a line for its user and a word for its program."""
+    """What the host is told in FAIL: a line for its user and a code for its program."""
 
     def __init__(self, code: str, message: str) -> None:
         if len(message) > 2 * _MESSAGE_CHARS:
@@ -27,7 +24,7 @@ class OperationError(Exception):
 
 
 def explain(error: Exception) -> OperationError:
-    """Any exception as one line."""
+    """Any exception as one line and a code."""
     if isinstance(error, OperationError):
         return error
     if isinstance(error, OSError) and error.errno is not None:
@@ -37,21 +34,40 @@ def explain(error: Exception) -> OperationError:
     return OperationError("request", f"{type(error).__name__}: {error}")
 
 
-class Channel:
+class Outlet(Protocol):
+    """The way to the host, as an operation uses it."""
+
+    @property
+    def loop(self) -> Loop:
+        """Where file descriptors and timers are watched."""
+
+    def send(self, kind: Kind, number: int, payload: bytes) -> None:
+        """Queue a frame of operation `number` for the host."""
+
+    def has_room(self) -> bool:
+        """Whether streams may send."""
+
+    def finish(self, operation: Operation, kind: Kind, result: dict[str, Any]) -> None:
+        """Send the last frame of an operation and forget it; nothing if it is forgotten."""
+
+
+class Operation:
     """Base of operations. Subclasses override what concerns them; all of it may raise."""
 
-    def __init__(self, link: Link, number: int) -> None:
-        self.link = link
+    def __init__(self, outlet: Outlet, number: int) -> None:
+        self.loop = outlet.loop
         self.number = number
+        """Its channel in frames."""
         self.allowance = WINDOW
         """Bytes we may send before the host grants more."""
+        self._outlet = outlet
         self._owed = 0
         self._incoming = 0
 
-    # Called by the link.
+    # Called by the port.
 
     def start(self) -> None:
-        """Begin; called once the link knows the channel."""
+        """Begin; called once the port knows the operation."""
 
     def data(self, payload: bytes) -> None:
         """A piece of the incoming stream."""
@@ -63,12 +79,12 @@ class Channel:
         """The host sends the command a signal."""
 
     def resume(self) -> None:
-        """There is room in the link or new allowance: send on."""
+        """The port has room or the host granted more: send on."""
 
     def abort(self) -> None:
         """The host gave up or went away: undo, stop, free everything. Must not raise."""
 
-    # Called by the link and by subclasses.
+    # Called by the port and by subclasses.
 
     def receive(self, payload: bytes) -> None:
         """Count incoming bytes against the window, then hand them to `data`."""
@@ -91,31 +107,31 @@ class Channel:
             except Exception as error:
                 self.fail(error)
 
-        self.link.loop.add(fd, events, guarded)
+        self.loop.add(fd, events, guarded)
 
     def consumed(self, count: int) -> None:
         """`count` incoming bytes are dealt with: let the host send as many again."""
         self._owed += count
         if self._owed >= _CREDIT_STEP:
             self._incoming -= self._owed
-            self.link.send(Kind.CREDIT, self.number, self._owed.to_bytes(4, "big"))
+            self._outlet.send(Kind.CREDIT, self.number, self._owed.to_bytes(4, "big"))
             self._owed = 0
 
     def may_send(self) -> bool:
         """Whether a piece of the outgoing stream may go out now."""
-        return self.allowance > 0 and self.link.has_room()
+        return self.allowance > 0 and self._outlet.has_room()
 
     def emit(self, kind: Kind, payload: bytes) -> None:
         """Send a piece of the outgoing stream; at most `allowance` bytes."""
         self.allowance -= len(payload)
-        self.link.send(kind, self.number, payload)
+        self._outlet.send(kind, self.number, payload)
 
     def done(self, **result: Any) -> None:
-        """The last word of a channel that went well."""
-        self.link.finish(self, Kind.DONE, result)
+        """End an operation that went well, with its result."""
+        self._outlet.finish(self, Kind.DONE, result)
 
     def fail(self, error: Exception) -> None:
-        """The last word of a channel that did not; frees what it holds."""
+        """End an operation that did not; frees what it holds."""
         reason = explain(error)
-        self.link.finish(self, Kind.FAIL, {"code": reason.code, "message": str(reason)})
+        self._outlet.finish(self, Kind.FAIL, {"code": reason.code, "message": str(reason)})
         self.abort()

@@ -1,0 +1,172 @@
+"""Guests of a pair started side by side: restored from a snapshot or booted, with their devices."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab import root_ports
+from bluebridge.host_tools.lab.artefacts import LabArtefacts
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.device_server import DeviceServer
+from bluebridge.host_tools.lab.guest_drivers import GuestDrivers, RunTogether
+from bluebridge.host_tools.machine.qemu_arguments import Boot
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.progress import Progress
+from bluebridge.images.snapshot import Snapshot
+
+_DRIVER = "vfio-pci"
+_RESTORE_SECONDS = 60.0
+
+
+class BringUp:
+    """Starts guests, at first and anew; main thread only."""
+
+    def __init__(
+        self,
+        config: LabConfig,
+        artefacts: LabArtefacts,
+        folder: Path,
+        server: DeviceServer,
+        drivers: GuestDrivers,
+        snapshot: Snapshot | None,
+        *,
+        together: RunTogether,
+        progress: Progress,
+        detail: Progress,
+        warnings: list[str],
+    ) -> None:
+        """`folder` gets initrds; `warnings` get a line when `snapshot` cannot be restored."""
+        self._config = config
+        self._artefacts = artefacts
+        self._folder = folder
+        self._server = server
+        self._drivers = drivers
+        self._together = together
+        self._progress = progress
+        self._detail = detail
+        self._warnings = warnings
+        self._snapshot = snapshot
+        self._server_lock = threading.Lock()
+        self._server_ready = False
+        self._engines = threading.Barrier(len(config.names))
+
+    @property
+    def restores(self) -> bool:
+        """Whether guests are restored rather than booted."""
+        return self._snapshot is not None
+
+    def bring_up(self, machines: Sequence[Vm]) -> None:
+        """Start `machines`, all at once. Raises `LabError`."""
+        everyone = machines
+        if self._snapshot is not None and (failed := self._restore(machines, self._snapshot)):
+            self._discard_snapshot(self._snapshot, failed[0][1])
+            machines = [machine for machine, _ in failed]
+        if self._snapshot is None:
+            self._boot(machines)
+        self._drivers.load_bridges(everyone)
+
+    def _spawn(self, machine: Vm, boot: Boot | None) -> None:
+        machine.power_on(boot)
+        self._detail(f"guest {machine.name}: QEMU started (process {machine.pid})")
+
+    # From a snapshot.
+
+    def _restore(self, machines: Sequence[Vm], found: Snapshot) -> list[tuple[Vm, LabError]]:
+        """Restore `machines`; returns those that could not be, and why."""
+        for machine in machines:
+            self._spawn(machine, None)
+        self._progress("restoring guests" if len(machines) > 1 else "restoring the guest")
+        failed: list[tuple[Vm, LabError]] = []
+
+        def restore(machine: Vm) -> None:
+            try:
+                self._load(machine, found)
+            except LabError as error:
+                if machine.was_killed() or self._server.trouble():
+                    raise
+                machine.stop()
+                failed.append((machine, error))
+            else:
+                machine.personalise()
+                self._detail(f"guest {machine.name}: has a name and randomness of its own")
+                self._plug_devices(machine)
+
+        self._together(*(partial(restore, machine) for machine in machines))
+        return failed
+
+    def _load(self, machine: Vm, found: Snapshot) -> None:
+        machine.attach()
+        self._detail(f"guest {machine.name}: loading the snapshot")
+        machine.load(found.state)
+        self._detail(f"guest {machine.name}: runs")
+        machine.wait_for_agent(_RESTORE_SECONDS)
+        self._detail(f"guest {machine.name}: its agent answers")
+
+    def _discard_snapshot(self, found: Snapshot, why: LabError) -> None:
+        done = "was thrown away" if found.discard() else "cannot be removed"
+        line = f"the snapshot did not restore and {done}, cold boot ({why.what})"
+        self._snapshot = None
+        self._warnings.append(line)
+        self._progress(line)
+
+    def _plug_devices(self, machine: Vm) -> None:
+        """Plug in the guest's devices as soon as the server is there."""
+        for port, path in machine.config.sockets.items():
+            self._wait_for_server()
+            if port == root_ports.BRIDGE and self._config.window_alias:
+                self._wait_for_engines(machine)
+            self._detail(f"guest {machine.name}: plugging in its device")
+            machine.plug(port, path)
+            self._detail(f"guest {machine.name}: lists its device")
+            if self._config.binds:
+                machine.bind(port, _DRIVER)
+                self._detail(f"guest {machine.name}: {_DRIVER} has its device")
+        self._drivers.load(machine)
+        machine.touched = False
+
+    def _wait_for_engines(self, machine: Vm) -> None:
+        """A bridge maps its peer's memory when it comes, and engines tell of that memory."""
+        try:
+            self._engines.wait(_RESTORE_SECONDS)
+        except threading.BrokenBarrierError:
+            raise LabError(f"guest {machine.name}: its peer has not got its DMA engine") from None
+
+    def _wait_for_server(self) -> None:
+        with self._server_lock:
+            if not self._server_ready:
+                self._server.wait()
+                self._server_ready = True
+                self._detail("device server: ready")
+
+    # From power-on.
+
+    def _boot(self, machines: Sequence[Vm]) -> None:
+        """Boot `machines` from power-on, their devices in place."""
+        if self._config.window_alias:
+            raise LabError(
+                "a window that is the peer's memory wants guests restored from a snapshot",
+                "leave out --window-alias, or see why the snapshot does not restore",
+            )
+        if self._config.serves:
+            self._wait_for_server()
+        for machine in machines:
+            size, binds = self._config.size, self._config.binds
+            self._spawn(machine, self._artefacts.boot(self._folder, machine.name, size, binds))
+        self._progress("booting guests")
+        self._together(*(partial(self._finish_boot, machine) for machine in machines))
+
+    def _finish_boot(self, machine: Vm) -> None:
+        machine.attach()
+        machine.release()
+        self._detail(f"guest {machine.name}: booting")
+        machine.wait_for_agent()
+        self._detail(f"guest {machine.name}: its agent answers")
+        for port in machine.config.sockets:
+            if self._config.binds and port != root_ports.HCA:  # the guest's init binds the HCA
+                machine.bind(port, _DRIVER)
+        self._drivers.load(machine)
+        machine.touched = False

@@ -1,0 +1,67 @@
+"""The kernel's drivers in the guests of a pair: of the HCAs, of the bridge and its engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from bluebridge.host_tools.lab import ntb_drivers
+from bluebridge.host_tools.lab.config import ADDRESSES, NTB_ADDRESSES, LabConfig
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.progress import Progress
+
+_KERNEL_SECONDS = 180.0
+
+RunTogether = Callable[..., None]
+"""Runs actions, `Callable[[], None]` each, side by side; raises the first failure."""
+
+
+class GuestDrivers:
+    """Loads what `config` asks for. Every method raises `LabError`."""
+
+    def __init__(
+        self,
+        config: LabConfig,
+        ntb_modules: Path | None,
+        together: RunTogether,
+        progress: Progress,
+        detail: Progress,
+    ) -> None:
+        """`ntb_modules` is the folder of the bridge's drivers; None without a bridge."""
+        self._config = config
+        self._ntb_modules = ntb_modules
+        self._together = together
+        self._progress = progress
+        self._detail = detail
+
+    def load(self, machine: Vm) -> None:
+        """Load mlx4 if the kernel is to drive the HCAs; put the bridge's modules into the guest."""
+        if self._config.kernel and self._config.hca:
+            address = ADDRESSES[self._config.names.index(machine.name)]
+            self._progress(f"guest {machine.name}: loading the kernel's drivers")
+            machine.run(["bluebridge-mlx4", address], timeout=_KERNEL_SECONDS)
+            self._detail(f"guest {machine.name}: mlx4 has its device, address {address}")
+        if self._ntb_modules is not None:
+            ntb_drivers.install(machine, self._ntb_modules)
+            self._detail(f"guest {machine.name}: has the NTB modules")
+
+    def probe_bridges(self, machines: Sequence[Vm]) -> None:
+        """Load the drivers of bridge and engine; they are ready for clients then."""
+        model = self._config.ntb
+        self._together(*(partial(ntb_drivers.probe, each, model) for each in machines))
+        self._together(*(partial(ntb_drivers.settle, each) for each in machines))
+
+    def load_bridges(self, machines: Sequence[Vm]) -> None:
+        """Each side's bridge first, then what brings the link up, if the kernel is to drive it."""
+        if not (self._config.ntb and self._config.kernel):
+            return
+        self._progress("loading the NTB drivers")
+        self.probe_bridges(machines)
+        addresses = dict(zip(self._config.names, NTB_ADDRESSES, strict=True))
+        self._together(
+            *(partial(ntb_drivers.load, each, addresses[each.name]) for each in machines)
+        )
+        for machine in machines:
+            self._detail(f"guest {machine.name}: the NTB link is up")
+            machine.touched = False
