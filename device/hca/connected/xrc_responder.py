@@ -7,7 +7,7 @@ annex A14; Linux `ib/qp.c: create_qp_common`, `ib/srq.c`, rdma-core `providers/m
 
 from __future__ import annotations
 
-from bluebridge.device.fabric.messages import Payload, Request, Syndrome
+from bluebridge.device.fabric.messages import Payload, Request
 from bluebridge.device.hca.connected.refusals import Nak
 from bluebridge.device.hca.connected.responder import Responder
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
@@ -17,6 +17,7 @@ from bluebridge.device.hca.rings.shared_receive_queues import (
     SharedReceiveQueues,
 )
 from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.net.operations import Syndrome
 
 
 class XrcResponder(Responder):
