@@ -11,7 +11,6 @@ from bluebridge.device.layout.mlx4.contexts import RSS, RSS_OFFSET, RssFlag
 
 HASH_XOR = 0
 PORT_BYTES = 4
-MAX_INPUT = 36  # two IPv6 addresses and two ports
 MAX_FLOWS = 4096
 """Flows whose hash is remembered; a guest can invent as many as it likes."""
 
