@@ -101,7 +101,7 @@ class MemoryRegions:
         try:
             self._mirror(region, SOFTWARE_OWNED)
         except IcmError:
-            return  # nobody can hand it back with SYNC_TPT
+            return  # SYNC_TPT cannot hand back an entry that is not in memory
         self._returned[index] = None
         if len(self._returned) > MAX_RETURNED:
             del self._returned[next(iter(self._returned))]
