@@ -11,8 +11,9 @@ import pytest
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.guest.hca.context import Context, open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
+from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, Side
 from tests.wire.bus import WireBus
-from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Side, opened
+from tests.wire.krping_pair import opened
 from tests.wire.players import PATTERN, connected
 from tests.wire.server import ServerProcess, serving
 

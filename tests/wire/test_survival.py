@@ -16,10 +16,10 @@ import pytest
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.guest.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
+from tests.verbs.krping_pair import until
 from tests.wire.bus import WireBus
 from tests.wire.client import Client
 from tests.wire.guest_process import MAC, End, connect, writes
-from tests.wire.krping_pair import until
 from tests.wire.messages import CONFIG, Command
 from tests.wire.players import Player, connected
 from tests.wire.server import ROOT, ServerProcess, serving
