@@ -23,7 +23,7 @@ from bluebridge.guest.cm.parameters import (
     rts_of_reply,
     rts_of_request,
 )
-from bluebridge.guest.cm.path import MTU_1024, PathQp, Rtr
+from bluebridge.guest.cm.path_qp import MTU_1024, PathQp, Rtr
 from bluebridge.guest.cm.table import ConnectionTable
 from bluebridge.guest.cm.transport import Peer, Resolver
 from bluebridge.guest.verbs import QueuePair, VerbsError

@@ -17,7 +17,7 @@ from bluebridge.device.layout.net.cm import (
 )
 from bluebridge.guest.cm.identifier import CmId
 from bluebridge.guest.cm.messages import MalformedMessage, Message, decode, encode
-from bluebridge.guest.cm.path import PathQp
+from bluebridge.guest.cm.path_qp import PathQp
 from bluebridge.guest.cm.table import ConnectionTable
 from bluebridge.guest.cm.transport import LocalPort, MadTransport, Peer, Received, Resolver
 from bluebridge.guest.verbs import HEALTH_SECONDS, DeviceLost, QueuePair

@@ -10,7 +10,7 @@ from collections import deque
 
 from bluebridge.device.layout.net.roce import ipv4_gid
 from bluebridge.guest.cm import ConnectionManager
-from bluebridge.guest.cm.path import Rtr
+from bluebridge.guest.cm.path_qp import Rtr
 from bluebridge.guest.cm.qp import RcPathQp
 from bluebridge.guest.cm.transport import LocalPort, Peer, Received
 from bluebridge.guest.verbs import AddressVector, QueuePair
