@@ -16,7 +16,8 @@ from pathlib import Path
 
 from bluebridge.device import bridge_arguments, options
 from bluebridge.device.buslog.writer import EventLog, FileLog
-from bluebridge.device.hca.settings.config import Features, Link
+from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.options import ServerOptions
 from bluebridge.device.pyvfio_user import LibraryError
 from bluebridge.device.server import HcaSpec, Server
@@ -26,7 +27,7 @@ KEYS = ("name", "socket", "mac", "link")
 NEXT_KEY = re.compile(f",(?=(?:{'|'.join(KEYS)})=)")
 
 
-def parse_hca(text: str, number: int = 0, link: Link = Link.ETHERNET) -> HcaSpec:
+def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) -> HcaSpec:
     """`name=a,socket=PATH[,mac=00:02:c9:…][,link=…]`; raises `ValueError` with one line.
 
     A comma ends a value only where another key follows, since a path may hold commas.
@@ -49,9 +50,9 @@ def parse_hca(text: str, number: int = 0, link: Link = Link.ETHERNET) -> HcaSpec
         if len(mac) != 6 or mac[0] & 1:
             raise ValueError(f"--hca {text}: {values['mac']} is no unicast MAC address")
     kind = values.get("link", link)
-    if kind not in tuple(Link):
-        raise ValueError(f"--hca {text}: link= is {' or '.join(Link)}")
-    return HcaSpec(values["name"], Path(values["socket"]), mac, Link(kind))
+    if kind not in tuple(LinkLayer):
+        raise ValueError(f"--hca {text}: link= is {' or '.join(LinkLayer)}")
+    return HcaSpec(values["name"], Path(values["socket"]), mac, LinkLayer(kind))
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -100,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
         level=chosen.trace.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     try:
-        link = Link(chosen.link)
+        link = LinkLayer(chosen.link)
         specs = [parse_hca(text, number, link) for number, text in enumerate(arguments.hca)]
         events = EventLog()
         if arguments.log and not arguments.no_log:

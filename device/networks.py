@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from bluebridge.device.fabric.addresses import Link
+from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric, Later
@@ -20,7 +20,9 @@ class Networks:
     after so many seconds.
     """
 
-    def __init__(self, links: Iterable[Link], ports: int, later: Later, *, managed: bool) -> None:
+    def __init__(
+        self, links: Iterable[LinkLayer], ports: int, later: Later, *, managed: bool
+    ) -> None:
         self._networks = {
             link: [_network(link, number, later, managed) for number in range(ports)]
             for link in set(links)
@@ -28,18 +30,18 @@ class Networks:
 
     def decorate_switches(self, wrap: Callable[[LocalFabric, str], Fabric]) -> None:
         """Let the switch of each network send through `wrap(network, name of the switch)`."""
-        for number, network in enumerate(self._networks.get(Link.INFINIBAND, []), 1):
+        for number, network in enumerate(self._networks.get(LinkLayer.INFINIBAND, []), 1):
             if isinstance(network, InfinibandFabric):
                 name = "switch" if number == 1 else f"switch/{number}"
                 network.switch.send_through(wrap(network, name))
 
-    def of(self, link: Link) -> list[LocalFabric]:
+    def of(self, link: LinkLayer) -> list[LocalFabric]:
         """The networks that ports 1, 2… of an adapter with this kind of link are on."""
         return self._networks[link]
 
 
-def _network(link: Link, number: int, later: Later, managed: bool) -> LocalFabric:
-    if link is Link.ETHERNET:
+def _network(link: LinkLayer, number: int, later: Later, managed: bool) -> LocalFabric:
+    if link is LinkLayer.ETHERNET:
         return LocalFabric()
     fabric = InfinibandFabric(SWITCH_GUID + number)
     if managed:

@@ -13,7 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from bluebridge.device.buslog.packing import CAPTURE
-from bluebridge.device.fabric.addresses import Link
+from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.hca.settings.config import BLUEFLAME_REGISTERS, MAX_PORTS, PLAIN
 
 
@@ -51,9 +51,9 @@ class ServerOptions:
     """
 
     link: str = _option(
-        Link.ETHERNET.value,
+        LinkLayer.ETHERNET.value,
         "what the ports speak (default ethernet)",
-        choices=tuple(link.value for link in Link),
+        choices=tuple(link.value for link in LinkLayer),
     )
     sm: str = _option(
         "builtin",

@@ -11,10 +11,11 @@ from pathlib import Path
 from bluebridge.device.bridges import Bridges, BridgeSpec, Hosts
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.control import ControlCommands, ControlSocket
+from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.hca.device import Hca
-from bluebridge.device.hca.settings.config import PLAIN, Features, HcaConfig, Link
+from bluebridge.device.hca.settings.config import PLAIN, Features, HcaConfig
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.networks import Networks
@@ -35,8 +36,8 @@ CONNECTX3 = Identity(
     layout.SUBSYSTEM_CONNECTX3,
 )
 IDENTITIES = {
-    Link.ETHERNET: CONNECTX3,
-    Link.INFINIBAND: replace(CONNECTX3, class_code=layout.CLASS_INFINIBAND),
+    LinkLayer.ETHERNET: CONNECTX3,
+    LinkLayer.INFINIBAND: replace(CONNECTX3, class_code=layout.CLASS_INFINIBAND),
 }
 BARS = (Bar(0, bar0.BAR0_SIZE), Bar(2, uar.BAR2_SIZE, prefetchable=True))
 
@@ -48,7 +49,7 @@ class HcaSpec:
     name: str
     socket: Path
     mac: bytes
-    link: Link = Link.ETHERNET
+    link: LinkLayer = LinkLayer.ETHERNET
 
 
 class Server:

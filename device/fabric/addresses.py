@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Link(StrEnum):
-    """What a port's cable speaks."""
+class LinkLayer(StrEnum):
+    """The link layer of a port and its cable."""
 
     ETHERNET = "ethernet"
     INFINIBAND = "infiniband"

@@ -13,13 +13,13 @@ from bluebridge.device.fabric.messages import (
     Datagram,
     Frames,
     Message,
-    Op,
     Payload,
     Request,
     Response,
     Route,
 )
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.operations import Op
 from bluebridge.device.layout.net.roce import GSI_QPN
 from bluebridge.device.packets.message import (
     ATOMIC,

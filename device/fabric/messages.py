@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bluebridge.device.layout.net.ethernet import NO_VLAN
-from bluebridge.device.layout.net.operations import Op as Op
-from bluebridge.device.layout.net.operations import Syndrome as Syndrome
+from bluebridge.device.layout.net.operations import Op
 from bluebridge.device.layout.net.roce import DEFAULT_PKEY
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.subnet.node import CHANNEL_ADAPTER, Node
 from bluebridge.device.hca.memory.icm import Icm
@@ -19,7 +20,7 @@ from bluebridge.device.hca.rings.completion_queues import CompletionQueues
 from bluebridge.device.hca.rings.event_queues import EventQueues
 from bluebridge.device.hca.rings.ring_buffer import RingPages
 from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueues
-from bluebridge.device.hca.settings.config import HcaConfig, Link
+from bluebridge.device.hca.settings.config import HcaConfig
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import Status
@@ -68,7 +69,7 @@ class Adapter:
             port.attach(self.qps.receive)
 
     def _port(self, number: int, fabric: Fabric) -> Port:
-        if self.config.link is Link.INFINIBAND:
+        if self.config.link is LinkLayer.INFINIBAND:
             return InfinibandPort(number, fabric, self.config, self.bus, self.eqs, self.node)
         return Port(number, fabric, self.config, self.bus, self.eqs)
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from bluebridge.device.buslog.writer import TOTAL_BYTES, FileLog
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.fabric.messages import Op, Request, Response, Route
+from bluebridge.device.fabric.messages import Request, Response, Route
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, uar, wqe
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
+from bluebridge.device.layout.net.operations import Op
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.server import CONNECTX3

@@ -12,16 +12,15 @@ from bluebridge.device.fabric.messages import (
     Datagram,
     Frames,
     Message,
-    Op,
     Request,
     Response,
     Route,
-    Syndrome,
     Train,
 )
 from bluebridge.device.layout.net import cm
 from bluebridge.device.layout.net.ethernet import ARP, BROADCAST, ETHERNET, ETHERTYPE_ARP
 from bluebridge.device.layout.net.mad import MAD, Method, MgmtClass
+from bluebridge.device.layout.net.operations import Op, Syndrome
 from bluebridge.device.layout.net.roce import GRH, GSI_QKEY, ipv4_gid
 
 MTU = 1024

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.hca.device import Hca
-from bluebridge.device.hca.settings.config import Features, HcaConfig, Link
+from bluebridge.device.hca.settings.config import Features, HcaConfig
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from tests.unit.fake_host import FakeHost
@@ -31,7 +32,11 @@ class CommandDriver:
     ) -> None:
         self.host = FakeHost(name, size=memory)
         self.fabric = fabric or LocalFabric()
-        link = Link.INFINIBAND if isinstance(self.fabric, InfinibandFabric) else Link.ETHERNET
+        link = (
+            LinkLayer.INFINIBAND
+            if isinstance(self.fabric, InfinibandFabric)
+            else LinkLayer.ETHERNET
+        )
         config = HcaConfig.of_mac(name, mac, link=link, features=features or Features())
         self.hca = Hca(self.host, [self.fabric, *more_fabrics], config)
         self.adapter = self.hca.adapter

@@ -17,16 +17,9 @@ from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.fabric.messages import (
-    Datagram,
-    Message,
-    Op,
-    Request,
-    Response,
-    Route,
-    Syndrome,
-)
+from bluebridge.device.fabric.messages import Datagram, Message, Request, Response, Route
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.operations import Op, Syndrome
 from bluebridge.device.packets.carriers import frames_of
 from bluebridge.device.packets.message import PacketError, WireMessage
 from tests.unit.capture_reader import ETHERNET, Captured, Parsed, parse

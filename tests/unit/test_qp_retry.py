@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.device.fabric.messages import Op, Request, Response, Syndrome
+from bluebridge.device.fabric.messages import Request, Response
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.commands import OptPar as Par
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.net.operations import Op, Syndrome
 from tests.unit.rdma_node import Pair, SendOpcode, data, inline, remote
 from tests.unit.test_qp_protection import state, statuses
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.device.fabric.messages import Op, Request, Response, Route, Syndrome
+from bluebridge.device.fabric.messages import Request, Response, Route
 from bluebridge.device.layout.mlx4.contexts import QpState, ServiceType
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
+from bluebridge.device.layout.net.operations import Op, Syndrome
 from tests.unit.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.unit.test_qp_protection import state, statuses
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bluebridge.device.fabric.messages import Op
 from bluebridge.device.hca.connected.atomics import MASK, operate
 from bluebridge.device.hca.rings import work_requests
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
+from bluebridge.device.layout.net.operations import Op
 from tests.unit.rdma_node import Pair, SendOpcode, data, inline, remote
 
 

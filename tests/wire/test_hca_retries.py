@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.fabric.messages import Syndrome
+from bluebridge.device.layout.net.operations import Syndrome
 from bluebridge.guest.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus

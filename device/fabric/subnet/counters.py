@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from bluebridge.device.fabric.addresses import is_group
-from bluebridge.device.fabric.messages import Datagram, Frames, Message, Op, Request, Response
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response
+from bluebridge.device.layout.net.operations import Op
 
 PACKET_OVERHEAD = 30
 """Bytes around the payload of a packet: LRH, BTH, ICRC, VCRC, without extended headers."""

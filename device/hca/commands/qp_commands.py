@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.queue_pairs import QPN_MASK, empty_context
-from bluebridge.device.hca.settings.config import Link
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import MODIFIER_SQD_EVENT, Opcode, OptPar, Status
 from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, QPC_SIZE, QpState
@@ -40,7 +40,7 @@ OPTIONAL: dict[OptPar, tuple[str, ...]] = {
 }
 """Fields of the context by the bit of the mask that announces them."""
 
-LINK_TYPE = {Link.INFINIBAND: 0, Link.ETHERNET: 1}
+LINK_TYPE = {LinkLayer.INFINIBAND: 0, LinkLayer.ETHERNET: 1}
 
 
 def _take(target: bytearray, source: bytes, *names: str) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.ports.port import ETHERNET_OVERHEAD, MAX_MTU, Port
 from bluebridge.device.hca.ports.port_tables import Steering
-from bluebridge.device.hca.settings.config import Link
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.capabilities import (
     GID_TABLE_ENTRIES,
@@ -34,7 +34,7 @@ def set_port(adapter: Adapter, command: Command) -> None:
         port.set_capabilities(command.mailbox(SET_PORT_IB.size))
         return
     form = _FORMS.get(command.in_modifier >> 8 & 0xFF)
-    if command.op_modifier != FORM_ETHERNET or form is None or port.link is not Link.ETHERNET:
+    if command.op_modifier != FORM_ETHERNET or form is None or port.link is not LinkLayer.ETHERNET:
         raise CommandError(Status.BAD_OP, f"sub-form {command.in_modifier >> 8:#x}")
     form(port, command)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.device.fabric.messages import Op
+from bluebridge.device.layout.net.operations import Op
 
 MASK = (1 << 64) - 1
 

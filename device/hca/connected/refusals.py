@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bluebridge.device.fabric.messages import Syndrome
 from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.net.operations import Syndrome
 
 
 class Nak(Exception):

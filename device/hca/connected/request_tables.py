@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bluebridge.device.fabric.messages import Op, Syndrome
 from bluebridge.device.hca.rings.work_requests import (
     ATOMIC_CS,
     ATOMIC_FA,
@@ -16,6 +15,7 @@ from bluebridge.device.hca.rings.work_requests import (
     SEND_INVAL,
 )
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
+from bluebridge.device.layout.net.operations import Op, Syndrome
 
 PSN_MASK = 0xFFFFFF
 HALF = 1 << 23

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from bluebridge.device.fabric.messages import Payload, Request, Response, Syndrome
+from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.hca.connected import local_operations
 from bluebridge.device.hca.connected.request_tables import (
     HALF,
@@ -36,6 +36,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.contexts import QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.net.operations import Syndrome
 from bluebridge.device.pci.bus import DmaError
 
 WINDOW = 128

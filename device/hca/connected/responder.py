@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from struct import Struct
 
-from bluebridge.device.fabric.messages import Op, Payload, Request, Response, Syndrome
+from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.hca.connected.atomics import operate
 from bluebridge.device.hca.connected.refusals import Nak, NotReady, remote_access
 from bluebridge.device.hca.connected.request_tables import HALF, PSN_MASK
@@ -22,6 +22,7 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.contexts import QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.net.operations import Op, Syndrome
 from bluebridge.device.pci.bus import DmaError, Run
 
 ATOMIC_RESULTS = 128

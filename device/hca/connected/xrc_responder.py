@@ -1,13 +1,13 @@
 """Extended reliable connections: requests name the SRQ they are for.
 
-A target queue pair has no receive queue and no user of its own: receives, protection domain and
+A target queue pair has no receive queue of its own: receives, protection domain and
 completions are those of the SRQ, which must be in the queue pair's XRC domain (InfiniBand vol. 1,
 annex A14; Linux `ib/qp.c: create_qp_common`, `ib/srq.c`, rdma-core `providers/mlx4/cq.c`).
 """
 
 from __future__ import annotations
 
-from bluebridge.device.fabric.messages import Payload, Request, Syndrome
+from bluebridge.device.fabric.messages import Payload, Request
 from bluebridge.device.hca.connected.refusals import Nak
 from bluebridge.device.hca.connected.responder import Responder
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
@@ -17,6 +17,7 @@ from bluebridge.device.hca.rings.shared_receive_queues import (
     SharedReceiveQueues,
 )
 from bluebridge.device.layout.mlx4.eqe import EventType
+from bluebridge.device.layout.net.operations import Syndrome
 
 
 class XrcResponder(Responder):

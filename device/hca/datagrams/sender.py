@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.device.fabric.addresses import Link
+from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.hca.pairs.costs import MESSAGE_COST
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
@@ -89,7 +89,7 @@ class DatagramSender(UnconnectedSender):
         """The way an address vector describes; on Ethernet it is worked out once."""
         qp = self._qp
         port, tables, routes = qp.port, qp.port.tables, self._routes
-        if port.link is not Link.ETHERNET:
+        if port.link is not LinkLayer.ETHERNET:
             return port.datagram_route(qp.context, av, vlan, dmac)
         if tables.macs is not self._macs or tables.gids is not self._gids:
             routes.clear()

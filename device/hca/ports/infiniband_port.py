@@ -6,7 +6,7 @@ What subnet management sees and sets is `agent`; its changes become the events o
 
 from __future__ import annotations
 
-from bluebridge.device.fabric.addresses import NO_LID, is_group, lid_bytes, lid_of
+from bluebridge.device.fabric.addresses import NO_LID, LinkLayer, is_group, lid_bytes, lid_of
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram, Message, Route
 from bluebridge.device.fabric.subnet import pma, sma
@@ -17,7 +17,7 @@ from bluebridge.device.hca.ports.infiniband_headers import parse_ib_datagram
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.ports.port_tables import NO_GID
 from bluebridge.device.hca.rings.event_queues import EventQueues
-from bluebridge.device.hca.settings.config import HcaConfig, Link
+from bluebridge.device.hca.settings.config import HcaConfig
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_DOWN, partitions_match
 from bluebridge.device.layout.ib.smp import PortCapability
@@ -56,7 +56,7 @@ class InfinibandPort(Port):
     `node` is the channel adapter whose port this is.
     """
 
-    link = Link.INFINIBAND
+    link = LinkLayer.INFINIBAND
 
     def __init__(
         self,

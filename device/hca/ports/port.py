@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route
 from bluebridge.device.hca.ports.flow_control import FlowControl
@@ -15,7 +16,7 @@ from bluebridge.device.hca.ports.port_tables import Steering, Tables
 from bluebridge.device.hca.ports.roce_headers import parse_datagram
 from bluebridge.device.hca.ports.roce_routes import connected_route, datagram_route
 from bluebridge.device.hca.rings.event_queues import EventQueues
-from bluebridge.device.hca.settings.config import HcaConfig, Link
+from bluebridge.device.hca.settings.config import HcaConfig
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT
@@ -54,7 +55,7 @@ class Port:
     that connections send from have changed.
     """
 
-    link = Link.ETHERNET
+    link = LinkLayer.ETHERNET
 
     def __init__(
         self, number: int, fabric: Fabric, config: HcaConfig, bus: HostBus, eqs: EventQueues

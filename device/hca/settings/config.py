@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bluebridge.device.fabric.addresses import Link as Link
+from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.layout.mlx4.uar import LOG_BLUEFLAME_REGISTER
 from bluebridge.device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
 
@@ -64,7 +64,7 @@ class HcaConfig:
     board_id: str = "BB_CX3_A1"
     firmware: tuple[int, int, int] = (2, 42, 5000)
     node_description: str = "bluebridge emulated ConnectX-3"
-    link: Link = Link.ETHERNET
+    link: LinkLayer = LinkLayer.ETHERNET
     features: Features = PLAIN
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class HcaConfig:
         mac: bytes,
         *,
         msix_vectors: int = 32,
-        link: Link = Link.ETHERNET,
+        link: LinkLayer = LinkLayer.ETHERNET,
         features: Features = PLAIN,
     ) -> HcaConfig:
         """A configuration whose GUID is made from the MAC address, as adapters do."""
