@@ -72,8 +72,8 @@ def ping_pong(pair: Pair, short: int = 200, long: int = 2200) -> PingPong:
 
 
 @dataclass
-class Watch:
-    """Samples the server's memory while something long runs."""
+class MemorySamples:
+    """The memory of the server in bytes, once a second while krping runs."""
 
     pair: Pair
     samples: list[int] = field(default_factory=list)
@@ -99,6 +99,6 @@ def long_run(pair: Pair, iterations: int) -> tuple[int, int]:
     """Own memory of the server in bytes after a warm-up and after `iterations` more."""
     krping(pair, "size=64,count=2000")
     first = pair.server.resident_bytes()
-    watch = Watch(pair)
+    watch = MemorySamples(pair)
     watch.during(f"size=64,count={iterations}")
     return first, max([pair.server.resident_bytes(), *watch.samples[-10:]])

@@ -15,10 +15,10 @@ from bluebridge.host_tools.vfio_user.messages import (
     DMA_RW,
     NO_REPLY,
     TIMEOUT,
-    Command,
     IrqFlag,
     RegionInfo,
     ServerError,
+    VfioUserCommand,
 )
 
 
@@ -48,20 +48,20 @@ class Client(Connection):
         """Exchange versions; the server's capabilities end up in `capabilities`."""
         offer = {"capabilities": {"max_msg_fds": 8, "max_data_xfer_size": 1 << 20}}
         body = struct.pack("<HH", major, minor) + json.dumps(offer).encode() + b"\0"
-        answer = self.request(Command.VERSION, body, expect=expect)
+        answer = self.request(VfioUserCommand.VERSION, body, expect=expect)
         if not expect:
             self.capabilities = json.loads(answer[4:].rstrip(b"\0"))["capabilities"]
 
     def info(self) -> tuple[int, int, int]:
         """DEVICE_GET_INFO: flags, number of regions, number of interrupt kinds."""
-        body = self.request(Command.GET_INFO, struct.pack("<IIII", 16, 0, 0, 0))
+        body = self.request(VfioUserCommand.GET_INFO, struct.pack("<IIII", 16, 0, 0, 0))
         _, flags, regions, irqs = struct.unpack_from("<IIII", body)
         return flags, regions, irqs
 
     def region_info(self, index: int, expect: int = 0) -> RegionInfo:
         """DEVICE_GET_REGION_INFO."""
         request = struct.pack("<IIIIQQ", 32, 0, index, 0, 0, 0)
-        body = self.request(Command.GET_REGION_INFO, request, expect=expect)
+        body = self.request(VfioUserCommand.GET_REGION_INFO, request, expect=expect)
         if expect:
             return RegionInfo(index, 0, 0, 0)
         _, flags, found, _, size, offset = struct.unpack_from("<IIIIQQ", body)
@@ -69,7 +69,7 @@ class Client(Connection):
 
     def irq_count(self, index: int) -> int:
         """DEVICE_GET_IRQ_INFO: number of vectors of a kind (INTX, MSI, MSIX)."""
-        body = self.request(Command.GET_IRQ_INFO, struct.pack("<IIII", 16, 0, index, 0))
+        body = self.request(VfioUserCommand.GET_IRQ_INFO, struct.pack("<IIII", 16, 0, index, 0))
         return int(struct.unpack_from("<IIII", body)[3])
 
     def set_irqs(
@@ -85,7 +85,7 @@ class Client(Connection):
     ) -> None:
         """DEVICE_SET_IRQS as it goes over the wire."""
         body = struct.pack("<IIIII", 20 + len(data), flags, index, start, count) + data
-        self.request(Command.SET_IRQS, body, fds=fds, expect=expect)
+        self.request(VfioUserCommand.SET_IRQS, body, fds=fds, expect=expect)
 
     def enable_irqs(self, index: int, fds: Sequence[int], start: int = 0) -> None:
         """Let the server signal these eventfds for the vectors from `start` on."""
@@ -112,14 +112,14 @@ class Client(Connection):
         """DMA_MAP of `size` bytes of the file `fd` at bus address `address`."""
         body = struct.pack("<IIQQQ", 32, protection, offset, address, size)
         fds = () if fd is None else (fd,)
-        self.request(Command.DMA_MAP, body, fds=fds, expect=expect)
+        self.request(VfioUserCommand.DMA_MAP, body, fds=fds, expect=expect)
         if fd is not None and not expect:
             self._memory[address] = mmap(fd, size, offset=offset)
 
     def dma_unmap(self, address: int, size: int, *, flags: int = 0, expect: int = 0) -> None:
         """DMA_UNMAP."""
         body = struct.pack("<IIQQ", 24, flags, address, size)
-        self.request(Command.DMA_UNMAP, body, expect=expect)
+        self.request(VfioUserCommand.DMA_UNMAP, body, expect=expect)
         if not expect:
             self._memory.pop(address, None)
 
@@ -140,7 +140,7 @@ class Client(Connection):
     def read(self, region: int, offset: int, length: int, expect: int = 0) -> bytes:
         """REGION_READ."""
         body = struct.pack("<QII", offset, region, length)
-        return self.request(Command.REGION_READ, body, expect=expect)[16:]
+        return self.request(VfioUserCommand.REGION_READ, body, expect=expect)[16:]
 
     def write(
         self, region: int, offset: int, data: bytes, *, expect: int = 0, posted: bool = False
@@ -148,9 +148,9 @@ class Client(Connection):
         """REGION_WRITE; a `posted` one asks for no reply, as QEMU's memory writes do."""
         body = struct.pack("<QII", offset, region, len(data)) + data
         if posted:
-            self.send(self.pack(Command.REGION_WRITE, body, flags=NO_REPLY))
+            self.send(self.pack(VfioUserCommand.REGION_WRITE, body, flags=NO_REPLY))
         else:
-            self.request(Command.REGION_WRITE, body, expect=expect)
+            self.request(VfioUserCommand.REGION_WRITE, body, expect=expect)
 
     def read32(self, region: int, offset: int) -> int:
         """A little-endian 32-bit register."""
@@ -162,7 +162,7 @@ class Client(Connection):
 
     def reset(self, expect: int = 0) -> None:
         """DEVICE_RESET."""
-        self.request(Command.RESET, expect=expect)
+        self.request(VfioUserCommand.RESET, expect=expect)
 
     def alive(self) -> bool:
         """Whether the server still answers on this connection."""

@@ -22,9 +22,9 @@ from bluebridge.host_tools.vfio_user.messages import (
     NO_REPLY,
     REPLY,
     TIMEOUT,
-    Command,
     Message,
     ServerError,
+    VfioUserCommand,
 )
 
 
@@ -112,10 +112,10 @@ class Connection:
         found = self._find(address, count)
         error = 0 if found else errno.EFAULT
         body = message.body[:16]
-        if found and message.command == Command.DMA_WRITE:
+        if found and message.command == VfioUserCommand.DMA_WRITE:
             memory, offset = found
             memory[offset : offset + count] = message.body[16:]
-        elif found and message.command == Command.DMA_READ:
+        elif found and message.command == VfioUserCommand.DMA_READ:
             memory, offset = found
             body += memory[offset : offset + count]
         else:

@@ -13,7 +13,7 @@ ERROR = 0x20
 TIMEOUT = 10.0
 
 
-class Command(IntEnum):
+class VfioUserCommand(IntEnum):
     """Commands of the vfio-user protocol, version 0.1."""
 
     VERSION = 1

@@ -24,6 +24,9 @@ def run_module(words: Sequence[str], folder: Path = ROOT) -> int:
     ):
         try:
             return child.wait()
+        except KeyboardInterrupt:
+            child.wait()  # `Popen` itself waits for a quarter of a second only
+            raise
         except SystemExit:
             child.terminate()
             raise

@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.images.source import HOME
+from bluebridge.images.source import HOME as HOME
 
 PACKAGES = ("device", "guest", "host_tools", "images")
 PAGE = HOME / "docs" / "architecture.md"
 HEADER = re.compile(r"\|\s*room\s*\|.*\|\s*may import\s*\|")
 ABOVE = "the rooms above"
-"""In the column "may import": every row above in the same table."""
+"""In the column "may import": every row above in the same table, and what those rows may import."""
+EVERYTHING = "everything"
+"""In the column "may import": no bound."""
 STANDARD_LIBRARY = "standard library only"
 """In the column "may import": no module that pip installs."""
 
@@ -28,11 +30,12 @@ Graph = dict[str, set[str]]
 
 @dataclass(frozen=True)
 class Room:
-    """A row of the table: the room, and the rooms (with all below them) that it may import."""
+    """A row of the table: the room, and the rooms that it may import."""
 
     name: str
     may_import: frozenset[str]
     standard_library_only: bool
+    unbound: bool
 
 
 def modules() -> dict[str, Path]:
@@ -54,8 +57,7 @@ def imports(name: str, path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = [node.module] if node.module else []
             if node.level:
-                base = [*_absolute(package), *base] if node.level == 1 else []
-                assert base, f"{path}: a relative import of a parent"
+                base = [*_absolute(package[: len(package) + 1 - node.level]), *base]
             yield from (".".join([*base, alias.name]) for alias in node.names)
 
 
@@ -124,9 +126,16 @@ def rooms(text: str) -> dict[str, Room]:
             above = None
         elif above is not None and (name := _named(line.split("|")[1])):
             column = line.rstrip("| ").rsplit("|", 1)[1]
-            listed = {*_named(column), *(above if ABOVE in column else ())}
+            listed = set(_named(column))
+            if ABOVE in column:
+                listed.update(above, *(found[room].may_import for room in above))
             for room in name:
-                found[room] = Room(room, frozenset(listed), STANDARD_LIBRARY in column)
+                found[room] = Room(
+                    room,
+                    frozenset(listed),
+                    STANDARD_LIBRARY in column,
+                    column.strip() == EVERYTHING,
+                )
                 above.append(room)
     return found
 
@@ -145,6 +154,5 @@ def room_of(module: str, known: dict[str, Room]) -> str:
 
 
 def may(importer: Room, target: str) -> bool:
-    """Whether a room may import from the room `target`: it is listed, or a room around it is."""
-    parts = target.split(".")
-    return any(".".join(parts[:count]) in importer.may_import for count in range(1, len(parts) + 1))
+    """Whether a room may import from the room `target`; a room inside of a listed one is not."""
+    return importer.unbound or target in importer.may_import

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from bluebridge.images.source import HOME
 
 pytest_plugins = ["pytester"]
 
@@ -93,5 +96,12 @@ def test_a_session_without_a_lab_imports_nothing_else(tmp_path: Path) -> None:
         "    assert found == {'bluebridge', tools, plugin, f'{plugin}.plugin'}\n"
     )
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:hypothesispytest", "test_one.py"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(HOME)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout

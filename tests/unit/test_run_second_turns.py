@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +17,7 @@ import pytest
 
 from bluebridge.host_tools.conformance.journal import Entry, Journal
 from bluebridge.host_tools.conformance.program import FAILED, PASSED, SKIPPED, Verdict
+from tests.run import __main__ as command
 from tests.run import programs, pytest_suite, second_turns
 from tests.run.child import ROOT, run_module
 from tests.run.kept import Kept
@@ -253,6 +257,61 @@ def test_a_record_that_does_not_explain_the_status(tmp_path: Path) -> None:
     assert "do not explain" in pytest_suite.read(record, 1).incomplete
     assert "interrupted" in pytest_suite.read(record, 0).incomplete
     assert "interrupted" in pytest_suite.read(tmp_path / "none", 0).incomplete
+
+
+# The command.
+
+SLOW_TO_END = """
+import signal, sys, time
+from pathlib import Path
+
+def leave(*_):
+    time.sleep(1)
+    Path("ended").touch()
+    sys.exit(2)
+
+signal.signal(signal.SIGINT, leave)
+signal.signal(signal.SIGTERM, leave)
+Path("started").touch()
+time.sleep(60)
+"""
+RUNS_IT = """
+from pathlib import Path
+from tests.run.child import run_module
+run_module(["slow_to_end"], Path.cwd())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_stopped_waits_for_its_child(tmp_path: Path, number: signal.Signals) -> None:
+    """Ctrl-C goes to both; of SIGTERM the child hears through its parent."""
+    (tmp_path / "slow_to_end.py").write_text(SLOW_TO_END)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", RUNS_IT],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as parent:
+        while not (tmp_path / "started").exists():
+            assert parent.poll() is None
+            time.sleep(0.01)
+        send = os.killpg if number is signal.SIGINT else os.kill
+        send(parent.pid, number)
+        assert parent.wait() != 0
+    assert (tmp_path / "ended").exists()
+
+
+def test_the_command_stopped_by_ctrl_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(suites: object, kept: Kept) -> second_turns.Verdict:
+        kept.work("vm")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "KEPT", tmp_path / "unsteady")
+    monkeypatch.setattr(second_turns, "run", stop)
+    assert command.main([]) == 130
+    assert not list((tmp_path / "unsteady").iterdir())
 
 
 # Conformance programs.

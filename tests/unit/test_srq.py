@@ -36,6 +36,18 @@ def test_entries_follow_the_list() -> None:
     assert statuses(pair.a, pair.qa) == [0]
 
 
+def test_many_entries_at_once_are_as_many_as_are_posted() -> None:
+    pair, srq = pair_with_srq()
+    inbox, key = pair.b.memory(4096)
+    for slot in range(3):
+        pair.b.post_srq(srq, slot, [(key, inbox + 16 * slot, 16)])
+    queue = pair.b.adapter.srqs.get(SRQN)
+    assert queue is not None
+    assert [entry.index for entry in queue.take_many(2)] == [0, 1]
+    assert [entry.sges for entry in queue.take_many(5)] == [[(key, inbox + 32, 16)]]
+    assert queue.take_many(1) == []
+
+
 def test_limit_and_last_entry_events() -> None:
     pair, srq = pair_with_srq()
     inbox, key = pair.b.memory(4096)

@@ -32,12 +32,12 @@ class Project:
         (self.folder / name).write_text(text)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start pytest; run folders are made in `runtime`."""
+        """Start pytest with the plugin of this checkout; run folders are made in `runtime`."""
         report = f"--junitxml={self.folder / 'report.xml'}"
         return subprocess.Popen(
             [sys.executable, "-m", "pytest", report, *words],
             cwd=self.folder,
-            env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)},
+            env={**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "PYTHONPATH": str(ROOT)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -20,7 +20,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.guest.hca.context import open_hca
 from bluebridge.guest.verbs import SendWr, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from bluebridge.host_tools.vfio_user.messages import Command
+from bluebridge.host_tools.vfio_user.messages import VfioUserCommand
 from tests.wire.players import PSN, Player
 
 MAC = bytes.fromhex("02bb00000042")
@@ -77,7 +77,7 @@ def main() -> None:
     player.channel.get_event(0)
     player.cq.req_notify()
     if sys.argv[2:] == ["half"]:
-        bus.client.send(bus.client.pack(Command.REGION_READ, bytes(16))[:20])
+        bus.client.send(bus.client.pack(VfioUserCommand.REGION_READ, bytes(16))[:20])
     print("busy", flush=True)
     if sys.argv[2:]:
         signal.pause()

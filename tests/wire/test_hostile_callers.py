@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.vfio_user.client import Client
-from bluebridge.host_tools.vfio_user.messages import HEADER, Command
+from bluebridge.host_tools.vfio_user.messages import HEADER, VfioUserCommand
 from tests.wire.server import ServerProcess, serving
 
 BAR0 = 0
@@ -55,13 +55,15 @@ def is_dropped(client: Client) -> bool:
 )
 def test_bad_introductions(server: ServerProcess, path: Path, greeting: bytes) -> None:
     with Client(path, negotiate=False) as client:
-        client.request(Command.VERSION, greeting, expect=errno.EINVAL)
+        client.request(VfioUserCommand.VERSION, greeting, expect=errno.EINVAL)
         assert is_dropped(client)
     with Client(path) as after:
         assert after.alive()
 
 
-@pytest.mark.parametrize("first", [Command.RESET, Command.GET_INFO, Command.REGION_READ, 999])
+@pytest.mark.parametrize(
+    "first", [VfioUserCommand.RESET, VfioUserCommand.GET_INFO, VfioUserCommand.REGION_READ, 999]
+)
 def test_anything_before_the_introduction(server: ServerProcess, path: Path, first: int) -> None:
     with Client(path, negotiate=False) as client:
         client.send(client.pack(first, bytes(16)))
@@ -75,7 +77,7 @@ def test_anything_before_the_introduction(server: ServerProcess, path: Path, fir
 @pytest.mark.parametrize("size", [0, 15, 5000, 0xFFFFFFFF])
 def test_introduction_of_impossible_size(server: ServerProcess, path: Path, size: int) -> None:
     with Client(path, negotiate=False) as client:
-        client.send(client.pack(Command.VERSION, bytes(8), size=size))
+        client.send(client.pack(VfioUserCommand.VERSION, bytes(8), size=size))
         assert is_dropped(client)
 
 
@@ -95,7 +97,7 @@ def test_silent_callers_do_not_keep_others_out(server: ServerProcess, path: Path
 def test_client_that_never_takes_its_replies(server: ServerProcess, path: Path) -> None:
     with Client(path) as greedy:
         greedy.socket.setblocking(False)
-        request = greedy.pack(Command.REGION_READ, struct.pack("<QII", 0, BAR0, 2048))
+        request = greedy.pack(VfioUserCommand.REGION_READ, struct.pack("<QII", 0, BAR0, 2048))
         deadline = time.monotonic() + 10
         with pytest.raises(ConnectionError):
             while time.monotonic() < deadline:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bluebridge.device.pyvfio_user._message_filter import MESSAGE_SECONDS
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from bluebridge.host_tools.vfio_user.messages import Command
+from bluebridge.host_tools.vfio_user.messages import VfioUserCommand
 from tests.wire.server import ServerProcess
 
 
@@ -15,7 +15,7 @@ def test_half_a_message_delays_nobody_else(hca_server: tuple[ServerProcess, Path
     stalled, other = WireBus(hca_server[1] / "a"), WireBus(hca_server[1] / "b")
     try:
         other.read32(0, 0)
-        stalled.client.send(stalled.client.pack(Command.GET_INFO, bytes(3), size=64))
+        stalled.client.send(stalled.client.pack(VfioUserCommand.GET_INFO, bytes(3), size=64))
         begin, reads = time.monotonic(), 0
         while time.monotonic() - begin < MESSAGE_SECONDS:
             other.read32(0, 0)

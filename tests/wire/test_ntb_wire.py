@@ -16,7 +16,7 @@ from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
 from bluebridge.device.layout.ntb import gen4
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
-from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, NO_REPLY, Command
+from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, NO_REPLY, VfioUserCommand
 from tests.wire.server import ServerProcess, serving
 
 RAM = 0x100000
@@ -170,7 +170,7 @@ def test_a_store_becomes_an_interrupt_message(setup: Setup) -> None:
     setup.b.open_window(1, 0xFEE00000, 1 << 20)
     setup.a.write(4, 0x3000, b"\x2a\0\0\0")
     message = setup.b.receive()
-    assert (message.command, message.flags & NO_REPLY) == (Command.DMA_WRITE, NO_REPLY)
+    assert (message.command, message.flags & NO_REPLY) == (VfioUserCommand.DMA_WRITE, NO_REPLY)
     assert struct.unpack("<QQ", message.body[:16]) == (0xFEE03000, 4)
     assert message.body[16:] == b"\x2a\0\0\0"
     setup.engine.ram[0x200:0x204] = b"\x2b\0\0\0"

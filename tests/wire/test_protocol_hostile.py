@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
-from bluebridge.host_tools.vfio_user.messages import HEADER, MSIX, NO_REPLY, Command, IrqFlag
+from bluebridge.host_tools.vfio_user.messages import (
+    HEADER,
+    MSIX,
+    NO_REPLY,
+    IrqFlag,
+    VfioUserCommand,
+)
 from tests.wire.probe_device import VECTORS
 from tests.wire.server import ServerProcess, serving
 
@@ -57,23 +63,23 @@ def is_dropped(client: Client) -> bool:
 
 @pytest.mark.parametrize("length", [1, 8, 15])
 def test_truncated_header(probe: Client, length: int) -> None:
-    probe.send(probe.pack(Command.GET_INFO)[:length])
+    probe.send(probe.pack(VfioUserCommand.GET_INFO)[:length])
     assert is_dropped(probe)
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 65537, 0x7FFFFFFF, 0xFFFFFFFF])
 def test_impossible_size_in_the_header(probe: Client, size: int) -> None:
-    probe.send(probe.pack(Command.GET_INFO, bytes(16), size=size))
+    probe.send(probe.pack(VfioUserCommand.GET_INFO, bytes(16), size=size))
     assert is_dropped(probe)
 
 
-@pytest.mark.parametrize("command", list(Command))
+@pytest.mark.parametrize("command", list(VfioUserCommand))
 def test_body_that_never_comes(probe: Client, command: int) -> None:
     probe.send(probe.pack(command, bytes(3), size=64))
     assert is_dropped(probe)
 
 
-@pytest.mark.parametrize("command", list(Command))
+@pytest.mark.parametrize("command", list(VfioUserCommand))
 def test_disconnect_in_the_middle_of_a_message(
     server: ServerProcess, probe: Client, command: int
 ) -> None:
@@ -81,16 +87,18 @@ def test_disconnect_in_the_middle_of_a_message(
     probe.close()
 
 
-@pytest.mark.parametrize("command", [item for item in Command if item is not Command.RESET])
+@pytest.mark.parametrize(
+    "command", [item for item in VfioUserCommand if item is not VfioUserCommand.RESET]
+)
 def test_no_body_at_all(probe: Client, command: int) -> None:
     probe.request(command, expect=errno.EINVAL)
     assert probe.alive()
 
 
-@pytest.mark.parametrize("command", list(Command)[1:-1])
+@pytest.mark.parametrize("command", list(VfioUserCommand)[1:-1])
 @pytest.mark.parametrize("length", [1, 4, 7])
 def test_short_bodies(probe: Client, command: int, length: int) -> None:
-    if command != Command.RESET:
+    if command != VfioUserCommand.RESET:
         probe.request(command, bytes(length), expect=errno.EINVAL)
     assert probe.alive()
 
@@ -103,13 +111,13 @@ def test_unknown_or_misplaced_command(probe: Client, command: int) -> None:
 
 @pytest.mark.parametrize("kind", [2, 7, 15])
 def test_neither_command_nor_reply(probe: Client, kind: int) -> None:
-    probe.request(Command.GET_INFO, bytes(16), flags=kind, expect=errno.EINVAL)
+    probe.request(VfioUserCommand.GET_INFO, bytes(16), flags=kind, expect=errno.EINVAL)
     assert probe.alive()
 
 
 def test_replies_to_nothing_are_ignored(probe: Client) -> None:
-    probe.send(HEADER.pack(77, Command.DMA_WRITE, 32, 1, 0) + bytes(16))
-    probe.send(HEADER.pack(78, Command.DMA_READ, 16, 1 | 0x20, errno.EFAULT))
+    probe.send(HEADER.pack(77, VfioUserCommand.DMA_WRITE, 32, 1, 0) + bytes(16))
+    probe.send(HEADER.pack(78, VfioUserCommand.DMA_READ, 16, 1 | 0x20, errno.EFAULT))
     assert probe.alive()
 
 
@@ -136,7 +144,10 @@ def test_region_out_of_bounds(
     probe: Client, region: int, offset: int, count: int, flags: int
 ) -> None:
     body = struct.pack("<QII", offset, region, count)
-    for command, payload in ((Command.REGION_READ, b""), (Command.REGION_WRITE, bytes(4))):
+    for command, payload in (
+        (VfioUserCommand.REGION_READ, b""),
+        (VfioUserCommand.REGION_WRITE, bytes(4)),
+    ):
         if flags:
             probe.send(probe.pack(command, body + payload, flags=flags))
         else:
@@ -147,7 +158,7 @@ def test_region_out_of_bounds(
 @pytest.mark.parametrize("claimed", [0, 3, 5, 4096])
 def test_write_whose_count_differs_from_its_data(probe: Client, claimed: int) -> None:
     body = struct.pack("<QII", 0, BAR0, claimed) + bytes(4)
-    probe.request(Command.REGION_WRITE, body, expect=errno.EINVAL)
+    probe.request(VfioUserCommand.REGION_WRITE, body, expect=errno.EINVAL)
     assert probe.alive()
 
 
@@ -195,7 +206,7 @@ def test_dma_map_with_too_many_descriptors(probe: Client) -> None:
     os.truncate(fd, PAGE)
     body = struct.pack("<IIQQQ", 32, 3, 0, GUEST, PAGE)
     for count in (2, 16, 253):
-        probe.request(Command.DMA_MAP, body, fds=[fd] * count, expect=errno.EINVAL)
+        probe.request(VfioUserCommand.DMA_MAP, body, fds=[fd] * count, expect=errno.EINVAL)
     os.close(fd)
     assert probe.read32(BAR0, 0x0C) == 0
 
@@ -221,8 +232,8 @@ def test_dma_unmap_of_what_is_not_mapped(probe: Client) -> None:
 def test_descriptors_where_none_belong(probe: Client, descriptors: int) -> None:
     fds = [probe.socket.fileno()] * descriptors
     body = struct.pack("<QII", 0x28, BAR0, 4) + bytes(4)
-    probe.request(Command.REGION_WRITE, body, fds=fds)
-    probe.request(Command.GET_INFO, struct.pack("<IIII", 16, 0, 0, 0), fds=fds)
+    probe.request(VfioUserCommand.REGION_WRITE, body, fds=fds)
+    probe.request(VfioUserCommand.GET_INFO, struct.pack("<IIII", 16, 0, 0, 0), fds=fds)
     probe.request(99, bytes(8), fds=fds, expect=errno.EINVAL)
     assert probe.alive()
 

@@ -18,7 +18,7 @@ from bluebridge.guest.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.client import Client
-from bluebridge.host_tools.vfio_user.messages import CONFIG, Command
+from bluebridge.host_tools.vfio_user.messages import CONFIG, VfioUserCommand
 from tests.wire.guest_process import MAC, End, connect, writes
 from tests.wire.krping_pair import until
 from tests.wire.players import Player, connected
@@ -166,7 +166,7 @@ def test_a_storm_of_callers_leaves_the_guest_alone(
             except BlockingIOError:
                 continue  # the queue of callers is full: turned away by the kernel
             if number % 2:
-                caller.send(caller.pack(Command.VERSION, GREETING))
+                caller.send(caller.pack(VfioUserCommand.VERSION, GREETING))
             if number % 8 == 0:
                 a.send(WrOpcode.RDMA_WRITE, [a.sge()], b)
                 a.expect(OK)

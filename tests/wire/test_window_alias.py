@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.host_tools.vfio_user.client import Client
-from bluebridge.host_tools.vfio_user.messages import CONFIG, HEADER, Command
+from bluebridge.host_tools.vfio_user.messages import CONFIG, HEADER, VfioUserCommand
 from tests.wire.server import serving
 
 START, LENGTH = 0x100000, 4 << 20
@@ -54,7 +54,7 @@ def _engine(folder: Path, stack: ExitStack, name: str) -> mmap.mmap:
 def _window(client: Client) -> tuple[int, int, int, list[int]]:
     """GET_REGION_INFO of the window: its flags, start and length of the one area, descriptors."""
     body = struct.pack("<IIIIQQ", 256, 0, WINDOW, 0, 0, 0)
-    client.send(client.pack(Command.GET_REGION_INFO, body))
+    client.send(client.pack(VfioUserCommand.GET_REGION_INFO, body))
     data, ancillary, _, _ = client.socket.recvmsg(4096, socket.CMSG_SPACE(64))
     fds = array.array("i")
     for _, _, content in ancillary:

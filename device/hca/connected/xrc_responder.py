@@ -1,6 +1,6 @@
 """Extended reliable connections: requests name the SRQ they are for.
 
-A target queue pair has no receive queue and no user of its own: receives, protection domain and
+A target queue pair has no receive queue of its own: receives, protection domain and
 completions are those of the SRQ, which must be in the queue pair's XRC domain (InfiniBand vol. 1,
 annex A14; Linux `ib/qp.c: create_qp_common`, `ib/srq.c`, rdma-core `providers/mlx4/cq.c`).
 """

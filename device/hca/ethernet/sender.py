@@ -54,7 +54,7 @@ _LSO_OPCODE = int(SendOpcode.LSO)
 class EthernetSender(UnconnectedSender):
     """Sends the entries of one ring; that of an RSS queue pair has none.
 
-    `_rest` are bursts of a large send that were not let go yet: its share of time was over.
+    `_rest` are bursts of a large send that wait for the next turn: its share of time was over.
     """
 
     __slots__ = ("_address", "_done", "_frames", "_loop", "_rest", "_trains")
@@ -91,43 +91,43 @@ class EthernetSender(UnconnectedSender):
             flow.wait(self._qp.qpn, queue.run)
             return True
         if self._rest:
-            self._go_on()
+            self._send_rest()
             return bool(self._rest)
         return False
 
     def finish(self) -> None:
-        """Let the burst go: frames first, then the completions of their entries."""
+        """Send the burst: frames first, then the completions of their entries."""
         if self._trains:
-            self._let_go()
+            self._send_burst()
         if self._done and not self._rest:
             done, self._done = self._done, []
             self._qp.completions.post_sends(done)
 
     def stop(self) -> None:
-        """2RST: what was not let go is forgotten."""
+        """2RST: what was not sent is forgotten."""
         self._trains, self._done, self._frames = [], [], 0
         self._rest.clear()
 
     def abort(self) -> None:
-        """2ERR: what is left of a large send is lost, as frames may be; its entry is done."""
+        """2ERR: what is left of a large send is dropped, and its entry completes as a success."""
         if self._rest:
             self._rest.clear()
             self.finish()
 
-    def _let_go(self) -> None:
+    def _send_burst(self) -> None:
         trains, self._trains, self._frames = self._trains, [], 0
         message = Frames(self._address, trains)
         copies = self._qp.port.send_frames(message, loop=self._loop)
         self._qp.spent += COPY_COST * copies
 
-    def _go_on(self) -> None:
-        """Let bursts of a large send go, as many as the queue's share of time allows."""
+    def _send_rest(self) -> None:
+        """Send bursts of a large send, as many as the queue's share of time allows."""
         qp, rest = self._qp, self._rest
         while rest and qp.spent < COST_LIMIT:
             train = rest.popleft()
             qp.spent += FRAME_COST * len(train.frames)
             self._trains.append(train)
-            self._let_go()
+            self._send_burst()
 
     def _send(self, wqe: SendWqe, raw: bytes) -> None:
         if wqe.opcode == SEND:
@@ -145,7 +145,7 @@ class EthernetSender(UnconnectedSender):
         if large:
             for start in range(0, len(frames), BURST):
                 self._rest.append(Train(frames[start : start + BURST], train.good))
-            self._go_on()
+            self._send_rest()
             return
         self._trains.append(train)
         self._frames += len(frames)

@@ -1,8 +1,7 @@
-"""Queue pairs in error: every work request is completed as flushed, later ones too.
+"""Queue pairs in error: receives that are posted later are completed as flushed, too.
 
 Consumers wait for these completions without end (Linux `ib/qp.c: mlx4_ib_drain_rq`), and a post
-to a receive queue rings no doorbell: so queue pairs in ERR are polled until 2RST, seldom when
-nothing ever comes.
+to a receive queue rings no doorbell: so the receive queues of pairs in ERR are polled until 2RST.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ LOOKS = 256
 class FailedPairs:
     """The queue pairs in ERR of one HCA: looked at in turn, in portions.
 
-    A queue pair that failed just now comes first. While nobody posts to any of them, the looks
-    become rarer, down to one portion in `MAX_POLL_SECONDS`.
+    A queue pair that failed just now comes first. While nothing is posted to any of
+    them, the time between portions doubles, up to `MAX_POLL_SECONDS`.
     """
 
     def __init__(self, bus: HostBus) -> None:

@@ -34,7 +34,7 @@ class Executor(Protocol):
         """Whether the next entry has to wait; the executor runs the queue when it need not."""
 
     def finish(self) -> None:
-        """The walk of the ring is over for now: let go what was collected on the way."""
+        """The walk of the ring is over for now: send what was collected during it."""
 
 
 class Owner(Protocol):
