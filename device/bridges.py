@@ -1,4 +1,4 @@
-"""The bridges and DMA engines of a server: two guests, a cable between them."""
+"""The bridges and DMA engines of a server: two guests, a PCI Express link between them."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Bridges:
         function.plug(DmaEngine(function, version=version, strict=strict))
 
     def _named(self, name: str) -> str:
-        """A name in the log that nobody has yet."""
+        """A name in the log that no function has yet: `name`, else `name-2` and so on."""
         number, found = 1, name
         while found in self._names:
             number += 1

@@ -44,7 +44,7 @@ BARS = (Bar(0, bar0.BAR0_SIZE), Bar(2, uar.BAR2_SIZE, prefetchable=True))
 
 @dataclass(frozen=True, slots=True)
 class HcaSpec:
-    """One HCA to serve: its name in the log, its socket, its MAC address, what its ports speak."""
+    """One HCA to serve: its name in the log, its socket, its MAC address, its link layer."""
 
     name: str
     socket: Path

@@ -1,9 +1,9 @@
 """A window that is the peer's memory itself: processors store there at the speed of memory.
 
-Each guest's DMA engine tells of its memory, and the peer's bridge lets its client map the file that
-it is in, at the same addresses: so the window shows the peer's bus from address 0 on, and nothing
-that stands in registers changes that. A client maps once, when the bridge is plugged in. So both
-engines have to be there before the first bridge, and a window cannot be closed.
+Each guest's DMA engine is told of the guest's memory by QEMU, and the peer's bridge lets its own
+client map the file of that memory, at the same addresses: so the window shows the peer's bus from
+address 0 on, and no register changes that. A client maps once, when the bridge is plugged in. So
+both engines have to be there before the first bridge, and a window cannot be closed.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ class CopyFault(Exception):
 class Copier:
     """Copies for one engine. `strict` makes faults of accesses that hardware would not notice.
 
-    A posted write into a closed window, or to nobody, succeeds as far as its sender can tell;
-    `dropped` counts the bytes. A read of nobody ends with READ_DATA; one of a closed window reads
-    all ones, and is a fault when strict.
+    A posted write into a closed window succeeds as far as its sender can tell; `dropped` counts the
+    bytes. A read of a closed window returns all ones. When strict, both are faults, as accesses to
+    addresses that nothing answers always are.
     """
 
     def __init__(self, bus: MasterBus, strict: bool = False) -> None:

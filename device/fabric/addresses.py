@@ -14,7 +14,7 @@ class LinkLayer(StrEnum):
 
 LID_SIZE = 2
 PERMISSIVE = b"\xff\xff"
-"""The LID of "whoever is at the other end of the cable"."""
+"""The LID that means the other end of the cable (InfiniBand vol. 1, 4.1.3)."""
 NO_LID = b"\0\0"
 FIRST_GROUP_LID = 0xC000
 

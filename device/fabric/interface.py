@@ -11,10 +11,10 @@ addresses and its link state whenever one of them changes, and the fabric keeps 
 Filters of group addresses are the receiver's own: messages to a group reach every port.
 
 Payload: the views in `Request.payload` and `Response.payload` are the sender's memory. They are
-valid, and may change, until the outermost `send` returns; whoever keeps a message or a part of it
-beyond `receive` copies those bytes first. A fabric that delivers after `send` has returned owns a
-copy from the start. `Datagram.payload`, `Datagram.grh` and the frames of a `Train` are `bytes` that
-nobody changes: they may be kept.
+valid, and may change, until the outermost `send` returns; a port that keeps a message or a part of
+it beyond `receive` copies those bytes first. A fabric that delivers after `send` has returned owns
+a copy from the start. `Datagram.payload`, `Datagram.grh` and the frames of a `Train` are immutable
+`bytes`: they may be kept.
 """
 
 from __future__ import annotations

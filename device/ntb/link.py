@@ -12,7 +12,7 @@ TRAINING_SECONDS = 0.5
 
 ntb_transport queues a clean-up of all scratchpads at the end of its probe if the link is down then
 (ntb_transport_probe, ntb_transport_event_callback). A link that came up at once would race with it,
-and what the peer had written would be gone for good. On a busy host the work may be late.
+and what the peer had written would be lost. On a busy host the work may be late.
 """
 HOLD_SECONDS = 0.2
 """How long doorbells wait behind a side's first look at a link that came up.
@@ -24,7 +24,7 @@ its processor may have to wait for one of the host before it goes on.
 
 
 class Side(Protocol):
-    """One bridge, as the link knows it."""
+    """One bridge, as the link uses it."""
 
     def link_changed(self, up: bool) -> None:
         """The link came up or went down."""

@@ -1,7 +1,7 @@
 """A Switchtec switch between two guests, as its NTB driver sees it from one partition.
 
 Link and scratchpads are the drivers' own: words in memory that look-up window 0 shows. The switch
-has windows, doorbells, messages and, for a peer that dies, the link event of a port.
+has windows, doorbells, messages and, for a peer that is reset, the link event of a port.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIRST_MESSAGE = 64 - layout.MESSAGES
 MOST_MESSAGES = 64
 """Messages that wait for a slot; the oldest go first if there are more."""
 REMINDER_SECONDS = 0.05
-"""When a message that nobody takes interrupts again.
+"""Seconds after which a message that the driver has not read interrupts again.
 
 A driver lets messages in, then names their vector, then requests that (switchtec_ntb_add). One that
 comes between would wait in the pending bits of MSI-X, which QEMU keeps from the server. It is its
@@ -157,7 +157,7 @@ class SwitchtecBridge:
             self._peer.ring(bits)
 
     def ring(self, bits: int) -> None:
-        """The peer's doorbells; they wait while this side's driver does not know of the link."""
+        """The peer's doorbells; held while this side's driver does not know that the link is up."""
         self._gate.ring(bits)
 
     def _set_doorbells(self, bits: int) -> None:
@@ -241,13 +241,13 @@ class SwitchtecBridge:
         self._bus.interrupt(layout.EVENT_VECTOR)
 
     def _refuse_command(self) -> None:
-        """No management: every command ends with an error, so that nobody waits for it."""
+        """No management: every command ends with an error, at once."""
         self._registers.set("MRPC", "status", layout.MANAGEMENT_ERROR)
         self._registers.set("PARTITION", "management_event", 1, self._partition)
         self._bus.interrupt(layout.EVENT_VECTOR)
 
     def reset(self) -> None:
-        """Reset, or power loss: the peer loses what it saw of this guest, and is told."""
+        """Reset, or power loss: windows onto this guest close, and the peer gets a link event."""
         self._registers.reset()
         self._describe()
         self._gate.reset()

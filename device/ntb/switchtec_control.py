@@ -16,7 +16,7 @@ PARTITION_BITS = 0xFFF
 class ControlBlocks:
     """Registers of both blocks, and what takes effect when software says configure.
 
-    The block of a partition tells what the windows of its guest show. It is the peer's driver that
+    The block of a partition says what the windows of its guest show. It is the peer's driver that
     writes it, so it outlives a reset of that guest, while a reset of the peer empties it.
 
     Both drivers work on both blocks: one lists its requesters in its own block and its shared
@@ -95,7 +95,7 @@ class ControlBlocks:
         return translation & ~PARTITION_BITS, length
 
     def leave(self, partition: int) -> bool:
-        """The guest of `partition` is gone: what its peer saw of it closes; whether it saw any."""
+        """The guest of `partition` was reset: close the windows onto it; whether any was open."""
         other = 1 - partition
         for lock in self._locks:
             lock.drop(partition)

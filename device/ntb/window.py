@@ -13,7 +13,8 @@ from bluebridge.device.throttle import Throttle
 class Window:
     """The inbound side: `base` on the owner's bus, open for `length` bytes; 0 is closed.
 
-    `counts` tells what the peer's accesses met: closed windows, aborts. A bridge opens the
+    `counts` are the peer's accesses to the closed window (`closed`) and those that met neither
+    memory nor a register behind it (`aborts`). A bridge opens the
     window when software has programmed all of it and closes it at the first sign of a change:
     between the two registers of a clear, stragglers would otherwise reach address 0.
     """

@@ -121,7 +121,7 @@ def _bth(
 
 
 def _service(message: WireMessage) -> int:
-    """What tells the opcodes of a message's service from those of the reliable connection."""
+    """The difference of a service's opcodes to those of the reliable connection."""
     if message.what == What.DATAGRAM:
         return 0  # has opcodes of its own
     if message.flags & XRC:

@@ -193,7 +193,7 @@ class Administrator:
     # -- changes ------------------------------------------------------------------------------
 
     def _own(self, query: _Query, table: Struct, name: str) -> PortAgent:
-        """The asker, who may only speak for itself."""
+        """The port that asks; it may only join and leave for itself."""
         gid = table.get_raw(query.data, name)
         if not any(query.asker.gid(index) == gid for index in range(len(query.asker.guids))):
             raise SaError(SaStatus.INVALID_GID)

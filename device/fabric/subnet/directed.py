@@ -19,7 +19,7 @@ class Fate(Enum):
     """What becomes of an SMP in a switch."""
 
     HERE = auto()  # for the switch's own agent
-    PORT = auto()  # out of a port, to whoever is there
+    PORT = auto()  # out of a port, to the other end of its cable
     LID = auto()  # on by LID: the directed part is over
     DROP = auto()
 

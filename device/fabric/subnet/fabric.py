@@ -28,7 +28,7 @@ class Watcher(Protocol):
         """A port changed."""
 
     def left(self, agent: PortAgent) -> None:
-        """A port is gone, cable and all."""
+        """A port was detached from the fabric."""
 
 
 Cable = tuple[PortCounters, PortCounters]

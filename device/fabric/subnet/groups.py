@@ -155,7 +155,7 @@ class Groups:
         return group
 
     def _program(self, group: Group) -> None:
-        """Write the ports of those who want to hear into the switch's table."""
+        """Write the ports of the members that receive into the switch's table."""
         mask = 0
         for port, state in group.members.items():
             if state & RECEIVING and port.peer is not None:

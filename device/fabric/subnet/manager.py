@@ -24,13 +24,13 @@ CONFIRM_SECONDS = 2.0
 """After which a port is told of again, in case its driver was too late for the first events."""
 
 _OURS = Change.LID | Change.SM_LID | Change.GID_PREFIX | Change.ROUTES
-"""What nobody else is to change."""
+"""Changes by others that the manager corrects."""
 
 
 class SubnetManager:
     """Master of the subnet; its administrator answers for it.
 
-    Port n of the switch leads to LID n + 1, whoever is there.
+    Port n of the switch leads to LID n + 1, whatever is there.
     """
 
     def __init__(self, fabric: InfinibandFabric, later: Later) -> None:
@@ -72,7 +72,7 @@ class SubnetManager:
     # -- Watcher ------------------------------------------------------------------------------
 
     def changed(self, agent: PortAgent, change: Change) -> None:
-        """A link came up, or somebody else set what is the manager's: sweep soon.
+        """A link came up, or another manager set what is this manager's: sweep soon.
 
         A link that went down takes its port out of every group.
         """
@@ -126,7 +126,7 @@ class SubnetManager:
         return True
 
     def _confirm(self) -> None:
-        """Make drivers look at their ports anew.
+        """Make drivers read their ports again.
 
         Registering again costs IPoIB its groups for a moment, and packets with them. Who has
         found the administrator since need not: for such a port only caches may be old (Linux

@@ -21,7 +21,7 @@ def smp_to(source: bytes, target: bytes, smp: bytes) -> Datagram:
 
 
 def directed(smp: bytes) -> Datagram:
-    """A subnet management packet for whoever is at the other end of the cable."""
+    """A subnet management packet to the port at the other end of the cable."""
     return smp_to(PERMISSIVE, PERMISSIVE, smp)
 
 

@@ -65,7 +65,7 @@ class PortAgent:
     """A port. `number` is its number in its node, `end_port` says whether it has LIDs.
 
     `link_up` says whether the cable carries anything, `carries_data` whether that may be more than
-    subnet management. `listeners` hear of every change, after it happened. `peer` is the port at
+    subnet management. `listeners` are called after every change. `peer` is the port at
     the other end of the cable; the link is up when both ends are open and neither is disabled.
     """
 
@@ -171,7 +171,7 @@ class PortAgent:
         self.train()
 
     def disconnect(self) -> None:
-        """Pull the cable."""
+        """Remove the cable."""
         peer, self.peer = self.peer, None
         self.train()
         if peer is not None:
@@ -199,7 +199,7 @@ class PortAgent:
                 end.follow_link()
 
     def follow_link(self) -> None:
-        """Take over what the cable says: INIT when the link came up, DOWN when it went."""
+        """Take over the state of the cable: INIT when the link came up, DOWN when it went down."""
         up = self.peer is not None and self.ready() and self.peer.ready()
         if up == self.link_up:
             if not up:
@@ -255,7 +255,7 @@ class PortAgent:
             self._tell(Change.PKEYS)
 
     def confirm_pkeys(self) -> None:
-        """A Set(P_KeyTable) of what is there already: the driver looks at its port anew."""
+        """A Set(P_KeyTable) that changes nothing: an event too, on which the driver reads again."""
         self._tell(Change.PKEYS)
 
     def set_guids(self, block: int, values: list[int]) -> None:
@@ -286,7 +286,7 @@ class PortAgent:
             self._remember()
 
     def _remember(self) -> None:
-        """Keep at hand what every message asks for."""
+        """Keep as attributes what every message needs of PortInfo."""
         self.link_up = self.get("physical_state") == PHYSICAL_LINK_UP
         self.carries_data = self.state in (LINK_ARMED, LINK_ACTIVE)
 

@@ -39,7 +39,7 @@ Send = Callable[[FabricPort, Message], int]
 
 
 class Manager(Protocol):
-    """The subnet manager beside the switch, as far as its agent has to know it."""
+    """What the switch's agents use of the subnet manager in it."""
 
     def sm_info(self) -> bytes:
         """SMInfo."""
@@ -63,7 +63,7 @@ class SwitchPort:
 
 
 class Switch:
-    """The switch of the subnet. `manager` is None until a subnet manager lives in it."""
+    """The switch of the subnet. `manager` is None unless a subnet manager runs in it."""
 
     def __init__(self, guid: int, ports: int, send: Send) -> None:
         self._send = send

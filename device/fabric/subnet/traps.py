@@ -1,4 +1,4 @@
-"""Traps of the switch: it tells a subnet manager elsewhere that a link came or went.
+"""Traps of the switch: they tell a subnet manager elsewhere that a link changed its state.
 
 Rules: InfiniBand vol. 1, 13.4.9 and 14.3.1: a trap is sent again until the manager represses it.
 """
@@ -45,7 +45,7 @@ class TrapSender:
             self._send(self._tid)
 
     def left(self, agent: PortAgent) -> None:
-        """A port is gone: the state of its link said so already."""
+        """A port was detached: its link state has already caused a trap."""
 
     def repressed(self) -> None:
         """The manager has heard."""

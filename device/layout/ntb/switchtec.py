@@ -47,7 +47,7 @@ class LinkMessage(IntEnum):
     CHECK = 3
     """The sender's view of the link has changed."""
     FORCE_DOWN = 4
-    """The sender starts anew."""
+    """The sender has started again."""
 
 
 class Operation(IntEnum):
