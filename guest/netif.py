@@ -4,7 +4,7 @@
         mac = net.resolve("192.168.69.128")         # 6 bytes, or TimeoutError
 
 It owns an Ethernet queue pair of the driver. A thread of its own waits on that queue pair's
-completion channel, answers requests and wakes whoever waits in `resolve`; the same thread gives
+completion channel, answers requests and wakes the threads in `resolve`; the same thread gives
 receive buffers back. The IPv4-mapped GID of the address is added to the port.
 """
 
@@ -89,7 +89,7 @@ class NetInterface:
     def resolve(self, ip: str, timeout: float = DEFAULT_TIMEOUT) -> bytes:
         """The MAC address behind `ip`; asks every half second.
 
-        Raises `TimeoutError` when nobody answers in time, `ValueError` for an address that is no
+        Raises `TimeoutError` without an answer in time, `ValueError` for an address that is no
         neighbour, `DeviceLost`.
         """
         address = ipaddress.IPv4Address(ip)

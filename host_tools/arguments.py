@@ -89,9 +89,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """
     words = list(words)
     if not words or words[0] not in COMMANDS:
-        # Ends the program, unless a command's name comes after `--`.
-        overview, _ = _overview().parse_known_args(words)
-        words = words[words.index(overview.command) :]
+        overview = _overview()
+        overview.parse_args(words)  # ends the program: help, version, or a wrong command line
+        overview.error("the first word is no command")
     name, *rest = words
     command = COMMANDS[name]
     module = import_module(command.options)

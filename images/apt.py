@@ -51,7 +51,7 @@ class Packages:
         self._may_ask = True
 
     def resolve(self, request: Sequence[str], *, backports: bool = False) -> list[str]:
-        """File names that answer `request`, remembered from the first time it was asked."""
+        """The file names of the packages of `request`, resolved at the first time."""
         suffix = " (backports)" if backports else ""
         return self._remembered(" ".join(request) + suffix, lambda: self._files(request, backports))
 

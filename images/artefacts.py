@@ -75,7 +75,7 @@ class Artefacts:
         return self.folder("guest") / "initrd.cpio"
 
     def libvfio_user(self) -> Path:
-        """The library; `libvfio-user-layout.so` and `include/` lie beside it."""
+        """The library; `libvfio-user-layout.so` and `include/` are in its folder."""
         return self.folder("libvfio-user") / "libvfio-user.so"
 
     def folder(self, name: str) -> Path:

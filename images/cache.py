@@ -47,7 +47,7 @@ class Cache:
         self.root = root or default_root()
 
     def folder(self, name: str, key: str) -> Path:
-        """Where the artefact `name` made from `key` lives, whether or not it exists yet."""
+        """The folder of the artefact `name` with `key`, whether it exists or not."""
         return self.root / f"{name}-{key}"
 
     def ensure(self, name: str, key: str, build: Callable[[Path], None]) -> Path:

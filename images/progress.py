@@ -1,4 +1,4 @@
-"""Lines on standard error that say what is being built and how long each step took."""
+"""Lines of progress on standard error: each step and its duration."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def _opened(path: Path, *, replace: bool) -> Iterator[BinaryIO]:
     if path.is_dir():
         raise LogError(f"{path} is a folder: name a file in it")
     if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-        with path.open("wb") as device:  # a pipe to tshark, say
+        with path.open("wb") as device:  # such as a pipe to tshark
             yield device
         return
     if path.exists() and not replace:

@@ -201,7 +201,7 @@ def read_index(path: Path) -> list[tuple[int, int, int]]:
 
 _EVERYTHING = Filter()
 MOST_KEPT = 1 << 26
-"""Bytes of one event, far beyond what a device can be told to capture."""
+"""Bytes of one event, far more than the largest --capture."""
 
 _KINDS = {int(kind): kind for kind in Kind}
 _WHATS = {int(what): what for what in What}

@@ -33,7 +33,7 @@ _IMMEDIATE = {
 def send_entry(data: bytes, length: int, *, datagram: bool = False) -> str:
     """A send WQE; `data` may hold only its beginning, `length` is the whole.
 
-    A WQE does not contain its transport: `datagram` says that an address vector comes first.
+    A WQE does not contain its transport: `datagram` is true if it has an address vector.
     """
     if len(data) < wqe.CTRL.size:
         return f"{length} bytes"

@@ -30,8 +30,8 @@ from bluebridge.device.pci.bus import HostBus
 class Adapter:
     """The parts of one HCA with one port for each of `fabrics`: what firmware commands work on.
 
-    Each part was given what it uses and knows nothing of the adapter. `port` is the first of
-    `ports`, `uar` are the doorbell pages of BAR2, `parameters` those of INIT_HCA.
+    Each part was given what it uses and knows nothing of the adapter. `uar` are the doorbell pages
+    of BAR2, `parameters` those of INIT_HCA.
     """
 
     def __init__(self, bus: HostBus, fabrics: Sequence[Fabric], config: HcaConfig) -> None:
@@ -48,7 +48,6 @@ class Adapter:
         self.regions = MemoryRegions(self.icm, self.parameters)
         self.multicast = MulticastGroups(self.parameters)
         self.ports = tuple(self._port(n, fabric) for n, fabric in enumerate(fabrics, 1))
-        self.port = self.ports[0]
         factory = PairFactory(
             bus=bus,
             pages=self.ring_pages,

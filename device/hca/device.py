@@ -74,7 +74,7 @@ class Hca:
         return self.health.failed
 
     def fail(self, reason: str) -> None:
-        """An internal error: all stops at once, and the error buffer tells who polls it.
+        """An internal error: all stops at once, and the error buffer says why.
 
         Linux `mlx4/catas.c: poll_catas` looks every five seconds and resets the device.
         """

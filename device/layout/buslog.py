@@ -21,7 +21,7 @@ class Kind(IntEnum):
     CONFIG_WRITE = 8
     NOTE = 9
     WIRE = 10  # a message leaves the port: device/buslog/wire.py
-    BLUEFLAME = 11  # a whole send entry that came through a BlueFlame page
+    BLUEFLAME = 11  # a whole send entry from a BlueFlame page
 
 
 class What(IntEnum):
@@ -50,5 +50,5 @@ class What(IntEnum):
     DESCRIPTOR = 20  # [channel] of a DMA engine
     COMPLETION = 21  # [channel] completion word of a DMA engine
     COPY = 22  # [channel] bytes a DMA engine moves
-    WINDOW = 23  # [BAR] what came through the peer's window, with the address on this side
+    WINDOW = 23  # [BAR] an access through the peer's window, with the address on this side
     MESSAGE = 24  # interrupt message: a write to 0xFEExxxxx

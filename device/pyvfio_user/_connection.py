@@ -117,7 +117,7 @@ class Connection:
         return verdict is Verdict.HANDLED
 
     def write_memory(self, address: int, data: bytes) -> bool:
-        """Send a DMA_WRITE that asks for no reply; False when the client has gone."""
+        """Send a DMA_WRITE without reply; False when the client has disconnected."""
         if len(data) > LARGEST_MEMORY_WRITE:
             raise ValueError(f"{len(data)} bytes are too many for one memory write")
         self._number = (self._number + 1) & 0xFFFF

@@ -104,7 +104,7 @@ class Listener:
             client.close()  # removes it from the poll set, too
 
     def close(self) -> None:
-        """Stop listening and remove the socket file, if it is still ours."""
+        """Stop listening and remove the socket file, if it is still this one's."""
         self._close_pending()
         self._poll.close()
         self._socket.close()

@@ -75,12 +75,12 @@ class Header(NamedTuple):
 
     @property
     def is_command(self) -> bool:
-        """Whether it is a request of the other side."""
+        """Whether it is a request of the client."""
         return self.flags & TYPE_MASK == TYPE_COMMAND
 
     @property
     def is_reply(self) -> bool:
-        """Whether it answers a request of ours."""
+        """Whether it is a reply of the client."""
         return self.flags & TYPE_MASK == TYPE_REPLY
 
     def refusal(self, error: int) -> bytes:

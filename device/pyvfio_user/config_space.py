@@ -44,7 +44,7 @@ class ConfigSpace:
         self.set(0x3D, "<B", pin)
 
     def set_bar(self, index: int, size: int, low_bits: int = 0) -> None:
-        """A BAR of `size` bytes (a power of two); `low_bits` tell its type, 0 is 32-bit memory."""
+        """A BAR of `size` bytes (a power of two); `low_bits` are its type, 0 is 32-bit memory."""
         self.set(0x10 + 4 * index, "<I", low_bits, writable=-size & 0xFFFFFFF0)
 
     def add_capability(self, body: bytes, writable: bytes = b"") -> int:

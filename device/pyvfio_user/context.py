@@ -81,7 +81,7 @@ class Context:
         self._set_up_dma()
 
     def pci_init(self, kind: PciKind = PciKind.EXPRESS) -> None:
-        """Say whether config space has 256 or 4096 bytes; it also needs a `Region.CONFIG`."""
+        """Set the size of config space, 256 or 4096 bytes; it also needs a `Region.CONFIG`."""
         result = self._calls.vfu_pci_init(self._context, kind, HEADER_TYPE_NORMAL, 0)
         self._check(result, "pci_init")
 

@@ -6,7 +6,7 @@ and `files`, `identity` gives two guests from one snapshot different names and r
 """
 
 VERSION = "1.0"
-"""Told in every greeting and by `ping`."""
+"""Part of every HELLO and of the answer to `ping`."""
 PROTOCOL = 2
 """Raised by every change that an older host would misunderstand."""
 PORT = "org.bluebridge.agent"

@@ -132,7 +132,7 @@ def _set_macs(root: str, prefix: bytes) -> dict[str, str]:
 
 def _set_mac(name: str, mac: bytes) -> None:
     """netdevice(7); an interface that refuses while it is up is taken down for the moment."""
-    import socket  # dear at start-up, and most guests have no such NIC
+    import socket  # slow to import, and most guests have no such NIC
 
     request = struct.pack("16sH6s8x", name.encode(), _ARPHRD_ETHER, mac)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:

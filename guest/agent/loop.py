@@ -53,9 +53,9 @@ class Loop:
         return fd in self._handlers
 
     def hung_up(self, fd: int) -> bool:
-        """Whether nobody is at the other end of `fd` at this moment."""
+        """Whether the other end of `fd` is closed at this moment."""
         poll = select.poll()
-        poll.register(fd, 0)  # POLLHUP is always told
+        poll.register(fd, 0)  # POLLHUP is always reported
         return any(events & select.POLLHUP for _, events in poll.poll(0))
 
     def now(self) -> float:
@@ -89,10 +89,10 @@ class Loop:
 
 
 def _guarded(call: Callable[[], None]) -> None:
-    """A mistake in one operation must not take the guest's only way in away."""
+    """A mistake in one operation must not end the agent, the only way into the guest."""
     try:
         call()
     except Exception:
-        import traceback  # dear, and hardly ever needed
+        import traceback  # slow to import, and hardly ever needed
 
         traceback.print_exc(file=sys.stderr)

@@ -14,7 +14,7 @@ _MESSAGE_CHARS = 500
 
 
 class OperationError(Exception):
-    """What the host is told in FAIL: a line for its user and a code for its program."""
+    """The content of FAIL: a line for the user of the host and a code for its program."""
 
     def __init__(self, code: str, message: str) -> None:
         if len(message) > 2 * _MESSAGE_CHARS:

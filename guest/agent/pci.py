@@ -49,8 +49,9 @@ def bind(address: str, driver: str, root: str = "/") -> dict[str, Any]:
     """Give the function at `address` to `driver`, taking it from the one it has.
 
     Returns `{"driver": name}`. Raises `OperationError` when there is no such function or the
-    driver does not take it. vfio-pci suspends what nobody has opened, a moment after it took it:
-    that is waited for, so that whoever looks at the bus next sees his own accesses only.
+    driver does not take it. vfio-pci suspends a function that is not
+    open, a moment after it took it. That is waited for, so that the next accesses on the bus are
+    those of the next user only.
     """
     bus = os.path.join(root, _BUS)
     path = os.path.join(bus, "devices", address)

@@ -24,7 +24,7 @@ _FULL_BYTES = 1024 * 1024
 """Nothing is read while so much waits: a host that never reads must not fill our memory."""
 _MOST_OPERATIONS = 64
 _GONE_SECONDS = 2.0
-"""How long nobody may be at the port before the session ends."""
+"""How long the port may be without a host before the session ends."""
 
 OperationFactory = Callable[[Outlet, int, dict[str, Any]], Operation]
 """Makes the operation of an OPEN request; raises `OperationError` when it makes no sense."""
@@ -73,9 +73,9 @@ class ServedPort:
         self.turn()
 
     def _doubt_host(self) -> None:
-        """Nobody seems to be at the port: look again soon, and then believe it.
+        """The port seems to have no host: look again soon, and end the session if that is still so.
 
-        Linux hears of hosts that come and go in messages of their own, which a work item handles
+        Linux learns of hosts that come and go by messages of their own, which a work item handles
         some time after the interrupt (virtio_console.c, control_work_handler). So "hung up" may
         still speak of the last host when frames of the next one have been read; to end the session
         of the next one would lose its operations.
@@ -228,7 +228,7 @@ class ServedPort:
             return False
         except OSError as error:
             print(f"port: {error}", file=sys.stderr)
-            count = len(self._unsent)  # nobody is there to read it
+            count = len(self._unsent)  # there is no host to read it
         self._unsent = self._unsent[count:]
         self._queued -= count
         return count > 0

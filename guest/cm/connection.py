@@ -1,4 +1,4 @@
-"""The CM protocol of one connection: a state machine that sends MADs and tells its owner.
+"""The CM protocol of one connection: a state machine that sends MADs and reports to its owner.
 
 No thread, socket or queue pair lives here. The owner calls in under one lock: `handle` for each
 message, `expire` when `deadline` has passed, and the verbs `connect`, `accept`, `reject`,
@@ -46,7 +46,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the owner must hear: status as in `CmEvent`, the message that brought it."""
+    """Something for the owner: status as in `CmEvent`, and the message that caused it."""
 
     type: EventType
     status: int = 0
@@ -122,7 +122,7 @@ class Connection:
             self._emit(CmAttribute.DREQ, fields, State.DREQ_SENT, repeat=True)
 
     def abandon(self) -> None:
-        """The owner goes away: say so to the peer in whatever way the state allows."""
+        """The owner is destroyed: end the connection with the message that fits the state."""
         if self.state in (State.REQ_RECEIVED, State.REP_RECEIVED):
             self.reject(RejectReason.CONSUMER_DEFINED)
         elif self.state is State.REQ_SENT:
@@ -170,7 +170,7 @@ class Connection:
             self._tell(Notice(EventType.UNREACHABLE, -errno.ETIMEDOUT))
 
     def _repeated_request(self) -> None:
-        """The peer did not hear our answer: repeat it, or ask for patience."""
+        """The peer did not get our answer: repeat it, or ask for more time with an MRA."""
         if self.state is State.REQ_RECEIVED:
             fields = {"answered": Answered.REQ, "service_timeout": MRA_TIMEOUT_CODE}
             self._emit(CmAttribute.MRA, fields, self.state)
@@ -178,7 +178,7 @@ class Connection:
             self._send(self._last, self.peer)
 
     def _take_mra(self, message: Message) -> None:
-        """The peer asks for patience: wait as long as it says, then start to repeat again."""
+        """The peer asks for more time: wait as long as it says, then start to repeat again."""
         if self.state in (State.REQ_SENT, State.REP_SENT):
             self._retries = 0
             patience = cm_timeout_seconds(message["service_timeout"])
@@ -199,7 +199,7 @@ class Connection:
 
         A peer that calls the request stale sends the DREQ of the connection that it still has
         with our queue pair right behind (core/cm.c: cm_match_req), and refuses until that is
-        answered: whoever asks again after he was told shall be served.
+        answered. So the user is told only then, and his next request is served.
         """
         if self.state is State.REQ_SENT and message["reason"] == RejectReason.STALE_CONNECTION:
             self._settle(State.STALE)
@@ -233,7 +233,7 @@ class Connection:
             self._emit(CmAttribute.DREP, {}, State.TIMEWAIT, keep_deadline=True)
 
     def _leave(self, status: int, message: Message | None) -> None:
-        """The connection is over: wait a while for strays, tell the owner."""
+        """The connection is over: enter time-wait, and report to the owner."""
         self._settle(State.TIMEWAIT)
         self._linger()
         self._tell(Notice(EventType.DISCONNECTED, status, message))

@@ -1,4 +1,4 @@
-"""What a connection identifier tells its user, with the numbers of include/rdma/rdma_cm.h."""
+"""Events and parameters of connections, with the numbers of include/rdma/rdma_cm.h."""
 
 from __future__ import annotations
 

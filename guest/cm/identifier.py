@@ -23,7 +23,7 @@ from bluebridge.guest.cm.parameters import (
     rts_of_reply,
     rts_of_request,
 )
-from bluebridge.guest.cm.path import MTU_1024, PathQp, Rtr
+from bluebridge.guest.cm.path_qp import MTU_1024, PathQp, Rtr
 from bluebridge.guest.cm.table import ConnectionTable
 from bluebridge.guest.cm.transport import Peer, Resolver
 from bluebridge.guest.verbs import QueuePair, VerbsError
@@ -259,7 +259,7 @@ class CmId:
             connection.old_connection_over()
 
     def notice(self, notice: Notice) -> None:
-        """News from the connection: bring the queue pair along, then tell the user."""
+        """News from the connection: move the queue pair to its state, then report to the user."""
         if notice.type is EventType.CONNECT_RESPONSE and notice.message is not None:
             self._connected(notice.message)
             return

@@ -17,7 +17,7 @@ from bluebridge.device.layout.net.cm import (
 )
 from bluebridge.guest.cm.identifier import CmId
 from bluebridge.guest.cm.messages import MalformedMessage, Message, decode, encode
-from bluebridge.guest.cm.path import PathQp
+from bluebridge.guest.cm.path_qp import PathQp
 from bluebridge.guest.cm.table import ConnectionTable
 from bluebridge.guest.cm.transport import LocalPort, MadTransport, Peer, Received, Resolver
 from bluebridge.guest.verbs import HEALTH_SECONDS, DeviceLost, QueuePair
@@ -74,7 +74,7 @@ class ConnectionManager:
             print(f"cm: MAD not sent: {error}", flush=True)
 
     def _run(self) -> None:
-        """The thread: it serves until it is told to end, or the device is lost."""
+        """The thread: it serves until `close`, or until the device is lost."""
         try:
             self._serve()
         except DeviceLost:
@@ -145,7 +145,7 @@ class ConnectionManager:
             self.table.add_request(message, peer, child)
 
     def _drop_stale(self, qpn: int, peer: Peer) -> None:
-        """A peer's queue pair asks anew: its old connection ended without a DREQ we heard."""
+        """A peer's queue pair asks anew: its old connection ended, and its DREQ did not arrive."""
         for owner in self.table.connected():
             owner.drop_if_stale(qpn, peer)
 

@@ -8,7 +8,7 @@ from bluebridge.device.layout.fields import Value
 from bluebridge.device.layout.net.cm import IP_HEADER_SIZE, service_id
 from bluebridge.guest.cm.events import ConnParam
 from bluebridge.guest.cm.messages import Message, ip_header
-from bluebridge.guest.cm.path import ACK_TIMEOUT_CODE, HOP_LIMIT, MTU_1024, Rtr, Rts
+from bluebridge.guest.cm.path_qp import ACK_TIMEOUT_CODE, HOP_LIMIT, MTU_1024, Rtr, Rts
 from bluebridge.guest.cm.transport import LocalPort, Peer
 
 CM_RESPONSE_TIMEOUT = 20  # 4.3 s, core/cma.c: CMA_CM_RESPONSE_TIMEOUT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bluebridge.device.layout.net.roce import MTU_BYTES
-from bluebridge.guest.cm.path import HOP_LIMIT, MIN_RNR_TIMER, Rtr, Rts
+from bluebridge.guest.cm.path_qp import HOP_LIMIT, MIN_RNR_TIMER, Rtr, Rts
 from bluebridge.guest.verbs import (
     AccessFlags,
     AddressVector,

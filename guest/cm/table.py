@@ -128,6 +128,6 @@ class ConnectionTable:
         """Whose message this is. A REJ of a REQ that nobody listens to knows only our id."""
         owner = self._owners.get(message["remote_comm_id"])
         if owner is None and message.kind is CmAttribute.REJ:
-            # rdma_cm rejects with a timeout before it has heard our id: ours is unknown to it.
+            # rdma_cm rejects with a timeout before it knows our id: it does not carry ours.
             owner = self.owner_of_request(message, peer)
         return owner

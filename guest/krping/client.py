@@ -49,7 +49,7 @@ class Client(KrpingThread):
             self._check(resources, data)
 
     def _ping(self, resources: Resources, data: bytes) -> None:
-        """One iteration: advertise the source, be told, advertise the sink, be told."""
+        """One iteration: advertise the source, await the go-ahead, then the same with the sink."""
         self.state = State.RDMA_READ_ADV
         resources.start[:] = data
         self.post(resources.advertise(resources.start_address))

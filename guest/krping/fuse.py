@@ -27,8 +27,8 @@ BUFFER = 1 << 16
 ROOT_NODE = 1
 MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2
 FILE_SIZE = 1 << 16
-"""What stat says. Nobody knows before a read; but sendfile, busybox's way to cat, takes nothing out
-of an empty file, direct I/O or not. A short read tells the kernel the true size."""
+"""What stat says. The size is unknown before a read; but sendfile, busybox's way to cat, takes
+nothing out of an empty file, direct I/O or not. A short read tells the kernel the true size."""
 FILE_MODE = stat.S_IFREG | 0o666
 DIRECTORY_MODE = stat.S_IFDIR | 0o755
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -84,7 +84,7 @@ class ControlFile:
         }
 
     def serve(self) -> None:
-        """Answer the kernel until `stop` or until somebody unmounts."""
+        """Answer the kernel until `stop` or until the file system is unmounted."""
         poller = select.poll()
         poller.register(self._fd, select.POLLIN)
         poller.register(self._wake, select.POLLIN)

@@ -10,7 +10,7 @@
     channel = device.create_comp_channel()           # .fileno() .get_event(timeout)
     cq = device.create_cq(128, channel)              # .poll(n) -> list[Wc] .req_notify(solicited)
     qp = pd.create_qp(QpInit(QpType.RC, cq, cq))     # .qpn .state .modify(QpAttr(...)) …
-    there = device.address_vector(peer_address)      # the peer told its `device.address` and qpn
+    there = device.address_vector(peer_address)      # the peer sent its `device.address` and qpn
     qp.modify_init(access); qp.modify_rtr(there, peer_qpn, psn); qp.modify_rts(psn)
     qp.post_recv(RecvWr(1, [Sge(address, length, lkey)])); qp.post_send([SendWr(...), ...])
 
@@ -19,8 +19,8 @@ protocols), `requests`, `interface` (device, protection domain and queue pair as
 provider implements the protocols by structure; `guest.hca` is the first. Users import from here
 and from `guest.providers`, never a provider.
 
-**Events.** There is no hidden thread. Whoever calls `get_event` of a completion channel waits in
-its own thread, so a wake-up costs one thread switch. After `fileno()` became readable call
+**Events.** There is no hidden thread. A caller of `get_event` of a completion channel waits in its
+own thread, so a wake-up costs one thread switch. After `fileno()` became readable call
 `get_event(0)` until it gives None. One event comes per `req_notify`; as always, poll the completion
 queue empty after arming it, then wait. Verbs may be called from several threads. Waits look at the
 device every `HEALTH_SECONDS`: when it is gone they end with `DeviceLost`, as do verbs, while

@@ -46,7 +46,7 @@ class SendFlags(IntFlag):
 
 
 class WrOpcode(IntEnum):
-    """Send work request opcodes. READ with invalidate does not exist on this hardware."""
+    """Send work request opcodes. READ with invalidate is iWARP's alone."""
 
     RDMA_WRITE = 0
     RDMA_WRITE_WITH_IMM = 1
@@ -82,7 +82,7 @@ class WcOpcode(IntEnum):
 
 
 class WcFlags(IntFlag):
-    """What else a receive completion tells (ibv_wc_flags)."""
+    """What a receive completion carries besides its data (ibv_wc_flags)."""
 
     GRH = 1
     WITH_IMM = 2

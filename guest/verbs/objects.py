@@ -34,7 +34,7 @@ class CompletionQueue(Protocol):
 
 
 class CompletionChannel(Protocol):
-    """Gives the completion queues that had something to tell after `req_notify`."""
+    """Gives the completion queues that had a completion after `req_notify`."""
 
     def fileno(self) -> int:
         """Becomes readable when there is an event; then call `get_event(0)` until it gives None."""

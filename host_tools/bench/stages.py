@@ -10,7 +10,7 @@ from bluebridge.host_tools.lab.pair import Pair
 PREFIX = "time."
 """Of the keys of figures that are rows of the page's table of stages."""
 
-_STAGES = {
+PREFIXES = {
     "messages of the bus": ("bluebridge.device.pyvfio_user", "bluebridge.device.pci.loop"),
     "doorbells": (
         "bluebridge.device.hca.registers.doorbells",
@@ -32,6 +32,7 @@ _STAGES = {
         "bluebridge.device.hca.connected.responder",
         "bluebridge.device.hca.connected.retry",
         "bluebridge.device.hca.queue_pairs",
+        "bluebridge.device.hca.pairs",
         "bluebridge.device.hca.ports.port",
         "bluebridge.device.fabric",
     ),
@@ -61,8 +62,9 @@ _STAGES = {
     ),
     "bus log": ("bluebridge.device.buslog", "bluebridge.device.fabric.capture"),
 }
+"""Stages of the server's work, and how the full names of their functions begin."""
 OTHER = "all else"
-STAGES = (*_STAGES, OTHER)
+STAGES = (*PREFIXES, OTHER)
 TOGETHER = "together"
 
 
@@ -103,7 +105,7 @@ def stage(stack: list[str]) -> str:
     for name in reversed(stack):
         matches = (
             (len(prefix), found)
-            for found, prefixes in _STAGES.items()
+            for found, prefixes in PREFIXES.items()
             for prefix in prefixes
             if name.startswith(prefix)
         )

@@ -40,8 +40,8 @@ def run(claim: Claim, plan: Plan, up: socket.socket, parent: int) -> int:
     """What the process of a keeper does, forked by `parent`; returns its exit status.
 
     `up` is the socket to the parent, which runs `bluebridge up`. Until it says `KEEP`, the keeper
-    ends with the parent. SIGINT ends it in good order (so
-    does `down`), SIGTERM and SIGHUP as well, but then the end is recorded.
+    ends with the parent. SIGINT, which `down` sends, ends it in good order; so do SIGTERM and
+    SIGHUP, but then the end is recorded.
     """
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -73,11 +73,17 @@ class Pair:
         stack.callback(os.close, folders.keep_logs(self.logs))
         self.log_name = str(self.logs)
         self.folder = stack.enter_context(folders.run_folder())
+        self._start_server(stack)
+        self._start_guests(stack, found)
+
+    def _start_server(self, stack: contextlib.ExitStack) -> None:
         self.server = DeviceServer(self._server_config(), self.logs)
         if self.config.serves:
             stack.callback(self.server.stop)
             self.server.spawn()
             self._detail(f"device server: started (process {self.server.pid})")
+
+    def _start_guests(self, stack: contextlib.ExitStack, found: Snapshot | None) -> None:
         for name in self.config.names:
             self.machines.append(machine := self._machine(name))
             stack.callback(machine.stop)

@@ -9,6 +9,7 @@ from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.hca.device import Hca
+from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.settings.config import Features, HcaConfig
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
@@ -44,6 +45,11 @@ class CommandDriver:
         self.mailbox_out = self.host.allocate(4096)
         self.toggle = 1
         self.token = 0
+
+    @property
+    def port(self) -> Port:
+        """The first port of the HCA."""
+        return self.adapter.ports[0]
 
     def read32(self, offset: int, bar: int = 0) -> int:
         """A 32-bit register."""

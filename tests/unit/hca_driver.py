@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bluebridge.device.fabric.interface import Fabric
-from bluebridge.device.hca.memory.regions import hardware_key
+from bluebridge.device.hca.memory.protection_entry import hardware_key
 from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.layout.mlx4 import uar
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA

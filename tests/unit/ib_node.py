@@ -48,7 +48,7 @@ class IbNode(Node):
     @property
     def port(self) -> InfinibandPort:
         """Port 1."""
-        port = self.adapter.port
+        port = super().port
         assert isinstance(port, InfinibandPort)
         return port
 

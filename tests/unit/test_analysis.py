@@ -48,7 +48,7 @@ def _assembled(folder: Path, *posts: Post) -> list[Transfer]:
 
 
 def _roles(transfer: Transfer) -> list[str]:
-    """Role and bytes of what crossed the buses, the peer's in brackets."""
+    """Role and bytes of what crossed the buses, those of the peer in brackets."""
     return [
         f"({one.role.value} {one.length})" if one.remote else f"{one.role.value} {one.length}"
         for one in transfer.on_bus()
@@ -85,7 +85,7 @@ def test_lines_of_an_entry_are_one_write_each(tmp_path: Path) -> None:
 
 
 def test_buffers_that_follow_each_other_hold_two_entries(tmp_path: Path) -> None:
-    """A full first buffer and the second one have neighbouring addresses."""
+    """The first buffer is full and adjacent to the second."""
     found = _assembled(
         tmp_path,
         lambda sender: sender.post(208, by="blueflame"),
@@ -94,8 +94,8 @@ def test_buffers_that_follow_each_other_hold_two_entries(tmp_path: Path) -> None
     assert [each.count(Role.BLUEFLAME) for each in found] == [4, 4]
 
 
-def test_the_tree(tmp_path: Path) -> None:
-    """Each has what caused it as its parent, on both machines."""
+def test_the_tree_of_causes(tmp_path: Path) -> None:
+    """The parent of each transaction is its cause, on both machines."""
     (found,) = _assembled(tmp_path, lambda sender: sender.post(8, inline=False, announced=True))
     parts = found.transactions
     tree = [f"{'.' * depth}{parts[place].role.value}" for place, depth in found.tree()]
@@ -105,8 +105,8 @@ def test_the_tree(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_doorbell_for_several(tmp_path: Path) -> None:
-    """Entries posted together have one doorbell: the first one's."""
+def test_one_doorbell_for_several_entries(tmp_path: Path) -> None:
+    """Entries that are posted together have one doorbell, at the first."""
 
     def chain(sender: Sender) -> None:
         sender.doorbell()
@@ -121,7 +121,7 @@ def test_a_doorbell_for_several(tmp_path: Path) -> None:
 
 
 def test_a_doorbell_that_comes_after_the_fetch(tmp_path: Path) -> None:
-    """The walk of the ring found an entry whose doorbell was on its way."""
+    """The entry is fetched after an earlier doorbell, before its own arrives."""
 
     def early(sender: Sender) -> None:
         sender.post()
@@ -137,7 +137,7 @@ def test_a_doorbell_that_comes_after_the_fetch(tmp_path: Path) -> None:
 
 
 def test_stores_that_come_after_the_fetch(tmp_path: Path) -> None:
-    """Neither BlueFlame nor refused: the ring was faster."""
+    """The entry is fetched from the ring before its stores arrive."""
 
     def early(sender: Sender) -> None:
         sender.post(by="blueflame")
@@ -156,8 +156,8 @@ def test_stores_that_come_after_the_fetch(tmp_path: Path) -> None:
     assert [each.count(Role.BLUEFLAME) for each in found] == [1, 3, 1]
 
 
-def test_many_come_out_while_the_log_is_read(tmp_path: Path) -> None:
-    """Nothing waits for the end: memory stays bounded."""
+def test_work_requests_are_given_out_while_the_log_is_read(tmp_path: Path) -> None:
+    """Work requests are given out while the log is read: memory is bounded."""
     sender = Sender(tmp_path)
     sender.index = first = 0xFF00  # the 16 bits that completions have of it wrap
     for _ in range(2000):
@@ -182,7 +182,7 @@ def test_many_come_out_while_the_log_is_read(tmp_path: Path) -> None:
 
 
 def test_a_log_that_begins_in_the_middle(tmp_path: Path) -> None:
-    """What the work request before had is of nobody; no error."""
+    """Events of a work request before the log's begin belong to none and raise nothing."""
     sender = Sender(tmp_path)
     sender.fetch(sender.entry(8, inline=True, blueflame=False))
     sender.carry_out(8, inline=True)
@@ -197,7 +197,7 @@ def test_a_log_that_begins_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_rows_keep_the_order(tmp_path: Path) -> None:
-    """A line stands where its first store is."""
+    """A line has the place of its first store."""
     sender = Sender(tmp_path)
     sender.post(200, by="blueflame")
     sender.log.record(A, Kind.IRQ, 0, 3, 0, b"")
@@ -215,8 +215,8 @@ def test_completions_end_at_multiples() -> None:
         assert pieces(address, length) == len(split(address, length))
 
 
-def test_receives_that_are_flushed_later_belong_to_nobody(tmp_path: Path) -> None:
-    """They come from a timer, while the log still names the last work request."""
+def test_receives_that_are_flushed_later_belong_to_no_work_request(tmp_path: Path) -> None:
+    """A timer writes them, while the log still names the last work request."""
 
     def flushed(sender: Sender) -> None:
         sender.post()
@@ -227,8 +227,8 @@ def test_receives_that_are_flushed_later_belong_to_nobody(tmp_path: Path) -> Non
     assert found.count(Role.CQE) == 1
 
 
-def test_what_is_counted_from_0() -> None:
-    """The tables of roles have a place for each."""
+def test_roles_are_counted_from_0() -> None:
+    """The tables of roles have an item for each `What`."""
     assert [int(what) for what in What] == list(range(len(What)))
 
 
@@ -261,7 +261,7 @@ EVENTS = st.builds(
 @given(st.lists(EVENTS, max_size=60))
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_whatever_is_in_the_log_can_be_assembled(events: list[Event]) -> None:
-    """Events in any order: nothing raises, no part is lost or twice in a tree."""
+    """Events in any order: nothing raises, each transaction is once in a tree."""
     for number, event in enumerate(events):
         event.number = number
     for found in assembled(events, ["a", "b"]):

@@ -17,7 +17,7 @@ BROWSER = (
     "chromium-headless-shell", "--no-sandbox", "--disable-gpu", "--proxy-server=127.0.0.1:9",
     "--virtual-time-budget=5000", "--window-size=1400,900", "--dump-dom",
 )  # fmt: skip
-"""The proxy does not exist: what needs a network fails."""
+"""The proxy does not exist, so that any use of a network fails."""
 
 
 class Rows(HTMLParser):
@@ -77,15 +77,15 @@ def _shown(page: Path, state: str = "") -> Rows:
     return Rows(done.stdout)
 
 
-def test_it_names_no_other_place(page: Path) -> None:
-    """Nothing to load: the one address in it names a format."""
+def test_the_page_loads_nothing(page: Path) -> None:
+    """The page loads nothing: its only address is that of a format."""
     assert set(re.findall(r"https?://[^\"'\s)]+", page.read_text())) == {
         "http://www.w3.org/2000/svg"
     }
 
 
 def test_table_parts_and_timelines(page: Path) -> None:
-    """Only the rows that are in sight are there; wall and modelled time have a timeline each."""
+    """Only visible rows are in the page; wall and modelled time have a timeline each."""
     shown = _shown(page)
     assert shown.count == "3000 of 3000"
     assert 10 < len(shown.rows) < 100
@@ -94,7 +94,7 @@ def test_table_parts_and_timelines(page: Path) -> None:
     assert shown.arrows > 6
 
 
-def test_filters_and_the_chosen_request_stand_in_the_address(page: Path) -> None:
+def test_the_address_contains_filters_and_the_chosen_request(page: Path) -> None:
     shown = _shown(page, "by=fallback&least=50&request=5")
     assert shown.count == "1000 of 3000"
     assert {row[7] for row in shown.rows} == {"fallback"}

@@ -1,4 +1,4 @@
-"""The analyzer's views, pictures and their errors, through the command."""
+"""The analyzer's views, their files and their errors, by the command."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run = tuple[int, str, str]
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Nine requests, three of each way, one of them announced."""
+    """Nine requests, three of each `PostedBy`, one of them with event entry and interrupt."""
     sender = Sender(tmp_path / "log")
     for by in ("doorbell", "blueflame", "fallback"):
         for size in (8, 100, 200):
@@ -128,7 +128,7 @@ def test_what_is_readable_of_a_cut_log_is_shown(
 def test_a_trace_with_a_model(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Modelled times stand on processes of their own."""
+    """Modelled times have separate processes in the trace."""
     file = tmp_path / "trace.json"
     assert _run(capsys, log, "--perfetto", file, "--profile", "system-z")[0] == 0
     records = json.loads(file.read_text())["traceEvents"]
@@ -140,7 +140,7 @@ def test_a_trace_with_a_model(
 def test_an_event_is_found_without_reading_all_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Numbers count from the beginning of the log, whatever of it is read or still there."""
+    """Event numbers count from the beginning of the log, also of events that were deleted."""
     sender = Sender(tmp_path, total=1 << 20, segment=1 << 18)
     for _ in range(3000):
         sender.post()
@@ -149,5 +149,5 @@ def test_an_event_is_found_without_reading_all_before(
     assert (status, err) == (0, "the oldest events were dropped to keep the log bounded\n")
     assert out.splitlines()[1].split()[0] == "17004"
     first = sorted(tmp_path.glob("events-*.bin"))[0]
-    first.write_bytes(b"\xee" * 900)  # what comes before is not even looked at
+    first.write_bytes(b"\xee" * 900)  # earlier segments are not read
     assert _run(capsys, tmp_path, "--view", "table", "--event", 17004, "--limit", 1)[1] == out

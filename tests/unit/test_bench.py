@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+
+import pytest
+
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.bench import doorbell_replies, page, rdma, stages
@@ -29,6 +34,18 @@ def test_stacks_belong_to_the_innermost_stage() -> None:
         "interrupts": 0.15,
         stages.OTHER: 0.05,
     }
+
+
+@pytest.mark.parametrize("prefix", [each for found in stages.PREFIXES.values() for each in found])
+def test_stages_are_of_modules_that_exist(prefix: str) -> None:
+    """A prefix is a module or a package, or a function or method of one."""
+    package, _, last = prefix.rstrip(".").rpartition(".")
+    module = importlib.import_module(package)
+    if module.__spec__ is None or not module.__spec__.submodule_search_locations:
+        classes = [each for each in vars(module).values() if isinstance(each, type)]
+        assert any(hasattr(each, last) for each in (module, *classes))
+    else:
+        assert importlib.util.find_spec(f"{package}.{last}") is not None
 
 
 def test_nothing_sampled_is_no_division_by_zero() -> None:

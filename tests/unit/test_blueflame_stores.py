@@ -1,4 +1,4 @@
-"""How the analyzer puts BlueFlame stores together that come from two processors at once."""
+"""The grouping of interleaved BlueFlame stores of two processors."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_interleaved_stores_to_two_registers_of_a_page() -> None:
     }
 
 
-def test_an_entry_that_was_left_is_not_gone_on_with() -> None:
-    """Its sender stopped in the middle; the next entry begins at the same place."""
+def test_an_incomplete_entry_is_not_continued() -> None:
+    """Its sender stopped in the middle; the next entry begins at the same address."""
     stores = BlueFlameStores()
     for store in entry(PAGE, 0x208, 7)[:4]:
         stores.add(store)

@@ -65,7 +65,7 @@ def test_a_record_cut_short_is_left_out(tmp_path: Path) -> None:
         assert len(list(LogReader(tmp_path))) < 4
 
 
-def test_the_log_is_bounded_and_says_so(tmp_path: Path) -> None:
+def test_the_log_is_bounded_and_counts_dropped_segments(tmp_path: Path) -> None:
     log = FileLog(tmp_path, total=1 << 20, segment=1 << 18)
     device = log.device("a")
     for number in range(20000):
@@ -102,7 +102,7 @@ def test_a_folder_without_log_and_another_version_are_refused(tmp_path: Path) ->
         LogReader(tmp_path)
 
 
-def test_a_log_gives_way_to_the_next_and_nobody_elses_file_does(tmp_path: Path) -> None:
+def test_a_new_log_replaces_an_old_one_and_no_foreign_file(tmp_path: Path) -> None:
     _write(tmp_path / "log")
     FileLog(tmp_path / "log").close()
     assert not list(LogReader(tmp_path / "log"))
@@ -150,13 +150,13 @@ def test_a_wrong_kind_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert err.count("\n") == 1
 
 
-def test_words_for_a_command_register() -> None:
+def test_decoding_of_a_command_register() -> None:
     value = (bar0.HCR_GO | 0x31).to_bytes(4, "big")
     event = _event(Kind.MMIO_WRITE, bar0.HCR_BASE + 0x18, value)
     assert decode(event) == "HCR.control go=1 opcode=0x31 (NOP)"
 
 
-def test_words_for_a_work_request() -> None:
+def test_decoding_of_a_work_request() -> None:
     data = wqe.CTRL.pack(opcode=wqe.SendOpcode.RDMA_WRITE, ds=3, cqe=3)
     data += wqe.RADDR.pack(va=0x1000, rkey=0x200) + wqe.DATA.pack(byte_count=64, lkey=5, va=0x3000)
     event = _event(Kind.DMA_READ, 0, bytes(data), what=What.SQ_WQE, obj=0x41)
@@ -165,8 +165,8 @@ def test_words_for_a_work_request() -> None:
     )
 
 
-def test_words_for_a_datagram() -> None:
-    """The address vector is no scatter list, and only the device knows that it is there."""
+def test_decoding_of_a_datagram() -> None:
+    """Only the device knows that the entry has an address vector, which is no scatter list."""
     data = wqe.CTRL.pack(opcode=wqe.SendOpcode.SEND, ds=5)
     av = wqe.AV.pack(pd=7, dgid=bytes(range(16)))
     data += wqe.DATAGRAM.pack(av=bytes(av), dqpn=0x250, qkey=0x1111, dmac=b"\2\0\0\0\0\1")
@@ -178,7 +178,7 @@ def test_words_for_a_datagram() -> None:
     assert decode(short) == f"WQE qpn=0x41 SEND {address}"  # what the log keeps of it
 
 
-def test_words_for_an_error_completion() -> None:
+def test_decoding_of_an_error_completion() -> None:
     data = cqe.ERROR_CQE.pack(qpn=0x41, syndrome=0x13, is_send=1, opcode=cqe.OPCODE_ERROR)
     event = _event(Kind.DMA_WRITE, 0, bytes(data), what=What.CQE, obj=2)
     assert decode(event) == "CQE cqn=0x2 qpn=0x41 send ERROR REMOTE_ACCESS_ERR"
@@ -191,7 +191,7 @@ def test_words_for_an_error_completion() -> None:
     st.binary(max_size=64),
     st.sampled_from((0, 2)),
 )
-def test_whatever_is_in_the_log_has_words(
+def test_any_event_can_be_decoded(
     kind: Kind, what: What, address: int, data: bytes, bar: int
 ) -> None:
     event = _event(kind, address, data, what=what, bar=bar, obj=7)

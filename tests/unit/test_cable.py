@@ -73,7 +73,7 @@ def test_nonsense_has_a_status_of_its_own(
 
 
 def test_a_cable_that_is_out_cannot_be_read(driver: Driver) -> None:
-    driver.adapter.port.plug(False)
+    driver.port.plug(False)
     assert ask(driver, 0, 1)[0] == CableStatus.NOT_CONNECTED
-    driver.adapter.port.plug(True)
+    driver.port.plug(True)
     assert ask(driver, 0, 1) == (0, bytes([QSFP_PLUS]))

@@ -90,7 +90,7 @@ def test_a_fault_stops_everything_until_a_reset(driver: Driver, commands: Contro
     driver.toggle = 1
     driver.start()
     driver.command(Opcode.INIT_PORT, 0, 1)
-    assert driver.adapter.port.link_up
+    assert driver.port.link_up
 
 
 def test_peers_of_a_failed_adapter_hear_nothing() -> None:

@@ -52,7 +52,7 @@ def test_frame_is_padded_and_delivered(pair: Pair) -> None:
     (got,) = pair.b.completions(pair.qb)
     assert got.length == 60
     assert pair.b.host.peek(target, 61) == frame.ljust(61, b"\0")
-    counters = pair.a.adapter.port.counters, pair.b.adapter.port.counters
+    counters = pair.a.port.counters, pair.b.port.counters
     assert (sum(counters[0].tx.frames), sum(counters[1].rx.octets)) == (1, 60)
 
 
@@ -63,7 +63,7 @@ def test_broadcast_strangers_and_missing_receives(pair: Pair) -> None:
         pair.a.post_send(pair.qa, SendOpcode.SEND, inline(destination + pair.a.mac + b"\x08\0"))
     assert len(pair.b.completions(pair.qb)) == 2
     assert pair.a.completions(pair.qa)
-    counters = pair.b.adapter.port.counters
+    counters = pair.b.port.counters
     assert (counters.filtered, counters.rx.dropped) == (2, 0)
     steer(pair.b, pair.qb.qpn, 1 << 31 | pair.qb.qpn)
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"\x02\x77\0\0\0\1" + pair.a.mac + b"\x08\0"))
@@ -202,10 +202,10 @@ def test_loopback_is_for_those_who_ask(pair: Pair) -> None:
 
 
 def test_frames_wait_for_nobody_when_the_cable_is_out(pair: Pair) -> None:
-    pair.a.adapter.port.plug(False)
+    pair.a.port.plug(False)
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(BROADCAST + pair.a.mac + b"\x08\0"))
     assert statuses(pair.a, pair.qa) == [0]
-    assert pair.a.adapter.port.counters.tx.dropped == 1
+    assert pair.a.port.counters.tx.dropped == 1
 
 
 @pytest.mark.parametrize(
@@ -223,4 +223,4 @@ def test_buffers_of_an_mr_over_all_memory(pair: Pair, rights: int, length: int, 
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(frame))
     assert statuses(node, pair.qb) == ([0] if good else [CompletionStatus.LOCAL_PROT_ERR])
     assert (node.host.peek(target, 64) == frame) is good
-    assert pair.b.adapter.port.counters.rx.dropped == (not good)
+    assert pair.b.port.counters.rx.dropped == (not good)

@@ -54,7 +54,7 @@ def statistics(node: Node) -> dict[str, int | bytes]:
 
 def test_frames_wait_for_receives_and_senders_for_them(pair: Pair) -> None:
     send(pair, 1)
-    assert pair.a.adapter.port.flow.paused
+    assert pair.a.port.flow.paused
     for number in (2, 3):
         send(pair, number)
     assert len(pair.a.completions(pair.qa)) == 1
@@ -62,11 +62,11 @@ def test_frames_wait_for_receives_and_senders_for_them(pair: Pair) -> None:
     for slot in range(3):
         pair.b.post_recv(pair.qb, [(key, target + 64 * slot, 64)])
     pair.b.host.run(POLL_SECONDS)
-    assert not pair.a.adapter.port.flow.paused
+    assert not pair.a.port.flow.paused
     assert len(pair.a.completions(pair.qa)) == 2
     assert len(pair.b.completions(pair.qb)) == 3
     assert numbers(pair, target, 3) == [1, 2, 3]
-    assert pair.b.adapter.port.counters.rx.dropped == 0
+    assert pair.b.port.counters.rx.dropped == 0
     sent, heard = statistics(pair.b), statistics(pair.a)
     assert (sent["tx_pause"], sent["tx_pause_transition"], sent["rx_pause"]) == (2, 1, 0)
     assert (heard["rx_pause"], heard["rx_pause_transition"], heard["tx_pause"]) == (2, 1, 0)
@@ -75,23 +75,23 @@ def test_frames_wait_for_receives_and_senders_for_them(pair: Pair) -> None:
 def test_a_ring_that_nobody_refills_is_given_up(pair: Pair) -> None:
     send(pair, 1)
     pair.b.host.run(POLL_SECONDS * (PATIENCE + 1))
-    assert not pair.a.adapter.port.flow.paused
-    assert pair.b.adapter.port.counters.rx.dropped == 1
+    assert not pair.a.port.flow.paused
+    assert pair.b.port.counters.rx.dropped == 1
     send(pair, 2)  # lost at once now
-    assert not pair.a.adapter.port.flow.paused
-    assert pair.b.adapter.port.counters.rx.dropped == 2
+    assert not pair.a.port.flow.paused
+    assert pair.b.port.counters.rx.dropped == 2
     target, key = pair.b.memory(4096)
     pair.b.post_recv(pair.qb, [(key, target, 64)])
     send(pair, 3)
     assert numbers(pair, target, 1) == [3]
     send(pair, 4)
-    assert pair.a.adapter.port.flow.paused
+    assert pair.a.port.flow.paused
     assert pair.b.host.timers == 1
 
 
 def test_a_pause_ends_by_itself(pair: Pair) -> None:
     frame = PAUSE.pack(dmac=PAUSE_ADDRESS, ethertype=0x8808, opcode=1, quanta=1000)
-    pair.a.adapter.port.flow.receive(bytes(frame))
+    pair.a.port.flow.receive(bytes(frame))
     send(pair, 1)
     assert not pair.b.completions(pair.qb)
     pair.a.host.run(0.01)
@@ -102,8 +102,8 @@ def test_a_pause_ends_by_itself(pair: Pair) -> None:
 def test_without_flow_control_frames_are_lost(pair: Pair, rx: bool, tx: bool) -> None:
     flow_control(pair.b, rx, tx)
     send(pair, 1)
-    assert not pair.a.adapter.port.flow.paused
-    assert pair.b.adapter.port.counters.rx.dropped == 1
+    assert not pair.a.port.flow.paused
+    assert pair.b.port.counters.rx.dropped == 1
 
 
 def test_a_sender_that_does_not_obey_fills_the_port_and_no_more(pair: Pair) -> None:
@@ -112,7 +112,7 @@ def test_a_sender_that_does_not_obey_fills_the_port_and_no_more(pair: Pair) -> N
         send(pair, number & 0xFFFF)
         pair.a.host.run()
         pair.a.completions(pair.qa)
-    assert pair.b.adapter.port.counters.rx.dropped == 10
+    assert pair.b.port.counters.rx.dropped == 10
 
 
 def test_software_never_sees_mac_control(pair: Pair) -> None:
@@ -122,9 +122,9 @@ def test_software_never_sees_mac_control(pair: Pair) -> None:
         frame = PAUSE_ADDRESS + pair.a.mac + b"\x88\x08" + body
         pair.a.post_send(pair.qa, SendOpcode.SEND, inline(frame))
     assert not pair.b.completions(pair.qb)
-    assert pair.b.adapter.port.flow.paused
-    pair.b.adapter.port.reset()
-    assert not pair.b.adapter.port.flow.paused
+    assert pair.b.port.flow.paused
+    pair.b.port.reset()
+    assert not pair.b.port.flow.paused
     assert pair.b.host.timers == 0
 
 
@@ -132,5 +132,5 @@ def test_frames_of_a_ring_that_goes_are_dropped(pair: Pair) -> None:
     send(pair, 1)
     pair.b.command(Opcode.TORST_QP, 0, pair.qb.qpn, 2)
     pair.b.host.run(POLL_SECONDS)
-    assert not pair.a.adapter.port.flow.paused
+    assert not pair.a.port.flow.paused
     assert pair.b.host.timers == 0

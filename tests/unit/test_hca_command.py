@@ -243,7 +243,7 @@ def test_reset_forgets_everything_and_a_second_load_works(driver: Driver) -> Non
         driver.command(Opcode.INIT_PORT, 0, 1)
         driver.write32(bar0.RESET_OFFSET, bar0.RESET_VALUE)
         adapter = driver.adapter
-        assert (adapter.icm.mapped_pages, len(adapter.regions), adapter.port.link_up) == (
+        assert (adapter.icm.mapped_pages, len(adapter.regions), driver.port.link_up) == (
             0,
             0,
             False,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.device.hca.memory.regions import AccessError, Rights, rights_of_fast_register
+from bluebridge.device.hca.memory.protection_entry import (
+    AccessError,
+    Rights,
+    rights_of_fast_register,
+)
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from tests.unit.hca_driver import ALL_RIGHTS, Driver
 

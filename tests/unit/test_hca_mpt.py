@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.device.hca.memory.protection_entry import AccessError, Rights, hardware_key
 from bluebridge.device.hca.memory.region import MemoryRegion, pages_of
-from bluebridge.device.hca.memory.regions import AccessError, Rights, hardware_key
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_SIZE

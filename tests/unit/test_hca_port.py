@@ -56,20 +56,20 @@ def link_bit(driver: Driver) -> int:
 
 
 def test_the_link_follows_init_port_close_port_and_the_cable(driver: Driver) -> None:
-    assert (link_bit(driver), driver.adapter.port.link_up) == (0, False)
+    assert (link_bit(driver), driver.port.link_up) == (0, False)
     driver.command(Opcode.INIT_PORT, 0, 1)
     driver.command(Opcode.INIT_PORT, 0, 1)
     assert changes(driver) == [PORT_ACTIVE, PORT_ACTIVE]
-    assert (link_bit(driver), driver.adapter.port.link_up) == (1, True)
-    driver.adapter.port.plug(False)
-    driver.adapter.port.plug(False)
+    assert (link_bit(driver), driver.port.link_up) == (1, True)
+    driver.port.plug(False)
+    driver.port.plug(False)
     assert changes(driver) == [PORT_DOWN]
-    driver.adapter.port.plug(True)
+    driver.port.plug(True)
     assert changes(driver) == [PORT_ACTIVE]
     driver.command(Opcode.CLOSE_PORT, 0, 1)
     driver.command(Opcode.CLOSE_PORT, 0, 1)
     assert changes(driver) == [PORT_DOWN]
-    assert (link_bit(driver), driver.adapter.port.link_up) == (0, False)
+    assert (link_bit(driver), driver.port.link_up) == (0, False)
 
 
 def test_query_port(driver: Driver) -> None:
@@ -97,58 +97,58 @@ def test_there_is_one_port(driver: Driver, opcode: Opcode, modifier: int) -> Non
 
 
 def test_the_mac_table(driver: Driver) -> None:
-    assert driver.adapter.port.mac_addresses == {MAC}
+    assert driver.port.mac_addresses == {MAC}
     table = bytearray(128 * 8)
     table[3 * 8 : 4 * 8] = b"\x80\0" + OTHER_MAC
     assert set_port(driver, SetPort.MAC_TABLE, table) == Status.OK
-    port = driver.adapter.port
+    port = driver.port
     assert port.mac_addresses == {OTHER_MAC}
     assert (port.mac(3), port.mac(0), port.mac(127)) == (OTHER_MAC, MAC, MAC)
     set_port(driver, SetPort.MAC_TABLE, bytes(1024))
-    assert driver.adapter.port.mac_addresses == {MAC}
+    assert driver.port.mac_addresses == {MAC}
 
 
 def test_the_gid_table(driver: Driver) -> None:
     table = bytearray(128 * 16)
     table[2 * 16 : 4 * 16] = GIDS[0] + GIDS[1]
     assert set_port(driver, SetPort.GID_TABLE, table) == Status.OK
-    port = driver.adapter.port
+    port = driver.port
     assert (port.tables.gid(2), port.tables.gid(3)) == (GIDS[0], GIDS[1])
     assert port.tables.gid(0) == port.tables.gid(200) == GIDS[0]
     roce = bytes(ROCE_ADDRESS.pack(gid=GIDS[1], version=2)).ljust(128 * 32, b"\0")
     assert set_port(driver, SetPort.ROCE_ADDR, roce) == Status.OK
-    assert driver.adapter.port.tables.gid(0) == GIDS[1]
+    assert driver.port.tables.gid(0) == GIDS[1]
 
 
 def test_the_vlan_table(driver: Driver) -> None:
     table = bytearray(512)
     table[8:12] = (1 << 31 | 100).to_bytes(4, "big")
     assert set_port(driver, SetPort.VLAN_TABLE, table) == Status.OK
-    assert [driver.adapter.port.tables.vlan(index) for index in (0, 2, 128)] == [None, 100, None]
+    assert [driver.port.tables.vlan(index) for index in (0, 2, 128)] == [None, 100, None]
 
 
 def test_steering(driver: Driver) -> None:
     data = SET_PORT_RQP_CALC.pack(base_qpn=0x40, log_macs=7, mcast_qpn=0x41, mcast_mode=1)
     assert set_port(driver, SetPort.RQP_CALC, data) == Status.OK
-    steering = driver.adapter.port.steering
+    steering = driver.port.steering
     assert (steering.unicast, steering.multicast, steering.promiscuous) == (0x40, 0x41, None)
     SET_PORT_RQP_CALC.set(data, "promisc_enable", 1)
     SET_PORT_RQP_CALC.set(data, "promisc_qpn", 0x42)
     set_port(driver, SetPort.RQP_CALC, data)
-    assert driver.adapter.port.steering.promiscuous == 0x42
+    assert driver.port.steering.promiscuous == 0x42
 
 
 def test_other_forms_of_set_port(driver: Driver) -> None:
     general = SET_PORT_GENERAL.pack(flags=7, mtu=4126)
     assert set_port(driver, SetPort.GENERAL, general) == Status.OK
-    assert driver.adapter.port.tables.mtu == 4126
+    assert driver.port.tables.mtu == 4126
     SET_PORT_GENERAL.set(general, "mtu", 60000)
     assert set_port(driver, SetPort.GENERAL, general) == Status.BAD_PARAM
     assert set_port(driver, SetPort.PRIO2TC, b"") == Status.OK
     assert set_port(driver, SetPort.VXLAN, b"") == Status.BAD_OP
     assert driver.try_command(Opcode.SET_PORT, b"", 1, 4)[0] == Status.BAD_OP
     driver.command(Opcode.SET_PORT, bytes(SET_PORT_IB.pack(capabilities=0x10000)), 1)
-    assert driver.adapter.port.tables.capabilities == 0x10000
+    assert driver.port.tables.capabilities == 0x10000
 
 
 def test_filters(driver: Driver) -> None:
@@ -157,7 +157,7 @@ def test_filters(driver: Driver) -> None:
     driver.command(Opcode.SET_MCAST_FLTR, 1 << 63 | 0xFFFFFFFFFFFF, 1)
     driver.command(Opcode.SET_MCAST_FLTR, group, 1)
     driver.command(Opcode.SET_MCAST_FLTR, 0, 1, 2)
-    tables = driver.adapter.port.tables
+    tables = driver.port.tables
     assert tables.multicast_filter == {b"\xff" * 6, group.to_bytes(6, "big")}
     assert tables.multicast_filter_on
     driver.command(Opcode.SET_VLAN_FLTR, bytes(511) + b"\1", 1)
@@ -170,7 +170,7 @@ def test_filters(driver: Driver) -> None:
 
 
 def test_statistics(driver: Driver) -> None:
-    counters = driver.adapter.port.counters
+    counters = driver.port.counters
     counters.receive([b"\xff" * 12 + b"\x08\0"] * 5, wanted=True)
     counters.receive([b"\x33" * 12 + b"\x81\0\x60\x01\x08\0"] * 2, wanted=True)
     counters.rx.dropped, counters.tx.octets[3] = 1 << 40, 1 << 40
@@ -183,13 +183,13 @@ def test_statistics(driver: Driver) -> None:
 
 
 def test_special_queue_pairs(driver: Driver) -> None:
-    assert driver.adapter.port.gsi_qpn == driver.adapter.port.smi_qpn == -1
+    assert driver.port.gsi_qpn == driver.port.smi_qpn == -1
     driver.command(Opcode.CONF_SPECIAL_QP, 0, 512)
-    assert (driver.adapter.port.smi_qpn, driver.adapter.port.gsi_qpn) == (512, 514)
+    assert (driver.port.smi_qpn, driver.port.gsi_qpn) == (512, 514)
     assert driver.try_command(Opcode.CONF_SPECIAL_QP, 0, 513)[0] == Status.BAD_PARAM
     assert driver.try_command(Opcode.CONF_SPECIAL_QP, 0, 1 << 20)[0] == Status.BAD_PARAM
     driver.command(Opcode.CONF_SPECIAL_QP, 0, 0)
-    assert driver.adapter.port.gsi_qpn == -1
+    assert driver.port.gsi_qpn == -1
 
 
 # -- MADs ------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from bluebridge.device.layout.mlx4 import cqe, wqe
 from bluebridge.device.layout.net import roce
 from bluebridge.guest.hca.posting import wqe as guest_wqe
 from bluebridge.guest.hca.queues import cq as guest_cq
-from bluebridge.guest.hca.queues import qp as guest_qp
 from bluebridge.guest.hca.queues import srq as guest_srq
+from bluebridge.guest.hca.queues import work_queues as guest_work_queues
 
 Name = str | tuple[str, ...]
 """A field, or all fields of one word."""
@@ -54,7 +54,7 @@ ROWS = [
         "datagram", device_wqe.DATAGRAM, wqe.DATAGRAM, ("av", "dqpn", "qkey", "vlan", "dmac")
     ),
     Row("fast reg", device_wqe.FAST_REG, wqe.FAST_REG, _FAST),
-    Row("guest ctrl", guest_qp._CTRL_REST, wqe.CTRL, (_WORD1, _FLAGS, "immediate"), 4),
+    Row("guest ctrl", guest_work_queues._CTRL_REST, wqe.CTRL, (_WORD1, _FLAGS, "immediate"), 4),
     Row("guest data", guest_wqe._DATA, wqe.DATA, _DATA),
     Row("guest remote", guest_wqe._REMOTE, wqe.RADDR, ("va", "rkey")),
     Row("guest pair", guest_wqe._PAIR, wqe.ATOMIC, ("swap_add", "compare")),

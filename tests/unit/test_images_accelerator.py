@@ -1,4 +1,4 @@
-"""The KVM probe believes a guest that ran, and ends an emulator that hangs."""
+"""The KVM probe succeeds if a guest ran, and ends an emulator that hangs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HANG = 'trap "" TERM INT\necho $$ > "{pids}"\nwhile :; do sleep 0.1; done\n'
 
 
 def emulator(folder: Path, body: str) -> Qemu:
-    """A program that stands in for QEMU: the real one is booted by every test of tests/vm."""
+    """A script in place of QEMU, which every test of tests/vm boots."""
     program = folder / "qemu"
     program.write_text("#!/bin/sh\n" + body)
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Mirror derivation and the memory of versions, with apt programs of our own in PATH."""
+"""The choice of a mirror and the remembered versions, with scripts as apt programs in PATH."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ esac
 
 
 class FakeApt:
-    """apt-get and apt-cache as scripts first in PATH, and what they were asked."""
+    """apt-get and apt-cache as scripts at the front of PATH, which record their arguments."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder
@@ -101,7 +101,7 @@ def test_no_mirror_without_debian(site: str) -> None:
         ("deb mirror+file:/m.list trixie main\n", "mirror+file:/m.list"),
     ],
 )
-def test_apt_itself_is_asked_without_lists(
+def test_the_mirror_is_read_from_apt_without_package_lists(
     sources: str, mirror: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lists").mkdir()
@@ -121,20 +121,20 @@ def test_mirror_comes_from_apt_unless_named(apt: FakeApt, monkeypatch: pytest.Mo
     assert debian_mirror() == "http://other.example/debian"
 
 
-def test_mirror_error_names_the_cure(apt: FakeApt) -> None:
+def test_mirror_error_names_the_remedy(apt: FakeApt) -> None:
     (apt.folder / "listing").write_text("")
     with pytest.raises(ImageError, match="no Debian mirror; to mend it: set BLUEBRIDGE_MIRROR"):
         debian_mirror()
 
 
-def test_versions_are_asked_for_once(apt: FakeApt, packages: Packages, tmp_path: Path) -> None:
+def test_versions_are_resolved_once(apt: FakeApt, packages: Packages, tmp_path: Path) -> None:
     assert packages.resolve(["install", "x"]) == ["x_1%3a2_amd64.deb"]
     before = apt.calls()
     assert Packages(Cache(tmp_path / "cache")).resolve(["install", "x"]) == ["x_1%3a2_amd64.deb"]
     assert apt.calls() == before
 
 
-def test_offline_asks_nothing(apt: FakeApt, packages: Packages) -> None:
+def test_offline_runs_no_apt(apt: FakeApt, packages: Packages) -> None:
     with packages.offline(), pytest.raises(NotRemembered):
         packages.resolve(["install", "x"])
     assert apt.calls() == []
@@ -152,13 +152,15 @@ def test_newest_compares_numbers(apt: FakeApt, packages: Packages) -> None:
     assert packages.newest(r"linux-image-6\.12\.\d+") == "linux-image-6.12.10"
 
 
-def test_damaged_memory_is_asked_anew(apt: FakeApt, packages: Packages) -> None:
+def test_versions_are_resolved_anew_after_damage(apt: FakeApt, packages: Packages) -> None:
     packages.cache.root.mkdir()
     (packages.cache.root / "versions.json").write_text("{half")
     assert packages.resolve(["install", "x"]) == ["x_1%3a2_amd64.deb"]
 
 
-def test_mirror_that_moved_on_is_told_apart(apt: FakeApt, packages: Packages) -> None:
+def test_a_mirror_without_the_version_is_an_error_of_its_own(
+    apt: FakeApt, packages: Packages
+) -> None:
     with pytest.raises(StaleVersions, match="no longer has x_1%3a2"):
         packages.fetch(["install", "x"])
 
@@ -177,7 +179,7 @@ def test_no_network_is_one_line(apt: FakeApt, packages: Packages) -> None:
         ("", "exit status 3"),
     ],
 )
-def test_a_programs_failure_becomes_its_telling_line(output: str, what: str) -> None:
+def test_a_programs_failure_is_the_line_with_the_reason(output: str, what: str) -> None:
     assert what in failure("install", output, 3).what
 
 
@@ -189,7 +191,7 @@ def test_a_programs_failure_becomes_its_telling_line(output: str, what: str) -> 
         (1000, False, "su -c 'apt-get install x'"),
     ],
 )
-def test_what_to_type_names_sudo_only_where_it_is(
+def test_the_command_line_has_sudo_only_where_it_exists(
     user: int, sudo: bool, typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: user)

@@ -35,7 +35,7 @@ Cache(Path(sys.argv[1])).ensure("thing", "0123456789abcdef", build)
 
 
 def slow_builder(root: Path, seconds: float) -> subprocess.Popen[str]:
-    """Another process that has begun to build `thing`."""
+    """A process that builds `thing`."""
     command = [sys.executable, "-c", SLOW_BUILDER, str(root), str(seconds)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -63,7 +63,7 @@ def test_one_more_input_gives_another_key(inputs: list[object], extra: object) -
     assert key_of(*inputs) != key_of(*inputs, extra)
 
 
-def test_digest_tells_where_one_file_ends(tmp_path: Path) -> None:
+def test_digest_depends_on_where_a_file_ends(tmp_path: Path) -> None:
     first, second = tmp_path / "1", tmp_path / "2"
     first.write_bytes(b"ab")
     second.write_bytes(b"c")
@@ -96,14 +96,14 @@ def test_failed_build_leaves_nothing(tmp_path: Path) -> None:
     assert cache.ensure("thing", KEY, make).is_dir()
 
 
-def test_second_builder_waits_and_takes_the_first_ones_work(tmp_path: Path) -> None:
+def test_a_second_builder_waits_and_uses_the_first_result(tmp_path: Path) -> None:
     other = slow_builder(tmp_path, 0.5)
     folder = Cache(tmp_path).ensure("thing", KEY, fail)
     assert (folder / "made").read_text() == "by the slow one"
     assert other.wait(10) == 0
 
 
-def test_killed_builder_neither_blocks_nor_leaves_rubbish(tmp_path: Path) -> None:
+def test_a_killed_builder_neither_blocks_nor_leaves_files(tmp_path: Path) -> None:
     other = slow_builder(tmp_path, 60)
     other.send_signal(signal.SIGKILL)
     other.wait(10)
@@ -114,7 +114,7 @@ def test_killed_builder_neither_blocks_nor_leaves_rubbish(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == [".thing.lock", folder.name]
 
 
-def test_full_disk_is_one_line_with_the_cure(tmp_path: Path) -> None:
+def test_full_disk_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     def fill(folder: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -122,7 +122,7 @@ def test_full_disk_is_one_line_with_the_cure(tmp_path: Path) -> None:
         Cache(tmp_path).ensure("thing", KEY, fill)
 
 
-def test_unwritable_cache_is_one_line_with_the_cure(tmp_path: Path) -> None:
+def test_unwritable_cache_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ImageError, match=r"cannot write .*; to mend it: set BLUEBRIDGE_CACHE"):
         Cache(tmp_path / "file" / "below").ensure("thing", KEY, make)
@@ -141,7 +141,7 @@ def test_a_snapshot_that_cannot_be_removed(tmp_path: Path) -> None:
     snapshot.ensure(lambda state: state.touch())
     lock = tmp_path / ".snapshot-test.lock"
     lock.unlink()
-    lock.mkdir()  # it cannot be locked, as in a cache that is not ours to write to
+    lock.mkdir()  # it cannot be locked, as in a cache without write permission
     assert not snapshot.discard()
     lock.rmdir()
     assert snapshot.discard()

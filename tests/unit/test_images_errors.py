@@ -1,4 +1,4 @@
-"""What the system refuses, and what pip says, as one line that names the cure."""
+"""OSErrors and failures of pip as one line with the remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ERROR: No matching distribution found for setuptools>=68
         (errno.EIO, "/x: Input/output error; to mend it: "),
     ],
 )
-def test_each_refusal_names_its_own_cure(number: int, line: str) -> None:
+def test_each_oserror_names_its_remedy(number: int, line: str) -> None:
     told = str(of_system(OSError(number, os.strerror(number)), "/x"))
     assert line in told
     assert "\n" not in told

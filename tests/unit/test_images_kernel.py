@@ -1,4 +1,4 @@
-"""Taking apart a kernel image and its modules."""
+"""The ELF kernel in an image, and the dependencies of modules."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_unknown_images_are_refused(payload: bytes) -> None:
         elf_of(image(payload))
 
 
-def test_modules_bring_what_they_depend_on(tmp_path: Path) -> None:
+def test_a_closure_has_all_dependencies(tmp_path: Path) -> None:
     (tmp_path / "net").mkdir()
     (tmp_path / "net" / "top-most.ko.xz").write_bytes(lzma.compress(module("middle")))
     (tmp_path / "middle.ko").write_bytes(module("low"))

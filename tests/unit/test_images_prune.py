@@ -1,4 +1,4 @@
-"""Making the guest's root small: patterns, packed tests, and libraries that nobody loads."""
+"""Removal of files from the guest's root: patterns, packed tests, unused libraries."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_needed_libraries_come_back(names: list[str]) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\n", b"\x7fELF\x01\x01 of 32 bits"])
-def test_what_is_no_such_file_needs_nothing(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_elf_needs_nothing(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     assert elf.needed(tmp_path / "file") == []
 
@@ -101,7 +101,7 @@ def test_a_missing_library_is_named(root: Path) -> None:
         prune.libraries(root, [])
 
 
-def test_the_guests_tables_name_nothing_twice() -> None:
+def test_the_tables_of_contents_have_no_duplicates() -> None:
     for table in (
         guest_contents.REQUEST,
         guest_contents.UNWANTED,

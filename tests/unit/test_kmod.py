@@ -19,7 +19,7 @@ from bluebridge.images.kmod_source import copy_source, make_writable_by, plain_f
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A module's folder after a build of the user's own, with links and a pipe in it."""
+    """A module's folder after an earlier build in it, with links and a pipe."""
     folder = tmp_path / "source"
     (folder / "sub").mkdir(parents=True)
     (folder / ".git").mkdir()
@@ -78,7 +78,7 @@ def test_a_copy_can_be_written_though_the_source_cannot(source: Path, tmp_path: 
         ("/", "module/root"),
     ],
 )
-def test_place(folder: str, inside: str) -> None:
+def test_the_path_in_the_sandbox(folder: str, inside: str) -> None:
     assert sandbox_path(Path(folder)) == Path(inside)
 
 

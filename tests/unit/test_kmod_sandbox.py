@@ -99,7 +99,7 @@ def test_everything_ends_with_the_caller(root: Path, number: signal.Signals) -> 
     assert str(root) not in Path("/proc/self/mounts").read_text()
 
 
-def test_without_any_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_root_namespaces_or_sudo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError, match="to mend it: "):
         sandbox.choose_launcher()

@@ -140,7 +140,7 @@ def test_a_large_send_arrives_as_frames_with_one_event(pair: Pair) -> None:
         for slot, wc in enumerate(got)
     ]
     assert b"".join(parts) == payload
-    counters = pair.a.adapter.port.counters.tx
+    counters = pair.a.port.counters.tx
     assert (sum(counters.frames), sum(counters.octets)) == (4, 5000 + 4 * len(headers))
 
 
@@ -156,8 +156,8 @@ def test_very_many_frames_leave_in_portions(pair: Pair) -> None:
     pair.run()
     assert statuses(pair.a, pair.qa) == [0, 0]
     assert max(turns) <= 256
-    assert sum(turns) == sum(pair.a.adapter.port.counters.tx.frames) == 1311 + 1
-    assert pair.b.adapter.port.counters.rx.dropped == 1311
+    assert sum(turns) == sum(pair.a.port.counters.tx.frames) == 1311 + 1
+    assert pair.b.port.counters.rx.dropped == 1311
 
 
 def test_copies_for_many_rings_are_part_of_the_share(pair: Pair) -> None:
@@ -180,7 +180,7 @@ def test_an_error_ends_a_large_send(pair: Pair) -> None:
     pair.a.command(Opcode.TOERR_QP, bytes(8), pair.qa.qpn)
     assert statuses(pair.a, pair.qa) == [0]
     pair.run()
-    assert sum(pair.a.adapter.port.counters.tx.frames) == 256
+    assert sum(pair.a.port.counters.tx.frames) == 256
 
 
 def test_frames_without_a_receive_are_counted(pair: Pair) -> None:
@@ -190,7 +190,7 @@ def test_frames_without_a_receive_are_counted(pair: Pair) -> None:
     send_large(pair.a, pair.qa, ipv4_headers(), 1000, data((lkey, source, 5000)))
     assert statuses(pair.a, pair.qa) == [0]
     assert len(pair.b.completions(pair.qb)) == 1
-    assert pair.b.adapter.port.counters.rx.dropped == 4
+    assert pair.b.port.counters.rx.dropped == 4
 
 
 @pytest.mark.parametrize(

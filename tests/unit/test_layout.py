@@ -1,4 +1,4 @@
-"""The tables of registers and structures agree with themselves."""
+"""The tables of registers and structures are consistent."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_short_structure_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_registers_are_found_where_they_stand(name: str) -> None:
+def test_registers_are_found_by_offset(name: str) -> None:
     block = BLOCKS[name]
     for index in {0, block.count - 1}:
         for register in block.registers:

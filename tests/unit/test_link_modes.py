@@ -53,7 +53,7 @@ def test_a_link_mode_is_chosen(driver: Driver) -> None:
     assert (modes["eth_operational"], speed(driver)) == (LinkMode.CR4_40G, 0x40)
     modes = access(driver, WRITE, eth_admin=LinkMode.CR_10G)
     assert (modes["eth_operational"], speed(driver)) == (LinkMode.CR_10G, 0x01)
-    driver.adapter.port.plug(False)
+    driver.port.plug(False)
     assert access(driver, QUERY)["eth_operational"] == 0
 
 

@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from bluebridge.device.hca.memory.regions import Rights, hardware_key
+from bluebridge.device.hca.memory.protection_entry import Rights, hardware_key
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MPT
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus

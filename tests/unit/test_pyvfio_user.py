@@ -89,7 +89,7 @@ def test_refusal_respects_no_reply() -> None:
     assert header._replace(flags=0x10).refusal(errno.EINVAL) == b""
 
 
-def test_filter_leaves_sound_messages_in_the_socket(pair: Pair) -> None:
+def test_filter_leaves_valid_messages_in_the_socket(pair: Pair) -> None:
     server, client = pair
     inspect = message_filter(server).inspect
     assert inspect() is Verdict.IDLE
@@ -122,7 +122,7 @@ def test_filter_does_not_wait_for_a_message_in_pieces(pair: Pair, command: VfioU
 
 
 @pytest.mark.parametrize("length", [3, 20])
-def test_filter_drops_half_a_message_when_patience_ends_or_the_client_has(
+def test_filter_drops_an_incomplete_message_after_its_time_or_its_client(
     pair: Pair, length: int
 ) -> None:
     server, client = pair
@@ -175,7 +175,7 @@ def test_dma_region_bounds() -> None:
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_slices_that_outlive_their_memory_are_complained_about(
+def test_slices_that_outlive_their_memory_are_logged(
     kept: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     view = memoryview(bytearray(16))

@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from bluebridge.device.hca.memory.regions import Rights
+from bluebridge.device.hca.memory.protection_entry import Rights
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus

@@ -115,11 +115,11 @@ def request(pair: Pair, psn: int, op: Op = Op.WRITE, **more: object) -> list[Res
     answers: list[Response] = []
     qp = pair.a.adapter.qps.get(pair.qa.qpn)
     assert qp is not None
-    original = pair.a.adapter.port.receive
-    pair.a.adapter.port.receive = answers.append  # type: ignore[method-assign, assignment]
+    original = pair.a.port.receive
+    pair.a.port.receive = answers.append  # type: ignore[method-assign, assignment]
     message = Request(op, qp.route, qp.qpn, pair.qb.qpn, psn, 1, 0, **more)  # type: ignore[arg-type]
-    pair.fabric.send(pair.a.adapter.port, message)
-    pair.a.adapter.port.receive = original  # type: ignore[method-assign]
+    pair.fabric.send(pair.a.port, message)
+    pair.a.port.receive = original  # type: ignore[method-assign]
     return answers
 
 

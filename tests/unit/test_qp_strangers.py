@@ -47,7 +47,7 @@ def test_response_of_a_third_node_completes_nothing() -> None:
     pair.a.post_send(pair.qa, SendOpcode.SEND, data((key, local, 4)))  # waits: no receive
     route = Route(third.mac, pair.a.mac, third.gid, pair.a.gid)
     for syndrome in (Syndrome.ACK, Syndrome.NAK_REMOTE_ACCESS):
-        pair.fabric.send(third.adapter.port, Response(route, pair.qa.qpn, 100, syndrome))
+        pair.fabric.send(third.port, Response(route, pair.qa.qpn, 100, syndrome))
     assert statuses(pair.a, pair.qa) == []
     assert state(pair.a, pair.qa) == QpState.RTS
 
@@ -59,7 +59,7 @@ def test_address_alone_or_gid_alone_is_not_the_peer() -> None:
     for smac, sgid in ((pair.a.mac, third.gid), (third.mac, pair.a.gid)):
         route = Route(smac, pair.b.mac, sgid, pair.b.gid)
         pair.fabric.send(
-            third.adapter.port,
+            third.port,
             Request(
                 Op.WRITE, route, pair.qa.qpn, pair.qb.qpn, 100, 1, 4,
                 [memoryview(bytearray(b"evil"))], target, rkey,
@@ -73,6 +73,6 @@ def test_a_flood_of_strangers_does_not_fill_the_log() -> None:
     third = Node("c", 3, pair.fabric)
     route = Route(third.mac, pair.b.mac, third.gid, pair.b.gid)
     for _ in range(1000):
-        pair.fabric.send(third.adapter.port, Request(Op.WRITE, route, 1, pair.qb.qpn, 100, 1, 0))
+        pair.fabric.send(third.port, Request(Op.WRITE, route, 1, pair.qb.qpn, 100, 1, 0))
     told = sum("not its peer" in text for _, text, _ in pair.b.host.notes)
     assert 1 < told < 110

@@ -1,4 +1,4 @@
-"""Regions served past the library: runs of stores, registers, borders, what is not theirs."""
+"""Regions served without the library: runs of stores, registers, limits, other messages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WIDE = 4 << 30
 
 
 def _read(offset: int, length: int) -> bytes:
-    """A byte that tells where; at 0x66 a failure."""
+    """Bytes with the low byte of the offset; nothing at 0x66, which is a failure."""
     return b"" if offset == 0x66 else bytes([offset & 0xFF]) * length
 
 
@@ -49,7 +49,7 @@ class Wire:
         self.client.sendall(head + struct.pack("<QII", offset, region, len(data)) + data)
 
     def close(self) -> None:
-        """Both ends."""
+        """Close both ends."""
         self.client.close()
         self.server.close()
 
@@ -68,7 +68,7 @@ def test_neighbours_are_joined() -> None:
     wire.close()
 
 
-def test_what_wants_an_answer_or_another_region_is_left_for_the_library() -> None:
+def test_messages_with_reply_or_of_other_regions_are_left_for_the_library() -> None:
     for region, flags, offset in ((0, NO_REPLY, 0), (0, 0, 0), (3, NO_REPLY, SIZE - 4)):
         wire = Wire()
         wire.write(0, bytes(8))
@@ -82,7 +82,7 @@ def test_what_wants_an_answer_or_another_region_is_left_for_the_library() -> Non
         wire.close()
 
 
-def test_half_a_message_waits_for_its_rest() -> None:
+def test_an_incomplete_message_waits_for_its_rest() -> None:
     wire = Wire()
     wire.write(0, bytes(8))
     head = struct.pack("<HHIIIQII", 1, 10, 40, NO_REPLY, 0, 8, 2, 8)
@@ -123,7 +123,7 @@ def _ask(wire: Wire, command: int, body: bytes) -> tuple[int, bytes]:
     return error if flags & 0x20 else 0, answer[16:]
 
 
-def test_a_region_of_four_gigabytes_is_served_past_the_library() -> None:
+def test_a_region_of_four_gigabytes_is_served_without_the_library() -> None:
     wire = Wire()
     error, info = _ask(wire, 5, struct.pack("<IIIIQQ", 32, 0, 4, 0, 0, 0))
     assert (error, struct.unpack("<IIIIQQ", info)) == (0, (32, 3, 4, 0, WIDE, 0))
@@ -134,7 +134,7 @@ def test_a_region_of_four_gigabytes_is_served_past_the_library() -> None:
     wire.close()
 
 
-def test_accesses_that_cannot_be_fail() -> None:
+def test_invalid_accesses_fail() -> None:
     wire = Wire()
     for offset, length in ((WIDE - 4, 8), (0, 0), (0, 1 << 20), (0x66, 4), ((1 << 64) - 4, 8)):
         assert _ask(wire, 9, struct.pack("<QII", offset, 4, length)) == (5, b"")
@@ -152,13 +152,13 @@ class Registers:
         self.data = bytearray(16)
 
     def read(self, offset: int, length: int) -> bytes:
-        """What stands there; at 8 too little."""
+        """The register; at 8 fewer bytes than asked for."""
         if offset >= 12:
             raise PermissionError(errno.EPERM, "not this one")
         return bytes(self.data[offset : offset + length])[: 1 if offset == 8 else length]
 
     def write(self, offset: int, data: bytes) -> None:
-        """Store, and note how many runs of the windows came before."""
+        """Store, and record the number of runs of the windows before."""
         if data == b"quit":
             raise KeyboardInterrupt
         if offset >= 12:
@@ -206,13 +206,13 @@ def test_registers_answer_and_fail_as_their_functions_do() -> None:
     assert _ask(wire, 9, struct.pack("<QII", 12, 0, 4)) == (errno.EPERM, b"")
     assert _ask(wire, 9, struct.pack("<QII", 8, 0, 4)) == (errno.EIO, b"")
     assert _ask(wire, 10, struct.pack("<QII", 12, 0, 4) + b"1234") == (errno.EIO, b"")
-    wire.write(12, b"1234", region=0)  # nobody waits for this one
+    wire.write(12, b"1234", region=0)  # without a reply
     assert _ask(wire, 9, where) == (0, where + b"abcd")
     assert len(registers.seen) == 1
     wire.close()
 
 
-def test_an_access_that_cannot_be_is_left_for_the_library() -> None:
+def test_an_invalid_access_is_left_for_the_library() -> None:
     for body in (
         struct.pack("<QII", 14, 0, 4),
         struct.pack("<QII", (1 << 64) - 2, 0, 4),
@@ -226,7 +226,7 @@ def test_an_access_that_cannot_be_is_left_for_the_library() -> None:
         wire.close()
 
 
-def test_a_storm_leaves_time_for_other_sockets() -> None:
+def test_many_accesses_leave_time_for_other_sockets() -> None:
     wire, registers = _registers()
     for _ in range(100):
         wire.write(0, b"1234", region=0)
@@ -239,7 +239,7 @@ def test_a_storm_leaves_time_for_other_sockets() -> None:
     wire.close()
 
 
-def test_who_takes_no_replies_is_dropped() -> None:
+def test_a_client_that_reads_no_replies_is_dropped() -> None:
     wire, _ = _registers()
     wire.server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     request = struct.pack("<HHIIIQII", 7, 9, 32, 0, 0, 0, 0, 4)
@@ -266,7 +266,7 @@ def _raise(raised: BaseException) -> int:
     raise raised
 
 
-def test_what_is_no_exception_fails_the_access_and_comes_out_later() -> None:
+def test_a_base_exception_fails_the_access_and_is_raised_later() -> None:
     callbacks = Callbacks(cast(Library, None), "test")
     failed = callbacks.failing("an access")
     assert failed(OSError(errno.ENXIO, "gone")) == errno.ENXIO

@@ -47,13 +47,13 @@ class ProPair(Pair):
         self.b = Node("b", 2, self.fabric, features=PRO)
         for node in (self.a, self.b):
             node.set_port(SetPort.ROCE_ADDR, gid_table((node.gid, 0), (node.gid, 2), (IPV6_GID, 2)))
-        deliver = self.b.adapter.port.receive
+        deliver = self.b.port.receive
 
         def receive(message: Message) -> int:
             self.seen.append(message)
             return deliver(message)
 
-        self.b.adapter.port.receive = receive  # type: ignore[method-assign]
+        self.b.port.receive = receive  # type: ignore[method-assign]
 
 
 @pytest.fixture

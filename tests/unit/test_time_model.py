@@ -1,4 +1,4 @@
-"""The time model: profiles and their mistakes, counts of store operations, the command."""
+"""The time model: profiles and errors in them, counts of store operations, the command."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ completion = 0
 
 
 def entry(*lengths: int) -> Transfer:
-    """A send whose entry came in lines of these lengths, one behind the other."""
+    """A send whose entry was stored in adjacent lines of these lengths."""
     address = UAR_AREA_SIZE
     transfer = Transfer("a", 0x48, 0)
     for number, length in enumerate(lengths):
@@ -42,19 +42,19 @@ def entry(*lengths: int) -> Transfer:
 
 
 def operations(transfer: Transfer, stores: Stores) -> int:
-    """How many store operations that took."""
+    """Number of store operations of a transfer."""
     return sum(each.store for each in count(transfer, stores) if each is not None)
 
 
 @pytest.mark.parametrize(("lines", "blocks"), [(1, 1), (2, 1), (3, 2), (4, 2)])
-def test_lines_fold_into_store_blocks(lines: int, blocks: int) -> None:
+def test_adjacent_lines_share_a_store_block(lines: int, blocks: int) -> None:
     """Table 4.1: 64, 128, 64+128 and 128+128 bytes."""
     transfer = entry(*[64] * lines)
     assert operations(transfer, Stores.BLOCKS) == blocks
     assert operations(transfer, Stores.LINES) == lines
 
 
-def test_lines_apart_do_not_fold() -> None:
+def test_separate_lines_share_no_store_block() -> None:
     transfer = entry(64, 64)
     transfer.transactions[1].address += 64
     assert operations(transfer, Stores.BLOCKS) == 2
@@ -77,7 +77,7 @@ def test_the_built_in_profiles() -> None:
     assert profile.us.read == pytest.approx(0.65, abs=0.1)
 
 
-def test_a_profile_of_ones_own(tmp_path: Path) -> None:
+def test_a_profile_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(MINE)
     model = load(str(path))
@@ -106,7 +106,7 @@ def test_a_profile_of_ones_own(tmp_path: Path) -> None:
         (MINE, "\xff", "is no readable profile"),
     ],
 )
-def test_a_profile_with_a_mistake(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_a_profile_with_an_error(tmp_path: Path, old: str, new: str, said: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_bytes(MINE.replace(old, new).encode("latin-1"))
     with pytest.raises(ProfileError) as caught:
@@ -150,7 +150,7 @@ def test_the_command_lists_profiles(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_log_cut_short_is_mentioned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is whole counts, one line says where the rest is missing."""
+    """The complete part counts, and one line names the incomplete log."""
     sender = Sender(tmp_path)
     for _ in range(3):
         sender.post()
@@ -166,7 +166,7 @@ def test_a_log_cut_short_is_mentioned(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_completion_without_an_answer_follows_the_message(tmp_path: Path) -> None:
-    """As of UC and Ethernet: nothing is modelled before what caused it."""
+    """As with UC and Ethernet: nothing is modelled before its cause."""
     transfer = entry(64)
     for number, role in enumerate((Role.REQUEST, Role.CQE), 1):
         transfer.transactions.append(

@@ -1,4 +1,4 @@
-"""The analyzer on the log of a real server: the study's three ways to send, exactly."""
+"""The analyzer on the log of a real server: the exact transactions of the study's sends."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def recorded(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def _post_all(first: Context, second: Context) -> None:
-    """One request at a time: the device must not find the next one while it looks."""
+    """One request at a time, so that the device does not fetch the next one with it."""
     a, b = Player(first, inline=SIZES[-1]), Player(second)
     a.connect(b)
     b.connect(a)
@@ -76,7 +76,7 @@ def _post_all(first: Context, second: Context) -> None:
 
 
 def _take(requests: Iterator[Transfer]) -> Iterator[Transfer]:
-    """Those of one pass: it ends with the SEND."""
+    """The work requests of one pass, which ends with the SEND."""
     for transfer in requests:
         yield transfer
         if transfer.opcode == "SEND":
@@ -119,7 +119,7 @@ def test_why_an_entry_was_fetched(recorded: Recorded) -> None:
     assert not any(each.notes for each in recorded.requests["on"])
 
 
-def test_what_else_there_is(recorded: Recorded) -> None:
+def test_other_transactions(recorded: Recorded) -> None:
     """Payload that is fetched, a read's data, and a receive with its event and interrupt."""
     write, read, send = recorded.requests[None][-3:]
     assert _bus(write) == [
@@ -144,7 +144,7 @@ def _view(recorded: Recorded, capsys: pytest.CaptureFixture[str], *words: str) -
     return capsys.readouterr().out.splitlines()
 
 
-def test_the_table_has_the_pictures_of_the_study(
+def test_the_table_matches_the_figures_of_the_study(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Figure 4.6: a write of 10h words downstream, then the data and the completion upstream."""

@@ -16,8 +16,8 @@ from bluebridge.guest.krping.host import open_host
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.verbs import DeviceLost, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
+from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, Output, Side, both, start, until
 from tests.wire.conftest import StartServer
-from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Output, Side, both, start, until
 from tests.wire.players import connected
 from tests.wire.server import ServerProcess
 
@@ -38,7 +38,7 @@ def mortal(server: ServerProcess, tmp_path: Path) -> Iterator[tuple[Side, Side]]
     buses = [WireBus(tmp_path / name) for name in "ab"]
     outputs = Output(), Output()
     sides = [
-        Side(open_host(bus, ip, Log(output)), output, bus)
+        Side(open_host(bus, ip, Log(output)), output)
         for bus, ip, output in zip(buses, (SERVER_IP, CLIENT_IP), outputs, strict=True)
     ]
     yield sides[0], sides[1]

@@ -117,7 +117,8 @@ def test_qp_contexts(attacker: Context, spoilt: dict[str, int], status: Status) 
     qpn = player.qp.qpn
     good: dict[str, int | bytes] = {
         "local_qpn": qpn, "uar": 128, "pd": player.pd.pdn, "log_sq_size": 4, "log_sq_stride": 3,
-        "cqn_send": player.cq.cqn, "cqn_recv": player.cq.cqn, "mtt_addr": player.qp._mtt.address,
+        "cqn_send": player.cq.cqn, "cqn_recv": player.cq.cqn,
+        "mtt_addr": player.hca_qp._mtt.address,
     }  # fmt: skip
     mailbox = bytes(QPC_MAILBOX_OFFSET) + bytes(QPC.pack({**good, **spoilt}))
     assert status_of(attacker, Opcode.RST2INIT_QP, qpn, mailbox) is status

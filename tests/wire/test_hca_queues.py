@@ -163,11 +163,11 @@ def test_shared_receive_queue_events(contexts: tuple[Context, Context]) -> None:
         pass
     for n in range(3):
         b.receive(n)
-    b.srq.arm_limit(3)
+    b.hca_srq.arm_limit(3)
     a.send(WrOpcode.SEND, [a.sge(0, 1)])
     event = events.get_event(2)
     assert event is not None
-    assert (event.type, event.number) == (EventType.SRQ_LIMIT, b.srq.srqn)
+    assert (event.type, event.number) == (EventType.SRQ_LIMIT, b.hca_srq.srqn)
     b.qp.modify_err()
     event = events.get_event(2)
     assert event is not None

@@ -223,9 +223,10 @@ def test_large_message_over_scattered_pages(contexts: tuple[Context, Context]) -
     a, b = connected(*contexts)
     a.view[:] = PATTERN
     pages = [b.address + 4096 * n for n in (7, 2, 9, 4)]
-    mr = b.pd.reg_mr(pages, 4 * 4096 - 100, iova=0x77_0000_0064, access=7)
+    iova, length = 0x77_0000_0064, 4 * 4096 - 100
+    mr = b.pd.reg_mr(pages, length, iova=iova, access=7)
     a.qp.post_send(
-        SendWr(1, WrOpcode.RDMA_WRITE, [a.sge(0, mr.length)], remote_addr=mr.iova, rkey=mr.rkey)
+        SendWr(1, WrOpcode.RDMA_WRITE, [a.sge(0, length)], remote_addr=iova, rkey=mr.rkey)
     )
     a.expect(OK)
     found = b"".join(bytes(b.view[n * 4096 : (n + 1) * 4096]) for n in (7, 2, 9, 4))

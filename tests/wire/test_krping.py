@@ -7,9 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.wire.krping_pair import SERVER_IP, Side, both, start, until
+from bluebridge.guest.hca.context import Context
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from tests.verbs.krping_pair import SERVER_IP, Side, both, start, until
 
 ADDRESS = f"addr={SERVER_IP},port=9999"
+
+
+def free_memory(side: Side) -> int:
+    """Bytes of DMA memory that a side's HCA has free."""
+    assert isinstance(side.host.device, Context)
+    bus = side.host.device.adapter.bus
+    assert isinstance(bus, WireBus)
+    return bus.available()
 
 
 @pytest.fixture
@@ -126,11 +136,11 @@ def test_several_threads_share_an_hca(sides: tuple[Side, Side]) -> None:
 
 def test_runs_follow_each_other(sides: tuple[Side, Side]) -> None:
     """Nothing is used up: the same port again, memory back where it was."""
-    free = [side.bus.available() for side in sides]
+    free = [free_memory(side) for side in sides]
     for _ in range(5):
         for run in both(sides, "count=3,validate,mem_mode=reg"):
             assert run.result().ok
-    assert free == [side.bus.available() for side in sides]
+    assert free == [free_memory(side) for side in sides]
 
 
 def test_both_ends_on_one_hca(sides: tuple[Side, Side]) -> None:

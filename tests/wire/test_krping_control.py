@@ -8,7 +8,7 @@ import pytest
 
 from bluebridge.guest.krping.control import KrpingCommands
 from tests.unit.fuse_peer import Kernel, connected
-from tests.wire.krping_pair import SERVER_IP, Side, until
+from tests.verbs.krping_pair import SERVER_IP, Side, until
 
 ADDRESS = f"addr={SERVER_IP},port=9999"
 Files = tuple[Side, Kernel, Kernel]

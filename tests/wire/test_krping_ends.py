@@ -6,7 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, Run, Side, both, opened, start, until
+from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, Run, Side, both, start, until
+from tests.wire.krping_pair import opened
 from tests.wire.server import ROOT, ServerProcess
 
 ADDRESS = f"addr={SERVER_IP},port=9999"

@@ -11,7 +11,8 @@ import pytest
 from bluebridge.device.buslog import cli
 from bluebridge.guest.krping.pattern import ping_data
 from tests.unit.capture_reader import Captured, Parsed, parse, read_file
-from tests.wire.krping_pair import CLIENT_IP, SERVER_IP, both, opened
+from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, both
+from tests.wire.krping_pair import opened
 from tests.wire.server import serving
 
 SIZE, COUNT = 20000, 5

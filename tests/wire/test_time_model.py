@@ -1,4 +1,4 @@
-"""The study's tables out of real logs of the guest's driver, and that they follow the counts."""
+"""The study's tables from real logs of the guest's driver, and their dependence on the counts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Logs:
 
 @pytest.fixture(scope="module")
 def logs(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Logs:
-    """Made once."""
+    """The sweeps, run once."""
     folder = tmp_path_factory.mktemp("sweeps")
     return Logs(
         sweep(folder / "doorbell", STUDY, None),
@@ -48,7 +48,7 @@ def logs(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> L
 
 
 def check(table: StudyTable, logs: Iterable[Path]) -> None:
-    """Each time, and what BlueFlame does to it, is within a tenth of the study's."""
+    """Each time, and the effect of BlueFlame on it, is within a tenth of the study's."""
     model = load(table.profile)
     rows = compare(table, [read_samples(log, model) for log in logs])
     assert [each.row for each in rows] == list(table.rows)
@@ -72,7 +72,7 @@ def test_figure_43(logs: Logs) -> None:
 
 
 def test_the_command_prints_the_tables(logs: Logs, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each row of the study, the modelled times in columns of their own, and the prediction."""
+    """Each row of the study, the modelled times in separate columns, and the prediction."""
     for name, with_it in (("3.1", logs.old), ("4.1", logs.blueflame), ("4.3", logs.wrong)):
         words = ["--table", name, str(logs.doorbell), str(with_it)]
         parser = argparse.ArgumentParser()
@@ -111,7 +111,7 @@ def test_other_operations_are_not_the_studys(
 
 
 def test_processor_time(logs: Logs) -> None:
-    """What the study leaves open: BlueFlame costs the sender's processor more, on both machines."""
+    """BlueFlame costs the sender's processor more, on both machines; the study leaves it open."""
     for table, with_it in ((TABLES["3.1"], logs.old), (TABLES["4.1"], logs.blueflame)):
         model = load(table.profile)
         first = compare(table, [read_samples(log, model) for log in (logs.doorbell, with_it)])[0]
@@ -182,7 +182,7 @@ def test_a_line_less_in_the_log_changes_the_time(logs: Logs, tmp_path: Path) -> 
 
 
 def test_sends_wait_for_the_completion_of_the_peer(vfio_user_library: Path, tmp_path: Path) -> None:
-    """Who receives a SEND polls its completion queue."""
+    """The receiver of a SEND polls its completion queue."""
     log = sweep(tmp_path / "send", (4, 64), BlueFlameUse(), WrOpcode.SEND)
     us = load("system-z").profile.us
     sent = [

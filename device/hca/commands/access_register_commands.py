@@ -1,7 +1,7 @@
 """ACCESS_REG: registers behind the firmware. PTYS, the port's link modes, is the one there is.
 
 Linux `mlx4/fw.c: mlx4_ACCESS_REG`, `en_ethtool.c: ethtool_get_ptys_link_ksettings`. Frames move as
-fast as they can whatever the mode; it is what software is told.
+fast as they can whatever the mode; the mode is only reported.
 """
 
 from __future__ import annotations

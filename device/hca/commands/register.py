@@ -30,11 +30,18 @@ MODULES = "_commands"
 
 
 def _all_rules() -> dict[int, Rule]:
-    """The tables `RULES` of all modules of this package that have one, by opcode."""
+    """The tables `RULES` of all modules of this package that have one, by opcode.
+
+    Raises `ValueError` when two of them have rules for one opcode.
+    """
     rules: dict[int, Rule] = {}
     for module in iter_modules(commands.__path__, f"{commands.__name__}."):
         if module.name.endswith(MODULES):
-            rules.update(import_module(module.name).RULES)
+            own: dict[int, Rule] = import_module(module.name).RULES
+            twice = rules.keys() & own.keys()
+            if twice:
+                raise ValueError(f"{module.name}: second rules for {', '.join(map(hex, twice))}")
+            rules |= own
     return rules
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from struct import unpack
 
+from bluebridge.device.hca.memory.protection_entry import AccessError, rights_of_fast_register
 from bluebridge.device.hca.memory.region import pages_of
-from bluebridge.device.hca.memory.regions import PAGE_SHIFTS, AccessError, rights_of_fast_register
+from bluebridge.device.hca.memory.regions import PAGE_SHIFTS
 from bluebridge.device.hca.memory.windows import BIND, bind
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.rings.work_requests import BIND_MW, FAST_REG, LOCAL_INVAL, NOP, SendWqe

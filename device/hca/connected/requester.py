@@ -19,7 +19,7 @@ from bluebridge.device.hca.connected.request_tables import (
     packets_of,
 )
 from bluebridge.device.hca.connected.retry import Retry
-from bluebridge.device.hca.memory.regions import AccessError
+from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
 from bluebridge.device.hca.pairs.costs import MESSAGE_COST, PIECE_COST
 from bluebridge.device.hca.pairs.queue_pair import QueuePair

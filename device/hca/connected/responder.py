@@ -12,7 +12,7 @@ from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.hca.connected.atomics import operate
 from bluebridge.device.hca.connected.refusals import Nak, NotReady, remote_access
 from bluebridge.device.hca.connected.request_tables import HALF, PSN_MASK
-from bluebridge.device.hca.memory.regions import AccessError, Rights
+from bluebridge.device.hca.memory.protection_entry import AccessError, Rights
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import RELIABLE, Role

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bluebridge.device.fabric.addresses import is_group
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.hca.datagrams.sender import MAX_PAYLOAD
-from bluebridge.device.hca.memory.regions import AccessError
+from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import DATAGRAMS, Role

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.device.hca.memory.regions import AccessError
+from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.memory.scatter_gather import WRITE
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
 from bluebridge.device.hca.pairs.queue_pair import QueuePair

@@ -13,7 +13,7 @@ from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.hca.ethernet.frame import FrameHeaders
 from bluebridge.device.hca.ethernet.offloads import fill_ip_checksum, fill_l4_checksum, tagged
 from bluebridge.device.hca.ethernet.segmentation import LargeSendHeaders, SegmentError
-from bluebridge.device.hca.memory.regions import AccessError
+from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.pairs.costs import COPY_COST, FRAME_COST
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.unconnected_sender import UnconnectedSender

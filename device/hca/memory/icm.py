@@ -53,10 +53,10 @@ class Icm:
         return self._pages.total >> PAGE_SHIFT
 
     def map(self, virtual: int, physical: int, log_pages: int) -> None:
-        """Map 2**`log_pages` pages; the last mapping wins, any address is welcome.
+        """Map 2**`log_pages` pages; the last mapping wins, at any address.
 
-        The driver maps the EQ context table beyond the size it announced. Raises `CommandError`
-        (EXCEED_LIM) when the guest lends its pages in too many pieces.
+        No size is checked: the driver maps the EQ context table beyond the one it announced.
+        Raises `CommandError` (EXCEED_LIM) when the guest lends its pages in too many pieces.
         """
         if len(self._pages) >= MAX_RANGES:
             raise CommandError(Status.EXCEED_LIM, f"ICM in more than {MAX_RANGES} pieces")

@@ -17,7 +17,6 @@ from bluebridge.device.hca.memory.protection_entry import (
     Rights,
     hardware_key,
     region_of_entry,
-    rights_of_fast_register,
 )
 from bluebridge.device.hca.memory.region import MemoryRegion, pages_of
 from bluebridge.device.hca.settings.parameters import Parameters
@@ -38,16 +37,6 @@ MAX_PIECES = 1 << 22
 """Pieces of memory that are no neighbours, over all MRs: 64 MiB of the server's memory."""
 MAX_RETURNED = 1024
 """Entries given back lately, which SYNC_TPT looks at: re-registration does both in a row."""
-
-
-__all__ = [
-    "ALL_RIGHTS",
-    "AccessError",
-    "MemoryRegions",
-    "Rights",
-    "hardware_key",
-    "rights_of_fast_register",
-]
 
 
 class MemoryRegions:
@@ -112,7 +101,7 @@ class MemoryRegions:
         try:
             self._mirror(region, SOFTWARE_OWNED)
         except IcmError:
-            return  # nobody can hand it back with SYNC_TPT
+            return  # SYNC_TPT cannot hand back an entry that is not in memory
         self._returned[index] = None
         if len(self._returned) > MAX_RETURNED:
             del self._returned[next(iter(self._returned))]

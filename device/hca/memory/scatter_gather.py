@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.hca.memory.regions import MemoryRegions, Rights
+from bluebridge.device.hca.memory.protection_entry import Rights
+from bluebridge.device.hca.memory.regions import MemoryRegions
 from bluebridge.device.hca.memory.transfer import note_runs
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import HostBus, Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from bluebridge.device.fabric.messages import Response
-from bluebridge.device.hca.memory.regions import AccessError
+from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.rings.work_requests import (
     NOP,

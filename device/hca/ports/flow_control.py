@@ -1,9 +1,9 @@
 """Flow control of an Ethernet port: pause frames (IEEE 802.3 annex 31B) instead of losses.
 
-A frame that finds no receive waits in the port while the peer is asked to pause; receives are
-posted in guest memory without a word, so the port looks again each millisecond. Both ends must
-want it (SET_PORT, `ethtool -A`). A ring that nobody refills does not stop the network: it is given
-up after a while, and its frames are dropped and counted.
+A frame that finds no receive waits in the port while the peer is asked to pause. Receives are
+posted in guest memory without a doorbell, so the port looks for them each millisecond. Both ends
+must have flow control on (SET_PORT, `ethtool -A`). A ring that is not refilled does not stop the
+network: it is given up after `PATIENCE` looks, and its frames are dropped and counted.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from bluebridge.device.pci.bus import HostBus, Timer
 RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD)
 POLL_SECONDS = 0.001
 PATIENCE = 2000
-"""Looks at a ring in vain after which it is given up: some two seconds. The processor of a guest
-may have to wait that long for one of the host, and a paused peer loses nothing (the transmit
+"""Looks without a new receive after which a ring is given up: some two seconds. A guest may not be
+scheduled for that long on a busy host, and a paused peer loses nothing (the transmit
 watchdog of mlx4_en is at 15 seconds: MLX4_EN_WATCHDOG_TIMEOUT)."""
 MAX_HELD = 2048
 """Frames that wait in a port."""
@@ -82,7 +82,7 @@ class FrameBatch(Protocol):
 
 
 class Held:
-    """Frames that wait for a ring, and how often it was looked at in vain since one went."""
+    """Frames that wait for a ring. `looks` counts those since a receive was found last."""
 
     __slots__ = ("batch", "looks")
 
@@ -113,7 +113,7 @@ class FlowControl:
         self.reset()
 
     def reset(self) -> None:
-        """Nothing waits, nobody pauses, flow control is off."""
+        """Nothing waits, neither side pauses, flow control is off."""
         for timer in (self._timer, self._resume_timer):
             if timer is not None:
                 timer.cancel()

@@ -1,4 +1,4 @@
-"""How an InfiniBand port tells of changes: events for its driver, traps for the subnet manager."""
+"""How an InfiniBand port reports changes: events for its driver, traps for the subnet manager."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Interface counters: what queue pairs sent and received, by the counter their path names.
 
 `ports/N/counters` of sysfs on RoCE (Linux `ib/mad.c: iboe_process_mad`). The last counter is the
-sink, which nobody reads.
+sink: drivers name it where they do not count, and never read it.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Network(NamedTuple):
     transport: int
     """Offset of the BTH."""
     length: int
-    """Bytes from there to the end of the ICRC, as far as the header knows."""
+    """Bytes from there to the end of the ICRC, as the network header states them."""
 
 
 def _ethernet(packet: bytes) -> tuple[int, int, int]:

@@ -1,1 +1,1 @@
-"""What an adapter is, and what it was told."""
+"""What an adapter is (configuration, capabilities), and what INIT_HCA set."""

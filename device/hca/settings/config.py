@@ -1,4 +1,4 @@
-"""What tells one HCA from another."""
+"""The configuration of an HCA: its addresses, its identity, its optional features."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Features:
 
     `blueflame`: QUERY_DEV_CAP advertises it (stores to its pages count either way), with registers
     of `blueflame_register` bytes, one of `BLUEFLAME_REGISTERS`; adapters have 512. `pro`: a
-    ConnectX-3 Pro, which speaks RoCE v2 too. `large_cqes`: drivers may choose 64-byte completions.
+    ConnectX-3 Pro, which supports RoCE v2 too. `large_cqes`: drivers may choose 64-byte entries.
     `subnet_manager`: whether InfiniBand networks have one of their own.
     """
 
@@ -51,7 +51,7 @@ PLAIN = Features()
 
 @dataclass(frozen=True, slots=True)
 class HcaConfig:
-    """The personality of an HCA; survives every reset.
+    """The configuration of one HCA; survives every reset.
 
     `mac` is the burned-in unicast address (6 bytes), `node_guid` the EUI-64 of the node as an
     integer, `msix_vectors` the size of the MSI-X table. Raises `ValueError` on nonsense.

@@ -1,4 +1,4 @@
-"""What INIT_HCA told the adapter."""
+"""What INIT_HCA set: table sizes and the ICM addresses of tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Subnet administration: its MAD with the RMPP header, and the records it hands out.
+"""Subnet administration: its MAD with the RMPP header, and its records.
 
-The fields of a record stand in the order of its component mask: bit n of the mask is field n.
+The fields of a record are in the order of its component mask: bit n of the mask is field n.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RmppFlag(IntFlag):
 
 
 class SaMethod(IntEnum):
-    """Methods of the SA beside Get, Set and GetResp."""
+    """Methods of the SA besides Get, Set and GetResp."""
 
     REPORT = 0x06
     GET_TABLE = 0x12

@@ -50,7 +50,7 @@ class SmpStatus(IntEnum):
 
 
 class SwitchAttribute(IntEnum):
-    """Attributes beside those of `net.mad.SmpAttribute`."""
+    """Attributes besides those of `net.mad.SmpAttribute`."""
 
     NOTICE = 0x02
     LINEAR_FORWARDING = 0x19

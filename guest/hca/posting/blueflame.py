@@ -1,6 +1,6 @@
 """Sending through BlueFlame: entries are stored into the adapter (lib/qp.c: mlx4_post_send).
 
-The first drivers that did so made two mistakes, which the study in docs/blueflame.md tells of.
+The first drivers that did so made two mistakes, described in docs/blueflame.md.
 `BlueFlameUse` has a switch for each, to see on the bus what they do.
 """
 

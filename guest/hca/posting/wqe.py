@@ -2,7 +2,7 @@
 
 ib/qp.c: _mlx4_ib_post_send. Each builder writes its segments from `offset` (16 bytes into the
 entry) and returns where the next one goes. The control segment is written by
-`guest.hca.queues.qp`, its ownership word last.
+`guest.hca.queues.work_queues`, its ownership word last.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Completion channels: the event queues that tell of completions."""
+"""Completion channels: the event queues of completions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bluebridge.guest.verbs.objects import CompletionQueue
 
 
 class CompChannel(EventQueue[CompletionQueue]):
-    """A completion channel: gives the CQs that had something to tell after `Cq.req_notify`."""
+    """A completion channel: gives the CQs that had a completion after `Cq.req_notify`."""
 
     def _take(self, kind: int, entry: memoryview) -> None:
         if kind != EventType.COMP:

@@ -60,8 +60,8 @@ class FirmwareCommands:
 
         `data` goes into the input mailbox and its address replaces `param`. Raises
         `FirmwareError` on a bad status, `HcaError` when the device does not answer, `DeviceLost`
-        when it is gone; but then what only tears down succeeds, so that whoever holds something
-        can give it back (core/cmd.c: mlx4_internal_err_ret_value).
+        when it is gone; but then commands that only tear down succeed, so that their callers
+        can give back what they hold (core/cmd.c: mlx4_internal_err_ret_value).
         """
         try:
             with self._lock:

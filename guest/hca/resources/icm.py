@@ -74,7 +74,7 @@ class Icm:
         self._mtt_view = memoryview(b"")
 
     def map(self) -> None:
-        """Tell the size, lend the auxiliary pages, map every table."""
+        """Set the size, lend the auxiliary pages, map every table."""
         aux_pages = self._commands.immediate(Opcode.SET_ICM_SIZE, param=self.size)
         if aux_pages:
             self._map_aux(aux_pages)

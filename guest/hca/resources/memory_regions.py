@@ -152,7 +152,7 @@ class FastRegMr(_Region):
             raise VerbsError(f"{max_pages} pages: 1 to {MAX_FAST_REG_PAGES} are possible")
         self.max_pages = max_pages
         mtt = adapter.icm.reserve_mtt(max_pages)
-        # A page of its own: the device may not be told of a list that crosses a page.
+        # A page of its own: a list given to the device must not cross a page.
         self.page_list = adapter.bus.allocate(4096)
         entry = {
             "status": MPT_STATUS_FREE,

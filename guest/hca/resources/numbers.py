@@ -33,7 +33,7 @@ class Numbers:
         self._lock = threading.Lock()
 
     def allocate(self) -> int:
-        """A number nobody has; `VerbsError` when all are in use."""
+        """A free number; `VerbsError` when all are in use."""
         with self._lock:
             if not self._free:
                 raise VerbsError(f"no more {self._what} numbers: all {1 << self._log} are in use")
