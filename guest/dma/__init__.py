@@ -21,11 +21,10 @@ from bluebridge.guest.dma.errors import ChannelHalted, DmaError, DmaTimeout
 __all__ = ["Channel", "ChannelHalted", "DmaError", "DmaTimeout", "Engine", "open_engine"]
 
 BARS = (0,)
-IDENTITIES = tuple((layout.VENDOR, device) for device in layout.DEVICES.values())
 
 
 def open_engine() -> Engine:
     """The engine of this machine that vfio-pci has, reset by that. Raises `DeviceError`."""
     from bluebridge.guest.bus.vfio import open_driver
 
-    return open_driver(IDENTITIES, BARS, Engine)
+    return open_driver(layout.PCI_IDS, BARS, Engine)

@@ -8,6 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from bluebridge.device.layout.ntb.models import BarSizes
 from bluebridge.host_tools.commands.up_options import check_together, hardware
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import end_record
@@ -62,7 +63,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         cold=options.cold,
         hca=options.hca or not (options.bare or options.ntb),
         ntb=options.ntb,
-        bar_sizes="ntrdma" if options.window_alias else options.bar_sizes,
+        bar_sizes=BarSizes.NTRDMA.value if options.window_alias else options.bar_sizes,
         window_alias=options.window_alias,
         options=hardware(options),
         server_words=tuple(options.words),

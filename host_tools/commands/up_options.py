@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bluebridge.device import options as server_options
-from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT, MODELS, names
+from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT, MODELS, BarSizes, names
 from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import options as lab_options
@@ -53,8 +53,8 @@ def _add_bridge(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--bar-sizes",
-        choices=("small", "ntrdma"),
-        default="small",
+        choices=tuple(each.value for each in BarSizes),
+        default=BarSizes.SMALL.value,
         help="the bridge's windows: 1 MiB each (small, default), or 4 GiB for the second (ntrdma)",
     )
     parser.add_argument(
@@ -104,7 +104,7 @@ def check_together(options: argparse.Namespace) -> None:
     """Raises `UsageError` if one option takes away what another one is about."""
     if options.bare:
         _check_bare(options)
-    if options.bar_sizes != "small" and not options.ntb:
+    if options.bar_sizes != BarSizes.SMALL and not options.ntb:
         raise UsageError("--bar-sizes is about a bridge's windows", "add --ntb")
     if options.window_alias:
         _check_alias(options)

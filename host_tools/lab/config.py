@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from bluebridge.device.layout.ntb.models import BarSizes
 from bluebridge.device.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 
@@ -47,8 +48,8 @@ class LabConfig:
 
     ntb: str = ""
     """A bridge between the guests and a DMA engine in each: its model, as in `--ntb-model`."""
-    bar_sizes: str = "small"
-    """Of the bridge: `small`, or `ntrdma` for a window of 4 GiB."""
+    bar_sizes: str = BarSizes.SMALL.value
+    """Of the bridge, as in `--bar-sizes`."""
     window_alias: bool = False
     """That window is the peer's memory itself (`--window-alias`); such a pair is not restarted."""
 

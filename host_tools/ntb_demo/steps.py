@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from bluebridge.device.layout.ioat import registers as ioat
+from bluebridge.device.layout.ntb import models
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
@@ -24,7 +26,10 @@ FRAME = PAYLOAD + 8 + 20 + 14
 """With headers of ICMP, IPv4 and Ethernet; ntb_transport gives more than 1 KiB to the engine."""
 TRANSFER_MIB = 16
 RINGS = 0x11
-_DEVICES = "8086:(347e|0b00|0e0d|0e20)|11f8:8531"
+_DEVICES = "|".join(
+    f"{vendor:04x}:{device:04x}" for vendor, device in (*models.BY_PCI_ID, *ioat.PCI_IDS)
+)
+"""PCI IDs of bridges and engines, as an extended regular expression."""
 _RECEIVE = f"""
 import hashlib, socket
 with socket.create_server(("", {PORT})) as server:

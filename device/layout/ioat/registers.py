@@ -12,6 +12,8 @@ from bluebridge.device.layout.fields import Access, Register, RegisterBlock
 VENDOR = 0x8086
 DEVICES = {0x34: 0x0B00, 0x32: 0x0E20}
 """PCI device IDs by the value of the version register."""
+PCI_IDS = tuple((VENDOR, device) for device in DEVICES.values())
+"""Vendor and device ID of every version."""
 CLASS_DMA = 0x088000
 LOG_SUFFIX = "dma"
 """What follows `GUEST.` in the name of an engine in the bus log."""
