@@ -6,10 +6,10 @@ from bluebridge.device.layout.pci import DEVICE_CONNECTX3, VENDOR_MELLANOX
 from bluebridge.guest.bus.interface import Bus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.hca.posting.blueflame import USES
+from bluebridge.guest.hca.resources.vectors import DEFAULT_VECTORS
 from bluebridge.guest.verbs.interface import Device
 
 CONNECTX3 = VENDOR_MELLANOX, DEVICE_CONNECTX3
-DEFAULT_VECTORS = 16
 BLUEFLAME_USES = USES
 """The words for `open_device`'s `blueflame`: how a ConnectX-3 sends through BlueFlame."""
 

@@ -10,13 +10,10 @@ from bluebridge.device.layout.fields import Struct, Value
 from bluebridge.device.layout.net.cm import (
     CM_CLASS_VERSION,
     IP_HEADER,
-    IP_HEADER_SIZE,
     MESSAGES,
     CmAttribute,
 )
 from bluebridge.device.layout.net.mad import DATA_OFFSET, MAD, MAD_SIZE, Method, MgmtClass
-
-REQ_USER_DATA = MESSAGES[CmAttribute.REQ].field("private_data").width - IP_HEADER_SIZE
 
 
 class MalformedMessage(ValueError):

@@ -63,4 +63,3 @@ DIRENT = struct.Struct("=QQII")
 """inode, offset of the next entry, name length, type; the name follows, padded to 8 bytes."""
 
 OPEN_DIRECT_IO = 1
-OPEN_NONSEEKABLE = 4
