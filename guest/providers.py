@@ -5,11 +5,13 @@ from __future__ import annotations
 from bluebridge.device.layout.pci import DEVICE_CONNECTX3, VENDOR_MELLANOX
 from bluebridge.guest.bus.interface import Bus
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.hca.posting.blueflame import USES
+from bluebridge.guest.hca.posting.blueflame import USES, use_of
+from bluebridge.guest.hca.resources.vectors import DEFAULT_VECTORS
+from bluebridge.guest.verbs.errors import DeviceLost
 from bluebridge.guest.verbs.interface import Device
 
 CONNECTX3 = VENDOR_MELLANOX, DEVICE_CONNECTX3
-DEFAULT_VECTORS = 16
+GONE = 0xFFFF, 0xFFFF
 BLUEFLAME_USES = USES
 """The words for `open_device`'s `blueflame`: how a ConnectX-3 sends through BlueFlame."""
 
@@ -21,6 +23,8 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
     Raises `DeviceError` when no provider fits, `VerbsError`, `ValueError` for another word.
     """
     identity = bus.load_config(0, 2), bus.load_config(2, 2)
+    if identity == GONE:
+        raise DeviceLost("the device is gone (reads return all ones)")
     if identity != CONNECTX3:
         raise DeviceError(f"{identity[0]:04x}:{identity[1]:04x} has no driver with verbs here")
     return _open_hca(bus, vectors, blueflame)
@@ -29,6 +33,5 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
 def _open_hca(bus: Bus, vectors: int, blueflame: str) -> Device:
     """A ConnectX-3. Imported when it is chosen: start-up in a guest is slow."""
     from bluebridge.guest.hca.context import open_hca
-    from bluebridge.guest.hca.posting.blueflame import use_of
 
     return open_hca(bus, vectors=vectors, blueflame=use_of(blueflame))

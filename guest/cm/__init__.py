@@ -1,6 +1,6 @@
 """Connection management: the InfiniBand CM protocol with rdma_cm's interface and addressing.
 
-    cm = open_cm(device, ip, netif)                # ConnectionManager
+    cm = open_cm(device, ip, netif)              # ConnectionManager
     server = cm.create_id()
     server.bind_addr("192.168.69.127", 9999); server.listen()
     event = server.events.get(timeout)           # CmEvent .type .id .status .private_data

@@ -14,13 +14,13 @@ from bluebridge.guest.hca.queues.event_queues import AsyncEventQueue
 from bluebridge.guest.hca.resources.adapter import Adapter
 from bluebridge.guest.hca.resources.errors import HcaError
 from bluebridge.guest.hca.resources.memory_regions import MAX_FAST_REG_PAGES
+from bluebridge.guest.hca.resources.vectors import DEFAULT_VECTORS
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.objects import CompletionChannel
 from bluebridge.guest.verbs.roce import RoceAddress
 from bluebridge.guest.verbs.values import DeviceAttr, PortAttr
 
 NAME = "mlx4_0"
-DEFAULT_VECTORS = 16
 INTERRUPT_SECONDS = 10.0
 _NOP_MODIFIER = 0x1F
 

@@ -1,5 +1,8 @@
 """Sending through BlueFlame: entries are stored into the adapter (lib/qp.c: mlx4_post_send).
 
+What goes this way is what libmlx4 sends this way: a post of one request with inline data, or of one
+RDMA READ, whose entry fits into half a register. The device must advertise BlueFlame.
+
 The first drivers that did so made two mistakes, described in docs/blueflame.md.
 `BlueFlameUse` has a switch for each, to see on the bus what they do.
 """

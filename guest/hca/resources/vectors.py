@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from bluebridge.guest.verbs.errors import VerbsError
 
+DEFAULT_VECTORS = 16
+
 
 class InterruptVectors:
     """The eventfds of the device's vectors, and which vectors are free."""
