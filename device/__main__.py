@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-from bluebridge.device import bridge_arguments, options
+from bluebridge.device import bridge_arguments, option_table
 from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.hca.settings.config import Features
@@ -74,7 +74,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="SOCKET",
         help="take commands there, see bluebridge.device.control",
     )
-    options.add_arguments(parser.add_argument_group("HCAs and log"))
+    option_table.add_arguments(ServerOptions, parser.add_argument_group("HCAs and log"))
     bridge_arguments.add_arguments(parser)
     arguments = parser.parse_args(argv)
     if not (arguments.hca or arguments.ntb or arguments.dma):
@@ -96,7 +96,7 @@ def _features(chosen: ServerOptions) -> Features:
 def main(argv: list[str] | None = None) -> int:
     """Run the server; the exit status."""
     arguments = _arguments(argv)
-    chosen = options.of_arguments(arguments)
+    chosen = option_table.of_arguments(ServerOptions, arguments)
     logging.basicConfig(
         level=chosen.trace.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

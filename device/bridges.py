@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bluebridge.device.bridge_options import DEFAULTS, BridgeOptions
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.dma import engine
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.layout.ioat.registers import LOG_SUFFIX, MOST_CHANNELS
-from bluebridge.device.layout.ntb.models import DEFAULT, BarSizes, BridgeModel
+from bluebridge.device.layout.ntb.models import BarSizes, BridgeModel
 from bluebridge.device.ntb.link import TRAINING_SECONDS, BridgeLink
 from bluebridge.device.ntb.selection import shape_of
 from bluebridge.device.ntb.shape import Bridging, Shape, identity_of
@@ -34,15 +35,9 @@ class BridgeSpec:
 
     bridges: Sequence[FunctionSpec] = ()
     engines: Sequence[FunctionSpec] = ()
-    model: BridgeModel = DEFAULT
-    bar_sizes: BarSizes = BarSizes.SMALL
+    options: BridgeOptions = DEFAULTS
     training: float = TRAINING_SECONDS
-    strict: bool = False
-    """A copy into a closed window is an error, where hardware notices nothing."""
-    alias: bool = False
-    """The wide window is the peer's memory itself, see `bluebridge.device.window_alias`."""
-    hang: Sequence[str] = ()
-    """Errata that are played out instead of counted."""
+    """How long the link trains, in seconds."""
 
 
 class Hosts:
@@ -61,10 +56,11 @@ class Bridges:
     def __init__(self, spec: BridgeSpec, hosts: Hosts, loop: EventLoop, events: EventLog) -> None:
         if len(spec.bridges) not in (0, 2):
             raise ValueError("a bridge needs a peer: give --ntb twice, or not at all")
-        shape = shape_of(spec.model, spec.bar_sizes, spec.alias, spec.hang)
+        options, model = spec.options, spec.options.model
+        shape = shape_of(model, BarSizes(options.bar_sizes), options.window_alias, options.hang_on)
         engines = {each.name for each in spec.engines}
         for each in spec.bridges:
-            if spec.alias and each.name not in engines:
+            if options.window_alias and each.name not in engines:
                 raise ValueError(f"--window-alias wants a DMA engine in {each.name}")
         self._hosts = hosts
         self._loop = loop
@@ -74,12 +70,12 @@ class Bridges:
         self.link = BridgeLink(loop.call_later, spec.training)
         try:
             self.bridges = [
-                self._bridge(each, spec.model, shape, shape.registers[side])
+                self._bridge(each, model, shape, shape.registers[side])
                 for side, each in enumerate(spec.bridges)
             ]
             for each in spec.engines:
-                self._engine(each, spec.model.engine_version, spec.strict)
-            self._aliases = list(self._alias(spec)) if spec.alias else []
+                self._engine(each, model.engine_version, options.strict_windows)
+            self._aliases = list(self._alias(spec)) if options.window_alias else []
         except BaseException:
             self.close()
             raise
@@ -92,7 +88,7 @@ class Bridges:
         engines = self.endpoints[len(spec.bridges) :]
         lenders = {each.name: engine for each, engine in zip(spec.engines, engines, strict=True)}
         for bridge, peer in zip(bridges, reversed(spec.bridges), strict=True):
-            yield Alias(lenders[peer.name], bridge, spec.model.window_bars[1])
+            yield Alias(lenders[peer.name], bridge, spec.options.model.window_bars[1])
 
     def close(self) -> None:
         """Stop serving."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from bluebridge.device.layout.ntb.models import (
+    ALIASING,
     GEN1,
     GEN4,
-    MODELS,
+    HANGING,
     SWITCHTEC,
     WINDOW_BYTES,
     BarSizes,
@@ -22,10 +23,6 @@ _SHAPES: dict[BridgeModel, Callable[[Wanted], Shape]] = {
     GEN1: gen1.shape,
     SWITCHTEC: switchtec.shape,
 }
-ALIASING = tuple(model for model in MODELS if model.window_alias)
-"""Models whose wide window can be the peer's memory itself."""
-HANGING = tuple(model for model in MODELS if model.errata)
-"""Models whose errata can be played out."""
 
 
 def shape_of(

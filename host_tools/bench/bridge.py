@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable
 from functools import partial
 
+from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.layout.ntb.models import GEN4
 from bluebridge.host_tools.bench import doorbell_replies, programs
 from bluebridge.host_tools.bench.figures import Figure, at_least, at_most, plain
@@ -20,8 +21,8 @@ from bluebridge.host_tools.programs.ntb_clients import PERF, RATE, TOOL, TOOL_CL
 from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
 from bluebridge.host_tools.progress import Progress
 
-MODEL = GEN4.name
-"""The model that `doorbell_replies` knows the doorbells of."""
+BRIDGE = BridgeOptions(GEN4.name)
+"""Of the model that `doorbell_replies` knows the doorbells of."""
 ROUNDS = 5
 TCP_ROUNDS = 3
 TCP_SECONDS = 4
@@ -44,7 +45,7 @@ print(stored - begin, time.perf_counter() - begin)
 
 def figures(progress: Progress) -> list[Figure]:
     """Everything of the section. Raises `LabError`."""
-    with Pair(LabConfig(hca=False, ntb=MODEL, vfio=False, bus_log=False), progress) as pair:
+    with Pair(LabConfig(hca=False, bridge=BRIDGE, vfio=False, bus_log=False), progress) as pair:
         guests = Guests(pair, GEN4)
         pair.probe_bridges()
         progress("ntb_perf use_dma=1")
@@ -53,12 +54,12 @@ def figures(progress: Progress) -> list[Figure]:
         found += _stores(guests)
         progress("iperf3: ntb_netdev by processor and by DMA, virtio-net, in turn")
         found += _tcp(guests)
-    with Pair(LabConfig(hca=False, ntb=MODEL, vfio=False), progress) as pair:
+    with Pair(LabConfig(hca=False, bridge=BRIDGE, vfio=False), progress) as pair:
         guests = Guests(pair, GEN4)
         pair.probe_bridges()
         progress("ntb_pingpong")
         found.append(_doorbell_replies(guests))
-    with Pair(LabConfig(hca=False, ntb=MODEL, bus_log=False), progress) as pair:
+    with Pair(LabConfig(hca=False, bridge=BRIDGE, bus_log=False), progress) as pair:
         progress("ping-pong of processes, by doorbell and by DMA")
         return found + _ping_pong(pair)
 

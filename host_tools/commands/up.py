@@ -8,8 +8,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bluebridge.device.layout.ntb.models import BarSizes
-from bluebridge.host_tools.commands.up_options import check_together, hardware
+from bluebridge.host_tools.commands.up_options import bridge, check_together, hardware
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import end_record
 from bluebridge.host_tools.keeper.launch import launch
@@ -62,9 +61,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         kernel=options.driver == "kernel",
         cold=options.cold,
         hca=options.hca or not (options.bare or options.ntb),
-        ntb=options.ntb,
-        bar_sizes=BarSizes.NTRDMA.value if options.window_alias else options.bar_sizes,
-        window_alias=options.window_alias,
+        bridge=bridge(options),
         options=hardware(options),
         server_words=tuple(options.words),
     )

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from bluebridge.device import options as server_options
-from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT, MODELS, BarSizes, names
+from bluebridge.device import option_table
+from bluebridge.device.bridge_options import BridgeOptions
+from bluebridge.device.layout.ntb.models import ALIASING, BY_NAME, DEFAULT, BarSizes, names
 from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import options as lab_options
 
 _HARDWARE = ("link", "sm", "ports", "blueflame", "blueflame_size", "pro", "capture")
 """Options of the device server that `up` has as well; others are given behind `--`."""
+_BRIDGE = ("bar_sizes", "window_alias")
+"""Options of the device server's bridge likewise; its model is given with `--ntb`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_devices(parser)
     _add_bridge(parser)
     _add_start(parser)
-    server_options.add_arguments(parser.add_argument_group("hardware"), _HARDWARE)
+    option_table.add_arguments(ServerOptions, parser.add_argument_group("hardware"), _HARDWARE)
     lab_options.add_arguments(parser)
 
 
@@ -51,18 +55,7 @@ def _add_bridge(parser: argparse.ArgumentParser) -> None:
         help="a non-transparent bridge between the guests and a DMA engine in each; add --hca for "
         f"an HCA as well. MODEL is {', '.join(BY_NAME)} (default {DEFAULT.name})",
     )
-    parser.add_argument(
-        "--bar-sizes",
-        choices=tuple(each.value for each in BarSizes),
-        default=BarSizes.SMALL.value,
-        help="the bridge's windows: 1 MiB each (small, default), or 4 GiB for the second (ntrdma)",
-    )
-    parser.add_argument(
-        "--window-alias",
-        action="store_true",
-        help="the bridge's second window has 4 GiB and is the peer's memory itself, where "
-        "processors store at the speed of memory; it never closes",
-    )
+    option_table.add_arguments(BridgeOptions, parser, _BRIDGE)
 
 
 def _add_start(parser: argparse.ArgumentParser) -> None:
@@ -97,14 +90,23 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def hardware(options: argparse.Namespace) -> ServerOptions:
     """How the HCAs are to be."""
-    return server_options.of_arguments(options, _HARDWARE)
+    return option_table.of_arguments(ServerOptions, options, _HARDWARE)
+
+
+def bridge(options: argparse.Namespace) -> BridgeOptions | None:
+    """How the bridge is to be, None for no bridge; a window alias has its 4 GiB by itself."""
+    if not options.ntb:
+        return None
+    asked = option_table.of_arguments(BridgeOptions, options, _BRIDGE)
+    sizes = BarSizes.NTRDMA.value if asked.window_alias else asked.bar_sizes
+    return replace(asked, ntb_model=options.ntb, bar_sizes=sizes)
 
 
 def check_together(options: argparse.Namespace) -> None:
     """Raises `UsageError` if one option takes away what another one is about."""
     if options.bare:
         _check_bare(options)
-    if options.bar_sizes != BarSizes.SMALL and not options.ntb:
+    if options.bar_sizes not in (None, BarSizes.SMALL) and not options.ntb:
         raise UsageError("--bar-sizes is about a bridge's windows", "add --ntb")
     if options.window_alias:
         _check_alias(options)
@@ -122,15 +124,15 @@ def check_together(options: argparse.Namespace) -> None:
 
 
 def _check_alias(options: argparse.Namespace) -> None:
-    able = tuple(model for model in MODELS if model.window_alias)
-    if options.ntb not in [model.name for model in able]:
-        raise UsageError(f"--window-alias is about the bridge {names(able)}", "add --ntb")
+    if options.ntb not in [model.name for model in ALIASING]:
+        raise UsageError(f"--window-alias is about the bridge {names(ALIASING)}", "add --ntb")
     if options.cold:
         raise UsageError("--window-alias wants restored guests", "leave out --cold")
 
 
 def _check_bare(options: argparse.Namespace) -> None:
-    about = [server_options.flag(name) for name in server_options.given(options, _HARDWARE)]
+    asked = option_table.given(ServerOptions, options, _HARDWARE)
+    about = [option_table.flag(name) for name in asked]
     about = (about or options.words)[:1]
     if options.ntb:
         about.append("--ntb")

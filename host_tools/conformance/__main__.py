@@ -56,11 +56,12 @@ def _main(options: argparse.Namespace) -> int:
 def _report(entries: Sequence[Entry], chosen: Set[str]) -> int:
     """Print the table; write each page whose programs were all chosen."""
     print(page.table(entries))
-    for of_bridges, make, path in (
-        (False, page.page, page.PAGE),
-        (True, ntb_page.page, ntb_page.PAGE),
+    bridges = {_key(choice) for choice in everything() if choice[0].bridge is not None}
+    hcas = {_key(choice) for choice in everything()} - bridges
+    for keys, make, path in (
+        (hcas, page.page, page.PAGE),
+        (bridges, ntb_page.page, ntb_page.PAGE),
     ):
-        keys = {_key(choice) for choice in everything() if bool(choice[0].ntb) == of_bridges}
         if keys <= chosen:
             path.write_text(make([entry for entry in entries if entry.key in keys]))
             print(f"written: {path}")

@@ -66,10 +66,10 @@ class Session:
         with contextlib.ExitStack() as stack:
             config = LabConfig(
                 log=self._logs,
-                bus_log=self._bus_log or bool(self.setup.ntb),
+                bus_log=self._bus_log or self.setup.bridge is not None,
                 vfio=False,
-                hca=not self.setup.ntb,
-                ntb=self.setup.ntb,
+                hca=self.setup.bridge is None,
+                bridge=self.setup.bridge,
                 options=self.setup.options,
             )
             self.pair = stack.enter_context(Pair(config))
@@ -89,7 +89,7 @@ class Session:
         self._stack.close()
 
     def _prepare(self, stack: contextlib.ExitStack) -> None:
-        if self.setup.ntb:
+        if self.setup.bridge:
             self.pair.probe_bridges()
             self.words = Words("", "", None)
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.layout.ntb import models
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.device.options import DEFAULTS, ServerOptions
@@ -22,8 +23,8 @@ class Setup:
     """Kind of the GID that programs are told to use, as the kernel's `gid_attrs/types` calls it."""
     service: str = ""
     """A shell line that runs in guest a from before its HCA comes up to the pair's end."""
-    ntb: str = ""
-    """A bridge of this model and DMA engines instead of HCAs, with their drivers loaded."""
+    bridge: BridgeOptions | None = None
+    """A bridge and DMA engines instead of HCAs, with their drivers loaded."""
 
 
 ROCE = Setup("roce", "RoCE v1, the default")
@@ -51,7 +52,7 @@ SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM)
 def _bridge_setup(model: BridgeModel) -> Setup:
     identity = f"{model.vendor:04x}:{model.device:04x}"
     what = f"{model.title} {identity} and I/OAT {model.engine}"
-    return Setup(f"ntb-{model.name}", what, ntb=model.name)
+    return Setup(f"ntb-{model.name}", what, bridge=BridgeOptions(model.name))
 
 
 BRIDGES = {model: _bridge_setup(model) for model in models.MODELS}

@@ -25,8 +25,8 @@ class Plan:
         found = []
         if config.hca:
             found.append(_driven("HCA", config, "mlx4"))
-        if config.ntb:
-            found.append(_driven(f"NTB {config.ntb}", config, "ntb_netdev"))
+        if config.bridge:
+            found.append(_driven(f"NTB {config.bridge.ntb_model}", config, "ntb_netdev"))
             found.append(_driven("DMA engine", config, "ioatdma"))
         return tuple(found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.device.layout.ntb.models import BarSizes
+from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 
@@ -44,19 +44,22 @@ class LabConfig:
     cold: bool = False
     """Boot from power-on with the devices in place, instead of restoring a snapshot."""
     hca: bool = True
-    """An HCA in each guest; without it the guests are bare and there is no device server."""
-
-    ntb: str = ""
-    """A bridge between the guests and a DMA engine in each: its model, as in `--ntb-model`."""
-    bar_sizes: str = BarSizes.SMALL.value
-    """Of the bridge, as in `--bar-sizes`."""
-    window_alias: bool = False
-    """That window is the peer's memory itself (`--window-alias`); such a pair is not restarted."""
+    """An HCA in each guest."""
+    bridge: BridgeOptions | None = None
+    """How the bridge between the guests is, with a DMA engine in each; None for no bridge."""
 
     @property
     def serves(self) -> bool:
         """Whether there is any device, and so a device server."""
-        return self.hca or bool(self.ntb)
+        return self.hca or self.bridge is not None
+
+    @property
+    def window_alias(self) -> bool:
+        """Whether the bridge's second window is the peer's memory itself.
+
+        Such a pair starts from the snapshot only, and its guests are not restarted alone.
+        """
+        return self.bridge is not None and self.bridge.window_alias
 
     @property
     def binds(self) -> bool:

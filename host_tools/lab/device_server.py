@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.device import options
+from bluebridge.device import option_table
 from bluebridge.device.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import hardware_control
@@ -74,7 +74,7 @@ class DeviceServer:
         env = {"PYVFIO_USER_LIBRARY": str(self._config.library), "PYTHONUNBUFFERED": "1"}
         with self._messages.open("wb") as messages:
             self._process = process.spawn(
-                [*argv, *options.words(self._config.options), *self._config.more],
+                [*argv, *option_table.words(self._config.options), *self._config.more],
                 env=env,
                 cwd=HOME,
                 stdout=subprocess.PIPE,

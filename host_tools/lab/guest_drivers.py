@@ -47,14 +47,18 @@ class GuestDrivers:
             self._detail(f"guest {machine.name}: has the NTB modules")
 
     def probe_bridges(self, machines: Sequence[Vm]) -> None:
-        """Load the drivers of bridge and engine; they are ready for clients then."""
-        model = self._config.ntb
+        """Load the drivers of bridge and engine of a pair that has them.
+
+        They are ready for clients then.
+        """
+        assert self._config.bridge is not None, "the pair has no bridge"
+        model = self._config.bridge.ntb_model
         self._together(*(partial(ntb_drivers.probe, each, model) for each in machines))
         self._together(*(partial(ntb_drivers.settle, each) for each in machines))
 
     def load_bridges(self, machines: Sequence[Vm]) -> None:
         """Each side's bridge first, then what brings the link up, if the kernel is to drive it."""
-        if not (self._config.ntb and self._config.kernel):
+        if not (self._config.bridge and self._config.kernel):
             return
         self._progress("loading the NTB drivers")
         self.probe_bridges(machines)

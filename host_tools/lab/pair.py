@@ -67,7 +67,7 @@ class Pair:
         self._artefacts = ensure_artefacts(self._progress)
         self.library = self._artefacts.library
         self.accelerator = self._artefacts.emulator.accelerator
-        self._ntb_modules = ntb_modules(self._progress) if self.config.ntb else None
+        self._ntb_modules = ntb_modules(self._progress) if self.config.bridge else None
         found = self._find_snapshot()
         self.logs = folders.log_folder(self.config.log)
         stack.callback(os.close, folders.keep_logs(self.logs))

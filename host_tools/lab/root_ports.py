@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from bluebridge.device import option_table
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.machine.qemu_arguments import WIDE_PORT
 
@@ -19,7 +20,7 @@ def sockets(config: LabConfig, folder: Path, name: str) -> dict[int, Path]:
     found = {}
     if config.hca:
         found[HCA] = folder / f"hca-{name}.sock"
-    if config.ntb:
+    if config.bridge is not None:
         found[ENGINE] = folder / f"dma-{name}.sock"
         found[BRIDGE] = folder / f"ntb-{name}.sock"
     return found
@@ -27,11 +28,9 @@ def sockets(config: LabConfig, folder: Path, name: str) -> dict[int, Path]:
 
 def arguments(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> list[str]:
     """What the device server is told of the bridge."""
-    if not config.ntb:
+    if config.bridge is None:
         return []
-    words = ["--ntb-model", config.ntb, "--bar-sizes", config.bar_sizes]
-    if config.window_alias:
-        words.append("--window-alias")
+    words = option_table.words(config.bridge)
     for option, port in (("--ntb", BRIDGE), ("--dma", ENGINE)):
         for name, paths in ports.items():
             words += [option, f"name={name},socket={paths[port]}"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bluebridge.device.layout.ntb.models import BY_NAME
+from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.ntb_demo import steps
@@ -14,9 +14,10 @@ from bluebridge.host_tools.progress import Reporter
 
 def main(options: argparse.Namespace) -> int:
     """Show everything on a pair of its own; 0 when all of it was right, else `LabError`."""
-    config = LabConfig(log=options.log, hca=False, vfio=False, kernel=True, ntb=options.model)
+    bridge = BridgeOptions(options.model)
+    config = LabConfig(log=options.log, hca=False, vfio=False, kernel=True, bridge=bridge)
     with Pair(config, Reporter(quiet=options.quiet)) as pair:
-        _show(Guests(pair, BY_NAME[options.model]))
+        _show(Guests(pair, bridge.model))
         logs = pair.log_name
     _say("")
     _say(f"all of it was right; the log: bluebridge log {logs} --decode")

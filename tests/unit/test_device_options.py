@@ -1,4 +1,4 @@
-"""The table of the device server's options: what it parses is what it writes."""
+"""The tables of the device server's options: what is parsed is what is written."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import argparse
 
 import pytest
 
-from bluebridge.device import options
-from bluebridge.device.options import DEFAULTS, ServerOptions
+from bluebridge.device import bridge_options, option_table, options
+from bluebridge.device.bridge_options import BridgeOptions
+from bluebridge.device.option_table import Table
+from bluebridge.device.options import ServerOptions
 
 
-def _parse(words: list[str], names: tuple[str, ...] | None = None) -> ServerOptions:
+def _parse(
+    words: list[str], names: tuple[str, ...] | None = None, table: type[Table] = ServerOptions
+) -> Table:
     parser = argparse.ArgumentParser()
-    options.add_arguments(parser, names)
-    return options.of_arguments(parser.parse_args(words), names)
+    option_table.add_arguments(table, parser, names)
+    return option_table.of_arguments(table, parser.parse_args(words), names)
 
 
 @pytest.mark.parametrize(
@@ -27,20 +31,31 @@ def _parse(words: list[str], names: tuple[str, ...] | None = None) -> ServerOpti
             ["--blueflame", "on", "--blueflame-size", "256"],
         ),
         (ServerOptions(capture=0, large_cqes=True), ["--large-cqes", "--capture", "0"]),
+        (BridgeOptions(), []),
+        (
+            BridgeOptions(bar_sizes="ntrdma", window_alias=True),
+            ["--bar-sizes", "ntrdma", "--window-alias"],
+        ),
+        (
+            BridgeOptions("intel-gen1", hang_on=("sdoorbell", "sb01base")),
+            ["--ntb-model", "intel-gen1", "--hang-on", "sdoorbell", "--hang-on", "sb01base"],
+        ),
+        (BridgeOptions(strict_windows=True), ["--strict-windows"]),
     ],
 )
-def test_what_is_written_is_what_is_read(chosen: ServerOptions, words: list[str]) -> None:
-    assert options.words(chosen) == words
-    assert _parse(words) == chosen
+def test_what_is_written_is_what_is_read(chosen: Table, words: list[str]) -> None:
+    assert option_table.words(chosen) == words
+    assert _parse(words, table=type(chosen)) == chosen
 
 
 def test_a_command_may_have_some_of_them() -> None:
     names = ("link", "pro")
     assert _parse(["--pro"], names) == ServerOptions(pro=True)
     parser = argparse.ArgumentParser()
-    options.add_arguments(parser, names)
-    assert options.given(parser.parse_args([]), names) == {}
-    assert options.given(parser.parse_args(["--link", "ethernet"]), names) == {"link": "ethernet"}
+    option_table.add_arguments(ServerOptions, parser, names)
+    assert option_table.given(ServerOptions, parser.parse_args([]), names) == {}
+    parsed = parser.parse_args(["--link", "ethernet"])
+    assert option_table.given(ServerOptions, parsed, names) == {"link": "ethernet"}
     with pytest.raises(SystemExit):
         parser.parse_args(["--capture", "64"])
 
@@ -51,5 +66,12 @@ def test_values_that_cannot_be(words: list[str]) -> None:
         _parse(words)
 
 
+@pytest.mark.parametrize("words", [["--ntb-model", "gen9"], ["--hang-on", "other"]])
+def test_values_that_no_bridge_has(words: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        _parse(words, table=BridgeOptions)
+
+
 def test_defaults() -> None:
-    assert _parse([]) == DEFAULTS
+    assert _parse([]) == options.DEFAULTS
+    assert _parse([], table=BridgeOptions) == bridge_options.DEFAULTS

@@ -8,6 +8,7 @@ import pytest
 
 from bluebridge.device.__main__ import main as device
 from bluebridge.device.bridge_arguments import parse_function
+from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.bridges import FunctionSpec
 from bluebridge.device.layout.ntb import models
 from bluebridge.device.ntb.selection import shape_of
@@ -25,7 +26,7 @@ def test_every_model_has_an_emulation_and_a_log_name_of_its_own() -> None:
 
 
 def test_the_bridge_has_the_wide_port() -> None:
-    config = LabConfig(hca=True, ntb="intel-gen4")
+    config = LabConfig(hca=True, bridge=BridgeOptions("intel-gen4"))
     ports = {name: root_ports.sockets(config, Path("/f"), name) for name in config.names}
     assert set(ports["a"]) == {root_ports.HCA, root_ports.ENGINE, root_ports.BRIDGE}
     words = root_ports.arguments(config, ports)
@@ -58,7 +59,7 @@ def test_up_refuses_what_makes_no_sense(
 
 
 def test_the_description_names_devices_and_drivers() -> None:
-    config = LabConfig(hca=False, ntb="intel-gen4", kernel=True)
+    config = LabConfig(hca=False, bridge=BridgeOptions("intel-gen4"), kernel=True)
     assert Plan(config).devices == ("NTB intel-gen4 (ntb_netdev)", "DMA engine (ioatdma)")
     assert Plan(LabConfig()).devices == ("HCA (vfio-pci)",)
     assert Plan(LabConfig(hca=False)).devices == ()
@@ -81,7 +82,8 @@ def test_an_alias_wants_a_bridge_that_can_and_engines(
     assert "--window-alias wants a DMA engine in a" in capsys.readouterr().err
     assert device([*words, "--hang-on", "sdoorbell"]) == 2
     assert "--hang-on wants --ntb-model intel-gen1" in capsys.readouterr().err
-    config = LabConfig(hca=False, ntb="intel-gen4", bar_sizes="ntrdma", window_alias=True)
+    options = BridgeOptions("intel-gen4", bar_sizes="ntrdma", window_alias=True)
+    config = LabConfig(hca=False, bridge=options)
     ports = {name: root_ports.sockets(config, Path("/f"), name) for name in config.names}
     assert "--window-alias" in root_ports.arguments(config, ports)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.errors import UsageError
@@ -88,7 +89,7 @@ channel.wait(channel.copy(data.address, data.address + 64, 64, interrupt=True), 
 @pytest.fixture(scope="module")
 def pair(lab: Lab) -> Iterator[Pair]:
     """Guests whose bridge and engine vfio-pci has."""
-    with lab.pair(hca=False, ntb="intel-gen4") as found:
+    with lab.pair(hca=False, bridge=BridgeOptions("intel-gen4")) as found:
         yield found
 
 
@@ -158,7 +159,8 @@ def test_the_command_shows_and_watches(pair: Pair) -> None:
 
 def test_a_window_that_is_the_peer_s_memory(lab: Lab) -> None:
     """The processor's stores go there without the server; its engine and the log know the same."""
-    with lab.pair(hca=False, ntb="intel-gen4", bar_sizes="ntrdma", window_alias=True) as pair:
+    options = BridgeOptions("intel-gen4", bar_sizes="ntrdma", window_alias=True)
+    with lab.pair(hca=False, bridge=options) as pair:
         said = _sides(pair, STORE, TELL)
         assert said["a"][0] == said["b"][0] == said["a"][1]
         stores = [

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.host_tools.conformance.bridge.tool import SIZE, fill, look, take
@@ -27,7 +28,7 @@ SECONDS = 300.0
 @pytest.fixture(scope="module")
 def ntb(lab: Lab) -> Iterator[Pair]:
     """Guests whose bridge and engine have their drivers; each probe tests the hardware."""
-    with lab.pair(hca=False, vfio=False, ntb="intel-gen4") as pair:
+    with lab.pair(hca=False, vfio=False, bridge=BridgeOptions("intel-gen4")) as pair:
         _both(pair, "modprobe ioatdma && modprobe ntb_hw_intel")
         yield pair
 
@@ -158,7 +159,7 @@ def test_the_death_of_a_peer_is_a_link_down(ntb: Pair) -> None:
 @pytest.mark.parametrize("model", ["intel-gen1", "switchtec"])
 def test_other_bridges_carry_a_network(lab: Lab, model: str) -> None:
     """As `up --ntb MODEL --driver kernel` brings it up: driver, transport by DMA, addresses."""
-    with lab.pair(hca=False, vfio=False, ntb=model, kernel=True) as pair:
+    with lab.pair(hca=False, vfio=False, bridge=BridgeOptions(model), kernel=True) as pair:
         pings.check(pair.a, "10.9.1.2", "-c 3 -i 0.2")
         for guest in pair.machines:
             assert "Call Trace" not in _run(guest, "dmesg")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.host_tools.conformance.program import PASSED, SKIPPED, Verdict
 from bluebridge.host_tools.conformance.session import Session
 from bluebridge.host_tools.programs.ntb_guests import Guests
 
 
 def guests_of(session: Session) -> Guests:
-    """The guests of a session, with their bridge."""
-    return Guests(session.pair, BY_NAME[session.setup.ntb])
+    """The guests of a session whose setup has a bridge."""
+    assert session.setup.bridge is not None, "the setup has no bridge"
+    return Guests(session.pair, session.setup.bridge.model)
 
 
 def passed(reason: str = "", part: str = "") -> Verdict:

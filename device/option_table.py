@@ -1,0 +1,109 @@
+"""Tables of command-line options: a frozen dataclass whose fields are the options.
+
+A field made by `option` has the option's default, help and how its text is read. From the table
+follow the declaration for `argparse` (`add_arguments`), the values of a parsed command line
+(`of_arguments`) and the words that say the same to another process (`words`).
+
+The kind of a default is the kind of the option: False makes a flag, a tuple an option that may be
+given several times, anything else an option with one value.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Collection
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, ClassVar, Protocol, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How an option is written on a command line."""
+
+    help: str
+    choices: tuple[Any, ...] | None = None
+    metavar: str | None = None
+    read: Callable[[str], Any] = str
+    """Text to value; raises `argparse.ArgumentTypeError` or `ValueError`."""
+
+
+class Table(Protocol):
+    """A dataclass of which each field was made by `option`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+_T = TypeVar("_T", bound=Table)
+_OPTION = "option"
+"""Key of the `Option` in a field's metadata."""
+
+
+def option(default: Any, text: str, **more: Any) -> Any:
+    """A field of a table: its default, its help, and other fields of `Option`."""
+    return field(default=default, metadata={_OPTION: Option(text, **more)})
+
+
+def flag(name: str) -> str:
+    """The word on a command line of the field `name`: `--blueflame-size`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def _chosen(table: type[Table], names: Collection[str] | None) -> list[Field[Any]]:
+    return [each for each in fields(table) if names is None or each.name in names]
+
+
+def add_arguments(
+    table: type[Table],
+    parser: argparse._ActionsContainer,
+    names: Collection[str] | None = None,
+) -> None:
+    """Declare the options of `names`, or all; one that is not given is None after parsing."""
+    for each in _chosen(table, names):
+        how: Option = each.metadata[_OPTION]
+        if each.default is False:
+            parser.add_argument(flag(each.name), action="store_true", default=None, help=how.help)
+        else:
+            parser.add_argument(
+                flag(each.name),
+                action="append" if isinstance(each.default, tuple) else "store",
+                type=how.read,
+                choices=how.choices,
+                metavar=how.metavar,
+                help=how.help,
+            )
+
+
+def given(
+    table: type[Table], arguments: argparse.Namespace, names: Collection[str] | None = None
+) -> dict[str, Any]:
+    """The options that a parsed command line names, by field, in the order of the fields."""
+    found = {each.name: getattr(arguments, each.name) for each in _chosen(table, names)}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def of_arguments(
+    table: type[_T], arguments: argparse.Namespace, names: Collection[str] | None = None
+) -> _T:
+    """The options of a parsed command line; what it does not name has its default."""
+    return table(**given(table, arguments, names))
+
+
+def words(options: Table) -> list[str]:
+    """The words of a command line that ask for `options`: of each that is not its default."""
+    found: list[str] = []
+    for each in fields(options):
+        value = getattr(options, each.name)
+        if value != each.default:
+            found += _words(flag(each.name), value)
+    return found
+
+
+def _words(word: str, value: Any) -> list[str]:
+    if value is True:
+        return [word]
+    values = value if isinstance(value, tuple) else (value,)
+    return [each for one in values for each in (word, str(one))]
