@@ -53,7 +53,7 @@ class Fabric(Protocol):
         """
 
     def send(self, source: FabricPort, message: Message) -> int:
-        """Deliver `message`, in order per pair of ports; lost when nobody has its address.
+        """Deliver `message`, in order per pair of ports; lost when no port has its address.
 
         A message for the sender's own address loops back. Broadcast and multicast frames reach
         every other port. Delivery may happen before `send` returns only when no delivery is

@@ -13,7 +13,7 @@ from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request
 from bluebridge.device.throttle import Throttle
 
 _LOG = logging.getLogger(__name__)
-_NOBODY: Sequence[FabricPort] = ()
+_NO_PORTS: Sequence[FabricPort] = ()
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class LocalFabric:
     def _targets(self, source: FabricPort, message: Message) -> Sequence[FabricPort]:
         others = self._others.get(source)
         if others is None:
-            return _NOBODY
+            return _NO_PORTS
         if isinstance(message, Frames):
             return self._frame_targets(source, others, message.address)
         address = message.route.dmac
@@ -130,17 +130,17 @@ class LocalFabric:
             return owners if len(owners) == 1 or source not in owners else [source]
         if isinstance(message, Datagram) and is_group(address):
             return list(self._others)
-        return _NOBODY
+        return _NO_PORTS
 
     def _frame_targets(
         self, source: FabricPort, others: list[FabricPort], address: bytes
     ) -> Sequence[FabricPort]:
         """Ports other than the source: Ethernet frames never come back.
 
-        A group, and an address that nobody owns, reaches them all as in a switch: the latter for
-        ports in promiscuous mode.
+        A group, and an address that no port has announced, reaches them all as in a switch: the
+        latter for ports in promiscuous mode.
         """
-        owners = self._owners.get(address, _NOBODY)
+        owners = self._owners.get(address, _NO_PORTS)
         if source in owners:
             owners = [port for port in owners if port is not source]
         return owners or others

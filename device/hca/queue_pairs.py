@@ -45,7 +45,7 @@ class QueuePairs:
         self._factory = factory
         self._pairs: dict[int, QueuePair] = {}
         self._indices: dict[int, int] = {}  # index in the context table to full number
-        self._strangers = Throttle()
+        self._foreign_messages = Throttle()
         self._datagrams = DatagramReceiver(self._pairs.get, groups)
         self._frames = FrameReceiver(self._pairs.get, groups, parameters)
         self.failed = FailedPairs(bus)
@@ -128,7 +128,7 @@ class QueuePairs:
                 or qp.port is not port
                 or (route.pkey != own.pkey and not partitions_match(route.pkey, own.pkey))
             ):
-                self._stranger(qp, route)
+                self._note_foreign(qp, route)
             elif isinstance(message, Request):
                 qp.responder.receive(message)
             else:
@@ -139,17 +139,17 @@ class QueuePairs:
             return self._frames.receive(port, message)
         return 0
 
-    def _stranger(self, qp: QueuePair, route: Route) -> None:
-        """A message for a connection from someone who is not its peer: dropped, and noted.
+    def _note_foreign(self, qp: QueuePair, route: Route) -> None:
+        """Note in the log that a message for a connection is dropped: it is not from its peer.
 
         Queue pair numbers, PSNs and keys are not secrets; the path in the context says who the
         peer is (InfiniBand vol. 1, 9.6.1.2).
         """
-        if qp.state is not QpState.INIT and self._strangers.admits():
+        if qp.state is not QpState.INIT and self._foreign_messages.admits():
             self._bus.note(
                 Kind.NOTE,
                 f"QP {qp.qpn:#x}: dropped a message of {route.smac.hex(':')}, not its peer "
-                f"({self._strangers.count} so far)",
+                f"({self._foreign_messages.count} so far)",
                 obj=qp.qpn,
             )
 

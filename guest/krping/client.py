@@ -19,7 +19,7 @@ class Client(KrpingThread):
     """Connects, pings `count` times or for ever, disconnects."""
 
     def run(self) -> None:
-        """The whole life; raises `KrpingError` or `Cancelled`."""
+        """Resolve the address, connect, run the test; raises `KrpingError` or `Cancelled`."""
         options = self.options
         self.cm_id.resolve_addr(options.addr, options.port, RESOLVE_SECONDS)
         self.wait_for(State.ROUTE_RESOLVED, boundary=True)

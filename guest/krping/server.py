@@ -15,7 +15,7 @@ class Server(KrpingThread):
     """Waits for one client, serves it until it disconnects."""
 
     def run(self) -> None:
-        """The whole life; raises `KrpingError` or `Cancelled`."""
+        """Listen, accept one client, serve its test; raises `KrpingError` or `Cancelled`."""
         options = self.options
         self.cm_id.bind_addr(options.addr, options.port)
         self.log.line("rdma_bind_addr successful")

@@ -53,7 +53,7 @@ class KrpingThread(Progress, ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """The whole life of the connection; raises `KrpingError` or `Cancelled`."""
+        """Connect and carry out the test; raises `KrpingError` or `Cancelled`."""
 
     def cancel(self) -> None:
         """End the run soon: at the end of an iteration if that comes within `GRACE_SECONDS`."""

@@ -219,8 +219,8 @@ class Bridge(ABC):
     def listener(self, bits: int) -> Callable[[float], None]:
         """A function that waits so many seconds for an interrupt of these doorbells, without sleep.
 
-        One hears of it sooner so, and leaves the processor to nobody meanwhile. Nothing is read or
-        cleared: every ring of a doorbell that is not masked interrupts, a pending one's, too. A
+        It returns sooner than `wait_rung` and keeps its processor busy meanwhile. Nothing is read
+        or cleared: every ring of a doorbell that is not masked interrupts, a pending one's, too. A
         vector may stand for other doorbells as well. Raises `NtbTimeout`.
         """
         spin = self.vectors.spinner(self._audible(bits))

@@ -72,7 +72,7 @@ class Command:
                     pass
             self._operation.end({})
         except (AgentError, OSError, ValueError):
-            return  # the waiting side hears of it; a closed source is an end like any other
+            return  # the side that waits gets the error; a closed source is an end like any other
 
     def output(self) -> Iterator[tuple[str, bytes]]:
         """Pieces of ("stdout" or "stderr", bytes) as they come, until the command ends.

@@ -110,7 +110,7 @@ A message of `ib_write_lat` is one doorbell, one work request and one completion
 arms a completion queue, an event entry, an interrupt and the doorbell that gives the event queue
 back, for each of the two completions unless they come together. The rest of a latency is not the
 server's: the vCPU leaves translated code for QEMU, QEMU writes to the socket, the kernel wakes the
-server; with `-e`, QEMU hears of the interrupt in its main loop and wakes the vCPU.
+server; with `-e`, QEMU notices the interrupt in its main loop and wakes the vCPU.
 
 ## What the bus log costs a message
 

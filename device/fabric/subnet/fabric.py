@@ -22,7 +22,7 @@ SWITCH_PORTS = 8
 
 
 class Watcher(Protocol):
-    """What is told of events in the subnet: a subnet manager, a sender of traps."""
+    """What is called for events in the subnet: a subnet manager, a sender of traps."""
 
     def changed(self, agent: PortAgent, change: Change) -> None:
         """A port changed."""

@@ -21,7 +21,7 @@ SWEEP_SECONDS = 0.3
 """From a link that comes up to its service. Drivers lose events in the first moments: they
 start the port before they listen (Linux `ib/main.c: mlx4_ib_probe`)."""
 CONFIRM_SECONDS = 2.0
-"""After which a port is told of again, in case its driver was too late for the first events."""
+"""After which a port is set once more, in case its driver was too late for the first events."""
 
 _OURS = Change.LID | Change.SM_LID | Change.GID_PREFIX | Change.ROUTES
 """Changes by others that the manager corrects."""
@@ -38,9 +38,9 @@ class SubnetManager:
         self._later = later
         self._activity = 0
         self._sweeping = False  # a sweep is due
-        self._setting = False  # what changes now is our doing
+        self._setting = False  # changes are made by this manager at present
         self._unconfirmed: dict[int, PortAgent] = {}
-        self._heard: set[int] = set()  # of these: ports whose clients found the administrator
+        self._askers: set[int] = set()  # of these: those that have asked the administrator
         self.administrator = Administrator(fabric)
         fabric.switch.manager = self
         fabric.watchers.append(self)
@@ -66,7 +66,7 @@ class SubnetManager:
         """A MAD for the subnet administrator."""
         asker = self._fabric.topology.by_lid(request.route.smac)
         if id(asker) in self._unconfirmed:
-            self._heard.add(id(asker))
+            self._askers.add(id(asker))
         self.administrator.receive(request)
 
     # -- Watcher ------------------------------------------------------------------------------
@@ -81,7 +81,8 @@ class SubnetManager:
             self._sweeping = True
             self._later(SWEEP_SECONDS, self._sweep)
         if change & Change.STATE and agent.state == LINK_DOWN:
-            end = agent if agent.end_port else agent.peer  # one that was reset says nothing itself
+            # The port of the switch stands for its peer: one that was reset reports no change.
+            end = agent if agent.end_port else agent.peer
             if end is not None:
                 self.left(end)
 
@@ -89,7 +90,7 @@ class SubnetManager:
         """A port is out of service: no group has it."""
         self.administrator.forget(agent)
         self._unconfirmed.pop(id(agent), None)
-        self._heard.discard(id(agent))
+        self._askers.discard(id(agent))
 
     # -- sweeping -----------------------------------------------------------------------------
 
@@ -128,16 +129,16 @@ class SubnetManager:
     def _confirm(self) -> None:
         """Make drivers read their ports again.
 
-        Registering again costs IPoIB its groups for a moment, and packets with them. Who has
-        found the administrator since need not: for such a port only caches may be old (Linux
+        Registering again costs IPoIB its groups for a moment, and packets with them. A port that
+        has sent a request to the administrator since need not: only its caches may be old (Linux
         `core/cache.c: ib_cache_event_task`), and the event of the P_Key table renews these.
         """
         waiting, self._unconfirmed = self._unconfirmed, {}
-        heard, self._heard = self._heard, set()
+        askers, self._askers = self._askers, set()
         for key, end in waiting.items():
             if end.state != LINK_ACTIVE:
                 continue
-            if key in heard:
+            if key in askers:
                 end.confirm_pkeys()
             else:
                 end.set_info(_port_info(end, end.lid, 0))

@@ -68,7 +68,7 @@ class Switch:
     def __init__(self, guid: int, ports: int, send: Send) -> None:
         self._send = send
         self.manager: Manager | None = None
-        self.repressed: Callable[[], None] = lambda: None  # what a TrapRepress is told to
+        self.repressed: Callable[[], None] = lambda: None  # called for a TrapRepress
         agents = {0: PortAgent(0, guid, guids=ALL_PORTS_GUIDS, pkeys=ALL_PORTS_PKEYS)}
         for number in range(1, ports + 1):
             agents[number] = PortAgent(number, guid, end_port=False, pkeys=ALL_PORTS_PKEYS)
@@ -121,8 +121,8 @@ class Switch:
     def _follow(self, step: Step, ingress: int) -> None:
         """Carry an SMP on. One whose way ends with the switch's own LID has arrived here.
 
-        Sent to that LID it would come back without end. An answer that has arrived has nobody
-        to read it.
+        Sent to that LID it would come back without end. An answer that has arrived is
+        dropped: nothing in the switch waits for one.
         """
         own = self.agent.lid
         if step.fate is Fate.HERE or (step.fate is Fate.LID and step.where == own):

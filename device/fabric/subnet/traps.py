@@ -37,7 +37,7 @@ class TrapSender:
         fabric.watchers.append(self)
 
     def changed(self, agent: PortAgent, change: Change) -> None:
-        """A link of the switch came up or went down; what a manager makes of it is no news."""
+        """A link of the switch came up or went down; states that a manager sets cause no trap."""
         own = agent.number and self._fabric.switch.node.ports.get(agent.number) is agent
         if own and change & Change.STATE and agent.state in (LINK_DOWN, LINK_INIT):
             self._tid += 1
@@ -48,14 +48,14 @@ class TrapSender:
         """A port was detached: its link state has already caused a trap."""
 
     def repressed(self) -> None:
-        """The manager has heard."""
+        """The manager has repressed the trap: it is not sent again."""
         self._left = 0
 
     def _send(self, tid: int) -> None:
         own = self._fabric.switch.agent
         manager = own.get("sm_lid")
         if tid != self._tid or not self._left or not manager:
-            return  # there is other news, the manager has heard, there is none
+            return  # a newer trap has replaced it, it was repressed, or there is no manager
         self._left -= 1
         trap = smp_to(lid_bytes(own.lid), lid_bytes(manager), _link_state(own.lid, tid))
         self._fabric.switch.send(trap)

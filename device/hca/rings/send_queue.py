@@ -155,7 +155,7 @@ class SendQueue:
         """Whether the budget ran out before the ring did.
 
         One answer can cause the next walk, so what messages cost adds up over all walks. Whether
-        another entry follows is looked up before one is carried out: software that hears of its
+        another entry follows is looked up before one is carried out: software that sees its
         completion posts the next one at once, and that has a doorbell of its own.
         """
         owner, executor = self._owner, self._executor
