@@ -58,6 +58,7 @@ class CapturedFabric:
         self._events = events
         self._wire = events.wire
         self._device = events.device(device)
+        # Ports of switches announce nothing: who is not in here counts as up.
         self._down: set[FabricPort] = set()
         self._limit = max(PAYLOAD_BYTES, events.capture)
 
@@ -66,9 +67,9 @@ class CapturedFabric:
         self._fabric.attach(port)
 
     def detach(self, port: FabricPort) -> None:
-        """Disconnect a port."""
-        self._down.discard(port)
+        """Disconnect a port, whose last announcement may come from that."""
         self._fabric.detach(port)
+        self._down.discard(port)
 
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
         """Take over the link state of a port: while it is down, nothing leaves it."""

@@ -8,7 +8,9 @@ needs none, since its port announces that its link is down.
 
 Addresses: a fabric never asks a port anything while it delivers. A port announces its unicast
 addresses and its link state whenever one of them changes, and the fabric keeps tables of them.
-Filters of group addresses are the receiver's own: messages to a group reach every port.
+Filters of group addresses are the receiver's own: messages to a group reach every port. An
+InfiniBand subnet is the exception: LIDs, link states and group members are those of its port agents
+and of the switch's tables, which change with them.
 
 Payload: the views in `Request.payload` and `Response.payload` are the sender's memory. They are
 valid, and may change, until the outermost `send` returns; a port that keeps a message or a part of

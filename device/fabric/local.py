@@ -95,6 +95,7 @@ class LocalFabric:
             while self._queue:
                 self._deliver(*self._queue.popleft())
         finally:
+            self._queue.clear()
             self._delivering = False
         return copies
 

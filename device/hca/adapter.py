@@ -88,6 +88,7 @@ class Adapter:
 
     def clear(self) -> None:
         """Forget every object, as CLOSE_HCA does: no DMA and no interrupt from now on."""
+        self.parameters.initialised = False  # first: whatever fails below, doorbells are over
         self.qps.reset()
         self.srqs.reset()
         self.regions.reset()

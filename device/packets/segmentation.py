@@ -20,6 +20,7 @@ from bluebridge.device.layout.net.roce import (
     IETH,
     IMMEDIATE,
     MTU_BYTES,
+    PSN_MASK,
     RELIABLE_SERVICE,
     RETH,
     UNRELIABLE_SERVICE,
@@ -40,7 +41,6 @@ from bluebridge.device.packets.message import (
     IMMEDIATE as HAS_IMMEDIATE,
 )
 
-PSN_MASK = 0xFFFFFF
 NO_CREDITS = 0x1F
 """AETH credit code of a responder that does not count credits (9.7.7.2.3)."""
 

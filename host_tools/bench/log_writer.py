@@ -1,7 +1,7 @@
 """`python -m bluebridge.host_tools.bench.log_writer DIR N`: N events, logged as a device does.
 
-The calls are those that a 64-byte RDMA WRITE causes, made by an endpoint and a tap like the device
-server's. Prints the seconds it took, the last byte on disk included.
+The calls are those that a 64-byte RDMA WRITE causes, made by an endpoint and a captured fabric
+as in the device server. Prints the seconds it took, the last byte on disk included.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Writes:
         self._ends = [
             Endpoint(name, sockets / name, CONNECTX3, (), (), 1, loop, self.log) for name in "ab"
         ]
-        self._tap = CapturedFabric(LocalFabric(), self.log, "a")
+        self._captured = CapturedFabric(LocalFabric(), self.log, "a")
         self._answers = CapturedFabric(LocalFabric(), self.log, "b")
         self._port = _Port()
         self._route = Route(b"\2\0\0\0\0\1", b"\2\0\0\0\0\2", bytes(16), bytes(16))
@@ -71,7 +71,7 @@ class Writes:
         request = Request(
             Op.WRITE, self._route, QPN, PEER, index & 0xFFFFFF, 1, SIZE, [self._payload], 0x10000, 7
         )
-        self._tap.send(self._port, request)
+        self._captured.send(self._port, request)
         b.resume(request.work)
         b.note_dma(Kind.DMA_WRITE, 0x10000, SIZE, self._payload, What.PAYLOAD, PEER)
         self._answers.send(self._port, Response(self._route, QPN, index & 0xFFFFFF, 0))

@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from bluebridge.device.hca.ports.flow_control import MAX_HELD, PATIENCE, POLL_SECONDS
+from bluebridge.device.hca.ports.flow_control import MAX_HELD, MOST_LOOKS, POLL_SECONDS
 from bluebridge.device.layout.mlx4.capabilities import SET_PORT_GENERAL
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.ports import FLOW_STATS
@@ -74,7 +74,7 @@ def test_frames_wait_for_receives_and_senders_for_them(pair: Pair) -> None:
 
 def test_a_ring_that_nobody_refills_is_given_up(pair: Pair) -> None:
     send(pair, 1)
-    pair.b.host.run(POLL_SECONDS * (PATIENCE + 1))
+    pair.b.host.run(POLL_SECONDS * (MOST_LOOKS + 1))
     assert not pair.a.port.flow.paused
     assert pair.b.port.counters.rx.dropped == 1
     send(pair, 2)  # lost at once now

@@ -7,7 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bluebridge.device.fabric.subnet.packets import smp_to
-from bluebridge.device.layout.ib.link import LINK_ACTIVE, PHYSICAL_POLLING
+from bluebridge.device.layout.ib.link import (
+    LINK_ACTIVE,
+    LINK_DOWN,
+    PHYSICAL_DISABLED,
+    PHYSICAL_POLLING,
+)
 from bluebridge.device.layout.ib.sa import SA_MAD, SaAttribute, SaMethod
 from bluebridge.device.layout.ib.smp import SMP, SwitchAttribute
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
@@ -133,6 +138,29 @@ def test_random_acknowledgements(
     }.items():  # fmt: skip
         SA_MAD.set(mad, name, value)
     deliver(subnet, bytes(mad), b"\0\2", b"\0\1", 1)
+    healthy(subnet, caplog)
+
+
+@pytest.mark.parametrize(
+    ("state", "physical"),
+    [(LINK_DOWN, 0), (0, PHYSICAL_POLLING), (0, PHYSICAL_DISABLED)],
+    ids=["down", "polling", "disabled"],
+)
+def test_port_0_of_the_switch_cannot_be_taken_down(
+    subnet: Subnet, caplog: pytest.LogCaptureFixture, state: int, physical: int
+) -> None:
+    """It has no cable; if it could, one guest would take management away from the other."""
+    agent = subnet.fabric.switch.agent
+    info = bytearray(agent.info)
+    PORT_INFO.set(info, "state", state)
+    PORT_INFO.set(info, "physical_state", physical)
+    request = smp(SmpAttribute.PORT_INFO, method=Method.SET, payload=info)
+    (lid,) = agent.lids
+    deliver(subnet, bytes(request), b"\0\2", lid, 0)
+    assert (agent.link_up, agent.state) == (True, LINK_ACTIVE)
+    deliver(subnet, bytes(smp(SmpAttribute.NODE_INFO)), b"\0\2", lid, 0)
+    answers = [mad for _, mad in subnet.a.mads(subnet.a.smi)]
+    assert [answer[3] for answer in answers] == [Method.GET_RESP] * 2
     healthy(subnet, caplog)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog import cli
+from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.guest.krping.pattern import ping_data
 from tests.unit.capture_reader import Captured, Parsed, parse, read_file
 from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, both
@@ -20,7 +21,6 @@ SIZE, COUNT = 20000, 5
 READ, WRITE_FIRST, SEND_ONLY, ACK = 0x0C, 0x06, 0x04, 0x11
 UD, GSI = 0x64, 1
 REQ, REP, RTU, DREQ, DREP = 0x10, 0x13, 0x14, 0x15, 0x16
-PSN_MASK = 0xFFFFFF
 
 
 @pytest.fixture(scope="module")

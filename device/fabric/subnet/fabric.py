@@ -10,12 +10,12 @@ from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Datagram, Frames, Message
 from bluebridge.device.fabric.subnet.counters import PortCounters, size_of
-from bluebridge.device.fabric.subnet.packets import SMI_QPN
 from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.fabric.subnet.switch import Switch, SwitchPort
 from bluebridge.device.fabric.subnet.topology import EndPort, Topology
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
 from bluebridge.device.layout.ib.smp import NO_PORT, SWITCH_INFO
+from bluebridge.device.layout.net.roce import SMI_QPN
 
 SWITCH_GUID = 0x0002C90300BB0000
 SWITCH_PORTS = 8

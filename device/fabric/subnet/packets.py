@@ -6,10 +6,15 @@ from struct import Struct
 
 from bluebridge.device.fabric.addresses import PERMISSIVE
 from bluebridge.device.fabric.messages import Datagram, Route
-from bluebridge.device.layout.net.roce import DEFAULT_PKEY, GRH_NEXT_BTH, GSI_QKEY, GSI_QPN
+from bluebridge.device.layout.net.roce import (
+    DEFAULT_PKEY,
+    GRH_NEXT_BTH,
+    GSI_QKEY,
+    GSI_QPN,
+    NO_GID,
+    SMI_QPN,
+)
 
-SMI_QPN = 0
-NO_GID = bytes(16)
 _GRH = Struct(">IHBB16s16s")
 _HEADERS_AND_MAD = 12 + 8 + 256 + 4  # BTH, DETH, MAD, ICRC
 

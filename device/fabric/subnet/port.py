@@ -92,6 +92,7 @@ class PortAgent:
         self._capabilities = capabilities
         self._open = False
         self._disabled = False
+        self._always_up = False
         self.power_on()
 
     def power_on(self) -> None:
@@ -184,7 +185,8 @@ class PortAgent:
         self.train()
 
     def always_up(self) -> None:
-        """Of port 0 of a switch, which has no cable: its link is up and waits to be set."""
+        """Of port 0 of a switch, which has no cable: its link stays up, whatever is set."""
+        self._always_up = True
         self.put("physical_state", PHYSICAL_LINK_UP)
         self.put("state", LINK_INIT)
 
@@ -200,6 +202,8 @@ class PortAgent:
 
     def follow_link(self) -> None:
         """Take over the state of the cable: INIT when the link came up, DOWN when it went down."""
+        if self._always_up:
+            return
         up = self.peer is not None and self.ready() and self.peer.ready()
         if up == self.link_up:
             if not up:

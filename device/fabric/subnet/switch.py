@@ -14,7 +14,7 @@ from bluebridge.device.fabric.messages import Datagram, Message
 from bluebridge.device.fabric.subnet import directed, pma, sma
 from bluebridge.device.fabric.subnet.directed import Fate, Step
 from bluebridge.device.fabric.subnet.node import SWITCH, Node
-from bluebridge.device.fabric.subnet.packets import SMI_QPN, answer_to, smp_to
+from bluebridge.device.fabric.subnet.packets import answer_to, smp_to
 from bluebridge.device.fabric.subnet.packets import directed as directed_packet
 from bluebridge.device.fabric.subnet.port import PortAgent
 from bluebridge.device.layout.ib.link import FIRST_GROUP_LID
@@ -27,7 +27,7 @@ from bluebridge.device.layout.ib.smp import (
     SwitchAttribute,
 )
 from bluebridge.device.layout.net.mad import MAD, MAD_SIZE, Method, MgmtClass
-from bluebridge.device.layout.net.roce import GSI_QKEY, GSI_QPN
+from bluebridge.device.layout.net.roce import GSI_QKEY, GSI_QPN, SMI_QPN
 
 DEVICE_SWITCH = 0xC738  # SwitchX, the generation of ConnectX-3
 DESCRIPTION = b"bluebridge switch"

@@ -17,7 +17,6 @@ from bluebridge.device.hca.rings.work_requests import (
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.net.operations import Op, Syndrome
 
-PSN_MASK = 0xFFFFFF
 HALF = 1 << 23
 """Sequence numbers less than this ahead are the future, all others the past."""
 

@@ -14,7 +14,6 @@ from bluebridge.device.hca.connected.request_tables import (
     HALF,
     NAK_STATUS,
     OPS,
-    PSN_MASK,
     UNRELIABLE,
     packets_of,
 )
@@ -37,6 +36,7 @@ from bluebridge.device.layout.mlx4.contexts import QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.pci.bus import DmaError
 
 WINDOW = 128

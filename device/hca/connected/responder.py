@@ -11,7 +11,7 @@ from struct import Struct
 from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.hca.connected.atomics import operate
 from bluebridge.device.hca.connected.refusals import Nak, NotReady, remote_access
-from bluebridge.device.hca.connected.request_tables import HALF, PSN_MASK
+from bluebridge.device.hca.connected.request_tables import HALF
 from bluebridge.device.hca.memory.protection_entry import AccessError, Rights
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
@@ -23,6 +23,7 @@ from bluebridge.device.layout.mlx4.contexts import QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.pci.bus import DmaError, Run
 
 ATOMIC_RESULTS = 128

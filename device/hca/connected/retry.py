@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol
 
-from bluebridge.device.hca.connected.request_tables import HALF, PSN_MASK
+from bluebridge.device.hca.connected.request_tables import HALF
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.rings.send_queue import COST_LIMIT
 from bluebridge.device.hca.rings.work_requests import SendWqe
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.contexts import QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.layout.net.roce import RNR_TIMER_US, ack_timeout_us
+from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, ack_timeout_us
 from bluebridge.device.pci.bus import Timer
 
 FOREVER = 7

@@ -17,10 +17,9 @@ from bluebridge.device.hca.rings.receive_queue import ReceiveWqe
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.contexts import QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
-from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN
+from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN, SMI_QPN
 from bluebridge.device.pci.bus import DmaError
 
-SMI_QPN = 0
 NO_GRH = bytes(GRH_SIZE)
 MAX_MAD = 256
 _RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)

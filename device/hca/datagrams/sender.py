@@ -19,9 +19,9 @@ from bluebridge.device.hca.rings.work_requests import (
 )
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.wqe import CTRL_SIZE
+from bluebridge.device.layout.net.roce import NO_GID
 
 OWN_QKEY = 1 << 31
-NO_GID = bytes(16)
 MAX_ROUTES = 64
 AV_PD = slice(1, 4)  # bytes of an address vector
 MAX_PAYLOAD = 4096
@@ -51,7 +51,8 @@ class DatagramSender(UnconnectedSender):
             packet = self._gather(wqe, raw, CTRL_SIZE, What.MAD)
             message = qp.port.parse_packet(packet, qp.qkey)
         qp.traffic.sent(1, len(message.payload))
-        qp.spent += MESSAGE_COST * (1 + qp.port.send(message))
+        copies = qp.port.send(message)
+        qp.spent += MESSAGE_COST * (1 + copies)
 
     def _gather(self, wqe: SendWqe, raw: bytes, position: int, what: What) -> bytes:
         """The bytes of the message whose segments begin at `position`."""

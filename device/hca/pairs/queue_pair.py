@@ -198,7 +198,7 @@ class QueuePair:
             if self.sq is not None:
                 self.sq.run()
 
-    def broken(self) -> None:
+    def ring_lost(self) -> None:
         """The send queue is no guest memory any more."""
         if self.state is not QpState.ERR:
             self.completions.event(EventType.WQ_CATAS_ERROR)

@@ -3,7 +3,7 @@
 A frame that finds no receive waits in the port while the peer is asked to pause. Receives are
 posted in guest memory without a doorbell, so the port looks for them each millisecond. Both ends
 must have flow control on (SET_PORT, `ethtool -A`). A ring that is not refilled does not stop the
-network: it is given up after `PATIENCE` looks, and its frames are dropped and counted.
+network: it is given up after `MOST_LOOKS` looks, and its frames are dropped and counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bluebridge.device.pci.bus import HostBus, Timer
 
 RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD)
 POLL_SECONDS = 0.001
-PATIENCE = 2000
+MOST_LOOKS = 2000
 """Looks without a new receive after which a ring is given up: some two seconds. A guest may not be
 scheduled for that long on a busy host, and a paused peer loses nothing (the transmit
 watchdog of mlx4_en is at 15 seconds: MLX4_EN_WATCHDOG_TIMEOUT)."""
@@ -183,7 +183,7 @@ class FlowControl:
         if not batch:
             return False
         held.looks = held.looks + 1 if len(batch) == before else 0
-        if held.looks < PATIENCE:
+        if held.looks < MOST_LOOKS:
             return True
         counters.dropped += len(batch)
         self._given_up.add(qp.qpn)

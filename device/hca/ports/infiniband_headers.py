@@ -11,9 +11,8 @@ from collections.abc import Callable
 from bluebridge.device.fabric.addresses import PERMISSIVE, lid_bytes, lid_of
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.hca.ports.datagram_headers import HeaderError, datagram, parse_transport
-from bluebridge.device.hca.ports.port_tables import NO_GID
 from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, NEXT_BTH, NEXT_GRH
-from bluebridge.device.layout.net.roce import BTH_SIZE, DETH_SIZE, GRH, GRH_SIZE, ICRC_SIZE
+from bluebridge.device.layout.net.roce import BTH_SIZE, DETH_SIZE, GRH, GRH_SIZE, ICRC_SIZE, NO_GID
 
 PATH_BITS = 0x7F
 

@@ -15,7 +15,6 @@ from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.hca.ports.infiniband_events import capability_trap, management_events
 from bluebridge.device.hca.ports.infiniband_headers import parse_ib_datagram
 from bluebridge.device.hca.ports.port import Port
-from bluebridge.device.hca.ports.port_tables import NO_GID
 from bluebridge.device.hca.rings.event_queues import EventQueues
 from bluebridge.device.hca.settings.config import HcaConfig
 from bluebridge.device.hca.settings.refusal import CommandError
@@ -28,6 +27,7 @@ from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN
 from bluebridge.device.layout.mlx4.ports import SET_PORT_IB
 from bluebridge.device.layout.mlx4.wqe import AV
 from bluebridge.device.layout.net.mad import MAD, Method, MgmtClass
+from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.pci.bus import HostBus
 
 CAPABILITIES = (

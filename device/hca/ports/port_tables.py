@@ -12,8 +12,8 @@ from bluebridge.device.layout.mlx4.capabilities import (
     VLAN_TABLE_ENTRIES,
 )
 from bluebridge.device.layout.mlx4.ports import LinkMode
+from bluebridge.device.layout.net.roce import NO_GID
 
-NO_GID = bytes(16)
 DEFAULT_MTU = 1500
 
 

@@ -27,7 +27,7 @@ INDEX_MASK = 0xFFFF
 BEHIND = 0x8000
 """Half of the index space: entries from here on are older ones, not later ones."""
 
-PATIENCE = 1.0
+QUIET_SECONDS = 1.0
 """Seconds without a store after which a line is closed; at most twice that. Long, since on a busy
 host a virtual processor may wait that long before it runs again."""
 
@@ -113,7 +113,7 @@ class BlueFlame:
     def _watch(self) -> None:
         if not self._ticking:
             self._ticking = True
-            self._bus.call_later(PATIENCE, self._tick)
+            self._bus.call_later(QUIET_SECONDS, self._tick)
 
     def _tick(self) -> None:
         """Close registers without a store since the last tick; one timer serves all of them."""

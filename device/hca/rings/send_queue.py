@@ -50,7 +50,7 @@ class Owner(Protocol):
     def qpn(self) -> int:
         """Its number, for the log."""
 
-    def broken(self) -> None:
+    def ring_lost(self) -> None:
         """The ring is no memory any more; the queue pair is to fail."""
 
 
@@ -247,4 +247,4 @@ class SendQueue:
         """The ring itself is no memory any more: nothing can be flushed, only an event tells."""
         qpn = self._owner.qpn
         self._bus.note(Kind.NOTE, f"QP {qpn:#x}: send queue: {fault}", obj=qpn)
-        self._owner.broken()
+        self._owner.ring_lost()

@@ -140,4 +140,8 @@ MTU_BYTES = {1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096}
 GSI_QKEY = 0x80010000
 DEFAULT_PKEY = 0xFFFF
 """Full member of the default partition."""
+SMI_QPN = 0
 GSI_QPN = 1
+NO_GID = bytes(16)
+PSN_MASK = 0xFFFFFF
+"""Packet sequence numbers have 24 bits."""

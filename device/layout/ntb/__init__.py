@@ -1,1 +1,1 @@
-"""Registers of non-transparent bridges, one module for each personality."""
+"""Registers of non-transparent bridges, one module for each model."""
