@@ -34,6 +34,8 @@ class Room:
 
     name: str
     may_import: frozenset[str]
+    named: frozenset[str]
+    """Those that its row names itself."""
     standard_library_only: bool
     unbound: bool
 
@@ -126,13 +128,15 @@ def rooms(text: str) -> dict[str, Room]:
             above = None
         elif above is not None and (name := _named(line.split("|")[1])):
             column = line.rstrip("| ").rsplit("|", 1)[1]
-            listed = set(_named(column))
+            named = frozenset(_named(column))
+            listed = set(named)
             if ABOVE in column:
                 listed.update(above, *(found[room].may_import for room in above))
             for room in name:
                 found[room] = Room(
                     room,
                     frozenset(listed),
+                    named,
                     STANDARD_LIBRARY in column,
                     column.strip() == EVERYTHING,
                 )

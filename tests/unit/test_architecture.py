@@ -44,6 +44,16 @@ def test_every_import_is_one_that_the_table_allows() -> None:
     assert wrong == []
 
 
+def test_no_row_names_a_room_that_it_does_not_import() -> None:
+    used = {
+        (house.room_of(importer, ROOMS), house.room_of(target, ROOMS))
+        for importer, targets in GRAPH.items()
+        for target in targets
+    }
+    named = {(room.name, other) for room in ROOMS.values() for other in room.named}
+    assert sorted(named - used) == []
+
+
 def test_the_table_itself_has_no_circle() -> None:
     edges = {
         room.name: {other for other in ROOMS if other != room.name and house.may(room, other)}

@@ -132,6 +132,12 @@ def test_pingpongs(subnet: Pair, program: str) -> None:
         ("ib_send_bw -c UD -n 200", "ib_send_bw -c UD -n 200 10.8.0.2", "MsgRate"),
         ("ib_read_bw -R -n 100", "ib_read_bw -R -n 100 10.8.0.2", "MsgRate"),
         ("ib_atomic_lat -n 200", "ib_atomic_lat -n 200 10.8.0.2", "t_typical"),
+        ("ib_send_bw -c XRC -n 200", "ib_send_bw -c XRC -n 200 10.8.0.2", "MsgRate"),
+        (
+            "rstream -S 4096 -C 50 -I 10 -T v -T b",
+            "rstream -S 4096 -C 50 -I 10 -T v -T b -s 10.8.0.2",
+            "custom",
+        ),
     ],
 )
 def test_traffic_through_rdma_cm_and_verbs(

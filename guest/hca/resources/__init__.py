@@ -1,1 +1,1 @@
-"""What the adapter lends and is lent: commands, ICM, numbers, vectors, memory regions."""
+"""What objects of the driver are made with: commands, ICM, numbers, vectors, memory regions."""
