@@ -30,11 +30,13 @@ test: setup
 	$(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
 	$(BIN)/python -m tests.run -n $(VM_WORKERS)
 
-# The long lists: tests with guests, then stock programs between two guests; stopped, these go on with
-# --resume DIR. Writes docs/conformance.md.
+# The long lists: tests with guests, then stock programs between two guests, even if a test failed;
+# stopped (status 130), the programs go on with `python -m bluebridge.host_tools.conformance --resume DIR`.
+# Writes docs/conformance.md.
 conformance: setup
-	$(BIN)/python -m tests.run --long -n $(VM_WORKERS)
-	$(BIN)/python -m bluebridge.host_tools.conformance
+	$(BIN)/python -m tests.run --long -n $(VM_WORKERS); tests=$$?; \
+	if [ $$tests -eq 130 ]; then exit 130; fi; \
+	$(BIN)/python -m bluebridge.host_tools.conformance && exit $$tests
 
 conformance-short: setup
 	$(BIN)/python -m bluebridge.host_tools.conformance --short

@@ -1,4 +1,4 @@
-"""The emulated ConnectX-3: `device.Hca` is the function behind the PCI endpoint.
+"""The emulated ConnectX-3: `device.device.Hca` is the function behind the PCI endpoint.
 
 A room imports only from those before it: `settings`, `memory`, `rings`, `ports`, `pairs`,
 `connected`, `datagrams`, `ethernet`, `pair_factory`, `queue_pairs`, `registers`, `adapter`,

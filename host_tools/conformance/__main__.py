@@ -13,14 +13,13 @@ from bluebridge.host_tools.conformance.journal import Entry, Journal
 from bluebridge.host_tools.conformance.program import FAILED, Program, Verdict
 from bluebridge.host_tools.conformance.runner import Run
 from bluebridge.host_tools.conformance.session import NotUp, Session
-from bluebridge.host_tools.conformance.setups import BRIDGES, QUICK, SETUPS, Setup
-from bluebridge.host_tools.conformance.suites import everything
+from bluebridge.host_tools.conformance.setups import BRIDGES, SETUPS
+from bluebridge.host_tools.conformance.suites import Choice, everything, in_short_run, key
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.progress import Progress, Reporter
 from bluebridge.images.source import HOME
 
 _RUNS = HOME / "build" / "conformance"
-Choice = tuple[Setup, Program]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,22 +41,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(options: argparse.Namespace) -> int:
     chosen = _chosen(options)
     if options.list:
-        print("\n".join(_key(choice) for choice in chosen))
+        print("\n".join(key(choice) for choice in chosen))
         return 0
     journal = Journal(options.resume or _RUNS / time.strftime("%Y%m%d-%H%M%S"))
     progress = Reporter()
     progress(f"{len(chosen)} programs; to go on after a stop: --resume {journal.folder}")
     _run(chosen, journal, progress)
     found = {entry.key: entry for entry in journal.entries}
-    entries = [found[_key(choice)] for choice in chosen]
-    return _report(entries, {_key(choice) for choice in chosen})
+    entries = [found[key(choice)] for choice in chosen]
+    return _report(entries, {key(choice) for choice in chosen})
 
 
 def _report(entries: Sequence[Entry], chosen: Set[str]) -> int:
     """Print the table; write each page whose programs were all chosen."""
     print(page.table(entries))
-    bridges = {_key(choice) for choice in everything() if choice[0].bridge is not None}
-    hcas = {_key(choice) for choice in everything()} - bridges
+    bridges = {key(choice) for choice in everything() if choice[0].bridge is not None}
+    hcas = {key(choice) for choice in everything()} - bridges
     for keys, make, path in (
         (hcas, page.page, page.PAGE),
         (bridges, ntb_page.page, ntb_page.PAGE),
@@ -73,25 +72,21 @@ def _report(entries: Sequence[Entry], chosen: Set[str]) -> int:
 def _chosen(options: argparse.Namespace) -> list[Choice]:
     """The programs asked for. Raises `UsageError` when there are none."""
     chosen = [
-        (setup, program)
-        for setup, program in everything()
-        if (not options.short or (program.short and setup in QUICK))
-        and (not options.setup or setup.name in options.setup)
-        and (not options.key or _key((setup, program)) in options.key)
-        and all(word in _key((setup, program)) for word in options.only)
+        choice
+        for choice in everything()
+        if (not options.short or in_short_run(choice))
+        and (not options.setup or choice[0].name in options.setup)
+        and (not options.key or key(choice) in options.key)
+        and all(word in key(choice) for word in options.only)
     ]
     if not chosen:
         raise UsageError("no program is called that", "see --list")
     return chosen
 
 
-def _key(choice: Choice) -> str:
-    return f"{choice[0].name}/{choice[1].key}"
-
-
 def _run(chosen: Sequence[Choice], journal: Journal, progress: Progress) -> None:
     """Run what the journal lacks, with one pair per setup and a new one after each failure."""
-    left = [choice for choice in chosen if not journal.has(_key(choice))]
+    left = [choice for choice in chosen if not journal.has(key(choice))]
     while left:
         setup = left[0][0]
         progress(f"a pair of guests: {setup.what}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +29,11 @@ class Outcome:
     passed: tuple[Result, ...] = ()
     incomplete: str = ""
     """Why some of the tests did not run; empty when all of them did."""
+
+
+def ended_by_limit(outcome: Outcome, limit: float) -> Outcome:
+    """The outcome of a run that was ended after `limit` seconds."""
+    return replace(outcome, incomplete=f"it was ended after {limit / 60:g} minutes")
 
 
 class Suite(Protocol):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.host_tools.conformance import page
 from bluebridge.host_tools.conformance.journal import Entry, Journal
 from bluebridge.host_tools.conformance.program import FAILED, PASSED
-from tests.run.child import run_module
-from tests.run.outcome import Outcome, Result
+from bluebridge.host_tools.conformance.suites import everything, in_short_run, key
+from tests.run.child import ONE_TEST, SUITE, run_module
+from tests.run.outcome import Outcome, Result, ended_by_limit
 
 _COMPLETE = (0, 1)
 
@@ -22,28 +24,44 @@ class Programs:
 
     def run(self, folder: Path) -> Outcome:
         """Run all quick ones."""
-        return _run(("--short",), folder)
+        chosen = {key(choice) for choice in everything() if in_short_run(choice)}
+        return _run(("--short",), folder, SUITE, chosen)
 
     def run_one(self, test: str, folder: Path) -> Outcome:
         """Run one between guests of its own; `test` is its key."""
-        return _run(("--key", test), folder)
+        return _run(("--key", test), folder, ONE_TEST, {test})
 
 
-def _run(words: tuple[str, ...], folder: Path) -> Outcome:
-    status = run_module(("bluebridge.host_tools.conformance", *words, "--resume", str(folder)))
-    return read(Journal(folder), status)
+def _run(words: tuple[str, ...], folder: Path, limit: float, chosen: Set[str]) -> Outcome:
+    command = ("bluebridge.host_tools.conformance", *words, "--resume", str(folder))
+    status = run_module(command, limit=limit)
+    outcome = read(Journal(folder), status, chosen)
+    return ended_by_limit(outcome, limit) if status is None else outcome
 
 
-def read(journal: Journal, status: int) -> Outcome:
-    """What a run came to that left `journal` and ended with exit status `status`."""
+def read(journal: Journal, status: int | None, chosen: Set[str]) -> Outcome:
+    """What a run of the programs with the keys `chosen` came to.
+
+    It left `journal` and ended with exit status `status`.
+    """
     bad = [entry for entry in journal.entries if page.unexpected([entry])]
     good = [entry for entry in journal.entries if not entry.failed and entry.counts()[PASSED]]
-    complete = status in _COMPLETE and bool(bad) == bool(status)
     return Outcome(
         tuple(_result(entry, journal) for entry in bad),
         tuple(_result(entry, journal) for entry in good),
-        "" if complete else f"the conformance run ended with status {status}",
+        _missing(chosen - {entry.key for entry in journal.entries}, status, bool(bad)),
     )
+
+
+def _missing(left: Set[str], status: int | None, failed: bool) -> str:
+    """Why the journal says nothing about some programs; empty if it does about all.
+
+    The status is 1 after a failed program, after a `LabError` and after a traceback alike.
+    """
+    told = f"the conformance run ended with status {status}"
+    if left:
+        return f"{told}; not run: {len(left)} programs, {min(left)} for one"
+    return "" if status in _COMPLETE and failed == bool(status) else told
 
 
 def _result(entry: Entry, journal: Journal) -> Result:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.run.child import ROOT, run_module
-from tests.run.outcome import Outcome, Result
+from tests.run.child import ONE_TEST, ROOT, SUITE, run_module
+from tests.run.outcome import Outcome, Result, ended_by_limit
 
 _Line = dict[str, Any]
 _COMPLETE = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
@@ -26,26 +26,28 @@ class PytestSuite:
     options: tuple[str, ...] = ()
     root: Path = ROOT
     """Where pytest runs; the node ids begin there."""
-    start: Callable[[Sequence[str], Path], int] = run_module
-    """Runs a module with its arguments in a folder; returns the exit status."""
+    start: Callable[[Sequence[str], Path, float], int | None] = run_module
+    """Runs a module with its arguments in a folder, for so many seconds at most; returns the exit
+    status, None if the limit ended it."""
 
     def run(self, folder: Path) -> Outcome:
         """Run all of them."""
-        return self._run((*self.tests, *self.options), folder)
+        return self._run((*self.tests, *self.options), folder, SUITE)
 
     def run_one(self, test: str, folder: Path) -> Outcome:
         """Run one in a process of its own, without workers."""
-        return self._run((test, "-n", "0", "--bluebridge-keep=always"), folder)
+        return self._run((test, "-n", "0", "--bluebridge-keep=always"), folder, ONE_TEST)
 
-    def _run(self, words: Sequence[str], folder: Path) -> Outcome:
+    def _run(self, words: Sequence[str], folder: Path, limit: float) -> Outcome:
         record = folder / "record.jsonl"
         recording = ("-p", "tests.run.recorder", f"--record={record}")
         kept = ("-o", f"bluebridge_scratch={folder / 'scratch'}")
-        status = self.start(("pytest", *words, *recording, *kept), self.root)
-        return read(record, status)
+        status = self.start(("pytest", *words, *recording, *kept), self.root, limit)
+        outcome = read(record, status)
+        return ended_by_limit(outcome, limit) if status is None else outcome
 
 
-def read(record: Path, status: int) -> Outcome:
+def read(record: Path, status: int | None) -> Outcome:
     """What a recorded session came to that ended with exit status `status`."""
     found = (
         [json.loads(line) for line in record.read_text().splitlines()] if record.is_file() else []
@@ -56,7 +58,7 @@ def read(record: Path, status: int) -> Outcome:
     return Outcome(failed, passed, _missing(found, status, bool(failed)))
 
 
-def _missing(found: Sequence[_Line], status: int, failed: bool) -> str:
+def _missing(found: Sequence[_Line], status: int | None, failed: bool) -> str:
     """Why the session says nothing about some of its tests; empty if it does about all."""
     for line in found:
         if "collection" in line:
@@ -66,6 +68,8 @@ def _missing(found: Sequence[_Line], status: int, failed: bool) -> str:
         return f"pytest was interrupted or could not start (status {status})"
     if ends[-1]["stopped"]:
         return f"pytest stopped early: {ends[-1]['stopped']}"
+    if left := ends[-1]["collected"] - ends[-1]["ended"]:
+        return f"{left} of {ends[-1]['collected']} tests did not run to their end"
     if failed != (status == pytest.ExitCode.TESTS_FAILED):
         return f"pytest ended with status {status}, which its results do not explain"
     return ""

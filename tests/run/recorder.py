@@ -1,8 +1,9 @@
 """pytest plugin that records results, and the end of the session, as lines of JSON.
 
 `-p tests.run.recorder --record=FILE`. A failure of a fixture, of a collection or of a worker of
-pytest-xdist is recorded as a failed test's is. The last line has the key `end`; a session that was
-killed leaves no such line.
+pytest-xdist is recorded as a failed test's is. The last line has the key `end`, and the numbers of
+tests that were collected (without deselected ones) and that ended; a session that was killed leaves
+no such line.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import pytest
 
 _FOLDERS = "folders"
 _LONGEST_REASON = 200
+_WORKER = "[gw"
+"""Begins the line by which pytest-xdist says in which worker a test ran."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,6 +62,7 @@ class Recorder:
     def __init__(self, path: Path) -> None:
         """`path` is made anew."""
         self._path = path
+        self._ended: set[str] = set()
         path.write_text("")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -68,6 +72,8 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A failed setup, call or teardown; a call that passed."""
+        if report.failed or report.when == "teardown":
+            self._ended.add(report.nodeid)
         folders = dict(report.user_properties).get(_FOLDERS, [])
         if report.failed:
             told = {"reason": _reason(report), "report": _text(report)}
@@ -78,7 +84,8 @@ class Recorder:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """The exit status, and why the session stopped before its end (`-x` is one reason)."""
         stopped = str(session.shouldfail or session.shouldstop or "")
-        self._write(end=int(exitstatus), stopped=stopped)
+        numbers = {"collected": session.testscollected, "ended": len(self._ended)}
+        self._write(end=int(exitstatus), stopped=stopped, **numbers)
 
     def _write(self, **fields: object) -> None:
         with self._path.open("a") as stream:
@@ -88,8 +95,10 @@ class Recorder:
 def _reason(report: pytest.TestReport) -> str:
     """The message of the exception in one line."""
     crash = getattr(report.longrepr, "reprcrash", None)
-    lines = (crash.message if crash is not None else report.longreprtext).strip().splitlines()
-    return lines[0][:_LONGEST_REASON] if lines else "no message"
+    text = crash.message if crash is not None else report.longreprtext
+    lines = (line.strip() for line in text.splitlines())
+    said = (line for line in lines if line and not line.startswith(_WORKER))
+    return next(said, "no message")[:_LONGEST_REASON]
 
 
 def _text(report: pytest.TestReport) -> str:

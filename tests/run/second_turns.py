@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tests.run.kept import Kept
@@ -20,6 +20,8 @@ class Verdict:
 
     unsteady: list[Result] = field(default_factory=list)
     """They failed, and passed alone; each as it failed."""
+    again: list[Result] = field(default_factory=list)
+    """The unsteady ones that are on the list from an earlier run."""
     failed: list[Result] = field(default_factory=list)
     """They failed twice, or got no second turn."""
     incomplete: list[str] = field(default_factory=list)
@@ -28,7 +30,8 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """Whether the run passes."""
-        return not (self.failed or self.incomplete) and len(self.unsteady) <= MOST_UNSTEADY
+        bad = self.failed or self.incomplete or self.again
+        return not bad and len(self.unsteady) <= MOST_UNSTEADY
 
 
 def run(suites: Sequence[Suite], kept: Kept) -> Verdict:
@@ -42,6 +45,7 @@ def run(suites: Sequence[Suite], kept: Kept) -> Verdict:
         for suite, result in failed:
             passed = _second_turn(suite, result.test, kept)
             (verdict.unsteady if passed else verdict.failed).append(result)
+    verdict.again += [result for result in verdict.unsteady if kept.has(result.test)]
     kept.add(verdict.unsteady)
     return verdict
 
@@ -71,9 +75,25 @@ def summary(verdict: Verdict, kept: Kept) -> list[str]:
     lines += _told("unsteady (failed, and passed alone)", verdict.unsteady, kept)
     if listed := kept.last_lines():
         lines += [f"unsteady in the last runs ({kept.list}):", *(f"  {line}" for line in listed)]
+    lines += [
+        f"unsteady again: {each.test}: mend it, then delete its lines from {kept.list}"
+        for each in verdict.again
+    ]
     result = "passed" if verdict.passed else "failed"
-    count = len(verdict.unsteady)
-    return [*lines, f"{result}: {count} unsteady, {MOST_UNSTEADY} allowed"]
+    return [*lines, f"{result}: {', '.join(_counts(verdict))}"]
+
+
+def _counts(verdict: Verdict) -> Iterator[str]:
+    """How many tests, and suites, did not simply pass."""
+    if len(verdict.failed) > MOST_AGAIN:
+        yield f"{len(verdict.failed)} failed (more than {MOST_AGAIN}: none was run again)"
+    elif verdict.failed:
+        yield f"{len(verdict.failed)} failed twice"
+    yield f"{len(verdict.unsteady)} unsteady ({MOST_UNSTEADY} allowed)"
+    if verdict.again:
+        yield f"{len(verdict.again)} unsteady again (none allowed)"
+    if count := len(verdict.incomplete):
+        yield f"{count} suite{'s' if count > 1 else ''} incomplete"
 
 
 def _told(what: str, results: Sequence[Result], kept: Kept) -> list[str]:

@@ -50,6 +50,15 @@ def modules() -> dict[str, Path]:
     return found
 
 
+def texts() -> list[Path]:
+    """What may name a module in words: programs, pages, the Makefile, and scripts of the guests."""
+    folders = ("device", "docs", "guest", "host_tools", "images", "tests")
+    files = [path for folder in folders for path in (HOME / folder).rglob("*")]
+    scripts = [path for path in (HOME / "images" / "guest").iterdir() if path.is_file()]
+    written = [path for path in files if path.suffix in (".py", ".md")]
+    return sorted({*written, *scripts, HOME / "Makefile", HOME / "README.md"})
+
+
 def imports(name: str, path: Path) -> Iterator[str]:
     """What a module imports, by absolute name: `bluebridge.device.layout.pci`, `struct`."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]

@@ -14,6 +14,7 @@ GRAPH = house.graph(MODULES)
 ROOMS = house.rooms(house.PAGE.read_text(encoding="utf-8"))
 PATH = re.compile(r"`((?:device|guest|host_tools|images|tests)/[\w/.]+)")
 PAGES = [house.HOME / "README.md", *sorted((house.HOME / "docs").glob("*.md"))]
+OLD_START = re.compile(r"""-m["',\s]+(?:device|guest|host_tools|images)\b(?![-/])""")
 OURS = {name for name in MODULES if not name.startswith("tests")}
 
 
@@ -80,6 +81,28 @@ def test_rooms_that_need_nothing_installed(name: str) -> None:
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
     named = set(PATH.findall(page.read_text(encoding="utf-8")))
     assert sorted(name for name in named if not (house.HOME / name).exists()) == []
+
+
+def started_by_an_old_name(text: str) -> list[str]:
+    """What starts a module of ours without `bluebridge.`: in a shell line or in a list of words."""
+    return [found[0].strip() for found in OLD_START.finditer(text)]
+
+
+def test_no_file_starts_a_module_by_a_name_without_bluebridge() -> None:
+    """Programs of the tree, its pages, and scripts of its guests."""
+    found = {
+        str(path.relative_to(house.HOME)): starts
+        for path in house.texts()
+        if (starts := started_by_an_old_name(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}
+
+
+def test_a_start_by_an_old_name_would_be_seen() -> None:
+    package = "host_" + "tools"
+    for line in (f"python -m {package}.cli x", f'["-m", "{package}.cli"]', f"'-m',\n '{package}'"):
+        assert started_by_an_old_name(line)
+        assert not started_by_an_old_name(line.replace(package, f"bluebridge.{package}"))
 
 
 def test_a_circle_and_a_forbidden_import_would_be_seen() -> None:

@@ -18,9 +18,10 @@ import pytest
 from bluebridge.host_tools.conformance.journal import Entry, Journal
 from bluebridge.host_tools.conformance.program import FAILED, PASSED, SKIPPED, Verdict
 from tests.run import __main__ as command
-from tests.run import programs, pytest_suite, second_turns
+from tests.run import child, programs, pytest_suite, second_turns
 from tests.run.child import ROOT, run_module
 from tests.run.kept import Kept
+from tests.run.outcome import Suite
 from tests.run.pytest_suite import PytestSuite
 
 BEGAN = time.strptime("2026-11-22 06:00:00", "%Y-%m-%d %H:%M:%S")
@@ -58,7 +59,7 @@ def test_good():
 """
 
 
-def _in_this_process(words: Sequence[str], folder: Path) -> int:
+def _in_this_process(words: Sequence[str], folder: Path, limit: float) -> int:
     """Stands for a process of its own, which takes a second to start."""
     with contextlib.chdir(folder), mock.patch.dict(sys.modules):
         sys.modules.pop("test_it", None)
@@ -135,10 +136,85 @@ def test_a_session_that_was_killed_has_no_end(tmp_path: Path) -> None:
 
 def test_a_record_that_does_not_explain_the_status(tmp_path: Path) -> None:
     record = tmp_path / "record"
-    record.write_text('{"end": 1, "stopped": ""}\n')
+    record.write_text('{"end": 1, "stopped": "", "collected": 1, "ended": 1}\n')
     assert "do not explain" in pytest_suite.read(record, 1).incomplete
     assert "interrupted" in pytest_suite.read(record, 0).incomplete
     assert "interrupted" in pytest_suite.read(tmp_path / "none", 0).incomplete
+
+
+CRASHING = """
+import os, pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_crash(number):
+    os._exit(1)
+
+def test_later():
+    pass
+
+def test_deselected():
+    pass
+"""
+
+
+def test_tests_that_no_worker_was_left_for_are_missing(
+    tmp_path: Path, kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    options = ("-n", "1", "--max-worker-restart=1", "-k", "not deselected")
+    suite = replace(_suite(tmp_path, CRASHING, *options), start=run_module)
+    outcome = suite.run(kept.work("x"))
+    assert outcome.incomplete == "2 of 4 tests did not run to their end"
+    assert len(outcome.failed) == 2
+    assert outcome.failed[0].reason.startswith("worker 'gw0' crashed while running")
+
+
+def test_deselected_and_skipped_tests_are_not_missing(tmp_path: Path, kept: Kept) -> None:
+    text = "import pytest\ndef test_a(): pass\ndef test_b(): pass\ndef test_c(): pytest.skip('x')"
+    outcome = _suite(tmp_path, text, "-k", "not test_b").run(kept.work("x"))
+    assert not outcome.incomplete and [each.test for each in outcome.passed] == [
+        "test_it.py::test_a"
+    ]
+
+
+# The time limit.
+
+NEVER_ENDS = """
+import signal, subprocess, sys, time
+from pathlib import Path
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+Path("helper").write_text(str(subprocess.Popen(["sleep", "60"]).pid))
+time.sleep(60)
+"""
+
+
+def test_a_child_that_does_not_end_is_ended_with_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "never_ends.py").write_text(NEVER_ENDS)
+    monkeypatch.setattr(child, "TO_END", 0.1)
+    assert run_module(["never_ends"], tmp_path, 1.0) is None
+    status = Path("/proc", (tmp_path / "helper").read_text(), "status")
+    with contextlib.suppress(FileNotFoundError):  # or left for another process to wait for
+        assert "State:\tZ" in status.read_text()
+
+
+@pytest.mark.parametrize("suite", [PytestSuite("vm", ("tests",)), programs.Programs()])
+def test_a_suite_that_was_ended_by_its_limit_is_incomplete(
+    suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = []
+
+    def ended(words: Sequence[str], folder: Path = ROOT, limit: float = 0.0) -> None:
+        limits.append(limit)
+
+    monkeypatch.setattr(programs, "run_module", ended)
+    if isinstance(suite, PytestSuite):
+        suite = replace(suite, start=ended)
+    assert suite.run(tmp_path).incomplete == "it was ended after 40 minutes"
+    assert suite.run_one("x", tmp_path).incomplete == "it was ended after 10 minutes"
+    assert limits == [2400, 600]
 
 
 # The command.
@@ -160,13 +236,13 @@ time.sleep(60)
 RUNS_IT = """
 from pathlib import Path
 from tests.run.child import run_module
-run_module(["slow_to_end"], Path.cwd())
+run_module(["slow_to_end"], Path.cwd(), 60)
 """
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_that_is_stopped_waits_for_its_child(tmp_path: Path, number: signal.Signals) -> None:
-    """Ctrl-C goes to both; of SIGTERM the child hears through its parent."""
+    """The child hears of Ctrl-C and of SIGTERM through its parent."""
     (tmp_path / "slow_to_end.py").write_text(SLOW_TO_END)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
@@ -209,11 +285,42 @@ def test_programs_that_failed(tmp_path: Path) -> None:
     for entry in (bad, _entry("good", Verdict(PASSED)), _entry("none", Verdict(SKIPPED))):
         journal.add(entry)
     journal.keep(bad, [("client", "what it printed")])
-    outcome = programs.read(journal, 1)
+    keys = {"roce/own/bad", "roce/own/good", "roce/own/none"}
+    outcome = programs.read(journal, 1, keys)
     (failed,) = outcome.failed
     assert (failed.test, failed.reason) == ("roce/own/bad", "no luck")
     assert failed.folders[0].read_text() == "=== client\nwhat it printed\n"
     assert [each.test for each in outcome.passed] == ["roce/own/good"]
     assert not outcome.incomplete
-    assert programs.read(journal, 130).incomplete
-    assert programs.read(journal, 0).incomplete
+    assert programs.read(journal, 130, keys).incomplete
+    assert programs.read(journal, 0, keys).incomplete
+
+
+def test_programs_that_never_ran(tmp_path: Path) -> None:
+    """One failed, and the next pair did not start: the status is 1 for either reason."""
+    journal = Journal(tmp_path)
+    journal.add(_entry("bad", Verdict(FAILED, "no luck")))
+    outcome = programs.read(journal, 1, {"roce/own/bad", "roce/own/next", "roce/own/other"})
+    assert [each.test for each in outcome.failed] == ["roce/own/bad"]
+    assert outcome.incomplete == (
+        "the conformance run ended with status 1; not run: 2 programs, roce/own/next for one"
+    )
+
+
+# The long lists.
+
+
+@pytest.mark.parametrize(("tests", "runs", "status"), [(0, 2, 0), (1, 2, 2), (130, 1, 2)])
+def test_the_long_lists_run_both_and_fail_if_either_did(
+    tmp_path: Path, tests: int, runs: int, status: int
+) -> None:
+    """Unless the first was stopped. 2 is the status of `make` for a failure."""
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\necho "$2" >> {tmp_path}/runs\n[ "$2" != tests.run ] || exit {tests}\n'
+    )
+    python.chmod(0o755)
+    words = ["make", "-o", "setup", "conformance", f"BIN={tmp_path}"]
+    assert subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode == status
+    names = ["tests.run", "bluebridge.host_tools.conformance"]
+    assert (tmp_path / "runs").read_text().split() == names[:runs]

@@ -28,8 +28,8 @@ def test_traffic_shows_up_while_it_runs(vfio_user_library: Path, tmp_path: Path)
             a.connect(b)
             b.connect(a)
             words = [
-                sys.executable, "-u", "-m", "host_tools.cli", "watch", str(tmp_path / "log"),
-                "--interval", "0.2",
+                sys.executable, "-u", "-m", "bluebridge.host_tools.cli", "watch",
+                str(tmp_path / "log"), "--interval", "0.2",
             ]  # fmt: skip
             with subprocess.Popen(
                 words, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={"COLUMNS": "200"}

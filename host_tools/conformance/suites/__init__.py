@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.host_tools.conformance.program import Program
-from bluebridge.host_tools.conformance.setups import BRIDGES, SETUPS, Setup
+from bluebridge.host_tools.conformance.setups import BRIDGES, QUICK, SETUPS, Setup
 from bluebridge.host_tools.conformance.suites import (
     connections,
     devices,
@@ -16,11 +16,25 @@ from bluebridge.host_tools.conformance.suites import (
     storage,
 )
 
+Choice = tuple[Setup, Program]
+
 _SUITES = (devices, network, pingpong, connections, perftest, qperf, rdma_core, storage, ntb)
 
 
-def everything() -> list[tuple[Setup, Program]]:
+def everything() -> list[Choice]:
     """Every program under every setup it belongs to, setup by setup."""
     programs = [program for suite in _SUITES for program in suite.programs()]
     setups = (*SETUPS, *BRIDGES.values())
     return [(setup, found) for setup in setups for found in programs if setup in found.setups]
+
+
+def key(choice: Choice) -> str:
+    """What names a program under a setup in a run: the key of its `Entry`."""
+    setup, program = choice
+    return f"{setup.name}/{program.key}"
+
+
+def in_short_run(choice: Choice) -> bool:
+    """Whether it is one of the quick programs."""
+    setup, program = choice
+    return program.short and setup in QUICK
