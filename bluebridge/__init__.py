@@ -4,4 +4,9 @@ In a checkout the folders beside this file are links to those of the checkout; a
 holds copies (docs/architecture.md says why). Standard library only: guests import it, too.
 """
 
+from bluebridge import compiled
+from bluebridge.hot_modules import DEVICE
+
 __version__ = "0.1.0"
+
+compiled.install(DEVICE)

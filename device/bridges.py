@@ -116,7 +116,7 @@ class Bridges:
         )
         self.endpoints.append(function)
         bridge = shape.make(function, self.link)
-        function.plug(bridge)
+        function.plug_bridge(bridge)
         return bridge
 
     def _engine(self, spec: FunctionSpec, version: int, strict: bool) -> None:

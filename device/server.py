@@ -28,6 +28,7 @@ from bluebridge.device.pci.loop import EventLoop
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 0.05
+"""From the first event that was noted until it and all later ones are written."""
 CONNECTX3 = Identity(
     layout.VENDOR_MELLANOX,
     layout.DEVICE_CONNECTX3,
@@ -130,13 +131,13 @@ class Server:
         """Serve until SIGTERM or SIGINT."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.loop.stop())
-        self._flush()
+        self._events.when_noted(self._flush_soon)
+        self._events.flush()
         print("ready", flush=True)
         self.loop.run()
 
-    def _flush(self) -> None:
-        self._events.flush()
-        self.loop.call_later(FLUSH_SECONDS, self._flush)
+    def _flush_soon(self) -> None:
+        self.loop.call_later(FLUSH_SECONDS, self._events.flush)
 
     def close(self) -> None:
         """Close sockets and log."""

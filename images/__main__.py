@@ -8,6 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from bluebridge.images import compile
 from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.errors import ImageError, of_system
@@ -44,8 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _run(command: str, artefacts: Artefacts, name: str) -> None:
     if command == "build":
-        artefacts.build()
-        accelerator(artefacts)
+        _build(artefacts)
     elif command == "path":
         if name not in artefacts.recipes:
             known = ", ".join(artefacts.recipes)
@@ -57,6 +57,16 @@ def _run(command: str, artefacts: Artefacts, name: str) -> None:
         shutil.rmtree(artefacts.cache.root, ignore_errors=True)
     else:
         _list(artefacts)
+
+
+def _build(artefacts: Artefacts) -> None:
+    """Build what is missing; the compiler works beside the downloads."""
+    compiling = compile.start()
+    try:
+        artefacts.build()
+        accelerator(artefacts)
+    finally:
+        compiling.wait()
 
 
 def _list(artefacts: Artefacts) -> None:

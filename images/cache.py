@@ -12,17 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bluebridge.cache_root import cache_root
 from bluebridge.images.errors import of_system
 from bluebridge.images.progress import say, step
 
 
 def default_root() -> Path:
-    """`$BLUEBRIDGE_CACHE`, else `bluebridge` under `$XDG_CACHE_HOME` or `~/.cache`."""
-    named = os.environ.get("BLUEBRIDGE_CACHE")
-    if named:
-        return Path(named).expanduser().absolute()
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return (Path(base).expanduser() / "bluebridge").absolute()
+    """`bluebridge.cache_root.cache_root` as a path."""
+    return Path(cache_root())
 
 
 def key_of(*inputs: object) -> str:

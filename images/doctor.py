@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bluebridge import compiled, hot_modules
 from bluebridge.images.accelerator import DEVICE, accelerator
 from bluebridge.images.artefacts import Artefacts, host_qemu
 from bluebridge.images.errors import ImageError
@@ -43,6 +44,7 @@ def checks(artefacts: Artefacts | None = None) -> list[Check]:
         *_packages(),
         _mirror(),
         *_artefacts(artefacts),
+        _compiled(),
         _accelerator(artefacts),
     ]
 
@@ -106,6 +108,14 @@ def _artefact(artefacts: Artefacts, name: str) -> Check:
     if present is None:
         return Check(name, False, "not built yet", "make setup")
     return Check(name, True, str(present))
+
+
+def _compiled() -> Check:
+    """Interpreted all works as well, so a build that is missing is no lack."""
+    if not compiled.wanted():
+        return Check("device", True, f"interpreted, as {compiled.PURE} says")
+    found = hot_modules.DEVICE.build()
+    return Check("device", True, f"compiled: {found}" if found else "interpreted; make setup")
 
 
 def _accelerator(artefacts: Artefacts) -> Check:

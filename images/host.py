@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,11 @@ NEEDS = (
     Need("python3-venv", "the virtual environment", _modules("venv", "ensurepip")),
     Need("gcc", "libvfio-user", _program("gcc")),
     Need("libc6-dev", "libvfio-user", _file("/usr/include/linux/vfio.h")),
+    Need(
+        "python3-dev",
+        "compiling the device",
+        _file(f"{sysconfig.get_path('include')}/Python.h"),
+    ),
     Need("libjson-c-dev", "libvfio-user", _file("/usr/include/json-c/json.h")),
     Need(
         "chromium-headless-shell",

@@ -1,60 +1,99 @@
-"""Packs collected events into records, outside of the path of messages.
+"""Collected events as packed records, until they are written to the log's file.
 
-An event is a tuple in the order of `RECORD`, its data last. The tuple of a fabric message is
-longer: after `work` come the values of `HEAD`, then the bytes before the payload (`ROUTE` and so on
-in device/buslog/wire.py), then the payload.
+Two classes do the same: `Records` with `struct`, and `NativeRecords`
+(`bluebridge.device.buslog.native_packing`), which only pays as compiled code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cache
 from struct import Struct
-from typing import Any
+from time import monotonic_ns
+from typing import Final
 
 from bluebridge.device.buslog.record import HEAD, RECORD
+from bluebridge.device.layout.buslog import Kind
 
-LogEntry = tuple[Any, ...]
-WHEN, KEPT, PAYLOAD = 0, 8, -1
-"""Indices of an entry's items; `KEPT` counts all bytes after the `RECORD`."""
-
-CAPTURE = 64
+CAPTURE: Final = 64
 """Bytes of data of an event that are kept by default."""
 
-_EVENT = 11  # items of an event's tuple
-_HEADS = 10  # values of a record
-_COPIED = 256  # payloads up to this size are packed in one call
-# One call packs a record with its data, so there is a packer for each size.
-_PACK = tuple(Struct(f"{RECORD.format}{size}s").pack for size in range(CAPTURE + 1))
-_MESSAGE = RECORD.format + HEAD.format.removeprefix("<")
-_pack_event = RECORD.pack
-_pack_message = Struct(_MESSAGE).pack
+_WIRE: Final = int(Kind.WIRE)
+_pack_event: Final = RECORD.pack
+_pack_message: Final = Struct(RECORD.format + HEAD.format.removeprefix("<")).pack
 
 
-def packed(entries: Iterable[LogEntry]) -> bytes:
-    """The records of `entries`, concatenated."""
-    return b"".join(
-        [
-            _PACK[entry[KEPT]](*entry)
-            if len(entry) == _EVENT and entry[KEPT] <= CAPTURE
-            else _packed(entry)
-            for entry in entries
-        ]
-    )
+class Records:
+    """Records (`bluebridge.device.buslog.record`) in the order they were noted.
 
+    `count` is their number, `first` the monotonic time of the first, in ns.
+    """
 
-def _packed(entry: LogEntry) -> bytes:
-    """The record of a message, or of an event with much data."""
-    if len(entry) == _EVENT:
-        data: bytes = entry[PAYLOAD]
-        return _pack_event(*entry[:_HEADS]) + data
-    *head, before, payload = entry
-    if len(payload) <= _COPIED:
-        return _packer(len(before), len(payload)).pack(*entry)
-    return b"".join((_pack_message(*head), before, payload))
+    def __init__(self) -> None:
+        self.count = 0
+        self.first = 0
+        self._packed = bytearray()
 
+    def event(
+        self,
+        device: int,
+        kind: int,
+        bar: int,
+        what: int,
+        obj: int,
+        address: int,
+        length: int,
+        work: int,
+        data: bytes,
+    ) -> None:
+        """One event now; all of `data` is kept."""
+        when = self._noted()
+        self._packed += (
+            _pack_event(when, device, kind, bar, what, obj, address, length, len(data), work) + data
+        )
 
-@cache
-def _packer(before: int, payload: int) -> Struct:
-    """Packs a message with `before` bytes before its payload; both sizes have few values."""
-    return Struct(f"{_MESSAGE}{before}s{payload}s")
+    def message(
+        self,
+        device: int,
+        what: int,
+        target_qpn: int,
+        address: int,
+        length: int,
+        work: int,
+        flags: int,
+        op: int,
+        syndrome: int,
+        source_qpn: int,
+        psn: int,
+        packets: int,
+        key: int,
+        immediate: int,
+        before: bytes,
+        payload: bytes,
+    ) -> None:
+        """A message that leaves a port now: `HEAD`, the bytes `before` the payload, the payload."""
+        kept = HEAD.size + len(before) + len(payload)
+        self._packed += b"".join((
+            _pack_message(
+                self._noted(), device, _WIRE, 0, what, target_qpn, address, length, kept, work,
+                flags, op, syndrome, source_qpn, psn, packets, key, immediate,
+            ),
+            before,
+            payload,
+        ))  # fmt: skip
+
+    def size(self) -> int:
+        """Bytes that were collected."""
+        return len(self._packed)
+
+    def take(self) -> bytes:
+        """All records; none are left."""
+        taken = bytes(self._packed)
+        self._packed.clear()
+        self.count = 0
+        return taken
+
+    def _noted(self) -> int:
+        when = monotonic_ns()
+        if not self.count:
+            self.first = when
+        self.count += 1
+        return when

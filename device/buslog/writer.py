@@ -2,8 +2,8 @@
 
 A folder holds `meta.json` (version, start of both clocks, device names), `events-NNNNNN.bin`
 segments, and an index of each with the offsets of some events. A record is `RECORD`
-(device/buslog/record.py) followed by the captured bytes. Events are collected in memory as tuples,
-and packed and written in batches, so that neither device nor message waits for disk or packing.
+(device/buslog/record.py) followed by the captured bytes. Records are packed as events are noted,
+and written together, so that neither device nor message waits for the disk.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Final
 
-from bluebridge.device.buslog.packing import CAPTURE, PAYLOAD, WHEN, LogEntry, packed
+from bluebridge import compiled
+from bluebridge.device.buslog.packing import CAPTURE, Records
 from bluebridge.device.buslog.record import (
     INDEX,
     INDEX_EVERY,
@@ -26,35 +28,17 @@ from bluebridge.device.buslog.record import (
     segment_name,
 )
 from bluebridge.device.layout.buslog import VERSION, What
+from bluebridge.hot_modules import DEVICE
 
 log = logging.getLogger(__name__)
 
-BATCH = 512
-"""Number of collected events after which they are written. Small, so that their memory is reused
-while it is in the processor's cache, and freed before Python's garbage collector runs."""
-SEGMENT_BYTES = 16 << 20
-TOTAL_BYTES = 256 << 20
-BULK_BYTES = 4 << 20
-"""Bytes of collected payload after which events are written."""
+BATCH_BYTES: Final = 1 << 16
+"""Collected bytes after which they are written; few, to stay in the processor's cache."""
+SEGMENT_BYTES: Final = 16 << 20
+TOTAL_BYTES: Final = 256 << 20
 
-_clock = time.monotonic_ns
 Data = bytes | bytearray | memoryview
-
-
-class Recorder(Protocol):
-    """Takes the events of one device, as `EventLog.record` does."""
-
-    def __call__(
-        self,
-        kind: int,
-        address: int,
-        length: int,
-        data: Data,
-        what: int = What.OTHER,
-        obj: int = 0,
-        bar: int = 0,
-    ) -> None:
-        """One event; `data` are its bytes, or their beginning."""
+_OTHER: Final = int(What.OTHER)
 
 
 class EventLog:
@@ -80,20 +64,49 @@ class EventLog:
         address: int,
         length: int,
         data: Data,
-        what: int = What.OTHER,
+        what: int = _OTHER,
         obj: int = 0,
     ) -> None:
         """One event; `data` are its bytes, or their beginning."""
 
-    def recorder(self, device: int) -> Recorder:
-        """`record` for one device, faster: it never writes.
+    def keep(
+        self,
+        device: int,
+        kind: int,
+        bar: int,
+        address: int,
+        length: int,
+        data: bytes,
+        what: int = _OTHER,
+        obj: int = 0,
+    ) -> None:
+        """One event of which all of `data` is kept."""
 
-        Collected events are written by `wire`, `record` and calls of `flush`.
+    def message(
+        self,
+        device: int,
+        what: int,
+        target_qpn: int,
+        address: int,
+        length: int,
+        flags: int,
+        op: int,
+        syndrome: int,
+        source_qpn: int,
+        psn: int,
+        packets: int,
+        key: int,
+        immediate: int,
+        before: bytes,
+        payload: bytes,
+    ) -> None:
+        """A message that leaves a port (`bluebridge.device.buslog.wire`).
+
+        `before` are the bytes after `HEAD` and before the payload; all of both is kept.
         """
-        return _discard
 
-    def wire(self, entry: LogEntry) -> None:
-        """A message that leaves a port: a `LogEntry` of `bluebridge.device.buslog.packing`."""
+    def when_noted(self, action: Callable[[], None]) -> None:
+        """Call `action` at the first event after each `flush`."""
 
     def flush(self) -> None:
         """Write all collected events."""
@@ -128,11 +141,9 @@ class FileLog(EventLog):
         self._segment_bytes = segment
         self._keep = max(2, total // segment)
         self._names: list[str] = []
-        self._started = (time.time_ns(), _clock())
-        self._batch: list[LogEntry] = []
-        self._append = self._batch.append
-        self._recorders: dict[int, Recorder] = {}
-        self._bulk = 0
+        self._started = (time.time_ns(), time.monotonic_ns())
+        self._records = _new_records()
+        self._when_noted: Callable[[], None] | None = None
         self._number = 0
         self._written = 0
         self._lost_segments = 0
@@ -159,60 +170,85 @@ class FileLog(EventLog):
         address: int,
         length: int,
         data: Data,
-        what: int = What.OTHER,
+        what: int = _OTHER,
         obj: int = 0,
     ) -> None:
         """One event; at most `capture` bytes of `data` are kept (all of a text)."""
-        recorder = self._recorders.get(device) or self.recorder(device)
-        recorder(kind, address, length, data, what, obj, bar)
-        if len(self._batch) >= BATCH:
+        kept: Data = data
+        if len(data) > self.capture and kind not in TEXT_KINDS:
+            kept = data[: self.capture]
+        if not isinstance(kept, bytes):
+            kept = bytes(kept)
+        self.keep(device, kind, bar, address, length, kept, what, obj)
+
+    def keep(
+        self,
+        device: int,
+        kind: int,
+        bar: int,
+        address: int,
+        length: int,
+        data: bytes,
+        what: int = _OTHER,
+        obj: int = 0,
+    ) -> None:
+        """One event of which all of `data` is kept."""
+        records = self._records
+        records.event(device, kind, bar, what, obj, address, length, self.work, data)
+        if records.count == 1:
+            self._first_noted()
+        if records.size() >= BATCH_BYTES:
             self.flush()
 
-    def recorder(self, device: int) -> Recorder:
-        """As `record`, a closure for speed: it is on the path of messages."""
-        append, capture, clock = self._append, self.capture, _clock
-
-        def record(
-            kind: int,
-            address: int,
-            length: int,
-            data: Data,
-            what: int = What.OTHER,
-            obj: int = 0,
-            bar: int = 0,
-        ) -> None:
-            kept = len(data)
-            if kept > capture and kind not in TEXT_KINDS:
-                data, kept = data[:capture], capture
-            if type(data) is not bytes:
-                data = data.tobytes() if type(data) is memoryview else bytes(data)
-            append((
-                clock(), device, kind, bar, what, obj, address, length, kept, self.work, data
-            ))  # fmt: skip
-
-        self._recorders[device] = record
-        return record
-
-    def wire(self, entry: LogEntry) -> None:
-        """A message that leaves a port, its payload already cut to `capture`."""
-        self._append(entry)
-        self._bulk += len(entry[PAYLOAD])
-        if len(self._batch) >= BATCH or self._bulk >= BULK_BYTES:
+    def message(
+        self,
+        device: int,
+        what: int,
+        target_qpn: int,
+        address: int,
+        length: int,
+        flags: int,
+        op: int,
+        syndrome: int,
+        source_qpn: int,
+        psn: int,
+        packets: int,
+        key: int,
+        immediate: int,
+        before: bytes,
+        payload: bytes,
+    ) -> None:
+        """A message that leaves a port, its payload already cut to what is to be kept."""
+        records = self._records
+        records.message(
+            device, what, target_qpn, address, length, self.work, flags, op, syndrome, source_qpn,
+            psn, packets, key, immediate, before, payload,
+        )  # fmt: skip
+        if records.count == 1:
+            self._first_noted()
+        if records.size() >= BATCH_BYTES:
             self.flush()
+
+    def when_noted(self, action: Callable[[], None]) -> None:
+        """Call `action` at the first event after each `flush`."""
+        self._when_noted = action
+
+    def _first_noted(self) -> None:
+        if self._when_noted is not None:
+            self._when_noted()
 
     def flush(self) -> None:
         """Write all collected events; begins a new segment when the present one is full."""
-        count = len(self._batch)
+        count, first = self._records.count, self._records.first
         if not count:
             return
-        first, data = self._batch[0][WHEN], packed(self._batch)
-        self._batch.clear()
-        self._bulk = 0
-        if self._file is None:
+        data = self._records.take()
+        file = self._file
+        if file is None:
             return
         try:
             self._index_event(first)
-            _write_all(self._file, data)
+            _write_all(file, data)
             self._written += len(data)
             self._count += count
             if self._written >= self._segment_bytes:
@@ -265,22 +301,22 @@ class FileLog(EventLog):
             "devices": self._names,
             "capture": self.capture,
             "segments_dropped": self._lost_segments,
+            "code": compiled.kind_of(DEVICE),
         }
         new = self._folder / (META_NAME + ".new")
         new.write_text(json.dumps(meta))
         os.replace(new, self._folder / META_NAME)
 
 
-def _discard(
-    kind: int,
-    address: int,
-    length: int,
-    data: Data,
-    what: int = What.OTHER,
-    obj: int = 0,
-    bar: int = 0,
-) -> None:
-    """The recorder of the log that discards events."""
+def _new_records() -> Records:
+    """Records that are packed the quickest way in this process."""
+    if compiled.kind_of(DEVICE) == "pure":
+        return Records()
+    try:
+        from bluebridge.device.buslog.native_packing import NativeRecords
+    except ImportError:  # a machine without librt, which mypy installs
+        return Records()
+    return NativeRecords()
 
 
 def _drop_old(folder: Path) -> None:
@@ -311,4 +347,5 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
     """Write all of `data` to an unbuffered file, which may take only a part at a time."""
     left = memoryview(data)
     while left:
-        left = left[file.write(left) :]
+        written = file.write(left)
+        left = left[written:]

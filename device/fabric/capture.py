@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Set
 
 from bluebridge.device.buslog import wire
@@ -36,10 +35,8 @@ PAYLOAD_BYTES = 256
 HEADER_BYTES = 128
 """What is kept of a frame at least: the headers of TCP over IPv6 with their options."""
 
-_clock = time.monotonic_ns
 _WIRE, _REQUEST, _RESPONSE = int(Kind.WIRE), int(What.REQUEST), int(What.RESPONSE)
 _DATAGRAM, _FRAME = int(What.DATAGRAM), int(What.FRAME)
-_PLAIN = wire.PREFIX_BYTES
 _FIRST_ATOMIC = int(Op.COMPARE_SWAP)
 
 
@@ -51,12 +48,11 @@ class CapturedFabric:
     are more than the least.
     """
 
-    __slots__ = ("_device", "_down", "_events", "_fabric", "_limit", "_wire")
+    __slots__ = ("_device", "_down", "_events", "_fabric", "_limit")
 
     def __init__(self, fabric: Fabric, events: EventLog, device: str) -> None:
         self._fabric = fabric
         self._events = events
-        self._wire = events.wire
         self._device = events.device(device)
         # Ports of switches announce nothing: who is not in here counts as up.
         self._down: set[FabricPort] = set()
@@ -95,28 +91,24 @@ class CapturedFabric:
 
     def _request(self, message: Request) -> None:
         op, route, payload = message.op, message.route, message.payload
-        before, kept, size = route.image or _image(route), b"", _PLAIN
+        before, kept = route.image or _image(route), b""
         flags = RELIABLE if message.reliable else 0
         if message.solicited:
             flags |= SOLICITED
         if message.srqn is not None:
             flags |= XRC
             before += wire.TARGET_SRQ.pack(message.srqn)
-            size += wire.TARGET_SRQ.size
         if op >= _FIRST_ATOMIC:
             before += wire.OPERANDS.pack(*message.atomic)
-            size += wire.OPERANDS.size
         elif payload:
             view = payload[0]
             one = len(payload) == 1 and view.nbytes <= self._limit
             kept = view.tobytes() if one else _beginning(payload, self._limit)
-            size += len(kept)
-        self._wire((
-            _clock(), self._device, _WIRE, 0, _REQUEST, message.target_qpn, message.remote_address,
-            message.length, size, message.work,
+        self._events.message(
+            self._device, _REQUEST, message.target_qpn, message.remote_address, message.length,
             flags, op, 0, message.source_qpn, message.psn, message.packets, message.rkey,
             message.immediate, before, kept,
-        ))  # fmt: skip
+        )  # fmt: skip
 
     def _response(self, message: Response) -> None:
         route, original, payload = message.route, message.atomic_original, message.payload
@@ -132,12 +124,11 @@ class CapturedFabric:
         if payload:
             length = sum(view.nbytes for view in payload)
             kept = _beginning(payload, self._limit)
-        self._wire((
-            _clock(), self._device, _WIRE, 0, _RESPONSE, message.target_qpn, original, length,
-            _PLAIN + len(kept), message.work,
+        self._events.message(
+            self._device, _RESPONSE, message.target_qpn, original, length,
             flags, 0, message.syndrome, 0, message.psn, message.packets, message.msn, 0,
             route.image or _image(route), kept,
-        ))  # fmt: skip
+        )  # fmt: skip
 
     def _datagram(self, message: Datagram) -> None:
         immediate, payload = message.immediate, message.payload
@@ -148,22 +139,18 @@ class CapturedFabric:
             flags |= IMMEDIATE
         limit = len(payload) if message.target_qpn <= GSI_QPN else self._limit
         kept = bytes(payload[:limit])
-        self._wire((
-            _clock(), self._device, _WIRE, 0, _DATAGRAM, message.target_qpn, 0, len(payload),
-            _PLAIN + len(kept), message.work,
+        self._events.message(
+            self._device, _DATAGRAM, message.target_qpn, 0, len(payload),
             flags, 0, 0, message.source_qpn, message.psn, 1, message.qkey, immediate,
             _pack_route(message.route, message.pkey), kept,
-        ))  # fmt: skip
+        )  # fmt: skip
 
     def _frames(self, message: Frames) -> None:
         limit = max(HEADER_BYTES, self._events.capture)
-        now, device, record, work = _clock(), self._device, self._wire, message.work
+        events, device = self._events, self._device
         for train in message.trains:
             for data in train.frames:
-                kept = bytes(data[:limit])
-                record((
-                    now, device, _WIRE, 0, _FRAME, 0, 0, len(data), len(kept), work, kept
-                ))  # fmt: skip
+                events.keep(device, _WIRE, 0, 0, len(data), bytes(data[:limit]), _FRAME)
 
 
 def _beginning(views: Payload, limit: int) -> bytes:

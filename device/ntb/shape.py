@@ -8,14 +8,13 @@ from typing import Any, Protocol
 
 from bluebridge.device.layout.ntb.models import CLASS_BRIDGE, BridgeModel
 from bluebridge.device.ntb.link import BridgeLink
-from bluebridge.device.pci.bus import Model
 from bluebridge.device.pci.capabilities import Capability
 from bluebridge.device.pci.function import ConfigRegister
-from bluebridge.device.pci.host import MasterBus
+from bluebridge.device.pci.host import Bridge, MasterBus
 from bluebridge.device.pci.identity import Bar, Identity
 
 
-class Bridging(Model, Protocol):
+class Bridging(Bridge, Protocol):
     """One side, whatever its model; both sides of a pair have the same."""
 
     def join(self, peer: Any) -> None:

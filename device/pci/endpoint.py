@@ -33,7 +33,7 @@ from bluebridge.device.pyvfio_user import (
 log = logging.getLogger(__name__)
 
 _MMIO_READ, _MMIO_WRITE = int(Kind.MMIO_READ), int(Kind.MMIO_WRITE)
-_DMA_READ, _DMA_WRITE, _OTHER = int(Kind.DMA_READ), int(Kind.DMA_WRITE), int(What.OTHER)
+_DMA_READ, _DMA_WRITE = int(Kind.DMA_READ), int(Kind.DMA_WRITE)
 
 
 class Endpoint:
@@ -54,8 +54,6 @@ class Endpoint:
         self._loop = loop
         self._events = events
         self._device = events.device(name)
-        self.note_dma = events.recorder(self._device)
-        """Log a transfer that was made through views; an attribute, to save a call."""
         self._work = self._device + 1 << WORK_DEVICE_SHIFT
         self._memory = GuestMemory()
         self._reach = GuestMemory()  # `_memory` while the device is bus master, else an empty one
@@ -121,22 +119,22 @@ class Endpoint:
             self.note(Kind.NOTE, f"bus master {'on' if master else 'off'}")
 
     def _reader(self, bar: int) -> Callable[[int, int], bytes]:
-        events, record, model = self._events, self.note_dma, self._plugged()
+        events, device, model = self._events, self._device, self._plugged()
 
         def read(offset: int, length: int) -> bytes:
             events.work = 0
             data = model.bar_read(bar, offset, length)
-            record(_MMIO_READ, offset, length, data, _OTHER, 0, bar)
+            events.record(device, _MMIO_READ, bar, offset, length, data)
             return data
 
         return read
 
     def _writer(self, bar: int) -> Callable[[int, bytes], None]:
-        events, record, model = self._events, self.note_dma, self._plugged()
+        events, device, model = self._events, self._device, self._plugged()
 
         def write(offset: int, data: bytes) -> None:
             events.work = 0
-            record(_MMIO_WRITE, offset, len(data), data, _OTHER, 0, bar)
+            events.record(device, _MMIO_WRITE, bar, offset, len(data), data)
             model.bar_write(bar, offset, data)
 
         return write
@@ -170,7 +168,7 @@ class Endpoint:
     def read(self, address: int, length: int, what: What, obj: int = 0) -> bytes:
         """Copy of guest memory, logged; raises `DmaError`."""
         data = self._reach.read(address, length)
-        self.note_dma(_DMA_READ, address, length, data, what, obj)
+        self._events.record(self._device, _DMA_READ, 0, address, length, data, what, obj)
         return data
 
     def write(
@@ -178,11 +176,23 @@ class Endpoint:
     ) -> None:
         """Write guest memory, logged; raises `DmaError` before a byte is written."""
         self._reach.write(address, data)
-        self.note_dma(_DMA_WRITE, address, len(data), data, what, obj)
+        self._events.record(self._device, _DMA_WRITE, 0, address, len(data), data, what, obj)
 
     def views(self, runs: Sequence[Run]) -> list[memoryview]:
         """Writable views of the runs; raises `DmaError` if any byte is not memory."""
         return self._reach.views(runs)
+
+    def note_dma(
+        self,
+        kind: int,
+        address: int,
+        length: int,
+        data: bytes | memoryview,
+        what: int,
+        obj: int = 0,
+    ) -> None:
+        """Log a transfer that was made through views; `data` are its first bytes."""
+        self._events.record(self._device, kind, 0, address, length, data, what, obj)
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
         """Log a line of text."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.pci.bus import DmaError, Model, Run
+from bluebridge.device.pci.bus import DmaError, Run
 from bluebridge.device.pci.capabilities import Capability
 from bluebridge.device.pci.decoder import BarDecoder
 from bluebridge.device.pci.endpoint import Endpoint
@@ -70,20 +70,19 @@ class Function(Endpoint):
         self._config.freeze()
         host.add(self)
 
-    def plug(self, model: Model) -> None:
-        """Connect the model and serve the socket."""
-        if isinstance(model, Bridge):
-            self._bridge = model
-            for bar in self._bars:
-                if bar.index in model.windows:
-                    self._model = model
-                    self._context.add_window(
-                        bar.index,
-                        bar.size,
-                        self._reader(bar.index),
-                        self._run_writer(bar.index, model),
-                    )
-        super().plug(model)
+    def plug_bridge(self, bridge: Bridge) -> None:
+        """Connect a model that has windows, and serve the socket."""
+        self._bridge = bridge
+        self._model = bridge
+        for bar in self._bars:
+            if bar.index in bridge.windows:
+                self._context.add_window(
+                    bar.index,
+                    bar.size,
+                    self._reader(bar.index),
+                    self._run_writer(bar.index, bridge),
+                )
+        self.plug(bridge)
 
     def _run_writer(self, bar: int, bridge: Bridge) -> Callable[[int, bytes, int], None]:
         events, device = self._events, self._device

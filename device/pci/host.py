@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.pci.bus import HostBus, Model
 from bluebridge.device.throttle import Throttle
 
 if TYPE_CHECKING:
@@ -72,12 +72,12 @@ class MasterBus(HostBus, Protocol):
         """Call `read(offset, length)` before the guest reads config space."""
 
 
-@runtime_checkable
-class Bridge(Protocol):
+class Bridge(Model, Protocol):
     """A model with windows into the peer's memory."""
 
-    windows: Mapping[int, object]
-    """The windows by BAR."""
+    @property
+    def windows(self) -> Mapping[int, object]:
+        """The windows by BAR."""
 
     def aperture(self, bar: int, offset: int, length: int) -> Place | None:
         """The target behind a window; None for registers."""

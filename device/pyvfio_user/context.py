@@ -223,22 +223,26 @@ class Context:
         """
         if self._busy:
             raise RuntimeError("run was called from one of its own callbacks")
-        if not self.attach() or self._connection is None:
+        if self._connection is None and not self.attach():
             return 0
         self._busy = True
         try:
-            handled = self._drain(self._connection, limit)
+            handled = self._drain(limit)
         finally:
             self._busy = False
         self._callbacks.raise_interrupt()
-        if not handled and self._connection is not None:
-            # The client sent nothing and is still connected: another one wants to connect.
-            self._listener.refuse(self._connection.filter.connected)
+        if not handled:
+            self._refuse_others()
         return handled
 
-    def _drain(self, connection: Connection, limit: int) -> int:
-        handled = 0
-        while handled < limit:
+    def _refuse_others(self) -> None:
+        """The client sent nothing; if it is still connected, another one wants to connect."""
+        if self._connection is not None:
+            self._listener.refuse(self._connection.filter.connected)
+
+    def _drain(self, limit: int) -> int:
+        connection, handled = self._connection, 0
+        while connection is not None and handled < limit:
             done = connection.next_message()
             if not done:
                 if done is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from bluebridge.device.buslog import wire
@@ -117,9 +116,8 @@ class Sender:
         self.log.work = 1 << WORK_DEVICE_SHIFT | QPN << WORK_QPN_SHIFT | index
 
     def _message(self, device: int, what: What, target: int, length: int) -> None:
-        self.log.wire((
-            time.monotonic_ns(), device, Kind.WIRE, 0, what, target, TARGET, length,
-            wire.PREFIX_BYTES, self.log.work,
+        self.log.message(
+            device, what, target, TARGET, length,
             RELIABLE, Op.WRITE, Syndrome.ACK, QPN, self.index & 0xFFFFFF, 1, 7, 0,
             bytes(wire.ROUTE.size), b"",
-        ))  # fmt: skip
+        )  # fmt: skip

@@ -23,6 +23,7 @@ class FakeFunction(FakeHost):
             self._memory: GuestMemory = beside._memory
         self.host = host
         self.model: Model | None = None
+        self.bridge: Bridge | None = None
         self.messages: list[tuple[int, bytes]] = []
         self.config = bytearray(4096)
         self.watchers: list[Callable[[int, int], None]] = []
@@ -47,8 +48,8 @@ class FakeFunction(FakeHost):
         """What a master meets."""
         model = self.model
         assert model is not None
-        if isinstance(model, Bridge):
-            place = model.aperture(bar, offset, length)
+        if self.bridge is not None:
+            place = self.bridge.aperture(bar, offset, length)
             if place is not None:
                 return place
         width = register_width(offset, length)

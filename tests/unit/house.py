@@ -42,7 +42,8 @@ class Room:
 
 def modules() -> dict[str, Path]:
     """Every module of the tree, tests included, by name."""
-    found = {}
+    ground = sorted((HOME / "bluebridge").glob("*.py"))
+    found = {path.stem: path for path in ground if path.name != "__init__.py"}
     for package in (*PACKAGES, "tests"):
         for path in sorted((HOME / package).rglob("*.py")):
             parts = path.relative_to(HOME).with_suffix("").parts
@@ -156,7 +157,8 @@ def rooms(text: str) -> dict[str, Room]:
 def _named(cell: str) -> list[str]:
     """Folders and files in backticks, as module names."""
     words = re.findall(r"`([^`]+)`", cell)
-    return [word.removesuffix(".py").strip("/").replace("/", ".") for word in words]
+    paths = [word.removesuffix(".py").removeprefix("bluebridge/").strip("/") for word in words]
+    return [path.replace("/", ".") for path in paths]
 
 
 def room_of(module: str, known: dict[str, Room]) -> str:

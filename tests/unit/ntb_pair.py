@@ -23,7 +23,7 @@ class Guest:
         self.host = Host(name)
         self.bus = FakeFunction(f"{name}.ntb4", self.host)
         self.bridge = Gen4Bridge(self.bus, link)
-        self.bus.model = self.bridge
+        self.bus.model = self.bus.bridge = self.bridge
         self.bus.place_bar(0, REGISTERS, gen4.BAR0_SIZE)
         self.bus.place_bar(2, WINDOW0, SIZE)
         self.bus.place_bar(4, WINDOW1, SIZE)

@@ -32,7 +32,7 @@ class Guest:
         for register in config_registers((SIZE, SIZE), downstream):
             struct.pack_into(register.form, self.bus.config, register.offset, register.value)
         self.bridge = Gen1Bridge(self.bus, link, hang)
-        self.bus.model = self.bridge
+        self.bus.model = self.bus.bridge = self.bridge
         self.bus.place_bar(2, BAR2, SIZE)
         self.bus.place_bar(4, BAR4, SIZE)
 

@@ -56,7 +56,7 @@ class _Pair:
         self.bridges = [form.make(bus, link) for bus in self.buses]
         self.bridges[0].join(self.bridges[1])
         for bus, bridge in zip(self.buses, self.bridges, strict=True):
-            bus.model = bridge
+            bus.model = bus.bridge = bridge
             for index, base in BASES.items():
                 bus.place_bar(index, base, self.sizes[index])
         self.engine_bus = FakeFunction("a.dma", hosts[0], beside=self.buses[0])

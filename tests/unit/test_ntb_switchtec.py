@@ -25,7 +25,7 @@ class Guest:
         self.host = Host(name)
         self.bus = FakeFunction(f"{name}.ntbs", self.host)
         self.bridge = SwitchtecBridge(self.bus, link)
-        self.bus.model = self.bridge
+        self.bus.model = self.bus.bridge = self.bridge
         self.bus.place_bar(2, BAR2, 2 << 20)
         self.bus.place_bar(4, BAR4, 1 << 20)
 

@@ -71,7 +71,9 @@ class Retry:
         self._next = None
         self.waiting = False
 
-    progress = cancel  # a request was answered: every count starts anew
+    def progress(self) -> None:
+        """A request was answered: every count starts anew."""
+        self.cancel()
 
     def start(self) -> None:
         """Wait for the answer to what was sent; without a timeout in the context, for ever."""

@@ -6,6 +6,8 @@ What subnet management sees and sets is `agent`; its changes become the events o
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from bluebridge.device.fabric.addresses import NO_LID, LinkLayer, is_group, lid_bytes, lid_of
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram, Message, Route
@@ -56,7 +58,7 @@ class InfinibandPort(Port):
     `node` is the channel adapter whose port this is.
     """
 
-    link = LinkLayer.INFINIBAND
+    link: ClassVar[LinkLayer] = LinkLayer.INFINIBAND
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ Tables are those SET_PORT writes as a whole (Linux `mlx4/port.c`, `ib/main.c: ml
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
@@ -55,7 +56,7 @@ class Port:
     that connections send from have changed.
     """
 
-    link = LinkLayer.ETHERNET
+    link: ClassVar[LinkLayer] = LinkLayer.ETHERNET
 
     def __init__(
         self, number: int, fabric: Fabric, config: HcaConfig, bus: HostBus, eqs: EventQueues

@@ -1,0 +1,134 @@
+"""Builds the compiled modules of this checkout: `python -m bluebridge.images.compile`.
+
+mypyc writes C (`bluebridge.images.native_code`), one file for each module, which this compiles side
+by side and links; object files of an earlier build are used again where the C did not change. The
+result is an artefact of the cache, found by `bluebridge.compiled`. Where it cannot be built, one
+line says why, and the same sources run interpreted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+
+from bluebridge.compiled import SUFFIX, Group
+from bluebridge.hot_modules import DEVICE
+from bluebridge.images.cache import Cache
+from bluebridge.images.errors import ImageError
+from bluebridge.images.progress import say
+from bluebridge.images.run import run
+from bluebridge.images.source import HOME
+
+FLAGS = ("-O2", "-fPIC", "-fwrapv", "-fno-strict-aliasing", "-DNDEBUG", "-w", "-g0")
+OBJECTS = "objects"
+"""Folder of a build's object files, named by what they were made of."""
+EXTENSIONS = "extensions.json"
+
+
+def ensure(group: Group, cache: Cache) -> Path:
+    """The folder of the group's build, built now if it is missing; raises `ImageError`."""
+    name = f"compiled-{group.name}"
+    return cache.ensure(name, group.key(), lambda folder: build(group, folder, cache))
+
+
+def build(group: Group, folder: Path, cache: Cache) -> None:
+    """Build into `folder`; raises `ImageError`."""
+    compiler = _compiler()
+    if find_spec("mypyc") is None:
+        raise ImageError("mypy is not installed", "pip install mypy")
+    code = folder / "code"
+    code.mkdir()
+    run(
+        [sys.executable, "-m", "bluebridge.images.native_code", group.name, code],
+        what="mypyc",
+        cwd=HOME,
+        env={"PYTHONPATH": str(HOME), "BLUEBRIDGE_PURE": "1"},
+    )
+    _link(group, compiler, folder, cache)
+    shutil.rmtree(code)
+
+
+def _compiler() -> str:
+    """The C compiler: `$CC`, or gcc, or cc."""
+    for name in (os.environ.get("CC", ""), "gcc", "cc"):
+        if name and (program := shutil.which(name)):
+            return program
+    raise ImageError("there is no C compiler", "apt install gcc")
+
+
+def _link(group: Group, compiler: str, folder: Path, cache: Cache) -> None:
+    """Compile and link every extension module of `code/` into `folder`."""
+    extensions = json.loads((folder / "code" / EXTENSIONS).read_text())
+    headers = sorted({path for told in extensions.values() for path in told["headers"]})
+    command = [compiler, *FLAGS, f"-I{sysconfig.get_path('include')}"]
+    command += [f"-I{path}" for path in headers]
+    objects = _Objects(command, folder / OBJECTS, cache, f"compiled-{group.name}", headers)
+    sources = [Path(source) for told in extensions.values() for source in told["sources"]]
+    # The largest first, so that no core ends with one alone.
+    sources.sort(key=lambda path: -path.stat().st_size)
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        made = dict(zip(sources, pool.map(objects.made_of, sources), strict=True))
+
+        def link(name: str) -> None:
+            parts = [made[Path(source)] for source in extensions[name]["sources"]]
+            output = folder / (name + SUFFIX)
+            run([compiler, "-shared", *parts, "-o", output], what=f"link {name}")
+
+        list(pool.map(link, extensions))
+
+
+class _Objects:
+    """Object files, each named by a digest of the command, all headers and its C file."""
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, cache: Cache, name: str, headers: Iterable[str]
+    ) -> None:
+        folder.mkdir()
+        self._command = command
+        self._folder = folder
+        self._earlier = sorted(cache.root.glob(f"{name}-*/{OBJECTS}"))
+        digest = sha256(" ".join(command[: len(FLAGS) + 2]).encode())
+        digest.update(run([command[0], "--version"], what="C compiler").encode())
+        for header in sorted(path for place in headers for path in Path(place).rglob("*.h")):
+            digest.update(header.read_bytes())
+        self._common = digest.digest()
+
+    def made_of(self, source: Path) -> Path:
+        """The object file of a C file, compiled unless an earlier build has it."""
+        name = sha256(self._common + source.read_bytes()).hexdigest() + ".o"
+        made = self._folder / name
+        for folder in self._earlier:
+            if (folder / name).is_file():
+                shutil.copyfile(folder / name, made)
+                return made
+        run([*self._command, "-c", source, "-o", made], what=f"compile {source.name}")
+        return made
+
+
+def start() -> subprocess.Popen[bytes]:
+    """Start the builds beside other work; the process says how they ended, its status is 0."""
+    return subprocess.Popen(["nice", sys.executable, "-m", "bluebridge.images.compile"], cwd=HOME)
+
+
+def main() -> int:
+    """Build what is missing. Status 0 also where it cannot be: interpreted, all works as well."""
+    try:
+        ensure(DEVICE, Cache())
+    except ImageError as error:
+        say(f"the device runs interpreted: {error}")
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
