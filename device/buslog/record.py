@@ -3,32 +3,34 @@
 from __future__ import annotations
 
 import struct
+from typing import Final
 
 from bluebridge.device.layout.buslog import Kind
 
-RECORD = struct.Struct("<QBBBBIQIIQ")
+RECORD: Final = struct.Struct("<QBBBBIQIIQ")
 """monotonic ns, device, kind, BAR, what, object, address, length, captured bytes after it, work."""
 
-HEAD = struct.Struct("<BBBxIIIII")
+HEAD: Final = struct.Struct("<BBBxIIIII")
 """Head of a fabric message (device/buslog/wire.py): flags, operation, syndrome, source QPN, PSN,
 packets, key, immediate."""
 
-WORK_DEVICE_SHIFT, WORK_QPN_SHIFT = 56, 32
-INDEX_MASK = (1 << WORK_QPN_SHIFT) - 1
+WORK_DEVICE_SHIFT: Final = 56
+WORK_QPN_SHIFT: Final = 32
+INDEX_MASK: Final = (1 << WORK_QPN_SHIFT) - 1
 """Fields of `work`, which names the work request of an event: from the highest bits device number
 plus one, QPN, and the slot of the send queue counted since RESET; 0 for none."""
 
-TEXT_KINDS = frozenset((Kind.COMMAND, Kind.NOTE, Kind.RESET))
+TEXT_KINDS: Final = frozenset((Kind.COMMAND, Kind.NOTE, Kind.RESET))
 """Kinds whose data is a line of text."""
 
-INDEX = struct.Struct("<QQQ")
+INDEX: Final = struct.Struct("<QQQ")
 """An entry of a segment's index: number, monotonic ns and file offset of an event."""
-INDEX_EVERY = 1024
+INDEX_EVERY: Final = 1024
 """Number of events between two entries of an index, at least."""
 
-META_NAME = "meta.json"
-SEGMENT_GLOB = "events-*.bin"
-INDEX_SUFFIX = ".idx"
+META_NAME: Final = "meta.json"
+SEGMENT_GLOB: Final = "events-*.bin"
+INDEX_SUFFIX: Final = ".idx"
 
 
 def segment_name(number: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
+from typing import Final
 
 from bluebridge.device.buslog.reader import Event, LogError
 from bluebridge.device.buslog.record import HEAD
@@ -18,17 +19,17 @@ from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.operations import ATOMICS, Op
 from bluebridge.device.packets.message import INFINIBAND, XRC, WireMessage
 
-ROUTE = Struct("<6s6s16s16sHHIBBBB")
+ROUTE: Final = Struct("<6s6s16s16sHHIBBBB")
 """Source and destination address, GIDs, VLAN, P_Key, flow label, traffic class, hop limit, service
 level, form: RoCE version, 0 for InfiniBand, whose addresses are LIDs of two bytes."""
 
-PREFIX_BYTES = HEAD.size + ROUTE.size
+PREFIX_BYTES: Final = HEAD.size + ROUTE.size
 """Bytes of `HEAD` and `ROUTE`, with which every message but a frame begins."""
 
-TARGET_SRQ = Struct("<I")
+TARGET_SRQ: Final = Struct("<I")
 """Number of the SRQ."""
 
-OPERANDS = Struct("<QQQQ")
+OPERANDS: Final = Struct("<QQQQ")
 """Swap or add, compare, and the masks of both."""
 
 

@@ -30,7 +30,7 @@ from bluebridge.device.buslog.record import (
 from bluebridge.device.layout.buslog import VERSION, What
 from bluebridge.hot_modules import DEVICE
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 BATCH_BYTES: Final = 1 << 16
 """Collected bytes after which they are written; few, to stay in the processor's cache."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class LinkLayer(StrEnum):
@@ -12,14 +13,14 @@ class LinkLayer(StrEnum):
     INFINIBAND = "infiniband"
 
 
-LID_SIZE = 2
-PERMISSIVE = b"\xff\xff"
+LID_SIZE: Final = 2
+PERMISSIVE: Final = b"\xff\xff"
 """The LID that means the other end of the cable (InfiniBand vol. 1, 4.1.3)."""
-NO_LID = b"\0\0"
-FIRST_GROUP_LID = 0xC000
+NO_LID: Final = b"\0\0"
+FIRST_GROUP_LID: Final = 0xC000
 
-_GROUP_BIT = 1  # of the first byte of a MAC address: broadcast or multicast
-_GROUP_BYTE = FIRST_GROUP_LID >> 8
+_GROUP_BIT: Final = 1  # of the first byte of a MAC address: broadcast or multicast
+_GROUP_BYTE: Final = FIRST_GROUP_LID >> 8
 
 
 def is_group(address: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import Final
 
 from bluebridge.device.buslog import wire
 from bluebridge.device.buslog.writer import EventLog
@@ -30,14 +31,17 @@ from bluebridge.device.packets.message import (
     XRC,
 )
 
-PAYLOAD_BYTES = 256
+PAYLOAD_BYTES: Final = 256
 """What is kept of a payload at least: small messages are to be whole in a capture."""
-HEADER_BYTES = 128
+HEADER_BYTES: Final = 128
 """What is kept of a frame at least: the headers of TCP over IPv6 with their options."""
 
-_WIRE, _REQUEST, _RESPONSE = int(Kind.WIRE), int(What.REQUEST), int(What.RESPONSE)
-_DATAGRAM, _FRAME = int(What.DATAGRAM), int(What.FRAME)
-_FIRST_ATOMIC = int(Op.COMPARE_SWAP)
+_WIRE: Final = int(Kind.WIRE)
+_REQUEST: Final = int(What.REQUEST)
+_RESPONSE: Final = int(What.RESPONSE)
+_DATAGRAM: Final = int(What.DATAGRAM)
+_FRAME: Final = int(What.FRAME)
+_FIRST_ATOMIC: Final = int(Op.COMPARE_SWAP)
 
 
 class CapturedFabric:

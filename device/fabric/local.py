@@ -6,13 +6,14 @@ import logging
 from collections import deque
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from typing import Final
 
 from bluebridge.device.fabric.addresses import is_group
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response
 from bluebridge.device.throttle import Throttle
 
-_LOG = logging.getLogger(__name__)
+_LOG: Final = logging.getLogger(__name__)
 _NO_PORTS: Sequence[FabricPort] = ()
 
 

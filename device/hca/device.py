@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.hca.adapter import Adapter
@@ -14,8 +15,9 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.pci.bus import HostBus
 
-BAR0, BAR2 = 0, 2
-RESET_BYTES = bar0.RESET_VALUE.to_bytes(4, "big")
+BAR0: Final = 0
+BAR2: Final = 2
+RESET_BYTES: Final = bar0.RESET_VALUE.to_bytes(4, "big")
 
 
 class Hca:

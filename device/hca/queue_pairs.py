@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response, Route
 from bluebridge.device.hca.datagrams.receiver import DatagramReceiver
 from bluebridge.device.hca.ethernet.receive_scaling import Spreader
@@ -22,8 +24,8 @@ from bluebridge.device.layout.mlx4.contexts import QPC, QpState
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.throttle import Throttle
 
-QPN_MASK = 0xFFFFFF
-MAX_LIVE = 1 << 16
+QPN_MASK: Final = 0xFFFFFF
+MAX_LIVE: Final = 1 << 16
 """Queue pairs at a time. The table cannot be the bound: Linux asks INIT_HCA for 2^18, whatever the
 capabilities say, and gives up when that is refused (`mlx4/main.c: default_profile`)."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, NEXT_BTH, NEXT_GRH
@@ -30,13 +31,13 @@ from bluebridge.device.packets import crc
 from bluebridge.device.packets.message import INFINIBAND, WireMessage
 from bluebridge.device.packets.segmentation import Packet, packets_of
 
-LINKTYPE_ETHERNET = 1
-LINKTYPE_ERF = 197
+LINKTYPE_ETHERNET: Final = 1
+LINKTYPE_ERF: Final = 197
 """Endace's record format, which names InfiniBand: tshark shows the bare link type as mere data."""
-VCRC_SIZE = 2
-MANAGEMENT_LANE = 15
-_SUBNET_QPN = 0
-_MAPPED = ipv4_gid(bytes(4))[:12]
+VCRC_SIZE: Final = 2
+MANAGEMENT_LANE: Final = 15
+_SUBNET_QPN: Final = 0
+_MAPPED: Final = ipv4_gid(bytes(4))[:12]
 
 
 @dataclass(slots=True)

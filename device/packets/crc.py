@@ -7,15 +7,16 @@ no LRH, eight bytes of ones stand for it.
 from __future__ import annotations
 
 import zlib
+from typing import Final
 
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.ib.link import LRH_SIZE
 from bluebridge.device.layout.net.ip import IPV4, IPV6, UDP
 from bluebridge.device.layout.net.roce import GRH
 
-_NO_LRH = b"\xff" * LRH_SIZE
-_RESERVED = 4  # byte of the BTH: FECN, BECN, reserved
-_VCRC_POLYNOMIAL = 0xD008  # 0x100B with its bits reversed
+_NO_LRH: Final = b"\xff" * LRH_SIZE
+_RESERVED: Final = 4  # byte of the BTH: FECN, BECN, reserved
+_VCRC_POLYNOMIAL: Final = 0xD008  # 0x100B with its bits reversed
 
 
 def roce_v1(grh: bytes, transport: bytes) -> bytes:
@@ -83,4 +84,4 @@ def _vcrc_of(byte: int) -> int:
     return byte
 
 
-_VCRC_TABLE = tuple(_vcrc_of(byte) for byte in range(256))
+_VCRC_TABLE: Final = tuple(_vcrc_of(byte) for byte in range(256))

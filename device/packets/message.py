@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.operations import ATOMICS, Op
 
-INFINIBAND = 0
+INFINIBAND: Final = 0
 """`WireMessage.form` of a message on InfiniBand, whose addresses are LIDs of two bytes."""
 
-SOLICITED = 1
-RELIABLE = 2
-IMMEDIATE = 4
+SOLICITED: Final = 1
+RELIABLE: Final = 2
+IMMEDIATE: Final = 4
 """The datagram has an immediate value."""
-READ = 8
+READ: Final = 8
 """The response brings what a read asked for."""
-ATOMIC = 16
+ATOMIC: Final = 16
 """The response brings what an atomic found."""
-XRC = 32
+XRC: Final = 32
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.operations import ATOMICS, Op, Syndrome
@@ -41,19 +42,19 @@ from bluebridge.device.packets.message import (
     IMMEDIATE as HAS_IMMEDIATE,
 )
 
-NO_CREDITS = 0x1F
+NO_CREDITS: Final = 0x1F
 """AETH credit code of a responder that does not count credits (9.7.7.2.3)."""
 
-_SENDS = (Op.SEND, Op.SEND_IMM, Op.SEND_INV)
-_ENDS = {  # opcodes of the last packet of several, and of the only one
+_SENDS: Final = (Op.SEND, Op.SEND_IMM, Op.SEND_INV)
+_ENDS: Final = {  # opcodes of the last packet of several, and of the only one
     Op.SEND: (BthOpcode.RC_SEND_LAST, BthOpcode.RC_SEND_ONLY),
     Op.SEND_IMM: (BthOpcode.RC_SEND_LAST_IMM, BthOpcode.RC_SEND_ONLY_IMM),
     Op.SEND_INV: (BthOpcode.RC_SEND_LAST_INV, BthOpcode.RC_SEND_ONLY_INV),
     Op.WRITE: (BthOpcode.RC_WRITE_LAST, BthOpcode.RC_WRITE_ONLY),
     Op.WRITE_IMM: (BthOpcode.RC_WRITE_LAST_IMM, BthOpcode.RC_WRITE_ONLY_IMM),
 }
-_SWAPS = (Op.COMPARE_SWAP, Op.MASKED_COMPARE_SWAP)
-_MASKED = (Op.MASKED_COMPARE_SWAP, Op.MASKED_FETCH_ADD)
+_SWAPS: Final = (Op.COMPARE_SWAP, Op.MASKED_COMPARE_SWAP)
+_MASKED: Final = (Op.MASKED_COMPARE_SWAP, Op.MASKED_FETCH_ADD)
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.buslog.writer import EventLog
@@ -30,10 +31,12 @@ from bluebridge.device.pyvfio_user import (
     Reset,
 )
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
-_MMIO_READ, _MMIO_WRITE = int(Kind.MMIO_READ), int(Kind.MMIO_WRITE)
-_DMA_READ, _DMA_WRITE = int(Kind.DMA_READ), int(Kind.DMA_WRITE)
+_MMIO_READ: Final = int(Kind.MMIO_READ)
+_MMIO_WRITE: Final = int(Kind.MMIO_WRITE)
+_DMA_READ: Final = int(Kind.DMA_READ)
+_DMA_WRITE: Final = int(Kind.DMA_WRITE)
 
 
 class Endpoint:

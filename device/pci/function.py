@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout import pci as layout
@@ -21,10 +21,10 @@ from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import DmaRegion, MappedFile, Reset
 from bluebridge.device.throttle import Throttle
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
-RETRY_SECONDS = 0.001
-MOST_MESSAGES = 1024
+RETRY_SECONDS: Final = 0.001
+MOST_MESSAGES: Final = 1024
 """Interrupt messages that are kept while the client does not read, at most."""
 
 

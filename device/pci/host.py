@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.buslog import Kind
@@ -20,8 +20,8 @@ from bluebridge.device.throttle import Throttle
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = 4096
-CLOSED = "the window is closed"
+PAGE: Final = 4096
+CLOSED: Final = "the window is closed"
 """The fault of a window without a target: bridges accept such writes and drop them."""
 
 

@@ -9,17 +9,18 @@ import select
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
+from typing import Final
 
 from bluebridge.device.throttle import Throttle
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 Action = Callable[[], None]
 
-SOON_SECONDS = 0.01
+SOON_SECONDS: Final = 0.01
 """Time for due calls before sockets are served again; one call may take longer."""
 
-FEW_TIMERS = 64
+FEW_TIMERS: Final = 64
 """Cancelled timers that are kept until their time without cleaning up."""
 
 

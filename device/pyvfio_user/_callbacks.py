@@ -6,21 +6,21 @@ import errno
 import logging
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
 from ._library import Library, Pointer
 from .constants import LOG_DEBUG, LOG_EMERGENCY
 
-log = logging.getLogger(__name__)
-library_log = logging.getLogger(f"{__name__.rpartition('.')[0]}.library")
+log: Final = logging.getLogger(__name__)
+library_log: Final = logging.getLogger(f"{__name__.rpartition('.')[0]}.library")
 
 Read = Callable[[int, int], bytes]
 Write = Callable[[int, bytes], None]
 Run = Callable[[int, bytes, int], None]
 Raised = tuple[type[BaseException], BaseException, TracebackType | None]
 
-_ALL_LOGGED = 100
-_MOST_ERRNO = 4096
+_ALL_LOGGED: Final = 100
+_MOST_ERRNO: Final = 4096
 
 
 class Callbacks:

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
 from ._library import Library, Pointer
 from ._message_filter import MessageFilter, Verdict
@@ -18,11 +19,11 @@ from ._region_filter import RegionFilter
 from ._regions import BulkRegion, RegisterRegion
 from .constants import DEVICE_TYPE_PCI, FLAG_ATTACH_NON_BLOCKING, TRANSPORT_SOCKET
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 # libvfio-user reads bodies and writes replies with blocking calls; a client that does not read
 # its replies blocks them for one second once and is then dropped.
-_TIMEOUT = struct.pack("ll", 1, 0)
+_TIMEOUT: Final = struct.pack("ll", 1, 0)
 
 
 class LibrarySocket:

@@ -15,15 +15,16 @@ import select
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from ._messages import HEADER, Header
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
-MAX_FIRST_MESSAGE = 4096
-BACKLOG = 128
+MAX_FIRST_MESSAGE: Final = 4096
+BACKLOG: Final = 128
 """Connections the kernel queues for `accept`; beyond it a non-blocking `connect` fails."""
-ACCEPTED_AT_ONCE = 64
+ACCEPTED_AT_ONCE: Final = 64
 """Connections accepted in one call of `next_client` at most, so that it returns soon."""
 
 

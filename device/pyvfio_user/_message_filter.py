@@ -28,6 +28,7 @@ import termios
 import time
 from collections.abc import Callable
 from enum import Enum
+from typing import Final
 
 from ._messages import (
     BODY_SIZES,
@@ -41,15 +42,15 @@ from ._messages import (
     VfioUserCommand,
 )
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
-MESSAGE_SECONDS = 0.5
+MESSAGE_SECONDS: Final = 0.5
 """Seconds a message may take from its first byte to its last."""
-LARGEST = 65536
+LARGEST: Final = 65536
 """Bytes of the largest message; every socket's queue holds that many."""
-PAGE = 4096
-_PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
-_unpack_header = HEADER.unpack_from
+PAGE: Final = 4096
+_PEEK: Final = socket.MSG_PEEK | socket.MSG_DONTWAIT
+_unpack_header: Final = HEADER.unpack_from
 
 
 class Verdict(Enum):

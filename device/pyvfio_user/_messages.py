@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-HEADER = Struct("<HHIII")
-TYPE_MASK = 0xF
-TYPE_COMMAND = 0
-TYPE_REPLY = 1
-FLAG_NO_REPLY = 0x10
-FLAG_ERROR = 0x20
+HEADER: Final = Struct("<HHIII")
+TYPE_MASK: Final = 0xF
+TYPE_COMMAND: Final = 0
+TYPE_REPLY: Final = 1
+FLAG_NO_REPLY: Final = 0x10
+FLAG_ERROR: Final = 0x20
 
 
 class VfioUserCommand(IntEnum):
@@ -33,12 +33,13 @@ class VfioUserCommand(IntEnum):
     DIRTY_PAGES = 14
 
 
-DMA_MAP = Struct("<IIQQQ")  # argsz, flags, offset, address, size
-DMA_UNMAP = Struct("<IIQQ")  # argsz, flags, address, size
-UNMAP_GET_DIRTY_BITMAP = 1
-MEMORY_WRITE = Struct("<QQ")  # address, count; data follows (QEMU 10.2: hw/vfio-user, user_dma_rw)
-LARGEST_MEMORY_WRITE = 1024
-IRQ_SET = Struct("<IIIII")  # argsz, flags, index, start, count; data follows
+DMA_MAP: Final = Struct("<IIQQQ")  # argsz, flags, offset, address, size
+DMA_UNMAP: Final = Struct("<IIQQ")  # argsz, flags, address, size
+UNMAP_GET_DIRTY_BITMAP: Final = 1
+# address, count; data follows (QEMU 10.2: hw/vfio-user, user_dma_rw)
+MEMORY_WRITE: Final = Struct("<QQ")
+LARGEST_MEMORY_WRITE: Final = 1024
+IRQ_SET: Final = Struct("<IIIII")  # argsz, flags, index, start, count; data follows
 
 BODY_SIZES: dict[int, int] = {
     VfioUserCommand.DMA_MAP: DMA_MAP.size,
@@ -54,7 +55,7 @@ BODY_SIZES: dict[int, int] = {
 }
 """Bytes that must follow the header, by command."""
 
-MESSAGE_SIZES = {
+MESSAGE_SIZES: Final = {
     "vfio_user_header": HEADER.size,
     "vfio_user_dma_map": DMA_MAP.size,
     "vfio_user_dma_unmap": DMA_UNMAP.size,

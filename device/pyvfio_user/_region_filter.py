@@ -6,6 +6,7 @@ import errno
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
+from typing import Final
 
 from ._message_filter import MessageFilter, Verdict
 from ._messages import (
@@ -18,25 +19,28 @@ from ._messages import (
 )
 from ._regions import MOST, BulkRegion, RegisterRegion
 
-BUFFER = 16384
+BUFFER: Final = 16384
 """Bytes peeked at together: bounds the work before other sockets are served."""
-TOGETHER = 32
+TOGETHER: Final = 32
 """Accesses to registers that are served in one call at most."""
-_INFO = Struct("<IIIIQQ")  # argsz, flags, index, capabilities, size, offset
-_SPARSE = Struct("<HHIIIQQ")  # a capability: id, version, next; areas, reserved; start, length
-_SPARSE_ID = 1
-_MAPPABLE, _WITH_CAPABILITIES = 4, 8
-_INFO_START = Struct("<III")
-_INFO_SIZE = HEADER.size + _INFO.size
-_READ_WRITE = 3
-_ACCESS = Struct("<HHIIIQII")  # header, then offset, region and count of a region access
-_HEAD = _ACCESS.size
-_unpack = _ACCESS.unpack_from
-_pack_header = HEADER.pack
-_PEEK = socket.MSG_PEEK | socket.MSG_DONTWAIT
-_DONT_WAIT = int(socket.MSG_DONTWAIT)
-_SENDING = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # a full socket never blocks
-_READ, _WRITE = int(VfioUserCommand.REGION_READ), int(VfioUserCommand.REGION_WRITE)
+_INFO: Final = Struct("<IIIIQQ")  # argsz, flags, index, capabilities, size, offset
+# A capability: id, version, next; areas, reserved; start, length.
+_SPARSE: Final = Struct("<HHIIIQQ")
+_SPARSE_ID: Final = 1
+_MAPPABLE: Final = 4
+_WITH_CAPABILITIES: Final = 8
+_INFO_START: Final = Struct("<III")
+_INFO_SIZE: Final = HEADER.size + _INFO.size
+_READ_WRITE: Final = 3
+_ACCESS: Final = Struct("<HHIIIQII")  # header, then offset, region and count of a region access
+_HEAD: Final = _ACCESS.size
+_unpack: Final = _ACCESS.unpack_from
+_pack_header: Final = HEADER.pack
+_PEEK: Final = socket.MSG_PEEK | socket.MSG_DONTWAIT
+_DONT_WAIT: Final = int(socket.MSG_DONTWAIT)
+_SENDING: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # a full socket never blocks
+_READ: Final = int(VfioUserCommand.REGION_READ)
+_WRITE: Final = int(VfioUserCommand.REGION_WRITE)
 
 
 class RegionFilter(MessageFilter):

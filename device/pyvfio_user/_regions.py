@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-MOST = 8192
+MOST: Final = 8192
 """Bytes of the longest access."""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+from typing import Final
 
-_COMMAND = 0x04
-_STATUS = 0x06
-_CAPABILITY_LIST = 0x10  # bit of the status register
-_CAPABILITY_POINTER = 0x34
-_FIRST_CAPABILITY = 0x40
+_COMMAND: Final = 0x04
+_STATUS: Final = 0x06
+_CAPABILITY_LIST: Final = 0x10  # bit of the status register
+_CAPABILITY_POINTER: Final = 0x34
+_FIRST_CAPABILITY: Final = 0x40
 
 
 class ConfigSpace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from typing import Final
 
 
 class Region(IntEnum):
@@ -63,12 +64,12 @@ class Protection(IntFlag):
     WRITE = 2
 
 
-FLAG_ATTACH_NON_BLOCKING = 1  # LIBVFIO_USER_FLAG_ATTACH_NB
-TRANSPORT_SOCKET = 0  # VFU_TRANS_SOCK
-DEVICE_TYPE_PCI = 0  # VFU_DEV_TYPE_PCI
-HEADER_TYPE_NORMAL = 0  # PCI_HEADER_TYPE_NORMAL
-LOG_EMERGENCY = 0  # syslog.h: LOG_EMERG
-LOG_DEBUG = 7  # syslog.h: LOG_DEBUG
+FLAG_ATTACH_NON_BLOCKING: Final = 1  # LIBVFIO_USER_FLAG_ATTACH_NB
+TRANSPORT_SOCKET: Final = 0  # VFU_TRANS_SOCK
+DEVICE_TYPE_PCI: Final = 0  # VFU_DEV_TYPE_PCI
+HEADER_TYPE_NORMAL: Final = 0  # PCI_HEADER_TYPE_NORMAL
+LOG_EMERGENCY: Final = 0  # syslog.h: LOG_EMERG
+LOG_DEBUG: Final = 7  # syslog.h: LOG_DEBUG
 
 HEADER_NAMES: dict[str, int] = {
     **{f"VFU_PCI_DEV_BAR{index}_REGION_IDX": Region(index) for index in range(6)},

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from ._callbacks import Callbacks, Read, Write
 from ._connection import Connection, LibrarySocket
@@ -26,12 +27,12 @@ from .constants import (
 )
 from .memory import DmaCallback, DmaMap, DmaRegion
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 ResetCallback = Callable[[Reset], None]
 IrqStateCallback = Callable[[int, int, bool], None]
 
-_MEMORY = RegionFlag.RW | RegionFlag.MEM
+_MEMORY: Final = RegionFlag.RW | RegionFlag.MEM
 
 
 class Context:

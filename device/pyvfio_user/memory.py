@@ -7,12 +7,12 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ._library import Library, Pointer
 from .constants import Protection
 
-log = logging.getLogger(__name__)
+log: Final = logging.getLogger(__name__)
 
 
 class SharedFile(NamedTuple):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.layout.net.operations import Op
 
-MASK = (1 << 64) - 1
+MASK: Final = (1 << 64) - 1
 
 
 def operate(op: Op, value: int, operands: tuple[int, int, int, int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import unpack
+from typing import Final
 
 from bluebridge.device.hca.memory.protection_entry import AccessError, rights_of_fast_register
 from bluebridge.device.hca.memory.region import pages_of
@@ -14,9 +15,9 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.pci.bus import DmaError
 
-MAX_PAGES = 511
-PAGE_MASK = ~7
-_KEY_OFFSET = 8
+MAX_PAGES: Final = 511
+PAGE_MASK: Final = ~7
+_KEY_OFFSET: Final = 8
 
 
 def execute(qp: QueuePair, wqe: SendWqe) -> CompletionStatus | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.hca.rings.work_requests import (
     ATOMIC_CS,
     ATOMIC_FA,
@@ -17,10 +19,10 @@ from bluebridge.device.hca.rings.work_requests import (
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.net.operations import Op, Syndrome
 
-HALF = 1 << 23
+HALF: Final = 1 << 23
 """Sequence numbers less than this ahead are the future, all others the past."""
 
-OPS = {
+OPS: Final = {
     SEND: Op.SEND,
     SEND_IMM: Op.SEND_IMM,
     SEND_INVAL: Op.SEND_INV,
@@ -34,10 +36,10 @@ OPS = {
 }
 """Request by opcode of the entry."""
 
-UNRELIABLE = frozenset((SEND, SEND_IMM, RDMA_WRITE, RDMA_WRITE_IMM))
+UNRELIABLE: Final = frozenset((SEND, SEND_IMM, RDMA_WRITE, RDMA_WRITE_IMM))
 """What UC queue pairs may send."""
 
-NAK_STATUS = {
+NAK_STATUS: Final = {
     int(Syndrome.NAK_INVALID_REQUEST): CompletionStatus.REMOTE_INVAL_REQ_ERR,
     int(Syndrome.NAK_REMOTE_ACCESS): CompletionStatus.REMOTE_ACCESS_ERR,
     int(Syndrome.NAK_REMOTE_OPERATION): CompletionStatus.REMOTE_OP_ERR,

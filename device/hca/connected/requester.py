@@ -7,6 +7,7 @@ PSNs still advance by the packets the path MTU makes of it.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.hca.connected import local_operations
@@ -39,11 +40,11 @@ from bluebridge.device.layout.net.operations import Syndrome
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.pci.bus import DmaError
 
-WINDOW = 128
+WINDOW: Final = 128
 """Requests that may wait for an answer at once."""
 
-ATOMIC_SIZE = 8
-_KIND = 0x60  # of a syndrome: ACK, RNR NAK or NAK
+ATOMIC_SIZE: Final = 8
+_KIND: Final = 0x60  # of a syndrome: ACK, RNR NAK or NAK
 
 
 class Requester:

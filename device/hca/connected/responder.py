@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
+from typing import Final
 
 from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.hca.connected.atomics import operate
@@ -26,27 +27,27 @@ from bluebridge.device.layout.net.operations import Op, Syndrome
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.pci.bus import DmaError, Run
 
-ATOMIC_RESULTS = 128
+ATOMIC_RESULTS: Final = 128
 """Results of atomics that are kept for requests that come again."""
 
-_REMOTE_READ = int(Rights.REMOTE_READ)
-_REMOTE_WRITE = int(Rights.REMOTE_WRITE)
-_REMOTE_ATOMIC = int(Rights.REMOTE_ATOMIC)
-_ATOMIC_OPS = frozenset(
+_REMOTE_READ: Final = int(Rights.REMOTE_READ)
+_REMOTE_WRITE: Final = int(Rights.REMOTE_WRITE)
+_REMOTE_ATOMIC: Final = int(Rights.REMOTE_ATOMIC)
+_ATOMIC_OPS: Final = frozenset(
     (Op.COMPARE_SWAP, Op.FETCH_ADD, Op.MASKED_COMPARE_SWAP, Op.MASKED_FETCH_ADD)
 )
-_SENDS = frozenset((Op.SEND, Op.SEND_IMM, Op.SEND_INV))
-_WRITES = frozenset((Op.WRITE, Op.WRITE_IMM))
-_RECEIVE_OPCODE = {
+_SENDS: Final = frozenset((Op.SEND, Op.SEND_IMM, Op.SEND_INV))
+_WRITES: Final = frozenset((Op.WRITE, Op.WRITE_IMM))
+_RECEIVE_OPCODE: Final = {
     Op.SEND: int(RecvOpcode.SEND),
     Op.SEND_IMM: int(RecvOpcode.SEND_WITH_IMM),
     Op.SEND_INV: int(RecvOpcode.SEND_WITH_INVALIDATE),
     Op.WRITE_IMM: int(RecvOpcode.RDMA_WRITE_WITH_IMM),
 }
-_READY = (QpState.RTR, QpState.RTS, QpState.SQD)
-_WORD = Struct("<Q")  # atomics work on the host's integers
-_ALIGNMENT = 7
-_RECEIVE_FAILURE = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
+_READY: Final = (QpState.RTR, QpState.RTS, QpState.SQD)
+_WORD: Final = Struct("<Q")  # atomics work on the host's integers
+_ALIGNMENT: Final = 7
+_RECEIVE_FAILURE: Final = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
 
 
 class Responder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import Final, Protocol
 
 from bluebridge.device.hca.connected.request_tables import HALF
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
@@ -15,20 +15,20 @@ from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.net.roce import PSN_MASK, RNR_TIMER_US, ack_timeout_us
 from bluebridge.device.pci.bus import Timer
 
-FOREVER = 7
+FOREVER: Final = 7
 """RNR retry count that means without limit."""
 
-MIN_TIMEOUT = 0.001
+MIN_TIMEOUT: Final = 0.001
 """Seconds; shorter acknowledge timeouts mean nothing to a server that shares its CPU."""
 
-HOLD_SECONDS = 0.001
-HOLD_POLLS = 655
+HOLD_SECONDS: Final = 0.001
+HOLD_POLLS: Final = 655
 """RNR timer code 0 means 655.36 ms, far too long to stand for "no hurry", which is how the RDMA
 connection manager uses it. A request that meets it is offered again every millisecond, and only
 after as many offers as make up that time a retry counts as used."""
 
 
-BATCH = 16
+BATCH: Final = 16
 """Requests sent again in one go before other work of the server gets its turn."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from bluebridge.device.fabric.addresses import is_group
 from bluebridge.device.fabric.messages import Datagram
@@ -20,9 +21,9 @@ from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN, SMI_QPN
 from bluebridge.device.pci.bus import DmaError
 
-NO_GRH = bytes(GRH_SIZE)
-MAX_MAD = 256
-_RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
+NO_GRH: Final = bytes(GRH_SIZE)
+MAX_MAD: Final = 256
+_RECEIVING: Final = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
 
 
 class DatagramReceiver:

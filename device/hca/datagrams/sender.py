@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.hca.pairs.costs import MESSAGE_COST
@@ -21,10 +23,10 @@ from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.wqe import CTRL_SIZE
 from bluebridge.device.layout.net.roce import NO_GID
 
-OWN_QKEY = 1 << 31
-MAX_ROUTES = 64
-AV_PD = slice(1, 4)  # bytes of an address vector
-MAX_PAYLOAD = 4096
+OWN_QKEY: Final = 1 << 31
+MAX_ROUTES: Final = 64
+AV_PD: Final = slice(1, 4)  # bytes of an address vector
+MAX_PAYLOAD: Final = 4096
 """Bytes of a datagram: the largest path MTU."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_IPV4,
@@ -12,23 +13,24 @@ from bluebridge.device.layout.net.ethernet import (
     HEADER_SIZE,
 )
 
-TCP, UDP = 6, 17
-CHECKSUM_OFFSET = {TCP: 16, UDP: 6}
-HEADER_BYTES = {TCP: 20, UDP: 8}
-IPV4_HEADER = 20
-IPV6_HEADER = 40
-IPV4_CHECKSUM = 10
-ONES = 0xFFFF
+TCP: Final = 6
+UDP: Final = 17
+CHECKSUM_OFFSET: Final = {TCP: 16, UDP: 6}
+HEADER_BYTES: Final = {TCP: 20, UDP: 8}
+IPV4_HEADER: Final = 20
+IPV6_HEADER: Final = 40
+IPV4_CHECKSUM: Final = 10
+ONES: Final = 0xFFFF
 
-_TYPE_OFFSET = 12
-_TAG = 4
-_TAGS = (ETHERTYPE_VLAN, ETHERTYPE_SERVICE_VLAN)
-_MORE_FRAGMENTS_OR_OFFSET = 0x3FFF
-_IPV6_OPTIONS = (0, 43, 60)  # hop by hop, routing, destination
-_IPV6_FRAGMENT = 44
-_FOLD_BYTES = 512
+_TYPE_OFFSET: Final = 12
+_TAG: Final = 4
+_TAGS: Final = (ETHERTYPE_VLAN, ETHERTYPE_SERVICE_VLAN)
+_MORE_FRAGMENTS_OR_OFFSET: Final = 0x3FFF
+_IPV6_OPTIONS: Final = (0, 43, 60)  # hop by hop, routing, destination
+_IPV6_FRAGMENT: Final = 44
+_FOLD_BYTES: Final = 512
 
-_U16 = Struct(">H").unpack_from
+_U16: Final = Struct(">H").unpack_from
 
 Frame = bytes | bytearray | memoryview
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.hca.ethernet.frame import (
     CHECKSUM_OFFSET,
     IPV4_CHECKSUM,
@@ -15,8 +17,8 @@ from bluebridge.device.hca.ethernet.frame import (
 from bluebridge.device.layout.mlx4.wqe import INSERT_CVLAN, INSERT_SVLAN
 from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
 
-ADDRESSES = 12
-_TAG_TYPES = {
+ADDRESSES: Final = 12
+_TAG_TYPES: Final = {
     INSERT_CVLAN: ETHERTYPE_VLAN.to_bytes(2, "big"),
     INSERT_SVLAN: ETHERTYPE_SERVICE_VLAN.to_bytes(2, "big"),
 }

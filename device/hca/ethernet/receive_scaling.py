@@ -6,16 +6,18 @@ side scaling), or XOR of the same bytes. Linux `en_rx.c: mlx4_en_config_rss_stee
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.hca.ethernet.frame import TCP, UDP, Frame, FrameHeaders
 from bluebridge.device.layout.mlx4.contexts import RSS, RSS_OFFSET, RssFlag
 
-HASH_XOR = 0
-PORT_BYTES = 4
-MAX_FLOWS = 4096
+HASH_XOR: Final = 0
+PORT_BYTES: Final = 4
+MAX_FLOWS: Final = 4096
 """Flows whose hash is remembered; a guest can invent as many as it likes."""
 
-_ADDRESS_FLAG = {4: RssFlag.IPV4, 6: RssFlag.IPV6}
-_PORT_FLAG = {
+_ADDRESS_FLAG: Final = {4: RssFlag.IPV4, 6: RssFlag.IPV6}
+_PORT_FLAG: Final = {
     (4, TCP): RssFlag.TCP_IPV4,
     (6, TCP): RssFlag.TCP_IPV6,
     (4, UDP): RssFlag.UDP_IPV4,

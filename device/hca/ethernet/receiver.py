@@ -6,6 +6,7 @@ Linux `en_rx.c: mlx4_en_process_rx_cq`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.hca.ethernet.frame import TCP, UDP, FrameHeaders
@@ -26,18 +27,20 @@ from bluebridge.device.layout.net.ethernet import (
     VLAN_TAG_TYPES,
 )
 
-_TYPE_OFFSET = 12
-_TAG_SIZE = 4
-_ROCE = ETHERTYPE_ROCE.to_bytes(2, "big")
-_MAC_CONTROL = ETHERTYPE_MAC_CONTROL.to_bytes(2, "big")
-_TAG_BITS = dict(zip(VLAN_TAG_TYPES, (VLAN_PRESENT, SERVICE_VLAN_PRESENT), strict=True))
-_GOOD = (L4_CHECKED, CHECKSUM_GOOD)
+_TYPE_OFFSET: Final = 12
+_TAG_SIZE: Final = 4
+_ROCE: Final = ETHERTYPE_ROCE.to_bytes(2, "big")
+_MAC_CONTROL: Final = ETHERTYPE_MAC_CONTROL.to_bytes(2, "big")
+_TAG_BITS: Final = dict(zip(VLAN_TAG_TYPES, (VLAN_PRESENT, SERVICE_VLAN_PRESENT), strict=True))
+_GOOD: Final = (L4_CHECKED, CHECKSUM_GOOD)
 _UNKNOWN = _NO_TAG = (0, 0)
-_ANY_IP = int(FrameStatus.IPV4 | FrameStatus.IPV6)
-_IPV4, _IPV6 = int(FrameStatus.IPV4), int(FrameStatus.IPV6)
-_FRAGMENT, _OPTIONS = int(FrameStatus.IPV4_FRAGMENT), int(FrameStatus.IPV4_OPTIONS)
-_IP_OK = int(FrameStatus.IP_OK)
-_TRANSPORT = {TCP: int(FrameStatus.TCP), UDP: int(FrameStatus.UDP)}
+_ANY_IP: Final = int(FrameStatus.IPV4 | FrameStatus.IPV6)
+_IPV4: Final = int(FrameStatus.IPV4)
+_IPV6: Final = int(FrameStatus.IPV6)
+_FRAGMENT: Final = int(FrameStatus.IPV4_FRAGMENT)
+_OPTIONS: Final = int(FrameStatus.IPV4_OPTIONS)
+_IP_OK: Final = int(FrameStatus.IP_OK)
+_TRANSPORT: Final = {TCP: int(FrameStatus.TCP), UDP: int(FrameStatus.UDP)}
 
 
 class FrameReceiver:

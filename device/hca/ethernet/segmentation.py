@@ -7,6 +7,7 @@ identification, sequence number, flags and checksums.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from bluebridge.device.hca.ethernet.frame import (
     HEADER_BYTES,
@@ -26,15 +27,23 @@ from bluebridge.device.layout.net.ethernet import (
     HEADER_SIZE,
 )
 
-FIN, PSH, CWR = 0x01, 0x08, 0x80
-LAST_ONLY = FIN | PSH
-_TCP_SEQUENCE, _TCP_OFFSET, _TCP_FLAGS, _TCP_CHECKSUM = 4, 12, 13, 16
-_IPV4_LENGTH, _IPV4_ID, _IPV4_PROTOCOL = 2, 4, 9
-_IPV6_LENGTH, _IPV6_NEXT = 4, 6
-_IPV6_OPTIONS = (0, 43, 60)  # hop by hop, routing, destination
-_U16 = Struct(">H")
-_U32 = Struct(">I")
-_LENGTH_ID = Struct(">HH")
+FIN: Final = 1
+PSH: Final = 8
+CWR: Final = 128
+LAST_ONLY: Final = FIN | PSH
+_TCP_SEQUENCE: Final = 4
+_TCP_OFFSET: Final = 12
+_TCP_FLAGS: Final = 13
+_TCP_CHECKSUM: Final = 16
+_IPV4_LENGTH: Final = 2
+_IPV4_ID: Final = 4
+_IPV4_PROTOCOL: Final = 9
+_IPV6_LENGTH: Final = 4
+_IPV6_NEXT: Final = 6
+_IPV6_OPTIONS: Final = (0, 43, 60)  # hop by hop, routing, destination
+_U16: Final = Struct(">H")
+_U32: Final = Struct(">I")
+_LENGTH_ID: Final = Struct(">HH")
 
 
 class SegmentError(Exception):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
+from typing import Final
 
 from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.hca.ethernet.frame import FrameHeaders
@@ -39,16 +40,16 @@ from bluebridge.device.layout.mlx4.wqe import (
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
 from bluebridge.device.pci.bus import DmaError
 
-MAX_FRAME = 9728
-MAX_SEND = 1 << 19
+MAX_FRAME: Final = 9728
+MAX_SEND: Final = 1 << 19
 """Payload of one large send: what Linux may ask for (`GSO_MAX_SIZE`)."""
-MAX_SEGMENTS = 8192
-BURST = 128
+MAX_SEGMENTS: Final = 8192
+BURST: Final = 128
 """Frames after which a burst leaves, so that the receiver's processor starts on them."""
 
-_LSO_SIZE = 4
-_LSO = Struct(">HH")
-_LSO_OPCODE = int(SendOpcode.LSO)
+_LSO_SIZE: Final = 4
+_LSO: Final = Struct(">HH")
+_LSO_OPCODE: Final = int(SendOpcode.LSO)
 
 
 class EthernetSender(UnconnectedSender):

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Final
 
 from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.settings.parameters import Parameters
 
-PROTOCOL_ETHERNET = 1
+PROTOCOL_ETHERNET: Final = 1
 
 
 class SteerType(IntEnum):

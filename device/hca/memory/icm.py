@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from typing import Final
 
 from bluebridge.device.hca.memory.page_ranges import PageRanges
 from bluebridge.device.hca.settings.parameters import Parameters
@@ -16,15 +17,15 @@ from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.pci.bus import DmaError, HostBus, Run
 
-PAGE_SHIFT = 12
-PAGE = 1 << PAGE_SHIFT
-MTT_ENTRY = 8
-MTT_PRESENT = 1
-MAX_RANGES = 1 << 18
+PAGE_SHIFT: Final = 12
+PAGE: Final = 1 << PAGE_SHIFT
+MTT_ENTRY: Final = 8
+MTT_PRESENT: Final = 1
+MAX_RANGES: Final = 1 << 18
 """Ranges of lent pages that are remembered: all of a driver's tables by single pages fit."""
 
-_IS_PRESENT = bytes(low & MTT_PRESENT for low in range(256))
-_CLEARED = bytes(low & -MTT_ENTRY for low in range(256))
+_IS_PRESENT: Final = bytes(low & MTT_PRESENT for low in range(256))
+_CLEARED: Final = bytes(low & -MTT_ENTRY for low in range(256))
 
 
 class IcmError(CommandError):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from enum import IntFlag
+from typing import Final
 
 from bluebridge.device.hca.memory.region import MemoryRegion
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_SIZE, MPT_STATUS_FREE
 
-PD_MASK = 0x1FFFF  # the MPT holds 17 bits of the PD number
-KEY_INDEX_MASK = 0xFFFFFF  # of a key in hardware form; the byte above is free for software
+PD_MASK: Final = 0x1FFFF  # the MPT holds 17 bits of the PD number
+KEY_INDEX_MASK: Final = 0xFFFFFF  # of a key in hardware form; the byte above is free for software
 
 
 class Rights(IntFlag):
@@ -24,7 +25,7 @@ class Rights(IntFlag):
     BIND_WINDOW = 1 << 15
 
 
-ALL_RIGHTS = 0x3F << 10
+ALL_RIGHTS: Final = 0x3F << 10
 
 
 class AccessError(Exception):

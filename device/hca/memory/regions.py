@@ -7,6 +7,7 @@ An MPT entry says who may reach which addresses of an MR, the MTT where they are
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from bluebridge.device.hca.memory.icm import Icm, IcmError
 from bluebridge.device.hca.memory.protection_entry import (
@@ -27,15 +28,15 @@ from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import MPT_SIZE, MPT_STATUS_SOFTWARE
 from bluebridge.device.pci.bus import Run
 
-PAGE_SHIFTS = range(12, 32)
-SOFTWARE_OWNED = bytes((MPT_STATUS_SOFTWARE << 4,))
-EVERYTHING = (1 << 64) - 1
+PAGE_SHIFTS: Final = range(12, 32)
+SOFTWARE_OWNED: Final = bytes((MPT_STATUS_SOFTWARE << 4,))
+EVERYTHING: Final = (1 << 64) - 1
 """Length of an MR over all memory."""
-MAX_PAGES = 1 << 20
+MAX_PAGES: Final = 1 << 20
 """Pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
-MAX_PIECES = 1 << 22
+MAX_PIECES: Final = 1 << 22
 """Pieces of memory that are no neighbours, over all MRs: 64 MiB of the server's memory."""
-MAX_RETURNED = 1024
+MAX_RETURNED: Final = 1024
 """Entries given back lately, which SYNC_TPT looks at: re-registration does both in a row."""
 
 

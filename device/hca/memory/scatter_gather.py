@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from bluebridge.device.hca.memory.protection_entry import Rights
 from bluebridge.device.hca.memory.regions import MemoryRegions
@@ -13,8 +14,8 @@ from bluebridge.device.pci.bus import HostBus, Run
 Sge = tuple[int, int, int]
 """A scatter/gather element: lkey, virtual address, length in bytes (never 0)."""
 
-READ = int(Rights.LOCAL_READ)
-WRITE = int(Rights.LOCAL_WRITE)
+READ: Final = int(Rights.LOCAL_READ)
+WRITE: Final = int(Rights.LOCAL_WRITE)
 
 
 class LocalMemory:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import HostBus, Run
 
-TAIL = 8
+TAIL: Final = 8
 """How many bytes of a message are stored on their own, after all others."""
 
-NOTED = 64
+NOTED: Final = 64
 """How many bytes of a transfer go into the log."""
 
-NOTED_RUNS = 256
+NOTED_RUNS: Final = 256
 """How many runs of a message are logged one by one; guests may cut it into as many as they like."""
 
 

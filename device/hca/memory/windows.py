@@ -8,14 +8,15 @@ Encoding: Linux `mlx4/mr.c: mlx4_mw_enable`, rdma-core `providers/mlx4/qp.c: set
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from bluebridge.device.hca.memory.protection_entry import PD_MASK, AccessError, Rights, hardware_key
 from bluebridge.device.hca.memory.region import MemoryRegion
 from bluebridge.device.hca.memory.regions import MemoryRegions
 from bluebridge.device.layout.mlx4.wqe import BindFlag
 
-BIND = Struct(">IIIIQQ")
-_RIGHTS = (
+BIND: Final = Struct(">IIIIQQ")
+_RIGHTS: Final = (
     (BindFlag.REMOTE_READ, Rights.REMOTE_READ),
     (BindFlag.REMOTE_WRITE, Rights.REMOTE_WRITE),
     (BindFlag.REMOTE_ATOMIC, Rights.REMOTE_ATOMIC),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-MESSAGE_COST = 1 << 16
+from typing import Final
+
+MESSAGE_COST: Final = 1 << 16
 """A message, on top of its bytes; a datagram costs it again for each copy a group gets."""
 
-PIECE_COST = 1 << 14
+PIECE_COST: Final = 1 << 14
 """A piece of memory that a message is gathered from or scattered to."""
 
-FRAME_COST = 1 << 18
+FRAME_COST: Final = 1 << 18
 """An Ethernet frame."""
 
-COPY_COST = 1 << 15
+COPY_COST: Final = 1 << 15
 """An Ethernet frame for each ring that gets it."""

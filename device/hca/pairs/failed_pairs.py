@@ -7,13 +7,14 @@ to a receive queue rings no doorbell: so the receive queues of pairs in ERR are 
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Final
 
 from bluebridge.device.hca.pairs.queue_pair import FLUSH_BUDGET, QueuePair
 from bluebridge.device.pci.bus import HostBus, Timer
 
-POLL_SECONDS = 0.002
-MAX_POLL_SECONDS = 0.032
-LOOKS = 256
+POLL_SECONDS: Final = 0.002
+MAX_POLL_SECONDS: Final = 0.032
+LOOKS: Final = 256
 """Queue pairs looked at in one go."""
 
 

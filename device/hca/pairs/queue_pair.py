@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from bluebridge.device.fabric.messages import Request, Response
 from bluebridge.device.hca.memory.regions import MemoryRegions
@@ -24,9 +24,9 @@ from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.device.pci.bus import HostBus
 
-DEFAULT_MTU = 1024
-DEFAULT_LOG_MESSAGE = 30
-FLUSH_BUDGET = 256
+DEFAULT_MTU: Final = 1024
+DEFAULT_LOG_MESSAGE: Final = 30
+FLUSH_BUDGET: Final = 256
 """Receives flushed in one go, whatever the number of queue pairs."""
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import QPC, ServiceType
 
-ETHERNET_MTU_MSGMAX = 0xFF
+ETHERNET_MTU_MSGMAX: Final = 0xFF
 
 
 class Role(Enum):
@@ -24,9 +25,9 @@ class Role(Enum):
     RSS = "RSS"
 
 
-CONNECTED = frozenset((Role.RC, Role.UC, Role.XRC))
-RELIABLE = frozenset((Role.RC, Role.XRC))
-DATAGRAMS = frozenset((Role.UD, Role.GSI, Role.SMI))
+CONNECTED: Final = frozenset((Role.RC, Role.UC, Role.XRC))
+RELIABLE: Final = frozenset((Role.RC, Role.XRC))
+DATAGRAMS: Final = frozenset((Role.UD, Role.GSI, Role.SMI))
 
 
 def role_of(qpn: int, context: bytes | bytearray, special_base: int) -> Role:

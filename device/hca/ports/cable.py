@@ -5,6 +5,8 @@ Linux `mlx4/port.c: mlx4_get_module_info`. Its memory is flat: other pages show 
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.layout.mlx4.cable import (
     CABLE_I2C_ADDRESS,
     CABLE_INFO,
@@ -17,8 +19,8 @@ from bluebridge.device.layout.mlx4.cable import (
     CableStatus,
 )
 
-CR4_40G = 1 << 3
-COPPER = 0xA0
+CR4_40G: Final = 1 << 3
+COPPER: Final = 0xA0
 
 
 class CableError(Exception):
@@ -60,7 +62,7 @@ def _memory() -> bytes:
     return bytes(memory)
 
 
-EEPROM = _memory()
+EEPROM: Final = _memory()
 
 
 def read_cable(request: bytes, *, present: bool) -> bytes:

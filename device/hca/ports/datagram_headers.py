@@ -6,16 +6,16 @@ They are the same behind the network header of RoCE and behind that of InfiniBan
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.hca.ports.network_headers import IMMEDIATE_SIZE
 from bluebridge.device.hca.rings.work_requests import WqeError
 from bluebridge.device.layout.net.roce import BTH_SIZE, DETH_SIZE, BthOpcode
 
-BTH = Struct(">BBHII")
-DETH = Struct(">II")
-_LOW_24_BITS = 0xFFFFFF
+BTH: Final = Struct(">BBHII")
+DETH: Final = Struct(">II")
+_LOW_24_BITS: Final = 0xFFFFFF
 
 
 class HeaderError(WqeError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from bluebridge.device.fabric.messages import Frames, Message, Train
 from bluebridge.device.hca.ports.frame_counters import FrameCounters
@@ -24,18 +24,18 @@ from bluebridge.device.layout.net.ethernet import (
 )
 from bluebridge.device.pci.bus import HostBus, Timer
 
-RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD)
-POLL_SECONDS = 0.001
-MOST_LOOKS = 2000
+RECEIVING: Final = (QpState.RTR, QpState.RTS, QpState.SQD)
+POLL_SECONDS: Final = 0.001
+MOST_LOOKS: Final = 2000
 """Looks without a new receive after which a ring is given up: some two seconds. A guest may not be
 scheduled for that long on a busy host, and a paused peer loses nothing (the transmit
 watchdog of mlx4_en is at 15 seconds: MLX4_EN_WATCHDOG_TIMEOUT)."""
-MAX_HELD = 2048
+MAX_HELD: Final = 2048
 """Frames that wait in a port."""
-QUANTUM_SECONDS = 512 / 400e6
+QUANTUM_SECONDS: Final = 512 / 400e6
 """A quantum lasts 512 bit times: those of a link as fast as this one really is."""
-ASK_QUANTA = 16384
-ASK_AGAIN = 8
+ASK_QUANTA: Final = 16384
+ASK_AGAIN: Final = 8
 """Looks after which the peer is asked again: well before its pause ends."""
 
 

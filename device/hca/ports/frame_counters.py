@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from bluebridge.device.layout.mlx4.ports import ETH_STATS, NO_VLAN_CLASS, STAT_CLASSES
 from bluebridge.device.layout.net.ethernet import BROADCAST, VLAN_TAG_TYPES
 
-_TYPE_OFFSET, _TAG_OFFSET, _PRIORITY_SHIFT = 12, 14, 5
-_NARROW = 0xFFFFFFFF
+_TYPE_OFFSET: Final = 12
+_TAG_OFFSET: Final = 14
+_PRIORITY_SHIFT: Final = 5
+_NARROW: Final = 0xFFFFFFFF
 
 
 def priority_of(frame: bytes) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.fabric.addresses import lid_bytes
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.subnet.packets import smp_to
@@ -27,13 +29,13 @@ from bluebridge.device.layout.mlx4.eqe import (
 )
 from bluebridge.device.layout.net.mad import Method, MgmtClass
 
-PRODUCER_ADAPTER = 1
-ALL_ENTRIES = 0xFFFFFFFF
+PRODUCER_ADAPTER: Final = 1
+ALL_ENTRIES: Final = 0xFFFFFFFF
 
-_PORT_INFO_EVENTS = (
+_PORT_INFO_EVENTS: Final = (
     Change.SM_LID | Change.GID_PREFIX | Change.LID | Change.CLIENT_REREGISTER | Change.SM_SL
 )
-_TABLE_EVENTS = {Change.PKEYS: PORT_MNG_PKEY_TABLE, Change.GUIDS: PORT_MNG_GUID_INFO}
+_TABLE_EVENTS: Final = {Change.PKEYS: PORT_MNG_PKEY_TABLE, Change.GUIDS: PORT_MNG_GUID_INFO}
 
 
 def management_events(eqs: EventQueues, agent: PortAgent, change: Change) -> None:

@@ -7,6 +7,7 @@ The link header comes first, then a GRH if the address has one (Linux `ib/qp.c: 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from bluebridge.device.fabric.addresses import PERMISSIVE, lid_bytes, lid_of
 from bluebridge.device.fabric.messages import Datagram, Route
@@ -14,7 +15,7 @@ from bluebridge.device.hca.ports.datagram_headers import HeaderError, datagram, 
 from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, NEXT_BTH, NEXT_GRH
 from bluebridge.device.layout.net.roce import BTH_SIZE, DETH_SIZE, GRH, GRH_SIZE, ICRC_SIZE, NO_GID
 
-PATH_BITS = 0x7F
+PATH_BITS: Final = 0x7F
 
 SourceLid = Callable[[int], bytes]
 

@@ -6,7 +6,7 @@ What subnet management sees and sets is `agent`; its changes become the events o
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from bluebridge.device.fabric.addresses import NO_LID, LinkLayer, is_group, lid_bytes, lid_of
 from bluebridge.device.fabric.interface import Fabric
@@ -32,7 +32,7 @@ from bluebridge.device.layout.net.mad import MAD, Method, MgmtClass
 from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.pci.bus import HostBus
 
-CAPABILITIES = (
+CAPABILITIES: Final = (
     PortCapability.TRAPS
     | PortCapability.SL_MAPPING
     | PortCapability.SYSTEM_GUID
@@ -40,16 +40,17 @@ CAPABILITIES = (
     | PortCapability.CAP_MASK_NOTICE
     | PortCapability.CLIENT_REREGISTER
 )
-TYPE_INFINIBAND = 1
-LOG_GIDS, LOG_PKEYS = 3, 4
-MAX_VLS = 8
-GRH_FLAG = 0x80  # of the byte with the path bits
-PATH_BITS = 0x7F
-MAX_ROUTES = 1024
-ACCEPTED_VLS = {1: 1, 2: 2, 4: 3, 8: 4}
+TYPE_INFINIBAND: Final = 1
+LOG_GIDS: Final = 3
+LOG_PKEYS: Final = 4
+MAX_VLS: Final = 8
+GRH_FLAG: Final = 0x80  # of the byte with the path bits
+PATH_BITS: Final = 0x7F
+MAX_ROUTES: Final = 1024
+ACCEPTED_VLS: Final = {1: 1, 2: 2, 4: 3, 8: 4}
 """Code of VLCap by the number of lanes software asks for."""
 
-_REROUTING = Change.LID | Change.GID_PREFIX | Change.GUIDS | Change.PKEYS
+_REROUTING: Final = Change.LID | Change.GID_PREFIX | Change.GUIDS | Change.PKEYS
 
 
 class InfinibandPort(Port):

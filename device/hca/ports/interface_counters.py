@@ -7,13 +7,14 @@ sink: drivers name it where they do not count, and never read it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from bluebridge.device.hca.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.layout.mlx4.ports import IF_COUNTER
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE
 from bluebridge.device.layout.net.roce import BTH_SIZE, GRH_SIZE, ICRC_SIZE
 
-HEADERS = HEADER_SIZE + GRH_SIZE + BTH_SIZE + ICRC_SIZE
+HEADERS: Final = HEADER_SIZE + GRH_SIZE + BTH_SIZE + ICRC_SIZE
 """Bytes of a RoCE v1 packet around what it carries."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Final
 
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
@@ -12,7 +13,7 @@ from bluebridge.device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK, MCG_QPN
 Member = tuple[int, bool]
 """QP number, and whether it refuses what it sent itself."""
 
-MAX_CACHED = 1024
+MAX_CACHED: Final = 1024
 """Groups whose members are kept until a record changes."""
 
 

@@ -7,20 +7,21 @@ Linux `infiniband/core/verbs.c: ib_get_rdma_header_version` tells them apart by 
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from bluebridge.device.fabric.messages import Route
 from bluebridge.device.layout.net.ip import PROTOCOL_UDP, UDP, ones_complement_sum
 from bluebridge.device.layout.net.roce import BTH_SIZE, DETH_SIZE, GRH_NEXT_BTH, ICRC_SIZE
 
-GRH = Struct(">IHBB16s16s")
-IPV4 = Struct(">BBHHHBBH4s4s")
-IPV4_PADDING = bytes(20)
-IPV4_MAPPED = bytes(10) + b"\xff\xff"
-IP_VERSION = 6
-IMMEDIATE_SIZE = 4
-ROCE_V2 = 2
-_VERSION_AND_WORDS = 0x45
-_DONT_FRAGMENT = 0x4000
+GRH: Final = Struct(">IHBB16s16s")
+IPV4: Final = Struct(">BBHHHBBH4s4s")
+IPV4_PADDING: Final = bytes(20)
+IPV4_MAPPED: Final = bytes(10) + b"\xff\xff"
+IP_VERSION: Final = 6
+IMMEDIATE_SIZE: Final = 4
+ROCE_V2: Final = 2
+_VERSION_AND_WORDS: Final = 0x45
+_DONT_FRAGMENT: Final = 0x4000
 
 
 def build_network_header(route: Route, payload: int, immediate: bool) -> bytes:

@@ -6,7 +6,7 @@ Tables are those SET_PORT writes as a whole (Linux `mlx4/port.c`, `ib/main.c: ml
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
@@ -32,11 +32,12 @@ from bluebridge.device.layout.mlx4.ports import SET_PORT_IB, LinkMode
 from bluebridge.device.layout.net.ethernet import NO_VLAN, VLAN_TAG_TYPES
 from bluebridge.device.pci.bus import HostBus
 
-TYPE_ETHERNET = 2
-SPEED_40G, SPEED_10G = 0x40, 0x01
-MAX_MTU = 9600
-MAX_GROUP_ADDRESSES = 4096
-ETHERNET_OVERHEAD = 26  # header, two VLAN tags, FCS: what software adds to its MTU
+TYPE_ETHERNET: Final = 2
+SPEED_40G: Final = 64
+SPEED_10G: Final = 1
+MAX_MTU: Final = 9600
+MAX_GROUP_ADDRESSES: Final = 4096
+ETHERNET_OVERHEAD: Final = 26  # header, two VLAN tags, FCS: what software adds to its MTU
 
 
 Deliver = Callable[["Port", Message], int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from bluebridge.device.hca.ports.frame_counters import FrameCounters
 from bluebridge.device.layout.mlx4.capabilities import (
@@ -14,10 +15,10 @@ from bluebridge.device.layout.mlx4.capabilities import (
 from bluebridge.device.layout.mlx4.ports import LinkMode
 from bluebridge.device.layout.net.roce import NO_GID
 
-DEFAULT_MTU = 1500
+DEFAULT_MTU: Final = 1500
 
 
-LINK_MODES = int(LinkMode.CR4_40G | LinkMode.CR_10G)
+LINK_MODES: Final = int(LinkMode.CR4_40G | LinkMode.CR_10G)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ RoCE v1 has a GRH behind the Ethernet header, RoCE v2 an IP and a UDP header.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.hca.ports.datagram_headers import (
@@ -37,7 +37,7 @@ from bluebridge.device.layout.net.roce import (
     ICRC_SIZE,
 )
 
-VLAN_SIZE = 4
+VLAN_SIZE: Final = 4
 
 
 class Network(NamedTuple):

@@ -11,6 +11,7 @@ says why.
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from bluebridge.device.hca.queue_pairs import QueuePairs
 from bluebridge.device.hca.registers.write_combining import FULL, Line, OpenLine
@@ -22,12 +23,12 @@ from bluebridge.device.layout.mlx4.wqe import DS_MASK
 from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.throttle import Throttle
 
-HEAD = Struct(">II")
-INDEX_MASK = 0xFFFF
-BEHIND = 0x8000
+HEAD: Final = Struct(">II")
+INDEX_MASK: Final = 0xFFFF
+BEHIND: Final = 0x8000
 """Half of the index space: entries from here on are older ones, not later ones."""
 
-QUIET_SECONDS = 1.0
+QUIET_SECONDS: Final = 1.0
 """Seconds without a store after which a line is closed; at most twice that. Long, since on a busy
 host a virtual processor may wait that long before it runs again."""
 

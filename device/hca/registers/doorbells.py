@@ -8,6 +8,8 @@ A page is what a process may reach: it rings only for queues whose context names
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.hca.queue_pairs import QueuePairs
 from bluebridge.device.hca.registers.blueflame import BlueFlame
 from bluebridge.device.hca.rings.completion_queues import CompletionQueues
@@ -23,8 +25,8 @@ from bluebridge.device.layout.mlx4.uar import (
 )
 from bluebridge.device.pci.bus import HostBus
 
-PAGE_SHIFT = PAGE_SIZE.bit_length() - 1
-EQ_DOORBELL_END = EQ_DOORBELL + 4 * 8
+PAGE_SHIFT: Final = PAGE_SIZE.bit_length() - 1
+EQ_DOORBELL_END: Final = EQ_DOORBELL + 4 * 8
 
 
 class UserAccessRegion:

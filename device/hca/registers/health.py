@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.layout.mlx4.bar0 import (
     CATAS,
     CATAS_CODE_INJECTED,
@@ -9,7 +11,7 @@ from bluebridge.device.layout.mlx4.bar0 import (
     CATAS_OFFSET,
 )
 
-_SIZE = CATAS_DWORDS * 4
+_SIZE: Final = CATAS_DWORDS * 4
 
 
 class Health:

@@ -16,12 +16,12 @@ BlueFlame study store:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_LINE
 
-FULL = "it is full"
-LAST = BLUEFLAME_LINE - 1
+FULL: Final = "it is full"
+LAST: Final = BLUEFLAME_LINE - 1
 
 
 class Line(NamedTuple):

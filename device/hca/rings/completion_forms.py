@@ -7,12 +7,13 @@ plain entries have the service level and the sender's address (`inc/cq.h: struct
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from bluebridge.device.hca.settings import clock
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE, TS_HIGH_OFFSET, TS_LOW_OFFSET
 
-_HIGH = Struct(">I")
-_LOW = Struct(">H")
+_HIGH: Final = Struct(">I")
+_LOW: Final = Struct(">H")
 
 
 class CqeForm:

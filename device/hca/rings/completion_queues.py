@@ -5,6 +5,8 @@ Rules: Linux `ib/cq.c`, `mlx4/cq.c: mlx4_cq_completion`, `include/linux/mlx4/cq.
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.hca.rings.completion_forms import CqeForm
 from bluebridge.device.hca.rings.event_queues import EventQueues
 from bluebridge.device.hca.rings.ring_buffer import QueueBuffer, RingPages
@@ -18,12 +20,12 @@ from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSE
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED
 from bluebridge.device.pci.bus import DmaError, HostBus
 
-INDEX_MASK = 0xFFFFFF  # indices run freely in 24 bits
-MAX_LOG_SIZE = 22
-SHORTEST_TIMER = 500
+INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
+MAX_LOG_SIZE: Final = 22
+SHORTEST_TIMER: Final = 500
 """Microseconds; the server's loop sleeps in milliseconds."""
-OVERRUN = 1
-ACCESS = 2
+OVERRUN: Final = 1
+ACCESS: Final = 2
 
 
 class CompletionQueue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from bluebridge.device.hca.rings.completion_queues import CompletionQueues
 from bluebridge.device.hca.rings.event_queues import EventQueues
@@ -10,14 +11,14 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR
 from bluebridge.device.pci.bus import HostBus
 
-_CQE = Struct(">III8xIH5xB")
-_DATAGRAM_CQE = Struct(">IIIH6sIH5xB")
-_FRAME_CQE = Struct(">II4xH2xHBBIHH3xB")
-_ERROR_CQE = Struct(">I20xHBB3xB")
+_CQE: Final = Struct(">III8xIH5xB")
+_DATAGRAM_CQE: Final = Struct(">IIIH6sIH5xB")
+_FRAME_CQE: Final = Struct(">II4xH2xHBBIHH3xB")
+_ERROR_CQE: Final = Struct(">I20xHBB3xB")
 
-VLAN_PRESENT = 1 << 29
-SERVICE_VLAN_PRESENT = 1 << 30
-VENDOR_SYNDROME = 0x77
+VLAN_PRESENT: Final = 1 << 29
+SERVICE_VLAN_PRESENT: Final = 1 << 30
+VENDOR_SYNDROME: Final = 0x77
 
 
 class Completions:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Final
 
 from bluebridge.device.hca.rings.ring_buffer import QueueBuffer, RingPages
 from bluebridge.device.hca.settings.parameters import Parameters
@@ -18,13 +19,13 @@ from bluebridge.device.layout.mlx4.eqe import DATA_OFFSET, DATA_SIZE, EQE_SIZE, 
 from bluebridge.device.layout.mlx4.uar import EQ_ARM
 from bluebridge.device.pci.bus import DmaError, HostBus
 
-INDEX_MASK = 0xFFFFFF  # indices run freely in 24 bits
-STATE_ALWAYS_ARMED = 0xB
-MAX_LOG_SIZE = 22
-MAX_BACKLOG = 1 << 16
+INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
+STATE_ALWAYS_ARMED: Final = 0xB
+MAX_LOG_SIZE: Final = 22
+MAX_BACKLOG: Final = 1 << 16
 """Bound on the events of one HCA that wait for room in their rings. Correct drivers stay below it:
 a CQ has at most two events that were not consumed."""
-EVENT_TYPES = 64
+EVENT_TYPES: Final = 64
 
 
 @dataclass(slots=True)

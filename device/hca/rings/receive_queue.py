@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from bluebridge.device.hca.memory.scatter_gather import Sge
 from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
@@ -10,7 +11,7 @@ from bluebridge.device.hca.rings.work_requests import parse_receive
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import DmaError, HostBus
 
-COUNTER_MASK = 0xFFFF
+COUNTER_MASK: Final = 0xFFFF
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Final
 
 from bluebridge.device.hca.memory.icm import Icm
 from bluebridge.device.hca.settings.refusal import CommandError
@@ -12,10 +13,10 @@ from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.pci.bus import DmaError, HostBus, Run
 
-OWNER_HARDWARE = 0x80
-FILL_BYTES = 1 << 16
+OWNER_HARDWARE: Final = 0x80
+FILL_BYTES: Final = 1 << 16
 """How much is written in one go when a whole queue is filled."""
-MAX_PAGES = 1 << 20
+MAX_PAGES: Final = 1 << 20
 """Pages of all queues of an HCA: 40 MiB of the server's memory, 4 GiB of the guest's."""
 
 

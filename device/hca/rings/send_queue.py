@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import Protocol
+from typing import Final, Protocol
 
 from bluebridge.device.hca.rings.completions import Completions
 from bluebridge.device.hca.rings.ring_buffer import QueueBuffer
@@ -14,14 +14,14 @@ from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.wqe import DS_MASK
 from bluebridge.device.pci.bus import DmaError, HostBus
 
-BUDGET = 64
+BUDGET: Final = 64
 """Entries carried out in one go before other work of the server gets its turn."""
 
-COST_LIMIT = 64 << 20
+COST_LIMIT: Final = 64 << 20
 """Bytes of messages after which other work gets its turn, however many doorbells they took."""
 
-_HEADER = Struct(">II")
-_FLUSHING = (QpState.ERR, QpState.SQER)
+_HEADER: Final = Struct(">II")
+_FLUSHING: Final = (QpState.ERR, QpState.SQER)
 
 
 class Executor(Protocol):

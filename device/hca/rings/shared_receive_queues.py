@@ -5,6 +5,8 @@ Rules: Linux `ib/srq.c`, rdma-core `providers/mlx4/srq.c`.
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.hca.rings.event_queues import EventQueues
 from bluebridge.device.hca.rings.receive_queue import COUNTER_MASK, ReceiveWqe
 from bluebridge.device.hca.rings.ring_buffer import RingPages
@@ -17,7 +19,7 @@ from bluebridge.device.layout.mlx4.contexts import SRQC
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.pci.bus import DmaError, HostBus
 
-NEXT_SIZE = 16
+NEXT_SIZE: Final = 16
 
 
 class SharedReceiveQueue:

@@ -6,6 +6,7 @@ Layouts: `device.layout.mlx4.wqe`; the formats here are those tables, compiled f
 from __future__ import annotations
 
 from struct import Struct
+from typing import Final
 
 from bluebridge.device.hca.memory.scatter_gather import Sge
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
@@ -20,38 +21,38 @@ from bluebridge.device.layout.mlx4.wqe import (
     SendOpcode,
 )
 
-CTRL = Struct(">IIII")
-RADDR = Struct(">QI4x")
-ATOMIC = Struct(">QQ")
-MASKED_ATOMIC = Struct(">QQQQ")
-DATA = Struct(">IIQ")
-PAIR = Struct(">IIQ4xI8x")
+CTRL: Final = Struct(">IIII")
+RADDR: Final = Struct(">QI4x")
+ATOMIC: Final = Struct(">QQ")
+MASKED_ATOMIC: Final = Struct(">QQQQ")
+DATA: Final = Struct(">IIQ")
+PAIR: Final = Struct(">IIQ4xI8x")
 """Two data segments, of the second one the key."""
-DATAGRAM = Struct(">32sIIH6s")
-FAST_REG = Struct(">IIQQQII")
+DATAGRAM: Final = Struct(">32sIIH6s")
+FAST_REG: Final = Struct(">IIQQQII")
 
-OPCODE_MASK = 0x1F
-LENGTH_MASK = 0x7FFFFFFF
+OPCODE_MASK: Final = 0x1F
+LENGTH_MASK: Final = 0x7FFFFFFF
 
-NOP = int(SendOpcode.NOP)
-SEND_INVAL = int(SendOpcode.SEND_INVAL)
-RDMA_WRITE = int(SendOpcode.RDMA_WRITE)
-RDMA_WRITE_IMM = int(SendOpcode.RDMA_WRITE_IMM)
-SEND = int(SendOpcode.SEND)
-SEND_IMM = int(SendOpcode.SEND_IMM)
-RDMA_READ = int(SendOpcode.RDMA_READ)
-ATOMIC_CS = int(SendOpcode.ATOMIC_CS)
-ATOMIC_FA = int(SendOpcode.ATOMIC_FA)
-MASKED_CS = int(SendOpcode.MASKED_ATOMIC_CS)
-MASKED_FA = int(SendOpcode.MASKED_ATOMIC_FA)
-FAST_REG_MR = int(SendOpcode.FAST_REG_MR)
-LOCAL_INVAL = int(SendOpcode.LOCAL_INVAL)
-BIND_MW = int(SendOpcode.BIND_MW)
+NOP: Final = int(SendOpcode.NOP)
+SEND_INVAL: Final = int(SendOpcode.SEND_INVAL)
+RDMA_WRITE: Final = int(SendOpcode.RDMA_WRITE)
+RDMA_WRITE_IMM: Final = int(SendOpcode.RDMA_WRITE_IMM)
+SEND: Final = int(SendOpcode.SEND)
+SEND_IMM: Final = int(SendOpcode.SEND_IMM)
+RDMA_READ: Final = int(SendOpcode.RDMA_READ)
+ATOMIC_CS: Final = int(SendOpcode.ATOMIC_CS)
+ATOMIC_FA: Final = int(SendOpcode.ATOMIC_FA)
+MASKED_CS: Final = int(SendOpcode.MASKED_ATOMIC_CS)
+MASKED_FA: Final = int(SendOpcode.MASKED_ATOMIC_FA)
+FAST_REG_MR: Final = int(SendOpcode.FAST_REG_MR)
+LOCAL_INVAL: Final = int(SendOpcode.LOCAL_INVAL)
+BIND_MW: Final = int(SendOpcode.BIND_MW)
 
-SENDS = frozenset((SEND, SEND_IMM, SEND_INVAL))
-WRITES = frozenset((RDMA_WRITE, RDMA_WRITE_IMM))
-ATOMICS = frozenset((ATOMIC_CS, ATOMIC_FA, MASKED_CS, MASKED_FA))
-LOCAL = frozenset((NOP, FAST_REG_MR, LOCAL_INVAL, BIND_MW))
+SENDS: Final = frozenset((SEND, SEND_IMM, SEND_INVAL))
+WRITES: Final = frozenset((RDMA_WRITE, RDMA_WRITE_IMM))
+ATOMICS: Final = frozenset((ATOMIC_CS, ATOMIC_FA, MASKED_CS, MASKED_FA))
+LOCAL: Final = frozenset((NOP, FAST_REG_MR, LOCAL_INVAL, BIND_MW))
 
 
 class WqeError(Exception):
