@@ -47,10 +47,10 @@ class Lab:
         self.server = start("device", *hcas, "--log", str(folder / "log"), *words)
 
     def posts(
-        self, use: BlueFlameUse | None, requests: Sequence[SendWr], bus: type[WireBus] = WireBus
+        self, use: BlueFlameUse | None, requests: Sequence[SendWr], kind: type[WireBus] = WireBus
     ) -> list[list[Event]]:
         """Post requests one after the other; what crossed both buses for each. Ends the server."""
-        buses = [bus(self._folder / name) for name in "ab"]
+        buses = [kind(self._folder / name) for name in "ab"]
         with open_hca(buses[0], blueflame=use) as first, open_hca(buses[1]) as second:
             a, b = Player(first, inline=INLINE), Player(second)
             a.connect(b)
