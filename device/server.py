@@ -40,7 +40,10 @@ IDENTITIES = {
     LinkLayer.ETHERNET: CONNECTX3,
     LinkLayer.INFINIBAND: replace(CONNECTX3, class_code=layout.CLASS_INFINIBAND),
 }
-BARS = (Bar(0, bar0.BAR0_SIZE), Bar(2, uar.BAR2_SIZE, prefetchable=True))
+BARS = (
+    Bar(0, bar0.BAR0_SIZE),
+    Bar(2, uar.BAR2_SIZE, prefetchable=True, lines=uar.UAR_AREA_SIZE),
+)
 
 
 @dataclass(frozen=True, slots=True)

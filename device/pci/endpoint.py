@@ -25,6 +25,7 @@ from bluebridge.device.pyvfio_user import (
     Context,
     DmaRegion,
     Irq,
+    LineStores,
     PciKind,
     Protection,
     Region,
@@ -76,8 +77,9 @@ class Endpoint:
             Region.CONFIG, len(self._config.data), self._config_read, self._config_write
         )
         for bar in self._bars:
+            lines = None if bar.lines is None else self._line_stores(bar.index, bar.lines)
             context.add_region(
-                bar.index, bar.size, self._reader(bar.index), self._writer(bar.index)
+                bar.index, bar.size, self._reader(bar.index), self._writer(bar.index), lines=lines
             )
         context.set_irqs(Irq.INTX, 1)  # the header has INTA#, which QEMU sets up
         context.set_irqs(Irq.MSIX, self._vectors)
@@ -141,6 +143,18 @@ class Endpoint:
             model.bar_write(bar, offset, data)
 
         return write
+
+    def _line_stores(self, bar: int, start: int) -> LineStores:
+        """Stores that are joined: each is in the log, the model gets them as one write."""
+        events, record, model = self._events, self.note_dma, self._plugged()
+
+        def write(offset: int, data: bytes, width: int) -> None:
+            events.work = 0
+            for at in range(0, len(data), width):
+                record(_MMIO_WRITE, offset + at, width, data[at : at + width], _OTHER, 0, bar)
+            model.bar_write(bar, offset, data)
+
+        return LineStores(start, write)
 
     def _plugged(self) -> Model:
         if self._model is None:

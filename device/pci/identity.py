@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A memory BAR: `size` in bytes, a power of two; 64-bit ones take two indexes."""
+    """A memory BAR: `size` in bytes, a power of two; 64-bit ones take two indexes.
+
+    From offset `lines` on, adjacent posted stores of a line of 64 bytes may come as one write.
+    """
 
     index: int
     size: int
     wide: bool = True
     prefetchable: bool = False
+    lines: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

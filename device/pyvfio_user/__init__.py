@@ -1,7 +1,7 @@
 """PCI devices in Python for QEMU and other vfio-user clients, by way of libvfio-user."""
 
 from ._library import ENVIRONMENT, Library, LibraryError, load
-from ._regions import MappedFile
+from ._regions import LineStores, MappedFile
 from .config_space import ConfigSpace
 from .constants import Irq, PciKind, Protection, Region, RegionFlag, Reset
 from .context import Context
@@ -15,6 +15,7 @@ __all__ = [
     "Irq",
     "Library",
     "LibraryError",
+    "LineStores",
     "MappedFile",
     "PciKind",
     "Protection",

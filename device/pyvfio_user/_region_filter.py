@@ -17,7 +17,7 @@ from ._messages import (
     TYPE_REPLY,
     VfioUserCommand,
 )
-from ._regions import MOST, BulkRegion, RegisterRegion
+from ._regions import LINE, MOST, BulkRegion, LineStores, RegisterRegion
 
 BUFFER: Final = 16384
 """Bytes peeked at together: bounds the work before other sockets are served."""
@@ -114,9 +114,11 @@ class RegionFilter(MessageFilter):
                 self._served = position
                 self._flush(place, start, parts, width)
                 parts, end = [], -1
-                if accesses == TOGETHER or not self._serve(position, count):
+                served = self._serve(position, count) if accesses < TOGETHER else 0
+                if not served:
                     break
-                accesses += 1
+                accesses += served
+                position = self._served
             else:
                 if (
                     command != _WRITE
@@ -133,14 +135,15 @@ class RegionFilter(MessageFilter):
                     start, place, width = offset, index, length
                 parts.append(bytes(batch[position + _HEAD : position + size]))
                 end = offset + length
-            position += size
+                position += size
         self._served = position
         self._flush(place, start, parts, width)
 
-    def _serve(self, position: int, count: int) -> bool:
-        """Serve a valid and complete access to registers; False if the next message is none.
+    def _serve(self, position: int, count: int) -> int:
+        """Serve a valid and complete access to registers, with stores that continue its line.
 
-        The reply is sent before the message is taken off the socket.
+        Returns how many accesses that were, 0 if the next message is none. The reply is sent
+        before the message is taken off the socket.
         """
         number, command, size, flags, _, offset, index, length = _unpack(self._batch, position)
         region = self._registers.get(index)
@@ -153,7 +156,11 @@ class RegionFilter(MessageFilter):
             or not 0 < length <= MOST
             or offset + length > region.size
         ):
-            return False
+            return 0
+        lines = region.lines
+        posted = command == _WRITE and flags == FLAG_NO_REPLY
+        if posted and lines is not None and offset >= lines.start:
+            return self._store_line(region, lines, position, count)
         self._served = position + size
         data = b""
         body = position + _HEAD
@@ -168,12 +175,33 @@ class RegionFilter(MessageFilter):
             error = region.failed(raised)
             if not flags & FLAG_NO_REPLY:
                 self._reply(number, command, None, error=error)
-            return True
+            return 1
         if not flags & FLAG_NO_REPLY:
             head = _pack_header(number, command, _HEAD + len(data), TYPE_REPLY, 0)
             where = bytes(self._view[position + HEADER.size : body])
             self._client.send(head + where + data, _SENDING)
-        return True
+        return 1
+
+    def _store_line(self, region: RegisterRegion, lines: LineStores, first: int, count: int) -> int:
+        """Carry out a posted store and those that follow it within its line, as one."""
+        size: int
+        _, _, size, _, _, offset, index, width = _unpack(self._batch, first)
+        position, end = first + size, offset + width
+        data = bytes(self._view[first + _HEAD : position])
+        line_end = (offset | LINE - 1) + 1
+        alike = _WRITE, size, FLAG_NO_REPLY, 0
+        while end < line_end and position + size <= count:
+            if _unpack(self._batch, position)[1:] != (*alike, end, index, width):
+                break
+            data += self._view[position + _HEAD : position + size]
+            position += size
+            end += width
+        self._served = position
+        try:
+            lines.write(offset, data, width)
+        except BaseException as raised:
+            region.failed(raised)
+        return (position - first) // size
 
     def _answer(self, count: int) -> None:
         """Answer a message if it is about one of the windows."""

@@ -27,6 +27,9 @@ class MappedFile(NamedTuple):
 
 RunCallback = Callable[[int, bytes, int], None]
 
+LINE = 64
+"""Bytes of a line: stores are joined within one, as write combining does."""
+
 
 @dataclass(frozen=True, slots=True)
 class BulkRegion:
@@ -41,14 +44,25 @@ class BulkRegion:
     file: MappedFile | None = None
 
 
+class LineStores(NamedTuple):
+    """Posted stores from `start` of a region on: adjacent ones of a line are one call of `write`.
+
+    `write(offset, data, width of each)`; the stores ascend, and none is beyond the line's end.
+    """
+
+    start: int
+    write: RunCallback
+
+
 @dataclass(frozen=True, slots=True)
 class RegisterRegion:
     """Registers in `size` bytes: `read(offset, length)`, `write(offset, data)`.
 
-    Both may raise, which fails the access with the errno that `failed` makes of it.
+    Calls may raise, which fails the access with the errno that `failed` makes of it.
     """
 
     size: int
     read: Callable[[int, int], bytes]
     write: Callable[[int, bytes], None]
     failed: Callable[[BaseException], int]
+    lines: LineStores | None = None

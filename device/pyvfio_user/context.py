@@ -16,7 +16,7 @@ from ._callbacks import Callbacks, Read, Write
 from ._connection import Connection, LibrarySocket
 from ._library import Library, Pointer, load
 from ._listener import Listener
-from ._regions import BulkRegion, MappedFile, RegisterRegion, RunCallback
+from ._regions import BulkRegion, LineStores, MappedFile, RegisterRegion, RunCallback
 from .constants import (
     HEADER_TYPE_NORMAL,
     Irq,
@@ -93,18 +93,20 @@ class Context:
         read: Read | None,
         write: Write | None,
         flags: RegionFlag = _MEMORY,
+        lines: LineStores | None = None,
     ) -> None:
         """A BAR, the ROM or config space of `size` bytes.
 
         `read(offset, length) -> bytes` and `write(offset, data)` get the accesses as they were
         on the bus; without one, such accesses fail. All of config space, header and capabilities
-        too, goes through its callbacks (`ConfigSpace` has ready ones).
+        too, goes through its callbacks (`ConfigSpace` has ready ones). `lines` takes the posted
+        stores from its `start` on.
         """
         if index == Region.CONFIG:
             flags = RegionFlag.RW | RegionFlag.ALWAYS_CALLBACK
         elif flags == _MEMORY and read and write:
             failed = self._callbacks.failing(f"access to region {index}")
-            self._registers[index] = RegisterRegion(size, read, write, failed)
+            self._registers[index] = RegisterRegion(size, read, write, failed, lines)
         access = self._callbacks.region(index, read, write)
         self._check(
             self._calls.vfu_setup_region(

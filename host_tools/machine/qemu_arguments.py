@@ -59,7 +59,9 @@ class GuestSize:
         cpu = "host" if emulator.accelerator == "kvm" else "max"
         argv = [*emulator.argv, "-nodefaults", "-no-reboot", "-display", "none", "-S"]
         argv += ["-name", f"bluebridge-{name}"]
-        argv += ["-machine", f"q35,accel={emulator.accelerator},memory-backend=ram"]
+        # Linux leaves the HPET counting once it times by the APIC; that wakes QEMU at every tick.
+        machine = f"q35,accel={emulator.accelerator},memory-backend=ram,hpet=off"
+        argv += ["-machine", machine]
         argv += ["-cpu", cpu, "-smp", str(self.cpus), "-m", f"{self.memory_mib}M"]
         # The device server maps guest memory, so it must be a shared file without a name.
         argv += ["-object", f"memory-backend-memfd,id=ram,size={self.memory_mib}M,share=on"]
@@ -88,6 +90,7 @@ def command_line(name: str, size: GuestSize, vfio: bool) -> str:
     """
     words = ["console=ttyS0", "quiet", "panic=1", "oops=panic", f"bluebridge.host={name}"]
     words += ["sysctl.kernel.hung_task_panic=1"]  # the console shows emergencies only
+    words += ["tsc=reliable"]  # without a HPET Linux would otherwise time by slow port accesses
     words += [f"hugepages={size.hugepages}", f"bluebridge.vfio={int(vfio)}"]
     return " ".join(words)
 

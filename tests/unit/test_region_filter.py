@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
@@ -16,7 +16,7 @@ from bluebridge.device.pyvfio_user._callbacks import Callbacks
 from bluebridge.device.pyvfio_user._library import Library
 from bluebridge.device.pyvfio_user._message_filter import Verdict
 from bluebridge.device.pyvfio_user._region_filter import RegionFilter
-from bluebridge.device.pyvfio_user._regions import BulkRegion, RegisterRegion
+from bluebridge.device.pyvfio_user._regions import BulkRegion, LineStores, RegisterRegion
 
 NO_REPLY = 0x10
 SIZE = 1 << 20
@@ -277,3 +277,120 @@ def test_a_base_exception_fails_the_access_and_is_raised_later() -> None:
     with pytest.raises(KeyboardInterrupt):
         callbacks.raise_interrupt()
     callbacks.raise_interrupt()
+
+
+class Lines:
+    """A region of registers whose stores from 256 on are joined in lines of 64 bytes."""
+
+    def __init__(self) -> None:
+        self.wire = Wire()
+        self.calls: list[tuple[int, bytes, int]] = []
+        region = RegisterRegion(
+            1024,
+            _read,
+            lambda offset, data: self.calls.append((offset, data, 0)),
+            _error,
+            LineStores(256, self._line),
+        )
+        self.wire.filter = RegionFilter(
+            self.wire.server, lambda *_: False, lambda _: 0, {}, {0: region, 1: region}
+        )
+
+    def _line(self, offset: int, data: bytes, width: int) -> None:
+        self.calls.append((offset, data, width))
+        if data.startswith(b"fail"):
+            raise RuntimeError("not this one")
+
+    def served(self, *stores: tuple[int, bytes]) -> list[tuple[int, int, int]]:
+        """Where, how many bytes and how wide the calls are that posted stores become."""
+        self.calls.clear()
+        for offset, data in stores:
+            self.wire.write(offset, data, region=0)
+        while self.wire.filter.inspect() is Verdict.HANDLED:
+            pass
+        return [(offset, len(data), width) for offset, data, width in self.calls]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """A region with such lines."""
+    made = Lines()
+    yield made
+    made.wire.close()
+
+
+def _ascending(start: int, stop: int, width: int = 8) -> list[tuple[int, bytes]]:
+    return [(at, bytes(range(at % 128, at % 128 + width))) for at in range(start, stop, width)]
+
+
+def test_stores_of_a_line_are_one_call(lines: Lines) -> None:
+    assert lines.served(*_ascending(256, 384)) == [(256, 64, 8), (320, 64, 8)]
+    assert b"".join(data for _, data, _ in lines.calls) == bytes(range(128))
+    assert lines.served(*_ascending(256, 320, 4)) == [(256, 64, 4)]
+    assert lines.served(*_ascending(272, 328)) == [(272, 48, 8), (320, 8, 8)]
+
+
+def test_stores_that_continue_no_line_are_calls_of_their_own(lines: Lines) -> None:
+    word = bytes(8)
+    assert lines.served((256, word), (272, word)) == [(256, 8, 8), (272, 8, 8)]
+    assert lines.served((256, word), (256, word)) == [(256, 8, 8), (256, 8, 8)]
+    assert lines.served((256, word), (264, word[:4])) == [(256, 8, 8), (264, 4, 4)]
+    assert lines.served((316, word), (324, word)) == [(316, 8, 8), (324, 8, 8)]
+    assert lines.served((240, word), (248, word), (256, word)) == [
+        (240, 8, 0), (248, 8, 0), (256, 8, 8)
+    ]  # fmt: skip
+
+
+def test_lines_of_two_regions_are_not_joined(lines: Lines) -> None:
+    lines.wire.write(256, bytes(8), region=0)
+    lines.wire.write(264, bytes(8), region=1)
+    assert lines.wire.filter.inspect() is Verdict.HANDLED
+    assert [offset for offset, _, _ in lines.calls] == [256, 264]
+
+
+def test_a_store_with_a_reply_ends_a_line_and_is_answered(lines: Lines) -> None:
+    lines.wire.write(256, bytes(8), region=0)
+    where = struct.pack("<QII", 264, 0, 8)
+    assert _ask(lines.wire, 10, where + bytes(8)) == (0, where)
+    assert [(offset, width) for offset, _, width in lines.calls] == [(256, 8), (264, 0)]
+
+
+def test_a_line_that_fails_is_not_repeated_and_others_follow(lines: Lines) -> None:
+    assert lines.served((256, b"fail1234"), (264, bytes(8)), *_ascending(320, 384)) == [
+        (256, 16, 8),
+        (320, 64, 8),
+    ]
+
+
+def test_a_line_is_served_as_far_as_it_has_arrived(lines: Lines) -> None:
+    lines.wire.write(256, bytes(8), region=0)
+    message = struct.pack("<HHIIIQII", 1, 10, 40, NO_REPLY, 0, 264, 0, 8) + bytes(8)
+    lines.wire.client.sendall(message[:36])
+    assert lines.wire.filter.inspect() is Verdict.HANDLED
+    assert lines.wire.filter.inspect() is Verdict.IDLE
+    lines.wire.client.sendall(message[36:])
+    assert lines.wire.filter.inspect() is Verdict.HANDLED
+    assert lines.calls == [(256, bytes(8), 8), (264, bytes(8), 8)]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from((248, 256, 264, 300, 312, 316, 320)), st.integers(1, 40)))
+)
+def test_joined_stores_are_those_that_were_sent(starts: list[tuple[int, int]]) -> None:
+    lines = Lines()
+    sent = [store for start, count in starts for store in _ascending(start, start + 8 * count)]
+    found = [
+        (offset + at, data[at : at + (width or len(data))])
+        for offset, data, width in _calls(lines, sent)
+        for at in range(0, len(data), width or len(data))
+    ]
+    assert found == sent
+    lines.wire.close()
+
+
+def _calls(lines: Lines, sent: list[tuple[int, bytes]]) -> list[tuple[int, bytes, int]]:
+    calls = []
+    for at in range(0, len(sent), 50):
+        lines.served(*sent[at : at + 50])
+        calls += lines.calls
+    return calls

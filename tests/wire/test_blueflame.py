@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -10,12 +11,19 @@ import pytest
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS, SEND_DOORBELL, UAR_AREA_SIZE
+from bluebridge.device.layout.mlx4.uar import (
+    BLUEFLAME_LINE,
+    PAGE_SIZE,
+    RESERVED_UARS,
+    SEND_DOORBELL,
+    UAR_AREA_SIZE,
+)
 from bluebridge.guest.hca.context import open_hca
 from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.hca.resources.errors import HcaError
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.host_tools.vfio_user.messages import NO_REPLY, VfioUserCommand
 from tests.wire.conftest import StartServer
 from tests.wire.players import Player
 
@@ -38,9 +46,11 @@ class Lab:
         hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
         self.server = start("device", *hcas, "--log", str(folder / "log"), *words)
 
-    def posts(self, use: BlueFlameUse | None, requests: Sequence[SendWr]) -> list[list[Event]]:
+    def posts(
+        self, use: BlueFlameUse | None, requests: Sequence[SendWr], kind: type[WireBus] = WireBus
+    ) -> list[list[Event]]:
         """Post requests one after the other; what crossed both buses for each. Ends the server."""
-        buses = [WireBus(self._folder / name) for name in "ab"]
+        buses = [kind(self._folder / name) for name in "ab"]
         with open_hca(buses[0], blueflame=use) as first, open_hca(buses[1]) as second:
             a, b = Player(first, inline=INLINE), Player(second)
             a.connect(b)
@@ -61,6 +71,25 @@ class Lab:
             bus.close()
         assert self.server.terminate() == 0
         return list(_by_post(LogReader(self._folder / "log")))
+
+
+class LineBus(WireBus):
+    """A bus whose stores to a line of a BlueFlame page reach the server together."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._waiting = b""
+
+    def write64(self, bar: int, offset: int, value: int) -> None:
+        """Keep a store until its line is whole."""
+        if offset < UAR_AREA_SIZE:
+            super().write64(bar, offset, value)
+            return
+        body = struct.pack("<QII", offset, bar, 8) + value.to_bytes(8, "big")
+        self._waiting += self.client.pack(VfioUserCommand.REGION_WRITE, body, flags=NO_REPLY)
+        if (offset + 8) % BLUEFLAME_LINE == 0:
+            self.client.send(self._waiting)
+            self._waiting = b""
 
 
 def _by_post(log: LogReader) -> list[list[Event]]:
@@ -141,6 +170,19 @@ def test_a_send_is_the_write_of_its_lines_and_no_read(lab: Lab) -> None:
         assert first.data == entry.data[:8]
     starts = [stores(post)[0] for post in posts]
     assert starts == [PAGE, PAGE + 256] * 4  # the two buffers in turn
+
+
+def test_the_log_has_each_store_of_lines_that_arrive_whole(lab: Lab) -> None:
+    sizes = (4, 28, 29, 88, 149, 208)
+    posts = lab.posts(ON, [write(size) for size in sizes], LineBus)
+    for post, size, count in zip(posts, sizes, (8, 8, 16, 16, 32, 32), strict=True):
+        arrival = [f"b write {size} PAYLOAD", "a write 32 CQE"]
+        assert on_bus(post) == [f"a store 8 x{count}", *arrival], (size, notes(post))
+        start = stores(post)[0]
+        assert stores(post) == list(range(start, start + 8 * count, 8))
+        (entry,) = [event for event in post if event.kind == Kind.BLUEFLAME]
+        written = b"".join(event.data for event in post if event.address in stores(post))
+        assert written.startswith(entry.data[: entry.length])
 
 
 def test_without_the_switch_everything_is_a_doorbell(lab: Lab) -> None:

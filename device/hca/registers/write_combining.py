@@ -44,10 +44,12 @@ class OpenLine:
     def store(self, place: int, data: bytes) -> Sequence[Line]:
         """Take a store; the lines that it closes. One may begin anywhere in its line."""
         end = place + len(data)
-        if place == self._end and self._data and end <= place | LAST:
+        if place == self._end and self._data and end <= (place | LAST) + 1:
             self._data += data
             self._end = end
-            return ()
+            return (self.close(FULL),) if not end & LAST else ()
+        if not self._data and len(data) == BLUEFLAME_LINE and not place & LAST:
+            return (Line(place, data, FULL),)  # a whole line at once
         return list(self._split(place, data))
 
     def _split(self, place: int, data: bytes) -> Iterator[Line]:
