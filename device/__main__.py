@@ -8,13 +8,12 @@ Prints `ready` when all sockets listen; ends on SIGTERM and SIGINT.
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
 import re
 import sys
 from pathlib import Path
 
-from bluebridge.device import bridge_arguments, option_table
+from bluebridge.device import bridge_arguments, collector, option_table
 from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.hca.settings.config import Features
@@ -117,9 +116,7 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, OSError, LibraryError) as error:
         print(f"bluebridge device server: {error}", file=sys.stderr)
         return 2
-    # What exists now lives as long as the server: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
+    collector.start()
     try:
         server.run()
     finally:

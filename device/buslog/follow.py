@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from bluebridge.device.buslog.reader import Event, LogReader, read_index
+from bluebridge.device.buslog.positions import read_index
+from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import RECORD, SEGMENT_GLOB
 
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from struct import Struct
+from typing import Any, BinaryIO
 
 from bluebridge.device.buslog.filter import Filter, RawFilter
-from bluebridge.device.buslog.record import (
-    INDEX,
-    INDEX_SUFFIX,
-    META_NAME,
-    RECORD,
-    SEGMENT_GLOB,
-    TEXT_KINDS,
-)
+from bluebridge.device.buslog.positions import SegmentPosition, positions
+from bluebridge.device.buslog.record import META_NAME, RECORD, TEXT_KINDS
 from bluebridge.device.layout.buslog import VERSION, Kind, What
 
 
@@ -64,6 +60,8 @@ class LogReader:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise LogError(f"{folder} holds no readable {META_NAME}: {error}") from error
         self._read = 0  # number of the event that is read next
+        self._taken = 0
+        self._when = 0
         if version != VERSION:
             raise LogError(
                 f"{folder} is a bus log of version {version}, this is a reader of {VERSION}: "
@@ -88,12 +86,13 @@ class LogReader:
         Some earlier events may come first. Raises `LogError` on damaged segments.
         """
         limit = None if seconds is None else self._started + int(seconds * 1e9)
-        return self._events(self._places(limit, 0), None)
+        return self._events(positions(self.folder, limit, 0), None)
 
     def events(self, wanted: Filter) -> Iterator[Event]:
         """The events that pass the filter. Raises `LogError` on damaged segments."""
         raw = wanted.raw(self._names, self._started)
-        places = self._places(None if wanted.since is None else raw.begin, wanted.first)
+        begin = None if wanted.since is None else raw.begin
+        places = positions(self.folder, begin, wanted.first)
         only = None if wanted.everything else raw
         for event in self._events(places, only):
             if event.number >= wanted.first:
@@ -101,44 +100,76 @@ class LogReader:
 
     def tail(self, segments: int = 2) -> Iterator[Event]:
         """The events of the last segments only."""
-        return self._events(self._places(None, 0)[-segments:], None)
+        return self._events(deque(positions(self.folder, None, 0), segments), None)
 
     def records(self, path: Path, data: bytes) -> Iterator[Event]:
         """The complete records at the start of `data`, a part of segment `path`; numbers are 0."""
-        for event in self._records(path, data, 0, None):
+        for event in self._records(path, 0, data, 0, None):
             event.number = 0
             yield event
 
-    def _events(self, places: list[SegmentPosition], only: RawFilter | None) -> Iterator[Event]:
-        number = 0
+    def _events(self, places: Iterable[SegmentPosition], only: RawFilter | None) -> Iterator[Event]:
+        self._read = 0
         for place in places:
             if place.number is not None:
-                number = place.number
+                self._read = place.number
             try:
-                with place.path.open("rb") as segment:
-                    segment.seek(place.offset)
-                    data = segment.read()
+                segment = place.path.open("rb", buffering=0)
             except FileNotFoundError:
                 continue  # the writer has deleted it meanwhile
-            self._read = number
-            yield from self._records(place.path, data, number, only)
-            number = self._read
+            with segment:
+                segment.seek(place.offset)
+                yield from self._segment(place, segment, only)
+            if only is not None and self._when > only.end:
+                return
+
+    def _segment(
+        self, place: SegmentPosition, segment: BinaryIO, only: RawFilter | None
+    ) -> Iterator[Event]:
+        """The events from there on that pass; a part of the file is in memory at a time.
+
+        Events are in order of time, so what follows a part that ends after `only.end` is not read.
+        """
+        self.cut = False
+        offset, rest = place.offset, b""
+        # A record that is longer than a part is read in parts that double.
+        while part := segment.read(max(PART_BYTES, len(rest))):
+            data = rest + part
+            yield from self._records(place.path, offset, data, self._read, only)
+            rest = data[self._taken :]
+            offset += self._taken
+            if only is not None and self._when > only.end:
+                return
+        self.cut = bool(rest)
 
     def _records(
-        self, path: Path, data: bytes, number: int, only: RawFilter | None
+        self, path: Path, offset: int, data: bytes, number: int, only: RawFilter | None
     ) -> Iterator[Event]:
-        """The complete records at the start of `data` that pass; `_read` counts all of them."""
+        """The complete records that pass of `data`, which begins at byte `offset` of `path`.
+
+        After the last, `_read` is the number of the next, `_taken` the bytes of all, `_when` a time
+        of theirs.
+        """
         names, start = self._names, self._started
         position, end, size = 0, len(data), RECORD.size
-        unpack = RECORD.unpack_from
+        unpack, look = RECORD.unpack_from, _KIND_AND_KEPT.unpack_from
+        others = _NO_KINDS if only is None else _KINDS.keys() - only.kinds
+        when = self._when
         while position + size <= end:
+            if others:  # most of a log that is searched for something rare
+                kind, kept = look(data, position)
+                if kind in others and kept <= MOST_KEPT:
+                    if position + size + kept > end:
+                        break
+                    position += size + kept
+                    number += 1
+                    continue
             when, device, kind, bar, what, obj, address, length, kept, work = unpack(data, position)
-            position += size
             if kind not in _KINDS or what not in _WHATS or kept > MOST_KEPT:
-                raise LogError(f"{path} is damaged before byte {position}")
-            if position + kept > end:
-                self.cut = True
-                return
+                raise LogError(f"{path} is damaged before byte {offset + position + size}")
+            if position + size + kept > end:
+                break
+            position += size
             if only is None or (
                 kind in only.kinds
                 and device in only.devices
@@ -160,49 +191,18 @@ class LogReader:
                 )
             position += kept
             number += 1
-            self._read = number
-        self.cut = position < end
-
-    def _places(self, limit: int | None, first: int) -> list[SegmentPosition]:
-        """Where to begin in each segment that may have events of that time and number or later."""
-        places: list[SegmentPosition] = []
-        for path in sorted(self.folder.glob(SEGMENT_GLOB)):
-            index = read_index(path)
-            known = [
-                entry
-                for entry in index
-                if entry[0] <= first != 0 or (limit is not None and entry[1] < limit)
-            ]
-            if known:  # all events before it are too early
-                number, _, offset = known[-1]
-                places = [SegmentPosition(path, offset, number)]
-            else:
-                places.append(SegmentPosition(path, 0, index[0][0] if index else None))
-        return places
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentPosition:
-    """Where to begin in a segment; `number` is that of the event there, None if unknown."""
-
-    path: Path
-    offset: int
-    number: int | None
-
-
-def read_index(path: Path) -> list[tuple[int, int, int]]:
-    """Number, time in monotonic ns and offset of some events of a segment, if it has an index."""
-    try:
-        data = path.with_suffix(INDEX_SUFFIX).read_bytes()
-    except OSError:
-        return []
-    return list(INDEX.iter_unpack(data[: len(data) // INDEX.size * INDEX.size]))
+        self._read, self._taken, self._when = number, position, when
 
 
 _EVERYTHING = Filter()
+PART_BYTES = 1 << 18
+"""Bytes of a segment that are read at once."""
 MOST_KEPT = 1 << 26
 """Bytes of one event, far more than the largest --capture."""
 
+_KIND_AND_KEPT = Struct("<9xB18xI8x")
+"""Two of the values of `RECORD`."""
+_NO_KINDS: set[int] = set()
 _KINDS = {int(kind): kind for kind in Kind}
 _WHATS = {int(what): what for what in What}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bluebridge.device import collector
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response, Route
 from bluebridge.device.hca.datagrams.receiver import DatagramReceiver
 from bluebridge.device.hca.ethernet.receive_scaling import Spreader
@@ -98,6 +99,7 @@ class QueuePairs:
         self._frames.forget(qpn)
         qp.state = QpState.RST
         qp.engine.stop()
+        collector.discarded()
         self._regions.forget_queue_pair(qpn)
 
     def doorbell(self, page: int, qpn: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from bluebridge.device import collector
 from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.buslog import Kind, What
@@ -174,6 +175,7 @@ class Endpoint:
         self._config.reset()
         self._follow_command_register()
         self._plugged().reset()
+        collector.discarded(collector.RESET)
 
     # -- HostBus ------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 
 class RangeAllocator:
     """Free ranges of `start … start+size-1`, kept sorted and joined.
@@ -33,9 +35,7 @@ class RangeAllocator:
     def free(self, start: int, length: int) -> None:
         """Give back a range that `allocate` returned for the same `length`."""
         length = self._round(length)
-        place = 0
-        while place < len(self._free) and self._free[place][0] < start:
-            place += 1
+        place = bisect_left(self._free, (start, 0))
         self._free.insert(place, (start, length))
         self._join(place)
         if place:

@@ -14,6 +14,7 @@ from bluebridge.guest.hca.queues.event_queues import AsyncEventQueue
 from bluebridge.guest.hca.resources.adapter import Adapter
 from bluebridge.guest.hca.resources.errors import HcaError
 from bluebridge.guest.hca.resources.memory_regions import MAX_FAST_REG_PAGES
+from bluebridge.guest.hca.resources.profile import DEFAULT, Profile
 from bluebridge.guest.hca.resources.vectors import DEFAULT_VECTORS
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.objects import CompletionChannel
@@ -145,14 +146,16 @@ def open_hca(
     vectors: int = DEFAULT_VECTORS,
     mtu: int = 1500,
     blueflame: BlueFlameUse | None = None,
+    profile: Profile = DEFAULT,
 ) -> Context:
     """Take the ConnectX-3 behind `bus` over and bring it up with its port.
 
     `mac` replaces the burned-in address; `vectors` bounds the completion channels to one less;
-    `mtu` is that of the Ethernet port; `blueflame` says how to send through BlueFlame, None not to.
-    The order is that of Linux's mlx4_load_one. Raises `VerbsError`.
+    `mtu` is that of the Ethernet port; `blueflame` says how to send through BlueFlame, None not to;
+    `profile` is how many objects there may be. The order is that of Linux's mlx4_load_one.
+    Raises `VerbsError`.
     """
-    adapter = Adapter(bus, NAME)
+    adapter = Adapter(bus, NAME, profile)
     how = None
     if blueflame is not None:
         how = BlueFlame(bus, adapter.capabilities, adapter.uar, blueflame)

@@ -11,6 +11,7 @@ from pathlib import Path
 from bluebridge.host_tools.bench import bridge, doorbell, log, measure, page, rdma, startup
 from bluebridge.host_tools.bench import figures as goals
 from bluebridge.host_tools.bench.figures import Figure
+from bluebridge.host_tools.bench.growth import logs, objects, pairs, series, suite
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
@@ -40,9 +41,12 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    print(page.table(figures))
+    if page.rows_of(figures):
+        print(page.table(figures))
     if "rdma" in (options.sections or _SECTIONS):
         print(page.times(figures))
+    if "growth" in (options.sections or _SECTIONS):
+        print(series.table(figures))
     print(f"written: {page.write_json(machine, figures)}")
     page.write_page(machine, page.completed(figures))
     print(f"written: {page.PAGE}")
@@ -105,6 +109,17 @@ def _ntb(long: bool, progress: Progress) -> list[Figure]:
     return bridge.figures(progress)
 
 
+def _growth(long: bool, progress: Progress) -> list[Figure]:
+    """What costs grow with."""
+    library = ensure_artefacts(progress).library
+    return [
+        *objects.figures(library, progress),
+        *pairs.figures(progress),
+        *logs.figures(library, progress),
+        *suite.figures(progress),
+    ]
+
+
 def _doorbells(library: Path, guests: float) -> list[Figure]:
     """Server CPU per doorbell: alone with and without the bus log, then as the guests saw it."""
     with_log, without = (doorbell.cost_us(library, logged) for logged in (True, False))
@@ -134,6 +149,7 @@ _SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {
     "rdma": _rdma,
     "log": _log,
     "ntb": _ntb,
+    "growth": _growth,
 }
 
 

@@ -112,7 +112,7 @@ def _screens(folder: Path, progress: Progress) -> list[Figure]:
     peak = 0.0
     for key, title, options in _LOADS:
         progress(f"{EVENTS:,} events: {title}")
-        runs = [_first_screen(folder, options) for _ in range(ROUNDS)]
+        runs = [first_screen(folder, options) for _ in range(ROUNDS)]
         seconds = statistics.median(run.seconds for run in runs)
         peak = max(peak, *(run.peak_mib for run in runs))
         text = f"a log of {EVENTS:,} events, first screen: {title}"
@@ -125,7 +125,8 @@ def _screens(folder: Path, progress: Progress) -> list[Figure]:
     return [*found, plain("log_memory", "peak memory of these commands", peak, "MiB")]
 
 
-def _first_screen(folder: Path, options: str) -> Run:
+def first_screen(folder: Path, options: str) -> Run:
+    """Run `bluebridge log` for its first `SCREEN` lines. Raises `LabError`."""
     return _run(folder, f"{options} --limit {SCREEN}")
 
 

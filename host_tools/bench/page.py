@@ -11,6 +11,7 @@ from typing import Any
 
 from bluebridge.host_tools.bench import rdma
 from bluebridge.host_tools.bench.figures import Figure
+from bluebridge.host_tools.bench.growth import series
 from bluebridge.host_tools.bench.stages import PREFIX, STAGES, TOGETHER
 from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.images.source import HOME
@@ -23,8 +24,8 @@ _TEXT = """\
 # Benchmarks
 
 Measured by `make bench` (`python -m bluebridge.host_tools.bench [up] [cycles] [hca] [rdma] [log]
-[ntb]`, `--long` for the long run), which writes this page. Guests have 2 vCPUs and 1 GiB each and
-share the machine with the device server.
+[ntb] [growth]`, `--long` for the long run), which writes this page. Guests have 2 vCPUs and 1 GiB
+each and share the machine with the device server.
 
 | machine | |
 |---|---|
@@ -124,6 +125,25 @@ latency does not show it, processor time per doorbell with the log on does. Trie
 packing at once, with `struct` or into one buffer (a third slower while the message waits, as quick
 in all), one flat list for the values of all events, larger batches (the memory of 2,048 events is
 returned to the system and faulted in again, one page for every five messages).
+
+## What costs grow with
+
+Each cost at several sizes, and the slope of its logarithm over that of the size by least squares:
+an exponent of 0 is flat, 1 in proportion. A fixed cost hides in the exponent what comes on top of
+it, so the values stand beside it.
+
+{growth}
+
+- **Queue pairs, completion queues and regions** are made by the guest's Python driver over the
+  sockets of one server, without guests; the least of 7 rounds, since others of the machine only
+  add. Looking one up is a dictionary's work. What is left is the processor's caches: writes by
+  another queue pair each time find the memory of none of them there.
+- **Pairs**: all figures but `ps` are those of one pair while as many run. `up` is the median of
+  three, each after a `down` of the last pair; guests share two cores with those that run already.
+- **A log** is read from the place that a binary search in its index finds, and in parts of 256 KiB:
+  neither time nor memory of a first screen depends on its length. Rare events are the exception:
+  the index does not know kinds, so all events before them are looked at.
+- **Tests**: the processor time of `pytest` with this tree's settings, compiled modules cached.
 """
 
 
@@ -147,8 +167,8 @@ def _program(figure: Figure) -> str:
 
 
 def rows_of(figures: Sequence[Figure]) -> list[Figure]:
-    """Those for the table of figures: all but what a table of its own shows."""
-    return [figure for figure in figures if not figure.key.startswith(PREFIX)]
+    """Those for the table of figures: all but what tables of their own show."""
+    return [figure for figure in figures if not figure.key.startswith((PREFIX, series.PREFIX))]
 
 
 def table(figures: Sequence[Figure]) -> str:
@@ -191,5 +211,6 @@ def write_page(machine: HostDescription, figures: Sequence[Figure]) -> None:
             rounds=rdma.ROUNDS,
             tcp_rounds=rdma.TCP_ROUNDS,
             times=times(figures),
+            growth=series.table(figures),
         )
     )

@@ -30,14 +30,14 @@ def _up_once(words: tuple[str, ...]) -> float:
         env = {**os.environ, "XDG_RUNTIME_DIR": folder, "XDG_STATE_HOME": folder}
         begin = time.perf_counter()
         try:
-            _bluebridge(env, "up", "--quiet", *words)
+            bluebridge(env, "up", "--quiet", *words)
             # Both at once, as two terminals would.
             answers = [_start(env, "run", name, "hostname") for name in "ab"]
             for answer in answers:
                 _finish(answer)
             return time.perf_counter() - begin
         finally:
-            _bluebridge(env, "down")
+            bluebridge(env, "down")
 
 
 def _start(env: dict[str, str], *words: str) -> subprocess.Popen[str]:
@@ -51,14 +51,16 @@ def _start(env: dict[str, str], *words: str) -> subprocess.Popen[str]:
     )
 
 
-def _finish(process: subprocess.Popen[str]) -> None:
-    _, errors = process.communicate()
+def _finish(process: subprocess.Popen[str]) -> str:
+    output, errors = process.communicate()
     if process.returncode != 0:
         raise LabError(f"bluebridge failed in the bench: {errors.strip()}")
+    return output
 
 
-def _bluebridge(env: dict[str, str], *words: str) -> None:
-    _finish(_start(env, *words))
+def bluebridge(env: dict[str, str], *words: str) -> str:
+    """Run a command of `bluebridge` in environment `env`; what it prints. Raises `LabError`."""
+    return _finish(_start(env, *words))
 
 
 def cycles(count: int, progress: Progress) -> tuple[Resources, Resources]:

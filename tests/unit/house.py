@@ -25,6 +25,9 @@ EVERYTHING = "everything"
 STANDARD_LIBRARY = "standard library only"
 """In the column "may import": no module that pip installs."""
 
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""Fields of `ast` nodes that hold statements, or what holds statements."""
+
 Graph = dict[str, set[str]]
 
 
@@ -63,7 +66,7 @@ def texts() -> list[Path]:
 def imports(name: str, path: Path) -> Iterator[str]:
     """What a module imports, by absolute name: `bluebridge.device.layout.pci`, `struct`."""
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _statements(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -71,6 +74,14 @@ def imports(name: str, path: Path) -> Iterator[str]:
             if node.level:
                 base = [*_absolute(package[: len(package) + 1 - node.level]), *base]
             yield from (".".join([*base, alias.name]) for alias in node.names)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements inside `node`, without their expressions: those import nothing."""
+    for name in _BLOCKS:
+        for child in getattr(node, name, ()):
+            yield child
+            yield from _statements(child)
 
 
 def _absolute(package: list[str]) -> list[str]:

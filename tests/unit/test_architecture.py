@@ -10,7 +10,6 @@ import pytest
 from tests.unit import house
 
 MODULES = house.modules()
-GRAPH = house.graph(MODULES)
 ROOMS = house.rooms(house.PAGE.read_text(encoding="utf-8"))
 PATH = re.compile(r"`((?:device|guest|host_tools|images|tests)/[\w/.]+)")
 PAGES = [house.HOME / "README.md", *sorted((house.HOME / "docs").glob("*.md"))]
@@ -18,25 +17,31 @@ OLD_START = re.compile(r"""-m["',\s]+(?:device|guest|host_tools|images)\b(?![-/]
 OURS = {name for name in MODULES if not name.startswith("tests")}
 
 
-def test_no_module_is_part_of_a_circle_of_imports() -> None:
+@pytest.fixture(scope="module")
+def graph() -> house.Graph:
+    """Who imports whom; not made where other tests of the file are only collected."""
+    return house.graph(MODULES)
+
+
+def test_no_module_is_part_of_a_circle_of_imports(graph: house.Graph) -> None:
     """Types included: imports under TYPE_CHECKING count."""
-    assert house.circles(GRAPH) == []
+    assert house.circles(graph) == []
 
 
-def test_every_module_stands_in_a_room_of_the_table() -> None:
+def test_every_module_stands_in_a_room_of_the_table(graph: house.Graph) -> None:
     homeless = {name for name in MODULES if not house.room_of(name, ROOMS)}
     assert homeless == {*house.PACKAGES, "device.hca"} - {"images"}
-    assert not any(GRAPH[name] for name in homeless)
+    assert not any(graph[name] for name in homeless)
 
 
 def test_every_room_of_the_table_exists() -> None:
     assert sorted(name for name in ROOMS if name not in MODULES) == []
 
 
-def test_every_import_is_one_that_the_table_allows() -> None:
+def test_every_import_is_one_that_the_table_allows(graph: house.Graph) -> None:
     wrong = [
         f"{importer} -> {target}"
-        for importer, targets in sorted(GRAPH.items())
+        for importer, targets in sorted(graph.items())
         for target in sorted(targets)
         if (room := house.room_of(importer, ROOMS))
         and room != (other := house.room_of(target, ROOMS))
@@ -45,10 +50,10 @@ def test_every_import_is_one_that_the_table_allows() -> None:
     assert wrong == []
 
 
-def test_no_row_names_a_room_that_it_does_not_import() -> None:
+def test_no_row_names_a_room_that_it_does_not_import(graph: house.Graph) -> None:
     used = {
         (house.room_of(importer, ROOMS), house.room_of(target, ROOMS))
-        for importer, targets in GRAPH.items()
+        for importer, targets in graph.items()
         for target in targets
     }
     named = {(room.name, other) for room in ROOMS.values() for other in room.named}

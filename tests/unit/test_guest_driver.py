@@ -17,7 +17,7 @@ from bluebridge.guest.hca.ports import link_local_gid
 from bluebridge.guest.hca.posting.byte_order import swap32
 from bluebridge.guest.hca.posting.wqe import INLINE_BIT, write_inline
 from bluebridge.guest.hca.queues.qp_context import transition
-from bluebridge.guest.hca.resources import icm
+from bluebridge.guest.hca.resources import icm, profile
 from bluebridge.guest.hca.resources.errors import FirmwareError
 from bluebridge.guest.hca.resources.memory_regions import (
     MAX_PAGE_SHIFT,
@@ -91,7 +91,7 @@ def test_blocks_need_the_same_offset() -> None:
 def test_icm_layout() -> None:
     """Tables do not overlap and lie at multiples of their size."""
     cap = bytes(QUERY_DEV_CAP.pack(ENTRY_SIZES))
-    tables = icm._tables(cap)
+    tables = icm._tables(cap, profile.DEFAULT)
     bases, total = icm._layout(tables)
     end = 0
     for name, base in sorted(bases.items(), key=lambda item: item[1]):
@@ -121,8 +121,8 @@ def test_map_entries_cover_a_piece() -> None:
 
 def test_init_hca_keeps_bases_that_share_words() -> None:
     data = INIT_HCA.pack(qpc_base=0x100000)
-    INIT_HCA.set(data, "log_qps", icm.LOG_QPS)
-    assert INIT_HCA.get(data, "qpc_base") == 0x100000 | icm.LOG_QPS
+    INIT_HCA.set(data, "log_qps", profile.DEFAULT.log_qps)
+    assert INIT_HCA.get(data, "qpc_base") == 0x100000 | profile.DEFAULT.log_qps
 
 
 def test_transitions() -> None:

@@ -48,14 +48,14 @@ class MemoryRegions:
         self._parameters = parameters
         self._regions: dict[int, MemoryRegion] = {}
         self._returned: dict[int, None] = {}  # indices, oldest first
-        self._owners: set[int] = set()  # queue pairs that bound windows of type 2
+        self._owned: dict[int, set[int]] = {}  # windows of type 2 by the queue pair that bound them
         self._pieces = 0
 
     def reset(self) -> None:
         """Forget every MR."""
         self._regions.clear()
         self._returned.clear()
-        self._owners.clear()
+        self._owned.clear()
         self._pieces = 0
 
     def __len__(self) -> int:
@@ -160,6 +160,8 @@ class MemoryRegions:
     def _release(self, region: MemoryRegion) -> None:
         """The translation goes, or what a window is bound to."""
         self._pieces -= region.pieces
+        if region.owner_qpn in self._owned:
+            self._owned[region.owner_qpn].discard(region.index)
         region.unbind()
 
     # -- the device's side: accesses and work requests ---------------------------------------
@@ -271,19 +273,17 @@ class MemoryRegions:
     def own(self, window: MemoryRegion, qpn: int) -> None:
         """Only the peer of this queue pair may use `window` from now on."""
         window.owner_qpn = qpn
-        self._owners.add(qpn)
+        self._owned.setdefault(qpn, set()).add(window.index)
 
     def forget_queue_pair(self, qpn: int) -> None:
         """A queue pair is gone: windows that only its peer could use are free again.
 
         Another one may get its number.
         """
-        if qpn not in self._owners:
-            return
-        self._owners.remove(qpn)
-        for region in [one for one in self._regions.values() if one.owner_qpn == qpn]:
-            region.unbind()
-            region.free = True
+        for index in self._owned.pop(qpn, ()):
+            window = self._regions[index]
+            window.unbind()
+            window.free = True
 
     def invalidate(self, key: int, pd: int, *, qpn: int = 0, remote: bool = False) -> None:
         """LOCAL_INV or SEND_WITH_INV: the MR or window is free again; raises `AccessError`.

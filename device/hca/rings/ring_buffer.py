@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from bluebridge.device import collector
 from bluebridge.device.hca.memory.icm import Icm
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
@@ -34,7 +34,7 @@ class PageAccount:
         Queue pairs that are gone keep their rings until Python's collector runs.
         """
         if self.count + more > MAX_PAGES:
-            gc.collect()
+            collector.collect()
             if self.count + more > MAX_PAGES:
                 raise CommandError(Status.EXCEED_LIM, f"queues of more than {MAX_PAGES} pages")
 

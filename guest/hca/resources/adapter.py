@@ -15,6 +15,7 @@ from bluebridge.guest.hca.resources.health import HcaHealth
 from bluebridge.guest.hca.resources.icm import Icm
 from bluebridge.guest.hca.resources.limits import Limits
 from bluebridge.guest.hca.resources.numbers import NumberSpaces
+from bluebridge.guest.hca.resources.profile import DEFAULT, Profile
 from bluebridge.guest.hca.resources.registries import CompletionOwner, EventOwner
 from bluebridge.guest.hca.resources.reset import release_device, reset_device
 from bluebridge.guest.hca.resources.vectors import InterruptVectors
@@ -27,7 +28,7 @@ class Adapter:
     to QUERY_DEV_CAP) are of use, and the device has no context memory. Both raise `VerbsError`.
     """
 
-    def __init__(self, bus: Bus, name: str) -> None:
+    def __init__(self, bus: Bus, name: str, profile: Profile = DEFAULT) -> None:
         self.bus = bus
         self.name = name
         self.uar = RESERVED_UARS
@@ -39,8 +40,8 @@ class Adapter:
         self.firmware = Firmware(bus, self.commands, self.health)
         self.capabilities = self.commands.query(Opcode.QUERY_DEV_CAP)
         self.limits = Limits.of(self.capabilities)
-        self.icm = Icm(bus, self.commands, self.capabilities)
-        self.numbers = NumberSpaces(self.capabilities)
+        self.icm = Icm(bus, self.commands, self.capabilities, profile)
+        self.numbers = NumberSpaces(self.capabilities, profile)
         self.vectors = InterruptVectors(())
 
     def start(self, vectors: int) -> None:

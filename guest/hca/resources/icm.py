@@ -1,7 +1,6 @@
 """ICM: memory lent to the device for its contexts, laid out and mapped (core/profile.c, icm.c).
 
-The profile is small (a laboratory needs hundreds of objects, not hundreds of thousands), so all of
-it is mapped at start; Linux maps pieces on demand.
+All of it is mapped at start; Linux maps pieces on demand.
 """
 
 from __future__ import annotations
@@ -17,18 +16,13 @@ from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY, MTT_PRESENT
 from bluebridge.guest.bus.interface import Bus, DmaMemory
 from bluebridge.guest.bus.ranges import RangeAllocator
 from bluebridge.guest.hca.resources.commands import FirmwareCommands
+from bluebridge.guest.hca.resources.profile import Profile
 from bluebridge.guest.verbs.errors import VerbsError
 
 PAGE_SHIFT = 12
 PAGE = 1 << PAGE_SHIFT
 CHUNK = 1 << 18  # the largest piece one MAP_ICM entry may bring
 
-LOG_QPS = 10
-LOG_SRQS = 7
-LOG_CQS = 9
-LOG_EQS = 7
-LOG_MPTS = 12
-LOG_MTTS = 17
 LOG_READS_PER_QP = 4
 LOG_MC_ENTRY = 10
 LOG_MC_TABLE = 5
@@ -60,17 +54,20 @@ class MttRange:
 class Icm:
     """The context memory of one device."""
 
-    def __init__(self, bus: Bus, commands: FirmwareCommands, dev_cap: bytes) -> None:
+    def __init__(
+        self, bus: Bus, commands: FirmwareCommands, dev_cap: bytes, profile: Profile
+    ) -> None:
         self._bus = bus
+        self._profile = profile
         self._commands = commands
         self._pieces: list[_Piece] = []
         self._aux: DmaMemory | None = None
         self._lock = threading.Lock()
-        self.bases, self.size = _layout(_tables(dev_cap))
+        self.bases, self.size = _layout(_tables(dev_cap, profile))
         reserved = 1 << QUERY_DEV_CAP.get(dev_cap, "log_reserved_mtts")
-        self._mtts = RangeAllocator(reserved, (1 << LOG_MTTS) - reserved)
+        self._mtts = RangeAllocator(reserved, (1 << profile.log_mtts) - reserved)
         self._cmpt_entry = QUERY_DEV_CAP.get(dev_cap, "cmpt_entry")
-        self._lengths = {name: size for name, size in _tables(dev_cap) if name != "cmpt"}
+        self._lengths = {name: size for name, size in _tables(dev_cap, profile) if name != "cmpt"}
         self._mtt_view = memoryview(b"")
 
     def map(self) -> None:
@@ -80,7 +77,9 @@ class Icm:
             self._map_aux(aux_pages)
         for name, length in self._lengths.items():
             self._add(name, self.bases[name], max(PAGE, length))
-        for kind, log in enumerate((LOG_QPS, LOG_SRQS, LOG_CQS, LOG_EQS)):
+        sizes = self._profile
+        logs = (sizes.log_qps, sizes.log_srqs, sizes.log_cqs, sizes.log_eqs)
+        for kind, log in enumerate(logs):
             virtual = self.bases["cmpt"] + (kind << _CMPT_SHIFT) * self._cmpt_entry
             self._add("cmpt", virtual, max(PAGE, self._cmpt_entry << log))
         entries = [entry for piece in self._pieces for entry in _map_entries(piece)]
@@ -112,12 +111,12 @@ class Icm:
         bases = {f"{name}_base": address for name, address in self.bases.items()}
         data = INIT_HCA.pack({"version": 2, "cacheline": (6 - 4) << 5 | 0x10, "flags": 1, **bases})
         logs = {
-            "log_qps": LOG_QPS,
-            "log_srqs": LOG_SRQS,
-            "log_cqs": LOG_CQS,
-            "log_eqs": LOG_EQS,
+            "log_qps": self._profile.log_qps,
+            "log_srqs": self._profile.log_srqs,
+            "log_cqs": self._profile.log_cqs,
+            "log_eqs": self._profile.log_eqs,
             "log_rd_per_qp": LOG_READS_PER_QP,
-            "log_mpts": LOG_MPTS,
+            "log_mpts": self._profile.log_mpts,
             "log_mc_entry_size": LOG_MC_ENTRY,
             "log_mc_hash_size": LOG_MC_HASH,
             "log_mc_table_size": LOG_MC_TABLE,
@@ -161,7 +160,7 @@ class Icm:
         self._commands.run(Opcode.MAP_ICM_AUX, len(entries) // MAP_ENTRY.size, data=entries)
 
 
-def _tables(dev_cap: bytes) -> list[tuple[str, int]]:
+def _tables(dev_cap: bytes, profile: Profile) -> list[tuple[str, int]]:
     """Name and size in bytes of every table, the sizes powers of two."""
 
     def entry(name: str) -> int:
@@ -169,16 +168,16 @@ def _tables(dev_cap: bytes) -> list[tuple[str, int]]:
 
     return [
         ("cmpt", 4 * entry("cmpt_entry") << _CMPT_SHIFT),
-        ("rdmarc", entry("rdmarc_entry") << (LOG_QPS + LOG_READS_PER_QP)),
-        ("qpc", entry("qpc_entry") << LOG_QPS),
-        ("dmpt", entry("dmpt_entry") << LOG_MPTS),
-        ("altc", entry("altc_entry") << LOG_QPS),
-        ("auxc", entry("aux_entry") << LOG_QPS),
-        ("mtt", MTT_SIZE << LOG_MTTS),
+        ("rdmarc", entry("rdmarc_entry") << (profile.log_qps + LOG_READS_PER_QP)),
+        ("qpc", entry("qpc_entry") << profile.log_qps),
+        ("dmpt", entry("dmpt_entry") << profile.log_mpts),
+        ("altc", entry("altc_entry") << profile.log_qps),
+        ("auxc", entry("aux_entry") << profile.log_qps),
+        ("mtt", MTT_SIZE << profile.log_mtts),
         ("mc", 1 << (LOG_MC_ENTRY + LOG_MC_TABLE)),
-        ("srqc", entry("srqc_entry") << LOG_SRQS),
-        ("cqc", entry("cqc_entry") << LOG_CQS),
-        ("eqc", entry("eqc_entry") << LOG_EQS),
+        ("srqc", entry("srqc_entry") << profile.log_srqs),
+        ("cqc", entry("cqc_entry") << profile.log_cqs),
+        ("eqc", entry("eqc_entry") << profile.log_eqs),
     ]
 
 

@@ -8,7 +8,6 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_STATUS_FREE, MPT_STATUS_SOFTWARE
 from bluebridge.guest.hca.resources.adapter import Adapter
 from bluebridge.guest.hca.resources.icm import MttRange
-from bluebridge.guest.hca.resources.numbers import MPT_MASK
 from bluebridge.guest.verbs.enums import AccessFlags
 from bluebridge.guest.verbs.errors import VerbsError
 
@@ -52,6 +51,7 @@ class _Region:
         self._commands = adapter.commands
         self._icm = adapter.icm
         self._numbers = adapter.numbers.regions
+        self._mask = adapter.numbers.mpt_mask
         self._mtt = mtt
         self._number = self._numbers.allocate()
         self._key = key_of(self._number)
@@ -82,7 +82,7 @@ class _Region:
 
     @property
     def _index(self) -> int:
-        return self._number & MPT_MASK
+        return self._number & self._mask
 
     def _release(self) -> None:
         self._alive = False

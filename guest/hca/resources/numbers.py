@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
-from bluebridge.guest.hca.resources.icm import LOG_CQS, LOG_EQS, LOG_MPTS, LOG_QPS, LOG_SRQS
+from bluebridge.guest.hca.resources.profile import Profile
 from bluebridge.guest.verbs.errors import VerbsError
 
-MPT_MASK = (1 << LOG_MPTS) - 1
-"""A memory region's number without its generation: the index of its MPT entry."""
 _SPECIAL_QPS = 8
 _GSI_OFFSET = 2
 _QPN_BITS = 23
@@ -29,7 +28,7 @@ class Numbers:
         self._what = what
         self._log = log
         self._limit = (1 << (log if width is None else width)) - 1
-        self._free = list(range((1 << log) - 1, first - 1, -1))
+        self._free = deque(range((1 << log) - 1, first - 1, -1))
         self._lock = threading.Lock()
 
     def allocate(self) -> int:
@@ -42,28 +41,30 @@ class Numbers:
     def free(self, number: int) -> None:
         """Give a number back."""
         with self._lock:
-            self._free.insert(0, (number + (1 << self._log)) & self._limit)
+            self._free.appendleft((number + (1 << self._log)) & self._limit)
 
 
 class NumberSpaces:
     """The numbers of one device, without those that it reserves according to QUERY_DEV_CAP.
 
-    `special_qps` is the first of the eight special queue pairs, `gsi_qpn` the one for QP1.
+    `special_qps` is the first of the eight special queue pairs, `gsi_qpn` the one for QP1. A memory
+    region's number under `mpt_mask` is without its generation: the index of its MPT entry.
     """
 
-    def __init__(self, dev_cap: bytes) -> None:
+    def __init__(self, dev_cap: bytes, profile: Profile) -> None:
         def reserved(name: str) -> int:
             return 1 << QUERY_DEV_CAP.get(dev_cap, f"log_reserved_{name}")
 
         self.special_qps = -(-reserved("qps") // _SPECIAL_QPS) * _SPECIAL_QPS
         self.gsi_qpn = self.special_qps + _GSI_OFFSET
         first_qpn = self.special_qps + _SPECIAL_QPS
-        self.queue_pairs = Numbers("queue pair", first_qpn, LOG_QPS, _QPN_BITS)
-        self.completion_queues = Numbers("CQ", reserved("cqs"), LOG_CQS)
-        self.shared_receive_queues = Numbers("SRQ", reserved("srqs"), LOG_SRQS)
+        self.queue_pairs = Numbers("queue pair", first_qpn, profile.log_qps, _QPN_BITS)
+        self.completion_queues = Numbers("CQ", reserved("cqs"), profile.log_cqs)
+        self.shared_receive_queues = Numbers("SRQ", reserved("srqs"), profile.log_srqs)
         # Event queues share doorbell pages with the UARs that the device keeps for itself.
         first_eqn = max(reserved("eqs"), 4 * QUERY_DEV_CAP.get(dev_cap, "reserved_uars"))
-        self.event_queues = Numbers("EQ", first_eqn, LOG_EQS)
-        self.regions = Numbers("memory region", reserved("mrws"), LOG_MPTS, _MPT_BITS)
+        self.event_queues = Numbers("EQ", first_eqn, profile.log_eqs)
+        self.mpt_mask = (1 << profile.log_mpts) - 1
+        self.regions = Numbers("memory region", reserved("mrws"), profile.log_mpts, _MPT_BITS)
         first_pd = max(1, QUERY_DEV_CAP.get(dev_cap, "reserved_pds"))
         self.protection_domains = Numbers("protection domain", first_pd, _PD_BITS)

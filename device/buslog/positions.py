@@ -1,0 +1,77 @@
+"""Where to begin reading a log: found by the indices of its segments, few of which are read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bluebridge.device.buslog.record import INDEX, INDEX_SUFFIX, SEGMENT_GLOB
+
+IndexEntry = tuple[int, int, int]
+"""Number, time in monotonic ns and offset of an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPosition:
+    """Where to begin in a segment; `number` is that of the event there, None if unknown."""
+
+    path: Path
+    offset: int
+    number: int | None
+
+
+def positions(folder: Path, limit: int | None, first: int) -> Iterator[SegmentPosition]:
+    """Where to begin in each segment of the log in `folder`, oldest first.
+
+    Left out is what the indices show to be before time `limit` (monotonic ns) or before event
+    number `first`. The index of a segment is read when the segment's turn comes.
+    """
+    paths = sorted(folder.glob(SEGMENT_GLOB))
+    if limit is None and not first:
+        yield from map(_beginning, paths)
+        return
+
+    def early(entry: IndexEntry | None) -> bool:
+        """Whether all events before this one are too early."""
+        return entry is not None and (
+            entry[0] <= first != 0 or (limit is not None and entry[1] < limit)
+        )
+
+    # Entries rise, so those that are early come before those that are not.
+    begin = bisect_left(paths, True, key=lambda path: not early(_first_entry(path)))
+    if begin:
+        path = paths[begin - 1]
+        index = read_index(path)
+        known = bisect_left(index, True, key=lambda entry: not early(entry))
+        if known:
+            number, _, offset = index[known - 1]
+            yield SegmentPosition(path, offset, number)
+        else:  # the writer has deleted it meanwhile
+            yield SegmentPosition(path, 0, None)
+    yield from map(_beginning, paths[begin:])
+
+
+def read_index(path: Path) -> list[IndexEntry]:
+    """The entries of a segment's index, if it has one: some of its events, in order."""
+    return _entries(path, -1)
+
+
+def _beginning(path: Path) -> SegmentPosition:
+    entry = _first_entry(path)
+    return SegmentPosition(path, 0, None if entry is None else entry[0])
+
+
+def _first_entry(path: Path) -> IndexEntry | None:
+    return next(iter(_entries(path, INDEX.size)), None)
+
+
+def _entries(path: Path, size: int) -> list[IndexEntry]:
+    """The whole entries in the first `size` bytes of a segment's index; -1 for all."""
+    try:
+        with path.with_suffix(INDEX_SUFFIX).open("rb", buffering=0) as index:
+            data = index.read(size)
+    except OSError:
+        return []
+    return list(INDEX.iter_unpack(data[: len(data) // INDEX.size * INDEX.size]))

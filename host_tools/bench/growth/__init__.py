@@ -1,0 +1,1 @@
+"""Costs at several sizes: what they grow with, and by which exponent."""
