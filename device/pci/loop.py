@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 Action = Callable[[], None]
 
-SOON_SECONDS = 0.01
+SOON_SECONDS = 0.002
 """Time for due calls before sockets are served again; one call may take longer."""
 
 FEW_TIMERS = 64

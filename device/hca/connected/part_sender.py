@@ -113,7 +113,7 @@ class PartSender:
         wqe.psn = (wqe.psn + self._packets) & PSN_MASK
         self._offset += self._length
         seconds = monotonic() - self._since
-        if 2 * seconds < PART_SECONDS:
+        if 3 * seconds < PART_SECONDS:
             self._size = min(2 * self._size, MOST_PART_BYTES)
         elif seconds > PART_SECONDS:
             self._size = max(self._size // 2, LEAST_PART_BYTES)

@@ -25,6 +25,6 @@ PART_SECONDS = 0.002
 
 FIRST_PART_BYTES = 2 << 20
 LEAST_PART_BYTES = 256 << 10
-MOST_PART_BYTES = 16 << 20
+MOST_PART_BYTES = 64 << 20
 """The first part of a message, the smallest and the largest: powers of two, so multiples of every
 path MTU."""
