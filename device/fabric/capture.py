@@ -47,9 +47,10 @@ _FIRST_ATOMIC: Final = int(Op.COMPARE_SWAP)
 class CapturedFabric:
     """A `Fabric` in front of `fabric` for the ports of `device`: records messages, then sends them.
 
-    What is recorded is what leaves the port, delivered or not, as on a real cable. MADs are kept
-    whole, since little else explains a connection; of all else `events.capture` bytes, if they
-    are more than the least.
+    What is recorded is what leaves the port, delivered or not, as on a real cable. A message that
+    moves in parts is recorded once, with its first part, and acknowledged once, for its last.
+    MADs are kept whole, since little else explains a connection; of all else `events.capture`
+    bytes, if they are more than the least.
     """
 
     __slots__ = ("_device", "_down", "_events", "_fabric", "_limit")
@@ -95,6 +96,11 @@ class CapturedFabric:
 
     def _request(self, message: Request) -> None:
         op, route, payload = message.op, message.route, message.payload
+        length, packets, part = message.length, message.packets, message.part
+        if part is not None:
+            if not part.begins:
+                return
+            length, packets = part.total - part.offset, part.packets
         before, kept = route.image or _image(route), b""
         flags = RELIABLE if message.reliable else 0
         if message.solicited:
@@ -109,14 +115,17 @@ class CapturedFabric:
             one = len(payload) == 1 and view.nbytes <= self._limit
             kept = view.tobytes() if one else _beginning(payload, self._limit)
         self._events.message(
-            self._device, _REQUEST, message.target_qpn, message.remote_address, message.length,
-            flags, op, 0, message.source_qpn, message.psn, message.packets, message.rkey,
+            self._device, _REQUEST, message.target_qpn, message.remote_address, length,
+            flags, op, 0, message.source_qpn, message.psn, packets, message.rkey,
             message.immediate, before, kept,
         )  # fmt: skip
 
     def _response(self, message: Response) -> None:
         route, original, payload = message.route, message.atomic_original, message.payload
         flags, length, kept = RELIABLE, 0, b""
+        packets, part = message.packets, message.part
+        if part is not None and not (part.begins if message.read else part.last):
+            return
         if message.read:
             flags |= READ
         if message.xrc:
@@ -128,9 +137,11 @@ class CapturedFabric:
         if payload:
             length = sum(view.nbytes for view in payload)
             kept = _beginning(payload, self._limit)
+            if part is not None:
+                length, packets = part.total - part.offset, part.packets
         self._events.message(
             self._device, _RESPONSE, message.target_qpn, original, length,
-            flags, 0, message.syndrome, 0, message.psn, message.packets, message.msn, 0,
+            flags, 0, message.syndrome, 0, message.psn, packets, message.msn, 0,
             route.image or _image(route), kept,
         )  # fmt: skip
 

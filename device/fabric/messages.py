@@ -1,7 +1,8 @@
 """What travels between two HCAs.
 
 Messages are whole InfiniBand messages, not packets: PSNs advance by the number of packets the
-path MTU would have made of them, so that a capture can cut them up again. `work` of each says
+path MTU would have made of them, so that a capture can cut them up again. Very long ones travel in
+parts (`Part`). `work` of each says
 for the bus log which work request it is for (`bluebridge.device.buslog.record`).
 """
 
@@ -42,8 +43,28 @@ long."""
 
 
 @dataclass(slots=True)
+class Part:
+    """Which part of a message a request moves, if that is too long for one turn of the loop.
+
+    The request's `psn`, `packets`, `length`, `remote_address` and `payload` are those of the part,
+    all else of it is the message's. `offset` is where the part begins in the message of `total`
+    bytes, `packets` how many there are from its beginning to the end of the message. `begins`: the
+    parts that follow are sent after this one without a gap, `last`: none follows.
+    """
+
+    offset: int
+    total: int
+    packets: int
+    begins: bool
+    last: bool
+
+
+@dataclass(slots=True)
 class Request:
-    """A request of an RC, UC or XRC queue pair; only those of XRC name an SRQ, `srqn`."""
+    """A request of an RC, UC or XRC queue pair; only those of XRC name an SRQ, `srqn`.
+
+    It is a whole message unless it has a `part`.
+    """
 
     op: Op
     route: Route
@@ -60,6 +81,7 @@ class Request:
     reliable: bool = True
     atomic: tuple[int, int, int, int] = (0, 0, 0, 0)  # swap/add, compare, swap mask, compare mask
     srqn: int | None = None
+    part: Part | None = None
     work: int = field(default=0, compare=False)
 
 
@@ -68,7 +90,8 @@ class Response:
     """What a responder says to an RC request: `psn` is that of the request it answers.
 
     `packets` is how many the request took (a read: its answer), `read` says that `payload` is
-    what a read asked for, even if that is nothing. `xrc`: it comes from an XRC queue pair.
+    what a read asked for, even if that is nothing. `xrc`: it comes from an XRC queue pair. `part`
+    is that of the request that was carried out.
     """
 
     route: Route
@@ -81,6 +104,7 @@ class Response:
     packets: int = 1
     read: bool = False
     xrc: bool = False
+    part: Part | None = None
     work: int = field(default=0, compare=False)
 
 

@@ -147,12 +147,13 @@ class Endpoint:
 
     def _line_stores(self, bar: int, start: int) -> LineStores:
         """Stores that are joined: each is in the log, the model gets them as one write."""
-        events, record, model = self._events, self.note_dma, self._plugged()
+        events, device, model = self._events, self._device, self._plugged()
 
         def write(offset: int, data: bytes, width: int) -> None:
             events.work = 0
             for at in range(0, len(data), width):
-                record(_MMIO_WRITE, offset + at, width, data[at : at + width], _OTHER, 0, bar)
+                part = data[at : at + width]
+                events.record(device, _MMIO_WRITE, bar, offset + at, width, part)
             model.bar_write(bar, offset, data)
 
         return LineStores(start, write)

@@ -17,7 +17,7 @@ log: Final = logging.getLogger(__name__)
 
 Action = Callable[[], None]
 
-SOON_SECONDS: Final = 0.01
+SOON_SECONDS: Final = 0.002
 """Time for due calls before sockets are served again; one call may take longer."""
 
 FEW_TIMERS: Final = 64

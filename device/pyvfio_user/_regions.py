@@ -27,7 +27,7 @@ class MappedFile(NamedTuple):
 
 RunCallback = Callable[[int, bytes, int], None]
 
-LINE = 64
+LINE: Final = 64
 """Bytes of a line: stores are joined within one, as write combining does."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import pack
+from typing import Self
 
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.local import LocalFabric
@@ -308,7 +309,7 @@ class Pair:
         self.qa = self.a.create_qp(0x800240, service, **more)
         self.qb = self.b.create_qp(0x250, service, **more)
 
-    def connect(self, rtr: dict[str, int] | None = None, rts: dict[str, int] | None = None) -> Pair:
+    def connect(self, rtr: dict[str, int] | None = None, rts: dict[str, int] | None = None) -> Self:
         """Both to RTS; `rtr` and `rts` change what B's and A's transitions say."""
         self.a.to_rtr(self.qa, self.b, self.qb.qpn)
         self.b.to_rtr(self.qb, self.a, self.qa.qpn, **(rtr or {}))

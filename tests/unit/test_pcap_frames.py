@@ -17,9 +17,10 @@ from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.fabric.messages import Datagram, Message, Request, Response, Route
+from bluebridge.device.fabric.messages import Datagram, Message, Part, Request, Response, Route
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.packets.carriers import frames_of
 from bluebridge.device.packets.message import PacketError, WireMessage
 from tests.unit.capture_reader import ETHERNET, Captured, Parsed, parse
@@ -85,6 +86,33 @@ def test_every_operation_on_every_way(tmp_path: Path, way: str) -> None:
             assert data == b"".join(message.payload)
         assert isinstance(message, Datagram) is (cut[0].opcode >> 5 == 3)
         assert all(packet.whole for packet in cut)
+
+
+def in_parts(way: str, op: Op) -> list[Message]:
+    """A message of five packets that moves in parts of two, with the answers to them."""
+    route, found, total = routes()[way], list[Message](), 4 * MTU + 3
+    for offset in range(0, total, 2 * MTU):
+        one = request(route, op, min(2 * MTU, total - offset))
+        one.psn, one.remote_address = PSN + offset // MTU & PSN_MASK, ADDRESS + offset
+        rest = packets_of(total - offset)
+        one.part = Part(offset, total, rest, begins=not offset, last=rest <= 2)
+        answer = Response(route, QPN_A, one.psn, 0, 1, packets=one.packets, part=one.part)
+        if op is Op.READ:
+            answer.read, answer.payload = True, views(content(one.length))
+        found += [one, answer]
+    return found
+
+
+@pytest.mark.parametrize("op", [Op.SEND_IMM, Op.WRITE, Op.WRITE_IMM, Op.READ])
+def test_a_message_in_parts_is_one_message_on_the_wire(tmp_path: Path, op: Op) -> None:
+    asked, answered = logged(tmp_path, in_parts("v1", op))
+    numbers = [PSN + index & PSN_MASK for index in range(5)]
+    data, ack = (answered, asked) if op is Op.READ else (asked, answered)
+    cut = packets(data)
+    assert [packet.psn for packet in cut] == numbers
+    assert data.length == 4 * MTU + 3
+    (only,) = packets(ack)
+    assert only.psn == numbers[0 if op is Op.READ else -1]
 
 
 def test_addresses(tmp_path: Path) -> None:

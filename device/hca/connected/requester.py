@@ -11,6 +11,7 @@ from typing import Final
 
 from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.hca.connected import local_operations
+from bluebridge.device.hca.connected.part_sender import PartSender
 from bluebridge.device.hca.connected.request_tables import (
     HALF,
     NAK_STATUS,
@@ -21,7 +22,7 @@ from bluebridge.device.hca.connected.request_tables import (
 from bluebridge.device.hca.connected.retry import Retry
 from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
-from bluebridge.device.hca.pairs.costs import MESSAGE_COST, PIECE_COST
+from bluebridge.device.hca.pairs.costs import MESSAGE_COST, PIECE_COST, WHOLE_BYTES
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import RELIABLE, Role
 from bluebridge.device.hca.rings.work_requests import (
@@ -55,7 +56,7 @@ class Requester:
     """
 
     __slots__ = (
-        "_failing", "_held", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
+        "_failing", "_held", "_parts", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
         "next_psn", "pending", "retry",
     )  # fmt: skip
 
@@ -70,6 +71,7 @@ class Requester:
         self.pending: deque[SendWqe] = deque()
         self.next_psn = 0
         self.retry = Retry(qp, self)
+        self._parts = PartSender(qp)
 
     @property
     def idle(self) -> bool:
@@ -136,6 +138,8 @@ class Requester:
     def _must_wait(self, wqe: SendWqe) -> bool:
         if not self.pending:
             return False
+        if wqe.length > WHOLE_BYTES or self.pending[0].length > WHOLE_BYTES:
+            return True  # what moves in parts is under way alone
         if wqe.opcode in LOCAL or len(self.pending) >= WINDOW:
             return True  # invalidation and registration wait for whoever may use the region
         if self._reads:
@@ -164,6 +168,9 @@ class Requester:
         self.pending.append(wqe)
         if wqe.returns_data:
             self._reads += 1
+        if wqe.length > WHOLE_BYTES:
+            self._start_parts(wqe)
+            return
         self.transmit(wqe, note=True)
         if not self._reliable:
             if self.pending and not wqe.status:
@@ -175,6 +182,9 @@ class Requester:
         """Send a request, or send it again; its local memory is checked each time."""
         qp = self._qp
         qp.bus.concern(qp.qpn, wqe.index)  # it may have waited
+        if wqe.length > WHOLE_BYTES:
+            self._transmit_part(wqe)
+            return
         payload: list[memoryview] = []
         try:
             if wqe.returns_data:
@@ -183,8 +193,7 @@ class Requester:
                 payload = qp.memory.gather(wqe.parts, note=note)
                 pieces = len(payload)
         except (AccessError, DmaError) as error:
-            qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
-            self._fail_in_turn(wqe, CompletionStatus.LOCAL_PROT_ERR)
+            self._forbidden(wqe, error)
             return
         request = Request(
             OPS[wqe.opcode],
@@ -209,6 +218,43 @@ class Requester:
         else:
             qp.traffic.sent(wqe.packets, wqe.length)
         qp.port.send(request)
+
+    def _start_parts(self, wqe: SendWqe) -> None:
+        """Begin with a message that is too long to move in one go; nothing else is pending."""
+        try:
+            self._parts.begin(wqe)
+        except AccessError as error:
+            self._forbidden(wqe, error)
+            return
+        self._transmit_part(wqe)
+        if self._reliable and self.pending:
+            self.retry.start()
+
+    def _transmit_part(self, wqe: SendWqe) -> None:
+        """Send the part that is due: the next one, or the last one again."""
+        qp = self._qp
+        try:
+            request = self._parts.request(wqe, self._reliable, self._xrc)
+        except (AccessError, DmaError) as error:
+            self._forbidden(wqe, error)
+            return
+        qp.port.send(request)
+        if not self._reliable and self.pending and self.pending[0] is wqe:
+            self._part_done(wqe)
+            self._go_on()
+
+    def _part_done(self, wqe: SendWqe) -> None:
+        """A part has moved: the next one has its turn later, or the message is done."""
+        if self._parts.advance(wqe):
+            self._complete_head()
+        else:
+            self.retry.progress()
+            self.retry.proceed()
+
+    def _forbidden(self, wqe: SendWqe, error: Exception) -> None:
+        qp = self._qp
+        qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {error}", obj=qp.qpn)
+        self._fail_in_turn(wqe, CompletionStatus.LOCAL_PROT_ERR)
 
     def _reject(self, wqe: SendWqe, status: CompletionStatus) -> None:
         """A request that cannot even be sent: it fails when its turn comes."""
@@ -250,7 +296,7 @@ class Requester:
         pending = self.pending
         while pending and pending[0].psn != psn:
             head = pending[0]
-            if (psn - head.psn) & PSN_MASK >= HALF or head.status:
+            if (psn - head.psn) & PSN_MASK >= HALF or head.status or head.length > WHOLE_BYTES:
                 return False
             if head.returns_data:
                 self.retry.sequence_error()
@@ -261,6 +307,12 @@ class Requester:
     def _acknowledge(self, response: Response) -> None:
         wqe = self.pending[0]
         try:
+            if wqe.length > WHOLE_BYTES:
+                if self._parts.take(wqe, response.payload):
+                    self._part_done(wqe)
+                else:
+                    self.fail(CompletionStatus.BAD_RESP_ERR)
+                return
             if wqe.opcode == RDMA_READ:
                 if sum(view.nbytes for view in response.payload) != wqe.length:
                     self.fail(CompletionStatus.BAD_RESP_ERR)

@@ -11,12 +11,13 @@ from typing import Final
 
 from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.hca.connected.atomics import operate
+from bluebridge.device.hca.connected.part_receiver import PartReceiver
 from bluebridge.device.hca.connected.refusals import Nak, NotReady, remote_access
 from bluebridge.device.hca.connected.request_tables import HALF
 from bluebridge.device.hca.memory.protection_entry import AccessError, Rights
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
-from bluebridge.device.hca.pairs.role import RELIABLE, Role
+from bluebridge.device.hca.pairs.role import Role
 from bluebridge.device.hca.rings.receive_queue import ReceiveQueue, ReceiveWqe
 from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
 from bluebridge.device.layout.buslog import Kind, What
@@ -50,15 +51,14 @@ _ALIGNMENT: Final = 7
 _RECEIVE_FAILURE: Final = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
 
 
-class Responder:
+class Responder(PartReceiver):
     """Answers requests of one peer. `psn` is the one expected next, `msn` counts messages done."""
 
-    __slots__ = ("_nak_sent", "_pd", "_qp", "_reliable", "_results", "_xrc", "msn", "psn")
+    __slots__ = ("_nak_sent", "_pd", "_results", "_xrc", "msn", "psn")
 
     def __init__(self, qp: QueuePair) -> None:
-        self._qp = qp
+        super().__init__(qp)
         self._pd = qp.pd
-        self._reliable = qp.role in RELIABLE
         self._xrc = qp.role is Role.XRC
         self._nak_sent = False  # a NAK is out; what follows is dropped until the expected PSN comes
         self._results: deque[tuple[int, int]] = deque(maxlen=ATOMIC_RESULTS)
@@ -78,7 +78,8 @@ class Responder:
         if not qp.established:
             self._establish()
         if request.op is Op.READ:
-            qp.traffic.received(1, 0)
+            if request.part is None or request.part.begins:
+                qp.traffic.received(1, 0)
         else:
             qp.traffic.received(request.packets, request.length)
         if not request.reliable:
@@ -116,7 +117,8 @@ class Responder:
             self._refuse(request, nak)
             return
         self.psn = (self.psn + request.packets) & PSN_MASK
-        self.msn = (self.msn + 1) & PSN_MASK
+        if request.part is None or request.part.last:
+            self.msn = (self.msn + 1) & PSN_MASK
         self._answer(request.psn, Syndrome.ACK, payload, original, request)
 
     def _refuse(self, request: Request, nak: Nak) -> None:
@@ -167,7 +169,7 @@ class Responder:
         if self._xrc:
             answer.xrc = True
         if done is not None:
-            answer.packets = done.packets
+            answer.packets, answer.part = done.packets, done.part
             answer.read = done.op is Op.READ
         if answer.read and done is not None:
             qp.traffic.sent(done.packets, done.length)
@@ -183,6 +185,8 @@ class Responder:
     def _carry_out(self, request: Request) -> tuple[Payload, int | None]:
         """What the answer carries: read data, or the value an atomic found."""
         op = request.op
+        if request.part is not None:
+            return self._carry_out_part(request, request.part), None
         if op in _SENDS:
             self._send(request)
         elif op in _WRITES:
@@ -194,6 +198,13 @@ class Responder:
         else:
             raise Nak(Syndrome.NAK_INVALID_REQUEST, EventType.WQ_INVALID_REQUEST, f"operation {op}")
         return (), None
+
+    def _range(self, request: Request, length: int) -> list[Run]:
+        """Where `length` bytes of a read or a write begin at its remote address; raises `Nak`."""
+        qp = self._qp
+        if request.op is Op.READ:
+            return self._remote(request, qp.remote_read, _REMOTE_READ, length)
+        return self._remote(request, qp.remote_write, _REMOTE_WRITE, length)
 
     def _remote(self, request: Request, allowed: bool, right: int, length: int) -> list[Run]:
         """Where the remote address of a request lies; raises `Nak`."""
@@ -293,6 +304,9 @@ class Responder:
         """Complete a receive that the message did not fit; no event follows."""
         self._fail_receive(wqe, status)
         return Nak(_RECEIVE_FAILURE.get(status, Syndrome.NAK_REMOTE_OPERATION), None, reason)
+
+    def _complete_message(self, wqe: ReceiveWqe, request: Request) -> None:
+        self._complete_receive(wqe, _RECEIVE_OPCODE[request.op], request)
 
     def _complete_receive(self, wqe: ReceiveWqe, opcode: int, request: Request) -> None:
         qp = self._qp

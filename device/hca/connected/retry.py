@@ -47,7 +47,8 @@ class Requests(Protocol):
 class Retry:
     """The retry counters and the one timer of a requester.
 
-    `waiting` is true from the decision to send again until that is done: nothing else is sent.
+    `waiting` is true from the decision to send again, or to send a next part, until that is done:
+    nothing else is sent.
     """
 
     __slots__ = ("_held", "_next", "_qp", "_requests", "_retries", "_rnr", "_timer", "waiting")
@@ -74,6 +75,11 @@ class Retry:
     def progress(self) -> None:
         """A request was answered: every count starts anew."""
         self.cancel()
+
+    def proceed(self) -> None:
+        """Send the oldest request's next part once other work of the server had its turn."""
+        self.waiting = True
+        self._timer = self._qp.bus.call_later(0, self._retransmit)
 
     def start(self) -> None:
         """Wait for the answer to what was sent; without a timeout in the context, for ever."""

@@ -18,6 +18,25 @@ READ: Final = int(Rights.LOCAL_READ)
 WRITE: Final = int(Rights.LOCAL_WRITE)
 
 
+def stretch(parts: Sequence[Sge | bytes], offset: int, length: int) -> list[Sge | bytes]:
+    """What of a scatter or gather list holds `length` bytes from byte `offset` on."""
+    found: list[Sge | bytes] = []
+    for part in parts:
+        size = len(part) if isinstance(part, bytes) else part[2]
+        if offset >= size:
+            offset -= size
+            continue
+        taken = min(size - offset, length)
+        if isinstance(part, bytes):
+            found.append(part[offset : offset + taken])
+        else:
+            found.append((part[0], part[1] + offset, taken))
+        offset, length = 0, length - taken
+        if not length:
+            break
+    return found
+
+
 class LocalMemory:
     """The memory that work requests of queue pair `qpn` in protection domain `pd` name by lkey.
 
@@ -79,3 +98,19 @@ class LocalMemory:
             runs += resolve(lkey, address, part, WRITE, pd, reserved_lkey_ok=reserved)
             length -= part
         return runs
+
+    def check(
+        self, parts: Sequence[Sge | bytes], length: int, right: int, pd: int | None = None
+    ) -> None:
+        """Check the keys of the first `length` bytes of a list, at the same cost for any length.
+
+        A key that permits the first and the last byte permits all between them. Raises
+        `AccessError`; whether there is memory everywhere is not looked at.
+        """
+        if pd is None:
+            pd = self._pd
+        for part in stretch(parts, 0, length):
+            if not isinstance(part, bytes):
+                lkey, address, size = part
+                for byte in (address, address + size - 1):
+                    self._resolve(lkey, byte, 1, right, pd, reserved_lkey_ok=self._reserved_lkey)

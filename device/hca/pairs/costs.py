@@ -1,4 +1,7 @@
-"""What work costs of a send queue's share (`QueuePair.spent`), as bytes that copy in that time."""
+"""What work costs of a send queue's share (`QueuePair.spent`), as bytes that copy in that time.
+
+And how long messages are cut, which would hold the server's loop too long.
+"""
 
 from __future__ import annotations
 
@@ -15,3 +18,15 @@ FRAME_COST: Final = 1 << 18
 
 COPY_COST: Final = 1 << 15
 """An Ethernet frame for each ring that gets it."""
+
+WHOLE_BYTES: Final = 4 << 20
+"""Bytes of a message of a connected queue pair that move in one go; longer ones move in parts."""
+
+PART_SECONDS: Final = 0.002
+"""How long a part may take to move: parts are made smaller or larger as their memory demands."""
+
+FIRST_PART_BYTES: Final = 2 << 20
+LEAST_PART_BYTES: Final = 256 << 10
+MOST_PART_BYTES: Final = 64 << 20
+"""The first part of a message, the smallest and the largest: powers of two, so multiples of every
+path MTU."""

@@ -59,6 +59,9 @@ class ReceiveEngine(Protocol):
     def receive(self, request: Request) -> None:
         """A request of the connected peer."""
 
+    def abort(self) -> None:
+        """Flush the receive that a message is just moving into, if there is one."""
+
 
 class QueuePair:
     """One queue pair that hardware owns.
@@ -182,6 +185,7 @@ class QueuePair:
         self.engine.abort()
         if self.sq is not None:
             self.sq.go_on()
+        self.responder.abort()
         self.flush_receives(FLUSH_BUDGET)
         if self.srqn is not None and not self.last_wqe_told:
             self.last_wqe_told = True

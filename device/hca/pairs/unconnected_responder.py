@@ -16,3 +16,6 @@ class UnconnectedResponder:
 
     def receive(self, request: Request) -> None:
         """Requests are for connected queue pairs: ignored."""
+
+    def abort(self) -> None:
+        """No message ever moves in parts."""

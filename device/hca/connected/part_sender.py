@@ -1,0 +1,120 @@
+"""The message of a requester that moves in parts, each in a turn of the server's loop.
+
+No view is kept from one part to the next: keys and memory are looked up again for each, as an
+adapter does for each packet, so a region that goes away in between fails the message.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from bluebridge.device.fabric.messages import Part, Payload, Request
+from bluebridge.device.hca.connected.request_tables import OPS, packets_of
+from bluebridge.device.hca.memory.scatter_gather import READ, WRITE, stretch
+from bluebridge.device.hca.memory.transfer import copy_views, note_runs
+from bluebridge.device.hca.pairs.costs import (
+    FIRST_PART_BYTES,
+    LEAST_PART_BYTES,
+    MESSAGE_COST,
+    MOST_PART_BYTES,
+    PART_SECONDS,
+    PIECE_COST,
+)
+from bluebridge.device.hca.pairs.queue_pair import QueuePair
+from bluebridge.device.hca.rings.work_requests import SendWqe
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.roce import PSN_MASK
+
+
+class PartSender:
+    """Where the message that is under way is: one at a time.
+
+    Its `SendWqe.psn` is the PSN of the part that is due, whose bytes begin at `_offset`. `_sent` is
+    where the part began that was sent last: it is sent again when its answer does not come.
+    """
+
+    __slots__ = ("_length", "_offset", "_packets", "_qp", "_sent", "_since", "_size")
+
+    def __init__(self, qp: QueuePair) -> None:
+        self._qp = qp
+        self._offset = 0
+        self._length = 0
+        self._packets = 0
+        self._size = FIRST_PART_BYTES
+        self._sent = -1
+        self._since = 0.0
+
+    def begin(self, wqe: SendWqe) -> None:
+        """Turn to another message, all of whose keys are checked; raises `AccessError`."""
+        right = WRITE if wqe.returns_data else READ
+        self._qp.memory.check(wqe.parts, wqe.length, right)
+        self._offset = 0
+        self._size = FIRST_PART_BYTES
+        self._sent = -1
+
+    def request(self, wqe: SendWqe, reliable: bool, xrc: bool) -> Request:
+        """The request for the part that is due; raises `AccessError`, `DmaError`."""
+        qp, offset = self._qp, self._offset
+        length = min(self._size, wqe.length - offset)
+        again = offset == self._sent
+        payload: list[memoryview] = []
+        if not wqe.returns_data:
+            payload = qp.memory.gather(stretch(wqe.parts, offset, length), note=not again)
+        self._sent, self._length, self._since = offset, length, monotonic()
+        self._packets = packets_of(length, qp.mtu)
+        qp.spent += MESSAGE_COST + PIECE_COST * len(payload) + length
+        if not wqe.returns_data:
+            qp.traffic.sent(self._packets, length)
+        elif not offset or again:
+            qp.traffic.sent(1, 0)
+        return Request(
+            OPS[wqe.opcode],
+            qp.route,
+            qp.qpn,
+            qp.remote_qpn,
+            wqe.psn,
+            self._packets,
+            length,
+            payload,
+            wqe.remote_address + offset,
+            wqe.rkey,
+            wqe.immediate,
+            wqe.solicited,
+            reliable,
+            srqn=wqe.flags >> 8 if xrc else None,
+            part=Part(
+                offset,
+                wqe.length,
+                packets_of(wqe.length - offset, qp.mtu),
+                begins=not offset or again,
+                last=offset + length == wqe.length,
+            ),
+        )
+
+    def take(self, wqe: SendWqe, payload: Payload) -> bool:
+        """Store what an answer brings, if it belongs to a read; whether it is what was asked for.
+
+        Raises `AccessError`, `DmaError`.
+        """
+        if not wqe.returns_data:
+            return True
+        qp, length = self._qp, self._length
+        if sum(view.nbytes for view in payload) != length:
+            return False
+        runs = qp.memory.scatter(stretch(wqe.parts, self._offset, length), length)
+        views = qp.bus.views(runs)
+        copy_views(views, payload)
+        note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
+        qp.traffic.rx_bytes += length
+        return True
+
+    def advance(self, wqe: SendWqe) -> bool:
+        """The part that was due has moved; whether it was the last."""
+        wqe.psn = (wqe.psn + self._packets) & PSN_MASK
+        self._offset += self._length
+        seconds = monotonic() - self._since
+        if 3 * seconds < PART_SECONDS:
+            self._size = min(2 * self._size, MOST_PART_BYTES)
+        elif seconds > PART_SECONDS:
+            self._size = max(self._size // 2, LEAST_PART_BYTES)
+        return self._offset == wqe.length
