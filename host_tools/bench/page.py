@@ -138,6 +138,8 @@ it, so the values stand beside it.
   sockets of one server, without guests; the least of 7 rounds, since others of the machine only
   add. Looking one up is a dictionary's work. What is left is the processor's caches: writes by
   another queue pair each time find the memory of none of them there.
+  The longest registration is one in which Python's collector of circular garbage ran: it looks at
+  objects that are new (`device/collector.py`), and nobody is served meanwhile.
 - **Pairs**: all figures but `ps` are those of one pair while as many run. `up` is the median of
   three, each after a `down` of the last pair; guests share two cores with those that run already.
 - **A log** is read from the place that a binary search in its index finds, and in parts of 256 KiB:

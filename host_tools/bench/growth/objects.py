@@ -125,13 +125,17 @@ def _regions(server: DeviceServer, a: Device, b: Device, progress: Progress) -> 
     regions: list[MemoryRegion] = []
     write: dict[int, float] = {}
     made: dict[int, float] = {}
+    longest: dict[int, float] = {}
 
     def write_to_next(number: int) -> None:
         writers.write(0, regions[number * _STEP % len(regions)].rkey)
 
     for size in REGIONS:
         progress(f"{size:,} memory regions")
-        regions += [pd.get_dma_mr(REMOTE) for _ in range(size - len(regions))]
+        while len(regions) < size:
+            before = server.cpu_seconds()
+            regions.append(pd.get_dma_mr(REMOTE))
+            longest[size] = max(longest.get(size, 0), (server.cpu_seconds() - before) * 1e3)
         write[size] = _cost(server, write_to_next)
         made[size] = _cost(server, lambda _: pd.get_dma_mr(REMOTE).close(), 200)
     return [
@@ -139,6 +143,7 @@ def _regions(server: DeviceServer, a: Device, b: Device, progress: Progress) -> 
             "mr_write", "one 8-byte RDMA WRITE, its R_Key one of as many: device CPU", "us", write
         ),
         *series("mr_made", "a region registered and given back: device CPU", "us", made),
+        *series("mr_longest", "the longest of the registrations so far", "ms", longest),
     ]
 
 
