@@ -23,8 +23,11 @@ WHOLE_BYTES = 4 << 20
 PART_SECONDS = 0.002
 """How long a part may take to move: parts are made smaller or larger as their memory demands."""
 
-FIRST_PART_BYTES = 2 << 20
+FIRST_PART_BYTES = WHOLE_BYTES
 LEAST_PART_BYTES = 256 << 10
 MOST_PART_BYTES = 64 << 20
 """The first part of a message, the smallest and the largest: powers of two, so multiples of every
 path MTU."""
+
+MOST_GROWTH = 4
+"""How many times as long as the part before one may be: a measurement may be wrong."""
