@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
-from bluebridge.device.hca.pairs.costs import WHOLE_BYTES
+from bluebridge.device.hca.pairs.costs import FIRST_PART_BYTES, MOST_GROWTH, WHOLE_BYTES
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.cqe import RecvOpcode
@@ -16,8 +16,8 @@ from tests.unit.rdma_node import Node, Pair, SendOpcode, TestQp, data, remote
 HIGH = 0x1_0000_0000
 PAGE_SHIFT = 18
 PAGE = 1 << PAGE_SHIFT
-LONG = 3 * WHOLE_BYTES + 4321
-"""At least three parts, since each is at most twice as long as the one before."""
+LONG = FIRST_PART_BYTES * (1 + MOST_GROWTH) + WHOLE_BYTES + 4321
+"""At least three parts, since each is at most `MOST_GROWTH` times as long as the one before."""
 
 Look = Callable[[int], object]
 

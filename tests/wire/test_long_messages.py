@@ -19,7 +19,7 @@ from tests.verbs.player import ALL, PSN
 from tests.wire.players import Player, connected
 from tests.wire.server import ServerProcess
 
-LONG = (24 << 20) + 5
+LONG = (28 << 20) + 5
 SERVER = tuple[ServerProcess, Path]
 
 

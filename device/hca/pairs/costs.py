@@ -25,8 +25,11 @@ WHOLE_BYTES: Final = 4 << 20
 PART_SECONDS: Final = 0.002
 """How long a part may take to move: parts are made smaller or larger as their memory demands."""
 
-FIRST_PART_BYTES: Final = 2 << 20
+FIRST_PART_BYTES: Final = WHOLE_BYTES
 LEAST_PART_BYTES: Final = 256 << 10
 MOST_PART_BYTES: Final = 64 << 20
 """The first part of a message, the smallest and the largest: powers of two, so multiples of every
 path MTU."""
+
+MOST_GROWTH: Final = 4
+"""How many times as long as the part before one may be: a measurement may be wrong."""
