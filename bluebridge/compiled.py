@@ -34,15 +34,23 @@ INSTALLED = "compiled"
 
 
 class Group:
-    """Modules that are compiled together: `modules`, by full name.
+    """Modules that are compiled together: all that lie directly in `packages`, and `modules`.
 
-    `folders` hold, below the package, all sources that the native code depends on.
+    `sources` are the folders, below that of `bluebridge`, of all sources that the native code
+    depends on.
     """
 
-    def __init__(self, name: str, folders: Sequence[str], modules: Sequence[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        sources: Sequence[str],
+        packages: Sequence[str],
+        modules: Sequence[str],
+    ) -> None:
         self.name = name
-        self.folders = folders
-        self.modules = frozenset(modules)
+        self._sources = sources
+        self._packages = packages
+        self._modules = modules
         self.library = f"bluebridge_{name}__mypyc"
         """Name of the module that holds the native code."""
 
@@ -50,16 +58,33 @@ class Group:
         """The key of the sources as they are now, and of this Python: 16 hex digits."""
         import hashlib
 
-        digest = hashlib.sha256(f"{VERSION} {SUFFIX} {sorted(self.modules)}".encode())
-        for path in sorted(self._sources()):
+        digest = hashlib.sha256(f"{VERSION} {SUFFIX} {self._packages} {self._modules}".encode())
+        for path in sorted(self._source_files()):
             with open(path, "rb") as file:
                 content = file.read()
             name = os.path.relpath(path, PACKAGE)
             digest.update(f"{name} {len(content)} ".encode() + content)
         return digest.hexdigest()[:16]
 
-    def _sources(self) -> Iterator[str]:
-        for folder in self.folders:
+    def modules(self) -> list[str]:
+        """Full names of all modules of the group, sorted."""
+        found = set(self._modules)
+        for package in self._packages:
+            folder = os.path.join(PACKAGE, *package.split(".")[1:])
+            names = [name[:-3] for name in os.listdir(folder) if name.endswith(".py")]
+            found.update(f"{package}.{name}" for name in names if name != "__init__")
+        return sorted(found)
+
+    def holds(self, name: str) -> bool:
+        """Whether the module called `name` is of the group, or its library."""
+        return (
+            name.rpartition(".")[0] in self._packages
+            or name in self._modules
+            or name == self.library
+        )
+
+    def _source_files(self) -> Iterator[str]:
+        for folder in self._sources:
             for place, _, names in os.walk(os.path.join(PACKAGE, folder)):
                 yield from (os.path.join(place, name) for name in names if name.endswith(".py"))
 
@@ -78,7 +103,6 @@ class CompiledFinder:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._names = {*group.modules, group.library}
         self._searched = False
         self._build: str | None = None
 
@@ -86,7 +110,7 @@ class CompiledFinder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """The extension module called `name`, if it is of the group and built."""
-        if name not in self._names:
+        if not self._group.holds(name):
             return None
         build = self._folder()
         if build is None:

@@ -31,7 +31,7 @@ TYPES = (
 
 def write(group: Group, folder: Path) -> None:
     """Write the C code of `group` into `folder`; ends the process if mypyc refuses a module."""
-    paths = [module.replace(".", "/") + ".py" for module in sorted(group.modules)]
+    paths = [module.replace(".", "/") + ".py" for module in group.modules()]
     extensions = mypycify(
         [*TYPES, *paths],
         group_name=group.library.removesuffix("__mypyc"),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from bluebridge.device.buslog.filter import Filter, RawFilter
 from bluebridge.device.buslog.positions import SegmentPosition, positions
@@ -194,17 +194,17 @@ class LogReader:
         self._read, self._taken, self._when = number, position, when
 
 
-_EVERYTHING = Filter()
-PART_BYTES = 1 << 18
+_EVERYTHING: Final = Filter()
+PART_BYTES: Final = 1 << 18
 """Bytes of a segment that are read at once."""
-MOST_KEPT = 1 << 26
+MOST_KEPT: Final = 1 << 26
 """Bytes of one event, far more than the largest --capture."""
 
-_KIND_AND_KEPT = Struct("<9xB18xI8x")
+_KIND_AND_KEPT: Final = Struct("<9xB18xI8x")
 """Two of the values of `RECORD`."""
 _NO_KINDS: set[int] = set()
-_KINDS = {int(kind): kind for kind in Kind}
-_WHATS = {int(what): what for what in What}
+_KINDS: Final = {int(kind): kind for kind in Kind}
+_WHATS: Final = {int(what): what for what in What}
 
 
 def _locate(folder: Path) -> Path:

@@ -7,12 +7,13 @@ address registers (hw/vfio-user in QEMU 11.1).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.pci.identity import Bar
 
-_FIRST = layout.HEADER.field("bar0").offset
-_END = layout.HEADER.field("bar5").offset + 4
+_FIRST: Final = layout.HEADER.field("bar0").offset
+_END: Final = layout.HEADER.field("bar5").offset + 4
 
 
 class BarDecoder:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from typing import Final
 
 from bluebridge.device.fabric.messages import Part, Payload, Request
 from bluebridge.device.hca.connected.refusals import Nak, NotReady
@@ -25,10 +26,10 @@ from bluebridge.device.layout.net.operations import Op, Syndrome
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.pci.bus import DmaError, Run
 
-NOTHING = -1
+NOTHING: Final = -1
 """No PSN: no message is under way."""
 
-_WRITES = (Op.WRITE, Op.WRITE_IMM)
+_WRITES: Final = (Op.WRITE, Op.WRITE_IMM)
 
 
 class PartReceiver(ABC):
