@@ -8,9 +8,14 @@ import shutil
 import sys
 from collections.abc import Sequence
 
+from bluebridge.images import guest_build
 from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.errors import ImageError, of_system
+from bluebridge.images.overlay import code_key
+from bluebridge.images.progress import say
+from bluebridge.images.recipes.python_headers import PythonHeadersRecipe
+from bluebridge.images.source import HOME
 from bluebridge.images.unpack import tree_size
 
 
@@ -45,6 +50,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _run(command: str, artefacts: Artefacts, name: str) -> None:
     if command == "build":
         artefacts.build()
+        _compile_guest(artefacts)
         accelerator(artefacts)
     elif command == "path":
         if name not in artefacts.recipes:
@@ -57,6 +63,15 @@ def _run(command: str, artefacts: Artefacts, name: str) -> None:
         shutil.rmtree(artefacts.cache.root, ignore_errors=True)
     else:
         _list(artefacts)
+
+
+def _compile_guest(artefacts: Artefacts) -> None:
+    """Compile the guest's code; where that cannot be done, say why: it runs interpreted then."""
+    try:
+        headers = artefacts.folder(PythonHeadersRecipe.name)
+        guest_build.ensure(artefacts.cache, code_key(HOME), headers)
+    except ImageError as error:
+        say(f"guest code: runs interpreted: {error}")
 
 
 def _list(artefacts: Artefacts) -> None:
