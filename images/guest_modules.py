@@ -11,8 +11,9 @@ GROUP = "bluebridge_guest"
 MODULES = tuple(
     f"bluebridge.guest.{name}"
     for name in (
+        "bus.byte_order",
         "bus.vfio",
-        "hca.posting.byte_order",
+        "hca.posting.operations",
         "hca.posting.wqe",
         "hca.queues.channel",
         "hca.queues.cq",

@@ -19,7 +19,7 @@ from bluebridge.device.layout.mlx4.cqe import (
 )
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED, CQ_DOORBELL, PAGE_SIZE
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.guest.hca.posting.byte_order import swap32
+from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.hca.queues.channel import CompChannel
 from bluebridge.guest.hca.resources.adapter import Adapter
 from bluebridge.guest.verbs.enums import WcFlags, WcOpcode, WcStatus
@@ -114,7 +114,8 @@ class Cq:
         """Up to `limit` completions, oldest first; an empty list when there are none."""
         done: list[Wc] = []
         data, mask, log = self._data, self._mask, self._log
-        with self._lock:
+        self._lock.acquire()
+        try:
             ci = first = self._ci
             while len(done) < limit:
                 offset = (ci & mask) << 5
@@ -127,6 +128,8 @@ class Cq:
             if ci != first:
                 self._ci = ci
                 self._record_words[0] = swap32(ci & _NUMBER)
+        finally:
+            self._lock.release()
         return done
 
     def req_notify(self, solicited_only: bool = False) -> None:
