@@ -50,7 +50,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def _run(command: str, artefacts: Artefacts, name: str) -> None:
     if command == "build":
         artefacts.build()
-        _compile_guest(artefacts)
+        compile_guest(artefacts)
         accelerator(artefacts)
     elif command == "path":
         if name not in artefacts.recipes:
@@ -65,7 +65,7 @@ def _run(command: str, artefacts: Artefacts, name: str) -> None:
         _list(artefacts)
 
 
-def _compile_guest(artefacts: Artefacts) -> None:
+def compile_guest(artefacts: Artefacts) -> None:
     """Compile the guest's code; where that cannot be done, say why: it runs interpreted then."""
     try:
         headers = artefacts.folder(PythonHeadersRecipe.name)

@@ -31,7 +31,7 @@ SUFFIX = ".so"
 TOLD = "told.json"
 """What `guest_c` writes."""
 OWN = ("guest_build.py", "guest_c.py", "guest_modules.py", "recipes/python_headers.py")
-COMPILE = ("-O2", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-DNDEBUG", "-w")
+COMPILE = ("-O1", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-DNDEBUG", "-w")
 LINK = ("-shared", "-nostdlib", "-Wl,-s")
 PURE = "BLUEBRIDGE_PURE"
 

@@ -56,6 +56,7 @@ class WorkQueues:
         self._lock = threading.Lock()
         self._recv_lock = threading.Lock()
         self._size(geometry)
+        self._room = (1 << self._sq_shift) - OVERHEAD[init.type]
         length = (self._sq_count << self._sq_shift) + (self._rq_count << self._rq_shift)
         self._icm = adapter.icm
         self._memory = adapter.bus.allocate(max(4096, -(-length // 4096) * 4096))
@@ -186,12 +187,11 @@ class WorkQueues:
 
     def _check(self, wr: SendWr) -> None:
         """Refuse what does not fit into an entry, before a byte of it is written."""
-        room = (1 << self._sq_shift) - OVERHEAD[self.type]
         payload = wr.inline_data
         if payload is None:
             raise VerbsError(f"{len(wr.sg_list)} pieces do not fit into a send entry")
         length = len(payload)
-        if length + 4 * (length // 60 + 2) + 12 > room:
+        if length + 4 * (length // 60 + 2) + 12 > self._room:
             raise VerbsError(f"{length} inline bytes do not fit into a send entry")
 
     def _receive_one(self, wr: RecvWr) -> None:
