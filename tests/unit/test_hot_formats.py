@@ -126,6 +126,11 @@ def test_a_guests_entries_that_are_packed_in_one_step() -> None:
     assert found == [*first, *second, inline, payload]
 
 
+def test_a_guests_completion_of_a_send() -> None:
+    data, values = _filled(cqe.CQE, ("qpn", "byte_count", "wqe_index"), 4)
+    assert list(guest_cq._SENT.unpack(data)) == values
+
+
 def test_a_guests_datagram() -> None:
     names: tuple[Name, ...] = (
         ("force_loopback", "port", "pd"), "g_slid", "dlid", "gid_index", "static_rate",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FENCE, OWNER, SOLICITED, STRONG_ORDER
 from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.hca.posting import wqe
@@ -24,7 +26,9 @@ OVERHEAD = {
     QpType.RAW_ETH: 16,
 }
 # What the last dword of the control segment holds.
-NOTHING, IMMEDIATE, RKEY = range(3)
+NOTHING: Final = 0
+IMMEDIATE: Final = 1
+RKEY: Final = 2
 _LAST_WORD: dict[int, int] = {
     WrOpcode.SEND_WITH_IMM: IMMEDIATE,
     WrOpcode.RDMA_WRITE_WITH_IMM: IMMEDIATE,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from bluebridge.device.layout.mlx4.wqe import INVALID_LKEY, FastRegFlag, SendOpcode
 from bluebridge.guest.hca.resources.memory_regions import FastRegMr
@@ -35,7 +36,7 @@ OPCODES: dict[int, SendOpcode] = {
     WrOpcode.NOP: SendOpcode.NOP,
 }
 
-INLINE_BIT = 0x80000000
+INLINE_BIT: Final = 0x80000000
 _WORD = struct.Struct(">I")
 _DATA = struct.Struct(">IIQ")
 _REMOTE = struct.Struct(">QI4x")
@@ -51,7 +52,7 @@ _CONTROL = struct.Struct(">III")
 _SEND_ENTRY = struct.Struct(">IIIIIQ")
 _RDMA_ENTRY = struct.Struct(">IIIQI4xIIQ")
 _RDMA_INLINE_ENTRY = struct.Struct(">IIIQI4xI28s")
-_FIRST_INLINE = 28
+_FIRST_INLINE: Final = 28
 """Inline bytes of an RDMA WRITE that fit into the first 64 bytes of its entry."""
 
 Payload = bytes | bytearray | memoryview
