@@ -13,6 +13,7 @@ DEVICE = Group(
     sources=("device",),
     packages=(
         "bluebridge.device.fabric",
+        "bluebridge.device.fabric.subnet",
         "bluebridge.device.hca",
         "bluebridge.device.hca.connected",
         "bluebridge.device.hca.datagrams",
@@ -42,7 +43,6 @@ DEVICE = Group(
         "bluebridge.device.pyvfio_user.config_space",
         "bluebridge.device.pyvfio_user.constants",
         "bluebridge.device.pyvfio_user.context",
-        "bluebridge.device.pyvfio_user.memory",
     ),
 )
 """The device server."""

@@ -1,0 +1,5 @@
+"""What runs in the guests."""
+
+from bluebridge.guest import compiled
+
+compiled.install()

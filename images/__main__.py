@@ -8,10 +8,14 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from bluebridge.images import compile
+from bluebridge.images import compile, guest_build
 from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.errors import ImageError, of_system
+from bluebridge.images.overlay import code_key
+from bluebridge.images.progress import say
+from bluebridge.images.recipes.python_headers import PythonHeadersRecipe
+from bluebridge.images.source import HOME
 from bluebridge.images.unpack import tree_size
 
 
@@ -60,13 +64,24 @@ def _run(command: str, artefacts: Artefacts, name: str) -> None:
 
 
 def _build(artefacts: Artefacts) -> None:
-    """Build what is missing; the compiler works beside the downloads."""
+    """Build what is missing; the compiler of the device works beside the downloads."""
+    artefacts.cache.root.mkdir(parents=True, exist_ok=True)
     compiling = compile.start()
     try:
         artefacts.build()
+        compile_guest(artefacts)
         accelerator(artefacts)
     finally:
         compiling.wait()
+
+
+def compile_guest(artefacts: Artefacts) -> None:
+    """Compile the guest's code; where that cannot be done, say why: it runs interpreted then."""
+    try:
+        headers = artefacts.folder(PythonHeadersRecipe.name)
+        guest_build.ensure(artefacts.cache, code_key(HOME), headers)
+    except ImageError as error:
+        say(f"guest code: runs interpreted: {error}")
 
 
 def _list(artefacts: Artefacts) -> None:

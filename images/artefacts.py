@@ -13,6 +13,7 @@ from bluebridge.images.cache import Cache
 from bluebridge.images.recipes.guest import GuestRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe
 from bluebridge.images.recipes.libvfio_user import LibvfioUserRecipe
+from bluebridge.images.recipes.python_headers import PythonHeadersRecipe
 from bluebridge.images.recipes.qemu import PROGRAM, QemuRecipe
 from bluebridge.images.recipes.recipe import Recipe
 from bluebridge.images.recipes.vfio import VfioRecipe
@@ -53,6 +54,7 @@ class Artefacts:
             vfio,
             GuestRecipe(self.cache, self.packages, kernel, vfio),
             QemuRecipe(self.cache, self.packages),
+            PythonHeadersRecipe(self.cache, self.packages),
         ]
         return {recipe.name: recipe for recipe in recipes}
 

@@ -1,7 +1,9 @@
 """The project's guest code as a second archive of the initrd, made at each start of a guest.
 
 The kernel unpacks several archives of one initrd in turn, each starting at a multiple of four
-bytes; so a change of guest code does not rebuild the guest's root.
+bytes; so a change of guest code does not rebuild the guest's root. Compiled modules are in it if
+they were built of exactly this code; building them is left to `make setup`, since it takes longer
+than a start.
 """
 
 from __future__ import annotations
@@ -11,14 +13,24 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from bluebridge.images import guest_build
 from bluebridge.images.cache import Cache, file_digest, key_of
 from bluebridge.images.cpio import ALIGNMENT, CpioWriter
+from bluebridge.images.progress import say
 from bluebridge.images.run import run
 from bluebridge.images.unpack import foreign
 
 HOME = "opt/bluebridge"
 PACKAGES = ("bluebridge/guest", "bluebridge/device/layout")
-SINGLE = ("bluebridge/__init__.py", "bluebridge/device/__init__.py")
+COMPILED = "bluebridge/compiled_guest"
+"""Where `bluebridge.guest.compiled` looks for compiled modules."""
+SINGLE = (
+    "bluebridge/__init__.py",
+    "bluebridge/cache_root.py",
+    "bluebridge/compiled.py",
+    "bluebridge/hot_modules.py",
+    "bluebridge/device/__init__.py",
+)
 
 
 def build(destination: Path, root: Path, initrd: Path) -> Path:
@@ -39,8 +51,10 @@ def overlay(root: Path, initrd: Path) -> Path:
     """The archive of the guest code with its byte code, cached by the code's contents."""
     files = sources(root)
     names = [path.relative_to(root).as_posix() for path in files]
-    key = key_of(names, file_digest(*files), initrd.parent.name)
+    code = code_key(root)
     cache = Cache(initrd.parent.parent)
+    compiled = guest_build.present(cache, code)
+    key = key_of(code, initrd.parent.name, None if compiled is None else compiled.name)
 
     def make(folder: Path) -> None:
         tree = folder / "tree"
@@ -49,10 +63,20 @@ def overlay(root: Path, initrd: Path) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
         compile_python(initrd.parent / "root", tree, tree / HOME)
+        if compiled is None:
+            say("guest code: runs interpreted; `make setup` compiles it")
+        else:
+            shutil.copytree(compiled, tree / HOME / COMPILED)
         (folder / "overlay.cpio").write_bytes(archive_of(tree))
         shutil.rmtree(tree)
 
     return cache.ensure("overlay", key, make) / "overlay.cpio"
+
+
+def code_key(root: Path) -> str:
+    """The key of the guest code below `root`: names and contents of its files."""
+    files = sources(root)
+    return key_of([path.relative_to(root).as_posix() for path in files], file_digest(*files))
 
 
 def sources(root: Path) -> list[Path]:

@@ -26,7 +26,7 @@ from bluebridge.device.pci.bus import HostBus
 from bluebridge.device.throttle import Throttle
 
 QPN_MASK: Final = 0xFFFFFF
-MAX_LIVE: Final = 1 << 16
+MAX_LIVE = 1 << 16
 """Queue pairs at a time. The table cannot be the bound: Linux asks INIT_HCA for 2^18, whatever the
 capabilities say, and gives up when that is refused (`mlx4/main.c: default_profile`)."""
 

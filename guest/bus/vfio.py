@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from bluebridge.device.layout.pci import DEVICE_CONNECTX3, VENDOR_MELLANOX
 from bluebridge.guest.bus import vfio_abi as abi
+from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.bus.dma_memory import Arena
 from bluebridge.guest.bus.hugepages import HUGE, HugepageFile, free_hugepages, sorted_hugepages
 from bluebridge.guest.bus.interface import DmaMemory
@@ -137,17 +138,17 @@ class VfioBus:
         """One 32-bit load."""
         region = self._regions[bar]
         if region.words is not None:
-            return int.from_bytes(region.words[offset >> 2].to_bytes(4, "little"), "big")
+            return swap32(region.words[offset >> 2])
         return int.from_bytes(os.pread(self._device, 4, region.offset + offset), "big")
 
     def write32(self, bar: int, offset: int, value: int) -> None:
         """One 32-bit store."""
         region = self._regions[bar]
-        data = value.to_bytes(4, "big")
-        if region.words is not None:
-            region.words[offset >> 2] = int.from_bytes(data, "little")
+        words = region.words
+        if words is not None:
+            words[offset >> 2] = swap32(value)
         else:
-            os.pwrite(self._device, data, region.offset + offset)
+            os.pwrite(self._device, value.to_bytes(4, "big"), region.offset + offset)
 
     def write64(self, bar: int, offset: int, value: int) -> None:
         """One 64-bit store."""

@@ -125,7 +125,7 @@ def _bw(thread: KrpingThread, resources: Resources) -> None:
         if room > 0:
             now = clock()
             posted.extend([now] * room)
-            thread.post([request] * room, room)
+            thread.post([request] * room)
             sent += room
         thread.await_completion()
         now = clock()

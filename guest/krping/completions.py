@@ -24,8 +24,6 @@ def completed(run: Progress, completion: Wc, resources: Resources) -> None:
         _failed(run, completion)
         return
     opcode, stats = completion.opcode, run.stats
-    if opcode is not _RECV:
-        run.under_way -= 1
     if opcode is _RECV:
         if debugging:
             run.log.line("recv completion")

@@ -11,8 +11,7 @@ from bluebridge.guest.krping.stats import Latencies, Stats
 class Progress:
     """State, statistics and outcome of one run.
 
-    `remote` is the peer's buffer as it was advertised last: address, rkey, length. `under_way`
-    counts our work requests that will complete; receives are not among them.
+    `remote` is the peer's buffer as it was advertised last: address, rkey, length.
     """
 
     def __init__(self, options: Options, log: Log) -> None:
@@ -26,7 +25,6 @@ class Progress:
         self.failure = ""
         self.disconnected = False
         self.remote = (0, 0, 0)
-        self.under_way = 0
 
     def fail(self, reason: str) -> None:
         """Enter ERROR, which ends every wait; the first reason is the one to tell."""

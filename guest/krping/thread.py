@@ -21,8 +21,8 @@ from bluebridge.guest.verbs import HEALTH_SECONDS, Device, SendWr
 GRACE_SECONDS = 3.0
 """How long a cancelled thread may take to finish the iteration it is in."""
 PARTING_SECONDS = 5.0
-LOOKS = 30
-"""How often to look for a completion that needs the device only, before sleeping until it comes."""
+LOOK_NANOSECONDS = 500_000
+"""How long to look for completions before sleeping until one comes: what being woken takes."""
 BATCH = 16
 CONN_PARAM = ConnParam(responder_resources=1, initiator_depth=1)
 
@@ -99,9 +99,8 @@ class KrpingThread(Progress, ABC):
     def wait_for(self, wanted: State, *, boundary: bool = False) -> None:
         """Wait until the state is `wanted` or later; raises when it then is not `wanted`.
 
-        At a `boundary` between iterations a cancelled thread ends at once. It spins a little for
-        what only the device has to do, which takes less time than an interrupt. It sleeps when
-        the peer has to act: spinning would take the processor from it.
+        At a `boundary` between iterations a cancelled thread ends at once. It looks for completions
+        for as long as an interrupt would take to come and wake it, then sleeps.
         """
         while self.state < wanted:
             if self.drain() or self._look():
@@ -115,15 +114,20 @@ class KrpingThread(Progress, ABC):
             self.log.note(f"wait for {wanted.name} state {self.state:d}")
             raise KrpingError(self.failure or f"wait for {wanted.name} state {self.state:d}")
 
-    def post(self, requests: Sequence[SendWr], signaled: int = 1) -> None:
-        """Post a chain, of which `signaled` work requests will complete."""
+    def post(self, requests: Sequence[SendWr]) -> None:
+        """Post a chain of work requests."""
         if self.resources is not None:
-            self.under_way += signaled
             self.resources.qp.post_send(requests)
 
     def _look(self) -> bool:
-        """Look a few times for the completion of our own work; whether it came."""
-        return self.under_way > 0 and any(self.drain() for _ in range(LOOKS))
+        """Look for completions for a short time; whether any came."""
+        if self.resources is None:
+            return False
+        end = time.perf_counter_ns() + LOOK_NANOSECONDS
+        while time.perf_counter_ns() < end:
+            if self.drain():
+                return True
+        return False
 
     def await_completion(self) -> None:
         """Handle at least one batch of completions; raises when the run ends before."""

@@ -35,7 +35,7 @@ class RecvWr:
     sg_list: Sequence[Sge] = ()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Wc:
     """A work completion. Only `wr_id`, `status`, `qp_num` and `vendor_err` count on an error.
 
@@ -47,12 +47,37 @@ class Wc:
     status: WcStatus
     opcode: WcOpcode
     qp_num: int
-    byte_len: int = 0
-    imm: int = 0
-    flags: WcFlags | int = 0
-    src_qp: int = 0
-    smac: bytes = b""
-    vendor_err: int = 0
+    byte_len: int
+    imm: int
+    flags: WcFlags | int
+    src_qp: int
+    smac: bytes
+    vendor_err: int
+
+    # Written out, since the one that dataclass makes at run time is not compiled.
+    def __init__(
+        self,
+        wr_id: int,
+        status: WcStatus,
+        opcode: WcOpcode,
+        qp_num: int,
+        byte_len: int = 0,
+        imm: int = 0,
+        flags: WcFlags | int = 0,
+        src_qp: int = 0,
+        smac: bytes = b"",
+        vendor_err: int = 0,
+    ) -> None:
+        self.wr_id = wr_id
+        self.status = status
+        self.opcode = opcode
+        self.qp_num = qp_num
+        self.byte_len = byte_len
+        self.imm = imm
+        self.flags = flags
+        self.src_qp = src_qp
+        self.smac = smac
+        self.vendor_err = vendor_err
 
 
 @dataclass(slots=True)

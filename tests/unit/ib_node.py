@@ -16,6 +16,7 @@ from bluebridge.device.layout.net.mad import MAD_SIZE, Method, MgmtClass
 from bluebridge.device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, BthOpcode
 from tests.unit.fake_host import FakeHost
 from tests.unit.rdma_node import PD, SPECIAL_BASE, Node, TestQp, Wc, data, inline
+from tests.unit.watched_fabric import WatchedFabric
 
 GRH_BYTES = 40
 MAD_BUFFERS = 16  # as many as the receive ring holds
@@ -99,8 +100,9 @@ class Subnet:
             SubnetManager(self.fabric, self.clock.call_later)
         else:
             TrapSender(self.fabric, self.clock.call_later)
-        self.a = IbNode("a", 1, self.fabric)
-        self.b = IbNode("b", 2, self.fabric)
+        self.watched = WatchedFabric(self.fabric)
+        self.a = IbNode("a", 1, self.watched)
+        self.b = IbNode("b", 2, self.watched)
         if managed and settle:
             self.clock.run(10)
 

@@ -24,6 +24,7 @@ from bluebridge.device.layout.mlx4.wqe import (
 )
 from bluebridge.device.layout.net.roce import ipv4_gid
 from tests.unit.hca_driver import UAR_PAGE, Driver, Ring
+from tests.unit.watched_fabric import WatchedFabric
 
 SQ_SHIFT, RQ_SHIFT = 7, 5
 LOG_SQ, LOG_RQ = 4, 4
@@ -91,7 +92,7 @@ class Node(Driver):
         self,
         name: str,
         number: int,
-        fabric: LocalFabric,
+        fabric: Fabric,
         memory: int = 8 << 20,
         features: Features | None = None,
         more_fabrics: Sequence[Fabric] = (),
@@ -305,7 +306,8 @@ class Pair:
 
     def __init__(self, service: int = ServiceType.RC, **more: int) -> None:
         self.fabric = LocalFabric()
-        self.a, self.b = Node("a", 1, self.fabric), Node("b", 2, self.fabric)
+        self.watched = WatchedFabric(self.fabric)
+        self.a, self.b = Node("a", 1, self.watched), Node("b", 2, self.watched)
         self.qa = self.a.create_qp(0x800240, service, **more)
         self.qb = self.b.create_qp(0x250, service, **more)
 

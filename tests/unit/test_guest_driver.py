@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
+from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.bus.vfio import find_device
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.hca.ports import link_local_gid
-from bluebridge.guest.hca.posting.byte_order import swap32
 from bluebridge.guest.hca.posting.wqe import INLINE_BIT, write_inline
 from bluebridge.guest.hca.queues.qp_context import transition
 from bluebridge.guest.hca.resources import icm, profile

@@ -20,7 +20,6 @@ from bluebridge.device.layout.net import roce
 from bluebridge.guest.hca.posting import wqe as guest_wqe
 from bluebridge.guest.hca.queues import cq as guest_cq
 from bluebridge.guest.hca.queues import srq as guest_srq
-from bluebridge.guest.hca.queues import work_queues as guest_work_queues
 
 Name = str | tuple[str, ...]
 """A field, or all fields of one word."""
@@ -54,7 +53,7 @@ ROWS = [
         "datagram", device_wqe.DATAGRAM, wqe.DATAGRAM, ("av", "dqpn", "qkey", "vlan", "dmac")
     ),
     Row("fast reg", device_wqe.FAST_REG, wqe.FAST_REG, _FAST),
-    Row("guest ctrl", guest_work_queues._CTRL_REST, wqe.CTRL, (_WORD1, _FLAGS, "immediate"), 4),
+    Row("guest ctrl", guest_wqe._CONTROL, wqe.CTRL, (_WORD1, _FLAGS, "immediate"), 4),
     Row("guest data", guest_wqe._DATA, wqe.DATA, _DATA),
     Row("guest remote", guest_wqe._REMOTE, wqe.RADDR, ("va", "rkey")),
     Row("guest pair", guest_wqe._PAIR, wqe.ATOMIC, ("swap_add", "compare")),
@@ -113,10 +112,23 @@ def test_a_format_and_its_table_agree(row: Row, seed: int) -> None:
     assert packed.ljust(row.table.size, b"\0") == data
 
 
-def test_a_guests_remote_address_with_one_data_segment() -> None:
-    remote, first = _filled(wqe.RADDR, ("va", "rkey"), 3)
-    data, second = _filled(wqe.DATA, _DATA, 9)
-    assert list(guest_wqe._REMOTE_DATA.unpack(remote + data)) == first + second
+def test_a_guests_entries_that_are_packed_in_one_step() -> None:
+    control, first = _filled(wqe.CTRL, (_WORD1, _FLAGS, "immediate"), 6)
+    remote, second = _filled(wqe.RADDR, ("va", "rkey"), 3)
+    data, third = _filled(wqe.DATA, _DATA, 9)
+    rest = control[4:]
+    assert list(guest_wqe._SEND_ENTRY.unpack(rest + data)) == first + third
+    assert list(guest_wqe._RDMA_ENTRY.unpack(rest + remote + data)) == first + second + third
+    inline = guest_wqe.INLINE_BIT | 28
+    payload = bytes(range(28))
+    entry = rest + remote + inline.to_bytes(4, "big") + payload
+    found = list(guest_wqe._RDMA_INLINE_ENTRY.unpack(entry))
+    assert found == [*first, *second, inline, payload]
+
+
+def test_a_guests_completion_of_a_send() -> None:
+    data, values = _filled(cqe.CQE, ("qpn", "byte_count", "wqe_index"), 4)
+    assert list(guest_cq._SENT.unpack(data)) == values
 
 
 def test_a_guests_datagram() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bluebridge.device.fabric.messages import Request, Response
+from bluebridge.device.fabric.interface import FabricPort
+from bluebridge.device.fabric.messages import Message, Request, Response
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.commands import OptPar as Par
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
@@ -115,11 +116,16 @@ def request(pair: Pair, psn: int, op: Op = Op.WRITE, **more: object) -> list[Res
     answers: list[Response] = []
     qp = pair.a.adapter.qps.get(pair.qa.qpn)
     assert qp is not None
-    original = pair.a.port.receive
-    pair.a.port.receive = answers.append  # type: ignore[method-assign, assignment]
+
+    def keep(source: FabricPort, message: Message) -> bool:
+        if source is pair.b.port and isinstance(message, Response):
+            answers.append(message)
+        return source is not pair.b.port
+
+    pair.watched.watch = keep
     message = Request(op, qp.route, qp.qpn, pair.qb.qpn, psn, 1, 0, **more)  # type: ignore[arg-type]
     pair.fabric.send(pair.a.port, message)
-    pair.a.port.receive = original  # type: ignore[method-assign]
+    pair.watched.watch = lambda source, message: True
     return answers
 
 

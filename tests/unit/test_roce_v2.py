@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Datagram, Message, Request
 from bluebridge.device.hca.settings.config import Features
@@ -23,6 +24,7 @@ from bluebridge.device.layout.net.roce import BTH, DETH, GSI_QKEY, BthOpcode
 from tests.unit.hca_commands import CommandDriver
 from tests.unit.rdma_node import Node, Pair, SendOpcode, inline, remote
 from tests.unit.test_qp_datagram import GSI, QKEY, address, ready
+from tests.unit.watched_fabric import WatchedFabric
 
 PRO = Features(pro=True)
 HELPER = 0x310
@@ -43,17 +45,18 @@ class ProPair(Pair):
     def __init__(self) -> None:
         self.fabric = LocalFabric()
         self.seen: list[Message] = []
-        self.a = Node("a", 1, self.fabric, features=PRO)
-        self.b = Node("b", 2, self.fabric, features=PRO)
+        self.watched = WatchedFabric(self.fabric)
+        self.a = Node("a", 1, self.watched, features=PRO)
+        self.b = Node("b", 2, self.watched, features=PRO)
         for node in (self.a, self.b):
             node.set_port(SetPort.ROCE_ADDR, gid_table((node.gid, 0), (node.gid, 2), (IPV6_GID, 2)))
-        deliver = self.b.port.receive
 
-        def receive(message: Message) -> int:
-            self.seen.append(message)
-            return deliver(message)
+        def note(source: FabricPort, message: Message) -> bool:
+            if source is self.a.port:
+                self.seen.append(message)
+            return True
 
-        self.b.port.receive = receive  # type: ignore[method-assign]
+        self.watched.watch = note
 
 
 @pytest.fixture

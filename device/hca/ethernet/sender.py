@@ -78,9 +78,9 @@ class EthernetSender(UnconnectedSender):
         except (WqeError, SegmentError) as error:
             self.finish()
             self._fail(index, getattr(error, "status", CompletionStatus.LOCAL_QP_OP_ERR), error)
-        except (AccessError, DmaError) as error:
+        except (AccessError, DmaError) as fault:
             self.finish()
-            self._fail(index, CompletionStatus.LOCAL_PROT_ERR, error)
+            self._fail(index, CompletionStatus.LOCAL_PROT_ERR, fault)
         else:
             if wqe.signalled:
                 self._done.append(send_cqe(self._qp.qpn, index, wqe.opcode, wqe.length))

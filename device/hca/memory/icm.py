@@ -21,7 +21,7 @@ PAGE_SHIFT: Final = 12
 PAGE: Final = 1 << PAGE_SHIFT
 MTT_ENTRY: Final = 8
 MTT_PRESENT: Final = 1
-MAX_RANGES: Final = 1 << 18
+MAX_RANGES = 1 << 18
 """Ranges of lent pages that are remembered: all of a driver's tables by single pages fit."""
 
 _IS_PRESENT: Final = bytes(low & MTT_PRESENT for low in range(256))

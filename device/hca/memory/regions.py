@@ -34,7 +34,7 @@ EVERYTHING: Final = (1 << 64) - 1
 """Length of an MR over all memory."""
 MAX_PAGES: Final = 1 << 20
 """Pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
-MAX_PIECES: Final = 1 << 22
+MAX_PIECES = 1 << 22
 """Pieces of memory that are no neighbours, over all MRs: 64 MiB of the server's memory."""
 MAX_RETURNED: Final = 1024
 """Entries given back lately, which SYNC_TPT looks at: re-registration does both in a row."""

@@ -40,8 +40,8 @@ class UnconnectedSender(ABC):
                 raise WqeError(f"opcode {wqe.opcode:#x}")
         except WqeError as error:
             self._fail(index, error.status, error)
-        except (AccessError, DmaError) as error:
-            self._fail(index, CompletionStatus.LOCAL_PROT_ERR, error)
+        except (AccessError, DmaError) as fault:
+            self._fail(index, CompletionStatus.LOCAL_PROT_ERR, fault)
         else:
             if wqe.signalled:
                 self._qp.completions.complete_send(index, wqe.opcode, wqe.length)

@@ -22,7 +22,7 @@ from bluebridge.device.pci.bus import DmaError, HostBus
 INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
 STATE_ALWAYS_ARMED: Final = 0xB
 MAX_LOG_SIZE: Final = 22
-MAX_BACKLOG: Final = 1 << 16
+MAX_BACKLOG = 1 << 16
 """Bound on the events of one HCA that wait for room in their rings. Correct drivers stay below it:
 a CQ has at most two events that were not consumed."""
 EVENT_TYPES: Final = 64

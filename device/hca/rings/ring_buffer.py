@@ -16,7 +16,7 @@ from bluebridge.device.pci.bus import DmaError, HostBus, Run
 OWNER_HARDWARE: Final = 0x80
 FILL_BYTES: Final = 1 << 16
 """How much is written in one go when a whole queue is filled."""
-MAX_PAGES: Final = 1 << 20
+MAX_PAGES = 1 << 20
 """Pages of all queues of an HCA: 40 MiB of the server's memory, 4 GiB of the guest's."""
 
 

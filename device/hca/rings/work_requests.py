@@ -6,7 +6,7 @@ Layouts: `device.layout.mlx4.wqe`; the formats here are those tables, compiled f
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import ClassVar, Final
 
 from bluebridge.device.hca.memory.scatter_gather import Sge
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
@@ -58,13 +58,13 @@ LOCAL: Final = frozenset((NOP, FAST_REG_MR, LOCAL_INVAL, BIND_MW))
 class WqeError(Exception):
     """A work queue entry that no driver would write; `status` is for its completion."""
 
-    status = CompletionStatus.LOCAL_QP_OP_ERR
+    status: ClassVar[CompletionStatus] = CompletionStatus.LOCAL_QP_OP_ERR
 
 
 class TooLongError(WqeError):
     """A message that is longer than its queue pair may send."""
 
-    status = CompletionStatus.LOCAL_LENGTH_ERR
+    status: ClassVar[CompletionStatus] = CompletionStatus.LOCAL_LENGTH_ERR
 
 
 class SendWqe:

@@ -32,7 +32,7 @@ class GsiPosting:
     def __init__(self, port: EthernetPort) -> None:
         self._port = port
         self._psn = 0
-        self.builders: dict[int, Builder] = {WrOpcode.SEND: self._send}
+        self.builders: dict[int, Builder] = {WrOpcode.SEND: Builder(self._send)}
 
     def control_words(self, wr: SendWr) -> tuple[int, int]:
         """What dwords 2 and 3 of the control segment carry besides the flags: the peer's MAC."""
@@ -42,7 +42,7 @@ class GsiPosting:
 
     def _send(self, wr: SendWr, data: memoryview, offset: int) -> int:
         offset = write_inline(data, offset, self._headers(wr))
-        offset = write_data(data, offset, wr)
+        offset = write_data(wr, data, offset)
         return write_inline(data, offset, bytes(ICRC_SIZE))  # the device fills the ICRC in
 
     def _headers(self, wr: SendWr) -> bytes:

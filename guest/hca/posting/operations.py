@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FENCE, OWNER, SOLICITED, STRONG_ORDER
+from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.hca.posting import wqe
-from bluebridge.guest.hca.posting.byte_order import swap32
 from bluebridge.guest.hca.posting.gsi import GsiPosting
 from bluebridge.guest.verbs.enums import QpType, SendFlags, WrOpcode
 
@@ -24,15 +26,32 @@ OVERHEAD = {
     QpType.RAW_ETH: 16,
 }
 # What the last dword of the control segment holds.
-NOTHING, IMMEDIATE, RKEY = range(3)
+NOTHING: Final = 0
+IMMEDIATE: Final = 1
+RKEY: Final = 2
 _LAST_WORD: dict[int, int] = {
     WrOpcode.SEND_WITH_IMM: IMMEDIATE,
     WrOpcode.RDMA_WRITE_WITH_IMM: IMMEDIATE,
     WrOpcode.SEND_WITH_INV: RKEY,
 }
 _STRONG = frozenset((WrOpcode.REG_MR, WrOpcode.LOCAL_INV))
-Operation = tuple[wqe.Builder, tuple[int, int], int, int]
-"""Builder, first dword for both values of the ownership bit, control flags, last dword's kind."""
+
+
+class Operation:
+    """What posting needs to know of one opcode.
+
+    `valid0` and `valid1` are the first dword, which makes an entry valid, for both values of the
+    ownership bit, in the byte order of memory. `flags` is the third,
+    `last_kind` says what the last holds.
+    """
+
+    __slots__ = ("builder", "flags", "last_kind", "valid0", "valid1")
+
+    def __init__(self, builder: wqe.Builder, code: int, flags: int, last_kind: int) -> None:
+        self.builder = builder
+        self.valid0, self.valid1 = swap32(code), swap32(code | OWNER)
+        self.flags = flags
+        self.last_kind = last_kind
 
 
 def _flag_words() -> tuple[tuple[int, int], ...]:
@@ -67,5 +86,5 @@ def operations(
         code = wqe.OPCODES[opcode]
         last = _LAST_WORD.get(opcode, NOTHING)
         flags = always | (STRONG_ORDER if opcode in _STRONG else 0)
-        table[opcode] = (builder, (swap32(code), swap32(code | OWNER)), flags, last)
+        table[opcode] = Operation(builder, int(code), flags, last)
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from typing import Final
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import CQC
@@ -19,16 +20,17 @@ from bluebridge.device.layout.mlx4.cqe import (
 )
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED, CQ_DOORBELL, PAGE_SIZE
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
-from bluebridge.guest.hca.posting.byte_order import swap32
+from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.hca.queues.channel import CompChannel
 from bluebridge.guest.hca.resources.adapter import Adapter
 from bluebridge.guest.verbs.enums import WcFlags, WcOpcode, WcStatus
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import Wc
 
+_SENT = struct.Struct(">I16xIH6x")  # of a send that succeeded: qpn, bytes, index
 _ENTRY = struct.Struct(">III2x6sIHBB3xB")  # qpn, immediate, source, smac, bytes, index, error …
-_NUMBER = 0xFFFFFF
-_GRH = 1 << 31
+_NUMBER: Final = 0xFFFFFF
+_GRH: Final = 1 << 31
 
 _SEND_OPCODES = {
     SendOpcode.NOP: WcOpcode.NOP,
@@ -114,19 +116,23 @@ class Cq:
         """Up to `limit` completions, oldest first; an empty list when there are none."""
         done: list[Wc] = []
         data, mask, log = self._data, self._mask, self._log
-        with self._lock:
+        self._lock.acquire()
+        try:
             ci = first = self._ci
             while len(done) < limit:
                 offset = (ci & mask) << 5
-                if (data[offset + OWNER_OFFSET] >> 7) != (ci >> log) & 1:
+                owner = data[offset + OWNER_OFFSET]
+                if owner >> 7 != (ci >> log) & 1:
                     break
                 ci += 1
-                wc = self._completion(offset)
+                wc = self._sent(offset, owner) or self._completion(offset)
                 if wc is not None:
                     done.append(wc)
             if ci != first:
                 self._ci = ci
                 self._record_words[0] = swap32(ci & _NUMBER)
+        finally:
+            self._lock.release()
         return done
 
     def req_notify(self, solicited_only: bool = False) -> None:
@@ -195,7 +201,19 @@ class Cq:
         (index,) = struct.unpack_from(">H", self._data, offset + 0x18)
         qp.return_receive(index)
 
+    def _sent(self, offset: int, owner: int) -> Wc | None:
+        """The completion of a send that succeeded; None for any other."""
+        opcode = owner & OPCODE_MASK
+        if not owner & IS_SEND_BIT or opcode == OPCODE_ERROR:
+            return None
+        number, count, index = _SENT.unpack_from(self._data, offset)
+        qp = self._queue_pairs.get(number & _NUMBER)
+        if qp is None:
+            return None
+        return Wc(qp.complete_send(index), _SUCCESS, _SEND_BY_NUMBER[opcode], qp.qpn, count)
+
     def _completion(self, offset: int) -> Wc | None:
+        """Any other completion; None for one of a queue pair that is gone."""
         qpn, imm, source, smac, count, index, vendor, syndrome, owner = _ENTRY.unpack_from(
             self._data, offset
         )
@@ -205,8 +223,6 @@ class Cq:
         opcode = owner & OPCODE_MASK
         if owner & IS_SEND_BIT:
             wr_id = qp.complete_send(index)
-            if opcode != OPCODE_ERROR:
-                return Wc(wr_id, _SUCCESS, _SEND_BY_NUMBER[opcode], qp.qpn, count)
         else:
             wr_id = qp.complete_recv(index)
             if opcode != OPCODE_ERROR:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import SRQC
-from bluebridge.guest.hca.posting.byte_order import swap32
+from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.hca.posting.wqe import write_receive
 from bluebridge.guest.hca.resources.adapter import Adapter
 from bluebridge.guest.verbs.errors import VerbsError

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Sequence
 
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
+from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.hca.posting.blueflame import BlueFlame
-from bluebridge.guest.hca.posting.byte_order import swap32
 from bluebridge.guest.hca.posting.gsi import GsiPosting
 from bluebridge.guest.hca.posting.operations import (
     FLAGS,
@@ -28,8 +27,6 @@ from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.requests import QpInit, SendWr
 from bluebridge.guest.verbs.values import RecvWr
-
-_CTRL_REST = struct.Struct(">III")
 
 
 class WorkQueues:
@@ -59,6 +56,7 @@ class WorkQueues:
         self._lock = threading.Lock()
         self._recv_lock = threading.Lock()
         self._size(geometry)
+        self._room = (1 << self._sq_shift) - OVERHEAD[init.type]
         length = (self._sq_count << self._sq_shift) + (self._rq_count << self._rq_shift)
         self._icm = adapter.icm
         self._memory = adapter.bus.allocate(max(4096, -(-length // 4096) * 4096))
@@ -81,26 +79,30 @@ class WorkQueues:
         Raises `VerbsError` at the first request that does not fit; those before it are posted.
         """
         requests = (wrs,) if isinstance(wrs, SendWr) else wrs
-        with self._lock:
-            first = self._sq_head
+        self._lock.acquire()
+        first = self._sq_head
+        try:
+            for wr in requests:
+                self._post_one(wr)
+        finally:
             try:
-                for wr in requests:
-                    self._post_one(wr)
-            finally:
                 if self._sq_head != first and not self._sent(requests, first):
                     self._ring(2, self._doorbell, self._doorbell_value)
+            finally:
+                self._lock.release()
 
     def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
         """Post one receive request or several; raises `VerbsError` like `post_send`."""
         requests = (wrs,) if isinstance(wrs, RecvWr) else wrs
         if not self._rq_count:
             raise VerbsError("this queue pair has no receive queue of its own")
-        with self._recv_lock:
-            try:
-                for wr in requests:
-                    self._receive_one(wr)
-            finally:
-                self._record_word[0] = swap32(self._rq_head & 0xFFFF)
+        self._recv_lock.acquire()
+        try:
+            for wr in requests:
+                self._receive_one(wr)
+        finally:
+            self._record_word[0] = swap32(self._rq_head & 0xFFFF)
+            self._recv_lock.release()
 
     def complete_send(self, index: int) -> int:
         """Retire send entries up to the one with 16-bit `index`; its wr_id."""
@@ -154,26 +156,25 @@ class WorkQueues:
         operation = self._operations.get(wr.opcode)
         if operation is None:
             raise VerbsError(f"{wr.opcode!r} is not possible on {self.type.name} queue pairs")
-        builder, first_words, word, last_kind = operation
         if wr.inline_data is not None or len(wr.sg_list) > self._send_sges:
             self._check(wr)
         slot = head & self._sq_mask
         offset = self._sq_offset + (slot << self._sq_shift)
-        size = (builder(wr, self._data, offset + 16) - offset) >> 4
-        fence, flags = FLAGS[int(wr.send_flags)]
-        word |= flags
+        fence, flags = FLAGS[wr.send_flags]
+        flags |= operation.flags
         last = 0
-        if last_kind == IMMEDIATE:
+        if operation.last_kind == IMMEDIATE:
             last = wr.imm
-        elif last_kind == RKEY:
+        elif operation.last_kind == RKEY:
             last = wr.invalidate_rkey
         elif self._gsi is not None:
             more, last = self._gsi.control_words(wr)
-            word |= more
-        _CTRL_REST.pack_into(self._data, offset + 4, size | fence, word, last)
+            flags |= more
+        operation.builder.write(wr, self._data, offset, fence, flags, last)
         self._sq_ids[slot] = wr.wr_id
         # One 32-bit store makes the entry valid; everything else of it is written by now.
-        self._words[offset >> 2] = first_words[1 if head & self._sq_count else 0]
+        lap = head & self._sq_count
+        self._words[offset >> 2] = operation.valid1 if lap else operation.valid0
         self._sq_head = head + 1
 
     def _sent(self, requests: Sequence[SendWr], index: int) -> bool:
@@ -186,12 +187,11 @@ class WorkQueues:
 
     def _check(self, wr: SendWr) -> None:
         """Refuse what does not fit into an entry, before a byte of it is written."""
-        room = (1 << self._sq_shift) - OVERHEAD[self.type]
         payload = wr.inline_data
         if payload is None:
             raise VerbsError(f"{len(wr.sg_list)} pieces do not fit into a send entry")
         length = len(payload)
-        if length + 4 * (length // 60 + 2) + 12 > room:
+        if length + 4 * (length // 60 + 2) + 12 > self._room:
             raise VerbsError(f"{length} inline bytes do not fit into a send entry")
 
     def _receive_one(self, wr: RecvWr) -> None:

@@ -1,0 +1,101 @@
+"""Builds the compiled modules of the guest's code, for the guest's own Python.
+
+mypyc of this environment writes C, of which this machine's compiler makes extension modules, with
+the headers of the guest's Python. They name no version of any library, so that a guest with an
+older C library than this machine's takes them. A build is an artefact of the cache, with a key of
+all sources that the guest gets: one of other sources is never found. Without one the guest runs
+the sources.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+from bluebridge.images.cache import Cache, file_digest, key_of
+from bluebridge.images.errors import ImageError
+from bluebridge.images.host import as_root
+from bluebridge.images.recipes import python_headers
+from bluebridge.images.run import run
+from bluebridge.images.source import HOME
+
+NAME = "compiled-guest"
+SUFFIX = ".so"
+TOLD = "told.json"
+"""What `guest_c` writes."""
+OWN = ("guest_build.py", "guest_c.py", "guest_modules.py", "recipes/python_headers.py")
+COMPILE = ("-O1", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-DNDEBUG", "-w")
+LINK = ("-shared", "-nostdlib", "-Wl,-s")
+PURE = "BLUEBRIDGE_PURE"
+
+
+def key(code: str) -> str:
+    """The key of the build of the sources whose own key is `code` (`overlay.code_key`)."""
+    here = Path(__file__).parent
+    return key_of(NAME, code, file_digest(*(here / name for name in OWN)))
+
+
+def present(cache: Cache, code: str) -> Path | None:
+    """The build of these sources, None if there is none or `BLUEBRIDGE_PURE` is set."""
+    if os.environ.get(PURE, "") not in ("", "0"):
+        return None
+    folder = cache.folder(NAME, key(code))
+    return folder if folder.is_dir() else None
+
+
+def ensure(cache: Cache, code: str, headers: Path) -> Path:
+    """The build of these sources, made now if it is missing; raises `ImageError`.
+
+    `headers` is the folder of `PythonHeadersRecipe`.
+    """
+    return cache.ensure(NAME, key(code), lambda folder: build(folder, headers))
+
+
+def build(folder: Path, headers: Path) -> None:
+    """Make the extension modules in `folder`, each called by its full name; raises `ImageError`."""
+    compiler = _compiler()
+    if find_spec("mypyc") is None:
+        raise ImageError("mypy is not installed, which has the compiler mypyc", "make setup")
+    code = folder / "c"
+    code.mkdir()
+    command: list[str | Path] = [sys.executable, "-m", "bluebridge.images.guest_c", code]
+    run(command, what="mypyc", cwd=HOME, env={"PYTHONPATH": str(HOME)})
+    told = json.loads((code / TOLD).read_text())
+    modules: dict[str, list[str]] = told["modules"]
+    includes = [code, Path(told["headers"]), *(headers / name for name in python_headers.FOLDERS)]
+    words = [compiler, *COMPILE, *(f"-I{include}" for include in includes)]
+    sources = [source for parts in modules.values() for source in parts]
+    # The largest first, so that no core ends with one alone.
+    sources.sort(key=lambda source: -os.path.getsize(source))
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        objects = dict(zip(sources, pool.map(partial(_compile, words), sources), strict=True))
+
+        def link(name: str) -> None:
+            parts = [objects[source] for source in modules[name]]
+            out = folder / (name + SUFFIX)
+            run([compiler, *LINK, *parts, "-o", out], what=f"link {name}")
+
+        list(pool.map(link, modules))
+    shutil.rmtree(code)
+
+
+def _compiler() -> str:
+    """The C compiler: `$CC`, or gcc, or cc; raises `ImageError` without any."""
+    for name in (os.environ.get("CC", ""), "gcc", "cc"):
+        if name and (program := shutil.which(name)):
+            return program
+    raise ImageError("there is no C compiler", as_root("apt-get", "install", "gcc"))
+
+
+def _compile(words: Sequence[str], source: str) -> str:
+    """The object file of a C file."""
+    made = source.removesuffix(".c") + ".o"
+    run([*words, "-c", source, "-o", made], what=f"compile {Path(source).name}")
+    return made
