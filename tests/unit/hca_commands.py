@@ -14,6 +14,7 @@ from bluebridge.device.hca.settings.config import Features, HcaConfig
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from tests.unit.fake_host import FakeHost
+from tests.unit.watched_fabric import WatchedFabric
 
 MAC = bytes.fromhex("020000000a01")
 
@@ -33,11 +34,9 @@ class CommandDriver:
     ) -> None:
         self.host = FakeHost(name, size=memory)
         self.fabric = fabric or LocalFabric()
-        link = (
-            LinkLayer.INFINIBAND
-            if isinstance(self.fabric, InfinibandFabric)
-            else LinkLayer.ETHERNET
-        )
+        cable = fabric.fabric if isinstance(fabric, WatchedFabric) else fabric
+        infiniband = isinstance(cable, InfinibandFabric)
+        link = LinkLayer.INFINIBAND if infiniband else LinkLayer.ETHERNET
         config = HcaConfig.of_mac(name, mac, link=link, features=features or Features())
         self.hca = Hca(self.host, [self.fabric, *more_fabrics], config)
         self.adapter = self.hca.adapter

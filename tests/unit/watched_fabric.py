@@ -17,21 +17,21 @@ class WatchedFabric:
     """
 
     def __init__(self, fabric: Fabric) -> None:
-        self._fabric = fabric
+        self.fabric = fabric
         self.watch: Watcher = lambda source, message: True
 
     def attach(self, port: FabricPort) -> None:
         """Connect a port."""
-        self._fabric.attach(port)
+        self.fabric.attach(port)
 
     def detach(self, port: FabricPort) -> None:
         """Disconnect a port."""
-        self._fabric.detach(port)
+        self.fabric.detach(port)
 
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
         """Addresses and link state of a port."""
-        self._fabric.announce(port, addresses, up=up)
+        self.fabric.announce(port, addresses, up=up)
 
     def send(self, source: FabricPort, message: Message) -> int:
         """Show, then deliver."""
-        return self._fabric.send(source, message) if self.watch(source, message) else 0
+        return self.fabric.send(source, message) if self.watch(source, message) else 0
