@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.device.fabric.messages import Datagram, Message
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.layout.ib.perf import PORT_COUNTERS
 from bluebridge.device.layout.ib.smp import (
@@ -232,10 +233,11 @@ def test_the_multicast_table_of_the_switch(wild: Subnet) -> None:
 
 
 def test_a_capability_that_changes_is_told_to_the_manager(managed: Subnet) -> None:
-    seen = []
-    managed.fabric.switch.smp = lambda message, ingress: seen.append(message)  # type: ignore[method-assign]
+    seen: list[Message] = []
+    managed.watched.watch = lambda source, message: bool(seen.append(message))
     managed.a.agent.set_capabilities(0x10002)
     (message,) = seen
+    assert isinstance(message, Datagram)
     assert NOTICE.get(SMP.get_raw(message.payload, "data"), "trap") == 144
 
 
