@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Datagram, Message
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.layout.ib.perf import PORT_COUNTERS
@@ -234,7 +235,12 @@ def test_the_multicast_table_of_the_switch(wild: Subnet) -> None:
 
 def test_a_capability_that_changes_is_told_to_the_manager(managed: Subnet) -> None:
     seen: list[Message] = []
-    managed.watched.watch = lambda source, message: bool(seen.append(message))
+
+    def note(source: FabricPort, message: Message) -> bool:
+        seen.append(message)
+        return True
+
+    managed.watched.watch = note
     managed.a.agent.set_capabilities(0x10002)
     (message,) = seen
     assert isinstance(message, Datagram)
