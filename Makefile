@@ -26,8 +26,10 @@ setup: .venv/.installed
 krping: setup
 	$(BIN)/bluebridge krping "$(SERVER)" "$(CLIENT)"
 
+# Without guests twice: compiled, and interpreted as where there is no compiler.
 test: setup
 	$(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
+	BLUEBRIDGE_PURE=1 $(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
 	$(BIN)/python -m tests.run -n $(VM_WORKERS)
 
 # The long lists: tests with guests, then stock programs between two guests, even if a test failed;

@@ -27,7 +27,7 @@ PACKAGE = os.path.dirname(os.path.abspath(__file__))
 PURE = "BLUEBRIDGE_PURE"
 SUFFIX = EXTENSION_SUFFIXES[0]
 """End of the file names of extension modules, which names the Python they are for."""
-VERSION = 1
+VERSION = 2
 """Raise it when the way of building changes."""
 INSTALLED = "compiled"
 """Folder of an installed package's builds, in the package."""
@@ -48,7 +48,7 @@ class Group:
         modules: Sequence[str],
     ) -> None:
         self.name = name
-        self._sources = sources
+        self.sources = sources
         self._packages = packages
         self._modules = modules
         self.library = f"bluebridge_{name}__mypyc"
@@ -84,7 +84,7 @@ class Group:
         )
 
     def _source_files(self) -> Iterator[str]:
-        for folder in self._sources:
+        for folder in self.sources:
             for place, _, names in os.walk(os.path.join(PACKAGE, folder)):
                 yield from (os.path.join(place, name) for name in names if name.endswith(".py"))
 

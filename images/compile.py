@@ -46,15 +46,20 @@ def build(group: Group, folder: Path, cache: Cache) -> None:
     if find_spec("mypyc") is None:
         raise ImageError("mypy is not installed", "pip install mypy")
     code = folder / "code"
-    code.mkdir()
+    write_code(group, code)
+    _link(group, compiler, folder, cache)
+    shutil.rmtree(code)
+
+
+def write_code(group: Group, folder: Path) -> None:
+    """C files of the group and `extensions.json` in the new folder `folder`."""
+    folder.mkdir()
     run(
-        [sys.executable, "-m", "bluebridge.images.native_code", group.name, code],
+        [sys.executable, "-m", "bluebridge.images.native_code", group.name, folder],
         what="mypyc",
         cwd=HOME,
         env={"PYTHONPATH": str(HOME), "BLUEBRIDGE_PURE": "1"},
     )
-    _link(group, compiler, folder, cache)
-    shutil.rmtree(code)
 
 
 def _compiler() -> str:

@@ -9,6 +9,8 @@ for each extension module its C files, relative to FOLDER, and the folders of he
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -16,7 +18,8 @@ from mypyc.build import mypycify
 
 from bluebridge import hot_modules
 from bluebridge.compiled import Group
-from bluebridge.images.source import HOME
+from bluebridge.images.enum_members import hoisted
+from bluebridge.images.source import PACKAGE
 
 EXTENSIONS = "extensions.json"
 # A cache of types would have to be as reliable as the key of a build; making them takes 4 s.
@@ -32,6 +35,8 @@ TYPES = (
 def write(group: Group, folder: Path) -> None:
     """Write the C code of `group` into `folder`; ends the process if mypyc refuses a module."""
     paths = [module.replace(".", "/") + ".py" for module in group.modules()]
+    _copy(group, paths, folder / "tree")
+    os.chdir(folder / "tree")  # names of files in tracebacks begin with `bluebridge/`
     extensions = mypycify(
         [*TYPES, *paths],
         group_name=group.library.removesuffix("__mypyc"),
@@ -40,12 +45,25 @@ def write(group: Group, folder: Path) -> None:
     )
     told = {
         extension.name: {
-            "sources": [str(Path(HOME, source)) for source in extension.sources],
-            "headers": [str(Path(HOME, path)) for path in extension.include_dirs],
+            "sources": [os.path.abspath(source) for source in extension.sources],
+            "headers": [os.path.abspath(path) for path in extension.include_dirs],
         }
         for extension in extensions
     }
     (folder / EXTENSIONS).write_text(json.dumps(told))
+
+
+def _copy(group: Group, hot: list[str], tree: Path) -> None:
+    """The group's sources below `tree`, those to be compiled with their enumerations hoisted."""
+    code_only = shutil.ignore_patterns("__pycache__")
+    for folder in group.sources:
+        target = tree / PACKAGE.name / folder
+        shutil.copytree(PACKAGE / folder, target, ignore=code_only)
+    for path in PACKAGE.glob("*.py"):
+        shutil.copyfile(path, tree / PACKAGE.name / path.name)
+    for name in hot:
+        file = tree / name
+        file.write_text(hoisted(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def main() -> None:

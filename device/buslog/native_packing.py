@@ -19,13 +19,16 @@ from bluebridge.device.layout.buslog import Kind
 
 _WIRE: Final = int(Kind.WIRE)
 _HEAD_SIZE: Final = HEAD.size
+_SMALL: Final = (1 << 62) - 1  # the largest that native code compares without a call
 _TOP: Final = 1 << 63
 _ALL: Final = 1 << 64
 
 
 def _signed(value: int) -> i64:
     """The 64-bit two's complement of an unsigned number below 2^64."""
-    return i64(value) if value < _TOP else i64(value - _ALL)
+    if value <= _SMALL or value < _TOP:
+        return i64(value)
+    return i64(value - _ALL)
 
 
 class NativeRecords(Records):

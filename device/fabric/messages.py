@@ -59,7 +59,7 @@ class Part:
     last: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Request:
     """A request of an RC, UC or XRC queue pair; only those of XRC name an SRQ, `srqn`.
 
@@ -73,19 +73,57 @@ class Request:
     psn: int
     packets: int
     length: int
-    payload: Payload = ()
-    remote_address: int = 0
-    rkey: int = 0
-    immediate: int = 0  # or the rkey to invalidate
-    solicited: bool = False
-    reliable: bool = True
-    atomic: tuple[int, int, int, int] = (0, 0, 0, 0)  # swap/add, compare, swap mask, compare mask
-    srqn: int | None = None
-    part: Part | None = None
-    work: int = field(default=0, compare=False)
+    payload: Payload
+    remote_address: int
+    rkey: int
+    immediate: int  # or the rkey to invalidate
+    solicited: bool
+    reliable: bool
+    atomic: tuple[int, int, int, int]  # swap/add, compare, swap mask, compare mask
+    srqn: int | None
+    part: Part | None
+    work: int = field(compare=False)
+
+    # Written out: what dataclass would make is not compiled.
+    def __init__(
+        self,
+        op: Op,
+        route: Route,
+        source_qpn: int,
+        target_qpn: int,
+        psn: int,
+        packets: int,
+        length: int,
+        payload: Payload = (),
+        remote_address: int = 0,
+        rkey: int = 0,
+        immediate: int = 0,
+        solicited: bool = False,
+        reliable: bool = True,
+        atomic: tuple[int, int, int, int] = (0, 0, 0, 0),
+        srqn: int | None = None,
+        part: Part | None = None,
+    ) -> None:
+        self.op = op
+        self.route = route
+        self.source_qpn = source_qpn
+        self.target_qpn = target_qpn
+        self.psn = psn
+        self.packets = packets
+        self.length = length
+        self.payload = payload
+        self.remote_address = remote_address
+        self.rkey = rkey
+        self.immediate = immediate
+        self.solicited = solicited
+        self.reliable = reliable
+        self.atomic = atomic
+        self.srqn = srqn
+        self.part = part
+        self.work = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Response:
     """What a responder says to an RC request: `psn` is that of the request it answers.
 
@@ -98,14 +136,41 @@ class Response:
     target_qpn: int
     psn: int
     syndrome: int
-    msn: int = 0
-    payload: Payload = ()
-    atomic_original: int | None = None
-    packets: int = 1
-    read: bool = False
-    xrc: bool = False
-    part: Part | None = None
-    work: int = field(default=0, compare=False)
+    msn: int
+    payload: Payload
+    atomic_original: int | None
+    packets: int
+    read: bool
+    xrc: bool
+    part: Part | None
+    work: int = field(compare=False)
+
+    def __init__(
+        self,
+        route: Route,
+        target_qpn: int,
+        psn: int,
+        syndrome: int,
+        msn: int = 0,
+        payload: Payload = (),
+        atomic_original: int | None = None,
+        packets: int = 1,
+        read: bool = False,
+        xrc: bool = False,
+        part: Part | None = None,
+    ) -> None:
+        self.route = route
+        self.target_qpn = target_qpn
+        self.psn = psn
+        self.syndrome = syndrome
+        self.msn = msn
+        self.payload = payload
+        self.atomic_original = atomic_original
+        self.packets = packets
+        self.read = read
+        self.xrc = xrc
+        self.part = part
+        self.work = 0
 
 
 @dataclass(slots=True)

@@ -1,0 +1,65 @@
+"""A pass over sources before they are compiled: members of enumerations are looked up once.
+
+`QpState.RTS` in a function costs two look-ups by name each time it runs, in native code as well,
+since classes of `enum` are ordinary Python. So each member of an imported enumeration that
+functions use becomes a constant of the module, which native code reads from its own memory. Lines
+keep their numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+from importlib import import_module
+
+
+def hoisted(source: str) -> str:
+    """The source, its functions using constants in place of members of enumerations."""
+    tree = ast.parse(source)
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    members = {
+        alias.asname or alias.name: found
+        for node in imports
+        for alias in node.names
+        if (found := _members(str(node.module), alias.name))
+    }
+    uses = [
+        node
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef)
+        for statement in function.body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.attr in members.get(node.value.id, ())
+    ]
+    if not uses:
+        return source
+    return _rewritten(source, imports[-1], uses)
+
+
+def _members(module: str, name: str) -> frozenset[str]:
+    """Names of the members of an enumeration; of anything else none."""
+    if not module.startswith("bluebridge."):
+        return frozenset()
+    found = getattr(import_module(module), name, None)
+    if isinstance(found, type) and issubclass(found, enum.Enum):
+        return frozenset(found.__members__)
+    return frozenset()
+
+
+def _rewritten(source: str, last: ast.ImportFrom, uses: list[ast.Attribute]) -> str:
+    lines = [line.encode() for line in source.split("\n")]
+    wanted: dict[str, str] = {}
+    spans = {}
+    for node in uses:
+        text = ast.unparse(node)
+        wanted[text] = "_" + text.replace(".", "_") + "_"
+        spans[node.lineno, node.col_offset] = (node.end_col_offset, wanted[text])
+    for (line, start), (end, name) in sorted(spans.items(), reverse=True):
+        whole = lines[line - 1]
+        lines[line - 1] = whole[:start] + name.encode() + whole[end:]
+    constants = "".join(f"; {name}: _Final = {text}" for text, name in sorted(wanted.items()))
+    at = (last.end_lineno or last.lineno) - 1
+    lines[at] += b"; from typing import Final as _Final" + constants.encode()
+    return b"\n".join(lines).decode()

@@ -1,0 +1,175 @@
+"""Compiled modules of the device: which build belongs to which sources, and life without one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bluebridge import compiled, hot_modules
+from bluebridge.compiled import CompiledFinder, Group
+from bluebridge.images import compile
+from bluebridge.images.cache import Cache
+from bluebridge.images.enum_members import hoisted
+from bluebridge.images.errors import ImageError
+from bluebridge.images.source import HOME
+
+GROUP = Group("sample", sources=("sample",), packages=("bluebridge.sample",), modules=())
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only file of the group `sample`, in a package of its own, with a cache of its own."""
+    package = tmp_path / "bluebridge"
+    file = package / "sample" / "one.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("x = 1\n")
+    monkeypatch.setattr(compiled, "PACKAGE", str(package))
+    monkeypatch.setenv("BLUEBRIDGE_CACHE", str(tmp_path / "cache"))
+    return file
+
+
+def build(group: Group) -> Path:
+    """A finished build, as far as a finder looks at it."""
+    folder = Cache().folder(f"compiled-{group.name}", group.key())
+    folder.mkdir(parents=True)
+    for name in (group.library, "bluebridge.sample.one"):
+        (folder / f"{name}{compiled.SUFFIX}").touch()
+    return folder
+
+
+def test_a_build_is_found_for_its_own_sources_only(source: Path) -> None:
+    assert GROUP.build() is None
+    folder = build(GROUP)
+    assert GROUP.build() == str(folder)
+    source.write_text("x = 2\n")
+    assert GROUP.build() is None
+    source.write_text("x = 1\n")
+    assert GROUP.build() == str(folder)
+    (source.parent / "two.py").touch()
+    assert GROUP.build() is None
+
+
+def test_a_build_for_another_python_is_not_found(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build(GROUP)
+    monkeypatch.setattr(compiled, "SUFFIX", ".cpython-399-x86_64-linux-gnu.so")
+    assert GROUP.build() is None
+
+
+def test_a_build_without_its_library_is_not_used(source: Path) -> None:
+    """What a full disk, or somebody who cleans up, may leave."""
+    folder = build(GROUP)
+    (folder / f"{GROUP.library}{compiled.SUFFIX}").unlink()
+    assert GROUP.build() is None
+    assert CompiledFinder(GROUP).find_spec("bluebridge.sample.one") is None
+
+
+def test_only_modules_of_the_group_are_found(source: Path) -> None:
+    folder = build(GROUP)
+    finder = CompiledFinder(GROUP)
+    spec = finder.find_spec("bluebridge.sample.one")
+    assert spec is not None
+    assert spec.origin == str(folder / f"bluebridge.sample.one{compiled.SUFFIX}")
+    assert finder.find_spec("bluebridge.sample.two") is None
+    assert finder.find_spec("bluebridge.other") is None
+
+
+@pytest.mark.parametrize(("value", "expected"), [("", True), ("0", True), ("1", False)])
+def test_the_environment_decides(
+    value: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(compiled.PURE, value)
+    assert compiled.wanted() is expected
+
+
+def test_every_hot_module_exists() -> None:
+    names = hot_modules.DEVICE.modules()
+    assert len(names) > 50
+    assert [n for n in names if not (HOME / f"{n.replace('.', '/')}.py").is_file()] == []
+
+
+def compile_here(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`python -m bluebridge.images.compile` with an empty cache."""
+    return subprocess.run(
+        [sys.executable, "-m", "bluebridge.images.compile"],
+        cwd=HOME,
+        env={**os.environ, "BLUEBRIDGE_CACHE": str(tmp_path / "cache"), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
+    done = compile_here(tmp_path, PATH=str(tmp_path), CC="")
+    assert done.returncode == 0
+    assert "the device runs interpreted: there is no C compiler" in done.stderr
+    assert not list((tmp_path / "cache").glob("compiled-*"))
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    done = compile_here(tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    assert "the device runs interpreted: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [("exit 1", "link"), ("echo No space left on device >&2; exit 1", "the disk is full")],
+)
+def test_a_compiler_that_fails_leaves_nothing(
+    script: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "cc"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\n{script}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("CC", str(program))
+    monkeypatch.setattr(compile, "write_code", lambda group, folder: no_code(folder))
+    cache = Cache(tmp_path / "cache")
+    with pytest.raises(ImageError, match=reason):
+        compile.ensure(hot_modules.DEVICE, cache)
+    assert not list(cache.root.glob("compiled-*"))
+    assert not list(cache.root.glob(".compiled-*.build.*"))
+
+
+def no_code(folder: Path) -> None:
+    """Stands for mypyc: one extension module without C files."""
+    folder.mkdir()
+    (folder / compile.EXTENSIONS).write_text('{"one": {"sources": [], "headers": []}}')
+
+
+def test_enumerations_are_looked_up_once() -> None:
+    source = (
+        "from bluebridge.device.layout.buslog import Kind\n"
+        "def kind(text: str) -> Kind:\n"
+        "    # Kind.NOTE\n"
+        "    return Kind.NOTE if text else Kind['IRQ']\n"
+    )
+    changed = hoisted(source)
+    assert changed.count("\n") == source.count("\n")
+    assert "return _Kind_NOTE_ if text else Kind['IRQ']" in changed
+    names: dict[str, object] = {}
+    exec(changed, names)
+    kind = names["kind"]
+    assert callable(kind)
+    assert [kind("x").name, kind("").name] == ["NOTE", "IRQ"]
+    assert hoisted("x = 1\n") == "x = 1\n"
+
+
+def test_doctor_says_which_it_is() -> None:
+    for pure, text in (("1", "interpreted, as BLUEBRIDGE_PURE says"), ("", "device")):
+        done = subprocess.run(
+            [sys.executable, "-m", "bluebridge.host_tools.cli", "doctor"],
+            cwd=HOME,
+            env={**os.environ, compiled.PURE: pure},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert text in done.stdout

@@ -1,0 +1,125 @@
+"""Compiled and interpreted, the device is one: same log, tracebacks with file and line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+
+from bluebridge.compiled import PURE
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.buslog.record import META_NAME
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.verbs import (
+    AccessFlags,
+    QpInit,
+    QpType,
+    RecvWr,
+    SendFlags,
+    SendWr,
+    Sge,
+    WrOpcode,
+)
+from bluebridge.host_tools.vfio_user.bus import WireBus
+from bluebridge.hot_modules import DEVICE
+from bluebridge.images.source import HOME
+from tests.wire.server import serving
+
+ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ
+PSN = 0xFFFFF0
+LEFT = b"lost connection"
+TOOK = re.compile(rb" \d+ us$")
+SIZES = (0, 1, 8, 64, 100, 1024, 4096, 20000)
+
+
+def _session(folder: Path) -> list[tuple[object, ...]]:
+    """What a fixed sequence of bring-up, messages and a refusal leaves in the log.
+
+    Without times: those of the records, and how long a command took. It ends where the clients
+    leave, which the server sees in any order.
+    """
+    folder.mkdir()
+    hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
+    arguments = [*hcas, "--log", str(folder / "log"), "--capture", "100000"]
+    with serving("bluebridge.device", arguments, folder / "server.log"):
+        _traffic(folder)
+    events = takewhile(lambda event: event.data != LEFT, LogReader(folder / "log"))
+    return [_timeless(event) for event in events]
+
+
+def _timeless(event: Event) -> tuple[object, ...]:
+    values = event.device, event.kind, event.bar, event.what, event.obj, event.address, event.work
+    if event.kind is Kind.COMMAND:
+        return *values, TOOK.sub(b"", event.data)
+    return *values, event.length, event.data
+
+
+def _traffic(folder: Path) -> None:
+    with open_hca(WireBus(folder / "a")) as a, open_hca(WireBus(folder / "b")) as b:
+        ends = []
+        for context in (a, b):
+            pd = context.alloc_pd()
+            cq = context.create_cq(64)
+            qp = pd.create_qp(QpInit(QpType.RC, cq, cq, 32, 32))
+            memory = context.allocate(max(SIZES))
+            mr = pd.reg_mr(memory.address, max(SIZES), access=ACCESS)
+            ends.append((context, cq, qp, memory, mr))
+        for (here, _, qp, _, _), (there, _, other, _, _) in (ends, ends[::-1]):
+            qp.modify_init(ACCESS)
+            route = here.address_vector(there.address)
+            qp.modify_rtr(route, other.qpn, PSN, min_rnr_timer=1)
+            qp.modify_rts(PSN)
+        (_, cq, qp, memory, mr), (_, peer_cq, peer, target, target_mr) = ends
+        for size in SIZES:
+            for opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, WrOpcode.SEND):
+                if opcode is WrOpcode.SEND:
+                    peer.post_recv(RecvWr(7, [Sge(target.address, max(SIZES), target_mr.lkey)]))
+                wr = SendWr(1, opcode, [Sge(memory.address, size, mr.lkey)], SendFlags.SIGNALED)
+                wr.remote_addr, wr.rkey = target.address, target_mr.rkey
+                qp.post_send(wr)
+                while not cq.poll(1):
+                    pass
+        while peer_cq.poll(8):
+            pass
+        wrong = SendWr(2, WrOpcode.RDMA_WRITE, [Sge(memory.address, 8, mr.lkey)])
+        wrong.remote_addr, wrong.rkey = target.address, target_mr.rkey ^ 0x100
+        qp.post_send(wrong)
+        while not cq.poll(1):
+            pass
+
+
+def test_the_log_is_the_same_byte_for_byte(
+    vfio_user_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(PURE, raising=False)
+    compiled = _session(tmp_path / "compiled")
+    monkeypatch.setenv(PURE, "1")
+    pure = _session(tmp_path / "pure")
+    codes = [
+        json.loads((tmp_path / kind / "log" / META_NAME).read_text())["code"]
+        for kind in ("compiled", "pure")
+    ]
+    assert codes == ["compiled" if DEVICE.build() else "pure", "pure"]
+    assert len(compiled) > 1000
+    assert compiled == pure
+
+
+def test_an_exception_names_file_and_line() -> None:
+    code = (
+        "from bluebridge.device.pci.memory import GuestMemory\n"
+        "memory = GuestMemory()\n"
+        "memory.view(0x1000, 4)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True, check=False
+    )
+    lines = (HOME / "device/pci/memory.py").read_text().splitlines()
+    wanted = 1 + next(n for n, line in enumerate(lines) if "raise DmaError(address, len" in line)
+    assert f'device/pci/memory.py", line {wanted}, in _find' in done.stderr
+    assert "no guest memory at 0x1000 for 4 bytes" in done.stderr
