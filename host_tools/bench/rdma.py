@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from bluebridge.compiled import PURE
 from bluebridge.device.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools.bench import programs, stages
 from bluebridge.host_tools.bench.figures import Figure, at_least, plain
@@ -66,10 +69,26 @@ def figures(progress: Progress) -> list[Figure]:
         for mtu in TCP_MTUS:
             progress(f"iperf3, MTU {mtu}: mlx4_en and virtio-net in turn")
             found += _tcp(pair, hca, soft, mtu)
-        progress("where the time goes")
-        found += _times(pair, hca)
         found += _variants(pair, hca, progress)
+    progress("where the time goes, interpreted")
+    with _interpreted(), Pair(config(), progress) as pair:
+        hca, _ = guest_links(pair)
+        found += _times(pair, hca)
     return found
+
+
+@contextmanager
+def _interpreted() -> Iterator[None]:
+    """Device servers that are started meanwhile run their sources."""
+    before = os.environ.get(PURE)
+    os.environ[PURE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[PURE]
+        else:
+            os.environ[PURE] = before
 
 
 def config(
