@@ -102,7 +102,8 @@ frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) wit
 
 Microseconds of the processor time of an interpreted device server, by the stage it is spent in:
 its stacks are sampled while a program runs (`profile start`, `profile stop FILE` of
-`device.control`), and native code has none. Functions that serve all stages, reading and writing guest memory and rings, count for the stage that calls.
+`bluebridge.device.control`), and native code has none. Functions that serve all stages, reading
+and writing guest memory and rings, count for the stage that calls.
 
 {times}
 
