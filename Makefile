@@ -9,7 +9,7 @@ CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
 BLUEFLAME ?= blueflame
 
-.PHONY: setup krping test conformance conformance-short soak blueflame lint bench doctor clean
+.PHONY: setup krping test conformance conformance-short soak blueflame wheel lint bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -50,6 +50,10 @@ soak: setup
 # The BlueFlame study again, into one folder: pictures, tables, pages. Stopped, it goes on.
 blueflame: setup
 	$(BIN)/python -m bluebridge.host_tools.blueflame_study $(BLUEFLAME)
+
+# With the compiled modules for this Python and machine, into dist/.
+wheel: .venv/.installed
+	$(BIN)/python -m bluebridge.images.wheel dist
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

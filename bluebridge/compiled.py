@@ -29,7 +29,7 @@ SUFFIX = EXTENSION_SUFFIXES[0]
 """End of the file names of extension modules, which names the Python they are for."""
 VERSION = 2
 """Raise it when the way of building changes."""
-INSTALLED = "compiled"
+INSTALLED = "native"
 """Folder of an installed package's builds, in the package."""
 
 

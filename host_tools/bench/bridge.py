@@ -178,7 +178,7 @@ def _ping_pong(pair: Pair) -> list[Figure]:
     sleeping = "the same for a process that sleeps until then"
     other = "64 bytes through a window by DMA, half of a ping-pong, p50"
     return [
-        at_most(plain("ntb_interrupt_p50", title, interrupt, "us"), 200),
+        at_most(plain("ntb_interrupt_p50", title, interrupt, "us"), 100),
         plain("ntb_doorbell_p50", sleeping, wakeup, "us"),
         at_most(plain("ntb_dma_p50", other, copied, "us"), 150),
     ]

@@ -45,16 +45,16 @@ def _figure(
 
 
 krping_median = _figure(
-    "krping_64_p50", "krping, 64 bytes, median per iteration, no verbose", "ms", 5, operator.le
+    "krping_64_p50", "krping, 64 bytes, median per iteration, no verbose", "ms", 1.5, operator.le
 )
 write_bandwidth = _figure(
     "write_bandwidth", "RDMA WRITE bandwidth, 1 MiB messages", "GiB/s", 1, operator.ge
 )
 write_latency = _figure(
-    "write_latency_p50", "8-byte RDMA WRITE, half of a ping-pong, p50", "us", 150, operator.le
+    "write_latency_p50", "8-byte RDMA WRITE, half of a ping-pong, p50", "us", 60, operator.le
 )
 doorbell_cost = _figure(
-    "doorbell_cpu", "device CPU per doorbell with one WQE, bus log on", "us", 60, operator.le
+    "doorbell_cpu", "device CPU per doorbell with one WQE, bus log on", "us", 18, operator.le
 )
 doorbell_cost_in_ping_pong = _figure(
     "doorbell_cpu_ping_pong",

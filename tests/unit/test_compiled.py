@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from bluebridge import compiled, hot_modules
 from bluebridge.compiled import CompiledFinder, Group
-from bluebridge.images import compile
+from bluebridge.images import compile, wheel
 from bluebridge.images.cache import Cache
 from bluebridge.images.enum_members import hoisted
 from bluebridge.images.errors import ImageError
@@ -136,6 +137,25 @@ def test_a_compiler_that_fails_leaves_nothing(
         compile.ensure(hot_modules.DEVICE, cache)
     assert not list(cache.root.glob("compiled-*"))
     assert not list(cache.root.glob(".compiled-*.build.*"))
+
+
+def test_a_wheel_holds_its_build(tmp_path: Path) -> None:
+    plain = tmp_path / "bluebridge-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(plain, "w") as file:
+        file.writestr("bluebridge/__init__.py", "")
+        file.writestr("bluebridge-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        file.writestr("bluebridge-1.0.dist-info/RECORD", "")
+    build = tmp_path / "compiled-device-0123456789abcdef"
+    build.mkdir()
+    (build / f"one{compiled.SUFFIX}").write_bytes(b"code")
+    made = wheel.with_build(plain, build, tmp_path)
+    assert "-cp3" in made.name and "none-any" not in made.name
+    with zipfile.ZipFile(made) as file:
+        inside = f"bluebridge/{compiled.INSTALLED}/{build.name}/one{compiled.SUFFIX}"
+        assert file.read(inside) == b"code"
+        rows = file.read("bluebridge-1.0.dist-info/RECORD").decode().splitlines()
+        assert [row.partition(",")[0] for row in rows] == file.namelist()
+        assert "Root-Is-Purelib: false" in file.read("bluebridge-1.0.dist-info/WHEEL").decode()
 
 
 def no_code(folder: Path) -> None:

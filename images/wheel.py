@@ -1,0 +1,75 @@
+"""A wheel with the compiled modules in it: `python -m bluebridge.images.wheel FOLDER`.
+
+pip builds the wheel of the sources; the build of exactly these sources, made now if the cache has
+none, is added below `bluebridge/native`, and the wheel's name then says for which Python and
+machine it is. Another Python runs the sources in it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from pathlib import Path
+
+from bluebridge.compiled import INSTALLED
+from bluebridge.hot_modules import DEVICE
+from bluebridge.images import compile
+from bluebridge.images.cache import Cache
+from bluebridge.images.exit_status import exit_status
+from bluebridge.images.progress import say
+from bluebridge.images.run import run
+from bluebridge.images.source import HOME
+
+
+def make(folder: Path) -> Path:
+    """The wheel, in `folder`; raises `ImageError`."""
+    built = compile.ensure(DEVICE, Cache())
+    with tempfile.TemporaryDirectory() as scratch:
+        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", scratch]
+        run([*command, HOME], what="pip wheel")
+        (plain,) = Path(scratch).glob("*.whl")
+        folder.mkdir(parents=True, exist_ok=True)
+        return with_build(plain, built, folder)
+
+
+def with_build(plain: Path, build: Path, folder: Path) -> Path:
+    """A copy of the wheel `plain` in `folder`, with the extension modules of `build`."""
+    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    tag = f"{version}-{version}-{platform}"
+    name, release, *_ = plain.stem.split("-")
+    target = folder / f"{name}-{release}-{tag}.whl"
+    info = f"{name}-{release}.dist-info"
+    with zipfile.ZipFile(plain) as source:
+        files = {entry: source.read(entry) for entry in source.namelist()}
+    for path in sorted(build.glob("*.so")):
+        files[f"bluebridge/{INSTALLED}/{build.name}/{path.name}"] = path.read_bytes()
+    lines = files[f"{info}/WHEEL"].decode().splitlines()
+    kept = [line for line in lines if not line.startswith(("Tag:", "Root-Is-Purelib:"))]
+    kept += ["Root-Is-Purelib: false", f"Tag: {tag}", ""]
+    files[f"{info}/WHEEL"] = "\n".join(kept).encode()
+    del files[f"{info}/RECORD"]
+    rows = [f"{entry},sha256={_digest(data)},{len(data)}" for entry, data in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""]).encode()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as result:
+        for entry, data in files.items():
+            result.writestr(entry, data)
+    return target
+
+
+def _digest(data: bytes) -> str:
+    """The digest of a file as RECORD has it (PEP 427)."""
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def main() -> int:
+    """Exit status 0, or 1 after one line."""
+    return exit_status(lambda: say(str(make(Path(sys.argv[1])))))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
