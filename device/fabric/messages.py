@@ -82,7 +82,7 @@ class Request:
     atomic: tuple[int, int, int, int]  # swap/add, compare, swap mask, compare mask
     srqn: int | None
     part: Part | None
-    work: int = field(compare=False)
+    work: int = field(init=False, compare=False)
 
     # Written out: what dataclass would make is not compiled.
     def __init__(
@@ -143,7 +143,7 @@ class Response:
     read: bool
     xrc: bool
     part: Part | None
-    work: int = field(compare=False)
+    work: int = field(init=False, compare=False)
 
     def __init__(
         self,

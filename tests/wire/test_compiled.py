@@ -33,7 +33,7 @@ from tests.wire.server import serving
 
 ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ
 PSN = 0xFFFFF0
-LEFT = b"lost connection"
+TEARDOWN = b"CLOSE_HCA"
 TOOK = re.compile(rb" \d+ us$")
 SIZES = (0, 1, 8, 64, 100, 1024, 4096, 20000)
 
@@ -41,15 +41,16 @@ SIZES = (0, 1, 8, 64, 100, 1024, 4096, 20000)
 def _session(folder: Path) -> list[tuple[object, ...]]:
     """What a fixed sequence of bring-up, messages and a refusal leaves in the log.
 
-    Without times: those of the records, and how long a command took. It ends where the clients
-    leave, which the server sees in any order.
+    Without times: those of the records, and how long a command took. It ends where a client closes
+    its adapter: the server sees in any order that one has left and what the other does next.
     """
     folder.mkdir()
     hcas = [word for name in "ab" for word in ("--hca", f"name={name},socket={folder / name}")]
     arguments = [*hcas, "--log", str(folder / "log"), "--capture", "100000"]
     with serving("bluebridge.device", arguments, folder / "server.log"):
         _traffic(folder)
-    events = takewhile(lambda event: event.data != LEFT, LogReader(folder / "log"))
+    reader = LogReader(folder / "log")
+    events = takewhile(lambda event: not event.data.startswith(TEARDOWN), reader)
     return [_timeless(event) for event in events]
 
 
@@ -106,7 +107,7 @@ def test_the_log_is_the_same_byte_for_byte(
         for kind in ("compiled", "pure")
     ]
     assert codes == ["compiled" if DEVICE.build() else "pure", "pure"]
-    assert len(compiled) > 1000
+    assert len(compiled) > 500
     assert compiled == pure
 
 
