@@ -141,8 +141,8 @@ guests, log off and on, after each step:
 | records packed as they are noted, constants final | 8.8 us | 12.5 us |
 | members of enumerations looked up once, messages with their own `__init__` | 6.2 us | 8.8 us |
 
-The rows of `up`, `cycles`, `log`, `ntb` and of MTU 9000 in the table above, and the table of stages,
-are of 2026-11-21, before compiling. Not measured since: doorbell to interrupt over the bridge, the
+The rows of `up`, `cycles`, `log`, `ntb` and of MTU 9000 in the table above, and the table of
+stages, are of 2026-11-21, before compiling. Not measured since: doorbell to interrupt over the bridge, the
 device's time of `ib_send_lat -e`.
 
 Where the goals were not reached: what the log adds to `ib_write_lat` is mostly what it keeps of
