@@ -142,8 +142,8 @@ guests, log off and on, after each step:
 | members of enumerations looked up once, messages with their own `__init__` | 6.2 us | 8.8 us |
 
 The rows of `up`, `cycles`, `log`, `ntb` and of MTU 9000 in the table above, and the table of
-stages, are of 2026-11-21, before compiling. Not measured since: doorbell to interrupt over the bridge, the
-device's time of `ib_send_lat -e`.
+stages, are of 2026-11-21, before compiling. Not measured since: doorbell to interrupt over the
+bridge, the device's time of `ib_send_lat -e`.
 
 Where the goals were not reached: what the log adds to `ib_write_lat` is mostly what it keeps of
 entries and payloads, and the call through the bus's interface, which is not native; BlueFlame's
