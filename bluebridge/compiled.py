@@ -1,10 +1,10 @@
 """Finds compiled modules in place of their sources, if they were built of exactly these sources.
 
-A group is a set of hot modules that mypyc compiles together (`bluebridge.images.compile` builds
-it): one library of native code, and for each module a small extension module that takes its part
-from it. A build lies in a folder whose name has a key of all sources that the native code was made
-of, and of the Python it is for; another key means another folder, so a build of other sources is
-never found. Without a build, or with `BLUEBRIDGE_PURE` in the environment, sources run.
+A group is a set of hot modules that mypyc compiles together (`bluebridge.images.device_build`
+builds it): one library of native code, and for each module a small extension module that takes its
+part from it. A build lies in a folder whose name has a key of all sources that the native code was
+made of, and of the Python it is for; another key means another folder, so a build of other sources
+is never found. Without a build, or with `BLUEBRIDGE_PURE` in the environment, sources run.
 
 Standard library only, and of it only what every Python has loaded at its start: this runs at each
 start of a program, in guests, too.
@@ -118,9 +118,7 @@ class CompiledFinder:
         file = os.path.join(build, name + SUFFIX)
         if not os.path.isfile(file):
             return None
-        spec = ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
-        spec.has_location = True
-        return spec
+        return extension(name, file)
 
     def _folder(self) -> str | None:
         if not self._searched:
@@ -130,6 +128,13 @@ class CompiledFinder:
             except OSError:  # a source that cannot be read fails its own import with a better error
                 self._build = None
         return self._build
+
+
+def extension(name: str, file: str) -> ModuleSpec:
+    """How to import the module `name` from an extension module's file."""
+    spec = ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
+    spec.has_location = True
+    return spec
 
 
 def wanted() -> bool:

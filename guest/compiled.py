@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 
-from bluebridge.compiled import wanted
+from bluebridge.compiled import extension, wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,13 +41,7 @@ class CompiledFinder:
     ) -> ModuleSpec | None:
         """The extension module `name`, None if it is not compiled."""
         file = self._files.get(name)
-        if file is None:
-            return None
-        from importlib.machinery import ExtensionFileLoader, ModuleSpec
-
-        spec = ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
-        spec.has_location = True
-        return spec
+        return None if file is None else extension(name, file)
 
 
 def install() -> None:

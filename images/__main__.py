@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 
-from bluebridge.images import compile, guest_build
+from bluebridge.images import device_build, guest_build
 from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.errors import ImageError, of_system
@@ -66,7 +66,7 @@ def _run(command: str, artefacts: Artefacts, name: str) -> None:
 def _build(artefacts: Artefacts) -> None:
     """Build what is missing; the compiler of the device works beside the downloads."""
     artefacts.cache.root.mkdir(parents=True, exist_ok=True)
-    compiling = compile.start()
+    compiling = device_build.start()
     try:
         artefacts.build()
         compile_guest(artefacts)

@@ -10,18 +10,15 @@ the sources.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
+from bluebridge.compiled import wanted
+from bluebridge.images import extensions
 from bluebridge.images.cache import Cache, file_digest, key_of
-from bluebridge.images.errors import ImageError
-from bluebridge.images.host import as_root
 from bluebridge.images.recipes import python_headers
 from bluebridge.images.run import run
 from bluebridge.images.source import HOME
@@ -30,10 +27,15 @@ NAME = "compiled-guest"
 SUFFIX = ".so"
 TOLD = "told.json"
 """What `guest_c` writes."""
-OWN = ("guest_build.py", "guest_c.py", "guest_modules.py", "recipes/python_headers.py")
+OWN = (
+    "extensions.py",
+    "guest_build.py",
+    "guest_c.py",
+    "guest_modules.py",
+    "recipes/python_headers.py",
+)
 COMPILE = ("-O1", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-DNDEBUG", "-w")
 LINK = ("-shared", "-nostdlib", "-Wl,-s")
-PURE = "BLUEBRIDGE_PURE"
 
 
 def key(code: str) -> str:
@@ -44,7 +46,7 @@ def key(code: str) -> str:
 
 def present(cache: Cache, code: str) -> Path | None:
     """The build of these sources, None if there is none or `BLUEBRIDGE_PURE` is set."""
-    if os.environ.get(PURE, "") not in ("", "0"):
+    if not wanted():
         return None
     folder = cache.folder(NAME, key(code))
     return folder if folder.is_dir() else None
@@ -60,42 +62,20 @@ def ensure(cache: Cache, code: str, headers: Path) -> Path:
 
 def build(folder: Path, headers: Path) -> None:
     """Make the extension modules in `folder`, each called by its full name; raises `ImageError`."""
-    compiler = _compiler()
-    if find_spec("mypyc") is None:
-        raise ImageError("mypy is not installed, which has the compiler mypyc", "make setup")
+    compiler = extensions.compiler()
     code = folder / "c"
     code.mkdir()
     command: list[str | Path] = [sys.executable, "-m", "bluebridge.images.guest_c", code]
     run(command, what="mypyc", cwd=HOME, env={"PYTHONPATH": str(HOME)})
     told = json.loads((code / TOLD).read_text())
-    modules: dict[str, list[str]] = told["modules"]
     includes = [code, Path(told["headers"]), *(headers / name for name in python_headers.FOLDERS)]
     words = [compiler, *COMPILE, *(f"-I{include}" for include in includes)]
-    sources = [source for parts in modules.values() for source in parts]
-    # The largest first, so that no core ends with one alone.
-    sources.sort(key=lambda source: -os.path.getsize(source))
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        objects = dict(zip(sources, pool.map(partial(_compile, words), sources), strict=True))
-
-        def link(name: str) -> None:
-            parts = [objects[source] for source in modules[name]]
-            out = folder / (name + SUFFIX)
-            run([compiler, *LINK, *parts, "-o", out], what=f"link {name}")
-
-        list(pool.map(link, modules))
+    extensions.build(told["modules"], partial(_compile, words), (compiler, *LINK), folder, SUFFIX)
     shutil.rmtree(code)
 
 
-def _compiler() -> str:
-    """The C compiler: `$CC`, or gcc, or cc; raises `ImageError` without any."""
-    for name in (os.environ.get("CC", ""), "gcc", "cc"):
-        if name and (program := shutil.which(name)):
-            return program
-    raise ImageError("there is no C compiler", as_root("apt-get", "install", "gcc"))
-
-
-def _compile(words: Sequence[str], source: str) -> str:
+def _compile(words: Sequence[str], source: Path) -> Path:
     """The object file of a C file."""
-    made = source.removesuffix(".c") + ".o"
-    run([*words, "-c", source, "-o", made], what=f"compile {Path(source).name}")
+    made = source.with_suffix(".o")
+    run([*words, "-c", source, "-o", made], what=f"compile {source.name}")
     return made

@@ -16,17 +16,10 @@ from mypyc.build import generate_c_extension_shim, include_dir, mypyc_build
 from mypyc.common import RUNTIME_C_FILES, shared_lib_name
 from mypyc.options import CompilerOptions
 
+from bluebridge.images.extensions import TYPES
+from bluebridge.images.guest_build import TOLD
 from bluebridge.images.guest_modules import GROUP, MODULES
 from bluebridge.images.recipes.python_headers import VERSION
-
-TOLD = "told.json"
-TYPES = (
-    "--strict",
-    "--config-file=",
-    "--cache-dir=/dev/null",
-    "--follow-imports=silent",
-    f"--python-version={VERSION[0]}.{VERSION[1]}",
-)
 
 
 def write(folder: Path) -> None:
@@ -40,7 +33,8 @@ def write(folder: Path) -> None:
         python_version=VERSION,
     )
     paths = [module.replace(".", "/") + ".py" for module in MODULES]
-    _, [(files, _)], _ = mypyc_build([*TYPES, *paths], options)
+    python = f"--python-version={VERSION[0]}.{VERSION[1]}"
+    _, [(files, _)], _ = mypyc_build([*TYPES, python, *paths], options)
     modules = {shared_lib_name(GROUP): [*files, *_runtime(folder)]}
     for module in MODULES:
         name = module.rpartition(".")[2]

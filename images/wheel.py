@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bluebridge.compiled import INSTALLED
 from bluebridge.hot_modules import DEVICE
-from bluebridge.images import compile
+from bluebridge.images import device_build
 from bluebridge.images.cache import Cache
 from bluebridge.images.exit_status import exit_status
 from bluebridge.images.progress import say
@@ -27,7 +27,7 @@ from bluebridge.images.source import HOME
 
 def make(folder: Path) -> Path:
     """The wheel, in `folder`; raises `ImageError`."""
-    built = compile.ensure(DEVICE, Cache())
+    built = device_build.ensure(DEVICE, Cache())
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", scratch]
         run([*command, HOME], what="pip wheel")

@@ -195,10 +195,7 @@ class FileLog(EventLog):
         """One event of which all of `data` is kept."""
         records = self._records
         records.event(device, kind, bar, what, obj, address, length, self.work, data)
-        if records.count == 1:
-            self._first_noted()
-        if records.size() >= BATCH_BYTES:
-            self.flush()
+        self._noted(records)
 
     def message(
         self,
@@ -224,18 +221,17 @@ class FileLog(EventLog):
             device, what, target_qpn, address, length, self.work, flags, op, syndrome, source_qpn,
             psn, packets, key, immediate, before, payload,
         )  # fmt: skip
-        if records.count == 1:
-            self._first_noted()
-        if records.size() >= BATCH_BYTES:
-            self.flush()
+        self._noted(records)
 
     def when_noted(self, action: Callable[[], None]) -> None:
         """Call `action` at the first event after each `flush`."""
         self._when_noted = action
 
-    def _first_noted(self) -> None:
-        if self._when_noted is not None:
+    def _noted(self, records: Records) -> None:
+        if records.count == 1 and self._when_noted is not None:
             self._when_noted()
+        if records.size() >= BATCH_BYTES:
+            self.flush()
 
     def flush(self) -> None:
         """Write all collected events; begins a new segment when the present one is full."""

@@ -2,8 +2,8 @@
 
 Messages are whole InfiniBand messages, not packets: PSNs advance by the number of packets the
 path MTU would have made of them, so that a capture can cut them up again. Very long ones travel in
-parts (`Part`). `work` of each says
-for the bus log which work request it is for (`bluebridge.device.buslog.record`).
+parts (`Part`). `work` of each says for the bus log which work request it is for
+(`bluebridge.device.buslog.record`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 from bluebridge import compiled, hot_modules
 from bluebridge.compiled import CompiledFinder, Group
-from bluebridge.images import compile, wheel
+from bluebridge.images import device_build, wheel
 from bluebridge.images.cache import Cache
 from bluebridge.images.enum_members import hoisted
 from bluebridge.images.errors import ImageError
@@ -95,9 +95,9 @@ def test_every_hot_module_exists() -> None:
 
 
 def compile_here(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`python -m bluebridge.images.compile` with an empty cache."""
+    """`python -m bluebridge.images.device_build` with an empty cache."""
     return subprocess.run(
-        [sys.executable, "-m", "bluebridge.images.compile"],
+        [sys.executable, "-m", "bluebridge.images.device_build"],
         cwd=HOME,
         env={**os.environ, "BLUEBRIDGE_CACHE": str(tmp_path / "cache"), **environment},
         capture_output=True,
@@ -131,10 +131,10 @@ def test_a_compiler_that_fails_leaves_nothing(
     program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exit 0\n{script}\n')
     program.chmod(0o755)
     monkeypatch.setenv("CC", str(program))
-    monkeypatch.setattr(compile, "write_code", lambda group, folder: no_code(folder))
+    monkeypatch.setattr(device_build, "write_code", lambda group, folder: no_code(folder))
     cache = Cache(tmp_path / "cache")
     with pytest.raises(ImageError, match=reason):
-        compile.ensure(hot_modules.DEVICE, cache)
+        device_build.ensure(hot_modules.DEVICE, cache)
     assert not list(cache.root.glob("compiled-*"))
     assert not list(cache.root.glob(".compiled-*.build.*"))
 
@@ -161,7 +161,7 @@ def test_a_wheel_holds_its_build(tmp_path: Path) -> None:
 def no_code(folder: Path) -> None:
     """Stands for mypyc: one extension module without C files."""
     folder.mkdir()
-    (folder / compile.EXTENSIONS).write_text('{"one": {"sources": [], "headers": []}}')
+    (folder / device_build.EXTENSIONS).write_text('{"one": {"sources": [], "headers": []}}')
 
 
 def test_enumerations_are_looked_up_once() -> None:

@@ -1,9 +1,9 @@
-"""C code of the hot modules, made by mypyc; run by `bluebridge.images.compile` as a process.
+"""C code of the device's hot modules, made by mypyc: `bluebridge.images.device_build` runs it.
 
-    python -m bluebridge.images.native_code GROUP FOLDER
+    python -m bluebridge.images.device_c GROUP FOLDER
 
 Writes the C files of the group (`bluebridge/hot_modules.py`) into FOLDER, and `extensions.json`:
-for each extension module its C files, relative to FOLDER, and the folders of headers.
+for each extension module its C files and the folders of headers.
 """
 
 from __future__ import annotations
@@ -18,18 +18,10 @@ from mypyc.build import mypycify
 
 from bluebridge import hot_modules
 from bluebridge.compiled import Group
+from bluebridge.images.device_build import EXTENSIONS
 from bluebridge.images.enum_members import hoisted
+from bluebridge.images.extensions import TYPES
 from bluebridge.images.source import PACKAGE
-
-EXTENSIONS = "extensions.json"
-# A cache of types would have to be as reliable as the key of a build; making them takes 4 s.
-TYPES = (
-    "--strict",
-    "--config-file=",
-    "--cache-dir=/dev/null",
-    "--follow-imports=silent",
-    "--ignore-missing-imports",
-)
 
 
 def write(group: Group, folder: Path) -> None:
@@ -38,7 +30,7 @@ def write(group: Group, folder: Path) -> None:
     _copy(group, paths, folder / "tree")
     os.chdir(folder / "tree")  # names of files in tracebacks begin with `bluebridge/`
     extensions = mypycify(
-        [*TYPES, *paths],
+        [*TYPES, "--ignore-missing-imports", *paths],
         group_name=group.library.removesuffix("__mypyc"),
         target_dir=str(folder),
         multi_file=True,

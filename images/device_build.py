@@ -1,6 +1,6 @@
-"""Builds the compiled modules of this checkout: `python -m bluebridge.images.compile`.
+"""Builds the compiled modules of this checkout: `python -m bluebridge.images.device_build`.
 
-mypyc writes C (`bluebridge.images.native_code`), one file for each module, which this compiles side
+mypyc writes C (`bluebridge.images.device_c`), one file for each module, which this compiles side
 by side and links; object files of an earlier build are used again where the C did not change. The
 result is an artefact of the cache, found by `bluebridge.compiled`. Where it cannot be built, one
 line says why, and the same sources run interpreted.
@@ -9,19 +9,17 @@ line says why, and the same sources run interpreted.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 
 from bluebridge.compiled import SUFFIX, Group
 from bluebridge.hot_modules import DEVICE
+from bluebridge.images import extensions
 from bluebridge.images.cache import Cache
 from bluebridge.images.errors import ImageError
 from bluebridge.images.progress import say
@@ -42,9 +40,7 @@ def ensure(group: Group, cache: Cache) -> Path:
 
 def build(group: Group, folder: Path, cache: Cache) -> None:
     """Build into `folder`; raises `ImageError`."""
-    compiler = _compiler()
-    if find_spec("mypyc") is None:
-        raise ImageError("mypy is not installed", "pip install mypy")
+    compiler = extensions.compiler()
     code = folder / "code"
     write_code(group, code)
     _link(group, compiler, folder, cache)
@@ -55,54 +51,38 @@ def write_code(group: Group, folder: Path) -> None:
     """C files of the group and `extensions.json` in the new folder `folder`."""
     folder.mkdir()
     run(
-        [sys.executable, "-m", "bluebridge.images.native_code", group.name, folder],
+        [sys.executable, "-m", "bluebridge.images.device_c", group.name, folder],
         what="mypyc",
         cwd=HOME,
         env={"PYTHONPATH": str(HOME), "BLUEBRIDGE_PURE": "1"},
     )
 
 
-def _compiler() -> str:
-    """The C compiler: `$CC`, or gcc, or cc."""
-    for name in (os.environ.get("CC", ""), "gcc", "cc"):
-        if name and (program := shutil.which(name)):
-            return program
-    raise ImageError("there is no C compiler", "apt install gcc")
-
-
 def _link(group: Group, compiler: str, folder: Path, cache: Cache) -> None:
     """Compile and link every extension module of `code/` into `folder`."""
-    extensions = json.loads((folder / "code" / EXTENSIONS).read_text())
-    headers = sorted({path for told in extensions.values() for path in told["headers"]})
-    command = [compiler, *FLAGS, f"-I{sysconfig.get_path('include')}"]
-    command += [f"-I{path}" for path in headers]
-    objects = _Objects(command, folder / OBJECTS, cache, f"compiled-{group.name}", headers)
-    sources = [Path(source) for told in extensions.values() for source in told["sources"]]
-    # The largest first, so that no core ends with one alone.
-    sources.sort(key=lambda path: -path.stat().st_size)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        made = dict(zip(sources, pool.map(objects.made_of, sources), strict=True))
-
-        def link(name: str) -> None:
-            parts = [made[Path(source)] for source in extensions[name]["sources"]]
-            output = folder / (name + SUFFIX)
-            run([compiler, "-shared", *parts, "-o", output], what=f"link {name}")
-
-        list(pool.map(link, extensions))
+    told = json.loads((folder / "code" / EXTENSIONS).read_text())
+    headers = sorted({path for module in told.values() for path in module["headers"]})
+    words = [compiler, *FLAGS, f"-I{sysconfig.get_path('include')}"]
+    objects = _Objects(words, headers, folder / OBJECTS, cache, f"compiled-{group.name}")
+    modules = {name: module["sources"] for name, module in told.items()}
+    extensions.build(modules, objects.made_of, (compiler, "-shared"), folder, SUFFIX)
 
 
 class _Objects:
-    """Object files, each named by a digest of the command, all headers and its C file."""
+    """Object files, each named by a digest of the compiler's words, all headers and its C file.
+
+    `headers` are the folders of the headers; those of earlier builds lay elsewhere.
+    """
 
     def __init__(
-        self, command: Sequence[str], folder: Path, cache: Cache, name: str, headers: Iterable[str]
+        self, words: Sequence[str], headers: Sequence[str], folder: Path, cache: Cache, name: str
     ) -> None:
         folder.mkdir()
-        self._command = command
+        self._command = [*words, *(f"-I{path}" for path in headers)]
         self._folder = folder
         self._earlier = sorted(cache.root.glob(f"{name}-*/{OBJECTS}"))
-        digest = sha256(" ".join(command[: len(FLAGS) + 2]).encode())
-        digest.update(run([command[0], "--version"], what="C compiler").encode())
+        digest = sha256(" ".join(words).encode())
+        digest.update(run([words[0], "--version"], what="C compiler").encode())
         for header in sorted(path for place in headers for path in Path(place).rglob("*.h")):
             digest.update(header.read_bytes())
         self._common = digest.digest()
@@ -121,7 +101,9 @@ class _Objects:
 
 def start() -> subprocess.Popen[bytes]:
     """Start the builds beside other work; the process says how they ended, its status is 0."""
-    return subprocess.Popen(["nice", sys.executable, "-m", "bluebridge.images.compile"], cwd=HOME)
+    return subprocess.Popen(
+        ["nice", sys.executable, "-m", "bluebridge.images.device_build"], cwd=HOME
+    )
 
 
 def main() -> int:
