@@ -63,12 +63,12 @@ class Transport:
         """Permits that nobody has."""
         return len(self._free)
 
-    def slot(self, slot: int) -> memoryview:
+    def data(self, slot: int) -> memoryview:
         """The client's memory; only who has the permit may ask."""
         assert slot in self._held
         return memoryview(self._slots[slot])
 
-    def chunk(self, session: int, chunk: int) -> memoryview:
+    def view(self, session: int, chunk: int) -> memoryview:
         """The server's memory."""
         assert session == SESSION
         return memoryview(self._chunks[chunk])

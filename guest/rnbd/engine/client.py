@@ -159,7 +159,7 @@ class RnbdClient:
 
     def data(self, permit: Permit) -> memoryview:
         """Memory for the data of a request: a write's is put there before `submit`."""
-        return self._slots.slot(permit.slot)
+        return self._slots.data(permit.slot)
 
     def submit(
         self, device: ClientDevice, permit: Permit, request: BlockRequest, tag: int, now: float
@@ -313,7 +313,7 @@ class RnbdClient:
         """Send a message, as soon as there is a permit."""
 
         def over(flight: AdminFlight, error: int, now: float) -> None:
-            answer = b"" if error else bytes(self._slots.slot(flight.permit.slot)[:length])
+            answer = b"" if error else bytes(self._slots.data(flight.permit.slot)[:length])
             self.release(flight.permit, now)
             answered(error, answer, now)
 

@@ -13,14 +13,14 @@ from bluebridge.guest.rtrs.engine.interface import Permit
 class SlotMemory(Protocol):
     """Memory for the data of a client's requests."""
 
-    def slot(self, slot: int) -> memoryview:
+    def data(self, slot: int) -> memoryview:
         """All data of one slot, `max_io_size` bytes or more, writable."""
 
 
 class ChunkMemory(Protocol):
     """Memory that the clients of a server write to."""
 
-    def chunk(self, session: int, chunk: int) -> memoryview:
+    def view(self, session: int, chunk: int) -> memoryview:
         """All bytes of one chunk, writable."""
 
 

@@ -94,7 +94,7 @@ class RnbdServer:
         device = session.devices.get(message.device)
         if device is None:
             raise OSError(errno.ENOTCONN, f"I/O for the unknown device {message.device}")
-        data = self._chunks.chunk(action.session, action.chunk)[: action.length]
+        data = self._chunks.view(action.session, action.chunk)[: action.length]
         carry_out(device, message, action.direction, data)
 
     def _introduce(self, session: SessionDevices, action: Serve) -> None:
@@ -133,7 +133,7 @@ class RnbdServer:
     def _answer(self, action: Serve, answer: bytes) -> None:
         """Put an answer where the client reads it; raises `MessageError` if it has no room."""
         _need_room(action, len(answer))
-        self._chunks.chunk(action.session, action.chunk)[: len(answer)] = answer
+        self._chunks.view(action.session, action.chunk)[: len(answer)] = answer
 
     def _end(self, number: int) -> None:
         """A session is gone: close its devices."""

@@ -10,7 +10,7 @@ Handler = Callable[[int], None]
 
 
 class Loop(Protocol):
-    """Owns the waiting; all handlers run in its thread."""
+    """The part of `bluebridge.guest.rtrs.transport.loop.Loop` that a device needs."""
 
     def register(self, fd: int, events: int, handler: Handler) -> None:
         """Call `handler` when one of `events` (`select.POLLIN` and so on) comes.
@@ -20,6 +20,3 @@ class Loop(Protocol):
 
     def unregister(self, fd: int) -> None:
         """Forget a descriptor."""
-
-    def call_at(self, time: float, handler: Callable[[], None]) -> None:
-        """Call `handler` when `time.monotonic` reaches `time`."""
