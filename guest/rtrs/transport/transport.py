@@ -65,7 +65,7 @@ class Transport:
         self._interfaces = interfaces
         self._loop = loop
         self._work_requests = work_requests
-        self._upper = upper
+        self.upper = upper
         self._connections: dict[int, Connection] = {}
         self._numbers: dict[CmId, int] = {}
         self._opening: dict[int, Open] = {}
@@ -142,7 +142,7 @@ class Transport:
                 action.connection, lambda one: one.post_receives(action.count, action.length)
             )
         elif isinstance(action, Finished | Serve):
-            self._upper(action)
+            self.upper(action)
         elif isinstance(action, Open):
             self._open(action)
         elif isinstance(action, Prepare):
@@ -156,7 +156,7 @@ class Transport:
         elif isinstance(action, Destroy):
             self._destroy(action)
         else:
-            self._upper(action)
+            self.upper(action)
 
     def _post(self, number: int, post: Callable[[Connection], None]) -> None:
         connection = self._connections.get(number)
