@@ -15,6 +15,7 @@ from collections.abc import Callable
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.rnbd.client_program import ClientProgram, accesses
 from bluebridge.guest.rnbd.server_program import ServerProgram
+from bluebridge.guest.rtrs.files.commands import add_file_commands, run_file_command
 from bluebridge.guest.rtrs.program import (
     add_client_options,
     add_interface_options,
@@ -32,6 +33,8 @@ from bluebridge.guest.rtrs.transport.loop import Loop
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0, 1 for a session or a device that failed, 2 for a wrong call."""
     given = _parser().parse_args(arguments)
+    if hasattr(given, "file"):
+        return run_file_command(given)
     run: Callable[[argparse.Namespace, Interfaces, Loop], int] = given.run
     try:
         words = [parse_interface(word) for word in given.interface]
@@ -77,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     client.add_argument("--device", action="append", required=True, help="may be repeated")
     client.add_argument("--access", choices=tuple(accesses()), default="rw", help="default rw")
     client.set_defaults(run=_client)
+    add_file_commands(commands)
     return parser
 
 

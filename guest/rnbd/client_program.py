@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import random
 from collections.abc import Mapping
 
 from bluebridge.device.layout.net.rnbd import AccessMode
 from bluebridge.guest.rnbd.block_devices import BlockDevices
 from bluebridge.guest.rnbd.engine.client import RnbdClient
+from bluebridge.guest.rnbd.files.client import ClientFiles
 from bluebridge.guest.rnbd.nbd.kernel import load_module
 from bluebridge.guest.rtrs.engine.actions import (
     Action,
@@ -19,6 +22,8 @@ from bluebridge.guest.rtrs.engine.actions import (
     PathChanged,
 )
 from bluebridge.guest.rtrs.engine.client.session import ClientSession
+from bluebridge.guest.rtrs.files.client import ClientFiles as RtrsFiles
+from bluebridge.guest.rtrs.files.served import served
 from bluebridge.guest.rtrs.program import client_settings, on_signals, paths_of
 from bluebridge.guest.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.rtrs.transport.loop import Loop
@@ -48,14 +53,23 @@ class ClientProgram:
         )
         self.client = RnbdClient(self.side.engine, self.side.slots, log)
         self.devices = BlockDevices(self.client, loop, self.side.transport.perform, log)
+        cpus = os.cpu_count() or 1
+        self._files = RtrsFiles(self.side.engine, self.side.transport.call, cpus)
+        name = given.session.replace("/", "!")
+        self._trees = {
+            f"rtrs-client/{name}": self._files.tree,
+            f"rnbd-client/{name}": ClientFiles(self.devices, cpus).tree,
+        }
 
     def run(self) -> int:
         """Map, serve, unmap; the exit status."""
         engine = self.side.engine
         try:
-            with on_signals(self._signal):
+            with on_signals(self._signal), contextlib.ExitStack() as stack:
+                for place, tree in self._trees.items():
+                    stack.enter_context(served(self._loop, place, tree, log))
                 for name in self._wanted:
-                    self.client.map(name, self._access, self._loop.now())
+                    self.devices.map(name, self._access)
                 self.side.transport.call(lambda now: engine.open(self._paths, now))
                 self.devices.step()
                 while not self.devices.closed:
@@ -81,13 +95,10 @@ class ClientProgram:
     def _unmap_all(self, *, force: bool) -> None:
         """At a signal; devices that are in use stay until the next one."""
         for device in list(self.client.devices):
-            block = self.devices.blocks.get(device)
-            holder = block.holder() if block is not None else None
-            if block is not None and holder is not None and not force:
-                log(f"{block.kernel.path} is {holder}: umount it, or send the signal again")
-            else:
-                self.devices.unmap(device)
-        self.devices.step()
+            try:
+                self.devices.unmap(device, force=force)
+            except OSError as error:
+                log(f"{error.strerror}: umount it, or send the signal again")
 
     def _close(self) -> None:
         """End the session; after a while without its answer, too."""
@@ -103,7 +114,9 @@ class ClientProgram:
         if isinstance(action, Finished | LinkChanged | Opened | Closed):
             self.client.handle(action, self._loop.now())
             self.devices.drain()
-        elif isinstance(action, PathChanged):
+        if isinstance(action, Opened | PathChanged):
+            self._files.changed(action)
+        if isinstance(action, PathChanged):
             log(f"path {action.path} {action.state} {action.reason}".rstrip())
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
 from bluebridge.guest.rnbd.backend.specification import export_of
 from bluebridge.guest.rnbd.engine.server import RnbdServer
+from bluebridge.guest.rnbd.files.server import ServerFiles
 from bluebridge.guest.rtrs.engine.actions import (
     Action,
     Closed,
@@ -15,6 +17,8 @@ from bluebridge.guest.rtrs.engine.actions import (
     SessionUp,
 )
 from bluebridge.guest.rtrs.engine.server.server import Server
+from bluebridge.guest.rtrs.files.served import served
+from bluebridge.guest.rtrs.files.server import ServerFiles as RtrsFiles
 from bluebridge.guest.rtrs.program import on_signals, server_settings
 from bluebridge.guest.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.rtrs.transport.loop import Loop
@@ -36,11 +40,17 @@ class ServerProgram:
             interfaces, loop, lambda memory: Server(memory, settings), self._take, given.port
         )
         self.server = RnbdServer(self.side.engine, self.side.chunks, exports, log)
+        self._trees = {
+            "rtrs-server": RtrsFiles(self.side.engine, self.side.transport.call).tree,
+            "rnbd-server": ServerFiles(self.server).tree,
+        }
 
     def run(self) -> int:
         """Serve; the exit status."""
         try:
-            with on_signals(self._loop.stop):
+            with on_signals(self._loop.stop), contextlib.ExitStack() as stack:
+                for place, tree in self._trees.items():
+                    stack.enter_context(served(self._loop, place, tree, log))
                 log(f"serving {' '.join(self._names)}")
                 self._loop.run()
             self.side.transport.call(self.side.engine.close)
