@@ -302,4 +302,4 @@ def test_the_end_of_a_device(kernel: Kernel, end: str) -> None:
         kernel.socket.close()
     while kernel.handlers:
         assert kernel.turn()
-    assert kernel.ended == 1 and not kernel.block.busy
+    assert kernel.ended == 1 and kernel.block.idle

@@ -31,6 +31,7 @@ class FileBackend:
 
     def __init__(self, path: str) -> None:
         self.writable = True
+        self.place = os.path.abspath(path)
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:

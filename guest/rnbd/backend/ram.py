@@ -18,6 +18,7 @@ class RamBackend:
     """
 
     writable = True
+    place = ""
 
     def __init__(self, size: int) -> None:
         if size < SECTOR or size % SECTOR:

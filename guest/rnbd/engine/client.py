@@ -58,6 +58,8 @@ class RnbdClient:
         self._refused: deque[ClientDevice] = deque()
         self._ready = False
         self._ended = False
+        self.unmapping = 0
+        """Devices whose end the server has not answered yet."""
         self.version = 0
         """Of the protocol, after the server's answer."""
 
@@ -135,8 +137,10 @@ class RnbdClient:
         self._devices.remove(device)
 
         def over(error: int, answer: bytes, now: float) -> None:
+            self.unmapping -= 1
             self._actions.append(Unmapped(device))
 
+        self.unmapping += 1
         if was_mapped and not self._ended:
             self._close(device.number, over, now)
         else:

@@ -68,6 +68,10 @@ class Backend(Protocol):
     def writable(self) -> bool:
         """Whether it can be opened for writing."""
 
+    @property
+    def place(self) -> str:
+        """The file that has the bytes; "" if there is none."""
+
     def read(self, offset: int, into: memoryview) -> None:
         """Fill all of `into`."""
 

@@ -77,9 +77,9 @@ class NbdDevice:
         return self._device
 
     @property
-    def busy(self) -> int:
-        """Requests in flight."""
-        return len(self._flights)
+    def idle(self) -> bool:
+        """Whether the kernel waits for nothing."""
+        return not (self._flights or self._output or self._waiting or self._writing)
 
     def close(self) -> None:
         """Give socket and permits back; answers that still come are dropped."""
