@@ -47,7 +47,7 @@ _FAST_REG = struct.Struct(">IIQQQII8x")
 _PAGE = struct.Struct(">Q")
 _DATAGRAM = struct.Struct(">IBBHxBBBI16sIIH6s")
 _NO_VLAN = 0xFFFF
-_ETHERNET_PORT = 1 << 24
+_PORT_SHIFT = 24
 
 _CONTROL = struct.Struct(">III")
 _SEND_ENTRY = struct.Struct(">IIIIIQ")
@@ -243,14 +243,14 @@ UNRELIABLE: dict[int, Builder] = {opcode: CONNECTED[opcode] for opcode in _UNREL
 RAW: dict[int, Builder] = {WrOpcode.SEND: _SEND, WrOpcode.NOP: _NOP}
 
 
-def _datagram(pdn: int, wr: SendWr, data: memoryview, offset: int) -> int:
+def _datagram(port_pd: int, wr: SendWr, data: memoryview, offset: int) -> int:
     to = wr.address_vector
     if not isinstance(to, RoceAddress):
         raise VerbsError("a datagram needs an address handle")
     _DATAGRAM.pack_into(
         data,
         offset,
-        _ETHERNET_PORT | pdn,
+        port_pd,
         0,
         0x80,  # GRH, source MAC index 0
         0,
@@ -267,9 +267,9 @@ def _datagram(pdn: int, wr: SendWr, data: memoryview, offset: int) -> int:
     return write_data(wr, data, offset + 48)
 
 
-def datagram(pdn: int) -> dict[int, Builder]:
-    """The builders of a UD queue pair, whose entries carry the protection domain."""
-    send = Builder(partial(_datagram, pdn))
+def datagram(pdn: int, port: int) -> dict[int, Builder]:
+    """The builders of a UD queue pair, whose entries carry port and protection domain."""
+    send = Builder(partial(_datagram, port << _PORT_SHIFT | pdn))
     return {WrOpcode.SEND: send, WrOpcode.SEND_WITH_IMM: send, WrOpcode.NOP: _NOP}
 
 

@@ -131,8 +131,7 @@ def open_interface(
     stack: contextlib.ExitStack, device: Device, hca: str, word: InterfaceWords
 ) -> Interface:
     """One address on a device that is open; `stack` closes it."""
-    if word.port != 1:
-        raise AddressError(f"port {word.port} of {hca} cannot be used")
+    device = device.port(word.port)
     netif = stack.enter_context(NetInterface(device, word.address, word.prefix))
     manager = open_cm(device, word.address, netif)
     stack.callback(manager.close)
