@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.readiness import wait_until
 from bluebridge.host_tools.rtrs import tree
 from bluebridge.host_tools.rtrs.routes import Route
 from bluebridge.host_tools.rtrs.tree import PathState
@@ -33,7 +34,9 @@ class KernelServer:
         return tree.read(self._machine, SERVER_ROOT, self._session)
 
     def stop(self) -> None:
-        """Nothing is to be done."""
+        """Wait until it has forgotten the session: it refuses another one of that name before."""
+        gone = wait_until(f"[ ! -e {SERVER_ROOT}/{self._session} ]")
+        self._machine.run(gone, timeout=_SECONDS)
 
 
 class KernelClient:
