@@ -34,6 +34,7 @@ class Clock:
         end = self.now + limit
         while not until():
             if not self._events or self._events[0][0] > end:
+                self.now = end
                 return until()
             self.step()
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 
 from bluebridge.guest.rtrs.engine.actions import (
@@ -88,7 +89,7 @@ class Machine:
         self._performing = False
         self._set_timer()
 
-    def tell(self, event: Callable[[float], None]) -> None:
+    def tell(self, event: Callable[[float], object]) -> None:
         """An event for the engine, unless the machine is dead."""
         if self.alive:
             event(self.clock.now)
@@ -187,6 +188,8 @@ class ClientMachine(Machine):
         self.slots = Slots()
         super().__init__(network, upper, self.slots.keys)
         self.session = ClientSession(name, self.slots, network.random, settings)
+        self.sends: Counter[bytes] = Counter()
+        """How often each request was sent, by the first 4 bytes of its user message."""
 
     @property
     def engine(self) -> Engine:
@@ -206,6 +209,7 @@ class ClientMachine(Machine):
             for request in action.requests:
                 if isinstance(request, WriteRequest):
                     self.slots.headers[request.slot] = request.header
+                    self.sends[request.header[:4]] += 1
         super()._perform(action)
 
     def _other(self, action: Action) -> None:

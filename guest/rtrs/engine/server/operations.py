@@ -21,6 +21,7 @@ class Operation:
         self.number = 0
         """The layer above has it by this number; 0: not yet, or no more."""
         self.errno = 0
+        self.over = False
 
 
 class Answering(Protocol):
@@ -43,19 +44,22 @@ class Answering(Protocol):
 class ChunkUse:
     """Whose turn it is at each chunk of a session.
 
-    A client has one request for a chunk at a time. A second one on another path while the first
-    is in progress repeats it: the client has given the first path up. The two are served one
-    after the other, and responses wait for the last of them, since from a response on the client
-    may write another request into the chunk. So no request is served twice at a time, and none
-    from a chunk that is being written. A repeated request whose path is dead by its turn is
-    dropped.
+    A client has one request for a chunk at a time. One that comes on another path while the chunk
+    is in use repeats it: the client has given the earlier path up. So one operation for a chunk is
+    with the layer above; the next one is the last that has come, and those between are not served.
+    Responses wait until no operation for the chunk is left and all say how the last one ended,
+    since from a response on the client may write another request into the chunk.
+
+    A client that was told of a failure, because it had no path left, may have another request for
+    the chunk as soon as a path is connected. So INFO_RSP of a path waits until all operations of
+    its session are over that are in progress when it asks (`Path`).
     """
 
     def __init__(self) -> None:
         self._turns: dict[int, list[Operation]] = {}
-        """By chunk: operations in order of arrival, the first of them with the layer above."""
+        """By chunk: the operation that the layer above has, then those that came after it."""
         self._held: dict[int, list[Operation]] = {}
-        """By chunk: operations that are done and wait for those after them."""
+        """By chunk: operations that are over and wait for those after them."""
 
     def begin(self, operation: Operation) -> None:
         """Serve an operation when it is its turn."""
@@ -76,11 +80,23 @@ class ChunkUse:
             return
         held = self._held.setdefault(chunk, [])
         held.append(turns.pop(0))
-        while turns and not turns[0].path.alive:
-            held.append(turns.pop(0))
-        if turns:
-            turns[0].path.serve(turns[0])
+        following = _last_to_serve(turns, held)
+        if following is not None:
+            self._turns[chunk] = [following]
+            following.path.serve(following)
             return
         del self._turns[chunk], self._held[chunk]
         for one in held:
+            one.errno = operation.errno
             one.path.answer(one)
+
+
+def _last_to_serve(turns: list[Operation], held: list[Operation]) -> Operation | None:
+    """The last operation whose client can still hear of it; all others go to `held`."""
+    following = None
+    for operation in reversed(turns):
+        if operation.path.alive and following is None:
+            following = operation
+        else:
+            held.append(operation)
+    return following

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Protocol
 
@@ -34,6 +35,7 @@ from bluebridge.guest.rtrs.engine.server.messages import (
     info_response,
     parse_info,
 )
+from bluebridge.guest.rtrs.engine.server.operations import Operation
 from bluebridge.guest.rtrs.engine.server.requests import BadRequest
 from bluebridge.guest.rtrs.engine.server.sessions import Session
 from bluebridge.guest.rtrs.engine.server.shared import Shared
@@ -61,6 +63,9 @@ class Owner(Protocol):
 
     def name_taken(self, name: str, session: Session) -> bool:
         """Whether another session has this name."""
+
+    def operations_of(self, session: Session) -> list[Operation]:
+        """All in progress."""
 
     def path_connected(self, path: Path, name: str) -> None:
         """It takes requests; `name` is what the client calls the session."""
@@ -100,6 +105,9 @@ class Path:
         self._connections: dict[int, Connection] = {}
         """By cid."""
         self._traffic: Traffic | None = None
+        self._name = ""
+        self._awaited: list[Operation] = []
+        """Operations of the session, of other paths, in front of INFO_RSP."""
         self._per_region = chunks_per_region(shared.settings)
         self._regions: list[Region] = shared.memory.map_chunks(
             number, connection, session.number, self._per_region
@@ -130,30 +138,20 @@ class Path:
         if self.state not in (State.CONNECTING, State.CONNECTED):
             return
         self._change(State.CLOSING, reason)
-        self._shared.closing.add(self.number)
+        self._shared.waiting.add(self.number)
         self._shared.alarms.cancel(self.number)
         if self._traffic is not None:
             self._traffic.alive = False
         for connection in self._connections.values():
             self._shared.outbox.add(Disconnect(connection.number))
-        self.close_if_idle()
+        self._end_if_idle()
 
-    def close_if_idle(self) -> None:
-        """The end of closing: all is drained, and no operation is in progress."""
-        if self.state is not State.CLOSING:
-            return
-        if not all(connection.drained for connection in self._connections.values()):
-            return
-        if self._traffic is not None:
-            self._traffic.drained()
-            if not self._traffic.idle:
-                return
-        self._change(State.CLOSED)
-        self._shared.memory.unmap_chunks(self.number)
-        for connection in self._connections.values():
-            self._shared.outbox.add(Destroy(connection.number))
-            self._owner.connection_gone(connection)
-        self._owner.path_closed(self, self._traffic is not None)
+    def operations_over(self, now: float) -> None:
+        """Some operation of the session is over: what waited for that may go on."""
+        if self.state is State.CLOSING:
+            self._end_if_idle()
+        elif self.state is State.CONNECTING:
+            self._begin_if_alone(now)
 
     # -- events ------------------------------------------------------------------------------
 
@@ -184,12 +182,12 @@ class Path:
     def drained(self, connection: Connection) -> None:
         """A connection uses no memory any more."""
         connection.drained = True
-        self.close_if_idle()
+        self._end_if_idle()
 
     def alarm(self, kind: Alarm, now: float) -> None:
         """The time that was set has come."""
         if kind is Alarm.STATE:
-            self.close("no INFO_REQ")
+            self.close("not connected in time")
             return
         beat = self.heartbeat.interval(now)
         if beat is Beat.DEAD or self._traffic is None:
@@ -199,7 +197,28 @@ class Path:
             self._traffic.beat(MESSAGE)
         self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._heartbeat_interval)
 
+    @property
+    def operations(self) -> Collection[Operation]:
+        """Those in progress."""
+        return self._traffic.operations if self._traffic is not None else ()
+
     # -- inside ------------------------------------------------------------------------------
+
+    def _end_if_idle(self) -> None:
+        """The end of closing: all is drained, and no operation is in progress."""
+        connections = self._connections.values()
+        if self.state is not State.CLOSING or not all(one.drained for one in connections):
+            return
+        if self._traffic is not None:
+            self._traffic.drained()
+            if self._traffic.operations:
+                return
+        self._change(State.CLOSED)
+        self._shared.memory.unmap_chunks(self.number)
+        for connection in connections:
+            self._shared.outbox.add(Destroy(connection.number))
+            self._owner.connection_gone(connection)
+        self._owner.path_closed(self, self._traffic is not None)
 
     def _introduce(self, connection: Connection, received: Received, now: float) -> None:
         """INFO_REQ: everything is there, so the client may know the chunks."""
@@ -210,13 +229,23 @@ class Path:
             raise BadRequest(f"{len(self._connections)} of {self._count} connections")
         if self._owner.name_taken(name, self.session):
             raise BadRequest(f"another session is called {name}")
+        self._name = name
+        self._awaited = self._owner.operations_of(self.session)
+        self._shared.waiting.add(self.number)
+        self._begin_if_alone(now)
+
+    def _begin_if_alone(self, now: float) -> None:
+        """Operations that were in progress when INFO_REQ came are over: tell the chunks."""
+        self._awaited = [operation for operation in self._awaited if not operation.over]
+        if not self._awaited:
+            self._shared.waiting.discard(self.number)
+            self._begin(now)
+
+    def _begin(self, now: float) -> None:
         connections = [self._connections[cid] for cid in range(self._count)]
         for one in connections:
             depth = self._shared.settings.queue_depth if one.cid else SERVICE_QUEUE_DEPTH
             self._shared.outbox.add(PostReceive(one.number, depth))
-        self._begin(connections, name, now)
-
-    def _begin(self, connections: list[Connection], name: str, now: float) -> None:
         keys = [next_key(region.key) for region in self._regions]
         self._traffic = Traffic(
             self._shared,
@@ -230,7 +259,7 @@ class Path:
         self._change(State.CONNECTED)
         self._shared.alarms.cancel(self.number)
         self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._heartbeat_interval)
-        self._owner.path_connected(self, name)
+        self._owner.path_connected(self, self._name)
         self._tell_chunks(connections[0], keys)
 
     def _tell_chunks(self, connection: Connection, keys: list[int]) -> None:

@@ -25,6 +25,7 @@ from bluebridge.guest.rtrs.engine.server.messages import (
     parse_request,
     refusal,
 )
+from bluebridge.guest.rtrs.engine.server.operations import Operation
 from bluebridge.guest.rtrs.engine.server.path import Path
 from bluebridge.guest.rtrs.engine.server.sessions import Session
 from bluebridge.guest.rtrs.engine.server.shared import Shared
@@ -65,8 +66,7 @@ class Server:
             return
         found.errno = errno
         found.path.chunk_use.done(found)
-        for number in list(self._shared.closing):
-            self._paths[number].close_if_idle()
+        self._operations_over(now)
 
     def disconnect_path(self, path: int, now: float) -> None:
         """Disconnect a path."""
@@ -144,6 +144,7 @@ class Server:
         """Nothing of a connection uses memory any more."""
         if (found := self._connections.get(connection)) is not None:
             found[0].drained(found[1])
+            self._operations_over(now)
 
     def device_removed(self, connection: int, now: float) -> None:
         """The device under a connection is gone."""
@@ -160,6 +161,10 @@ class Server:
         others = (one for one in self._sessions.values() if one is not session)
         return any(one.name == name for one in others)
 
+    def operations_of(self, session: Session) -> list[Operation]:
+        """All in progress."""
+        return [one for path in self._paths_of(session) for one in path.operations]
+
     def path_connected(self, path: Path, name: str) -> None:
         """It takes requests: the first one brings its session up."""
         session = path.session
@@ -172,7 +177,7 @@ class Server:
         """It has nothing any more; the last one takes its session along."""
         session = path.session
         del self._paths[path.number]
-        self._shared.closing.discard(path.number)
+        self._shared.waiting.discard(path.number)
         if connected:
             session.up -= 1
             if not session.up:
@@ -235,6 +240,11 @@ class Server:
 
     def _paths_of(self, session: Session) -> list[Path]:
         return [path for path in self._paths.values() if path.session is session]
+
+    def _operations_over(self, now: float) -> None:
+        for number in sorted(self._shared.waiting):
+            if number in self._paths:
+                self._paths[number].operations_over(now)
 
     def _close(self, connection: int, reason: str) -> None:
         if (found := self._connections.get(connection)) is not None:

@@ -25,8 +25,8 @@ class Shared:
         self.outbox = Outbox()
         self.alarms = Alarms()
         self.operations: dict[int, Operation] = {}
-        self.closing: set[int] = set()
-        """Numbers of paths that are being closed."""
+        self.waiting: set[int] = set()
+        """Numbers of paths that want to know when operations are over."""
         self._last = 0
 
     def serve(self, operation: Operation, session: int) -> None:

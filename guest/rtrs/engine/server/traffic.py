@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from bluebridge.device.layout.net.rtrs import (
@@ -74,9 +74,9 @@ class Traffic:
         return self._session.chunk_use
 
     @property
-    def idle(self) -> bool:
-        """Whether no operation is in progress."""
-        return not self._operations
+    def operations(self) -> Collection[Operation]:
+        """Those in progress."""
+        return self._operations.values()
 
     def received(self, connection: Connection, received: Received, now: float) -> None:
         """A receive completed. Raises `BadRequest`."""
@@ -112,6 +112,7 @@ class Traffic:
         """No key will end any more: operations that wait for that are over."""
         for chunk, operation in list(self._operations.items()):
             if operation.message is None:
+                operation.over = True
                 del self._operations[chunk]
 
     def serve(self, operation: Operation) -> None:
@@ -120,6 +121,7 @@ class Traffic:
 
     def answer(self, operation: Operation) -> None:
         """Respond to an operation, if the client can still hear it; it is over."""
+        operation.over = True
         del self._operations[operation.chunk]
         message = operation.message
         if not self.alive or message is None:
@@ -147,14 +149,13 @@ class Traffic:
 
     def _begin(self, operation: Operation) -> None:
         """The client cannot change the chunk any more, or is trusted not to."""
-        message = read_request(
+        message = operation.message = read_request(
             self._shared.memory,
             self._session.number,
             operation.chunk,
             operation.offset,
             self._chunk_size,
         )
-        operation.message = message
         if message.direction is Direction.WRITE:
             self._statistics.count_write(operation.offset)
         else:
