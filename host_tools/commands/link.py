@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Or let messages of the link meet a fault, of which no guest is told:\n" + "\n".join(lines)
     )
     parser.add_argument(
-        "guest", metavar="GUEST[/PORT]", help="a, a/2 for the second port, a.1 for the second HCA"
+        "guest",
+        metavar="GUEST[/PORT]",
+        help="a, or a/2 for its second port, a.1 for its second HCA",
     )
     parser.add_argument("action", choices=(*_CABLE, *ACTIONS, *_OTHERS))
     parser.add_argument(
@@ -48,9 +50,8 @@ def main(options: argparse.Namespace) -> int:
     name, _, port = options.guest.partition("/")
     if port and options.port is not None:
         raise UsageError("the port is said twice", f"write {options.guest} or --port, not both")
-    guest = device_server.find(name.partition(".")[0])
-    hca = guest.name + name[len(name.partition(".")[0]) :]
-    for line in _act(guest, f"{hca}/{port or options.port or 1}", options):
+    guest = device_server.find(name)
+    for line in _act(guest, f"{name}/{port or options.port or 1}", options):
         print(line)
     return 0
 
@@ -65,8 +66,7 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
         raise UsageError(f"{action} {value}: one word too many", "see `bluebridge link --help`")
     if action in _CABLE:
         device_server.tell(guest, f"link {link} {action}")
-        hca, _, port = link.partition("/")
-        return [f"guest {hca}: port {port}: cable {_CABLE[action]}"]
+        return [f"guest {guest.name}: port {link.partition('/')[2]}: cable {_CABLE[action]}"]
     if action == "rules":
         lines = device_server.tell(guest, "rules")
         return [line for line in lines if _guest_of(line.split()[1]) == guest.name]
@@ -82,7 +82,7 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
 
 
 def _guest_of(link: str) -> str:
-    """The guest of a link such as a/2 or a.1/2, whose HCA is the second one of a."""
+    """`a` of the links `a/1` and `a.1/1`."""
     return link.partition("/")[0].partition(".")[0]
 
 

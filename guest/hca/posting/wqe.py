@@ -44,6 +44,7 @@ _PAIR = struct.Struct(">QQ")
 _FOUR = struct.Struct(">QQQQ")
 _LOCAL_INV = struct.Struct(">8xI20x")
 _FAST_REG = struct.Struct(">IIQQQII8x")
+_PAGE = struct.Struct(">Q")
 _DATAGRAM = struct.Struct(">IBBHxBBBI16sIIH6s")
 _NO_VLAN = 0xFFFF
 _PORT_SHIFT = 24
@@ -178,10 +179,13 @@ def _reg_mr(wr: SendWr, data: memoryview, offset: int) -> int:
         raise VerbsError("REG_MR needs the fast registration region in `mr`")
     if not 1 <= len(wr.pages) <= mr.max_pages:
         raise VerbsError(f"{len(wr.pages)} pages, the region takes {mr.max_pages}")
-    pages = struct.pack(f">{len(wr.pages)}Q", *(page | 1 for page in wr.pages))
-    mr.page_list.view[: len(pages)] = pages
+    if len(wr.pages) == 1:
+        _PAGE.pack_into(mr.page_list.view, 0, wr.pages[0] | 1)
+    else:
+        pages = struct.pack(f">{len(wr.pages)}Q", *(page | 1 for page in wr.pages))
+        mr.page_list.view[: len(pages)] = pages
     shift = wr.page_size.bit_length() - 1
-    flags = _fast_reg_flags(wr.access)
+    flags = _FAST_REG_FLAGS[wr.access]
     key = wr.key or mr.rkey
     _FAST_REG.pack_into(
         data, offset, flags, key, mr.page_list.address, wr.iova, wr.length, 0, shift
@@ -190,6 +194,7 @@ def _reg_mr(wr: SendWr, data: memoryview, offset: int) -> int:
 
 
 def _fast_reg_flags(access: int) -> int:
+    """The flags of a fast registration with the rights of `AccessFlags`."""
     flags = FastRegFlag.LOCAL_READ
     for wanted, flag in (
         (AccessFlags.LOCAL_WRITE, FastRegFlag.LOCAL_WRITE),
@@ -200,6 +205,9 @@ def _fast_reg_flags(access: int) -> int:
         if access & wanted:
             flags |= flag
     return int(flags)
+
+
+_FAST_REG_FLAGS = tuple(_fast_reg_flags(access) for access in range(16))
 
 
 def _nop(wr: SendWr, data: memoryview, offset: int) -> int:
