@@ -206,7 +206,7 @@ class World:
             self.clock.after(self.random.random() * 10, self._add_path)
 
     def _add_path(self) -> None:
-        if self.client.alive and self._is_open():
+        if self.faulty and self.client.alive and self._is_open():
             used = {path.addresses for path in self.client.session.paths}
             free = [pair for pair in self.pairs if pair not in used]
             pair = self.random.choice(free or self.pairs)

@@ -181,6 +181,7 @@ class Path:
         try:
             handshake.established(connection, data)
             if not connection.cid:
+                handshake.first = self.may_create = True
                 self._take_link(link)
             if handshake.complete:
                 handshake.ask()
@@ -251,10 +252,9 @@ class Path:
         self._wait(Phase.OPENING, now + self._timing.connect)
 
     def _take_link(self, link: LinkInfo) -> None:
-        """What connection 0 uses. From now on the path may bring the session back by itself."""
+        """What connection 0 uses."""
         self.hca, self.port = link.hca, link.port
         self.addresses = AddressPair(link.source, self.addresses.destination)
-        self.may_create = True
 
     def _take_info(self, connection: Connection, received: Received, now: float) -> None:
         handshake = self._handshake
