@@ -46,8 +46,8 @@ class Boot:
 
 
 EMULATED_CPU = "max,-erms,-fsrm"
-"""Without the hint that `rep movsb` is fast: kernel and C library would copy by it, and the emulator
-moves one byte at a time then, at a third of the speed of other copies."""
+"""Without the hint that `rep movsb` is fast: kernel and C library would copy by it, and the
+emulator then moves one byte at a time, at a third of the speed of other copies."""
 
 
 @dataclass(frozen=True)
