@@ -125,7 +125,7 @@ def test_a_cut_path_fails_over(pair: Pair, how: Cut) -> None:
         fio = Verification(pair.a, session.device, 20)
         cutter = Cutter(pair.server.tell, how)
         cut = Interruption(session, cutter, session.routes[-1], lambda text: None)
-        assert cut.run(10, deadline=float("inf"))
+        assert cut.run(12, deadline=float("inf"))
         assert fio.finish().ok
         first, second = session.client.statistics()
         assert first.failovers > 0 and second.reconnected == 1
@@ -139,10 +139,10 @@ def test_two_hcas_in_each_guest(lab: Lab) -> None:
         assert [route.port for route in session.routes] == ["a/1", "a.1/1"]
         used = pair.a.run(f"cat {CLIENT_ROOT}/{SESSION}/paths/*/hca_name").text.split()
         assert used == ["mlx4_0", "mlx4_1"]
-        fio = Verification(pair.a, session.device, 15)
+        fio = Verification(pair.a, session.device, 18)
         cutter = Cutter(pair.server.tell, Cut.SILENT)
         cut = Interruption(session, cutter, session.routes[-1], lambda text: None)
-        assert cut.run(9, deadline=0)
+        assert cut.run(12, deadline=0)
         assert fio.finish().ok
 
 

@@ -72,6 +72,8 @@ class Machine:
         self.ends: dict[int, End] = {}
         self._upper = upper
         self._performing = False
+        self._looking = False
+        self._slow = network.random.choice((0.0, 0.0, 0.002, 0.05))
 
     @property
     def engine(self) -> Engine:
@@ -136,6 +138,22 @@ class Machine:
         end.limit_sends, end.limit_receives = limits.send, limits.receive
         self.ends[number] = end
         return end
+
+    def completed(self) -> None:
+        """A connection has a completion: look at all of them some time later."""
+        if not self._looking:
+            self._looking = True
+            self.clock.after(self.network.random.random() * 0.001 + self._slow, self._look)
+
+    def _look(self) -> None:
+        """Every connection has its turn, in any order."""
+        self._looking = False
+        ends = list(self.ends.values())
+        self.network.random.shuffle(ends)
+        for end in ends:
+            end.look()
+        if any(end.waits for end in self.ends.values()):
+            self.completed()
 
     def peer_ended(self, number: int) -> None:
         """The peer of a connection has disconnected."""

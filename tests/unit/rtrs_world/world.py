@@ -187,18 +187,17 @@ class World:
 
     def _ask_for_reconnect(self) -> None:
         if (path := self._path()) is not None:
-            number = path.path
-            self.client.tell(lambda now: self.client.session.reconnect_path(number, now))
+            self._tell_reconnect(path.path)
+
+    def _tell_reconnect(self, path: int) -> None:
+        self.client.tell(lambda now: self.client.session.reconnect_path(path, now))
 
     def _reconnect_all(self) -> None:
         session = self.client.session
         if self.client.alive:
             for path in session.paths:
                 if path.state == "closed":
-                    number = path.path
-                    self.client.tell(
-                        lambda now, number=number: session.reconnect_path(number, now)  # type: ignore[misc]
-                    )
+                    self._tell_reconnect(path.path)
 
     def _remove_path(self) -> None:
         if (path := self._path()) is not None and self._is_open():
@@ -207,11 +206,11 @@ class World:
             self.clock.after(self.random.random() * 10, self._add_path)
 
     def _add_path(self) -> None:
-        if self.client.alive and self._is_open():
+        if self.faulty and self.client.alive and self._is_open():
             used = {path.addresses for path in self.client.session.paths}
             free = [pair for pair in self.pairs if pair not in used]
             pair = self.random.choice(free or self.pairs)
-            self.client.tell(lambda now: self.client.session.add_path(pair, now))
+            self._tell_add(pair)
 
     def _disconnect_by_server(self) -> None:
         if not self.server.alive:
@@ -242,11 +241,15 @@ class World:
         if not self._is_open():
             return False
         self._reconnect_all()
-        states = {path.addresses: path.state for path in session.paths}
+        known = {path.addresses for path in session.paths}
+        up = {path.addresses for path in session.paths if path.state == "connected"}
         for pair in self.pairs:
-            if pair not in states:
-                self.client.tell(lambda now, pair=pair: session.add_path(pair, now))  # type: ignore[misc]
-        return all(states.get(pair) == "connected" for pair in self.pairs)
+            if pair not in known:
+                self._tell_add(pair)
+        return up == set(self.pairs)
+
+    def _tell_add(self, pair: AddressPair) -> None:
+        self.client.tell(lambda now: self.client.session.add_path(pair, now))
 
     def _await(self, condition: object, failure: str) -> None:
         assert callable(condition)
