@@ -73,6 +73,7 @@ class Machine:
         self._upper = upper
         self._performing = False
         self._looking = False
+        self._timer: float | None = None
         self._slow = network.random.choice((0.0, 0.0, 0.002, 0.05))
 
     @property
@@ -105,12 +106,14 @@ class Machine:
             end.over = True
 
     def _set_timer(self) -> None:
-        deadline = self.engine.deadline
-        if deadline is not None:
-            engine = self.engine
+        engine = self.engine
+        deadline = engine.deadline
+        if deadline is not None and deadline != self._timer:
+            self._timer = deadline
 
             def expire() -> None:
-                if engine.deadline == deadline:
+                if self._timer == deadline:
+                    self._timer = None
                     self.tell(engine.expire)
 
             self.clock.after(max(0.0, deadline - self.clock.now), expire)
@@ -148,7 +151,7 @@ class Machine:
     def _look(self) -> None:
         """Every connection has its turn, in any order."""
         self._looking = False
-        ends = list(self.ends.values())
+        ends = [end for end in self.ends.values() if end.waits]
         self.network.random.shuffle(ends)
         for end in ends:
             end.look()
