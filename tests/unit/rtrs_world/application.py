@@ -93,7 +93,7 @@ class Application:
         self._busy = busy
         self._jobs: dict[int, Job] = {}
         self._locked: set[int] = set()
-        self._pause = source.choice((0.4, 2.0, 4.0))
+        self._pause = source.choice((0.15, 0.5, 2.0))
 
     def __call__(self, action: Action) -> None:
         if isinstance(action, Finished):

@@ -74,6 +74,8 @@ class Machine:
         self._performing = False
         self._looking = False
         self._timer: float | None = None
+        self._left = 0
+        self._die: Callable[[], None] = self.die
         self._slow = network.random.choice((0.0, 0.0, 0.002, 0.05))
 
     @property
@@ -89,6 +91,8 @@ class Machine:
         while actions := self.engine.take_actions():
             for action in actions:
                 self._perform(action)
+                if self._is_last():
+                    return
         self._performing = False
         self._set_timer()
 
@@ -104,6 +108,19 @@ class Machine:
         for end in self.ends.values():
             end.kill()
             end.over = True
+
+    def die_after(self, count: int, die: Callable[[], None]) -> None:
+        """Call `die` when so many actions are carried out."""
+        self._left = count
+        self._die = die
+        self.perform()
+
+    def _is_last(self) -> bool:
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self._die()
+        return not self.alive
 
     def _set_timer(self) -> None:
         engine = self.engine
