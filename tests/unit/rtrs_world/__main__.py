@@ -31,10 +31,8 @@ def main() -> int:
             traceback.print_exc()
             print(f"seed {seed} failed; again with --seed {seed}", flush=True)
     seconds = time.monotonic() - started
-    print(
-        f"{len(seeds)} worlds in {seconds:.0f} s: {requests} requests served, {repeated} failed over"
-    )
-    print(f"{failed} worlds failed")
+    print(f"{len(seeds)} worlds in {seconds:.0f} s, {failed} failed;")
+    print(f"{requests} requests served, {repeated} of them sent more than once")
     return 1 if failed else 0
 
 
