@@ -94,7 +94,9 @@ class User:
 class RtrsPair:
     """A server and a client's session."""
 
-    def __init__(self, loop: Loop, server: ServerSide, store: Store, client: ClientSide, user: User):
+    def __init__(
+        self, loop: Loop, server: ServerSide, store: Store, client: ClientSide, user: User
+    ):
         self.loop, self.server, self.store = loop, server, store
         self.client, self.user = client, user
 
