@@ -104,10 +104,12 @@ class Loop:
         """Serve until `done()`, or for `seconds`; whether it is done."""
         end = self.now() + seconds
         wake = self.call_at(end, lambda: None)
-        while not done() and self.now() < end:
-            self.turn()
-        wake.cancel()
-        return done()
+        try:
+            while not (over := done()) and self.now() < end:
+                self.turn()
+        finally:
+            wake.cancel()
+        return over
 
     def turn(self) -> None:
         """One turn: waits only if no source has work."""
