@@ -130,6 +130,9 @@ class ModelTransport:
 
         self._post(False, carry_out)
 
+    def flush(self) -> None:
+        pass
+
     def store_spad(self, index: int, value: int) -> None:
         self.spad_accesses += 1
 

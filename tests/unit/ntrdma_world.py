@@ -255,7 +255,7 @@ class World:
         side = self.sides[number]
         if len(end.receives) >= 8 or not end.free or not self.usable(number, end):
             return
-        if end.pair.receives._used >= 8:
+        if end.pair.receives.used >= 8:
             return
         slot = end.free.pop(self.chance.randrange(len(end.free)))
         self.known[number].pop(slot)

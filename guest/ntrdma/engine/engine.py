@@ -125,6 +125,7 @@ class Engine:
             if not busy:
                 break
         self._peer.signal()
+        self._transport.flush()
 
     def make_runnable(self, pair: QueuePair) -> None:
         """A queue pair may have something to send."""

@@ -55,6 +55,7 @@ class LocalResources:
         self._transport, self._peer, self._requests = transport, peer, requests
         self._event, self._runnable = event, runnable
         self._fast: dict[int, FastRegion] = {}
+        self._draining = False
         self._next_pair = FIRST_PAIR
 
     def _send(
@@ -64,8 +65,8 @@ class LocalResources:
         values: dict[str, Value],
         done: Callable[[bytes | None], None],
     ) -> None:
-        """Post a command, or say at once that there is no peer."""
-        if self._peer.ready:
+        """Post a command, or say that there is no peer, once nothing is under way any more."""
+        if self._peer.ready or self._draining:
             self._requests.post(form.pack({"op": op, **values}), done)
         else:
             done(None)
@@ -116,7 +117,7 @@ class LocalResources:
 
         for command in pieces:
             layout.RESPONSE.set(command, "pd_key", domain.key)
-            if self._peer.ready:
+            if self._peer.ready or self._draining:
                 self._requests.post(command, answered)
             else:
                 told(True)
@@ -331,6 +332,7 @@ class LocalResources:
 
     def quiescing(self) -> None:
         """Nothing more is sent; what is posted ends when nothing is under way any more."""
+        self._draining = True
         for pair in self.pairs.values():
             pair.rings = None
             if pair.state in RECEIVING:
@@ -339,6 +341,7 @@ class LocalResources:
 
     def disabled(self) -> None:
         """The peer is gone, nothing is under way."""
+        self._draining = False
         self._requests.fail()
         for pair in tuple(self.pairs.values()):
             if pair.state is QueueState.ERROR and not pair.flushed:

@@ -134,6 +134,11 @@ class ReceiveQueue:
         self._ring.free()
 
     @property
+    def used(self) -> int:
+        """Receives that were posted and not polled."""
+        return self._used
+
+    @property
     def outstanding(self) -> int:
         """Receives that wait for a message."""
         return len(self._posted)

@@ -60,6 +60,9 @@ class Transport(Protocol):
     def signal(self, message: Message) -> None:
         """Interrupt the peer; a store like others."""
 
+    def flush(self) -> None:
+        """Begin with everything that was asked for."""
+
     def store_spad(self, index: int, value: int) -> None:
         """Write a scratchpad of the peer, behind all stores so far."""
 
