@@ -54,7 +54,7 @@ class Service:
         self.lock = threading.RLock()
         self.health = Health(name)
         self.listeners: list[Callable[[Event, int], None]] = []
-        self.cm_receiver: Callable[[bytes], None] = lambda mad: None
+        self.cm_receiver: Callable[[bytes, int], None] = lambda mad, ip: None
         self.addresses: set[int] = set()
         """Own IPv4 addresses, as numbers."""
         self.back_end = back_end
@@ -72,9 +72,9 @@ class Service:
         for listener in tuple(self.listeners):
             listener(event, key)
 
-    def cm_message(self, mad: bytes) -> None:
+    def cm_message(self, mad: bytes, ip: int) -> None:
         """The peer's connection manager says something."""
-        self.cm_receiver(mad)
+        self.cm_receiver(mad, ip)
 
     def has_address(self, ip: int) -> bool:
         """Whether an IPv4 address is this side's."""

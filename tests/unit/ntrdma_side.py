@@ -113,7 +113,7 @@ class Side:
     def event(self, event: Event, key: int) -> None:
         self.events.append(event)
 
-    def cm_message(self, mad: bytes) -> None:
+    def cm_message(self, mad: bytes, ip: int) -> None:
         self.cm.append(mad)
 
     def has_address(self, ip: int) -> bool:

@@ -100,7 +100,7 @@ QP_MODIFY = _command(
 CM_MESSAGE = _command(
     "CM_MESSAGE",
     raw("mad", 8, 248, "a CM MAD without its first 8 bytes, which are always the same"),
-    doc="A message of the connection manager. Ours.",
+    doc="A message of the connection manager; pd_key is the sender's IPv4 address. Ours.",
 )
 RESOLVE = _command(
     "RESOLVE", u32("ip", 8, "IPv4 address as a number"), doc="Whether the peer has it. Ours."

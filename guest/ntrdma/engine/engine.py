@@ -37,8 +37,8 @@ class EngineOwner(Protocol):
     def event(self, event: Event, key: int) -> None:
         """An asynchronous event; `key` is the number of the queue pair that failed."""
 
-    def cm_message(self, mad: bytes) -> None:
-        """A message of the connection manager, without its first 8 bytes."""
+    def cm_message(self, mad: bytes, ip: int) -> None:
+        """A message of the peer's connection manager at `ip`, without its first 8 bytes."""
 
     def has_address(self, ip: int) -> bool:
         """Whether an IPv4 address is this side's."""
@@ -270,12 +270,12 @@ class Engine:
         """Let posted receives reach the peer."""
         pair.push_receives(self._peer)
 
-    def send_cm(self, mad: bytes) -> bool:
-        """Send a message of the connection manager; whether there is a peer."""
+    def send_cm(self, mad: bytes, ip: int) -> bool:
+        """Send a message of the connection manager at `ip`; whether there is a peer."""
         if not self._peer.ready:
             return False
         self._requests.post(
-            CM_MESSAGE.pack(op=CommandCode.CM_MESSAGE, mad=mad), lambda response: None
+            CM_MESSAGE.pack(op=CommandCode.CM_MESSAGE, pd_key=ip, mad=mad), lambda response: None
         )
         return True
 
@@ -289,9 +289,9 @@ class Engine:
             lambda response: done(response is not None and response[8:12] == bytes(4)),
         )
 
-    def cm_message(self, mad: bytes) -> None:
+    def cm_message(self, mad: bytes, ip: int) -> None:
         """The peer's connection manager says something."""
-        self._owner.cm_message(mad)
+        self._owner.cm_message(mad, ip)
 
     def has_address(self, ip: int) -> bool:
         """Whether an IPv4 address is this side's."""

@@ -42,7 +42,7 @@ class Peer:
             and self._bell_count >= _BASE
             and max(self.bell_command, self.bell_response) < self._bell_count
             and not (self._message.address | self._bells | self.response_index) & 3
-            and reaches(self._message.address, 4)
+            and (not self._message.address or reaches(self._message.address, 4))
             and reaches(self._bells, 4 * self._bell_count)
             and reaches(self.responses, self.command_capacity * 64)
             and reaches(self.response_index, 4)

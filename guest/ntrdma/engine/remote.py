@@ -32,8 +32,8 @@ class RemoteOwner(Protocol):
     def twin_rang(self, twin: RemotePair) -> None:
         """The peer has sent to a twin."""
 
-    def cm_message(self, mad: bytes) -> None:
-        """A message of the connection manager, without its first 8 bytes."""
+    def cm_message(self, mad: bytes, ip: int) -> None:
+        """A message of the peer's connection manager at `ip`, without its first 8 bytes."""
 
     def has_address(self, ip: int) -> bool:
         """Whether an IPv4 address is this side's."""
@@ -248,7 +248,8 @@ class RemoteResources:
     # -- the connection manager ------------------------------------------------------------------
 
     def _cm_message(self, command: bytes) -> bytes:
-        self._owner.cm_message(layout.CM_MESSAGE.get_raw(command, "mad"))
+        form = layout.CM_MESSAGE
+        self._owner.cm_message(form.get_raw(command, "mad"), form.get(command, "pd_key"))
         return _keyless(command)
 
     def _resolve(self, command: bytes) -> bytes:
