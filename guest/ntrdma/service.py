@@ -174,4 +174,8 @@ class Service:
             return
         for up in news.links:
             self.engine.link(up, _clock())
+        if news.failed:
+            self.engine.stores_failed(_clock())
+        if news.signalled:
+            self.engine.interrupt(_clock())
         self.engine.advance(_clock())

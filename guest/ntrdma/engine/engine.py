@@ -107,6 +107,12 @@ class Engine:
 
     def interrupt(self, now: float) -> None:
         """The peer has signalled."""
+        self.port.look(now)
+        self.run(now)
+
+    def stores_failed(self, now: float) -> None:
+        """Stores were not carried out: begin anew with the peer."""
+        self.port.quiesce("stores into the peer's memory have failed", now)
         self.run(now)
 
     def run(self, now: float) -> None:

@@ -135,6 +135,11 @@ class Port:
             self._next_poll = now + (POLL_SECONDS if self.ready else EAGER_SECONDS)
             self._poll(now)
 
+    def look(self, now: float) -> None:
+        """The peer has signalled: its state may have changed."""
+        if self.state >= PortState.CONF_READY:
+            self._poll(now)
+
     def close(self, now: float) -> None:
         """Tell the peer, and give the memory back."""
         self.quiesce("this side has closed", now)
@@ -170,6 +175,8 @@ class Port:
         if self._peer_block and max(before, self.state) >= PortState.INIT_READY:
             self._transport.fence()
             self._transport.imm32(self._peer_block + _PING_OFFSET, word)
+            if before is not self.state:
+                self._peer.interrupt()
         if min(before, self.state) <= PortState.CONF_READY:
             self._transport.store_spad(Spad.PING, word)
 

@@ -10,10 +10,12 @@ from bluebridge.guest.ntrdma.engine.transport import Transport
 
 @dataclass(slots=True)
 class News:
-    """What happened: links that went down or came up, in order, and whether the peer signalled."""
+    """What happened: links that went down or came up in order, signals, lost stores."""
 
     links: list[bool] = field(default_factory=list)
     signalled: bool = False
+    failed: bool = False
+    """Whether stores were not carried out, which ends what is between the peers."""
 
 
 class BackEnd(Transport, Protocol):

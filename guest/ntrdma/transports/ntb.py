@@ -28,6 +28,7 @@ PAUSE_SECONDS = 1.0
 DRAIN_SECONDS = 1.0
 _BOUNCE_BYTES = 64 << 10
 _WORD = 64
+_STORED_AT_ONCE = 4096
 
 
 class NtbTransport(ABC):
@@ -38,7 +39,7 @@ class NtbTransport(ABC):
         self._origin = origin
         self._window = bridge.windows[WINDOW]
         self.span = origin, self._window.size
-        self._vector = bridge.doorbells - 1
+        self._vector = bridge.vectors_of(1 << bridge.doorbells - 2)[0]
         self.message = message_of(bridge.function, self._vector) or Message(0, 0)
         self._up = False
         bridge.windows[1 - WINDOW].clear_translation()
@@ -147,13 +148,12 @@ class NtbTransport(ABC):
             if up != self._up or news.links:
                 news.links.append(up)
             self._up = up
-        if self._up and not news.links and self._recovered():
-            news.links = [False, True]
+        news.failed = self._recovered()
         return news
 
     @abstractmethod
     def _recovered(self) -> bool:
-        """Whether stores had failed, which now can go on; to the engine its peer was lost."""
+        """Whether stores had failed, which now can go on."""
 
     def close(self) -> None:
         """Let what was asked for leave, then give the bridge back."""
@@ -275,8 +275,11 @@ class CpuTransport(NtbTransport):
     def copy(self, source: int, target: int, length: int) -> None:
         """Store own memory; what is no memory of this side's cannot be sent."""
         view = self._mappings.view(source, length)
-        if view is not None:
-            self._window.store(target - self._origin, view)
+        if view is None:
+            return
+        where = target - self._origin
+        for offset in range(0, length, _STORED_AT_ONCE):
+            self._window.store(where + offset, view[offset : offset + _STORED_AT_ONCE])
 
     def fence(self) -> None:
         """Stores of one processor are in order."""
