@@ -40,6 +40,7 @@ DEVICE = Group(
         "bluebridge.device.pyvfio_user._messages",
         "bluebridge.device.pyvfio_user._region_filter",
         "bluebridge.device.pyvfio_user._regions",
+        "bluebridge.device.pyvfio_user._throttle",
         "bluebridge.device.pyvfio_user.config_space",
         "bluebridge.device.pyvfio_user.constants",
         "bluebridge.device.pyvfio_user.context",

@@ -66,7 +66,7 @@ class MessageFilter:
     """The message filter of one client.
 
     `mapped(address, size)` tells whether a DMA region overlaps those bytes, `irq_count(index)` how
-    many interrupts of a kind the device has.
+    many interrupts of a kind the device has; `complain` logs a line, or not, if there were many.
     """
 
     def __init__(
@@ -74,8 +74,10 @@ class MessageFilter:
         client: socket.socket,
         mapped: Callable[[int, int], bool],
         irq_count: Callable[[int], int],
+        complain: Callable[[str], None],
     ) -> None:
         self._client = client
+        self._complain = complain
         self._receive = client.recv_into
         self._mapped = mapped
         self._irq_count = irq_count
@@ -128,7 +130,7 @@ class MessageFilter:
         self._deadline = 0.0
         if header.is_reply:
             if header.flags & FLAG_ERROR:
-                log.warning("the client refused command %d: %s", header.command, _why(header))
+                self._complain(f"the client refused command {header.command}: {_why(header)}")
             return self._consume(header, b"")
         error = self._fault(header)
         return self._consume(header, header.refusal(error)) if error else Verdict.PASS
@@ -194,7 +196,7 @@ class MessageFilter:
         return Verdict.IDLE
 
     def _drop(self, what: str) -> Verdict:
-        log.warning("dropping the client: it sent %s", what)
+        self._complain(f"dropping the client: it sent {what}")
         return Verdict.DROP
 
 

@@ -54,10 +54,11 @@ class RegionFilter(MessageFilter):
         client: socket.socket,
         mapped: Callable[[int, int], bool],
         irq_count: Callable[[int], int],
+        complain: Callable[[str], None],
         windows: Mapping[int, BulkRegion],
         registers: Mapping[int, RegisterRegion],
     ) -> None:
-        super().__init__(client, mapped, irq_count)
+        super().__init__(client, mapped, irq_count, complain)
         self._windows = windows
         self._registers = {
             index: region for index, region in registers.items() if index not in windows

@@ -37,11 +37,14 @@ class Wire:
         self.client, server = socket.socketpair()
         self.server = server
         self.runs: list[tuple[int, bytes, int]] = []
+        self.complaints: list[str] = []
         self.regions = {
             2: BulkRegion(SIZE, _read, lambda *run: self.runs.append(run)),
             4: BulkRegion(WIDE, _read, lambda *run: self.runs.append(run)),
         }
-        self.filter = RegionFilter(server, lambda *_: False, lambda _: 0, self.regions, {})
+        self.filter = RegionFilter(
+            server, lambda *_: False, lambda _: 0, self.complaints.append, self.regions, {}
+        )
 
     def write(self, offset: int, data: bytes, region: int = 2, flags: int = NO_REPLY) -> None:
         """A region write as the client sends it."""
@@ -179,7 +182,12 @@ def _registers(
     registers = Registers(wire)
     region = RegisterRegion(16, registers.read, registers.write, failed)
     wire.filter = RegionFilter(
-        wire.server, lambda *_: False, lambda _: 0, wire.regions, {0: region, 2: region}
+        wire.server,
+        lambda *_: False,
+        lambda _: 0,
+        wire.complaints.append,
+        wire.regions,
+        {0: region, 2: region},
     )
     return wire, registers
 
@@ -293,7 +301,12 @@ class Lines:
             LineStores(256, self._line),
         )
         self.wire.filter = RegionFilter(
-            self.wire.server, lambda *_: False, lambda _: 0, {}, {0: region, 1: region}
+            self.wire.server,
+            lambda *_: False,
+            lambda _: 0,
+            self.wire.complaints.append,
+            {},
+            {0: region, 1: region},
         )
 
     def _line(self, offset: int, data: bytes, width: int) -> None:
