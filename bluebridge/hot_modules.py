@@ -13,6 +13,7 @@ DEVICE = Group(
     sources=("device",),
     packages=(
         "bluebridge.device.fabric",
+        "bluebridge.device.fabric.faults",
         "bluebridge.device.fabric.subnet",
         "bluebridge.device.hca",
         "bluebridge.device.hca.connected",

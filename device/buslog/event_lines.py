@@ -17,6 +17,7 @@ KINDS: dict[str, frozenset[Kind]] = {
     "reset": frozenset((Kind.RESET,)),
     "note": frozenset((Kind.NOTE,)),
     "wire": frozenset((Kind.WIRE,)),
+    "fault": frozenset((Kind.FAULT,)),
     "blueflame": frozenset((Kind.BLUEFLAME,)),
 }
 
@@ -34,6 +35,7 @@ _DIRECTION_TYPE: dict[Kind, tuple[str, str]] = {
     Kind.NOTE: ("-", "note"),
     Kind.WIRE: ("dev->wire", "message"),
     Kind.BLUEFLAME: ("-", "entry"),
+    Kind.FAULT: ("-", "fault"),
 }
 
 HEADER = (
@@ -48,6 +50,8 @@ def _place(event: Event) -> str:
         return f"BAR{event.bar}+{event.address:#x}"
     if event.kind in KINDS["irq"]:
         return f"vector {event.address}"
+    if event.kind in KINDS["fault"]:
+        return f"rule {event.address}"
     return f"{event.address:#x}" if event.address else ""
 
 
@@ -76,7 +80,7 @@ def json_line(event: Event, *, decoded: bool = True) -> str:
     }
     if event.kind in KINDS["mmio"]:
         row["bar"] = event.bar
-    if event.kind in KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"]:
+    if event.kind in KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"] | KINDS["fault"]:
         row |= {"what": event.what.name.lower(), "obj": event.obj}
     if event.text:
         row["text"] = event.text

@@ -19,10 +19,11 @@ def find(name: str) -> Guest:
     return guest
 
 
-def tell(guest: Guest, line: str) -> None:
+def tell(guest: Guest, line: str) -> list[str]:
     """Have the server of the guest's pair carry out a line of `bluebridge.device.control`.
 
-    Raises `LabError`, `UsageError` with what the server says against it.
+    Returns the lines of its answer. Raises `LabError`, `UsageError` with what the server says
+    against it.
     """
     folder = Path(guest.record.agents[0]).parent
-    hardware_control.tell(folder / hardware_control.SOCKET, line)
+    return hardware_control.tell(folder / hardware_control.SOCKET, line)

@@ -15,6 +15,7 @@ from bluebridge.host_tools.lab.bring_up import BringUp
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from bluebridge.host_tools.lab.guest_drivers import GuestDrivers
+from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.processes.side_by_side import SideBySide
 from bluebridge.host_tools.processes.termination import termination_as_exception
@@ -42,6 +43,11 @@ class Pair:
         self.warnings: list[str] = []
         """What the user should know although everything works."""
         self.machines: list[Vm] = []
+
+    @property
+    def hardware(self) -> Hardware:
+        """Faults of the links: `with pair.hardware.drop("a/2", kind="datagram", count=1):`."""
+        return Hardware(self.server.tell)
 
     def __repr__(self) -> str:
         return f"<pair of guests {' and '.join(self.config.names)}>"

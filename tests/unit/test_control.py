@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from bluebridge import compiled
+from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.control import ControlCommands
+from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.bar0 import CATAS
 from bluebridge.device.layout.mlx4.commands import Opcode
@@ -31,7 +33,7 @@ def driver() -> Driver:
 @pytest.fixture
 def commands(driver: Driver) -> ControlCommands:
     """Its commands."""
-    return ControlCommands({"a": driver.hca})
+    return ControlCommands({"a": driver.hca}, FaultRules(driver.host.call_later, EventLog()))
 
 
 def error_buffer(driver: Driver) -> bytes:
