@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from ._callbacks import Callbacks, Read, Write
@@ -34,6 +35,8 @@ log: Final = logging.getLogger(__name__)
 ResetCallback = Callable[[Reset], None]
 IrqStateCallback = Callable[[int, int, bool], None]
 
+RUN_SECONDS: Final = 0.002
+"""How long `run` handles messages behind the first one."""
 _MEMORY: Final = RegionFlag.RW | RegionFlag.MEM
 _CONFIG: Final = RegionFlag.RW | RegionFlag.ALWAYS_CALLBACK
 
@@ -223,6 +226,8 @@ class Context:
     def run(self, limit: int = 64) -> int:
         """Attach if need be and handle up to `limit` waiting messages; how many there were.
 
+        Fewer when they take long: other devices of the same loop shall not wait for all of them.
+
         Accesses to BARs that wait together may count as one.
 
         With more waiting, `poll_fd` stays readable: several devices can share one loop fairly.
@@ -247,8 +252,13 @@ class Context:
             self._listener.refuse(self._connection.filter.connected)
 
     def _drain(self, limit: int) -> int:
-        connection, handled = self._connection, 0
+        connection, handled, until = self._connection, 0, 0.0
         while connection is not None and handled < limit:
+            if handled:
+                now = monotonic()
+                until = until or now + RUN_SECONDS
+                if now >= until:
+                    break
             done = connection.next_message()
             if not done:
                 if done is None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.device.pyvfio_user import _region_filter
 from bluebridge.device.pyvfio_user._callbacks import Callbacks
 from bluebridge.device.pyvfio_user._library import Library
 from bluebridge.device.pyvfio_user._message_filter import Verdict
@@ -28,6 +29,12 @@ WIDE = 4 << 30
 def _read(offset: int, length: int) -> bytes:
     """Bytes with the low byte of the offset; nothing at 0x66, which is a failure."""
     return b"" if offset == 0x66 else bytes([offset & 0xFF]) * length
+
+
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many accesses are served together shall not depend on the machine."""
+    monkeypatch.setattr(_region_filter, "TOGETHER_SECONDS", 3600.0)
 
 
 class Wire:
@@ -190,6 +197,17 @@ def _registers(
         {0: region, 2: region},
     )
     return wire, registers
+
+
+def test_slow_accesses_are_not_served_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_region_filter, "TOGETHER_SECONDS", 0.0)
+    wire, registers = _registers()
+    for _ in range(3):
+        wire.write(4, b"1234", region=0)
+    for served in (1, 2, 3):
+        assert wire.filter.inspect() is Verdict.HANDLED
+        assert len(registers.seen) == served
+    assert wire.filter.inspect() is Verdict.IDLE
 
 
 def test_registers_are_served_in_the_order_of_the_bus() -> None:

@@ -54,6 +54,10 @@ class ServerProcess:
         """What it has written to standard error so far."""
         return self.log.read_text(errors="replace")
 
+    def held(self) -> list[str]:
+        """The lines about calls that held its loop too long."""
+        return [line for line in self.text().splitlines() if "a call held the loop" in line]
+
     def running(self) -> bool:
         """Whether it has not ended, by itself or by a signal."""
         return self.process.poll() is None
@@ -87,11 +91,15 @@ class ServerProcess:
 
 @contextmanager
 def serving(module: str, arguments: Sequence[str], log: Path) -> Iterator[ServerProcess]:
-    """A server that many tests share: at the end it must still run, and obey SIGTERM."""
+    """A server that many tests share: at the end it must still run, and obey SIGTERM.
+
+    And nothing must have held its loop.
+    """
     server = ServerProcess(module, arguments, log)
     try:
         yield server
         assert server.running(), server.text()
         assert server.terminate() == 0, server.text()
+        assert server.held() == []
     finally:
         server.kill()
