@@ -125,9 +125,7 @@ class Connection:
 
     def _pass_on(self) -> None:
         """Pass the next message to the library, and its reply to the client; raises OSError."""
-        head, fds, _, _ = socket.recv_fds(
-            self._client, HEADER.size, _MOST_FILES, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-        )
+        head, fds = self._header()
         try:
             # The library takes the descriptors that come with the header, and no others.
             size = Header._make(HEADER.unpack(head)).size - len(head)
@@ -145,6 +143,17 @@ class Connection:
         except BlockingIOError:
             return  # no reply was wanted
         _send_whole(self._client, reply)
+
+    def _header(self) -> tuple[bytes, list[int]]:
+        """The header of the next message, with its descriptors if it may have any.
+
+        Otherwise the kernel discards them: a close of our own could block, of some files.
+        """
+        if not self.filter.with_files:
+            return self._client.recv(HEADER.size, socket.MSG_DONTWAIT), []
+        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        head, fds, _, _ = socket.recv_fds(self._client, HEADER.size, _MOST_FILES, flags)
+        return head, fds
 
     def write_memory(self, address: int, data: bytes) -> bool:
         """Send a DMA_WRITE without reply; False when the client has disconnected."""

@@ -276,6 +276,8 @@ class Context:
             return True
         if self._library.errno in (errno.ENOENT, errno.EINVAL):
             return False
+        if self._library.errno == errno.EAGAIN:
+            return True  # the eventfd is full: the client has not taken the ones before
         raise self._library.failure(f"interrupt {vector}")
 
     def write_memory(self, address: int, data: bytes) -> bool:

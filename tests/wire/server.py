@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -65,6 +66,15 @@ class ServerProcess:
     def open_files(self) -> int:
         """How many descriptors it has open."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def has_open(self, files: int, timeout: float = 10.0) -> bool:
+        """Whether that many descriptors are open, soon: those of strange files close in threads."""
+        deadline = time.monotonic() + timeout
+        while self.open_files() != files:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True
 
     def cpu_seconds(self) -> float:
         """Processor time it has used, to 10 ms."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bluebridge.host_tools.vfio_user.client import Client, eventfds
+from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memory
 from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, IrqFlag, VfioUserCommand
 from tests.wire.server import ServerProcess, serving
 
@@ -80,8 +80,7 @@ WITH_FILES = (VfioUserCommand.DMA_MAP, VfioUserCommand.SET_IRQS)
 def fd(request: pytest.FixtureRequest) -> Iterator[int]:
     """What goes with a command that takes a descriptor."""
     with eventfds(1) as (event,):
-        memory = os.memfd_create("guest", os.MFD_ALLOW_SEALING)
-        os.truncate(memory, PAGE)
+        memory = sealed_memory(PAGE)
         yield memory if "dma_map" in request.node.name else event
         os.close(memory)
 
@@ -137,7 +136,7 @@ def test_leaving_around_a_reply(lab: Lab, fd: int, cell: str, manner: str, momen
             send_and_leave(lab, client, (client.pack(command, body), fds), moment, manner)
         with Client(lab.path) as after:
             assert after.read32(BAR0, 0) == 0
-            assert lab.server.open_files() == files, "the server leaks descriptors"
+            assert lab.server.has_open(files), "the server leaks descriptors"
     assert lab.bystander.alive(), "another device's client was cut off"
 
 
