@@ -22,12 +22,14 @@ from bluebridge.device.pyvfio_user import LibraryError
 from bluebridge.device.server import HcaSpec, Server
 
 MAC_PREFIX = bytes.fromhex("0002c9bb00")
-KEYS = ("name", "socket", "mac", "link")
+KEYS = ("name", "socket", "mac", "link", "net")
+MAX_NETWORK = 15
+"""Numbers of networks are part of the GUIDs of switches, which have little room for them."""
 NEXT_KEY = re.compile(f",(?=(?:{'|'.join(KEYS)})=)")
 
 
 def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) -> HcaSpec:
-    """`name=a,socket=PATH[,mac=00:02:c9:…][,link=…]`; raises `ValueError` with one line.
+    """`name=a,socket=PATH[,mac=00:02:c9:…][,link=…][,net=N]`; raises `ValueError` with one line.
 
     A comma ends a value only where another key follows, since a path may hold commas.
     """
@@ -35,13 +37,13 @@ def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) 
     for part in NEXT_KEY.split(text):
         key, separator, value = part.partition("=")
         if not separator or key not in KEYS or not value:
-            raise ValueError(f"--hca {text}: {part!r} is not name=, socket=, mac= or link=")
+            raise ValueError(f"--hca {text}: {part!r} is not name=, socket=, mac=, link= or net=")
         values[key] = value
     if "name" not in values or "socket" not in values:
         raise ValueError(f"--hca {text}: name= and socket= are needed")
     if "," in values["name"]:
         raise ValueError(
-            f"--hca {text}: no comma in a name; the keys are name=, socket=, mac=, link="
+            f"--hca {text}: no comma in a name; the keys are name=, socket=, mac=, link=, net="
         )
     mac = MAC_PREFIX + bytes((number + 1,))
     if "mac" in values:
@@ -51,7 +53,12 @@ def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) 
     kind = values.get("link", link)
     if kind not in tuple(LinkLayer):
         raise ValueError(f"--hca {text}: link= is {' or '.join(LinkLayer)}")
-    return HcaSpec(values["name"], Path(values["socket"]), mac, LinkLayer(kind))
+    network = values.get("net", "0")
+    if not network.isascii() or not network.isdecimal() or int(network) > MAX_NETWORK:
+        raise ValueError(f"--hca {text}: net= is a number from 0 to {MAX_NETWORK}")
+    return HcaSpec(
+        values["name"], Path(values["socket"]), mac, LinkLayer(kind), network=int(network)
+    )
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -62,8 +69,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "--hca",
         action="append",
         default=[],
-        metavar="name=N,socket=PATH[,mac=MAC][,link=LINK]",
-        help="an HCA; without link= its ports speak what --link says",
+        metavar="name=N,socket=PATH[,mac=MAC][,link=LINK][,net=N]",
+        help="an HCA; without link= its ports speak what --link says; HCAs whose net= (default 0) "
+        "differ are not connected",
     )
     parser.add_argument("--log", type=Path, metavar="DIR", help="folder of the bus log")
     parser.add_argument("--no-log", action="store_true", help="record nothing")

@@ -55,6 +55,8 @@ class HcaSpec:
     socket: Path
     mac: bytes
     link: LinkLayer = LinkLayer.ETHERNET
+    network: int = 0
+    """Ports of one number are connected where the networks of their adapters have one number."""
 
 
 def log_name(name: str, port: int) -> str:
@@ -80,7 +82,7 @@ class Server:
         self._events = events
         self._features = features
         self._networks = Networks(
-            [spec.link for spec in specs],
+            [(spec.link, spec.network) for spec in specs],
             features.ports,
             self.loop.call_later,
             managed=features.subnet_manager,
@@ -134,7 +136,7 @@ class Server:
 
     def _cables(self, spec: HcaSpec) -> list[Fabric]:
         """The fabrics as the ports of an HCA reach them: with a log, through a capture each."""
-        fabrics: list[Fabric] = [*self._networks.of(spec.link)]
+        fabrics: list[Fabric] = [*self._networks.of(spec.link, spec.network)]
         if not self._events.active:
             return fabrics
         names = [log_name(spec.name, port) for port in range(1, len(fabrics) + 1)]

@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _refuse(str(error), given.json, USAGE_STATUS)
     try:
         log = Log(path=given.log, debugging=given.debug)
-        host = open_host(VfioBus(), ip, log, given.blueflame)
+        host = open_host(VfioBus(), ip, log, given.blueflame, given.hca_port)
     except (OSError, DeviceError, MemoryError) as error:
         return _refuse(f"cannot open the HCA: {error}", given.json, 1)
     try:
@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python3 -m bluebridge.guest.krping", description=__doc__)
     parser.add_argument("command", help="such as server,addr=192.168.69.127,port=9999,validate")
     parser.add_argument("--ip", help="this HCA's address (default: from addr)")
+    parser.add_argument("--hca-port", type=int, default=1, metavar="N", help="of two (default 1)")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     parser.add_argument("--log", help="append the log lines to this file, too")
     parser.add_argument("--debug", action="store_true", help="log every step of every iteration")

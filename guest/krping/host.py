@@ -119,14 +119,15 @@ class Host:
         )
 
 
-def open_host(bus: Bus, ip: str, log: Log, blueflame: str = "off") -> Host:
-    """A host on the RoCE device behind `bus` with the address `ip` (dotted IPv4).
+def open_host(bus: Bus, ip: str, log: Log, blueflame: str = "off", port: int = 1) -> Host:
+    """A host on a port of the RoCE device behind `bus` with the address `ip` (dotted IPv4).
 
     `blueflame` is one of `guest.providers.BLUEFLAME_USES`. Raises `DeviceError`, `OSError`,
     `MemoryError`.
     """
     with contextlib.ExitStack() as stack:
-        device = stack.enter_context(open_device(bus, vectors=VECTORS, blueflame=blueflame))
+        opened = stack.enter_context(open_device(bus, vectors=VECTORS, blueflame=blueflame))
+        device = opened.port(port)
         netif = stack.enter_context(NetInterface(device, ip, PREFIX_LENGTH))
         manager = open_cm(device, ip, netif)
         stack.callback(manager.close)

@@ -11,8 +11,8 @@ from bluebridge.host_tools.lab import hardware_control
 
 
 def find(name: str) -> Guest:
-    """The guest of that name, which is up. Raises `LabError`."""
-    guest = guests.find(name)
+    """The guest of that name, or that has the HCA `name`, which is up. Raises `LabError`."""
+    guest = guests.find(name.partition(".")[0])
     guest.check()
     if not guest.record.agents:
         raise LabError(f"guest {guest.name} is not up yet", "wait for `bluebridge up`")

@@ -27,7 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Pull the cable of a port (down), or plug it in again (up): the guest sees its link go.\n"
         "Or let messages of the link meet a fault, of which no guest is told:\n" + "\n".join(lines)
     )
-    parser.add_argument("guest", metavar="GUEST[/PORT]", help="a, or a/2 for its second port")
+    parser.add_argument(
+        "guest",
+        metavar="GUEST[/PORT]",
+        help="a, or a/2 for its second port, a.1 for its second HCA",
+    )
     parser.add_argument("action", choices=(*_CABLE, *ACTIONS, *_OTHERS))
     parser.add_argument(
         "value",
@@ -47,7 +51,7 @@ def main(options: argparse.Namespace) -> int:
     if port and options.port is not None:
         raise UsageError("the port is said twice", f"write {options.guest} or --port, not both")
     guest = device_server.find(name)
-    for line in _act(guest, f"{guest.name}/{port or options.port or 1}", options):
+    for line in _act(guest, f"{name}/{port or options.port or 1}", options):
         print(line)
     return 0
 
@@ -65,7 +69,7 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
         return [f"guest {guest.name}: port {link.partition('/')[2]}: cable {_CABLE[action]}"]
     if action == "rules":
         lines = device_server.tell(guest, "rules")
-        return [line for line in lines if line.split()[1].partition("/")[0] == guest.name]
+        return [line for line in lines if _guest_of(line.split()[1]) == guest.name]
     if action == "restore":
         device_server.tell(guest, f"remove {link}")
         return [f"link {link}: no rules any more"]
@@ -75,6 +79,11 @@ def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
     timed = [] if value is None else [value]
     (number,) = device_server.tell(guest, " ".join([action, link, *timed, *words]))
     return [f"link {link}: rule {number}: {' '.join([action, *timed, *words])}"]
+
+
+def _guest_of(link: str) -> str:
+    """`a` of the links `a/1` and `a.1/1`."""
+    return link.partition("/")[0].partition(".")[0]
 
 
 def _words(options: argparse.Namespace) -> list[str]:

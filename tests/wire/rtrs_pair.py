@@ -1,4 +1,4 @@
-"""RTRS between two HCAs of the device server, without guests: both sides in one loop."""
+"""RTRS between HCAs of the device server, without guests: both sides in one loop."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bluebridge.guest.rtrs.engine.actions import (
     Action,
     AddressPair,
     Closed,
-    Direction,
     Finished,
+    LinkChanged,
     Opened,
     Serve,
     SessionDown,
@@ -22,6 +22,8 @@ from bluebridge.guest.rtrs.engine.actions import (
 from bluebridge.guest.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.rtrs.engine.server.server import Server
 from bluebridge.guest.rtrs.engine.settings import ClientSettings, ServerSettings
+from bluebridge.guest.rtrs.store import Store
+from bluebridge.guest.rtrs.traffic import Totals, Traffic
 from bluebridge.guest.rtrs.transport.interfaces import (
     Interfaces,
     InterfaceWords,
@@ -31,17 +33,16 @@ from bluebridge.guest.rtrs.transport.loop import Loop
 from bluebridge.guest.rtrs.transport.sides import ClientSide, ServerSide
 from bluebridge.host_tools.vfio_user.bus import WireBus
 
-SERVER_IP, CLIENT_IP = "10.9.0.1", "10.9.0.2"
 PORT = 1234
-SECONDS = 30.0
+SECONDS = 60.0
 
 
-class Store:
-    """The layer above a server: a disk of sectors that the user message addresses."""
+class ServerUser:
+    """The layer above a server: memory, and what the engine told."""
 
     def __init__(self) -> None:
         self.side: ServerSide | None = None
-        self.disk = bytearray(1 << 20)
+        self.store = Store(1 << 20)
         self.sessions: list[str] = []
         self.ended = 0
         self.closed = False
@@ -55,30 +56,18 @@ class Store:
         elif isinstance(action, Closed):
             self.closed = True
         elif isinstance(action, Serve):
-            self._serve(action)
-
-    def _serve(self, action: Serve) -> None:
-        assert self.side is not None
-        view = self.side.chunks.view(action.session, action.chunk)
-        start = int.from_bytes(action.user[:8], "little")
-        errno = 0
-        if start + action.length > len(self.disk):
-            errno = 5
-        elif action.direction is Direction.WRITE:
-            self.disk[start : start + action.length] = view[: action.length]
-        else:
-            view[: action.length] = self.disk[start : start + action.length]
-        side, operation = self.side, action.operation
-        side.engine.respond(operation, errno, 0.0)
+            assert self.side is not None
+            errno = self.store.serve(action, self.side.chunks.view)
+            self.side.engine.respond(action.operation, errno, Loop.now())
 
 
-class User:
-    """The layer above a client: one request at a time."""
+class ClientUser:
+    """The layer above a client: verified traffic, and what the engine told."""
 
     def __init__(self) -> None:
-        self.side: ClientSide | None = None
+        self.traffic: Traffic | None = None
         self.opened: list[int] = []
-        self.finished: dict[int, int] = {}
+        self.links: list[bool] = []
         self.closed = False
 
     def __call__(self, action: Action) -> None:
@@ -86,7 +75,10 @@ class User:
         if isinstance(action, Opened):
             self.opened.append(action.errno)
         elif isinstance(action, Finished):
-            self.finished[action.slot] = action.errno
+            assert self.traffic is not None
+            self.traffic.finished(action.slot, action.errno)
+        elif isinstance(action, LinkChanged):
+            self.links.append(action.up)
         elif isinstance(action, Closed):
             self.closed = True
 
@@ -94,91 +86,94 @@ class User:
 class RtrsPair:
     """A server and a client's session."""
 
-    def __init__(self, loop: Loop, server: ServerSide, store: Store, client: ClientSide, user: User):
-        self.loop, self.server, self.store = loop, server, store
-        self.client, self.user = client, user
+    def __init__(self, loop: Loop, server: ServerSide, client: ClientSide) -> None:
+        self.loop, self.server, self.client = loop, server, client
+
+    @property
+    def server_user(self) -> ServerUser:
+        """What the server's engine told."""
+        user = self.server.transport.upper
+        assert isinstance(user, ServerUser)
+        return user
+
+    @property
+    def client_user(self) -> ClientUser:
+        """What the client's engine told."""
+        user = self.client.transport.upper
+        assert isinstance(user, ClientUser)
+        return user
 
     def open(self, paths: Sequence[AddressPair]) -> int:
         """Connect; the errno."""
-        transport = self.client.transport
-        transport.call(lambda now: self.client.engine.open(paths, now))
-        assert self.loop.run_until(lambda: bool(self.user.opened), SECONDS)
-        return self.user.opened.pop()
+        user, engine = self.client_user, self.client.engine
+        self.client.transport.call(lambda now: engine.open(paths, now))
+        assert self.loop.run_until(lambda: bool(user.opened), SECONDS)
+        return user.opened.pop()
 
-    def write(self, start: int, data: bytes) -> int:
-        """Store bytes at `start` of the disk; the errno."""
-        permit = self.client.engine.get_permit()
-        assert permit is not None
-        self.client.slots.data(permit.slot)[: len(data)] = data
-        errno = self._request(Direction.WRITE, permit.slot, start, len(data))
-        self.client.engine.put_permit(permit)
-        return errno
+    def start_traffic(self, count: int, length: int, depth: int) -> Traffic:
+        """Begin to write `count` blocks, each read back and compared."""
+        traffic = Traffic(self.client, count, length, depth, lambda: None)
+        self.client_user.traffic = traffic
+        self.client.transport.call(traffic.start)
+        return traffic
 
-    def read(self, start: int, length: int) -> tuple[int, bytes]:
-        """The errno and what is at `start` of the disk."""
-        permit = self.client.engine.get_permit()
-        assert permit is not None
-        self.client.slots.data(permit.slot)[:length] = b"\xee" * length
-        errno = self._request(Direction.READ, permit.slot, start, length)
-        data = bytes(self.client.slots.data(permit.slot)[:length])
-        self.client.engine.put_permit(permit)
-        return errno, data
+    def finish(self, traffic: Traffic, seconds: float = SECONDS) -> Totals:
+        """Serve until the traffic is over."""
+        assert self.loop.run_until(lambda: bool(traffic.totals.seconds), seconds)
+        return traffic.totals
 
-    def _request(self, direction: Direction, slot: int, start: int, length: int) -> int:
-        from bluebridge.guest.rtrs.engine.interface import Permit
+    def states(self) -> list[str]:
+        """Of the client's paths."""
+        return [path.state for path in self.client.engine.paths]
 
-        result: list[int] = []
-        message = start.to_bytes(8, "little")
-        permit = Permit(slot, 0, False)
-        self.client.transport.call(
-            lambda now: result.append(
-                self.client.engine.request(direction, permit, message, length, now)
-            )
-        )
-        if result[0]:
-            return result[0]
-        assert self.loop.run_until(lambda: slot in self.user.finished, SECONDS)
-        return self.user.finished.pop(slot)
+    def close_client(self) -> None:
+        """End the session."""
+        self.client.transport.call(self.client.engine.close)
+        assert self.loop.run_until(lambda: self.client_user.closed, SECONDS)
 
     def close(self) -> None:
         """End the session and the server."""
-        self.client.transport.call(self.client.engine.close)
-        assert self.loop.run_until(lambda: self.user.closed, SECONDS)
+        self.close_client()
         self.server.transport.call(self.server.engine.close)
-        assert self.loop.run_until(lambda: self.store.closed, SECONDS)
+        assert self.loop.run_until(lambda: self.server_user.closed, SECONDS)
 
 
 @contextmanager
 def rtrs_pair(
-    sockets: tuple[Path, Path],
+    server_on: dict[str, Path],
+    client_on: dict[str, Path],
     client_settings: ClientSettings,
     server_settings: ServerSettings,
 ) -> Iterator[RtrsPair]:
-    """The server on the first HCA, the client on the second; not connected yet."""
+    """Both sides, not connected yet, with the socket of an HCA for each of their addresses."""
     with ExitStack() as stack:
         loop = stack.enter_context(Loop())
-        store, user = Store(), User()
-        server_on = _interfaces(stack, sockets[0], SERVER_IP)
-        client_on = _interfaces(stack, sockets[1], CLIENT_IP)
+        server_user, client_user = ServerUser(), ClientUser()
         server = ServerSide(
-            server_on, loop, lambda memory: Server(memory, server_settings), store, PORT
+            _interfaces(stack, server_on),
+            loop,
+            lambda memory: Server(memory, server_settings),
+            server_user,
+            PORT,
         )
-        store.side = server
+        server_user.side = server
         stack.callback(server.close)
         client = ClientSide(
-            client_on,
+            _interfaces(stack, client_on),
             loop,
             lambda memory: ClientSession("clt", memory, random.Random(1), client_settings),
-            user,
+            client_user,
         )
-        user.side = client
         stack.callback(client.close)
-        yield RtrsPair(loop, server, store, client, user)
+        yield RtrsPair(loop, server, client)
 
 
-def _interfaces(stack: ExitStack, socket: Path, ip: str) -> Interfaces:
-    bus = WireBus(socket)
-    stack.callback(bus.close)
-    device = stack.enter_context(open_device(bus, vectors=16))
-    words = InterfaceWords("", 1, ip, 24)
-    return Interfaces([open_interface(stack, device, "mlx4_0", words)])
+def _interfaces(stack: ExitStack, sockets: dict[str, Path]) -> Interfaces:
+    opened = []
+    for number, (address, socket) in enumerate(sockets.items()):
+        bus = WireBus(socket)
+        stack.callback(bus.close)
+        device = stack.enter_context(open_device(bus, vectors=16))
+        words = InterfaceWords("", 1, address, 24)
+        opened.append(open_interface(stack, device, f"mlx4_{number}", words))
+    return Interfaces(opened)

@@ -27,6 +27,7 @@ RECEIVE = 1 << 32
 """In the wr_id of receives; the low bits are the number of the buffer, 0 for none."""
 _EMPTY = RecvWr(RECEIVE)
 _RECEIVE_STRIDE = 64
+_WITH_IMM, _WITH_INV = int(WcFlags.WITH_IMM), int(WcFlags.WITH_INV)
 
 
 class Connection:
@@ -87,16 +88,17 @@ class Connection:
     def receive(self, wc: Wc) -> Received:
         """What a completed receive brought; its buffer is free again."""
         index = wc.wr_id & (RECEIVE - 1)
-        flags = wc.flags
-        immediate = wc.imm if flags & WcFlags.WITH_IMM else None
-        invalidated = wc.imm if flags & WcFlags.WITH_INV else None
-        if wc.opcode is WcOpcode.RECV_RDMA_WITH_IMM:
-            data = b""
-        else:
-            data = bytes(self._buffers[index][: wc.byte_len])
+        flags = int(wc.flags)  # operators of the enumeration are slow
+        immediate = wc.imm if flags & _WITH_IMM else None
+        invalidated = wc.imm if flags & _WITH_INV else None
+        written = wc.opcode is WcOpcode.RECV_RDMA_WITH_IMM
+        data = b""
         if index:
-            self._free[len(self._buffers[index])].append(index)
-        return Received(data, immediate, invalidated, wc.opcode is WcOpcode.RECV_RDMA_WITH_IMM)
+            buffer = self._buffers[index]
+            if not written:
+                data = bytes(buffer[: wc.byte_len])
+            self._free[len(buffer)].append(index)
+        return Received(data, immediate, invalidated, written)
 
     def stop(self) -> None:
         """Have the hardware forget everything posted: no memory is used any more."""

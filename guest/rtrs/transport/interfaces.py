@@ -14,7 +14,13 @@ from bluebridge.guest.cm import CmEvent, ConnectionManager, open_cm
 from bluebridge.guest.cm.event_queue import CmEvents
 from bluebridge.guest.netif import NetInterface
 from bluebridge.guest.providers import open_device
-from bluebridge.guest.verbs import AccessFlags, CompletionChannel, Device, ProtectionDomain
+from bluebridge.guest.verbs import (
+    AccessFlags,
+    CompletionChannel,
+    Device,
+    ProtectionDomain,
+    VerbsError,
+)
 
 VECTORS = 16
 _WORD = re.compile(r"(?:(?P<function>[0-9a-f:.]+?)(?:/(?P<port>\d))?=)?(?P<address>[\d./]+)$")
@@ -130,9 +136,11 @@ def open_interfaces(words: Sequence[InterfaceWords]) -> Iterator[Interfaces]:
 def open_interface(
     stack: contextlib.ExitStack, device: Device, hca: str, word: InterfaceWords
 ) -> Interface:
-    """One address on a device that is open; `stack` closes it."""
-    if word.port != 1:
-        raise AddressError(f"port {word.port} of {hca} cannot be used")
+    """One address on a port of a device that is open; `stack` closes it."""
+    try:
+        device = device.port(word.port)
+    except VerbsError as error:
+        raise AddressError(f"{hca}: {error}") from error
     netif = stack.enter_context(NetInterface(device, word.address, word.prefix))
     manager = open_cm(device, word.address, netif)
     stack.callback(manager.close)

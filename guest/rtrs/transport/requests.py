@@ -21,7 +21,7 @@ INLINE = 32
 """Bytes of a SEND that go into the queue's entry; longer ones, once for a path, into memory."""
 _LOCAL = int(AccessFlags.LOCAL_WRITE)
 _REMOTE = int(AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE)
-_SIGNALED, _QUIET = int(SendFlags.SIGNALED), 0
+_SIGNALED, _QUIET, _INLINE = int(SendFlags.SIGNALED), 0, int(SendFlags.INLINE)
 
 
 class WorkRequests:
@@ -114,7 +114,7 @@ def _send(request: Send, interface: Interface, flags: int, memory: list[DmaMemor
         return SendWr(
             request.token,
             opcode,
-            send_flags=flags | SendFlags.INLINE,
+            send_flags=flags | _INLINE,
             imm=immediate,
             inline_data=data,
         )

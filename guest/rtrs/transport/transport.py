@@ -24,6 +24,7 @@ from bluebridge.guest.rtrs.engine.actions import (
     Prepare,
     Reject,
     Serve,
+    WorkRequest,
 )
 from bluebridge.guest.rtrs.engine.interface import Engine
 from bluebridge.guest.rtrs.transport.completions import Completions
@@ -65,7 +66,7 @@ class Transport:
         self._interfaces = interfaces
         self._loop = loop
         self._work_requests = work_requests
-        self._upper = upper
+        self.upper = upper
         self._connections: dict[int, Connection] = {}
         self._numbers: dict[CmId, int] = {}
         self._opening: dict[int, Open] = {}
@@ -73,6 +74,9 @@ class Transport:
         self._requested: Callable[[CmEvent], None] | None = None
         self._timer: Timer | None = None
         self._performing = False
+        self._sends: dict[int, list[WorkRequest]] = {}
+        self._receives: dict[tuple[int, int], int] = {}
+        """Of each connection and length how many are to be posted."""
         loop.add(self._completions)
         for interface in interfaces.all:
             self._watch(interface)
@@ -115,6 +119,7 @@ class Transport:
             while actions := self.engine.take_actions():
                 for action in actions:
                     self._perform(action)
+                self._post_all()
         finally:
             self._performing = False
         self._set_timer()
@@ -134,16 +139,18 @@ class Transport:
 
     def _perform(self, action: Action) -> None:
         if isinstance(action, PostSend):
-            self._post(
-                action.connection, lambda one: one.post_sends(action.requests, self._work_requests)
-            )
+            self._sends.setdefault(action.connection, []).extend(action.requests)
         elif isinstance(action, PostReceive):
-            self._post(
-                action.connection, lambda one: one.post_receives(action.count, action.length)
-            )
+            key = action.connection, action.length
+            self._receives[key] = self._receives.get(key, 0) + action.count
         elif isinstance(action, Finished | Serve):
-            self._upper(action)
-        elif isinstance(action, Open):
+            self.upper(action)
+        else:
+            self._post_all()
+            self._perform_seldom(action)
+
+    def _perform_seldom(self, action: Action) -> None:
+        if isinstance(action, Open):
             self._open(action)
         elif isinstance(action, Prepare):
             self._prepare(action)
@@ -156,14 +163,34 @@ class Transport:
         elif isinstance(action, Destroy):
             self._destroy(action)
         else:
-            self._upper(action)
+            self.upper(action)
 
-    def _post(self, number: int, post: Callable[[Connection], None]) -> None:
+    def _post_all(self) -> None:
+        """Post what was collected, with one doorbell for each connection; receives come first."""
+        if self._receives:
+            receives, self._receives = self._receives, {}
+            for (number, length), count in receives.items():
+                self._post_receives(number, count, length)
+        if self._sends:
+            sends, self._sends = self._sends, {}
+            for number, requests in sends.items():
+                self._post_sends(number, requests)
+
+    def _post_receives(self, number: int, count: int, length: int) -> None:
         connection = self._connections.get(number)
         if connection is None or connection.closing:
             return
         try:
-            post(connection)
+            connection.post_receives(count, length)
+        except _FAILURES as error:
+            self.engine.failed(number, str(error), self._loop.now())
+
+    def _post_sends(self, number: int, requests: list[WorkRequest]) -> None:
+        connection = self._connections.get(number)
+        if connection is None or connection.closing:
+            return
+        try:
+            connection.post_sends(requests, self._work_requests)
         except _FAILURES as error:
             self.engine.failed(number, str(error), self._loop.now())
 

@@ -1,0 +1,45 @@
+"""Times at which paths want to be called."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Alarm(IntEnum):
+    """What a path has times for, one of each kind."""
+
+    STATE = 0
+    """A time limit or a pause of the state that the path is in."""
+    HEARTBEAT = 1
+
+
+class Alarms:
+    """Times by the number of a path and the kind of alarm; `next` is the earliest."""
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[int, Alarm], float] = {}
+        self.next: float | None = None
+
+    def set(self, path: int, kind: Alarm, time: float) -> None:
+        """Call at `time`, and no more at the time set before."""
+        self._times[path, kind] = time
+        self._find_next()
+
+    def cancel(self, path: int) -> None:
+        """Neither kind for this path."""
+        self._times.pop((path, Alarm.STATE), None)
+        self._times.pop((path, Alarm.HEARTBEAT), None)
+        self._find_next()
+
+    def due(self, now: float) -> list[tuple[int, Alarm]]:
+        """Alarms whose time has come, earliest first; they are not set any more."""
+        if self.next is None or now < self.next:
+            return []
+        found = sorted((time, key) for key, time in self._times.items() if time <= now)
+        for _time, key in found:
+            del self._times[key]
+        self._find_next()
+        return [key for _time, key in found]
+
+    def _find_next(self) -> None:
+        self.next = min(self._times.values(), default=None)

@@ -1,0 +1,68 @@
+"""Which path takes a request: round-robin, min-inflight, min-latency."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+ROUND_ROBIN: Final = "round-robin"
+MIN_INFLIGHT: Final = "min-inflight"
+MIN_LATENCY: Final = "min-latency"
+POLICIES: Final = (ROUND_ROBIN, MIN_INFLIGHT, MIN_LATENCY)
+
+
+class Choice(Protocol):
+    """A path, as far as policies look at it."""
+
+    number: int
+
+    @property
+    def connected(self) -> bool:
+        """Whether it can take requests."""
+
+    @property
+    def inflight(self) -> int:
+        """Requests in flight that count."""
+
+    @property
+    def latency(self) -> float:
+        """Of the last heartbeat."""
+
+
+class RoundRobin:
+    """The path after the last one, connected or not; every CPU has a last one of its own."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, int] = {}
+
+    def next(self, paths: Sequence[Choice], cpu: int) -> int:
+        """Index of the path whose turn it is; `paths` is not empty."""
+        last = self._last.get(cpu)
+        index = 0
+        for place, path in enumerate(paths):
+            if path.number == last:
+                index = (place + 1) % len(paths)
+        self._last[cpu] = paths[index].number
+        return index
+
+    def removed(self, paths: Sequence[Choice], number: int) -> None:
+        """A path goes, still in `paths`: where it was the last one, its successor now is."""
+        places = [path.number for path in paths]
+        successor = places[(places.index(number) + 1) % len(places)]
+        for cpu, last in list(self._last.items()):
+            if last == number:
+                self._last[cpu] = successor
+
+
+def least(paths: Sequence[Choice], policy: str, tried: Sequence[int]) -> int | None:
+    """Index of the connected path with the least load or latency that was not tried; the first
+    of equals. None: there is no such path."""
+    best = None
+    best_value = 0.0
+    for index, path in enumerate(paths):
+        if not path.connected or index in tried:
+            continue
+        value = float(path.inflight) if policy == MIN_INFLIGHT else path.latency
+        if best is None or value < best_value:
+            best, best_value = index, value
+    return best

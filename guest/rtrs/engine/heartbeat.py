@@ -1,0 +1,52 @@
+"""Heartbeats of a path: when to send one, and when the peer counts as dead."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from bluebridge.device.layout.net.rtrs import ImmediateType, immediate
+
+MESSAGE: Final = immediate(ImmediateType.HB_MSG, 0)
+ACKNOWLEDGEMENT: Final = immediate(ImmediateType.HB_ACK, 0)
+
+
+class Beat(IntEnum):
+    """What is to be done at the end of an interval."""
+
+    SEND = 0
+    WAIT = 1
+    """The last one is not answered yet."""
+    DEAD = 2
+
+
+class Heartbeat:
+    """The kernel's count: whatever comes in is a sign of life, an interval without one is a miss.
+
+    With 5 misses allowed, the peer is dead 6 intervals after the first heartbeat without answer.
+    """
+
+    def __init__(self, missed_max: int) -> None:
+        self._missed_max = missed_max
+        self._missed = 0
+        self._sent_at = 0.0
+        self.latency = 0.0
+        """Of the last heartbeat that was acknowledged, there and back, in seconds."""
+
+    def heard(self) -> None:
+        """Something came from the peer."""
+        self._missed = 0
+
+    def acknowledged(self, now: float) -> None:
+        """The last heartbeat is answered."""
+        self.latency = now - self._sent_at
+
+    def interval(self, now: float) -> Beat:
+        """An interval is over."""
+        if self._missed > self._missed_max:
+            return Beat.DEAD
+        self._missed += 1
+        if self._missed > 1:
+            return Beat.WAIT
+        self._sent_at = now
+        return Beat.SEND

@@ -1,0 +1,4 @@
+"""A server: sessions, their paths, and the operations that clients ask for.
+
+`server.Server` is the engine.
+"""

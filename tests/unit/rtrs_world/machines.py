@@ -1,0 +1,358 @@
+"""Machines: an engine with memory and connections, and CM between them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+from bluebridge.guest.rtrs.engine.actions import (
+    Accept,
+    Action,
+    AddressPair,
+    Destroy,
+    Disconnect,
+    Limits,
+    LinkInfo,
+    Open,
+    PostReceive,
+    PostSend,
+    Prepare,
+    Reject,
+    WriteChunk,
+    WriteRequest,
+)
+from bluebridge.guest.rtrs.engine.client.session import ClientSession
+from bluebridge.guest.rtrs.engine.interface import Engine
+from bluebridge.guest.rtrs.engine.server.server import Server
+from bluebridge.guest.rtrs.engine.settings import ClientSettings, ServerSettings
+from tests.unit.rtrs_world.clock import Clock
+from tests.unit.rtrs_world.memory import Chunks, Keys, Slots
+from tests.unit.rtrs_world.wire import End, Wire
+
+CM_RETRY = 1.0
+CM_ATTEMPTS = 8
+TIMED_OUT, UNREACHABLE = 110, 113
+
+
+class Network:
+    """Wires by their addresses, and the server that listens at their other ends."""
+
+    def __init__(self, clock: Clock, source: random.Random) -> None:
+        self.clock = clock
+        self.random = source
+        self.wires: dict[AddressPair, Wire] = {}
+        self.server: ServerMachine | None = None
+
+    def try_until(self, attempt: Callable[[], bool], given_up: Callable[[], None]) -> None:
+        """A message of CM: `attempt` until it is through, `CM_ATTEMPTS` times."""
+        left = CM_ATTEMPTS
+
+        def once() -> None:
+            nonlocal left
+            left -= 1
+            if attempt():
+                return
+            if left:
+                self.clock.after(CM_RETRY, once)
+            else:
+                given_up()
+
+        self.clock.after(self.random.random() * 0.01, once)
+
+
+class Machine:
+    """What client and server have in common. `upper` gets the actions for the layer above."""
+
+    def __init__(self, network: Network, upper: Callable[[Action], None], keys: Keys) -> None:
+        self.network = network
+        self.keys = keys
+        self.clock = network.clock
+        self.alive = True
+        self.ends: dict[int, End] = {}
+        self._upper = upper
+        self._performing = False
+
+    @property
+    def engine(self) -> Engine:
+        """Who decides."""
+        raise NotImplementedError
+
+    def perform(self) -> None:
+        """Carry out all actions."""
+        if self._performing or not self.alive:
+            return
+        self._performing = True
+        while actions := self.engine.take_actions():
+            for action in actions:
+                self._perform(action)
+        self._performing = False
+        self._set_timer()
+
+    def tell(self, event: Callable[[float], object]) -> None:
+        """An event for the engine, unless the machine is dead."""
+        if self.alive:
+            event(self.clock.now)
+            self.perform()
+
+    def die(self) -> None:
+        """Power off: nobody is told."""
+        self.alive = False
+        for end in self.ends.values():
+            end.kill()
+            end.over = True
+
+    def _set_timer(self) -> None:
+        deadline = self.engine.deadline
+        if deadline is not None:
+            engine = self.engine
+
+            def expire() -> None:
+                if engine.deadline == deadline:
+                    self.tell(engine.expire)
+
+            self.clock.after(max(0.0, deadline - self.clock.now), expire)
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, PostSend):
+            self.ends[action.connection].post(list(action.requests))
+        elif isinstance(action, PostReceive):
+            self.ends[action.connection].post_receives(action.count, action.length)
+        elif isinstance(action, Disconnect):
+            self._disconnect(self.ends[action.connection])
+        elif isinstance(action, Destroy):
+            assert self.ends[action.connection].over, "destroyed before it was drained"
+            del self.ends[action.connection]
+        else:
+            self._other(action)
+
+    def _other(self, action: Action) -> None:
+        self._upper(action)
+
+    def new_end(self, number: int, wire: Wire, way: int, limits: Limits) -> End:
+        """An end of a connection."""
+        assert number not in self.ends
+        end = End(self.clock, self.network.random, self, number, wire, way)
+        end.limit_sends, end.limit_receives = limits.send, limits.receive
+        self.ends[number] = end
+        return end
+
+    def peer_ended(self, number: int) -> None:
+        """The peer of a connection has disconnected."""
+        if number in self.ends:
+            self.tell(lambda now: self.engine.disconnected(number, now))
+
+    def source(self, request: WriteRequest | WriteChunk) -> bytes:
+        """The bytes that a request writes."""
+        raise NotImplementedError
+
+    def _disconnect(self, end: End) -> None:
+        end.kill()
+        number, peer = end.number, end.peer
+
+        def drained() -> None:
+            if self.alive:
+                end.drain()
+                self.tell(lambda now: self.engine.drained(number, now))
+
+        def known() -> None:
+            if number in self.ends:
+                self.tell(lambda now: self.engine.disconnected(number, now))
+
+        def attempt() -> bool:
+            if number not in self.ends or not self.alive:
+                return True
+            if not end.wire.passes[end.way]:
+                return False
+            if peer is not None:
+                peer.host.peer_ended(peer.number)
+            if not end.wire.passes[1 - end.way]:
+                return False
+            self.clock.after(0.001, known)
+            return True
+
+        self.clock.after(self.network.random.random() * 0.002, drained)
+        self.network.try_until(attempt, known)
+
+
+class ClientMachine(Machine):
+    """A client with one session."""
+
+    def __init__(
+        self,
+        network: Network,
+        upper: Callable[[Action], None],
+        name: str,
+        settings: ClientSettings,
+    ) -> None:
+        self.slots = Slots()
+        super().__init__(network, upper, self.slots.keys)
+        self.session = ClientSession(name, self.slots, network.random, settings)
+        self.sends: Counter[bytes] = Counter()
+        """How often each request was sent, by the first 4 bytes of its user message."""
+
+    @property
+    def engine(self) -> Engine:
+        """The session."""
+        return self.session
+
+    def source(self, request: WriteRequest | WriteChunk) -> bytes:
+        """Data of the slot, then its header."""
+        assert isinstance(request, WriteRequest)
+        return (
+            bytes(self.slots.data[request.slot][: request.length])
+            + self.slots.headers[request.slot]
+        )
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, PostSend):
+            for request in action.requests:
+                if isinstance(request, WriteRequest):
+                    self.slots.headers[request.slot] = request.header
+                    self.sends[request.header[:4]] += 1
+        super()._perform(action)
+
+    def _other(self, action: Action) -> None:
+        if isinstance(action, Open):
+            Connecting(self, action)
+        else:
+            self._upper(action)
+
+
+class ServerMachine(Machine):
+    """A server, which listens on the addresses of all wires."""
+
+    def __init__(
+        self, network: Network, upper: Callable[[Action], None], settings: ServerSettings
+    ) -> None:
+        self.chunks = Chunks()
+        super().__init__(network, upper, self.chunks.keys)
+        self.server = Server(self.chunks, settings)
+        self.asking: dict[int, Connecting] = {}
+        self._last = 0
+        network.server = self
+
+    @property
+    def engine(self) -> Engine:
+        """The server."""
+        return self.server
+
+    def source(self, request: WriteRequest | WriteChunk) -> bytes:
+        """Data of the chunk."""
+        assert isinstance(request, WriteChunk)
+        return bytes(self.chunks.chunk(request.session, request.chunk)[: request.length])
+
+    def ask(self, asking: Connecting) -> None:
+        """A connection request arrives."""
+        self._last += 1
+        number = self._last
+        self.asking[number] = asking
+        asking.number = number
+        data, addresses = asking.action.private_data, asking.addresses
+        self.tell(lambda now: self.server.requested(number, data, addresses, now))
+
+    def _other(self, action: Action) -> None:
+        if isinstance(action, Prepare):
+            self.asking[action.connection].prepare(self, action.limits)
+        elif isinstance(action, Accept):
+            self.asking.pop(action.connection).accept(self, action)
+        elif isinstance(action, Reject):
+            self.asking.pop(action.connection).reject(action.private_data)
+        else:
+            self._upper(action)
+
+
+class Connecting:
+    """A connection from the client's `Open` until both sides know how it ended."""
+
+    def __init__(self, client: ClientMachine, action: Open) -> None:
+        self.client = client
+        self.action = action
+        self.network = client.network
+        self.number = 0
+        wire = self.network.wires.get(action.addresses)
+        self.addresses = action.addresses
+        self.wire = wire or Wire()
+        self.end = client.new_end(action.connection, self.wire, 0, action.limits)
+        self.over = False
+        self._asked: ServerMachine | None = None
+        if wire is None:
+            client.clock.after(0.001, lambda: self._fail(UNREACHABLE))
+        else:
+            self.network.try_until(self._request, lambda: self._fail(TIMED_OUT))
+
+    def prepare(self, server: ServerMachine, limits: Limits) -> None:
+        """The server's queue pair."""
+        peer = server.new_end(self.number, self.wire, 1, limits)
+        peer.peer, self.end.peer = self.end, peer
+
+    def accept(self, server: ServerMachine, action: Accept) -> None:
+        """REP, until the client's answer is there."""
+        number = self.number
+
+        def attempt() -> bool:
+            if not server.alive or number not in server.ends or server.ends[number].dead:
+                return True
+            if not self.wire.passes[1]:
+                return False
+            if not self.client.alive:
+                return False
+            if self.end.dead:
+                server.tell(lambda now: server.server.rejected(number, b"", now))
+                return True
+            self._established(action.private_data)
+            if not self.wire.passes[0]:
+                return False
+            link = LinkInfo("mlx4_0", 1, self.addresses.destination, self.addresses.source)
+            server.tell(lambda now: server.server.established(number, b"", link, now))
+            return True
+
+        def given_up() -> None:
+            if server.alive and number in server.ends:
+                server.tell(lambda now: server.server.connect_failed(number, TIMED_OUT, now))
+
+        self.network.try_until(attempt, given_up)
+
+    def reject(self, data: bytes) -> None:
+        """REJ, as often as the request arrives."""
+
+        def attempt() -> bool:
+            if not self.wire.passes[1]:
+                return False
+            if not self.over and not self.end.dead:
+                self.over = True
+                number = self.action.connection
+                self.client.tell(lambda now: self.client.session.rejected(number, data, now))
+            return True
+
+        self.network.try_until(attempt, lambda: None)
+
+    def _request(self) -> bool:
+        if self.over or self.end.dead or not self.client.alive:
+            return True
+        server = self.network.server
+        if not self.wire.passes[0]:
+            return False
+        if server is None or not server.alive:
+            if self.wire.passes[1]:
+                self.reject(b"")
+            return False
+        if self._asked is not server:
+            self._asked = server
+            server.ask(self)
+        return False
+
+    def _established(self, data: bytes) -> None:
+        if self.over:
+            return
+        self.over = True
+        number = self.action.connection
+        link = LinkInfo("mlx4_0", 1, self.addresses.source, self.addresses.destination)
+        self.client.tell(lambda now: self.client.session.established(number, data, link, now))
+
+    def _fail(self, errno: int) -> None:
+        if self.over or self.end.dead:
+            return
+        self.over = True
+        number = self.action.connection
+        self.client.tell(lambda now: self.client.session.connect_failed(number, errno, now))

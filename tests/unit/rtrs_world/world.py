@@ -1,0 +1,298 @@
+"""One world: a client and a server with a seed, what happens to them, and what must hold."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+
+from bluebridge.guest.rtrs.engine.actions import AddressPair
+from bluebridge.guest.rtrs.engine.client.policies import POLICIES
+from bluebridge.guest.rtrs.engine.interface import PathStatus
+from bluebridge.guest.rtrs.engine.settings import ClientSettings, ServerSettings
+from tests.unit.rtrs_world.application import Application, Truth
+from tests.unit.rtrs_world.clock import Clock
+from tests.unit.rtrs_world.machines import ClientMachine, Network, ServerMachine
+from tests.unit.rtrs_world.store import Disk, Lost, Store
+from tests.unit.rtrs_world.wire import Wire
+
+SECONDS = 120.0
+"""Of faults, in the world's time."""
+RECOVERY = 600.0
+"""So long everything may take to work again once nothing is broken any more."""
+
+
+class World:
+    """`run` raises `Lost` or `AssertionError` if something does not hold."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.clock = Clock()
+        self.network = Network(self.clock, self.random)
+        choose = self.random.choice
+        count = choose((1, 2, 2, 2, 3))
+        self.pairs = [AddressPair(f"10.9.{n}.1", f"10.9.{n}.2") for n in range(count)]
+        self.wires = [Wire() for _pair in self.pairs]
+        self.network.wires = dict(zip(self.pairs, self.wires, strict=True))
+        self.server_settings = ServerSettings(
+            queue_depth=choose((1, 2, 3, 4, 7, 16)),
+            max_chunk_size=8192,
+            always_invalidate=choose((True, False)),
+            max_chunks_per_region=choose((1, 3, 16)),
+        )
+        self.client_settings = ClientSettings(
+            cpus=choose((1, 2, 3)),
+            mp_policy=choose(POLICIES),
+            need_inval=choose((True, True, False)),
+            reconnect_delay=choose((0.0, 2.0, 10.0)),
+        )
+        self.disk = Disk()
+        self.truth = Truth()
+        self.sent: dict[int, int] = {}
+        self.faulty = True
+        self.clients = 0
+        self.server = self._new_server()
+        self.client, self.application = self._new_client()
+
+    def run(self) -> None:
+        """Faults for a while, then peace, a look at everything, and the end."""
+        self.clock.after(self._pause(), self._fault)
+        self.clock.run(lambda: False, SECONDS)
+        self.faulty = False
+        self._heal()
+        self._await(lambda: self._works(), "the session does not come back")
+        self._await(lambda: self.application.idle, "requests are never finished")
+        self.application.read_all()
+        self._end()
+
+    # -- machines --------------------------------------------------------------------------------
+
+    def _new_server(self) -> ServerMachine:
+        store = Store(self.disk, self.random)
+        machine = ServerMachine(self.network, store, self.server_settings)
+        store.machine = machine
+        return machine
+
+    def _new_client(self) -> tuple[ClientMachine, Application]:
+        self.clients += 1
+        application = Application(self.truth, self.disk, self.random, lambda: self.faulty)
+        machine = ClientMachine(self.network, application, "world", self.client_settings)
+        application.machine = machine
+        self._open(machine, application)
+        return machine, application
+
+    def _open(self, machine: ClientMachine, application: Application) -> None:
+        """Open the session, again and again until that succeeds."""
+        application.opened = None
+        machine.tell(lambda now: machine.session.open(self.pairs, now))
+        self.clock.after(1.0, lambda: self._look_at_open(machine, application))
+
+    def _look_at_open(self, machine: ClientMachine, application: Application) -> None:
+        opened = application.opened
+        if not machine.alive:
+            return
+        if opened is None:
+            self.clock.after(1.0, lambda: self._look_at_open(machine, application))
+        elif opened.errno:
+            self._check_client_is_empty(machine)
+            self._open(machine, application)
+        else:
+            application.run(self.server_settings.queue_depth + 2)
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def _pause(self) -> float:
+        return self.random.expovariate(1 / 6.0)
+
+    def _fault(self) -> None:
+        if not self.faulty:
+            return
+        self.random.choice(
+            (
+                self._silence,
+                self._silence,
+                self._silence,
+                self._break_connection,
+                self._break_connection,
+                self._cut,
+                self._kill_client,
+                self._kill_server,
+                self._ask_for_disconnect,
+                self._ask_for_reconnect,
+                self._remove_path,
+                self._add_path,
+                self._disconnect_by_server,
+                self._change_policy,
+            )
+        )()
+        self.clock.after(self._pause(), self._fault)
+
+    def _silence(self) -> None:
+        wire = self.random.choice(self.wires)
+        ways = self.random.choice(((0,), (1,), (0, 1), (0, 1)))
+        for way in ways:
+            wire.passes[way] = False
+        until = self.random.choice((0.1, 3.0, 20.0, 60.0)) * self.random.random()
+        self.clock.after(until, lambda: self._restore(wire))
+
+    def _restore(self, wire: Wire) -> None:
+        wire.passes[0] = wire.passes[1] = True
+
+    def _break_connection(self) -> None:
+        machine = self.random.choice((self.client, self.server))
+        if machine.ends:
+            self.random.choice(list(machine.ends.values())).break_off("broken")
+
+    def _cut(self) -> None:
+        """Both sides are told at once; the wire is silent for a while."""
+        wire = self.random.choice(self.wires)
+        wire.passes[0] = wire.passes[1] = False
+        for machine in (self.client, self.server):
+            for end in list(machine.ends.values()):
+                if end.wire is wire:
+                    end.break_off("cut")
+        self.clock.after(self.random.random() * 10, lambda: self._restore(wire))
+
+    def _kill_client(self) -> None:
+        if self.random.random() < 0.5 or not self.client.alive:
+            return
+        self.client.die()
+        self._note_sends()
+        self.application.died()
+        self.clock.after(self.random.random() * 20, self._restart_client)
+
+    def _restart_client(self) -> None:
+        if not self.client.alive:
+            self.client, self.application = self._new_client()
+
+    def _kill_server(self) -> None:
+        if self.random.random() < 0.5 or not self.server.alive:
+            return
+        self.server.die()
+        self.clock.after(self.random.random() * 20, self._restart_server)
+
+    def _restart_server(self) -> None:
+        if not self.server.alive:
+            self.server = self._new_server()
+
+    def _path(self) -> PathStatus | None:
+        paths = self.client.session.paths
+        return self.random.choice(paths) if paths and self.client.alive else None
+
+    def _ask_for_disconnect(self) -> None:
+        if (path := self._path()) is not None:
+            number = path.path
+            self.client.tell(lambda now: self.client.session.disconnect_path(number, now))
+            self.clock.after(self.random.random() * 20, self._reconnect_all)
+
+    def _ask_for_reconnect(self) -> None:
+        if (path := self._path()) is not None:
+            number = path.path
+            self.client.tell(lambda now: self.client.session.reconnect_path(number, now))
+
+    def _reconnect_all(self) -> None:
+        session = self.client.session
+        if self.client.alive:
+            for path in session.paths:
+                if path.state == "closed":
+                    number = path.path
+                    self.client.tell(
+                        lambda now, number=number: session.reconnect_path(number, now)  # type: ignore[misc]
+                    )
+
+    def _remove_path(self) -> None:
+        if (path := self._path()) is not None and self._is_open():
+            number = path.path
+            self.client.tell(lambda now: self.client.session.remove_path(number, now))
+            self.clock.after(self.random.random() * 10, self._add_path)
+
+    def _add_path(self) -> None:
+        if self.client.alive and self._is_open():
+            used = {path.addresses for path in self.client.session.paths}
+            free = [pair for pair in self.pairs if pair not in used]
+            pair = self.random.choice(free or self.pairs)
+            self.client.tell(lambda now: self.client.session.add_path(pair, now))
+
+    def _disconnect_by_server(self) -> None:
+        if not self.server.alive:
+            return
+        numbers = [path.path for session in self.server.server.sessions for path in session.paths]
+        if numbers:
+            number = self.random.choice(numbers)
+            self.server.tell(lambda now: self.server.server.disconnect_path(number, now))
+
+    def _change_policy(self) -> None:
+        self.client.session.mp_policy = self.random.choice(POLICIES)
+
+    # -- peace -----------------------------------------------------------------------------------
+
+    def _is_open(self) -> bool:
+        opened = self.application.opened
+        return opened is not None and not opened.errno
+
+    def _heal(self) -> None:
+        for wire in self.wires:
+            self._restore(wire)
+        self._restart_server()
+        self._restart_client()
+
+    def _works(self) -> bool:
+        """Every address has a connected path; missing ones are asked for again."""
+        session = self.client.session
+        if not self._is_open():
+            return False
+        self._reconnect_all()
+        states = {path.addresses: path.state for path in session.paths}
+        for pair in self.pairs:
+            if pair not in states:
+                self.client.tell(lambda now, pair=pair: session.add_path(pair, now))  # type: ignore[misc]
+        return all(states.get(pair) == "connected" for pair in self.pairs)
+
+    def _await(self, condition: object, failure: str) -> None:
+        assert callable(condition)
+        end = self.clock.now + RECOVERY
+        while not condition():
+            if self.clock.now > end:
+                raise Lost(failure)
+            self.clock.run(lambda: False, 1.0)
+
+    def _note_sends(self) -> None:
+        for head, count in self.client.sends.items():
+            tag = struct.unpack("<I", head)[0]
+            self.sent[tag] = self.sent.get(tag, 0) + count
+
+    def _end(self) -> None:
+        """Close the session, then the server; nothing is left of either."""
+        self._note_sends()
+        for tag, count in self.disk.executed.items():
+            if count > self.sent.get(tag, 0):
+                raise Lost(f"request {tag} was sent {self.sent.get(tag, 0)} times, served {count}")
+        self.client.tell(self.client.session.close)
+        self._await(lambda: self.application.closed, "the session does not end")
+        self._check_client_is_empty(self.client)
+        self._await(lambda: not self.server.server.sessions, "the server's session does not end")
+        self._check_server_is_empty()
+        self.server.tell(self.server.server.close)
+
+    def _check_client_is_empty(self, client: ClientMachine) -> None:
+        left: Sequence[object] = [
+            *client.ends,
+            *client.slots.data,
+            *client.session.paths,
+            client.keys.count,
+        ]
+        if any(left) or client.session.deadline is not None:
+            raise Lost(f"the client leaks: {client.ends}, {client.session.paths}")
+
+    def _check_server_is_empty(self) -> None:
+        server = self.server
+        left = [*server.ends, *server.chunks.data, server.keys.count]
+        if any(left) or server.server.deadline is not None:
+            raise Lost(f"the server leaks: {server.ends}, {list(server.chunks.data)}")
+
+
+def run(seed: int) -> World:
+    """A world with this seed, from its beginning to its end."""
+    world = World(seed)
+    world.run()
+    return world
