@@ -125,6 +125,12 @@ class NtrdmaDevice:
                 f"{NAME}: no peer (port state: {state}; it was last quiesced since {port.reason})"
             )
 
+    def port(self, number: int) -> NtrdmaDevice:
+        """The device itself: it has one port. Raises `VerbsError` for another number."""
+        if number != 1:
+            raise VerbsError(f"{NAME} has no port {number}")
+        return self
+
     def address_vector(self, address: bytes) -> NtrdmaAddress:
         """The way to the device with that `address`. Raises `VerbsError` for nonsense."""
         if len(address) != _ADDRESS_BYTES or not address.startswith(_ADDRESS_TAG):
