@@ -13,7 +13,8 @@ import re
 import sys
 from pathlib import Path
 
-from bluebridge.device import bridge_arguments, collector, option_table
+from bluebridge.device import bridge_arguments, collector, option_table, sandbox
+from bluebridge.device.bridges import BridgeSpec
 from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.hca.settings.config import Features
@@ -21,13 +22,17 @@ from bluebridge.device.options import ServerOptions
 from bluebridge.device.pyvfio_user import LibraryError
 from bluebridge.device.server import HcaSpec, Server
 
+log = logging.getLogger(__name__)
+
 MAC_PREFIX = bytes.fromhex("0002c9bb00")
-KEYS = ("name", "socket", "mac", "link")
+KEYS = ("name", "socket", "mac", "link", "net")
+MAX_NETWORK = 15
+"""Numbers of networks are part of the GUIDs of switches, which have little room for them."""
 NEXT_KEY = re.compile(f",(?=(?:{'|'.join(KEYS)})=)")
 
 
 def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) -> HcaSpec:
-    """`name=a,socket=PATH[,mac=00:02:c9:…][,link=…]`; raises `ValueError` with one line.
+    """`name=a,socket=PATH[,mac=00:02:c9:…][,link=…][,net=N]`; raises `ValueError` with one line.
 
     A comma ends a value only where another key follows, since a path may hold commas.
     """
@@ -35,13 +40,13 @@ def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) 
     for part in NEXT_KEY.split(text):
         key, separator, value = part.partition("=")
         if not separator or key not in KEYS or not value:
-            raise ValueError(f"--hca {text}: {part!r} is not name=, socket=, mac= or link=")
+            raise ValueError(f"--hca {text}: {part!r} is not name=, socket=, mac=, link= or net=")
         values[key] = value
     if "name" not in values or "socket" not in values:
         raise ValueError(f"--hca {text}: name= and socket= are needed")
     if "," in values["name"]:
         raise ValueError(
-            f"--hca {text}: no comma in a name; the keys are name=, socket=, mac=, link="
+            f"--hca {text}: no comma in a name; the keys are name=, socket=, mac=, link=, net="
         )
     mac = MAC_PREFIX + bytes((number + 1,))
     if "mac" in values:
@@ -51,7 +56,12 @@ def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) 
     kind = values.get("link", link)
     if kind not in tuple(LinkLayer):
         raise ValueError(f"--hca {text}: link= is {' or '.join(LinkLayer)}")
-    return HcaSpec(values["name"], Path(values["socket"]), mac, LinkLayer(kind))
+    network = values.get("net", "0")
+    if not network.isascii() or not network.isdecimal() or int(network) > MAX_NETWORK:
+        raise ValueError(f"--hca {text}: net= is a number from 0 to {MAX_NETWORK}")
+    return HcaSpec(
+        values["name"], Path(values["socket"]), mac, LinkLayer(kind), network=int(network)
+    )
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -62,8 +72,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "--hca",
         action="append",
         default=[],
-        metavar="name=N,socket=PATH[,mac=MAC][,link=LINK]",
-        help="an HCA; without link= its ports speak what --link says",
+        metavar="name=N,socket=PATH[,mac=MAC][,link=LINK][,net=N]",
+        help="an HCA; without link= its ports speak what --link says; HCAs whose net= (default 0) "
+        "differ are not connected",
     )
     parser.add_argument("--log", type=Path, metavar="DIR", help="folder of the bus log")
     parser.add_argument("--no-log", action="store_true", help="record nothing")
@@ -92,6 +103,18 @@ def _features(chosen: ServerOptions) -> Features:
     )
 
 
+def _contain(arguments: argparse.Namespace, specs: list[HcaSpec], bridges: BridgeSpec) -> None:
+    """Give up what a server that is ready does not need."""
+    sockets = [each.socket for each in specs]
+    sockets += [each.socket for each in (*bridges.bridges, *bridges.engines)]
+    removable = {path.parent.resolve() for path in sockets}
+    writable = [path for path in (arguments.log,) if path is not None and path.exists()]
+    if arguments.control is not None:
+        writable.append(arguments.control.parent)  # `profile stop` writes there
+    for line in sandbox.enter(sorted(removable), [path.resolve() for path in writable]):
+        log.warning("%s", line)
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the server; the exit status."""
     arguments = _arguments(argv)
@@ -118,6 +141,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     collector.start()
     try:
+        if not chosen.no_sandbox:
+            _contain(arguments, specs, bridges)
         server.run()
     finally:
         server.close()

@@ -5,6 +5,7 @@
     status                      a line for each port
     profile start               from now on, sample what the server does
     profile stop FILE           write the stacks found, with their counts, one a line
+    drop, delay, duplicate, hold, rules, release, remove    `bluebridge.device.fault_control`
 
 The answer to a line is zero or more lines of text and then `ok`, or `error: ` and the reason.
 """
@@ -12,10 +13,13 @@ The answer to a line is zero or more lines of text and then `ok`, or `error: ` a
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fault_control import FaultCommands
 from bluebridge.device.hca.device import Hca
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.profile import Sampler
@@ -28,7 +32,7 @@ BACKLOG = 16
 class ControlCommands:
     """Executes the lines above on the HCAs of a server, given by name."""
 
-    def __init__(self, hcas: Mapping[str, Hca]) -> None:
+    def __init__(self, hcas: Mapping[str, Hca], faults: FaultRules) -> None:
         self._hcas = hcas
         self._sampler = Sampler()
         self._words: dict[str, Callable[[Sequence[str]], list[str]]] = {
@@ -36,6 +40,7 @@ class ControlCommands:
             "fault": self._fault,
             "status": self._status,
             "profile": self._profile,
+            **FaultCommands(faults, self.link_name).words,
         }
 
     def execute(self, line: str) -> list[str]:
@@ -57,12 +62,22 @@ class ControlCommands:
     def _link(self, words: Sequence[str]) -> list[str]:
         if len(words) != 2 or words[1] not in ("up", "down"):
             raise ValueError("write: link NAME[/PORT] up|down")
-        name, _, number = words[0].partition("/")
+        name, number = self._port(words[0])
+        self._hca(name).adapter.ports[number - 1].plug(words[1] == "up")
+        return []
+
+    def _port(self, text: str) -> tuple[str, int]:
+        """The HCA and the port that `NAME[/PORT]` says; raises `ValueError`."""
+        name, _, number = text.partition("/")
         ports = self._hca(name).adapter.ports
         if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= len(ports):
             raise ValueError(f"HCA {name!r} has no port {number!r}, but 1 to {len(ports)}")
-        ports[int(number or "1") - 1].plug(words[1] == "up")
-        return []
+        return name, int(number or "1")
+
+    def link_name(self, text: str) -> str:
+        """The link that `NAME[/PORT]` says, with its port; raises `ValueError`."""
+        name, number = self._port(text)
+        return f"{name}/{number}"
 
     def _fault(self, words: Sequence[str]) -> list[str]:
         if not words:
@@ -103,8 +118,12 @@ class ControlSocket:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
         try:
-            self._socket.bind(str(path))
-            path.chmod(0o600)
+            # Never open to others, not even between bind and a chmod.
+            before = os.umask(0o177)
+            try:
+                self._socket.bind(str(path))
+            finally:
+                os.umask(before)
             self._socket.listen(BACKLOG)
         except OSError as error:
             self._socket.close()

@@ -1,4 +1,4 @@
-"""The networks of a server: of each kind of link one for each port number."""
+"""The networks of a server: of each kind of link and each number of a network one per port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bluebridge.device.fabric.subnet.traps import TrapSender
 
 
 class Networks:
-    """Networks for `ports` ports of adapters with `links`.
+    """Networks for `ports` ports of adapters that are on `links`, with the numbers they name.
 
     `managed` says whether the switch of an InfiniBand network has a subnet manager; otherwise
     software in a guest has to be one, and the switch sends it traps. `later` calls an action
@@ -21,23 +21,31 @@ class Networks:
     """
 
     def __init__(
-        self, links: Iterable[LinkLayer], ports: int, later: Later, *, managed: bool
+        self, links: Iterable[tuple[LinkLayer, int]], ports: int, later: Later, *, managed: bool
     ) -> None:
         self._networks = {
-            link: [_network(link, number, later, managed) for number in range(ports)]
-            for link in set(links)
+            (link, number): [
+                _network(link, number * ports + port, later, managed) for port in range(ports)
+            ]
+            for link, number in sorted(set(links))
         }
 
     def decorate_switches(self, wrap: Callable[[LocalFabric, str], Fabric]) -> None:
         """Let the switch of each network send through `wrap(network, name of the switch)`."""
-        for number, network in enumerate(self._networks.get(LinkLayer.INFINIBAND, []), 1):
-            if isinstance(network, InfinibandFabric):
-                name = "switch" if number == 1 else f"switch/{number}"
-                network.switch.send_through(wrap(network, name))
+        for (_, number), networks in self._networks.items():
+            for port, network in enumerate(networks, 1):
+                if isinstance(network, InfinibandFabric):
+                    network.switch.send_through(wrap(network, _switch_name(number, port)))
 
-    def of(self, link: LinkLayer) -> list[LocalFabric]:
-        """The networks that ports 1, 2… of an adapter with this kind of link are on."""
-        return self._networks[link]
+    def of(self, link: LinkLayer, number: int = 0) -> list[LocalFabric]:
+        """The networks that ports 1, 2… of an adapter with this link and number are on."""
+        return self._networks[link, number]
+
+
+def _switch_name(number: int, port: int) -> str:
+    """`switch`, `switch/2`; of another network `switch.1`, `switch.1/2`."""
+    name = f"switch.{number}" if number else "switch"
+    return name if port == 1 else f"{name}/{port}"
 
 
 def _network(link: LinkLayer, number: int, later: Later, managed: bool) -> LocalFabric:

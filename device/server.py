@@ -13,6 +13,7 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.control import ControlCommands, ControlSocket
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.capture import CapturedFabric
+from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.hca.device import Hca
 from bluebridge.device.hca.settings.config import PLAIN, Features, HcaConfig
@@ -54,6 +55,13 @@ class HcaSpec:
     socket: Path
     mac: bytes
     link: LinkLayer = LinkLayer.ETHERNET
+    network: int = 0
+    """Ports of one number are connected where the networks of their adapters have one number."""
+
+
+def log_name(name: str, port: int) -> str:
+    """What the bus log calls a port of an HCA."""
+    return name if port == 1 else f"{name}/{port}"
 
 
 class Server:
@@ -74,7 +82,7 @@ class Server:
         self._events = events
         self._features = features
         self._networks = Networks(
-            [spec.link for spec in specs],
+            [(spec.link, spec.network) for spec in specs],
             features.ports,
             self.loop.call_later,
             managed=features.subnet_manager,
@@ -85,6 +93,7 @@ class Server:
             )
         self._endpoints: list[Endpoint] = []
         self._hcas: dict[str, Hca] = {}
+        self._faults = FaultRules(self.loop.call_later, events)
         self._control: ControlSocket | None = None
         self._hosts = Hosts() if bridges is not None else None
         self._bridges: Bridges | None = None
@@ -94,7 +103,7 @@ class Server:
             for spec in specs:
                 self._add(spec)
             if control is not None:
-                self._control = ControlSocket(control, ControlCommands(self._hcas), self.loop)
+                self._control = self._control_socket(control)
         except BaseException:
             self.close()
             raise
@@ -117,14 +126,21 @@ class Server:
         self._endpoints.append(endpoint)
         hca = Hca(endpoint, self._cables(spec), config)
         self._hcas[spec.name] = hca
+        networks = self._networks.of(spec.link, spec.network)
+        for fabric, port in zip(networks, hca.adapter.ports, strict=True):
+            device = log_name(spec.name, port.number)
+            self._faults.add_link(f"{spec.name}/{port.number}", device, port, fabric)
         endpoint.plug(hca)
+
+    def _control_socket(self, path: Path) -> ControlSocket:
+        return ControlSocket(path, ControlCommands(self._hcas, self._faults), self.loop)
 
     def _cables(self, spec: HcaSpec) -> list[Fabric]:
         """The fabrics as the ports of an HCA reach them: with a log, through a capture each."""
-        fabrics: list[Fabric] = [*self._networks.of(spec.link)]
+        fabrics: list[Fabric] = [*self._networks.of(spec.link, spec.network)]
         if not self._events.active:
             return fabrics
-        names = [spec.name, *(f"{spec.name}/{port}" for port in range(2, len(fabrics) + 1))]
+        names = [log_name(spec.name, port) for port in range(1, len(fabrics) + 1)]
         return [
             CapturedFabric(fabric, self._events, name)
             for fabric, name in zip(fabrics, names, strict=True)

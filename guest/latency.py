@@ -124,11 +124,12 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python3 -m bluebridge.guest.latency", description=__doc__
     )
     parser.add_argument("--blueflame", choices=BLUEFLAME_USES, default="off")
+    parser.add_argument("--port", type=int, default=1, metavar="N", help="of two (default 1)")
     parser.add_argument("--inline", type=int, default=220, metavar="BYTES")
     given = parser.parse_args(arguments)
     try:
         with open_device(VfioBus(), blueflame=given.blueflame) as device:
-            _serve(PingPong(device, given.inline))
+            _serve(PingPong(device.port(given.port), given.inline))
     except (OSError, DeviceError, ValueError) as error:
         print(f"latency: {error}", file=sys.stderr)
         return 1

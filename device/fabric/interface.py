@@ -2,9 +2,10 @@
 
 A `Fabric` carries whole messages (`bluebridge.device.fabric.messages`) between the ports attached
 to it. `LocalFabric` does so within one process, `subnet.fabric.InfinibandFabric` by LID through a
-switch. `CapturedFabric` is a decorator: a `Fabric` in front of another one for one port. What is to
-drop, delay or damage messages belongs into a decorator of the same kind; a cable that is unplugged
-needs none, since its port announces that its link is down.
+switch. `CapturedFabric` is a decorator: a `Fabric` in front of another one for one port. What
+drops, delays, duplicates or holds messages is a stage inside of both, in front of delivery
+(`bluebridge.device.fabric.faults`), since a fault of a link concerns what comes in, too. A cable
+that is unplugged needs none: its port announces that its link is down.
 
 Addresses: a fabric never asks a port anything while it delivers. A port announces its unicast
 addresses and its link state whenever one of them changes, and the fabric keeps tables of them.

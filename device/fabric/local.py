@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from bluebridge.device.fabric.addresses import is_group
 from bluebridge.device.fabric.interface import FabricPort
@@ -37,6 +37,15 @@ def _length(message: Message) -> int:
     return len(message.payload)
 
 
+class Stage(Protocol):
+    """What stands in front of delivery while links have faults (`fabric.faults.stage`)."""
+
+    def admit(
+        self, source: FabricPort, targets: Sequence[FabricPort], message: Message
+    ) -> tuple[Sequence[FabricPort], int]:
+        """Who of `targets` gets a message now, once for each time, and the copies made of it."""
+
+
 class LocalFabric:
     """Connects the ports of one process, in order and without a copy, by MAC address.
 
@@ -45,10 +54,13 @@ class LocalFabric:
     senders' memory: the queue is empty again when the outermost `send` returns. An exception of a
     receiving port is logged (of many only some) and ends that delivery only: the sender is not
     affected.
+
+    A `stage` decides what becomes of each message that has found its targets.
     """
 
     def __init__(self) -> None:
         self.statistics = Statistics()
+        self.stage: Stage | None = None
         self._announced: dict[FabricPort, Set[bytes] | None] = {}
         """Addresses of each attached port, in the order they came; None while its link is down."""
         self._owners: dict[bytes, list[FabricPort]] = {}
@@ -100,10 +112,36 @@ class LocalFabric:
             self._delivering = False
         return copies
 
+    def deliver_late(self, targets: Sequence[FabricPort], message: Message) -> None:
+        """Deliver a message that waited, and all those it causes, to `targets` whose link is up.
+
+        Not while another delivery runs. The message owns its payload.
+        """
+        self._delivering = True
+        try:
+            self._hand_over([port for port in targets if self._is_up(port)], message)
+            while self._queue:
+                self._deliver(*self._queue.popleft())
+        finally:
+            self._queue.clear()
+            self._delivering = False
+
+    def _is_up(self, port: FabricPort) -> bool:
+        """Whether a port is attached and its link is up."""
+        return port in self._others
+
     def _deliver(self, source: FabricPort, message: Message) -> int:
+        """The copies that receivers and the stage made."""
+        targets = self._targets(source, message)
+        stage = self.stage
+        if stage is None:
+            return self._hand_over(targets, message)
+        targets, copies = stage.admit(source, targets, message)
+        return copies + self._hand_over(targets, message)
+
+    def _hand_over(self, targets: Sequence[FabricPort], message: Message) -> int:
         """The copies that receivers made."""
         statistics = self.statistics
-        targets = self._targets(source, message)
         if not targets:
             statistics.lost += 1
             return 0

@@ -22,6 +22,7 @@ class Kind(IntEnum):
     NOTE = 9
     WIRE = 10  # a message leaves the port: device/buslog/wire.py
     BLUEFLAME = 11  # a whole send entry from a BlueFlame page
+    FAULT = 12  # a fault rule takes a message of a link, or delivers one that waited
 
 
 class What(IntEnum):

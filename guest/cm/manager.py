@@ -15,7 +15,8 @@ from bluebridge.device.layout.net.cm import (
     CmAttribute,
     RejectReason,
 )
-from bluebridge.guest.cm.identifier import CmId
+from bluebridge.guest.cm.event_queue import CmEvents
+from bluebridge.guest.cm.identifier import CmEvent, CmId
 from bluebridge.guest.cm.messages import MalformedMessage, Message, decode, encode
 from bluebridge.guest.cm.path_qp import PathQp
 from bluebridge.guest.cm.table import ConnectionTable
@@ -45,9 +46,9 @@ class ConnectionManager:
         self._thread = threading.Thread(target=self._run, name="cm", daemon=True)
         self._thread.start()
 
-    def create_id(self) -> CmId:
-        """A fresh identifier with its own event queue."""
-        return CmId(self.table, self._resolver, self._path_qp)
+    def create_id(self, events: CmEvents[CmEvent] | None = None) -> CmId:
+        """A fresh identifier, with its own event queue unless it is given one."""
+        return CmId(self.table, self._resolver, self._path_qp, events)
 
     def close(self) -> None:
         """Let posted MADs leave, stop the thread and close the transport. Once only."""

@@ -20,7 +20,6 @@ from bluebridge.guest.hca.resources.errors import HcaError
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.values import PortAttr
 
-PORT = 1
 _ETHERNET_FORM = 1  # op modifier of SET_PORT
 _MTU_AND_PAUSE_VALID = 7
 _FRAME_EXTRA = 26  # Ethernet header, VLAN tag twice, FCS: 1500 becomes 1526
@@ -38,15 +37,18 @@ def link_local_gid(mac: bytes) -> bytes:
 
 
 class Port:
-    """The device's only port; `mac` replaces the burned-in address, `mtu` bounds frames.
+    """Port `number`, from 1 on; `mac` replaces the burned-in address, `mtu` bounds frames.
 
     Raises `HcaError` when it is no Ethernet port or the address cannot be one.
     """
 
-    def __init__(self, commands: FirmwareCommands, mac: bytes | None, mtu: int) -> None:
+    def __init__(
+        self, commands: FirmwareCommands, mac: bytes | None, mtu: int, number: int = 1
+    ) -> None:
+        self.number = number
         self._commands = commands
         self._lock = threading.Lock()
-        data = commands.query(Opcode.QUERY_PORT, PORT)
+        data = commands.query(Opcode.QUERY_PORT, number)
         if not QUERY_PORT.get(data, "supported_types") & 2:
             raise HcaError("the port is not an Ethernet port")
         burned = (QUERY_PORT.get(data, "mac") & _BROADCAST).to_bytes(6, "big")
@@ -64,17 +66,17 @@ class Port:
         entry = MAC_VALID | int.from_bytes(self.mac, "big")
         self._set(SetPort.MAC_TABLE, struct.pack(f">{MAC_TABLE_ENTRIES}Q", entry, *[0] * 127))
         self._write_gids()
-        self._commands.run(Opcode.INIT_PORT, PORT)
+        self._commands.run(Opcode.INIT_PORT, self.number)
         self.refresh()
 
     def stop(self) -> None:
         """Take the link down."""
-        self._commands.run(Opcode.CLOSE_PORT, PORT)
+        self._commands.run(Opcode.CLOSE_PORT, self.number)
         self.active = False
 
     def refresh(self) -> PortAttr:
         """Ask the device for the port's state."""
-        data = self._commands.query(Opcode.QUERY_PORT, PORT)
+        data = self._commands.query(Opcode.QUERY_PORT, self.number)
         self.active = bool(QUERY_PORT.get(data, "link_up"))
         return PortAttr(self.active, self.mac, self.rdma_mtu, self.eth_mtu, tuple(self.gids))
 
@@ -125,13 +127,13 @@ class Port:
         )
         self._set(SetPort.RQP_CALC, calc)
         run = self._commands.run
-        run(Opcode.SET_MCAST_FLTR, PORT, _FILTER_DISABLE)
-        run(Opcode.SET_MCAST_FLTR, PORT, _FILTER_CONFIG, param=_FILTER_CLEAR | _BROADCAST)
-        run(Opcode.SET_MCAST_FLTR, PORT, _FILTER_ENABLE)
+        run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_DISABLE)
+        run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_CONFIG, param=_FILTER_CLEAR | _BROADCAST)
+        run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_ENABLE)
 
     def _write_gids(self) -> None:
         table = b"".join(self.gids)
         self._set(SetPort.GID_TABLE, table + bytes(16 * GID_TABLE_ENTRIES - len(table)))
 
     def _set(self, form: SetPort, data: bytes | bytearray) -> None:
-        self._commands.run(Opcode.SET_PORT, form << 8 | PORT, _ETHERNET_FORM, data=data)
+        self._commands.run(Opcode.SET_PORT, form << 8 | self.number, _ETHERNET_FORM, data=data)

@@ -10,9 +10,7 @@ import argparse
 import contextlib
 import errno
 import ipaddress
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +19,8 @@ from typing import Protocol
 
 from bluebridge.guest.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.krping.fuse import DEVICE, ControlFile, mounted
+from bluebridge.guest.fuse.mount import mounted, need_fuse
+from bluebridge.guest.krping.control_file import ControlFile
 from bluebridge.guest.krping.host import open_host
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.options import OptionError, parse
@@ -45,7 +44,7 @@ class Runner(Protocol):
 
 
 class KrpingCommands:
-    """`bluebridge.guest.krping.fuse.Commands` that run on a host."""
+    """`bluebridge.guest.krping.control_file.Commands` that run on a host."""
 
     def __init__(self, host: Runner) -> None:
         self._host = host
@@ -75,14 +74,14 @@ def control_file(path: Path, host: Runner) -> Iterator[ControlFile]:
     """Put the file in place at `path` and take it away afterwards; `OSError` when it cannot be.
 
     The file system is mounted on a hidden directory beside `path`, which becomes a link to the
-    file in it: see `bluebridge.guest.krping.fuse` for why it is not mounted on the path itself.
+    file in it, since a file system is mounted on a directory.
     """
     directory = path.with_name(f".{path.name}")
     if path.exists() and not path.is_symlink():
         raise FileExistsError(errno.EEXIST, f"{path} exists and is not ours: remove it first")
     directory.mkdir(mode=0o755, exist_ok=True)
     try:
-        with mounted(directory) as connection:
+        with mounted(directory, "krping") as connection:
             file = ControlFile(connection, NAME, KrpingCommands(host))
             try:
                 path.unlink(missing_ok=True)
@@ -108,7 +107,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         ipaddress.IPv4Address(given.ip)
-        _need_fuse()
+        need_fuse()
         log = Log(path=given.log, debugging=given.debug)
         host = open_host(VfioBus(), given.ip, log)
     except (OSError, ValueError, DeviceError, MemoryError) as error:
@@ -126,14 +125,6 @@ def main(arguments: list[str] | None = None) -> int:
         host.close()
         log.close()
     return 0
-
-
-def _need_fuse() -> None:
-    """Load the kernel's FUSE module unless it is there."""
-    if not os.path.exists(DEVICE):
-        subprocess.run(["modprobe", "fuse"], check=False, capture_output=True)
-    if not os.path.exists(DEVICE):
-        raise OSError(errno.ENODEV, f"{DEVICE} does not exist: load the kernel module fuse")
 
 
 def _stop_on_signals(file: ControlFile) -> None:

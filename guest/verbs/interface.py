@@ -40,7 +40,11 @@ class Health(Protocol):
 
 
 class EthernetPort(Protocol):
-    """The port of a RoCE device: its addresses, and Ethernet frames."""
+    """A port of a RoCE device: its addresses, and Ethernet frames."""
+
+    @property
+    def number(self) -> int:
+        """Which one of the device's ports, from 1 on."""
 
     @property
     def mac(self) -> bytes:
@@ -177,7 +181,16 @@ class Device(Protocol):
 
     @property
     def ethernet_port(self) -> EthernetPort | None:
-        """Its port, if the device speaks RoCE; None on other networks."""
+        """The port it is bound to, if the device speaks RoCE; None on other networks."""
+
+    def port(self, number: int) -> Device:
+        """The same device, bound to another port, from 1 on: what is made with it is on that port.
+
+        The port comes up when it is asked for first, and the same device comes each time. Closing
+        it takes the port down; closing the device that was opened closes all. Memory and regions
+        are common, protection domains too but for their queue pairs. Raises `VerbsError` when
+        there is no such port.
+        """
 
     @property
     def local_dma_lkey(self) -> int | None:

@@ -11,18 +11,19 @@ from bluebridge.host_tools.lab import hardware_control
 
 
 def find(name: str) -> Guest:
-    """The guest of that name, which is up. Raises `LabError`."""
-    guest = guests.find(name)
+    """The guest of that name, or that has the HCA `name`, which is up. Raises `LabError`."""
+    guest = guests.find(name.partition(".")[0])
     guest.check()
     if not guest.record.agents:
         raise LabError(f"guest {guest.name} is not up yet", "wait for `bluebridge up`")
     return guest
 
 
-def tell(guest: Guest, line: str) -> None:
+def tell(guest: Guest, line: str) -> list[str]:
     """Have the server of the guest's pair carry out a line of `bluebridge.device.control`.
 
-    Raises `LabError`, `UsageError` with what the server says against it.
+    Returns the lines of its answer. Raises `LabError`, `UsageError` with what the server says
+    against it.
     """
     folder = Path(guest.record.agents[0]).parent
-    hardware_control.tell(folder / hardware_control.SOCKET, line)
+    return hardware_control.tell(folder / hardware_control.SOCKET, line)

@@ -1,27 +1,92 @@
-"""`bluebridge link`: pull the cable out of a guest's HCA, or plug it in."""
+"""`bluebridge link`: the cable of a guest's HCA, and faults of its link."""
 
 from __future__ import annotations
 
 import argparse
 
+from bluebridge.device.fault_words import ACTIONS, TIMED, WORDS
 from bluebridge.host_tools.commands import device_server
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.keeper.guests import Guest
 
 _CABLE = {"up": "plugged in", "down": "pulled out"}
+_OTHERS = {
+    "rules": "the rules of the guest's links, with counts of the messages they matched",
+    "release": "deliver what rule NUMBER holds or delays; it stays in force",
+    "remove": "end rule NUMBER; what it keeps is delivered",
+    "restore": "end all rules of the link",
+}
+_NUMBERED = ("release", "remove")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
+    lines = [f"  {name:10} {text}" for name, text in (ACTIONS | _OTHERS).items()]
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (
-        "Pull the cable of a port, or plug it in again: the guest sees its link go."
+        "Pull the cable of a port (down), or plug it in again (up): the guest sees its link go.\n"
+        "Or let messages of the link meet a fault, of which no guest is told:\n" + "\n".join(lines)
     )
-    parser.add_argument("guest", metavar="GUEST")
-    parser.add_argument("state", choices=tuple(_CABLE))
-    parser.add_argument("--port", type=int, default=1, metavar="N", help="of two (default 1)")
+    parser.add_argument(
+        "guest",
+        metavar="GUEST[/PORT]",
+        help="a, or a/2 for its second port, a.1 for its second HCA",
+    )
+    parser.add_argument("action", choices=(*_CABLE, *ACTIONS, *_OTHERS))
+    parser.add_argument(
+        "value",
+        nargs="?",
+        metavar="VALUE",
+        help="milliseconds of delay and duplicate, the number of a rule",
+    )
+    parser.add_argument("--port", type=int, metavar="N", help="the same as GUEST/N (default 1)")
+    group = parser.add_argument_group("which messages (drop, delay, duplicate, hold)")
+    for word in WORDS:
+        group.add_argument(f"--{word.name}", metavar=word.form, help=word.meaning)
 
 
 def main(options: argparse.Namespace) -> int:
-    """Set the cable of a port; returns 0 when it is done. Raises `LabError`."""
-    guest = device_server.find(options.guest)
-    device_server.tell(guest, f"link {guest.name}/{options.port} {options.state}")
-    print(f"guest {guest.name}: port {options.port}: cable {_CABLE[options.state]}")
+    """Carry out the action; returns 0 when it is done. Raises `LabError`."""
+    name, _, port = options.guest.partition("/")
+    if port and options.port is not None:
+        raise UsageError("the port is said twice", f"write {options.guest} or --port, not both")
+    guest = device_server.find(name)
+    for line in _act(guest, f"{name}/{port or options.port or 1}", options):
+        print(line)
     return 0
+
+
+def _act(guest: Guest, link: str, options: argparse.Namespace) -> list[str]:
+    """Tell the server; the lines for the user."""
+    action, value = options.action, options.value
+    words = _words(options)
+    if words and action not in ACTIONS:
+        raise UsageError(f"{action} has no conditions", f"leave {words[0].split('=')[0]} out")
+    if value is not None and action not in (*TIMED, *_NUMBERED):
+        raise UsageError(f"{action} {value}: one word too many", "see `bluebridge link --help`")
+    if action in _CABLE:
+        device_server.tell(guest, f"link {link} {action}")
+        return [f"guest {guest.name}: port {link.partition('/')[2]}: cable {_CABLE[action]}"]
+    if action == "rules":
+        lines = device_server.tell(guest, "rules")
+        return [line for line in lines if _guest_of(line.split()[1]) == guest.name]
+    if action == "restore":
+        device_server.tell(guest, f"remove {link}")
+        return [f"link {link}: no rules any more"]
+    if action in _NUMBERED:
+        device_server.tell(guest, f"{action} {value or ''}")
+        return [f"rule {value}: {'released' if action == 'release' else 'removed'}"]
+    timed = [] if value is None else [value]
+    (number,) = device_server.tell(guest, " ".join([action, link, *timed, *words]))
+    return [f"link {link}: rule {number}: {' '.join([action, *timed, *words])}"]
+
+
+def _guest_of(link: str) -> str:
+    """`a` of the links `a/1` and `a.1/1`."""
+    return link.partition("/")[0].partition(".")[0]
+
+
+def _words(options: argparse.Namespace) -> list[str]:
+    """The conditions, as the control socket reads them."""
+    given = ((word.name, getattr(options, word.name.replace("-", "_"))) for word in WORDS)
+    return [f"{name}={value}" for name, value in given if value is not None]

@@ -61,6 +61,8 @@ def _plan(options: argparse.Namespace) -> Plan:
         kernel=options.driver == "kernel",
         cold=options.cold,
         hca=options.hca or not (options.bare or options.ntb),
+        hcas=options.hcas,
+        rtrs=options.rtrs,
         bridge=bridge(options),
         options=hardware(options),
         server_words=tuple(options.words),
@@ -90,11 +92,18 @@ def _for_pair(plan: Plan, number: int, alone: bool) -> Plan:
 
 def _describe(record: PairRecord, seconds: float) -> None:
     names = " and ".join(record.names())
-    devices = ", ".join(record.guests[0].devices) or "no device"
-    print(f"pair {record.number} is up after {seconds:.1f} s: guests {names}, {devices} in each")
+    print(f"pair {record.number} is up after {seconds:.1f} s: guests {names}, {_devices(record)}")
     print(f"  bus log and transcripts: {record.logs}")
     for warning in record.warnings:
         print(f"  note: {warning}")
+
+
+def _devices(record: PairRecord) -> str:
+    found = [", ".join(guest.devices) or "no device" for guest in record.guests]
+    if len(set(found)) == 1:
+        return f"{found[0]} in each"
+    named = zip(found, record.names(), strict=True)
+    return ", ".join(f"{devices} in {name}" for devices, name in named)
 
 
 def _explain(record: PairRecord) -> None:

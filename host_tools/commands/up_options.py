@@ -13,6 +13,7 @@ from bluebridge.device.layout.ntb.models import ALIASING, BY_NAME, DEFAULT, BarS
 from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import options as lab_options
+from bluebridge.host_tools.lab.config import MAX_HCAS, SIDES
 
 _HARDWARE = ("link", "sm", "ports", "blueflame", "blueflame_size", "pro", "capture")
 """Options of the device server that `up` has as well; others are given behind `--`."""
@@ -42,6 +43,13 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
         "--hca", action="store_true", help="an HCA in each guest; so it is without any such option"
     )
     devices.add_argument("--bare", action="store_true", help="guests without any device")
+    parser.add_argument(
+        "--hcas",
+        type=int,
+        choices=range(1, MAX_HCAS + 1),
+        default=1,
+        help="how many in each guest (default 1); the second are a.1 and b.1 to `bluebridge link`",
+    )
 
 
 def _add_bridge(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +78,13 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         "kernel's drivers, loaded and with addresses (kernel), nobody yet (none)",
     )
     parser.add_argument(
+        "--rtrs",
+        type=sides,
+        metavar="SIDE[:SIDE]",
+        help="make the guests ready for RTRS and RNBD: kernel for the kernel's modules over mlx4, "
+        "python for the guest's Python; with two, the first is for guest a",
+    )
+    parser.add_argument(
         "--module",
         type=Path,
         nargs="+",
@@ -79,6 +94,20 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         help="kernel modules to load in both guests, in this order",
     )
     parser.add_argument("--verbose", action="store_true", help="tell every step on standard error")
+
+
+def sides(text: str) -> tuple[str, str]:
+    """`kernel` or `kernel:python` as one side for each guest.
+
+    Raises `argparse.ArgumentTypeError`.
+    """
+    first, _, second = text.partition(":")
+    found = first, second or first
+    if not set(found) <= set(SIDES):
+        raise argparse.ArgumentTypeError(
+            f"{text}: write kernel, python, kernel:python or python:kernel"
+        )
+    return found
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -110,6 +139,8 @@ def check_together(options: argparse.Namespace) -> None:
         raise UsageError("--bar-sizes is about a bridge's windows", "add --ntb")
     if options.window_alias:
         _check_alias(options)
+    if options.rtrs:
+        _check_rtrs(options)
     if options.sm is not None and options.link != "infiniband":
         raise UsageError("--sm is about InfiniBand", "add --link infiniband")
     if options.sm == "none" and options.driver == "kernel":
@@ -130,6 +161,15 @@ def _check_alias(options: argparse.Namespace) -> None:
         raise UsageError("--window-alias wants restored guests", "leave out --cold")
 
 
+def _check_rtrs(options: argparse.Namespace) -> None:
+    if options.driver != "guest":
+        raise UsageError("--rtrs says who drives the HCAs", "leave out --driver")
+    if options.ntb:
+        raise UsageError("a bridge would have addresses of the HCAs' ports", "leave out --ntb")
+    if options.link == "infiniband":
+        raise UsageError("RTRS is made ready on Ethernet only", "leave out --link")
+
+
 def _check_bare(options: argparse.Namespace) -> None:
     asked = option_table.given(ServerOptions, options, _HARDWARE)
     about = [option_table.flag(name) for name in asked]
@@ -138,5 +178,9 @@ def _check_bare(options: argparse.Namespace) -> None:
         about.append("--ntb")
     if options.driver == "kernel":
         about.append("--driver kernel")
+    if options.rtrs:
+        about.append("--rtrs")
+    if options.hcas > 1:
+        about.append("--hcas")
     if about:
         raise UsageError("bare guests have no hardware", f"leave out --bare, or {about[0]}")

@@ -77,7 +77,7 @@ class Keeper:
 
     def __init__(self, claim: Claim, plan: Plan, up: socket.socket) -> None:
         names = plan.config.names
-        guests = [GuestRecord(name, devices=list(plan.devices)) for name in names]
+        guests = [GuestRecord(name, devices=list(plan.devices(name))) for name in names]
         self._record = PairRecord(claim.number, guests, keeper=os.getpid(), started=time.time())
         self._record.modules = [str(path) for path in plan.modules]
         self._claim = claim

@@ -18,21 +18,21 @@ class Plan:
     verbose: bool = False
     """Tell every step of the start."""
 
-    @property
-    def devices(self) -> tuple[str, ...]:
-        """What is plugged into each guest, for people."""
+    def devices(self, name: str) -> tuple[str, ...]:
+        """What is plugged into guest `name`, for people."""
         config = self.config
         found = []
         if config.hca:
-            found.append(_driven("HCA", config, "mlx4"))
+            hcas = "HCA" if config.hcas == 1 else f"{config.hcas} HCAs"
+            found.append(_driven(hcas, config, name, "mlx4"))
         if config.bridge:
-            found.append(_driven(f"NTB {config.bridge.ntb_model}", config, "ntb_netdev"))
-            found.append(_driven("DMA engine", config, "ioatdma"))
+            found.append(_driven(f"NTB {config.bridge.ntb_model}", config, name, "ntb_netdev"))
+            found.append(_driven("DMA engine", config, name, "ioatdma"))
         return tuple(found)
 
 
-def _driven(device: str, config: LabConfig, driver: str) -> str:
-    """A device and who drives it."""
-    if config.kernel:
+def _driven(device: str, config: LabConfig, name: str, driver: str) -> str:
+    """A device of guest `name` and who drives it."""
+    if config.kernel_drives(name):
         return f"{device} ({driver})"
-    return f"{device} (vfio-pci)" if config.vfio else device
+    return f"{device} (vfio-pci)" if config.binds(name) else device

@@ -11,10 +11,14 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
 from bluebridge.host_tools.progress import Progress
-from bluebridge.images import ntb, overlay
+from bluebridge.images import overlay
 from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.errors import ImageError
+from bluebridge.images.module_sets import ModuleSet
+from bluebridge.images.recipes.module_build import ModuleRecipe
+from bluebridge.images.recipes.ntb import NtbRecipe
+from bluebridge.images.recipes.rtrs import RtrsRecipe
 from bluebridge.images.source import HOME
 
 
@@ -58,11 +62,20 @@ def ensure_artefacts(progress: Progress) -> LabArtefacts:
 
 def ntb_modules(progress: Progress) -> Path:
     """The folder of the NTB drivers and their clients, built if they are not cached."""
+    return _modules(NtbRecipe, "the NTB drivers", progress)
+
+
+def rtrs_modules(progress: Progress) -> Path:
+    """The folder of RTRS, RNBD and what goes with them, built if they are not cached."""
+    return _modules(RtrsRecipe, "RTRS and RNBD", progress)
+
+
+def _modules(recipe: type[ModuleRecipe], what: str, progress: Progress) -> Path:
     with image_errors():
-        artefacts = Artefacts()
-        if ntb.present(artefacts) is None:
-            progress("building the NTB drivers, which Debian leaves out; once, a few minutes")
-        return ntb.modules(artefacts)
+        modules = ModuleSet(recipe, Artefacts())
+        if modules.present() is None:
+            progress(f"building {what}, which Debian leaves out; once, a few minutes")
+        return modules.folder()
 
 
 @contextlib.contextmanager

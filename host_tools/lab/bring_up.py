@@ -122,7 +122,7 @@ class BringUp:
             self._detail(f"guest {machine.name}: plugging in its device")
             machine.plug(port, path)
             self._detail(f"guest {machine.name}: lists its device")
-            if self._config.binds:
+            if self._config.binds(machine.name):
                 machine.bind(port, _DRIVER)
                 self._detail(f"guest {machine.name}: {_DRIVER} has its device")
         self._drivers.load(machine)
@@ -154,7 +154,7 @@ class BringUp:
         if self._config.serves:
             self._wait_for_server()
         for machine in machines:
-            size, binds = self._config.size, self._config.binds
+            size, binds = self._config.size, self._config.binds(machine.name)
             self._spawn(machine, self._artefacts.boot(self._folder, machine.name, size, binds))
         self._progress("booting guests")
         self._together(*(partial(self._finish_boot, machine) for machine in machines))
@@ -165,8 +165,9 @@ class BringUp:
         self._detail(f"guest {machine.name}: booting")
         machine.wait_for_agent()
         self._detail(f"guest {machine.name}: its agent answers")
+        binds = self._config.binds(machine.name)
         for port in machine.config.sockets:
-            if self._config.binds and port != root_ports.HCA:  # the guest's init binds the HCA
+            if binds and port not in root_ports.HCAS:  # the guest's init binds HCAs
                 machine.bind(port, _DRIVER)
         self._drivers.load(machine)
         machine.touched = False

@@ -14,6 +14,10 @@ NTB_ADDRESSES = ("10.9.1.1/24", "10.9.1.2/24")
 """What ntb_netdev's network devices get."""
 ADDRESSES = ("10.9.0.1/24", "10.9.0.2/24")
 """What the network devices of the kernel's drivers get; each pair has a network of its own."""
+SIDES = ("kernel", "python")
+"""Who speaks RTRS in a guest: the kernel's modules, or the guest's Python."""
+MAX_HCAS = 2
+"""HCAs in a guest."""
 LIMITS = {"cpus": (1, 64), "memory_mib": (256, 65536), "hugepages": (0, 16384)}
 """The smallest and the largest value of each field of `LabConfig` that says a guest's size."""
 
@@ -45,6 +49,11 @@ class LabConfig:
     """Boot from power-on with the devices in place, instead of restoring a snapshot."""
     hca: bool = True
     """An HCA in each guest."""
+    hcas: int = 1
+    """How many, if any; those of one number are connected to each other."""
+    rtrs: tuple[str, str] | None = None
+    """Which of `SIDES` speaks RTRS in each guest, ready for use, whatever `vfio` and `kernel` say;
+    every port of the HCAs has an address then (`lab/hca_addresses.py`)."""
     bridge: BridgeOptions | None = None
     """How the bridge between the guests is, with a DMA engine in each; None for no bridge."""
 
@@ -61,10 +70,15 @@ class LabConfig:
         """
         return self.bridge is not None and self.bridge.window_alias
 
-    @property
-    def binds(self) -> bool:
-        """Whether vfio-pci gets the HCAs."""
-        return self.vfio and not self.kernel
+    def kernel_drives(self, name: str) -> bool:
+        """Whether the kernel's drivers get the devices of guest `name`."""
+        if self.rtrs is not None:
+            return self.rtrs[self.names.index(name)] == "kernel"
+        return self.kernel
+
+    def binds(self, name: str) -> bool:
+        """Whether vfio-pci gets the devices of guest `name`."""
+        return (self.vfio or self.rtrs is not None) and not self.kernel_drives(name)
 
     @property
     def size(self) -> GuestSize:

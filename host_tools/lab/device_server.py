@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bluebridge.device import option_table
@@ -39,6 +39,8 @@ class ServerConfig:
     """Arguments of `python -m bluebridge.device` besides: of bridges, and the user's own."""
     control: Path | None = None
     """Socket for `tell`; None for none."""
+    networks: Mapping[str, int] = field(default_factory=dict)
+    """Number of the network that an HCA is on, by its name; those of other HCAs are on 0."""
     pair: int = 1
     """Number of the pair on this machine: no two have MAC addresses or GUIDs in common."""
 
@@ -66,7 +68,9 @@ class DeviceServer:
         """Start the process; main thread only."""
         argv = [sys.executable, "-m", "bluebridge.device"]
         for index, (name, path) in enumerate(self._config.hcas.items()):
-            argv += ["--hca", f"name={name},socket={path},mac={self._config.mac(index)}"]
+            words = f"name={name},socket={path},mac={self._config.mac(index)}"
+            network = self._config.networks.get(name, 0)
+            argv += ["--hca", f"{words},net={network}" if network else words]
         if self._config.log is not None:
             argv += ["--log", str(self._config.log)]
         if self._config.control is not None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from bluebridge.host_tools.lab import ntb_drivers
+from bluebridge.host_tools.lab import guest_modules, ntb_drivers, rtrs_sides
 from bluebridge.host_tools.lab.config import ADDRESSES, NTB_ADDRESSES, LabConfig
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Progress
@@ -23,28 +23,32 @@ class GuestDrivers:
     def __init__(
         self,
         config: LabConfig,
-        ntb_modules: Path | None,
+        modules: Mapping[str, Path],
         together: RunTogether,
         progress: Progress,
         detail: Progress,
     ) -> None:
-        """`ntb_modules` is the folder of the bridge's drivers; None without a bridge."""
+        """`modules` are folders of modules that the guests get, by the name of the set."""
         self._config = config
-        self._ntb_modules = ntb_modules
+        self._modules = modules
         self._together = together
         self._progress = progress
         self._detail = detail
 
     def load(self, machine: Vm) -> None:
-        """Load mlx4 if the kernel is to drive the HCAs; put the bridge's modules into the guest."""
-        if self._config.kernel and self._config.hca:
+        """Load mlx4 if the kernel is to drive the HCAs; put sets of modules into the guest."""
+        if self._config.kernel_drives(machine.name) and self._config.hca:
             address = ADDRESSES[self._config.names.index(machine.name)]
             self._progress(f"guest {machine.name}: loading the kernel's drivers")
             machine.run(["bluebridge-mlx4", address], timeout=_KERNEL_SECONDS)
             self._detail(f"guest {machine.name}: mlx4 has its device, address {address}")
-        if self._ntb_modules is not None:
-            ntb_drivers.install(machine, self._ntb_modules)
-            self._detail(f"guest {machine.name}: has the NTB modules")
+        for name, folder in self._modules.items():
+            guest_modules.install(machine, name, folder)
+            self._detail(f"guest {machine.name}: has the modules of {folder.name}")
+        if self._config.rtrs is not None:
+            self._progress(f"guest {machine.name}: making RTRS ready")
+            rtrs_sides.prepare(machine, self._config)
+            self._detail(f"guest {machine.name}: ready for RTRS")
 
     def probe_bridges(self, machines: Sequence[Vm]) -> None:
         """Load the drivers of bridge and engine of a pair that has them.

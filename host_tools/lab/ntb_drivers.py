@@ -1,10 +1,6 @@
-"""The kernel's NTB drivers in a guest: put there, loaded, up."""
+"""The kernel's NTB drivers in a guest: loaded, up."""
 
 from __future__ import annotations
-
-import tarfile
-import tempfile
-from pathlib import Path
 
 from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.host_tools.errors import LabError
@@ -22,22 +18,6 @@ for try in $(seq 600); do
 done
 exit 1
 """
-
-
-def install(machine: Vm, folder: Path) -> None:
-    """Put the modules of `folder` where modprobe finds them; debugfs is where clients report."""
-    with tempfile.NamedTemporaryFile(suffix=".tar") as file:
-        with tarfile.open(fileobj=file, mode="w") as archive:
-            for path in sorted(folder.glob("*.ko")):
-                archive.add(path, path.name)
-        file.flush()
-        machine.agent.put(Path(file.name), "/tmp/ntb.tar")
-    machine.run(
-        "T=/lib/modules/$(uname -r)/ntb; mkdir -p $T && tar -x -C $T -f /tmp/ntb.tar && "
-        "rm /tmp/ntb.tar && depmod -a && "
-        "{ mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug; }",
-        timeout=_SECONDS,
-    )
 
 
 def probe(machine: Vm, model: str) -> None:

@@ -10,11 +10,12 @@ from types import TracebackType
 
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import folders, hardware_control, root_ports, roots, snapshot
-from bluebridge.host_tools.lab.artefacts import ensure_artefacts, ntb_modules
+from bluebridge.host_tools.lab.artefacts import ensure_artefacts, ntb_modules, rtrs_modules
 from bluebridge.host_tools.lab.bring_up import BringUp
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from bluebridge.host_tools.lab.guest_drivers import GuestDrivers
+from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.processes.side_by_side import SideBySide
 from bluebridge.host_tools.processes.termination import termination_as_exception
@@ -43,6 +44,11 @@ class Pair:
         """What the user should know although everything works."""
         self.machines: list[Vm] = []
 
+    @property
+    def hardware(self) -> Hardware:
+        """Faults of the links: `with pair.hardware.drop("a/2", kind="datagram", count=1):`."""
+        return Hardware(self.server.tell)
+
     def __repr__(self) -> str:
         return f"<pair of guests {' and '.join(self.config.names)}>"
 
@@ -67,7 +73,11 @@ class Pair:
         self._artefacts = ensure_artefacts(self._progress)
         self.library = self._artefacts.library
         self.accelerator = self._artefacts.emulator.accelerator
-        self._ntb_modules = ntb_modules(self._progress) if self.config.bridge else None
+        self._module_folders = {}
+        if self.config.bridge:
+            self._module_folders["ntb"] = ntb_modules(self._progress)
+        if self.config.rtrs:
+            self._module_folders["rtrs"] = rtrs_modules(self._progress)
         found = self._find_snapshot()
         self.logs = folders.log_folder(self.config.log)
         stack.callback(os.close, folders.keep_logs(self.logs))
@@ -88,7 +98,7 @@ class Pair:
             self.machines.append(machine := self._machine(name))
             stack.callback(machine.stop)
         self._drivers = GuestDrivers(
-            self.config, self._ntb_modules, self.together, self._progress, self._detail
+            self.config, self._module_folders, self.together, self._progress, self._detail
         )
         self._guests = BringUp(
             self.config,
@@ -118,11 +128,7 @@ class Pair:
         self.sockets = {
             name: root_ports.sockets(self.config, folder, name) for name in self.config.names
         }
-        self.hca_sockets = {
-            name: ports[root_ports.HCA]
-            for name, ports in self.sockets.items()
-            if root_ports.HCA in ports
-        }
+        self.hca_sockets = root_ports.hca_sockets(self.config, self.sockets)
         _check_sockets(path for ports in self.sockets.values() for path in ports.values())
         log = self.logs / "bus" if self.config.bus_log else None
         return ServerConfig(
@@ -132,6 +138,7 @@ class Pair:
             self.config.options,
             (*root_ports.arguments(self.config, self.sockets), *self.config.server_words),
             self.folder / hardware_control.SOCKET,
+            root_ports.networks(self.config),
             self.config.number,
         )
 

@@ -9,17 +9,44 @@ from bluebridge.device import option_table
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.machine.qemu_arguments import WIDE_PORT
 
-HCA = 0
 ENGINE = 1
+HCAS = (0, 2)
+"""Of the first HCA of a guest and of the second."""
+HCA = HCAS[0]
 BRIDGE = WIDE_PORT
 """Its second window may have several GiB."""
+
+
+def hca_name(guest: str, number: int) -> str:
+    """How the device server calls the HCA of a guest with that number, from 0: `a`, `a.1`."""
+    return f"{guest}.{number}" if number else guest
+
+
+def hca_sockets(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> dict[str, Path]:
+    """The socket of each HCA by its name.
+
+    The first HCAs of all guests come first: hardware addresses follow from that order.
+    """
+    return {
+        hca_name(guest, number): ports[guest][HCAS[number]]
+        for number in range(config.hcas if config.hca else 0)
+        for guest in config.names
+    }
+
+
+def networks(config: LabConfig) -> dict[str, int]:
+    """The network of each HCA by its name: HCAs of one number are connected to each other."""
+    return {
+        hca_name(guest, number): number for number in range(config.hcas) for guest in config.names
+    }
 
 
 def sockets(config: LabConfig, folder: Path, name: str) -> dict[int, Path]:
     """The vfio-user sockets of guest `name` by root port."""
     found = {}
     if config.hca:
-        found[HCA] = folder / f"hca-{name}.sock"
+        for number in range(config.hcas):
+            found[HCAS[number]] = folder / f"hca-{hca_name(name, number)}.sock"
     if config.bridge is not None:
         found[ENGINE] = folder / f"dma-{name}.sock"
         found[BRIDGE] = folder / f"ntb-{name}.sock"

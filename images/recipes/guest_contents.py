@@ -30,6 +30,7 @@ REQUEST = (
     "iperf3",
     "fio",
     "nvme-cli",
+    "e2fsprogs",
 )
 UNWANTED = (
     "adduser",
@@ -91,6 +92,8 @@ MODULES = (
     "null_blk",
     "brd",
     "loop",
+    "nbd",
+    "ext4",
     # Checksums that rdma_rxe and NVMe request from the crypto layer by name
     "crc32_generic",
     "crc32c_generic",

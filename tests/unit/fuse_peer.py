@@ -14,9 +14,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bluebridge.guest.krping import fuse_messages as wire
-from bluebridge.guest.krping.fuse import ROOT_NODE, Commands, ControlFile
-from bluebridge.guest.krping.fuse_messages import Opcode
+from bluebridge.guest.fuse import messages as wire
+from bluebridge.guest.fuse.inodes import ROOT as ROOT_NODE
+from bluebridge.guest.fuse.messages import Opcode
+from bluebridge.guest.krping.control_file import Commands, ControlFile
 
 TIMEOUT = 20.0
 NAME = "control"
@@ -66,7 +67,7 @@ class Kernel:
         return int(wire.ENTRY_OUT.unpack_from(answer)[0])
 
     def attributes(self, node: int) -> tuple[int, ...]:
-        """stat, in the order of `fuse_messages.ATTR`."""
+        """stat, in the order of `bluebridge.guest.fuse.messages.ATTR`."""
         answer = self.ask(Opcode.GETATTR, node, bytes(16)).wait()
         return wire.ATTR.unpack_from(answer, wire.ATTR_OUT.size)
 

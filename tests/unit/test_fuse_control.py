@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bluebridge.guest.krping import fuse_messages as wire
-from bluebridge.guest.krping.fuse import ROOT_NODE
-from bluebridge.guest.krping.fuse_messages import Opcode
+from bluebridge.guest.fuse import messages as wire
+from bluebridge.guest.fuse.inodes import ROOT as ROOT_NODE
+from bluebridge.guest.fuse.messages import Opcode
 from tests.unit.fuse_peer import NAME, Kernel, connected
 
 
@@ -128,7 +128,7 @@ def test_what_is_and_is_not_there(control: Control) -> None:
     node = kernel.lookup()
     assert stat.S_ISREG(kernel.attributes(node)[9])
     assert stat.S_ISDIR(kernel.attributes(ROOT_NODE)[9])
-    assert kernel.names() == [NAME]
+    assert kernel.names() == [".", "..", NAME]
     with pytest.raises(FileNotFoundError):
         kernel.lookup("other")
     unlink, create = 10, 35

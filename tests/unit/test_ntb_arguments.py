@@ -60,9 +60,9 @@ def test_up_refuses_what_makes_no_sense(
 
 def test_the_description_names_devices_and_drivers() -> None:
     config = LabConfig(hca=False, bridge=BridgeOptions("intel-gen4"), kernel=True)
-    assert Plan(config).devices == ("NTB intel-gen4 (ntb_netdev)", "DMA engine (ioatdma)")
-    assert Plan(LabConfig()).devices == ("HCA (vfio-pci)",)
-    assert Plan(LabConfig(hca=False)).devices == ()
+    assert Plan(config).devices("a") == ("NTB intel-gen4 (ntb_netdev)", "DMA engine (ioatdma)")
+    assert Plan(LabConfig()).devices("a") == ("HCA (vfio-pci)",)
+    assert Plan(LabConfig(hca=False)).devices("a") == ()
 
 
 def test_functions_on_the_server_s_command_line(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from bluebridge.host_tools.conformance.program import PASSED, Ended
 from bluebridge.host_tools.conformance.suites.network import every_second_has_bytes
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.pytest_plugin.buslog import BusLog
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import (
     CARRIER,
@@ -277,3 +278,27 @@ def test_the_cable_is_pulled_and_plugged(net: Pair) -> None:
     _carrier(net.a, 1)
     ping(net.a, address(net.b))
     assert "ACTIVE" in net.a.run("rdma link").text
+
+
+def test_messages_vanish_while_the_link_stays_up(net: Pair, buslog: BusLog) -> None:
+    ping(net.a, address(net.b))
+    with net.hardware.drop("b", kind="frames", direction="in") as rule:
+        lost = net.a.run(f"ping -c 2 -i 0.2 -W 0.5 {address(net.b)}", check=False)
+        assert lost.status == 1
+        assert rule.taken >= 2
+        assert net.a.run(f"cat {CARRIER}").text.strip() == "1"
+        event = buslog.wait_for(kind="fault", guest="b")
+        assert f"rule {rule.number} drops (in): frames" in event.decoded
+    ping(net.a, address(net.b))
+
+
+def test_rping_survives_lost_and_doubled_messages(net: Pair) -> None:
+    """RC sends again; without faults these take less than a second."""
+    with (
+        net.hardware.drop("a", kind="request,response", probability=0.05, seed=1) as lost,
+        net.hardware.duplicate("b", kind="request,response", probability=0.05, seed=2) as doubled,
+    ):
+        net.a.run(f"rping -s -a {address(net.a)} -C 50 -V > /tmp/rping.log 2>&1 &")
+        net.a.run("until rdma resource show cm_id | grep -q LISTEN; do sleep 0.1; done")
+        net.b.run(f"rping -c -a {address(net.a)} -C 50 -V", timeout=BOOT_SECONDS)
+        assert lost.taken and doubled.taken

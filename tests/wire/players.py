@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bluebridge.guest.hca.context import Context
+from bluebridge.guest.hca.port_context import PortContext
 from bluebridge.guest.hca.queues.qp import Qp
 from bluebridge.guest.hca.queues.srq import Srq
 from bluebridge.guest.verbs import QpType, SendWr, WrOpcode
@@ -41,7 +41,7 @@ ONE_SIDED = (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, *ATOMICS)
 class Player(player.Player):
     """A player on an HCA: `ctx` has what is beyond the interface of verbs."""
 
-    def __init__(self, ctx: Context, kind: QpType = QpType.RC, **how: Any) -> None:
+    def __init__(self, ctx: PortContext, kind: QpType = QpType.RC, **how: Any) -> None:
         super().__init__(ctx, kind, **how)
         self.ctx = ctx
 
@@ -65,7 +65,7 @@ class Player(player.Player):
 
 
 def connected(
-    a: Context, b: Context, kind: QpType = QpType.RC, *, signal_all: bool = False
+    a: PortContext, b: PortContext, kind: QpType = QpType.RC, *, signal_all: bool = False
 ) -> tuple[Player, Player]:
     """Two players, connected; b may be a: loopback."""
     first, second = (Player(ctx, kind, signal_all=signal_all) for ctx in (a, b))

@@ -46,6 +46,7 @@ _TEXT: dict[Kind, Role] = {
     Kind.COMMAND: Role.COMMAND,
     Kind.RESET: Role.RESET,
     Kind.NOTE: Role.NOTE,
+    Kind.FAULT: Role.NOTE,
 }
 _PLAIN: dict[Kind, tuple[Tlp, Role, bool]] = {
     Kind.MMIO_READ: (Tlp.MEMORY_READ, Role.REGISTER_READ, False),

@@ -99,6 +99,10 @@ class InfinibandFabric(LocalFabric):
             self._count(source, message)
         return super()._deliver(source, message)
 
+    def _is_up(self, port: FabricPort) -> bool:
+        within = isinstance(port, (Switch, SwitchPort))
+        return within or (port in self._announced and _agent(port).link_up)
+
     def _targets(self, source: FabricPort, message: Message) -> Sequence[FabricPort]:
         if isinstance(message, Frames) or not _agent(source).link_up:
             return []

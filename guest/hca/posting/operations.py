@@ -67,11 +67,13 @@ def _flag_words() -> tuple[tuple[int, int], ...]:
 FLAGS = _flag_words()
 
 
-def builders_of(kind: QpType, pdn: int, gsi: GsiPosting | None) -> dict[int, wqe.Builder]:
-    """The builders by opcode for a queue pair of domain `pdn`; `gsi` belongs to queue pair 1."""
+def builders_of(
+    kind: QpType, pdn: int, port: int, gsi: GsiPosting | None
+) -> dict[int, wqe.Builder]:
+    """The builders by opcode for a queue pair of domain `pdn` on `port`; `gsi` is of QP1."""
     if gsi is not None:
         return gsi.builders
-    return wqe.datagram(pdn) if kind is QpType.UD else _BUILDERS[kind]
+    return wqe.datagram(pdn, port) if kind is QpType.UD else _BUILDERS[kind]
 
 
 def operations(

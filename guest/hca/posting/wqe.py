@@ -44,9 +44,10 @@ _PAIR = struct.Struct(">QQ")
 _FOUR = struct.Struct(">QQQQ")
 _LOCAL_INV = struct.Struct(">8xI20x")
 _FAST_REG = struct.Struct(">IIQQQII8x")
+_PAGE = struct.Struct(">Q")
 _DATAGRAM = struct.Struct(">IBBHxBBBI16sIIH6s")
 _NO_VLAN = 0xFFFF
-_ETHERNET_PORT = 1 << 24
+_PORT_SHIFT = 24
 
 _CONTROL = struct.Struct(">III")
 _SEND_ENTRY = struct.Struct(">IIIIIQ")
@@ -178,10 +179,13 @@ def _reg_mr(wr: SendWr, data: memoryview, offset: int) -> int:
         raise VerbsError("REG_MR needs the fast registration region in `mr`")
     if not 1 <= len(wr.pages) <= mr.max_pages:
         raise VerbsError(f"{len(wr.pages)} pages, the region takes {mr.max_pages}")
-    pages = struct.pack(f">{len(wr.pages)}Q", *(page | 1 for page in wr.pages))
-    mr.page_list.view[: len(pages)] = pages
+    if len(wr.pages) == 1:
+        _PAGE.pack_into(mr.page_list.view, 0, wr.pages[0] | 1)
+    else:
+        pages = struct.pack(f">{len(wr.pages)}Q", *(page | 1 for page in wr.pages))
+        mr.page_list.view[: len(pages)] = pages
     shift = wr.page_size.bit_length() - 1
-    flags = _fast_reg_flags(wr.access)
+    flags = _FAST_REG_FLAGS[wr.access]
     key = wr.key or mr.rkey
     _FAST_REG.pack_into(
         data, offset, flags, key, mr.page_list.address, wr.iova, wr.length, 0, shift
@@ -190,6 +194,7 @@ def _reg_mr(wr: SendWr, data: memoryview, offset: int) -> int:
 
 
 def _fast_reg_flags(access: int) -> int:
+    """The flags of a fast registration with the rights of `AccessFlags`."""
     flags = FastRegFlag.LOCAL_READ
     for wanted, flag in (
         (AccessFlags.LOCAL_WRITE, FastRegFlag.LOCAL_WRITE),
@@ -200,6 +205,9 @@ def _fast_reg_flags(access: int) -> int:
         if access & wanted:
             flags |= flag
     return int(flags)
+
+
+_FAST_REG_FLAGS = tuple(_fast_reg_flags(access) for access in range(16))
 
 
 def _nop(wr: SendWr, data: memoryview, offset: int) -> int:
@@ -235,14 +243,14 @@ UNRELIABLE: dict[int, Builder] = {opcode: CONNECTED[opcode] for opcode in _UNREL
 RAW: dict[int, Builder] = {WrOpcode.SEND: _SEND, WrOpcode.NOP: _NOP}
 
 
-def _datagram(pdn: int, wr: SendWr, data: memoryview, offset: int) -> int:
+def _datagram(port_pd: int, wr: SendWr, data: memoryview, offset: int) -> int:
     to = wr.address_vector
     if not isinstance(to, RoceAddress):
         raise VerbsError("a datagram needs an address handle")
     _DATAGRAM.pack_into(
         data,
         offset,
-        _ETHERNET_PORT | pdn,
+        port_pd,
         0,
         0x80,  # GRH, source MAC index 0
         0,
@@ -259,9 +267,9 @@ def _datagram(pdn: int, wr: SendWr, data: memoryview, offset: int) -> int:
     return write_data(wr, data, offset + 48)
 
 
-def datagram(pdn: int) -> dict[int, Builder]:
-    """The builders of a UD queue pair, whose entries carry the protection domain."""
-    send = Builder(partial(_datagram, pdn))
+def datagram(pdn: int, port: int) -> dict[int, Builder]:
+    """The builders of a UD queue pair, whose entries carry port and protection domain."""
+    send = Builder(partial(_datagram, port << _PORT_SHIFT | pdn))
     return {WrOpcode.SEND: send, WrOpcode.SEND_WITH_IMM: send, WrOpcode.NOP: _NOP}
 
 

@@ -70,6 +70,7 @@ _STATUSES = {
 }
 _SEND_BY_NUMBER = {int(key): value for key, value in _SEND_OPCODES.items()}
 _RECV_BY_NUMBER = {int(key): value for key, value in _RECV_KINDS.items()}
+_GRH_FLAGS = {int(key): flags | WcFlags.GRH for key, (_, flags) in _RECV_KINDS.items()}
 _STATUS_BY_NUMBER = {int(key): value for key, value in _STATUSES.items()}
 _SUCCESS = WcStatus.SUCCESS
 
@@ -227,9 +228,10 @@ class Cq:
             wr_id = qp.complete_recv(index)
             if opcode != OPCODE_ERROR:
                 kind, flags = _RECV_BY_NUMBER[opcode]
-                if not source & _GRH and not source:
+                if not source:
                     return Wc(wr_id, _SUCCESS, kind, qp.qpn, count, imm, flags)
-                flags |= WcFlags.GRH if source & _GRH else 0
+                if source & _GRH:
+                    flags = _GRH_FLAGS[opcode]
                 return Wc(wr_id, _SUCCESS, kind, qp.qpn, count, imm, flags, source & _NUMBER, smac)
         status = _STATUS_BY_NUMBER.get(syndrome, WcStatus.GENERAL_ERR)
         kind = WcOpcode.SEND if owner & IS_SEND_BIT else WcOpcode.RECV

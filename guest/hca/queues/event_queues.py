@@ -155,10 +155,10 @@ class AsyncEvent:
 class AsyncEventQueue(EventQueue[AsyncEvent]):
     """Asynchronous events: ports, queue pairs in error, commands. Vector 0.
 
-    `port_changed` is called with the subtype of every event of the port.
+    `port_changed` is called with number and subtype of every event of a port.
     """
 
-    def __init__(self, adapter: Adapter, port_changed: Callable[[int], None]) -> None:
+    def __init__(self, adapter: Adapter, port_changed: Callable[[int, int], None]) -> None:
         self._statuses: dict[int, int] = {}
         self._port_changed = port_changed
         super().__init__(adapter, ASYNC_VECTOR)
@@ -188,7 +188,7 @@ class AsyncEventQueue(EventQueue[AsyncEvent]):
             return
         if kind == EventType.PORT_CHANGE:
             number = entry[0x0C] >> 4
-            self._port_changed(entry[3])
+            self._port_changed(number, entry[3])
         else:
             number = DATA_WORD.unpack_from(entry, 4)[0] & NUMBER
         self._pending.append(AsyncEvent(kind, entry[3], number))

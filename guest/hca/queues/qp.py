@@ -52,7 +52,8 @@ class Qp(WorkQueues):
         self.state = QpState.RESET
         self._adapter = adapter
         geometry = Geometry.of(init, adapter.limits)
-        qpn = _allocate_number(adapter, init.type)
+        qpn = _allocate_number(adapter, init.type, port.number)
+        self.port_number = port.number
         super().__init__(adapter, qpn, pdn, init, geometry, port, blueflame, srq)
         self._fixed = self._fixed_fields(pdn)
         self._clear()
@@ -69,7 +70,9 @@ class Qp(WorkQueues):
             self.state = target
             self._clear()
             return
-        data = mailbox(self.type, opcode, attr, self._fixed, self._memory_fields())
+        data = mailbox(
+            self.type, opcode, attr, self._fixed, self._memory_fields(), self.port_number
+        )
         self._adapter.commands.run(opcode, self.qpn, data=data)
         self.state = target
 
@@ -182,10 +185,11 @@ def _own_srq(srq: SharedReceiveQueue | None) -> Srq | None:
     return srq
 
 
-def _allocate_number(adapter: Adapter, kind: QpType) -> int:
-    """A number for a new queue pair; QP1 exists once."""
+def _allocate_number(adapter: Adapter, kind: QpType, port: int) -> int:
+    """A number for a new queue pair; QP1 exists once for each port."""
     if kind is not QpType.GSI:
         return adapter.numbers.queue_pairs.allocate()
-    if adapter.numbers.gsi_qpn in adapter.queue_pairs:
+    number = adapter.numbers.gsi_qpn(port)
+    if number in adapter.queue_pairs:
         raise VerbsError("QP1 is in use already")
-    return adapter.numbers.gsi_qpn
+    return number

@@ -24,6 +24,7 @@ _LOG_LONGEST_MESSAGE = 30
 _MIGRATED = 3
 _ACK_FREQUENCY = 8
 _SCHEDULE = 0x83
+_PORT_SHIFT = 6  # of the schedule queue
 _LINK_ETHERNET = 1
 _COUNTER_SINK = 0xFF
 
@@ -59,17 +60,24 @@ def constant_fields(kind: QpType) -> Values:
     return {"service": SERVICES[kind], "pm_state": _MIGRATED, "ack_freq": _ACK_FREQUENCY}
 
 
-def mailbox(kind: QpType, opcode: Opcode, attr: QpAttr, fixed: Values, memory: Values) -> bytes:
+def mailbox(
+    kind: QpType, opcode: Opcode, attr: QpAttr, fixed: Values, memory: Values, port: int
+) -> bytes:
     """The input mailbox of a transition: optional-parameter mask and context.
 
     `fixed` are the fields that every transition repeats, `memory` those that say where the queues
-    are, which RESET to INIT alone takes.
+    are, which RESET to INIT alone takes. `port` is that of the queue pair, from 1 on.
     """
     values: Values = dict(fixed)
     if opcode is Opcode.RST2INIT_QP:
-        values |= {"fast_reg_enable": 1, "reserved_lkey": 1, **memory}
+        values |= {
+            "fast_reg_enable": 1,
+            "reserved_lkey": 1,
+            "pri_sched_queue": _of_port(port),
+            **memory,
+        }
     if opcode is Opcode.INIT2RTR_QP:
-        values |= _receiver(kind, attr)
+        values |= _receiver(kind, attr, _of_port(port))
     mask = 0
     for bit, part in _optional(attr):
         values |= part
@@ -83,11 +91,16 @@ def mailbox(kind: QpType, opcode: Opcode, attr: QpAttr, fixed: Values, memory: V
     return mask.to_bytes(4, "big") + bytes(QPC_MAILBOX_OFFSET - 4) + bytes(QPC.pack(values))
 
 
-def _receiver(kind: QpType, attr: QpAttr) -> Values:
+def _of_port(port: int) -> int:
+    """The bit of the schedule queue that chooses the port."""
+    return (port - 1) << _PORT_SHIFT
+
+
+def _receiver(kind: QpType, attr: QpAttr, port: int) -> Values:
     if kind in _MESSAGE_LIMITS:
         return {
             "mtu_msgmax": _MESSAGE_LIMITS[kind],
-            "pri_sched_queue": _SCHEDULE,
+            "pri_sched_queue": _SCHEDULE | port,
             "pri_counter_index": _COUNTER_SINK,
             "pri_link_type": _LINK_ETHERNET,
             "pri_grh": 1,
@@ -100,11 +113,11 @@ def _receiver(kind: QpType, attr: QpAttr) -> Values:
         "mtu": _CODES[attr.path_mtu],
         "msg_max": _LOG_LONGEST_MESSAGE,
         "remote_qpn": attr.dest_qpn,
-        **_path(to),
+        **_path(to, port),
     }
 
 
-def _path(to: RoceAddress) -> Values:
+def _path(to: RoceAddress, port: int) -> Values:
     return {
         "pri_counter_index": _COUNTER_SINK,
         "pri_grh": 1,
@@ -115,7 +128,7 @@ def _path(to: RoceAddress) -> Values:
         "pri_tclass": to.traffic_class,
         "pri_flow_label": to.flow_label,
         "pri_rgid": to.dgid,
-        "pri_sched_queue": _SCHEDULE | to.service_level << 3,
+        "pri_sched_queue": _SCHEDULE | port | to.service_level << 3,
         "pri_dmac": to.dmac,
     }
 

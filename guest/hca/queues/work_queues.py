@@ -51,7 +51,7 @@ class WorkQueues:
         self.type = init.type
         self.srq = srq
         self._gsi = GsiPosting(port) if init.type is QpType.GSI else None
-        builders = builders_of(init.type, pdn, self._gsi)
+        builders = builders_of(init.type, pdn, port.number, self._gsi)
         self._operations = operations(init.type, builders, init.signal_all)
         self._lock = threading.Lock()
         self._recv_lock = threading.Lock()

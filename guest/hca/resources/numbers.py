@@ -47,8 +47,8 @@ class Numbers:
 class NumberSpaces:
     """The numbers of one device, without those that it reserves according to QUERY_DEV_CAP.
 
-    `special_qps` is the first of the eight special queue pairs, `gsi_qpn` the one for QP1. A memory
-    region's number under `mpt_mask` is without its generation: the index of its MPT entry.
+    `special_qps` is the first of the eight special queue pairs. A memory region's number under
+    `mpt_mask` is without its generation: the index of its MPT entry.
     """
 
     def __init__(self, dev_cap: bytes, profile: Profile) -> None:
@@ -56,7 +56,6 @@ class NumberSpaces:
             return 1 << QUERY_DEV_CAP.get(dev_cap, f"log_reserved_{name}")
 
         self.special_qps = -(-reserved("qps") // _SPECIAL_QPS) * _SPECIAL_QPS
-        self.gsi_qpn = self.special_qps + _GSI_OFFSET
         first_qpn = self.special_qps + _SPECIAL_QPS
         self.queue_pairs = Numbers("queue pair", first_qpn, profile.log_qps, _QPN_BITS)
         self.completion_queues = Numbers("CQ", reserved("cqs"), profile.log_cqs)
@@ -68,3 +67,7 @@ class NumberSpaces:
         self.regions = Numbers("memory region", reserved("mrws"), profile.log_mpts, _MPT_BITS)
         first_pd = max(1, QUERY_DEV_CAP.get(dev_cap, "reserved_pds"))
         self.protection_domains = Numbers("protection domain", first_pd, _PD_BITS)
+
+    def gsi_qpn(self, port: int) -> int:
+        """The special queue pair that is QP1 of a port, from 1 on."""
+        return self.special_qps + _GSI_OFFSET + port - 1

@@ -14,6 +14,10 @@ class CompletionOwner(Protocol):
     def qpn(self) -> int:
         """Its number."""
 
+    @property
+    def port_number(self) -> int:
+        """The port it is on, from 1 on."""
+
     def complete_send(self, index: int) -> int:
         """Retire send entries up to the one with 16-bit `index`; its wr_id."""
 

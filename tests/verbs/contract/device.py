@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from bluebridge.guest.verbs import VerbsError
 from tests.verbs.contract.common import (
     Devices,
     OnDevices,
@@ -21,6 +24,9 @@ class TheDevice(OnDevices):
         assert a.address != b.address
         assert not a.health.lost
         a.health.check()
+        assert a.port(1) is a
+        with pytest.raises(VerbsError, match="has no port 3"):
+            a.port(3)
 
     def test_closing_twice(self, devices: Devices) -> None:
         Player(devices[0])  # is closed with its device

@@ -98,6 +98,12 @@ class LoopbackDevice:
         self._regions = Regions(self._memory)
         self._numbers = itertools.count(_FIRST_NUMBER)
 
+    def port(self, number: int) -> LoopbackDevice:
+        """It has one."""
+        if number != 1:
+            raise VerbsError(f"{self.name} has no port {number}")
+        return self
+
     def address_vector(self, address: bytes) -> LoopbackAddress:
         """The way to the device with that address."""
         if len(address) != len(self.address):

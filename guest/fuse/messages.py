@@ -9,12 +9,13 @@ MAJOR, MINOR = 7, 31
 
 
 class Opcode(IntEnum):
-    """enum fuse_opcode, as far as a control file needs it."""
+    """enum fuse_opcode, as far as a tree needs it."""
 
     LOOKUP = 1
     FORGET = 2
     GETATTR = 3
     SETATTR = 4
+    READLINK = 5
     OPEN = 14
     READ = 15
     WRITE = 16
@@ -53,6 +54,14 @@ RW_IN = struct.Struct("=QQIIQII")
 """file handle, offset, size, flags, lock owner, open flags, padding; of a WRITE data follows."""
 WRITE_OUT = struct.Struct("=II")
 """size, padding."""
+FORGET_IN = struct.Struct("=Q")
+"""How many look-ups of the inode the kernel forgets."""
+BATCH_FORGET_IN = struct.Struct("=II")
+"""count, padding; so many FORGET_ONE follow."""
+FORGET_ONE = struct.Struct("=QQ")
+"""inode, how many look-ups."""
+OPEN_IN = struct.Struct("=II")
+"""flags as of open(2), open flags."""
 INTERRUPT_IN = struct.Struct("=Q")
 """unique of the request that is interrupted."""
 RELEASE_IN = struct.Struct("=QIIQ")

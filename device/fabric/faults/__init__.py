@@ -1,0 +1,1 @@
+"""Faults of links: rules that drop, delay, duplicate or hold messages."""

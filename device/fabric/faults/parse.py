@@ -1,0 +1,142 @@
+"""A fault rule from its words: `kind=request opcode=SEND count=1`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bluebridge.device.fabric.faults.match import NO_LIMIT, Match
+from bluebridge.device.fabric.faults.rule import BOTH, IN, OUT, Rule
+from bluebridge.device.fault_words import ANSWERS, KINDS, TIMED, WORDS
+from bluebridge.device.layout.net.cm import CmAttribute
+from bluebridge.device.layout.net.operations import Op
+
+MOST_SECONDS: Final = 600.0
+_WORD_BITS: Final = 32
+_OPCODES: Final = frozenset((*(op.name for op in Op), *ANSWERS))
+
+
+def rule_of(action: str, words: Sequence[str]) -> Rule:
+    """The rule that does `action`; raises `ValueError` with what is wrong."""
+    rest = list(words)
+    seconds = 0.0
+    if action in TIMED and rest and "=" not in rest[0]:
+        seconds = _seconds(rest.pop(0))
+    elif action == "delay":
+        raise ValueError("delay: say how many milliseconds, then the conditions")
+    values = _values(rest)
+    direction = values.get("direction", BOTH)
+    if direction not in (IN, OUT, BOTH):
+        raise ValueError(f"direction={direction}: choose from {IN}, {OUT}, {BOTH}")
+    return Rule(
+        action,
+        " ".join([action, *words]),
+        _match(values),
+        direction=direction,
+        seconds=seconds,
+        skip=_number(values, "skip", 0),
+        count=_number(values, "count", NO_LIMIT),
+        probability=_probability(values),
+        seed=_number(values, "seed", 0),
+    )
+
+
+def _seconds(word: str) -> float:
+    try:
+        seconds = float(word) / 1000
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds <= MOST_SECONDS:
+        raise ValueError(f"{word!r} is no time in milliseconds from 0 to {MOST_SECONDS * 1000:.0f}")
+    return seconds
+
+
+def _values(words: Sequence[str]) -> dict[str, str]:
+    known = [word.name for word in WORDS]
+    values = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if name not in known or not sign or not value:
+            raise ValueError(f"{word!r}: write NAME=VALUE, with a name of {', '.join(known)}")
+        if name in values:
+            raise ValueError(f"{name} is said twice")
+        values[name] = value
+    return values
+
+
+def _match(values: dict[str, str]) -> Match:
+    match = Match(
+        kinds=_names(values, "kind", frozenset(KINDS)),
+        opcodes=_names(values, "opcode", _OPCODES),
+        cm=_attributes(values),
+        qpn=_optional(values, "qpn"),
+        source_qpn=_optional(values, "source-qpn"),
+        target_qpn=_optional(values, "target-qpn"),
+        payload=_hex(values),
+    )
+    match.shortest, match.longest = _bounds(values)
+    if "immediate" in values:
+        value, sign, mask = values["immediate"].partition("/")
+        match.immediate = _integer("immediate", value)
+        match.immediate_mask = _integer("immediate", mask) if sign else (1 << _WORD_BITS) - 1
+    return match
+
+
+def _names(values: dict[str, str], name: str, known: frozenset[str]) -> frozenset[str]:
+    if name not in values:
+        return frozenset()
+    found = frozenset(values[name].split(","))
+    if found - known:
+        raise ValueError(f"{name}={values[name]}: choose from {', '.join(sorted(known))}")
+    return found
+
+
+def _attributes(values: dict[str, str]) -> frozenset[int]:
+    names = frozenset(attribute.name for attribute in CmAttribute)
+    return frozenset(int(CmAttribute[name]) for name in _names(values, "cm", names))
+
+
+def _bounds(values: dict[str, str]) -> tuple[int, int]:
+    if "length" not in values:
+        return 0, NO_LIMIT
+    first, sign, last = values["length"].partition("-")
+    shortest = _integer("length", first)
+    if not sign:
+        return shortest, shortest
+    return shortest, _integer("length", last) if last else NO_LIMIT
+
+
+def _hex(values: dict[str, str]) -> bytes:
+    try:
+        return bytes.fromhex(values.get("payload", ""))
+    except ValueError:
+        raise ValueError(f"payload={values['payload']}: write bytes in hexadecimal") from None
+
+
+def _probability(values: dict[str, str]) -> float:
+    text = values.get("probability", "1")
+    try:
+        probability = float(text)
+    except ValueError:
+        probability = -1.0
+    if not 0.0 <= probability <= 1.0:
+        raise ValueError(f"probability={text}: write a number from 0 to 1")
+    return probability
+
+
+def _number(values: dict[str, str], name: str, otherwise: int) -> int:
+    return _integer(name, values[name]) if name in values else otherwise
+
+
+def _optional(values: dict[str, str], name: str) -> int | None:
+    return _integer(name, values[name]) if name in values else None
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        number = int(text, 0)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise ValueError(f"{name}={text}: write a number, decimal or 0x...")
+    return number

@@ -1,0 +1,157 @@
+"""The stage in front of delivery: what the fault rules of a network's links make of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from bluebridge.device.fabric.faults.fault_log import FaultLog
+from bluebridge.device.fabric.faults.kept import Kept, own, size_of
+from bluebridge.device.fabric.faults.rule import IN, OUT, Rule
+from bluebridge.device.fabric.interface import FabricPort
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Message
+
+MOST_KEPT: Final = 4096
+MOST_KEPT_BYTES: Final = 128 << 20
+"""Messages of one link that wait, and the memory they take; what comes on top is dropped."""
+
+Later = Callable[[float, Callable[[], None]], object]
+"""Calls an action after so many seconds; of two with the same time the first one first."""
+
+
+class LinkFaults:
+    """The rules of one link, oldest first, and how much waits on it."""
+
+    __slots__ = ("bytes", "device", "messages", "port", "rules")
+
+    def __init__(self, port: FabricPort, device: str) -> None:
+        self.port = port
+        self.device = device
+        self.rules: list[Rule] = []
+        self.messages = 0
+        self.bytes = 0
+
+    def rule_for(self, message: Message, direction: str) -> Rule | None:
+        """The oldest rule that takes a message."""
+        for rule in self.rules:
+            if rule.takes(message, direction):
+                return rule
+        return None
+
+    def room_for(self, size: int) -> bool:
+        """Whether one more message may wait."""
+        return self.messages < MOST_KEPT and self.bytes + size <= MOST_KEPT_BYTES
+
+
+class FaultStage:
+    """The stage of one network: it stands in its way (`LocalFabric.stage`) while there are rules.
+
+    A message passes the rules of its sender's link, then those of each receiver's. The oldest rule
+    that takes it decides. What a port sends to itself does not leave the adapter and meets none.
+    """
+
+    def __init__(self, fabric: LocalFabric, later: Later, log: FaultLog) -> None:
+        self._fabric = fabric
+        self._later = later
+        self._log = log
+        self._links: dict[FabricPort, LinkFaults] = {}
+        self._serial = 0
+
+    def add(self, link: LinkFaults, rule: Rule) -> None:
+        """Put a rule behind those of its link."""
+        link.rules.append(rule)
+        self._links[link.port] = link
+        self._fabric.stage = self
+
+    def remove(self, link: LinkFaults, rule: Rule) -> None:
+        """End a rule: what it kept is delivered."""
+        link.rules.remove(rule)
+        if not link.rules:
+            del self._links[link.port]
+        if not self._links:
+            self._fabric.stage = None
+        self.release(link, rule)
+
+    def release(self, link: LinkFaults, rule: Rule) -> None:
+        """Deliver what a rule keeps, in the order it came, over as many turns as it takes."""
+        for serial in list(rule.kept):
+            self._deliver_after(0.0, link, rule, serial)
+
+    def admit(
+        self, source: FabricPort, targets: Sequence[FabricPort], message: Message
+    ) -> tuple[Sequence[FabricPort], int]:
+        """Who gets a message now, once for each time; and the copies the rules made of it."""
+        link = self._links.get(source)
+        copies = 0
+        others = [target for target in targets if target is not source]
+        if link is not None and others:
+            rule = link.rule_for(message, OUT)
+            if rule is not None:
+                passed, copies = self._act(link, rule, Kept(message, source, others, OUT))
+                targets = [*(target for target in targets if target is source), *passed]
+        arriving, more = self._into(source, targets, message)
+        return arriving, copies + more
+
+    def _into(
+        self, source: FabricPort, targets: Sequence[FabricPort], message: Message
+    ) -> tuple[Sequence[FabricPort], int]:
+        """What `admit` says, by the rules of the receivers' links."""
+        arriving: list[FabricPort] = []
+        copies = 0
+        for target in targets:
+            link = None if target is source else self._links.get(target)
+            rule = None if link is None else link.rule_for(message, IN)
+            if link is None or rule is None:
+                arriving.append(target)
+                continue
+            passed, more = self._act(link, rule, Kept(message, source, [target], IN))
+            arriving += passed
+            copies += more
+        return arriving, copies
+
+    def _act(self, link: LinkFaults, rule: Rule, found: Kept) -> tuple[Sequence[FabricPort], int]:
+        """Do what a rule says: who gets the message now, and the copies that were made."""
+        if rule.action == "drop":
+            self._log.write(link.device, rule, found.direction, "drops", found.message)
+            return [], 0
+        if rule.action == "duplicate":
+            if not rule.seconds:
+                self._log.write(link.device, rule, found.direction, "duplicates", found.message)
+                return [*found.targets, *found.targets], 1
+            self._keep(link, rule, found, "duplicates")
+            return found.targets, 1
+        self._keep(link, rule, found, f"{rule.action}s")
+        return [], 1
+
+    def _keep(self, link: LinkFaults, rule: Rule, found: Kept, verb: str) -> None:
+        """Keep a copy of a message: for a time, or until it is released."""
+        size = size_of(found.message)
+        if not link.room_for(size):
+            rule.lost += 1
+            self._log.write(link.device, rule, found.direction, "has no room for", found.message)
+            return
+        self._log.write(link.device, rule, found.direction, verb, found.message)
+        link.messages += 1
+        link.bytes += size
+        self._serial += 1
+        copy = own(found.message)
+        rule.kept[self._serial] = Kept(copy, found.source, found.targets, found.direction, size)
+        if rule.action != "hold":
+            self._deliver_after(rule.seconds, link, rule, self._serial)
+
+    def _deliver_after(self, seconds: float, link: LinkFaults, rule: Rule, serial: int) -> None:
+        self._later(seconds, lambda: self._deliver(link, rule, serial))
+
+    def _deliver(self, link: LinkFaults, rule: Rule, serial: int) -> None:
+        """Let a message go on, unless it has gone already because it was released."""
+        kept = rule.kept.pop(serial, None)
+        if kept is None:
+            return
+        link.messages -= 1
+        link.bytes -= kept.size
+        self._log.write(link.device, rule, kept.direction, "delivers", kept.message)
+        targets = kept.targets
+        if kept.direction == OUT:
+            targets, _ = self._into(kept.source, targets, kept.message)
+        self._fabric.deliver_late(targets, kept.message)

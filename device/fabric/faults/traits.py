@@ -1,0 +1,138 @@
+"""What fault rules can tell of a message."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response
+from bluebridge.device.layout.net.cm import CmAttribute
+from bluebridge.device.layout.net.mad import MAD, MgmtClass
+from bluebridge.device.layout.net.operations import Op, Syndrome
+from bluebridge.device.layout.net.roce import GSI_QPN
+
+NONE: Final = -1
+"""No number: the message has none of that."""
+
+_KIND_OF_SYNDROME: Final = 0x60
+_WITH_IMMEDIATE: Final = (Op.SEND_IMM, Op.WRITE_IMM)
+
+
+def kind_of(message: Message) -> str:
+    """One of `fault_words.KINDS`."""
+    if isinstance(message, Request):
+        return "request"
+    if isinstance(message, Response):
+        return "response"
+    return "datagram" if isinstance(message, Datagram) else "frames"
+
+
+def opcode_of(message: Message) -> str:
+    """The operation of a request, or one of `fault_words.ANSWERS`; empty for frames."""
+    if isinstance(message, Request):
+        return message.op.name
+    if isinstance(message, Response):
+        return _answer(message)
+    if isinstance(message, Datagram):
+        return "SEND" if message.immediate is None else "SEND_IMM"
+    return ""
+
+
+def _answer(message: Response) -> str:
+    kind = message.syndrome & _KIND_OF_SYNDROME
+    if kind == Syndrome.RNR_NAK:
+        return "RNR_NAK"
+    if kind:
+        return "NAK"
+    if message.read:
+        return "READ_RESPONSE"
+    return "ACK" if message.atomic_original is None else "ATOMIC_RESPONSE"
+
+
+def source_qpn(message: Message) -> int:
+    """Who sent it, or `NONE`."""
+    return message.source_qpn if isinstance(message, (Request, Datagram)) else NONE
+
+
+def target_qpn(message: Message) -> int:
+    """Whom it is for, or `NONE`."""
+    return NONE if isinstance(message, Frames) else message.target_qpn
+
+
+def length_of(message: Message) -> int:
+    """Bytes of the message, whole even if it moves in parts; of all frames of a burst."""
+    if isinstance(message, Frames):
+        return sum(len(frame) for train in message.trains for frame in train.frames)
+    if isinstance(message, Datagram):
+        return len(message.payload)
+    if message.part is not None:
+        return message.part.total
+    if isinstance(message, Request):
+        return message.length
+    return sum(view.nbytes for view in message.payload)
+
+
+def immediate_of(message: Message) -> int:
+    """The immediate value, or `NONE`."""
+    if isinstance(message, Request):
+        return message.immediate if message.op in _WITH_IMMEDIATE else NONE
+    if isinstance(message, Datagram) and message.immediate is not None:
+        return message.immediate
+    return NONE
+
+
+def beginning_of(message: Message, length: int) -> bytes:
+    """The first bytes of a message, at most `length`; none of a later part."""
+    if isinstance(message, Frames):
+        frames = [frame for train in message.trains for frame in train.frames]
+        return frames[0][:length] if frames else b""
+    if isinstance(message, Datagram):
+        return message.payload[:length]
+    if message.part is not None and message.part.offset:
+        return b""
+    kept = b""
+    for view in message.payload:
+        kept += view[: length - len(kept)]
+    return kept
+
+
+def cm_attribute(message: Message) -> int:
+    """Which message of the connection manager a MAD is, or `NONE`."""
+    if not isinstance(message, Datagram) or message.target_qpn != GSI_QPN:
+        return NONE
+    data = message.payload
+    if len(data) < MAD.size or MAD.get(data, "mgmt_class") != MgmtClass.CM:
+        return NONE
+    return MAD.get(data, "attr_id")
+
+
+def text_of(message: Message) -> str:
+    """The message in a few words, for the bus log."""
+    if isinstance(message, Frames):
+        count = sum(len(train.frames) for train in message.trains)
+        return f"frames to {message.address.hex(':')} count={count} bytes={length_of(message)}"
+    attribute = cm_attribute(message)
+    if attribute != NONE:
+        return f"MAD CM {_cm_name(attribute)}"
+    sender = source_qpn(message)
+    origin = "" if sender == NONE else f" qpn={sender:#x}"
+    return (
+        f"{kind_of(message)} {opcode_of(message)}{origin} > qpn={target_qpn(message):#x} "
+        f"psn={_psn(message):#x} bytes={length_of(message)}{_part_text(message)}"
+    )
+
+
+def _cm_name(attribute: int) -> str:
+    try:
+        return CmAttribute(attribute).name
+    except ValueError:
+        return hex(attribute)
+
+
+def _psn(message: Message) -> int:
+    return 0 if isinstance(message, Frames) else message.psn
+
+
+def _part_text(message: Message) -> str:
+    if isinstance(message, (Request, Response)) and message.part is not None:
+        return f" part at {message.part.offset}"
+    return ""

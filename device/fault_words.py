@@ -1,0 +1,44 @@
+"""The words of a fault rule, as the control socket, `bluebridge link` and tests write them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Word(NamedTuple):
+    """One condition of a rule: `name=value`, its form and what it means."""
+
+    name: str
+    form: str
+    meaning: str
+
+
+ACTIONS = {
+    "drop": "messages that match vanish; the sender is told nothing",
+    "delay": "they arrive so many milliseconds later",
+    "duplicate": "they arrive twice, the second time so many milliseconds later (default 0)",
+    "hold": "they are kept until they are released",
+}
+"""What rules do, and of which `TIMED` ones are given milliseconds."""
+
+TIMED = ("delay", "duplicate")
+
+KINDS = ("request", "response", "datagram", "frames")
+ANSWERS = ("ACK", "NAK", "RNR_NAK", "READ_RESPONSE", "ATOMIC_RESPONSE")
+
+WORDS = (
+    Word("direction", "in|out|both", "into the port, out of it, or both (default)"),
+    Word("kind", "KIND", f"of {', '.join(KINDS)}; several with commas"),
+    Word("opcode", "NAME", f"a request's operation, or of answers {', '.join(ANSWERS)}; several"),
+    Word("cm", "NAME", "only MADs of the connection manager: REQ, REP, RTU, DREQ...; several"),
+    Word("qpn", "NUMBER", "source or target queue pair"),
+    Word("source-qpn", "NUMBER", "the sender's; answers and frames do not name one"),
+    Word("target-qpn", "NUMBER", "the receiver's; 1 for MADs; frames do not name one"),
+    Word("length", "N|N-M|N-", "bytes of the message, of all its parts; of a burst of frames"),
+    Word("immediate", "VALUE[/MASK]", "only messages with such an immediate value"),
+    Word("payload", "HEX", "the first bytes of the message, or of its first frame"),
+    Word("skip", "N", "the first N that match pass (default 0)"),
+    Word("count", "N", "after N messages the rule does nothing more (default: no limit)"),
+    Word("probability", "P", "each that matches is taken with this probability (default 1)"),
+    Word("seed", "N", "of the choice by probability (default 0): the same seed chooses the same"),
+)

@@ -1,0 +1,109 @@
+"""Block devices over RTRS.
+
+python3 -m bluebridge.guest.rnbd server --interface 10.9.0.1/24 --export disk=ram:256M
+python3 -m bluebridge.guest.rnbd client --interface 10.9.0.2/24 --session s --device disk \\
+    --path 10.9.0.2@10.9.0.1
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.rnbd.client_program import ClientProgram, accesses
+from bluebridge.guest.rnbd.server_program import ServerProgram
+from bluebridge.guest.rtrs.files.commands import add_file_commands, run_file_command
+from bluebridge.guest.rtrs.program import (
+    add_client_options,
+    add_interface_options,
+    add_server_options,
+)
+from bluebridge.guest.rtrs.transport.interfaces import (
+    AddressError,
+    Interfaces,
+    open_interfaces,
+    parse_interface,
+)
+from bluebridge.guest.rtrs.transport.loop import Loop
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status: 0, 1 for a session or a device that failed, 2 for a wrong call."""
+    given = _parser().parse_args(arguments)
+    if hasattr(given, "file"):
+        return run_file_command(given)
+    run: Callable[[argparse.Namespace, Interfaces, Loop], int] = given.run
+    try:
+        words = [parse_interface(word) for word in given.interface]
+        with Loop() as loop, open_interfaces(words) as interfaces:
+            return run(given, interfaces, loop)
+    except (AddressError, ValueError) as error:
+        print(f"rnbd: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"rnbd: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
+    except (DeviceError, MemoryError) as error:
+        print(f"rnbd: {error}", file=sys.stderr)
+        return 1
+
+
+def _serve(given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> int:
+    if given.address:
+        interfaces = _only(interfaces, given.address.split(","))
+    return ServerProgram(given, interfaces, loop).run()
+
+
+def _only(interfaces: Interfaces, addresses: Sequence[str]) -> Interfaces:
+    """Those with one of `addresses`; raises `AddressError` for one that nobody has."""
+    ours = {interface.address: interface for interface in interfaces.all}
+    for address in addresses:
+        if address not in ours:
+            raise AddressError(f"{address} is no address of --interface, but {', '.join(ours)}")
+    return Interfaces([ours[address] for address in addresses])
+
+
+def _client(given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> int:
+    return ClientProgram(given, interfaces, loop).run()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m bluebridge.guest.rnbd",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    server = commands.add_parser("server", help="export files and RAM disks until a signal comes")
+    add_interface_options(server)
+    add_server_options(server)
+    server.add_argument(
+        "--address",
+        metavar="IP[,IP...]",
+        help="listen on these addresses only (default: on all of --interface)",
+    )
+    server.add_argument(
+        "--export",
+        action="append",
+        required=True,
+        metavar="NAME=FILE|NAME=ram:SIZE",
+        help="a file, a block device, or memory such as ram:256M; may be repeated",
+    )
+    server.set_defaults(run=_serve)
+    client = commands.add_parser("client", help="map devices until a signal comes")
+    add_interface_options(client)
+    add_client_options(client)
+    client.add_argument("--device", action="append", required=True, help="may be repeated")
+    client.add_argument("--access", choices=tuple(accesses()), default="rw", help="default rw")
+    client.set_defaults(run=_client)
+    add_file_commands(commands)
+    return parser
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    raise SystemExit(main())

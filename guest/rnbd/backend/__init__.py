@@ -1,0 +1,1 @@
+"""What a server exports: files, block devices and RAM disks."""

@@ -1,0 +1,136 @@
+"""The stream of requests that the kernel's nbd module sends, and replies to them. No I/O."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum, IntFlag
+from typing import NamedTuple
+
+REQUEST_MAGIC = 0x25609513
+REPLY_MAGIC = 0x67446698
+REQUEST = struct.Struct(">IHHQQI")
+"""magic, command flags, command, cookie, first byte, length. Of a WRITE data follows."""
+REPLY = struct.Struct(">IIQ")
+"""magic, errno or 0, cookie. Of a READ without error data follows."""
+SCRATCH = 1 << 14
+"""Bytes that are received at once while no data is due: many requests, or one with its data."""
+
+
+class Command(IntEnum):
+    """What is asked for."""
+
+    READ = 0
+    WRITE = 1
+    DISC = 2
+    FLUSH = 3
+    TRIM = 4
+    WRITE_ZEROES = 6
+
+
+class CommandFlag(IntFlag):
+    """The other half of the word that has the command."""
+
+    FUA = 1
+    NO_HOLE = 2
+
+
+class ServerFlag(IntFlag):
+    """What the kernel is told of a device."""
+
+    HAS_FLAGS = 1
+    READ_ONLY = 2
+    SEND_FLUSH = 4
+    SEND_FUA = 8
+    ROTATIONAL = 16
+    SEND_TRIM = 32
+    SEND_WRITE_ZEROES = 64
+    CAN_MULTI_CONN = 256
+
+
+class Request(NamedTuple):
+    """A request: `offset` and `length` in bytes."""
+
+    flags: int
+    command: int
+    cookie: int
+    offset: int
+    length: int
+
+
+class StreamError(ValueError):
+    """The stream is no stream of requests."""
+
+
+class RequestStream:
+    """Bytes in, requests and data of writes out.
+
+    Receive into `space()`, tell how much came by `filled`, then take requests by `next` until it
+    gives None. After a WRITE, `take_data` says where its data belongs; until all of it is there
+    (`data_complete`) no other request comes.
+    """
+
+    def __init__(self) -> None:
+        self._scratch = bytearray(SCRATCH)
+        self._view = memoryview(self._scratch)
+        self._start = 0
+        self._end = 0
+        self._data = self._view[:0]
+        self._skip = 0
+
+    @property
+    def data_complete(self) -> bool:
+        """Whether all data of the last WRITE is where it belongs."""
+        return not self._data and not self._skip
+
+    def space(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+        if self._data:
+            return self._data
+        if self._start == self._end:
+            self._start = self._end = 0
+        elif self._start:
+            rest = self._end - self._start
+            self._view[:rest] = bytes(self._view[self._start : self._end])
+            self._start, self._end = 0, rest
+        return self._view[self._end :]
+
+    def filled(self, count: int) -> None:
+        """`count` bytes came into what `space` gave last."""
+        if self._data:
+            self._data = self._data[count:]
+        else:
+            self._end += count
+            self._drop()
+
+    def next(self) -> Request | None:
+        """The next request that came whole; raises `StreamError`."""
+        if not self.data_complete or self._end - self._start < REQUEST.size:
+            return None
+        magic, flags, command, *rest = REQUEST.unpack_from(self._scratch, self._start)
+        if magic != REQUEST_MAGIC:
+            raise StreamError(f"{magic:#x} in place of a request")
+        self._start += REQUEST.size
+        return Request(flags, command, *rest)
+
+    def take_data(self, into: memoryview) -> None:
+        """The data of the WRITE belongs to `into`, which has its length."""
+        count = min(len(into), self._end - self._start)
+        into[:count] = self._view[self._start : self._start + count]
+        self._start += count
+        self._data = into[count:]
+
+    def skip_data(self, length: int) -> None:
+        """The data of the WRITE is not wanted."""
+        self._skip = length
+        self._drop()
+
+    def _drop(self) -> None:
+        """Forget bytes that are not wanted."""
+        count = min(self._skip, self._end - self._start)
+        self._skip -= count
+        self._start += count
+
+
+def pack_reply(cookie: int, errno: int) -> bytes:
+    """The head of a reply."""
+    return REPLY.pack(REPLY_MAGIC, errno, cookie)

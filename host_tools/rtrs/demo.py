@@ -1,0 +1,115 @@
+"""`bluebridge rtrs demo`: a mapped device under fio while a path is cut and restored."""
+
+from __future__ import annotations
+
+import argparse
+import threading
+import time
+
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.progress import Reporter
+from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
+from bluebridge.host_tools.rtrs.fio import Verification
+from bluebridge.host_tools.rtrs.interruption import Interruption
+from bluebridge.host_tools.rtrs.rate import Rate
+from bluebridge.host_tools.rtrs.session import Mapped, session
+from bluebridge.host_tools.rtrs.tree import PathState
+
+_LOOK_SECONDS = 1.0
+SHORTEST_SECONDS = 6.0
+
+
+def main(options: argparse.Namespace) -> int:
+    """Show it; 0 if fio found no error. Raises `LabError`."""
+    progress = Reporter(quiet=options.quiet)
+    seconds = max(SHORTEST_SECONDS, options.seconds)
+    with session(options.sides, options.hcas, options.log, progress) as mapped:
+        _describe(mapped)
+        found = Show(mapped, Cut(options.cut), seconds).run()
+        _statistics(mapped)
+        logs = mapped.pair.log_name
+    print(f"\nthe log: bluebridge log {logs} --decode")
+    if not found:
+        raise LabError("fio found errors", f"read {logs}")
+    return 0
+
+
+def _describe(mapped: Mapped) -> None:
+    assert mapped.pair.config.rtrs is not None
+    client, server = mapped.pair.config.rtrs
+    say(f"client: {client} in guest {mapped.pair.a.name}; server: {server} in {mapped.pair.b.name}")
+    size = int(mapped.pair.a.run(f"blockdev --getsize64 {mapped.device}").text)
+    say(f"{mapped.device} is mapped, {size >> 20} MiB, over {len(mapped.routes)} paths:")
+    for route in mapped.routes:
+        say(f"  {route.name} at port {route.port}")
+
+
+class Show:
+    """fio with a cut in the second third of its time, and a line for each second."""
+
+    def __init__(self, mapped: Mapped, how: Cut, seconds: float) -> None:
+        self._mapped = mapped
+        self._seconds = seconds
+        self._cutter = Cutter(mapped.pair.server.tell, how)
+        self._begin = time.monotonic()
+        self._over = threading.Event()
+
+    def run(self) -> bool:
+        """Whether fio found no error."""
+        say(f"fio for {self._seconds:.0f} s: random reads and writes, verified by crc32c")
+        self._begin = time.monotonic()
+        fio = Verification(self._mapped.pair.a, self._mapped.device, self._seconds)
+        watcher = threading.Thread(target=self._watch, daemon=True)
+        watcher.start()
+        try:
+            time.sleep(self._seconds / 3)
+            deadline = self._begin + self._seconds
+            route = self._mapped.routes[-1]
+            Interruption(self._mapped, self._cutter, route, self._tell).run(
+                self._seconds / 3, deadline
+            )
+            found = fio.finish()
+        finally:
+            self._over.set()
+            watcher.join()
+        say(
+            f"fio: {found.read_rate:.1f} MiB/s read, {found.write_rate:.1f} MiB/s written, "
+            f"I/O errors {found.io_errors}, verify errors {found.verify_errors}"
+        )
+        return found.ok
+
+    def _watch(self) -> None:
+        rate = Rate(self._mapped.pair.a, self._mapped.device)
+        while not self._over.wait(_LOOK_SECONDS):
+            try:
+                self._tell(f"{rate.line()}; {_states(self._mapped.client.statistics())}")
+            except LabError as error:
+                self._tell(str(error))
+                return
+
+    def _tell(self, text: str) -> None:
+        say(f"[{time.monotonic() - self._begin:5.1f} s] {text}")
+
+
+def _states(paths: list[PathState]) -> str:
+    return ", ".join(f"{path.name.partition('@')[0]} {path.state}" for path in paths)
+
+
+def _statistics(mapped: Mapped) -> None:
+    say(
+        "\nstatistics of the client: reads, bytes, writes, bytes, under way, fail-overs; reconnects"
+    )
+    for path in mapped.client.statistics():
+        say(f"  {path.name}: {_words(path.rdma)}; {_words(path.reconnects)}")
+    say("statistics of the server: reads, bytes, writes, bytes")
+    for path in mapped.server.statistics():
+        say(f"  {path.name}: {_words(path.rdma)}")
+
+
+def _words(numbers: tuple[int, ...]) -> str:
+    return " ".join(map(str, numbers))
+
+
+def say(text: str) -> None:
+    """A line of the demonstration."""
+    print(text, flush=True)

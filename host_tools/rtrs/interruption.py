@@ -1,0 +1,70 @@
+"""One cut of a route, from the cut until the path works again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bluebridge.host_tools.rtrs.cuts import Cutter
+from bluebridge.host_tools.rtrs.routes import Route
+from bluebridge.host_tools.rtrs.session import Mapped
+from bluebridge.host_tools.rtrs.tree import PathState
+
+_LOOK_SECONDS = 0.5
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Interruption:
+    """A route that is cut `seconds` long, and looked after until `deadline` (monotonic)."""
+
+    mapped: Mapped
+    cutter: Cutter
+    route: Route
+    say: Tell
+
+    def run(self, seconds: float, deadline: float) -> bool:
+        """Whether the path was given up during the cut."""
+        begin = time.monotonic()
+        self.cutter.cut(self.route.port)
+        self.say(f"{self.route.port} is cut")
+        try:
+            given_up = self._until(connected=False, deadline=begin + seconds)
+            if given_up:
+                self.say(f"{self.route.name} is given up")
+            time.sleep(max(0.0, begin + seconds - time.monotonic()))
+        finally:
+            self.cutter.restore(self.route.port)
+        self.say(f"{self.route.port} is restored")
+        self._come_back(deadline)
+        return given_up
+
+    def run_until_given_up(self, longest: float, deadline: float) -> bool:
+        """Cut it until the path is given up, `longest` seconds at most; whether it was."""
+        self.cutter.cut(self.route.port)
+        try:
+            given_up = self._until(connected=False, deadline=time.monotonic() + longest)
+        finally:
+            self.cutter.restore(self.route.port)
+        self._come_back(deadline)
+        return given_up
+
+    def _come_back(self, deadline: float) -> None:
+        """Ask for a reconnect until it succeeds: the server may still have the old path."""
+        while not self._state().connected and time.monotonic() < deadline:
+            self.mapped.client.reconnect(self.route)
+            time.sleep(_LOOK_SECONDS)
+        if self._state().connected:
+            self.say(f"{self.route.name} is connected")
+
+    def _until(self, connected: bool, deadline: float) -> bool:
+        while self._state().connected != connected:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_SECONDS)
+        return True
+
+    def _state(self) -> PathState:
+        states = {state.name: state for state in self.mapped.client.statistics()}
+        return states.get(self.route.name, PathState(self.route.name))

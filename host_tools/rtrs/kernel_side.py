@@ -1,0 +1,79 @@
+"""RNBD by the kernel's modules, by their files in sysfs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.readiness import wait_until
+from bluebridge.host_tools.rtrs import tree
+from bluebridge.host_tools.rtrs.routes import Route
+from bluebridge.host_tools.rtrs.tree import PathState
+
+DISK = "/dev/ram0"
+CLIENT_ROOT = "/sys/devices/virtual/rtrs-client"
+SERVER_ROOT = "/sys/devices/virtual/rtrs-server"
+MAP = "/sys/devices/virtual/rnbd-client/ctl/map_device"
+_SECONDS = 120.0
+_FIND = "grep -lx {session} /sys/block/rnbd*/rnbd/session"
+
+
+class KernelServer:
+    """rnbd-server: loaded, it exports every block device."""
+
+    def __init__(self, machine: Vm, session: str) -> None:
+        self._machine = machine
+        self._session = session
+
+    def start(self, routes: Sequence[Route]) -> str:
+        """Nothing is to be done: it listens on all addresses."""
+        return DISK
+
+    def statistics(self) -> list[PathState]:
+        """Of each path of the session."""
+        return tree.read(self._machine, SERVER_ROOT, self._session)
+
+    def stop(self) -> None:
+        """Wait until it has forgotten the session: it refuses another one of that name before."""
+        gone = wait_until(f"[ ! -e {SERVER_ROOT}/{self._session} ]")
+        self._machine.run(gone, timeout=_SECONDS)
+
+
+class KernelClient:
+    """rnbd-client."""
+
+    def __init__(self, machine: Vm, session: str) -> None:
+        self._machine = machine
+        self._session = session
+        self._folder = ""
+        """Of the mapped device's files."""
+
+    def map(self, disk: str, routes: Sequence[Route]) -> str:
+        """Map `disk`; the block device that it becomes."""
+        paths = " ".join(f"path={route.name}" for route in routes)
+        words = f"sessname={self._session} {paths} device_path={disk}"
+        if self._machine.run(f"echo '{words}' > {MAP}", timeout=_SECONDS, check=False).status:
+            raise self._refused(disk)
+        found = self._machine.run(_FIND.format(session=self._session), timeout=_SECONDS).text
+        self._folder = found.splitlines()[-1].removesuffix("/session")
+        return f"/dev/{self._folder.split('/')[3]}"
+
+    def _refused(self, disk: str) -> LabError:
+        said = self._machine.run("dmesg | grep -E 'rnbd|rtrs' | tail -n 20", check=False).text
+        last = said.rpartition("\n")[2].partition("] ")[2]
+        what = f"guest {self._machine.name}: {disk} cannot be mapped: {last}"
+        return LabError(what, "read dmesg in both guests", said)
+
+    def statistics(self) -> list[PathState]:
+        """Of each path of the session."""
+        return tree.read(self._machine, CLIENT_ROOT, self._session)
+
+    def reconnect(self, route: Route) -> None:
+        """The write fails while the server still has the old path, or cannot be reached."""
+        file = f"{CLIENT_ROOT}/{self._session}/paths/{route.name}/reconnect"
+        self._machine.run(f"echo 1 > {file}", timeout=_SECONDS, check=False)
+
+    def unmap(self) -> None:
+        """The last device of a session closes it."""
+        self._machine.run(f"echo normal > {self._folder}/unmap_device", timeout=_SECONDS)

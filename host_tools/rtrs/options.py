@@ -1,0 +1,85 @@
+"""The options of `bluebridge rtrs`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bluebridge.host_tools.commands.up_options import sides
+from bluebridge.host_tools.rtrs.cuts import Cut
+
+PERIOD = 20.0
+MINUTES = 5.0
+DEMO_SECONDS = 45.0
+_CUTS = tuple(kind.value for kind in Cut)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    _add_demo(actions.add_parser("demo", help="a mapped device whose path is cut and restored"))
+    _add_matrix(actions.add_parser("matrix", help="kernel and Python as client and as server"))
+
+
+def _add_demo(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Boot two guests with two paths between them, map a RAM disk of the second in the first, "
+        "and let fio verify what it writes while a path is cut and restored. Exit status 0 if "
+        "fio found no error; the guests are ended in any case."
+    )
+    parser.add_argument(
+        "--sides",
+        type=sides,
+        default=("kernel", "kernel"),
+        metavar="CLIENT[:SERVER]",
+        help="who speaks RTRS: kernel (default) or python, or one for each guest",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=DEMO_SECONDS, help=f"of fio (default {DEMO_SECONDS:g})"
+    )
+    _add_common(parser)
+
+
+def _add_matrix(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "fio randrw with crc32c verification over each pairing of client and server, one of two "
+        "paths cut and restored all the while; a table of what happened. Exit status 0 if every "
+        "pairing ran without an error."
+    )
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help=f"of each pairing (default {MINUTES:g})"
+    )
+    parser.add_argument(
+        "--sides",
+        type=sides,
+        action="append",
+        metavar="CLIENT:SERVER",
+        help="only this pairing; may be given several times (default all four)",
+    )
+    parser.add_argument(
+        "--period",
+        type=float,
+        default=PERIOD,
+        metavar="SECONDS",
+        help=f"from one cut to the next, half of it cut (default {PERIOD:g})",
+    )
+    _add_common(parser)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cut",
+        choices=_CUTS,
+        default=Cut.SILENT.value,
+        help="how paths are cut: messages vanish (silent, default), or the cable is pulled, which "
+        "the guests see (loud)",
+    )
+    parser.add_argument(
+        "--hcas",
+        type=int,
+        choices=(1, 2),
+        default=1,
+        help="the two paths run over two ports of one HCA (1, default) or over two HCAs",
+    )
+    parser.add_argument("--log", type=Path, metavar="DIR", help="folder for the bus log")
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")

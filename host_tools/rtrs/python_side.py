@@ -1,0 +1,127 @@
+"""RNBD by the guest's Python: `python3 -m bluebridge.guest.rnbd`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+from collections.abc import Sequence
+
+from bluebridge.host_tools.agent.command import Command
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.hca_addresses import port_addresses
+from bluebridge.host_tools.lab.rtrs_sides import RAM_DISK_MIB, function
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.rtrs import tree
+from bluebridge.host_tools.rtrs.routes import Route
+from bluebridge.host_tools.rtrs.tree import PathState
+
+DISK = "disk"
+ROOT = "/run/bluebridge"
+_PROGRAM = ("python3", "-m", "bluebridge.guest.rnbd")
+_MAPPED = re.compile(r"rnbd: mapped (/dev/nbd\d+) size \d+")
+_SECONDS = 120.0
+_READY = """
+until grep -q "$2" $1; do [ -e $1.end ] && exit 1; sleep 0.1; done
+"""
+
+
+class Program:
+    """One run of the program in a guest, its output in a file there."""
+
+    def __init__(self, machine: Vm, config: LabConfig, role: str) -> None:
+        self._machine = machine
+        self._config = config
+        self._role = role
+        self._log = f"/run/rnbd-{role}.log"
+        self._command: Command | None = None
+
+    def start(self, words: Sequence[str], ready: str) -> str:
+        """Start it; what it has printed when that has the text `ready`.
+
+        Raises `LabError` with what it printed when it ends before.
+        """
+        line = shlex.join([*_PROGRAM, self._role, *words, *self._interfaces()])
+        self._machine.run(f"rm -f {self._log}.end; : > {self._log}", timeout=_SECONDS)
+        log = self._log
+        self._command = self._machine.agent.start(f"{line} > {log} 2>&1; touch {log}.end")
+        done = self._machine.run(
+            ["sh", "-c", _READY, "ready", log, ready], timeout=_SECONDS, check=False
+        )
+        said = self._machine.run(f"cat {log}", timeout=_SECONDS).text
+        if done.status:
+            last = next((line for line in reversed(said.splitlines()) if line.strip()), "nothing")
+            what = f"guest {self._machine.name}: the RNBD {self._role} ended: {last}"
+            raise LabError(what, "", said)
+        return said
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for its end."""
+        if self._command is not None:
+            self._command.signal(signal.SIGTERM)
+            self._command.wait()
+            self._command = None
+
+    def _interfaces(self) -> list[str]:
+        """Which port of which PCI function has which address."""
+        words: list[str] = []
+        for address in port_addresses(self._config, self._machine.name):
+            port = f"{function(self._machine, address)}/{address.port}"
+            words += ["--interface", f"{port}={address.bits}"]
+        return words
+
+
+class PythonServer:
+    """Exports a RAM disk of its own memory."""
+
+    def __init__(self, machine: Vm, config: LabConfig, session: str) -> None:
+        self._machine = machine
+        self._session = session
+        self._program = Program(machine, config, "server")
+
+    def start(self, routes: Sequence[Route]) -> str:
+        """Export the disk at all addresses of the guest; its name."""
+        self._program.start(["--export", f"{DISK}=ram:{RAM_DISK_MIB}M"], "rnbd: serving")
+        return DISK
+
+    def statistics(self) -> list[PathState]:
+        """Of each path of the session."""
+        return tree.read(self._machine, f"{ROOT}/rtrs-server", self._session)
+
+    def stop(self) -> None:
+        """End the program."""
+        self._program.stop()
+
+
+class PythonClient:
+    """Gives the guest a block device through nbd."""
+
+    def __init__(self, machine: Vm, config: LabConfig, session: str) -> None:
+        self._machine = machine
+        self._session = session
+        self._program = Program(machine, config, "client")
+
+    def map(self, disk: str, routes: Sequence[Route]) -> str:
+        """Map `disk`; the block device that it becomes."""
+        words = ["--session", self._session, "--device", disk]
+        for route in routes:
+            words += ["--path", route.words]
+        said = self._program.start(words, "rnbd: mapped")
+        found = _MAPPED.search(said)
+        if found is None:
+            raise LabError(f"guest {self._machine.name}: no device was mapped", "", said)
+        return found[1]
+
+    def statistics(self) -> list[PathState]:
+        """Of each path of the session."""
+        return tree.read(self._machine, f"{ROOT}/rtrs-client", self._session)
+
+    def reconnect(self, route: Route) -> None:
+        """The write fails while the server cannot be reached."""
+        file = f"{ROOT}/rtrs-client/{self._session}/paths/{route.name}/reconnect"
+        self._machine.run(f"echo 1 > {file}", timeout=_SECONDS, check=False)
+
+    def unmap(self) -> None:
+        """End the program, which unmaps its device and closes the session."""
+        self._program.stop()

@@ -1,0 +1,61 @@
+"""The files in which a side of RTRS tells of its paths: sysfs, or the same below /run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bluebridge.host_tools.machine.vm import Vm
+
+CONNECTED = "connected"
+_SECONDS = 60.0
+_READ = """
+cd $1/$2/paths 2>/dev/null || exit 0
+for path in *; do
+    told="$path|$(cat $path/state 2>/dev/null)|$(cat $path/stats/rdma)"
+    echo "$told|$(cat $path/stats/reconnects 2>/dev/null)"
+done
+"""
+
+
+@dataclass(frozen=True)
+class PathState:
+    """What the files of one path say."""
+
+    name: str
+    state: str = ""
+    """`connected` or `disconnected`; empty on a server, which does not tell."""
+    rdma: tuple[int, ...] = ()
+    """Reads, bytes read, writes, bytes written; of a client also those under way and fail-overs."""
+    reconnects: tuple[int, ...] = field(default=())
+    """Successful and failed ones, of a client."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether a client may use the path."""
+        return self.state == CONNECTED
+
+    @property
+    def failovers(self) -> int:
+        """Requests that this path took over from another one that failed."""
+        return self.rdma[5] if len(self.rdma) > 5 else 0
+
+    @property
+    def reconnected(self) -> int:
+        """How often it came back."""
+        return self.reconnects[0] if self.reconnects else 0
+
+
+def read(machine: Vm, root: str, session: str) -> list[PathState]:
+    """All paths of a session below `root`; none when there is no such session."""
+    said = machine.run(["sh", "-c", _READ, "read", root, session], timeout=_SECONDS).text
+    return [parse(line) for line in said.splitlines()]
+
+
+def parse(line: str) -> PathState:
+    """A line `PATH|STATE|RDMA|RECONNECTS`."""
+    name, state, rdma, reconnects = line.split("|")
+    return PathState(name, state, _numbers(rdma), _numbers(reconnects))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split())

@@ -1,0 +1,1 @@
+"""What tests of RNBD share; runs in guests, too."""

@@ -1,0 +1,162 @@
+"""RTRS and RNBD by the kernel's modules over the HCA, and the commands that show them.
+
+The steps on a mapped device are those of blktests' rnbd/001 and rnbd/002, and what its users do
+besides: a device that the server closed, a server that starts anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from bluebridge.device.options import ServerOptions
+from bluebridge.host_tools.errors import CommandFailed
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.readiness import wait_until
+from bluebridge.host_tools.pytest_plugin.lab import Lab
+from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
+from bluebridge.host_tools.rtrs.fio import Verification
+from bluebridge.host_tools.rtrs.interruption import Interruption
+from bluebridge.host_tools.rtrs.kernel_side import CLIENT_ROOT, DISK, MAP
+from bluebridge.host_tools.rtrs.routes import routes
+from bluebridge.host_tools.rtrs.session import mapped
+from bluebridge.host_tools.rtrs.sides import SESSION
+from tests.vm.conftest import BOOT_SECONDS, Tool
+
+pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
+_SERVED = f"/sys/devices/virtual/rnbd-server/ctl/devices/ram0/sessions/{SESSION}"
+_PATTERN = (
+    "tr '\\0' '\\132' < /dev/zero | dd of={device} bs=1M count=4 oflag=direct iflag=fullblock"
+)
+_SUM = "dd if={device} bs=1M count=4 iflag=direct 2>/dev/null | md5sum"
+
+
+@pytest.fixture(scope="module")
+def pair(lab: Lab) -> Iterator[Pair]:
+    """Two guests with the kernel's modules, and two ports between them."""
+    with lab.pair(rtrs=("kernel", "kernel"), options=ServerOptions(ports=2)) as made:
+        yield made
+
+
+def _file(device: str, name: str) -> str:
+    return f"/sys/block/{device.removeprefix('/dev/')}/rnbd/{name}"
+
+
+def _state(guest: Vm, device: str) -> str:
+    return str(guest.run(f"cat {_file(device, 'state')}").text)
+
+
+def test_what_is_written_is_on_the_disk_of_the_server(pair: Pair) -> None:
+    with mapped(pair) as session:
+        pair.a.run(_PATTERN.format(device=session.device))
+        written = pair.a.run(_SUM.format(device=session.device)).text
+    assert pair.b.run(_SUM.format(device=DISK)).text == written
+    assert "rtrs" not in pair.a.run(f"ls {CLIENT_ROOT} 2>&1", check=False).text.split()
+
+
+def test_a_file_system_outlives_its_mapping(pair: Pair) -> None:
+    with mapped(pair) as session:
+        pair.a.run(f"mke2fs -q {session.device} && mount -t ext2 {session.device} /mnt")
+        pair.a.run("head -c 3000000 /dev/urandom > /mnt/file && md5sum /mnt/file > /tmp/sum")
+        pair.a.run("umount /mnt")
+    with mapped(pair) as session:
+        pair.a.run(f"mount -t ext2 {session.device} /mnt && md5sum -c /tmp/sum && umount /mnt")
+
+
+@pytest.mark.parametrize("times", [5, pytest.param(100, marks=pytest.mark.long)])
+def test_mapped_and_unmapped_over_and_over(pair: Pair, times: int) -> None:
+    (route, *_) = routes(pair.config)
+    for _ in range(times):
+        with mapped(pair, [route]) as session:
+            pair.a.run(f"dd if={session.device} of=/dev/null bs=4k count=1 iflag=direct")
+            assert _state(pair.a, session.device) == "open"
+            assert pair.b.run(f"cat {_SERVED}/access_mode").text == "rw"
+    left = pair.a.run(f"ls -d /sys/block/rnbd* {CLIENT_ROOT}/* 2>/dev/null", check=False).text
+    assert left == ""
+    assert pair.b.run(f"ls -d {_SERVED} 2>/dev/null", check=False).text == ""
+
+
+def test_an_open_device_cannot_be_mapped_twice_or_remapped(pair: Pair) -> None:
+    with mapped(pair) as session:
+        with pytest.raises(CommandFailed):
+            pair.a.run(f"echo 1 > {_file(session.device, 'remap_device')}")
+        with pytest.raises(CommandFailed):
+            pair.a.run(f"echo 'sessname={SESSION} device_path={DISK}' > {MAP}")
+        pair.a.run(f"dd if={session.device} of=/dev/null bs=4k count=1 iflag=direct")
+
+
+def test_a_device_that_the_server_closed_is_mapped_anew(pair: Pair) -> None:
+    with mapped(pair) as session:
+        pair.b.run(f"echo 1 > {_SERVED}/force_close")
+        with pytest.raises(CommandFailed):
+            pair.a.run(f"dd if={session.device} of=/dev/null bs=4k count=1 iflag=direct")
+    with mapped(pair) as session:
+        pair.a.run(f"dd if={session.device} of=/dev/null bs=4k count=1 iflag=direct")
+
+
+def test_a_server_that_starts_anew_gets_its_client_back(pair: Pair) -> None:
+    with mapped(pair) as session:
+        pair.b.run("rmmod rnbd_server rtrs_server")
+        pair.a.run(wait_until(f"grep -qx closed {_file(session.device, 'state')}"))
+        pair.b.run("modprobe rnbd-server")
+        for route in session.routes:
+            file = f"{CLIENT_ROOT}/{SESSION}/paths/{route.name}/reconnect"
+            pair.a.run(wait_until(f"echo 1 > {file}"))
+        pair.a.run(wait_until(f"grep -qx open {_file(session.device, 'state')}"))
+        pair.a.run(f"dd if={session.device} of=/dev/null bs=4k count=1 iflag=direct")
+
+
+def test_paths_are_removed_and_added_under_load(pair: Pair) -> None:
+    with mapped(pair) as session:
+        _, second = session.routes
+        paths = f"{CLIENT_ROOT}/{SESSION}/paths"
+        fio = Verification(pair.a, session.device, 6)
+        pair.a.run(f"echo 1 > {paths}/{second.name}/remove_path")
+        assert len(session.client.statistics()) == 1
+        pair.a.run(f"echo {second.name} > {CLIENT_ROOT}/{SESSION}/add_path")
+        assert [path.connected for path in session.client.statistics()] == [True, True]
+        assert fio.finish().ok
+
+
+@pytest.mark.parametrize("how", [Cut.LOUD, Cut.SILENT])
+def test_a_cut_path_fails_over(pair: Pair, how: Cut) -> None:
+    with mapped(pair) as session:
+        fio = Verification(pair.a, session.device, 20)
+        cutter = Cutter(pair.server.tell, how)
+        cut = Interruption(session, cutter, session.routes[-1], lambda text: None)
+        assert cut.run(12, deadline=float("inf"))
+        assert fio.finish().ok
+        first, second = session.client.statistics()
+        assert first.failovers > 0 and second.reconnected == 1
+
+
+def test_two_hcas_in_each_guest(lab: Lab) -> None:
+    with (
+        lab.pair(rtrs=("kernel", "kernel"), hcas=2) as pair,
+        mapped(pair) as session,
+    ):
+        assert [route.port for route in session.routes] == ["a/1", "a.1/1"]
+        used = pair.a.run(f"cat {CLIENT_ROOT}/{SESSION}/paths/*/hca_name").text.split()
+        assert used == ["mlx4_0", "mlx4_1"]
+        fio = Verification(pair.a, session.device, 18)
+        cutter = Cutter(pair.server.tell, Cut.SILENT)
+        cut = Interruption(session, cutter, session.routes[-1], lambda text: None)
+        assert cut.run(12, deadline=0)
+        assert fio.finish().ok
+
+
+def test_a_short_matrix(tool: Callable[..., Tool]) -> None:
+    pairings = ("kernel:kernel",)
+    words = [word for each in pairings for word in ("--sides", each)]
+    bluebridge = tool("rtrs", "matrix", "--minutes", "0.25", "--period", "15", *words, "--quiet")
+    status, output = bluebridge.finish()
+    assert status == 0, bluebridge.errors + output
+    rows = [line for line in output.splitlines() if re.match(r"\| (kernel|python) ", line)]
+    assert len(rows) == len(pairings)
+    for row in rows:
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert cells[3:7] == ["1", "1", "0", "0"], row
+    bluebridge.assert_nothing_left()
