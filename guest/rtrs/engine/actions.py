@@ -131,7 +131,8 @@ WorkRequest = (
 class Open:
     """Client: resolve the destination, make a queue pair, connect with `private_data`.
 
-    Answered by one call of `established`, `rejected` or `connect_failed`.
+    Answered by one call of `established`, `rejected` or `connect_failed`. Whatever the answer, the
+    connection is there until `Destroy`, and `Disconnect` comes in front of that.
     """
 
     connection: int
@@ -190,7 +191,7 @@ class Disconnect:
     """Tell the peer, put the queue pair into error and take what completes.
 
     Answered by `drained` once nothing of the connection uses memory any more. It may be asked for
-    at any time after `Open` or `Accept`, `established` or not. `disconnected` may still follow.
+    at any time after `Open` or `Prepare`, `established` or not. `disconnected` may still follow.
     """
 
     connection: int
