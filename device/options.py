@@ -74,6 +74,11 @@ class ServerOptions:
         choices=("debug", "info", "warning", "error"),
         metavar="LEVEL",
     )
+    no_sandbox: bool = option(
+        False,
+        "give nothing up when ready: system calls, files and network stay those of the user who "
+        "started it, for debuggers",
+    )
 
 
 DEFAULTS = ServerOptions()

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
+from bluebridge.device.pci.watchdog import SLOW_SECONDS, Watchdog
 from bluebridge.device.throttle import Throttle
 
 log: Final = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class LoopTimer:
 
 
 class EventLoop:
-    """Runs until `stop`. Exceptions of callbacks are logged and do not end it.
+    """Runs until `stop`. Exceptions of callbacks are logged and do not end it; so are slow ones.
 
     Guests can cause such exceptions at will, so of many only some are logged.
     """
@@ -57,6 +58,8 @@ class EventLoop:
         self._timers: list[LoopTimer] = []
         self._cancelled = 0  # how many of them
         self._failures = Throttle()
+        self._watchdog = Watchdog()
+        self._now = 0.0  # when the call under way started
         self._soon: deque[Action] = deque()
         self._number = 0
         self._stopped = False
@@ -113,7 +116,10 @@ class EventLoop:
     def step(self, longest: float = 3600.0) -> None:
         """Wait for readable descriptors and due calls, at most `longest` seconds, and run them."""
         timeout = 0.0 if self._soon else self._until_timer(longest)
-        for fd, _ in self._poll.poll(timeout):
+        ready = self._poll.poll(timeout)
+        self._now = monotonic()
+        self._watchdog.note(self._now, timeout > 0.0)
+        for fd, _ in ready:
             action = self._readers.get(fd)
             if action is not None:
                 self._call(action)
@@ -137,14 +143,14 @@ class EventLoop:
     def _run_soon(self) -> None:
         # Calls that these calls add run in the next round, after the sockets. So does the rest of
         # many long calls, such as the large messages of a hundred queue pairs.
-        until = monotonic() + SOON_SECONDS
+        until = self._now + SOON_SECONDS
         for _ in range(len(self._soon)):
             self._call(self._soon.popleft())
-            if monotonic() >= until:
+            if self._now >= until:
                 return
 
     def _run_timers(self) -> None:
-        now = monotonic()
+        now = self._now
         until = now + SOON_SECONDS
         while self._timers and self._timers[0].due <= now:
             timer = heapq.heappop(self._timers)
@@ -153,7 +159,7 @@ class EventLoop:
                 self._cancelled -= 1
                 continue
             self._call(action)
-            if monotonic() >= until:
+            if self._now >= until:
                 return
 
     def _call(self, action: Action) -> None:
@@ -162,3 +168,6 @@ class EventLoop:
         except Exception:
             if self._failures.admits():
                 log.exception("a callback of the loop failed (%d so far)", self._failures.count)
+        started, self._now = self._now, monotonic()
+        if self._now - started > SLOW_SECONDS:
+            self._watchdog.slow(action, self._now - started)

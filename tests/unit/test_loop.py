@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from time import sleep
+from collections.abc import Callable, Iterator
+from time import sleep, thread_time
 
 import pytest
 
 from bluebridge.device.pci.loop import FEW_TIMERS, SOON_SECONDS, EventLoop
+from bluebridge.device.pci.watchdog import SLOW_SECONDS
 
 
 @pytest.fixture
@@ -88,6 +89,26 @@ def test_a_failing_callback_ends_nothing(loop: EventLoop, caplog: pytest.LogCapt
     with caplog.at_level(logging.ERROR):
         loop.run()
     assert "this one fails" in caplog.text
+
+
+def compute() -> None:
+    until = thread_time() + 1.5 * SLOW_SECONDS
+    while thread_time() < until:
+        pass
+
+
+def wait() -> None:
+    sleep(1.5 * SLOW_SECONDS)
+
+
+@pytest.mark.parametrize(("action", "why"), [(compute, "computed"), (wait, "waited")])
+def test_a_call_that_holds_the_loop_is_named(
+    loop: EventLoop, caplog: pytest.LogCaptureFixture, action: Callable[[], None], why: str
+) -> None:
+    loop.call_soon(action)
+    loop.step(0)
+    (line,) = caplog.messages
+    assert f" ms and {why}" in line and line.endswith(f"{action.__qualname__} (1 so far)")
 
 
 def test_cancelled_timers_do_not_pile_up(loop: EventLoop) -> None:

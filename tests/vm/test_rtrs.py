@@ -28,7 +28,9 @@ from tests.vm.conftest import BOOT_SECONDS, Tool
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 _SERVED = f"/sys/devices/virtual/rnbd-server/ctl/devices/ram0/sessions/{SESSION}"
-_PATTERN = "tr '\\0' '\\132' < /dev/zero | dd of={device} bs=1M count=4 oflag=direct iflag=fullblock"
+_PATTERN = (
+    "tr '\\0' '\\132' < /dev/zero | dd of={device} bs=1M count=4 oflag=direct iflag=fullblock"
+)
 _SUM = "dd if={device} bs=1M count=4 iflag=direct 2>/dev/null | md5sum"
 
 

@@ -166,7 +166,7 @@ class ClientSession:
     def reconnect_path(self, path: int, now: float) -> None:
         """Disconnect a path if need be, and connect it anew."""
         found = self._find(path)
-        if not self._closing:
+        if not self._closing and not self._open_error:
             found.reconnect(now)
 
     # -- what the surroundings tell -------------------------------------------------------------
