@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from bluebridge.device.layout.net import rnbd
 from bluebridge.device.layout.net.rnbd import AccessMode, MessageType
@@ -24,21 +24,18 @@ from bluebridge.guest.rnbd.engine.actions import (
     SessionReady,
     Unmapped,
 )
-from bluebridge.guest.rnbd.engine.flights import AdminFlight, Flights, WaitingMessage
+from bluebridge.guest.rnbd.engine.flights import Flights
 from bluebridge.guest.rnbd.engine.interface import Log, Requester, SlotMemory
 from bluebridge.guest.rnbd.engine.io_flight import IoFlight
+from bluebridge.guest.rnbd.engine.mailbox import Mailbox
 from bluebridge.guest.rnbd.engine.messages import MessageError
 from bluebridge.guest.rtrs.engine.actions import (
     Closed,
-    Direction,
     Finished,
     LinkChanged,
     Opened,
 )
 from bluebridge.guest.rtrs.engine.interface import Permit
-
-Answered = Callable[[int, bytes, float], None]
-"""Takes errno (0 or positive), the answer, and the time."""
 
 
 class RnbdClient:
@@ -54,7 +51,7 @@ class RnbdClient:
         self._flights = Flights(rtrs)
         self._actions: list[ClientAction] = []
         self._devices: list[ClientDevice] = []
-        self._messages: deque[WaitingMessage] = deque()
+        self._mailbox = Mailbox(rtrs, slots, self._flights, self.release)
         self._refused: deque[ClientDevice] = deque()
         self._ready = False
         self._ended = False
@@ -142,7 +139,7 @@ class RnbdClient:
 
         self.unmapping += 1
         if was_mapped and not self._ended:
-            self._close(device.number, over, now)
+            self._mailbox.close(device.number, over, now)
         else:
             over(0, b"", now)
 
@@ -174,13 +171,13 @@ class RnbdClient:
         elif request.length > self.max_io_size and request.operation <= rnbd.Operation.WRITE:
             self._actions.append(Done(device, tag, permit, errno.EINVAL))
         else:
-            flight = IoFlight(device, permit, request, tag, self._flights, self._actions_append)
+            flight = IoFlight(device, permit, request, tag, self._flights, self._done)
             self._flights.start(flight, now)
 
     def release(self, permit: Permit, now: float) -> None:
         """Give a permit back; its slot belongs to others from now on."""
         self._rtrs.put_permit(permit)
-        if self._messages and self._send_next(now):
+        if self._mailbox.send_next(now):
             return
         while self._refused:
             device = self._refused.popleft()
@@ -195,7 +192,7 @@ class RnbdClient:
         if error:
             self._introduced(error, b"", now)
         else:
-            self._introduce(self._introduced, now)
+            self._mailbox.introduce(self._introduced, now)
 
     def _introduced(self, error: int, answer: bytes, now: float) -> None:
         """The server answered for the first time: open what waits for that."""
@@ -216,7 +213,7 @@ class RnbdClient:
             for device in self._devices:
                 self._go_offline(device)
             return
-        self._introduce(self._introduced_again, now)
+        self._mailbox.introduce(self._introduced_again, now)
         for device in self._devices:
             if device.state != DeviceState.INIT:
                 self._open(device, now)
@@ -239,10 +236,18 @@ class RnbdClient:
     def _closed(self) -> None:
         self._ended = True
         self._ready = False
-        self._messages.clear()
+        self._mailbox.clear()
         for device in self._devices:
             self._go_offline(device)
         self._actions.append(SessionClosed())
+
+    def _open(self, device: ClientDevice, now: float) -> None:
+        """Ask the server to open a device."""
+
+        def answered(error: int, answer: bytes, now: float) -> None:
+            self._device_opened(device, error, answer, now)
+
+        self._mailbox.open(device, answered, now)
 
     # -- answers about devices ----------------------------------------------------------------
 
@@ -268,7 +273,7 @@ class RnbdClient:
         elif not geometry.logical_block_size or geometry.sectors >= 1 << 54:
             wrong = errno.EINVAL
         if wrong:
-            self._close(number, lambda error, answer, now: None, now)
+            self._mailbox.close(number, _nobody_waits, now)
             return wrong
         before = device.state
         device.number, device.state = number, DeviceState.MAPPED
@@ -292,46 +297,12 @@ class RnbdClient:
             device.geometry = device.geometry._replace(sectors=sectors)
             self._actions.append(Resized(device))
 
-    # -- messages about session and devices ---------------------------------------------------
-
-    def _introduce(self, answered: Answered, now: float) -> None:
-        user = messages.pack_session(MessageType.SESS_INFO, rnbd.VERSION_MAJOR)
-        self._send(Direction.READ, rnbd.SESS_INFO.size, user, answered, now)
-
-    def _open(self, device: ClientDevice, now: float) -> None:
-        user = messages.pack_open(device.name, device.access)
-
-        def answered(error: int, answer: bytes, now: float) -> None:
-            self._device_opened(device, error, answer, now)
-
-        self._send(Direction.READ, rnbd.OPEN_RSP.size, user, answered, now)
-
-    def _close(self, number: int, answered: Answered, now: float) -> None:
-        self._send(Direction.WRITE, 0, messages.pack_close(number), answered, now)
-
-    def _send(
-        self, direction: Direction, length: int, user: bytes, answered: Answered, now: float
-    ) -> None:
-        """Send a message, as soon as there is a permit."""
-
-        def over(flight: AdminFlight, error: int, now: float) -> None:
-            answer = b"" if error else bytes(self._slots.data(flight.permit.slot)[:length])
-            self.release(flight.permit, now)
-            answered(error, answer, now)
-
-        self._messages.append(WaitingMessage(direction, length, user, over))
-        self._send_next(now)
-
-    def _send_next(self, now: float) -> bool:
-        """Send the message that waits longest; False if there is no permit."""
-        permit = self._rtrs.get_permit(admin=True)
-        if permit is None:
-            return False
-        self._flights.start(self._messages.popleft().with_permit(permit), now)
-        return True
-
-    def _actions_append(self, action: Done) -> None:
+    def _done(self, action: Done) -> None:
         self._actions.append(action)
+
+
+def _nobody_waits(error: int, answer: bytes, now: float) -> None:
+    """The answer to a message whose outcome changes nothing."""
 
 
 _NOT_REMAPPED = {
