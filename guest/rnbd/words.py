@@ -7,6 +7,7 @@ import os
 
 from bluebridge.guest.rnbd.engine.actions import (
     ClientAction,
+    DeviceState,
     Mapped,
     Offline,
     Remapped,
@@ -20,6 +21,8 @@ def words_for(action: ClientAction) -> str | None:
     """A line for an action that a user should see."""
     if isinstance(action, Offline):
         return f"{action.device.name} is offline: no path is connected"
+    if isinstance(action, Remapped) and action.device.state == DeviceState.UNMAPPED:
+        return None
     if isinstance(action, Remapped):
         failed = f"stays offline: {_reason(action.errno)}"
         return f"{action.device.name} {failed if action.errno else 'is online'}"

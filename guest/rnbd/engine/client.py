@@ -16,14 +16,13 @@ from bluebridge.guest.rnbd.engine.actions import (
     DeviceState,
     Done,
     Mapped,
-    Offline,
     PermitFree,
     Remapped,
-    Resized,
     SessionClosed,
     SessionReady,
     Unmapped,
 )
+from bluebridge.guest.rnbd.engine.device_table import DeviceTable
 from bluebridge.guest.rnbd.engine.flights import Flights
 from bluebridge.guest.rnbd.engine.interface import Log, Requester, SlotMemory
 from bluebridge.guest.rnbd.engine.io_flight import IoFlight
@@ -50,7 +49,7 @@ class RnbdClient:
         self._log = log
         self._flights = Flights(rtrs)
         self._actions: list[ClientAction] = []
-        self._devices: list[ClientDevice] = []
+        self._table = DeviceTable(self._tell)
         self._mailbox = Mailbox(rtrs, slots, self._flights, self.release)
         self._refused: deque[ClientDevice] = deque()
         self._ready = False
@@ -68,7 +67,7 @@ class RnbdClient:
     @property
     def devices(self) -> Sequence[ClientDevice]:
         """All that are mapped, or about to be."""
-        return self._devices
+        return self._table.devices
 
     @property
     def max_io_size(self) -> int:
@@ -107,11 +106,7 @@ class RnbdClient:
 
         Raises `FileExistsError` for one that is mapped, `ValueError` for a bad name.
         """
-        messages.pack_open(name, access)
-        if any(device.name == name for device in self._devices):
-            raise FileExistsError(errno.EEXIST, f"{name} is mapped")
-        device = ClientDevice(name, access)
-        self._devices.append(device)
+        device = self._table.add(name, access)
         if self._ready:
             self._open(device, now)
         return device
@@ -127,11 +122,8 @@ class RnbdClient:
 
     def unmap(self, device: ClientDevice, now: float) -> None:
         """Unmap; `Unmapped` follows. Raises `OSError` with EALREADY the second time."""
-        if device.state == DeviceState.UNMAPPED:
-            raise OSError(errno.EALREADY, f"{device.name} is unmapped")
         was_mapped = device.state == DeviceState.MAPPED
-        device.state = DeviceState.UNMAPPED
-        self._devices.remove(device)
+        self._table.remove(device)
 
         def over(error: int, answer: bytes, now: float) -> None:
             self.unmapping -= 1
@@ -145,9 +137,7 @@ class RnbdClient:
 
     def resize(self, device: ClientDevice, sectors: int) -> None:
         """Take another size for the device; raises `OSError` with ENOENT unless it is mapped."""
-        if device.state != DeviceState.MAPPED:
-            raise OSError(errno.ENOENT, f"{device.name} is not open")
-        self._set_size(device, sectors)
+        self._table.resize(device, sectors)
 
     # -- requests of the block layer ----------------------------------------------------------
 
@@ -171,7 +161,7 @@ class RnbdClient:
         elif request.length > self.max_io_size and request.operation <= rnbd.Operation.WRITE:
             self._actions.append(Done(device, tag, permit, errno.EINVAL))
         else:
-            flight = IoFlight(device, permit, request, tag, self._flights, self._done)
+            flight = IoFlight(device, permit, request, tag, self._flights, self._tell)
             self._flights.start(flight, now)
 
     def release(self, permit: Permit, now: float) -> None:
@@ -199,9 +189,9 @@ class RnbdClient:
         error = error or self._take_version(answer)
         self._actions.append(SessionReady(error))
         self._ready = not error
-        for device in list(self._devices):
+        for device in list(self._table.devices):
             if error:
-                self._map_failed(device, error)
+                self._table.map_failed(device, error)
             else:
                 self._open(device, now)
 
@@ -210,11 +200,10 @@ class RnbdClient:
         if not self._ready:
             return
         if not up:
-            for device in self._devices:
-                self._go_offline(device)
+            self._table.all_offline()
             return
         self._mailbox.introduce(self._introduced_again, now)
-        for device in self._devices:
+        for device in self._table.devices:
             if device.state != DeviceState.INIT:
                 self._open(device, now)
 
@@ -237,8 +226,7 @@ class RnbdClient:
         self._ended = True
         self._ready = False
         self._mailbox.clear()
-        for device in self._devices:
-            self._go_offline(device)
+        self._table.all_offline()
         self._actions.append(SessionClosed())
 
     def _open(self, device: ClientDevice, now: float) -> None:
@@ -257,7 +245,7 @@ class RnbdClient:
         if not first:
             self._actions.append(Remapped(device, error))
         elif error:
-            self._map_failed(device, error)
+            self._table.map_failed(device, error)
         else:
             self._actions.append(Mapped(device, 0))
 
@@ -267,37 +255,12 @@ class RnbdClient:
             number, geometry = messages.parse_opened(answer)
         except MessageError:
             return errno.EINVAL
-        wrong = 0
-        if device.state == DeviceState.UNMAPPED:
-            wrong = errno.ENOENT
-        elif not geometry.logical_block_size or geometry.sectors >= 1 << 54:
-            wrong = errno.EINVAL
+        wrong = self._table.opened(device, number, geometry)
         if wrong:
             self._mailbox.close(number, _nobody_waits, now)
-            return wrong
-        before = device.state
-        device.number, device.state = number, DeviceState.MAPPED
-        old, device.geometry = device.geometry, geometry
-        if before != DeviceState.INIT and old.sectors != geometry.sectors:
-            self._actions.append(Resized(device))
-        return 0
+        return wrong
 
-    def _map_failed(self, device: ClientDevice, error: int) -> None:
-        device.state = DeviceState.UNMAPPED
-        self._devices.remove(device)
-        self._actions.append(Mapped(device, error))
-
-    def _go_offline(self, device: ClientDevice) -> None:
-        if device.state == DeviceState.MAPPED:
-            device.state = DeviceState.DISCONNECTED
-            self._actions.append(Offline(device))
-
-    def _set_size(self, device: ClientDevice, sectors: int) -> None:
-        if device.geometry.sectors != sectors:
-            device.geometry = device.geometry._replace(sectors=sectors)
-            self._actions.append(Resized(device))
-
-    def _done(self, action: Done) -> None:
+    def _tell(self, action: ClientAction) -> None:
         self._actions.append(action)
 
 
