@@ -38,10 +38,10 @@ def session(lab: Lab) -> Iterator[Mapped]:
         with mapped(pair) as made:
             yield made
         device = made.device.removeprefix("/dev/")
-        assert pair.a.run(f"[ -e /sys/block/{device}/pid ]", check=False).status == 1
-        left = "find /run/bluebridge -type f; grep bluebridge /proc/mounts"
+        gone = f"! [ -e /sys/block/{device}/pid ] && ! grep bluebridge /proc/mounts"
         for guest in (pair.a, pair.b):
-            assert guest.run(left, check=False).text == ""
+            guest.run(f"until {gone}; do sleep 0.1; done", timeout=60)
+            assert guest.run("find /run/bluebridge -type f").text == ""
 
 
 def _text(guest: Vm, file: str) -> str:
