@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from bluebridge.guest.cm import CmId, ConnParam, EventType
+from bluebridge.guest.cm import CmId, ConnectionManager, ConnParam, EventType
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.providers import BACK_END, open_ntrdma
@@ -186,7 +186,7 @@ def _last_byte(link: Link, offset: int, value: int) -> None:
     view, looks = link.view, 0
     while view[offset] != value:
         looks += 1
-        if looks % 64 == 0:
+        if looks % 16 == 0:
             link.look()
 
 
@@ -239,7 +239,8 @@ def _send_ping_pong(link: Link, count: int, size: int, client: bool) -> list[flo
 
 
 def _write_ping_pong(link: Link, count: int, size: int, client: bool) -> list[float]:
-    times = []
+    times: list[float] = []
+    under_way = 0
     source, target = _CONTROL + size - 1, _CONTROL + link.size + size - 1
     for turn in range(1, count + 1):
         value = turn & 0xFF
@@ -250,8 +251,13 @@ def _write_ping_pong(link: Link, count: int, size: int, client: bool) -> list[fl
         _last_byte(link, target, value)
         if not client:
             link.post(WrOpcode.RDMA_WRITE, link.source, size)
-        link.wait_sent()
         times.append((time.perf_counter() - begin) / 2)
+        under_way += 1
+        if under_way == DEPTH:
+            link.wait_sent()
+            under_way -= 1
+    for _ in range(under_way):
+        link.wait_sent()
     return times
 
 
@@ -314,23 +320,38 @@ def _connect(given: argparse.Namespace, device: Device, owned: ExitStack) -> Lin
         event.id.attach(link.qp)
         event.id.accept(ConnParam(private_data=link.hello))
     else:
-        identifier.resolve_addr(SERVER, PORT, 60.0)
+        link.peer = _HELLO.unpack_from(_ask_server(manager, link))
+        return link
+    _next(identifier, EventType.ESTABLISHED)
+    return link
+
+
+def _ask_server(manager: ConnectionManager, link: Link) -> bytes:
+    """Connect; the server's private data. One that does not listen yet is asked again."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        identifier = manager.create_id()
+        identifier.resolve_addr(SERVER, PORT, SECONDS)
         _next(identifier, EventType.ADDR_RESOLVED)
         identifier.resolve_route()
         _next(identifier, EventType.ROUTE_RESOLVED)
         identifier.attach(link.qp)
         identifier.connect(ConnParam(private_data=link.hello))
-        link.peer = _HELLO.unpack_from(_next(identifier, EventType.ESTABLISHED))
-        return link
-    _next(identifier, EventType.ESTABLISHED)
-    return link
+        event = identifier.events.get(SECONDS)
+        if event is not None and event.type is EventType.ESTABLISHED:
+            return event.private_data
+        if event is None or event.type is not EventType.REJECTED or time.monotonic() > deadline:
+            raise Failed("the peer does not take the connection")
+        identifier.destroy()
+        link.qp.modify_reset()
+        time.sleep(0.1)
 
 
 def _next(identifier: CmId, wanted: EventType) -> bytes:
     """The private data of the next event, which must be of a kind. Raises `Failed`."""
     event = identifier.events.get(SECONDS)
     if event is None or event.type is not wanted:
-        said = "nothing" if event is None else event.type.name
+        said = "nothing" if event is None else f"{event.type.name} ({event.status})"
         raise Failed(f"{wanted.name} was expected of the connection, {said} came")
     return event.private_data
 
