@@ -126,7 +126,8 @@ class Server:
         self._endpoints.append(endpoint)
         hca = Hca(endpoint, self._cables(spec), config)
         self._hcas[spec.name] = hca
-        for fabric, port in zip(self._networks.of(spec.link), hca.adapter.ports, strict=True):
+        networks = self._networks.of(spec.link, spec.network)
+        for fabric, port in zip(networks, hca.adapter.ports, strict=True):
             device = log_name(spec.name, port.number)
             self._faults.add_link(f"{spec.name}/{port.number}", device, port, fabric)
         endpoint.plug(hca)

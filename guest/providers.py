@@ -1,4 +1,4 @@
-"""Which driver provides verbs on a PCI function: chosen by its vendor and device numbers."""
+"""Which driver provides verbs: by the identity of a PCI function, or by name."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ CONNECTX3 = VENDOR_MELLANOX, DEVICE_CONNECTX3
 GONE = 0xFFFF, 0xFFFF
 BLUEFLAME_USES = USES
 """The words for `open_device`'s `blueflame`: how a ConnectX-3 sends through BlueFlame."""
+HCA, NTRDMA = "hca", "ntrdma"
+PROVIDERS = (HCA, NTRDMA)
+"""The words for `--provider` of programs."""
+BACK_END = "ntb+dma"
+"""How NTRDMA reaches its peer unless it is told."""
 
 
 def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "off") -> Device:
@@ -28,6 +33,17 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
     if identity != CONNECTX3:
         raise DeviceError(f"{identity[0]:04x}:{identity[1]:04x} has no driver with verbs here")
     return _open_hca(bus, vectors, blueflame)
+
+
+def open_ntrdma(back_end: str = BACK_END) -> Device:
+    """NTRDMA through the bridge of this machine, or over TCP; waits until the peer is there.
+
+    `back_end` is one of the words of `guest.ntrdma.open`. Raises `DeviceError`, `OSError`.
+    Imported when it is chosen: start-up in a guest is slow.
+    """
+    from bluebridge.guest.ntrdma.open import open_ntrdma
+
+    return open_ntrdma(back_end)
 
 
 def _open_hca(bus: Bus, vectors: int, blueflame: str) -> Device:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind
+
+Describe = Callable[[Event], str]
 
 KINDS: dict[str, frozenset[Kind]] = {
     "mmio": frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE)),
@@ -55,13 +58,13 @@ def _place(event: Event) -> str:
     return f"{event.address:#x}" if event.address else ""
 
 
-def table_line(event: Event, *, decoded: bool = True) -> str:
-    """One line of the table, in the columns of `HEADER`."""
+def table_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
+    """One line of the table, in the columns of `HEADER`; `words` describes the event."""
     direction, kind = _DIRECTION_TYPE[event.kind]
     text = event.text
     data = "" if text else event.data[:_SHOWN].hex()
     length = "" if text or event.kind == Kind.IRQ else str(event.length)
-    tail = text or (decode(event) if decoded else "")
+    tail = text or (words(event) if decoded else "")
     line = (
         f"{event.time:13.6f} {event.device:3} {direction:9} {kind:7} {_place(event):>18} "
         f"{length:>7} {data:32} {tail}"
@@ -69,7 +72,7 @@ def table_line(event: Event, *, decoded: bool = True) -> str:
     return line.rstrip()
 
 
-def json_line(event: Event, *, decoded: bool = True) -> str:
+def json_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
     """One JSON object: stable field names, numbers as numbers, data in hex."""
     row: dict[str, object] = {
         "t": round(event.time, 9),
@@ -87,5 +90,5 @@ def json_line(event: Event, *, decoded: bool = True) -> str:
     else:
         row["data"] = event.data.hex()
         if decoded:
-            row["decoded"] = decode(event)
+            row["decoded"] = words(event)
     return json.dumps(row)

@@ -90,13 +90,16 @@ class Channel:
         length: int,
         *,
         interrupt: bool = False,
+        fence: bool = False,
+        begin: bool = True,
         timeout: float | None = 10.0,
     ) -> int:
         """Copy `length` bytes between bus addresses; the ticket of the last of its descriptors.
 
-        With `interrupt` the channel interrupts when it is done, and `wait` sleeps until then. While
-        the ring is full it waits up to `timeout` seconds for room. Raises `DmaTimeout`,
-        `ChannelHalted`.
+        With `interrupt` the channel interrupts when it is done, and `wait` sleeps until then. With
+        `fence` it writes behind all copies before it. Without `begin` it waits for the next copy
+        with it, or for `begin`. While the ring is full it waits up to `timeout` seconds for room.
+        Raises `DmaTimeout`, `ChannelHalted`.
         """
         if length <= 0:
             raise DmaError(f"a copy of {length} bytes")
@@ -109,13 +112,32 @@ class Channel:
                     self._make_room(deadline)
                 length -= part
                 last = interrupt and not length
-                ticket = self._ring.put(source, target, part, interrupt=last)
+                ticket = self._ring.put(source, target, part, interrupt=last, fence=fence)
                 source += part
                 target += part
                 if last:
                     self._interrupting = ticket
-            self._ring_doorbell()
+            if begin:
+                self._ring_doorbell()
         return ticket
+
+    def begin(self) -> None:
+        """Begin with copies that wait for it."""
+        with self._lock:
+            self._ring_doorbell()
+
+    @property
+    def posted(self) -> int:
+        """The last ticket since the reset."""
+        return self._ring.posted
+
+    @property
+    def finished(self) -> int:
+        """The last ticket that is done. Raises `ChannelHalted`."""
+        with self._lock:
+            if self._look():
+                raise self._halt()
+            return self._ring.done
 
     def _make_room(self, deadline: Deadline) -> None:
         self._ring_doorbell()

@@ -11,13 +11,17 @@ _ENTRY = struct.Struct("<I4sQQ")
 """Size, flags, source and destination: what differs from copy to copy."""
 
 
-def _flags(interrupt: int) -> bytes:
+def _flags(interrupt: int, fence: int) -> bytes:
     word = DESCRIPTOR.field("interrupt")
-    entry = DESCRIPTOR.pack(completion_write=1, interrupt=interrupt)
+    entry = DESCRIPTOR.pack(completion_write=1, interrupt=interrupt, fence=fence)
     return bytes(entry[word.offset : word.offset + word.width])
 
 
-_FLAGS = {interrupt: _flags(interrupt) for interrupt in (False, True)}
+_FLAGS = {
+    (interrupt, fence): _flags(interrupt, fence)
+    for interrupt in (False, True)
+    for fence in (False, True)
+}
 
 
 class Ring:
@@ -46,10 +50,12 @@ class Ring:
         """How many descriptors may be put."""
         return self.entries - 1 - (self.posted - self.done)
 
-    def put(self, source: int, target: int, size: int, *, interrupt: bool) -> int:
-        """One copy; its ticket. Only with `room`."""
+    def put(
+        self, source: int, target: int, size: int, *, interrupt: bool, fence: bool = False
+    ) -> int:
+        """One copy, behind all before it with `fence`; its ticket. Only with `room`."""
         slot = self.posted % self.entries * DESCRIPTOR_SIZE
-        _ENTRY.pack_into(self._view, slot, size, _FLAGS[interrupt], source, target)
+        _ENTRY.pack_into(self._view, slot, size, _FLAGS[interrupt, fence], source, target)
         self.posted += 1
         return self.posted
 

@@ -11,12 +11,12 @@ from types import FrameType
 
 from bluebridge.guest.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.krping.host import open_host
+from bluebridge.guest.krping.host import Host, host_of, open_host
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.options import OptionError, Options, next_address, parse
 from bluebridge.guest.krping.result import Result
 from bluebridge.guest.krping.thread import KrpingThread
-from bluebridge.guest.providers import BLUEFLAME_USES
+from bluebridge.guest.providers import BACK_END, BLUEFLAME_USES, HCA, PROVIDERS, open_ntrdma
 
 USAGE_STATUS = 2
 INTERRUPTED_STATUS = 128 + signal.SIGINT
@@ -36,9 +36,10 @@ def main(arguments: list[str] | None = None) -> int:
         return _refuse(str(error), given.json, USAGE_STATUS)
     try:
         log = Log(path=given.log, debugging=given.debug)
-        host = open_host(VfioBus(), ip, log, given.blueflame, given.hca_port)
+        host = _open(given, ip, log)
     except (OSError, DeviceError, MemoryError) as error:
-        return _refuse(f"cannot open the HCA: {error}", given.json, 1)
+        what = "HCA" if given.provider == HCA else given.provider
+        return _refuse(f"cannot open the {what}: {error}", given.json, 1)
     try:
         result = host.run(given.command, _cancel_on_signals)
     finally:
@@ -46,6 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
         log.close()
     _print(result, given.json)
     return exit_status(result)
+
+
+def _open(given: argparse.Namespace, ip: str, log: Log) -> Host:
+    """The provider that was chosen, with the address `ip`."""
+    if given.provider == HCA:
+        return open_host(VfioBus(), ip, log, given.blueflame, given.hca_port)
+    return host_of(open_ntrdma(given.backend), ip, log)
 
 
 def exit_status(result: Result) -> int:
@@ -83,6 +91,14 @@ def _parser() -> argparse.ArgumentParser:
         choices=BLUEFLAME_USES,
         default="off",
         help="send what BlueFlame is for through it, rightly (on) or with a mistake (default off)",
+    )
+    parser.add_argument(
+        "--provider", choices=PROVIDERS, default=HCA, help=f"of verbs (default {HCA})"
+    )
+    parser.add_argument(
+        "--backend",
+        default=BACK_END,
+        help=f"of ntrdma: ntb+dma, ntb+cpu, s:ADDRESS:PORT, c:ADDRESS:PORT (default {BACK_END})",
     )
     return parser
 

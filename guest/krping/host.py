@@ -7,7 +7,8 @@ import threading
 from collections.abc import Callable
 
 from bluebridge.guest.bus.interface import Bus
-from bluebridge.guest.cm import ConnectionManager, open_cm
+from bluebridge.guest.cm import ConnectionManager
+from bluebridge.guest.connections import open_connections
 from bluebridge.guest.krping.client import Client
 from bluebridge.guest.krping.errors import Cancelled, KrpingError
 from bluebridge.guest.krping.log import Log
@@ -15,14 +16,12 @@ from bluebridge.guest.krping.options import OptionError, Options, parse
 from bluebridge.guest.krping.result import Result
 from bluebridge.guest.krping.server import Server
 from bluebridge.guest.krping.thread import KrpingThread
-from bluebridge.guest.netif import NetInterface
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import Device, VerbsError
 
 VECTORS = 24
 """Interrupt vectors to ask for: one for asynchronous events, one each for queue pair 1, the
 Ethernet queue pair and every krping thread that runs at the same time."""
-PREFIX_LENGTH = 24
 
 
 class Host:
@@ -128,9 +127,15 @@ def open_host(bus: Bus, ip: str, log: Log, blueflame: str = "off", port: int = 1
     with contextlib.ExitStack() as stack:
         opened = stack.enter_context(open_device(bus, vectors=VECTORS, blueflame=blueflame))
         device = opened.port(port)
-        netif = stack.enter_context(NetInterface(device, ip, PREFIX_LENGTH))
-        manager = open_cm(device, ip, netif)
-        stack.callback(manager.close)
+        manager = open_connections(device, ip, stack)
+        return Host(device, manager, log, stack.pop_all())
+
+
+def host_of(device: Device, ip: str, log: Log) -> Host:
+    """A host on an open device, which it closes, with the address `ip`. Raises `DeviceError`."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(device)
+        manager = open_connections(device, ip, stack)
         return Host(device, manager, log, stack.pop_all())
 
 

@@ -138,13 +138,18 @@ class KrpingThread(Progress, ABC):
                 self.resources.cq.req_notify()
                 if self.drain():
                     break
-            self._sleep(False)
+            if self._sleep(False):
+                break
         if self.state is State.ERROR:
             raise KrpingError(self.failure)
 
-    def _sleep(self, boundary: bool) -> None:
-        """Wait for the completion channel, the connection manager or `cancel`."""
+    def _sleep(self, boundary: bool) -> bool:
+        """Wait for the completion channel, the connection manager or `cancel`.
+
+        Returns whether completions were handled meanwhile, ahead of an event of the connection.
+        """
         timeout = None
+        drained = False
         if self._cancel_at is not None:
             left = self._cancel_at + GRACE_SECONDS - time.monotonic()
             if boundary or left <= 0:
@@ -162,8 +167,9 @@ class KrpingThread(Progress, ABC):
                 channel.get_event(0)
             else:
                 # Completions first: what the peer sent before it parted still counts.
-                self.drain()
+                drained = self.drain()
                 self._connection_event(self.cm_id.events.get_nowait())
+        return drained
 
     def poll_events(self) -> None:
         """Look for events without waiting, for tests that spin; raises when the run is over."""

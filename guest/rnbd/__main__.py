@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.rnbd.client_program import ClientProgram, accesses
@@ -43,13 +43,28 @@ def main(arguments: list[str] | None = None) -> int:
     except (AddressError, ValueError) as error:
         print(f"rnbd: {error}", file=sys.stderr)
         return 2
-    except (DeviceError, OSError, MemoryError) as error:
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"rnbd: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
+    except (DeviceError, MemoryError) as error:
         print(f"rnbd: {error}", file=sys.stderr)
         return 1
 
 
 def _serve(given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> int:
+    if given.address:
+        interfaces = _only(interfaces, given.address.split(","))
     return ServerProgram(given, interfaces, loop).run()
+
+
+def _only(interfaces: Interfaces, addresses: Sequence[str]) -> Interfaces:
+    """Those with one of `addresses`; raises `AddressError` for one that nobody has."""
+    ours = {interface.address: interface for interface in interfaces.all}
+    for address in addresses:
+        if address not in ours:
+            raise AddressError(f"{address} is no address of --interface, but {', '.join(ours)}")
+    return Interfaces([ours[address] for address in addresses])
 
 
 def _client(given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> int:
@@ -66,6 +81,11 @@ def _parser() -> argparse.ArgumentParser:
     server = commands.add_parser("server", help="export files and RAM disks until a signal comes")
     add_interface_options(server)
     add_server_options(server)
+    server.add_argument(
+        "--address",
+        metavar="IP[,IP...]",
+        help="listen on these addresses only (default: on all of --interface)",
+    )
     server.add_argument(
         "--export",
         action="append",

@@ -24,8 +24,8 @@ _TEXT = """\
 # Benchmarks
 
 Measured by `make bench` (`python -m bluebridge.host_tools.bench [up] [cycles] [hca] [rdma] [log]
-[ntb] [growth]`, `--long` for the long run), which writes this page. Guests have 2 vCPUs and 1 GiB
-each and share the machine with the device server.
+[ntb] [rtrs] [growth]`, `--long` for the long run), which writes this page. Guests have 2 vCPUs and
+1 GiB each and share the machine with the device server.
 
 | machine | |
 |---|---|
@@ -81,6 +81,14 @@ frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) wit
   them. Their `without` rows are of that race; compare within a race only.
 
 ## The bridge
+
+`rtrs` measures RNBD by the kernel's modules on both sides, one port, the bus log off:
+
+- **Bandwidth** is fio's, 128 KiB at a time, 8 under way, on a RAM disk of the other guest; over the
+  HCA and over Soft-RoCE on virtio-net in turn, in the same guests, three times; the medians.
+- **4 KiB random reads** likewise, RNBD and nvme-rdma on two RAM disks in turn.
+- **Fail-over**: two ports, random reads, all messages of one port vanish until the client gives the
+  path up; the longest time without a completion in the client's guest, sampled every 10 ms.
 
 `ntb` measures an Intel NTB of the fourth generation with I/OAT engines, the bus log off.
 

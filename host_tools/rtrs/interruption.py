@@ -40,6 +40,16 @@ class Interruption:
         self._come_back(deadline)
         return given_up
 
+    def run_until_given_up(self, longest: float, deadline: float) -> bool:
+        """Cut it until the path is given up, `longest` seconds at most; whether it was."""
+        self.cutter.cut(self.route.port)
+        try:
+            given_up = self._until(connected=False, deadline=time.monotonic() + longest)
+        finally:
+            self.cutter.restore(self.route.port)
+        self._come_back(deadline)
+        return given_up
+
     def _come_back(self, deadline: float) -> None:
         """Ask for a reconnect until it succeeds: the server may still have the old path."""
         while not self._state().connected and time.monotonic() < deadline:

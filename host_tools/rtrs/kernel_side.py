@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.programs.readiness import wait_until
 from bluebridge.host_tools.rtrs import tree
@@ -52,10 +53,17 @@ class KernelClient:
         """Map `disk`; the block device that it becomes."""
         paths = " ".join(f"path={route.name}" for route in routes)
         words = f"sessname={self._session} {paths} device_path={disk}"
-        self._machine.run(f"echo '{words}' > {MAP}", timeout=_SECONDS)
+        if self._machine.run(f"echo '{words}' > {MAP}", timeout=_SECONDS, check=False).status:
+            raise self._refused(disk)
         found = self._machine.run(_FIND.format(session=self._session), timeout=_SECONDS).text
         self._folder = found.splitlines()[-1].removesuffix("/session")
         return f"/dev/{self._folder.split('/')[3]}"
+
+    def _refused(self, disk: str) -> LabError:
+        said = self._machine.run("dmesg | grep -E 'rnbd|rtrs' | tail -n 20", check=False).text
+        last = said.rpartition("\n")[2].partition("] ")[2]
+        what = f"guest {self._machine.name}: {disk} cannot be mapped: {last}"
+        return LabError(what, "read dmesg in both guests", said)
 
     def statistics(self) -> list[PathState]:
         """Of each path of the session."""

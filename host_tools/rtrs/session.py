@@ -39,11 +39,12 @@ def mapped(pair: Pair, chosen: list[Route] | None = None) -> Iterator[Mapped]:
     ways = routes(pair.config) if chosen is None else chosen
     client, server = client_of(pair), server_of(pair)
     disk = server.start(ways)
-    with contextlib.ExitStack() as stack:
-        stack.callback(server.stop)
-        device = client.map(disk, ways)
-        stack.callback(client.unmap)
+    device = client.map(disk, ways)
+    try:
         yield Mapped(pair, client, server, ways, device)
+    finally:
+        client.unmap()
+        server.stop()
 
 
 @contextlib.contextmanager

@@ -120,7 +120,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def tell(guest: Guest, line: str) -> list[str]:
         lines.append(line)
         if line == "rules":
-            return ["1 a/1 drop: matched 0", "2 a/2 drop: matched 0", "3 b/1 drop: matched 0"]
+            return ["1 a/1 drop: matched 0", "2 a.1/2 drop: matched 0", "3 b/1 drop: matched 0"]
         return ["7"] if line.split()[0] in ACTIONS else []
 
     monkeypatch.setattr(device_server, "find", lambda name: Named())
@@ -141,6 +141,7 @@ def run(words: str) -> int:
         ("a down", "link a/1 down", "guest a: port 1: cable pulled out"),
         ("a --port 2 up", "link a/2 up", "guest a: port 2: cable plugged in"),
         ("a/2 drop", "drop a/2", "link a/2: rule 7: drop"),
+        ("a.1/2 drop", "drop a.1/2", "link a.1/2: rule 7: drop"),
         (
             "a/2 delay 20 --kind request --source-qpn 0x49 --count 3",
             "delay a/2 20 kind=request source-qpn=0x49 count=3",
@@ -150,7 +151,7 @@ def run(words: str) -> int:
         ("a release 7", "release 7", "rule 7: released"),
         ("a remove 7", "remove 7", "rule 7: removed"),
         ("a/2 restore", "remove a/2", "link a/2: no rules any more"),
-        ("a rules", "rules", "1 a/1 drop: matched 0\n2 a/2 drop: matched 0"),
+        ("a rules", "rules", "1 a/1 drop: matched 0\n2 a.1/2 drop: matched 0"),
     ],
 )
 def test_the_command_line(

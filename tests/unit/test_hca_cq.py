@@ -344,3 +344,23 @@ def test_rings_of_refused_queues_are_not_counted(driver: Driver) -> None:
     context = bytes(CQC.pack(log_size=13, eqn=COMP_EQN, mtt_addr=mtt))
     assert driver.try_command(Opcode.SW2HW_CQ, context, 0x90)[0] == Status.BAD_PARAM
     assert driver.adapter.ring_pages.count == before
+
+
+def test_software_that_lags_behind_its_events_is_told_of_the_next_completion(
+    driver: Driver, ring: Ring
+) -> None:
+    """It asks twice for each event that it counts: its number must not come round meanwhile."""
+    counted = unseen = 0
+    for _ in range(5):
+        for _ in range(2):
+            driver.poll_cq(ring)
+            driver.arm_cq(ring, (1 + counted) & 3)
+            unseen += announced(driver)
+            post(driver)
+            unseen += announced(driver)
+        assert 1 <= unseen <= 2
+        counted, unseen = counted + 1, unseen - 1
+    driver.poll_cq(ring)
+    driver.arm_cq(ring, (1 + counted + unseen) & 3)
+    post(driver)
+    assert announced(driver) == 1

@@ -172,7 +172,7 @@ def test_qemu_arguments() -> None:
     assert sum("pref64-reserve=16G" in word for word in ports) == 1
     assert any("logfile=/log,,s/console-a.log" in word for word in argv)
     assert {"-nodefaults", "-no-reboot", "-S"} <= set(argv)
-    assert argv[argv.index("-cpu") + 1] == "max"
+    assert argv[argv.index("-cpu") + 1] == "max,-erms,-fsrm"
 
 
 def test_a_device_on_the_command_line() -> None:

@@ -28,7 +28,9 @@ from tests.vm.conftest import BOOT_SECONDS, Tool
 
 pytestmark = pytest.mark.timeout(3 * BOOT_SECONDS)
 _SERVED = f"/sys/devices/virtual/rnbd-server/ctl/devices/ram0/sessions/{SESSION}"
-_PATTERN = "tr '\\0' '\\132' < /dev/zero | dd of={device} bs=1M count=4 oflag=direct iflag=fullblock"
+_PATTERN = (
+    "tr '\\0' '\\132' < /dev/zero | dd of={device} bs=1M count=4 oflag=direct iflag=fullblock"
+)
 _SUM = "dd if={device} bs=1M count=4 iflag=direct 2>/dev/null | md5sum"
 
 
@@ -125,7 +127,7 @@ def test_a_cut_path_fails_over(pair: Pair, how: Cut) -> None:
         fio = Verification(pair.a, session.device, 20)
         cutter = Cutter(pair.server.tell, how)
         cut = Interruption(session, cutter, session.routes[-1], lambda text: None)
-        assert cut.run(10, deadline=float("inf"))
+        assert cut.run(12, deadline=float("inf"))
         assert fio.finish().ok
         first, second = session.client.statistics()
         assert first.failovers > 0 and second.reconnected == 1
@@ -139,10 +141,10 @@ def test_two_hcas_in_each_guest(lab: Lab) -> None:
         assert [route.port for route in session.routes] == ["a/1", "a.1/1"]
         used = pair.a.run(f"cat {CLIENT_ROOT}/{SESSION}/paths/*/hca_name").text.split()
         assert used == ["mlx4_0", "mlx4_1"]
-        fio = Verification(pair.a, session.device, 15)
+        fio = Verification(pair.a, session.device, 18)
         cutter = Cutter(pair.server.tell, Cut.SILENT)
         cut = Interruption(session, cutter, session.routes[-1], lambda text: None)
-        assert cut.run(9, deadline=0)
+        assert cut.run(12, deadline=0)
         assert fio.finish().ok
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from bluebridge.guest.rtrs.engine.actions import AddressPair
 from bluebridge.guest.rtrs.engine.settings import ClientSettings, ServerSettings, Timing
+from bluebridge.host_tools.lab import hardware_control
+from tests.wire.conftest import StartServer
 from tests.wire.rtrs_pair import rtrs_pair
 from tests.wire.server import ServerProcess
 
@@ -37,3 +39,87 @@ def test_blocks_come_back_as_they_were_written(
         assert (totals.errors, totals.mismatches, totals.requests) == (0, 0, 200)
         pair.close()
         assert pair.server_user.ended == 1
+
+
+SECOND = AddressPair("10.9.1.2", "10.9.1.1")
+QUICK = Timing(heartbeat=0.2, missed_heartbeats=4, connect=3.0, backoff=0.05, establish=1.0)
+
+
+@dataclass(frozen=True)
+class TwoPaths:
+    """A server of four HCAs: a and b are the first path, c and d the second one."""
+
+    folder: Path
+
+    def tell(self, line: str) -> None:
+        """A line for the control socket."""
+        hardware_control.tell(self.folder / "control", line)
+
+    @property
+    def server_on(self) -> dict[str, Path]:
+        """The server's addresses and sockets."""
+        return {SERVER: self.folder / "a", SECOND.destination: self.folder / "c"}
+
+    @property
+    def client_on(self) -> dict[str, Path]:
+        """The client's addresses and sockets."""
+        return {CLIENT: self.folder / "b", SECOND.source: self.folder / "d"}
+
+
+@pytest.fixture
+def two_paths(start_server: StartServer, tmp_path: Path) -> TwoPaths:
+    hcas = [word for name in "abcd" for word in ("--hca", f"name={name},socket={tmp_path / name}")]
+    start_server("bluebridge.device", *hcas, "--control", str(tmp_path / "control"))
+    return TwoPaths(tmp_path)
+
+
+@pytest.mark.parametrize("policy", ["round-robin", "min-inflight", "min-latency"])
+def test_a_path_dies_silently_under_traffic_and_comes_back(
+    two_paths: TwoPaths, policy: str
+) -> None:
+    client = replace(LIKELY, timing=QUICK, mp_policy=policy)
+    server = replace(SMALL, timing=QUICK)
+    with rtrs_pair(two_paths.server_on, two_paths.client_on, client, server) as pair:
+        assert pair.open([PATH, SECOND]) == 0
+        traffic = pair.start_traffic(count=120, length=8192, depth=8)
+        two_paths.tell("drop d")
+        totals = pair.finish(traffic)
+        assert (totals.errors, totals.mismatches, totals.requests) == (0, 0, 240)
+        assert pair.loop.run_until(lambda: pair.states()[1] != "connected", 20.0)
+        two_paths.tell("remove all")
+        assert pair.loop.run_until(lambda: pair.states() == ["connected"] * 2, 30.0), pair.states()
+        first, second = pair.client.engine.paths
+        assert second.statistics.reconnects == 1
+        again = pair.finish(pair.start_traffic(count=40, length=8192, depth=8))
+        assert (again.errors, again.mismatches) == (0, 0)
+        assert first.statistics.inflight == second.statistics.inflight == 0
+        pair.close()
+
+
+def test_a_path_whose_info_req_never_arrives_does_not_block_those_after_it(
+    two_paths: TwoPaths,
+) -> None:
+    """Linux 6.12 answers EEXIST from then on, if the client's farewell gets lost, too."""
+    client = replace(LIKELY, timing=QUICK)
+    server = replace(SMALL, timing=QUICK)
+    with rtrs_pair(two_paths.server_on, two_paths.client_on, client, server) as pair:
+        assert pair.open([PATH]) == 0
+        two_paths.tell("drop d opcode=SEND length=272")
+        two_paths.tell("drop d cm=DREQ")
+        engine, user = pair.client.engine, pair.client_user
+        pair.client.transport.call(lambda now: engine.add_path(SECOND, now))
+        assert pair.loop.run_until(lambda: bool(user.opened), 30.0)
+        assert user.opened.pop() != 0
+        assert [path.state for path in engine.paths] == ["connected"]
+        two_paths.tell("remove all")
+
+        def second_try_works() -> bool:
+            if user.opened and user.opened.pop() == 0:
+                return True
+            if len(engine.paths) == 1:
+                pair.client.transport.call(lambda now: engine.add_path(SECOND, now))
+            return False
+
+        assert pair.loop.run_until(second_try_works, 30.0)
+        assert pair.states() == ["connected", "connected"]
+        pair.close()

@@ -191,3 +191,21 @@ def test_krping_over_the_second_port(folder: Path) -> None:
             result = hosts[1].run("client,addr=10.1.2.1,port=9999,count=20,validate")
             server.join(20)
         assert result.ok and results[0].ok
+
+
+def test_faults_of_the_second_network(start_server: StartServer, tmp_path: Path) -> None:
+    names = ("a", "b", "a.1", "b.1")
+    hcas = [f"name={n},socket={tmp_path / n}{',net=1' if '.' in n else ''}" for n in names]
+    words = [word for hca in hcas for word in ("--hca", hca)]
+    start_server("bluebridge.device", *words, "--control", str(tmp_path / "control"))
+    with ExitStack() as stack:
+        buses = [WireBus(tmp_path / name) for name in names]
+        for bus in buses:
+            stack.callback(bus.close)
+        a, b, a1, b1 = (stack.enter_context(open_hca(bus)) for bus in buses)
+        pairs = connected(a, b), connected(a1, b1)
+        with Hardware(lambda line: control(tmp_path, line)).drop("a.1") as rule:
+            for (first, second), status in zip(pairs, (WcStatus.SUCCESS, _LOST), strict=True):
+                first.send(WrOpcode.RDMA_WRITE, [first.sge()], second)
+                first.expect(status)
+            assert rule.taken

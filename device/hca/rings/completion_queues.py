@@ -26,6 +26,8 @@ SHORTEST_TIMER: Final = 500
 """Microseconds; the server's loop sleeps in milliseconds."""
 OVERRUN: Final = 1
 ACCESS: Final = 2
+_NUMBERS: Final = 3
+"""Requests for events are numbered modulo four."""
 
 
 class CompletionQueue:
@@ -59,9 +61,10 @@ class CompletionQueue:
         self._armed = 0  # 0, CQ_ARM_SOLICITED or CQ_ARM_NEXT
         self._unreported = 0  # entries that moderation holds back
         self._delayed = False  # whether their time runs
+        self._sn = 0  # number of the last request
         self._request = (0, 0)  # number and consumer index of the last request that was taken
         self._answered = (0, 0)  # and of the one that the last event answered
-        self._again = False  # whether that was the second event for its number
+        self._unseen = 0  # events that software has not counted yet, by its numbers
         self._notified = 0  # producer index when the last event fired (last_notified_index)
         self._last_solicited: int | None = None  # producer index of the newest solicited entry
 
@@ -148,14 +151,20 @@ class CompletionQueue:
         handled that event yet. A request with the same number but a later consumer index is taken
         once: a driver that shuts its queue down empties it by polling and arms it before the
         interrupt was served (ipoib_ib.c: ipoib_ib_dev_stop_default); it would get no further event.
+        Not while two events wait for software: its number, of two bits, may be the same again when
+        it has counted four.
         Entries that an event announced cause no second one, even while they are unread: perftest
         arms before it reads, and counts each event as a new entry (ctx_notify_events). Software
         that reads everything and then arms misses nothing: later entries were not announced.
         """
         if self.broken or command not in (CQ_ARM_SOLICITED, CQ_ARM_NEXT):
             return
-        if sn == self._answered[0] and (self._again or consumer == self._answered[1]):
-            return
+        if sn == self._answered[0]:
+            if self._unseen > 1 or consumer == self._answered[1]:
+                return
+        else:
+            self._unseen = max(0, self._unseen - (sn - self._sn & _NUMBERS))
+        self._sn = sn
         self._armed = max(self._armed, command)
         self._request = (sn, consumer)
         waiting = (self.producer - consumer) & INDEX_MASK
@@ -231,7 +240,7 @@ class CompletionQueue:
             self._fire()
 
     def _fire(self) -> None:
-        self._again = self._request[0] == self._answered[0]
+        self._unseen += 1
         self._answered, self._armed, self._unreported = self._request, 0, 0
         self._notified = self.producer
         self._eqs.post(self.eqn, self._event)

@@ -249,8 +249,6 @@ class RnbdClient:
     def _device_opened(self, device: ClientDevice, error: int, answer: bytes, now: float) -> None:
         first = device.state == DeviceState.INIT
         error = error or self._take_geometry(device, answer, now)
-        if error:
-            self._log(f"session {self.name}: cannot open {device.name}: error {error}")
         if not first:
             self._actions.append(Remapped(device, error))
         elif error:

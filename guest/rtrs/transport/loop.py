@@ -11,6 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+SPIN_SECONDS = 0.0003
+"""After the last piece of work sources are looked at for so long before they are armed: what was
+just asked for is mostly done by then, and an interrupt costs an emulated guest more."""
 MAX_WAIT = 1.0
 """Seconds; sources that lose their device find out at such intervals."""
 
@@ -52,6 +55,7 @@ class Loop:
         self._numbers = itertools.count()
         self._sources: list[Source] = []
         self._running = False
+        self._spin_until = 0.0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.register(self._wake, select.EPOLLIN, self._woken)
 
@@ -104,16 +108,21 @@ class Loop:
         """Serve until `done()`, or for `seconds`; whether it is done."""
         end = self.now() + seconds
         wake = self.call_at(end, lambda: None)
-        while not done() and self.now() < end:
-            self.turn()
-        wake.cancel()
-        return done()
+        try:
+            while not (over := done()) and self.now() < end:
+                self.turn()
+        finally:
+            wake.cancel()
+        return over
 
     def turn(self) -> None:
         """One turn: waits only if no source has work."""
         self._expire()
         if self._work():
+            self._spin_until = self.now() + SPIN_SECONDS
             self._poll(0.0)
+            return
+        if self.now() < self._spin_until:
             return
         for source in self._sources:
             source.arm()

@@ -104,7 +104,7 @@ class Transport:
         """A connection that exists."""
         return self._connections.get(number)
 
-    def call(self, event: Callable[[float], None]) -> None:
+    def call(self, event: Callable[[float], object]) -> None:
         """Tell the engine something: `event` gets the time; then carry out what it asks for."""
         event(self._loop.now())
         self.perform()

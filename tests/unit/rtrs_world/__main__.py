@@ -20,17 +20,19 @@ def main() -> int:
     seeds = (
         [words.seed] if words.seed is not None else range(words.first, words.first + words.seeds)
     )
-    failed, requests, started = 0, 0, time.monotonic()
+    failed, requests, repeated, started = 0, 0, 0, time.monotonic()
     for seed in seeds:
         try:
             world = run(seed)
             requests += sum(world.disk.executed.values())
+            repeated += sum(count > 1 for count in world.sent.values())
         except Exception:
             failed += 1
             traceback.print_exc()
             print(f"seed {seed} failed; again with --seed {seed}", flush=True)
     seconds = time.monotonic() - started
-    print(f"{len(seeds)} worlds, {requests} requests served, {failed} failed, {seconds:.0f} s")
+    print(f"{len(seeds)} worlds in {seconds:.0f} s, {failed} failed;")
+    print(f"{requests} requests served, {repeated} of them sent more than once")
     return 1 if failed else 0
 
 

@@ -93,7 +93,7 @@ class Application:
         self._busy = busy
         self._jobs: dict[int, Job] = {}
         self._locked: set[int] = set()
-        self._pause = source.choice((0.05, 1.0, 6.0))
+        self._pause = source.choice((0.15, 0.5, 2.0))
 
     def __call__(self, action: Action) -> None:
         if isinstance(action, Finished):
@@ -114,7 +114,8 @@ class Application:
         return not self._jobs
 
     def run(self, count: int) -> None:
-        """Begin `count` chains of requests."""
+        """Begin `count` chains of requests, one after another in each."""
+        self._pause *= count
         for _chain in range(count):
             self._later()
 

@@ -72,6 +72,11 @@ class Machine:
         self.ends: dict[int, End] = {}
         self._upper = upper
         self._performing = False
+        self._looking = False
+        self._timer: float | None = None
+        self._left = 0
+        self._die: Callable[[], None] = self.die
+        self._slow = network.random.choice((0.0, 0.0, 0.002, 0.05))
 
     @property
     def engine(self) -> Engine:
@@ -86,6 +91,8 @@ class Machine:
         while actions := self.engine.take_actions():
             for action in actions:
                 self._perform(action)
+                if self._is_last():
+                    return
         self._performing = False
         self._set_timer()
 
@@ -102,13 +109,28 @@ class Machine:
             end.kill()
             end.over = True
 
+    def die_after(self, count: int, die: Callable[[], None]) -> None:
+        """Call `die` when so many actions are carried out."""
+        self._left = count
+        self._die = die
+        self.perform()
+
+    def _is_last(self) -> bool:
+        if self._left:
+            self._left -= 1
+            if not self._left:
+                self._die()
+        return not self.alive
+
     def _set_timer(self) -> None:
-        deadline = self.engine.deadline
-        if deadline is not None:
-            engine = self.engine
+        engine = self.engine
+        deadline = engine.deadline
+        if deadline is not None and deadline != self._timer:
+            self._timer = deadline
 
             def expire() -> None:
-                if engine.deadline == deadline:
+                if self._timer == deadline:
+                    self._timer = None
                     self.tell(engine.expire)
 
             self.clock.after(max(0.0, deadline - self.clock.now), expire)
@@ -136,6 +158,22 @@ class Machine:
         end.limit_sends, end.limit_receives = limits.send, limits.receive
         self.ends[number] = end
         return end
+
+    def completed(self) -> None:
+        """A connection has a completion: look at all of them some time later."""
+        if not self._looking:
+            self._looking = True
+            self.clock.after(self.network.random.random() * 0.001 + self._slow, self._look)
+
+    def _look(self) -> None:
+        """Every connection has its turn, in any order."""
+        self._looking = False
+        ends = [end for end in self.ends.values() if end.waits]
+        self.network.random.shuffle(ends)
+        for end in ends:
+            end.look()
+        if any(end.waits for end in self.ends.values()):
+            self.completed()
 
     def peer_ended(self, number: int) -> None:
         """The peer of a connection has disconnected."""

@@ -26,6 +26,8 @@ RETRY = 0.5
 RETRY_LIMIT = 4.0
 """A message that is not acknowledged within this time breaks its connection."""
 NOT_READY = 0.01
+BATCH = 32
+"""Completions of one connection before others have their turn."""
 
 
 class Wire:
@@ -49,6 +51,9 @@ class Host(Protocol):
 
     def source(self, request: WriteRequest | WriteChunk) -> bytes:
         """The bytes that a request writes, as they are in memory now."""
+
+    def completed(self) -> None:
+        """A connection has a completion."""
 
     def peer_ended(self, number: int) -> None:
         """The peer of a connection has disconnected."""
@@ -75,11 +80,9 @@ class End:
         """In error, or gone: nothing is sent or taken."""
         self.over = False
         """Drained: the host does not look any more."""
-        self.slow = source.choice((0.0, 0.0, 0.002, 0.05))
         self._receives: deque[int] = deque()
         self._queue: deque[WorkRequest] = deque()
         self._completions: deque[Callable[[float], None]] = deque()
-        self._looking = False
         self._busy = False
         self._stage = 0
         self._failing_since: float | None = None
@@ -128,7 +131,7 @@ class End:
         """The last look at the completions, which may miss some."""
         self.kill()
         if self._random.random() < 0.5:
-            self._look()
+            self.look()
         self.over = True
         self._completions.clear()
 
@@ -223,17 +226,20 @@ class End:
 
     def _complete(self, event: Callable[[float], None]) -> None:
         self._completions.append(event)
-        if not self._looking:
-            self._looking = True
-            self._clock.after(self._random.random() * 0.001 + self.slow, self._look)
+        self.host.completed()
 
-    def _look(self) -> None:
-        self._looking = False
-        if self.over:
-            return
-        while self._completions:
+    def look(self) -> None:
+        """Tell the host's engine of some completions."""
+        for _one in range(BATCH):
+            if self.over or not self._completions:
+                return
             self._completions.popleft()(self._clock.now)
             self.host.perform()
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are completions that the host has not seen."""
+        return bool(self._completions) and not self.over
 
 
 def _received(request: WorkRequest) -> Received:

@@ -18,6 +18,8 @@ from tests.unit.rtrs_world.wire import Wire
 
 SECONDS = 120.0
 """Of faults, in the world's time."""
+QUIET_SECONDS = 30.0
+"""Of a world without faults."""
 RECOVERY = 600.0
 """So long everything may take to work again once nothing is broken any more."""
 
@@ -25,7 +27,7 @@ RECOVERY = 600.0
 class World:
     """`run` raises `Lost` or `AssertionError` if something does not hold."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, faults: bool = True) -> None:
         self.random = random.Random(seed)
         self.clock = Clock()
         self.network = Network(self.clock, self.random)
@@ -50,20 +52,36 @@ class World:
         self.truth = Truth()
         self.sent: dict[int, int] = {}
         self.faulty = True
+        self.vanished = False
         self.clients = 0
+        self._faults = faults
         self.server = self._new_server()
         self.client, self.application = self._new_client()
 
     def run(self) -> None:
         """Faults for a while, then peace, a look at everything, and the end."""
-        self.clock.after(self._pause(), self._fault)
-        self.clock.run(lambda: False, SECONDS)
+        if self._faults:
+            self.clock.after(self._pause(), self._fault)
+        self.clock.run(lambda: False, SECONDS if self._faults else QUIET_SECONDS)
         self.faulty = False
         self._heal()
         self._await(lambda: self._works(), "the session does not come back")
         self._await(lambda: self.application.idle, "requests are never finished")
         self.application.read_all()
         self._end()
+
+    def vanish(self, side: str, step: int) -> None:
+        """Let the client or the server die after it has done `step` things, and come back."""
+
+        def die() -> None:
+            self.vanished = True
+            if side == "client":
+                self._client_dies()
+            else:
+                self._server_dies()
+
+        machine = self.client if side == "client" else self.server
+        machine.die_after(step, die)
 
     # -- machines --------------------------------------------------------------------------------
 
@@ -154,8 +172,10 @@ class World:
         self.clock.after(self.random.random() * 10, lambda: self._restore(wire))
 
     def _kill_client(self) -> None:
-        if self.random.random() < 0.5 or not self.client.alive:
-            return
+        if self.random.random() < 0.5 and self.client.alive:
+            self._client_dies()
+
+    def _client_dies(self) -> None:
         self.client.die()
         self._note_sends()
         self.application.died()
@@ -166,8 +186,10 @@ class World:
             self.client, self.application = self._new_client()
 
     def _kill_server(self) -> None:
-        if self.random.random() < 0.5 or not self.server.alive:
-            return
+        if self.random.random() < 0.5 and self.server.alive:
+            self._server_dies()
+
+    def _server_dies(self) -> None:
         self.server.die()
         self.clock.after(self.random.random() * 20, self._restart_server)
 
@@ -187,18 +209,17 @@ class World:
 
     def _ask_for_reconnect(self) -> None:
         if (path := self._path()) is not None:
-            number = path.path
-            self.client.tell(lambda now: self.client.session.reconnect_path(number, now))
+            self._tell_reconnect(path.path)
+
+    def _tell_reconnect(self, path: int) -> None:
+        self.client.tell(lambda now: self.client.session.reconnect_path(path, now))
 
     def _reconnect_all(self) -> None:
         session = self.client.session
         if self.client.alive:
             for path in session.paths:
                 if path.state == "closed":
-                    number = path.path
-                    self.client.tell(
-                        lambda now, number=number: session.reconnect_path(number, now)  # type: ignore[misc]
-                    )
+                    self._tell_reconnect(path.path)
 
     def _remove_path(self) -> None:
         if (path := self._path()) is not None and self._is_open():
@@ -207,11 +228,11 @@ class World:
             self.clock.after(self.random.random() * 10, self._add_path)
 
     def _add_path(self) -> None:
-        if self.client.alive and self._is_open():
+        if self.faulty and self.client.alive and self._is_open():
             used = {path.addresses for path in self.client.session.paths}
             free = [pair for pair in self.pairs if pair not in used]
             pair = self.random.choice(free or self.pairs)
-            self.client.tell(lambda now: self.client.session.add_path(pair, now))
+            self._tell_add(pair)
 
     def _disconnect_by_server(self) -> None:
         if not self.server.alive:
@@ -242,11 +263,15 @@ class World:
         if not self._is_open():
             return False
         self._reconnect_all()
-        states = {path.addresses: path.state for path in session.paths}
+        known = {path.addresses for path in session.paths}
+        up = {path.addresses for path in session.paths if path.state == "connected"}
         for pair in self.pairs:
-            if pair not in states:
-                self.client.tell(lambda now, pair=pair: session.add_path(pair, now))  # type: ignore[misc]
-        return all(states.get(pair) == "connected" for pair in self.pairs)
+            if pair not in known:
+                self._tell_add(pair)
+        return up == set(self.pairs)
+
+    def _tell_add(self, pair: AddressPair) -> None:
+        self.client.tell(lambda now: self.client.session.add_path(pair, now))
 
     def _await(self, condition: object, failure: str) -> None:
         assert callable(condition)

@@ -14,7 +14,7 @@ from bluebridge.guest.rtrs.engine.client.policies import (
     RoundRobin,
     least,
 )
-from bluebridge.guest.rtrs.engine.client.requests import Request
+from bluebridge.guest.rtrs.engine.client.requests import NOWHERE, Request
 from bluebridge.guest.rtrs.engine.client.shared import Shared
 from bluebridge.guest.rtrs.engine.client.traffic import Traffic
 
@@ -28,6 +28,8 @@ class Dispatch:
         self._turns = RoundRobin()
         self._policy = ROUND_ROBIN
         self.policy = shared.settings.mp_policy
+        self._stranded: list[Request] = []
+        """In flight on no path."""
 
     @property
     def policy(self) -> str:
@@ -60,21 +62,37 @@ class Dispatch:
         return failed
 
     def path_drained(self, path: Path, traffic: Traffic) -> None:
-        """Repeat what was on the path on another, or finish it with ECONNABORTED."""
+        """Repeat what was on the path on another."""
         for request in self._shared.requests:
             if request.path == path.number and traffic.take_back(request):
-                self._repeat(request)
+                request.path = NOWHERE
+                self._stranded.append(request)
+        self.repeat()
+
+    def repeat(self) -> None:
+        """Send what is on no path; finish it with ECONNABORTED if there is none to come.
+
+        A path that has sent INFO_REQ is about to come. Requests wait for it: the server lets it
+        in as soon as all operations are over that it knew of then. Had one of these been finished
+        here, the slot's next request might meet it in the chunk.
+        """
+        stranded, self._stranded = self._stranded, []
+        for request in stranded:
+            failed = self.start(request)
+            if not failed:
+                self._count(request)
+            elif any(path.asking for path in self._paths):
+                self._stranded.append(request)
+            else:
+                request.path = 0
+                self._shared.outbox.add(Finished(request.slot, failed))
 
     def path_removed(self, path: Path) -> None:
         """Take a path off the list."""
         self._turns.removed(self._paths, path.number)
         self._paths.remove(path)
 
-    def _repeat(self, request: Request) -> None:
-        failed = self.start(request)
-        if failed:
-            self._shared.outbox.add(Finished(request.slot, failed))
-            return
+    def _count(self, request: Request) -> None:
         for path in self._paths:
             if path.number == request.path:
                 path.statistics.failovers += 1

@@ -40,7 +40,7 @@ class Handshake:
         self._uuid = uuid
         self._addresses = addresses
         self._attempt = attempt
-        self._first = first
+        self.first = first
         self.connections: list[Connection] = []
         self.response: Response | None = None
         self.regions: list[Region] | None = None
@@ -66,7 +66,7 @@ class Handshake:
         connection = Connection(number, cid, queue)
         self.connections.append(connection)
         request = messages.connection_request(
-            cid, settings.cpus + 1, self._attempt, self._uuid, shared.uuid, self._first
+            cid, settings.cpus + 1, self._attempt, self._uuid, shared.uuid, self.first
         )
         shared.outbox.add(Open(number, self._addresses, settings.port, request, sizes))
         return connection

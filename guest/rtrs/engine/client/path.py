@@ -54,6 +54,9 @@ class Owner(Protocol):
     def path_connected(self, path: Path, now: float) -> None:
         """It takes requests."""
 
+    def path_failed(self, path: Path) -> None:
+        """It has not become connected."""
+
     def path_drained(self, path: Path, traffic: Traffic, now: float) -> None:
         """It was connected; requests that are on it will not be answered."""
 
@@ -101,6 +104,11 @@ class Path:
     def connected(self) -> bool:
         """Whether it can take requests."""
         return self.state is State.CONNECTED
+
+    @property
+    def asking(self) -> bool:
+        """Whether it waits for INFO_RSP, the last thing before it can take requests."""
+        return self._phase is Phase.INFO
 
     @property
     def inflight(self) -> int:
@@ -173,6 +181,7 @@ class Path:
         try:
             handshake.established(connection, data)
             if not connection.cid:
+                handshake.first = self.may_create = True
                 self._take_link(link)
             if handshake.complete:
                 handshake.ask()
@@ -243,10 +252,9 @@ class Path:
         self._wait(Phase.OPENING, now + self._timing.connect)
 
     def _take_link(self, link: LinkInfo) -> None:
-        """What connection 0 uses. From now on the path may bring the session back by itself."""
+        """What connection 0 uses."""
         self.hca, self.port = link.hca, link.port
         self.addresses = AddressPair(link.source, self.addresses.destination)
-        self.may_create = True
 
     def _take_info(self, connection: Connection, received: Received, now: float) -> None:
         handshake = self._handshake
@@ -282,7 +290,9 @@ class Path:
     def _stop(self, now: float) -> None:
         """Disconnect all connections; with none, it is over at once."""
         self._shared.alarms.cancel(self.number)
-        self._phase = Phase.DRAINING
+        asking, self._phase = self.asking, Phase.DRAINING
+        if asking:
+            self._owner.path_failed(self)
         if self.traffic is not None:
             self.traffic.closing = True
         for connection in self._connections:

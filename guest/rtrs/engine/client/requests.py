@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bluebridge.guest.rtrs.engine.actions import Direction
+
+NOWHERE: Final = -1
+"""Instead of a path: in flight, but its path is broken and no other is connected yet."""
 
 
 class Request:
@@ -11,7 +16,7 @@ class Request:
     def __init__(self, slot: int) -> None:
         self.slot = slot
         self.path = 0
-        """Number of the path that it was sent on; 0: not in flight."""
+        """Number of the path that it was sent on; 0: not in flight; NOWHERE."""
         self.connection = 0
         """Number of the connection."""
         self.direction = Direction.READ

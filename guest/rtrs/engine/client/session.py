@@ -166,7 +166,7 @@ class ClientSession:
     def reconnect_path(self, path: int, now: float) -> None:
         """Disconnect a path if need be, and connect it anew."""
         found = self._find(path)
-        if not self._closing:
+        if not self._closing and not self._open_error:
             found.reconnect(now)
 
     # -- what the surroundings tell -------------------------------------------------------------
@@ -247,10 +247,15 @@ class ClientSession:
         self._up += 1
         if self._up == 1 and self._opened:
             self._shared.outbox.add(LinkChanged(True))
+        self._dispatch.repeat()
         if path in self._to_open:
             self._open_next(path, now)
         elif path.first:
             self._shared.outbox.add(Opened(path.number, 0))
+
+    def path_failed(self, path: Path) -> None:
+        """It did not become connected: nothing waits for it any more."""
+        self._dispatch.repeat()
 
     def path_drained(self, path: Path, traffic: Traffic, now: float) -> None:
         """Its requests go elsewhere."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from bluebridge.device.layout.net.rtrs import INFO_REQ, SERVICE_QUEUE_DEPTH
 from bluebridge.guest.rtrs.engine.actions import (
@@ -27,7 +27,7 @@ from bluebridge.guest.rtrs.engine.alarms import Alarm
 from bluebridge.guest.rtrs.engine.connection import Connection
 from bluebridge.guest.rtrs.engine.formats import next_key
 from bluebridge.guest.rtrs.engine.heartbeat import MESSAGE, Beat, Heartbeat
-from bluebridge.guest.rtrs.engine.send_queue import SIGNALED, SendQueue
+from bluebridge.guest.rtrs.engine.send_queue import FIRST_SLOT_TOKEN, SIGNALED, SendQueue
 from bluebridge.guest.rtrs.engine.server.limits import chunks_per_region, limits
 from bluebridge.guest.rtrs.engine.server.messages import (
     Refused,
@@ -42,7 +42,9 @@ from bluebridge.guest.rtrs.engine.server.shared import Shared
 from bluebridge.guest.rtrs.engine.server.traffic import Traffic
 from bluebridge.guest.rtrs.engine.statistics import Statistics
 
-_REGISTRATIONS_AT_ONCE = 128
+_REGISTRATIONS_AT_ONCE: Final = 128
+_REGISTERED: Final = FIRST_SLOT_TOKEN
+"""Token of the last registration."""
 
 
 class State(StrEnum):
@@ -112,6 +114,7 @@ class Path:
         self._regions: list[Region] = shared.memory.map_chunks(
             number, connection, session.number, self._per_region
         )
+        self._keys = [next_key(region.key) for region in self._regions]
         shared.alarms.set(number, Alarm.STATE, now + timing.establish)
 
     def request(self, number: int, request: Request) -> Connection:
@@ -150,7 +153,7 @@ class Path:
         """Some operation of the session is over: what waited for that may go on."""
         if self.state is State.CLOSING:
             self._end_if_idle()
-        elif self.state is State.CONNECTING:
+        elif self._awaited:
             self._begin_if_alone(now)
 
     # -- events ------------------------------------------------------------------------------
@@ -171,11 +174,15 @@ class Path:
         except (BadRequest, ValueError) as error:
             self.close(str(error))
 
-    def sent(self, connection: Connection, token: int) -> None:
+    def sent(self, connection: Connection, token: int, now: float) -> None:
         """A signaled work request completed."""
         try:
             if self.state is State.CONNECTED and self._traffic is not None:
                 self._traffic.sent(connection, token)
+            elif self.state is State.CONNECTING:
+                connection.queue.completed()
+                if token == _REGISTERED:
+                    self._registered(now)
         except BadRequest as error:
             self.close(str(error))
 
@@ -230,29 +237,46 @@ class Path:
         if self._owner.name_taken(name, self.session):
             raise BadRequest(f"another session is called {name}")
         self._name = name
+        self._register()
+
+    def _register(self) -> None:
+        """Register all chunks; what completes last is the sign that INFO_RSP may be sent."""
+        queue, keys = self._connections[0].queue, self._keys
+        for first in range(0, len(keys), _REGISTRATIONS_AT_ONCE):
+            last = min(len(keys), first + _REGISTRATIONS_AT_ONCE) - 1
+            chain: list[WorkRequest] = []
+            for index in range(first, last + 1):
+                token = 0 if index < last else SIGNALED
+                if index == len(keys) - 1:
+                    token = _REGISTERED
+                length = self._regions[index].length
+                chain.append(Register(self.number, index, keys[index], length, True, token))
+            queue.post(chain, True)
+
+    def _registered(self, now: float) -> None:
+        """Everything that came before INFO_REQ has been seen by now: wait for what it began."""
         self._awaited = self._owner.operations_of(self.session)
         self._shared.waiting.add(self.number)
         self._begin_if_alone(now)
 
     def _begin_if_alone(self, now: float) -> None:
-        """Operations that were in progress when INFO_REQ came are over: tell the chunks."""
         self._awaited = [operation for operation in self._awaited if not operation.over]
         if not self._awaited:
             self._shared.waiting.discard(self.number)
             self._begin(now)
 
     def _begin(self, now: float) -> None:
+        """INFO_RSP: the client may send requests."""
         connections = [self._connections[cid] for cid in range(self._count)]
         for one in connections:
             depth = self._shared.settings.queue_depth if one.cid else SERVICE_QUEUE_DEPTH
             self._shared.outbox.add(PostReceive(one.number, depth))
-        keys = [next_key(region.key) for region in self._regions]
         self._traffic = Traffic(
             self._shared,
             self.session,
             self.number,
             connections,
-            keys,
+            self._keys,
             self.statistics,
             self.heartbeat,
         )
@@ -260,23 +284,11 @@ class Path:
         self._shared.alarms.cancel(self.number)
         self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._heartbeat_interval)
         self._owner.path_connected(self, self._name)
-        self._tell_chunks(connections[0], keys)
-
-    def _tell_chunks(self, connection: Connection, keys: list[int]) -> None:
-        """Register all chunks, then INFO_RSP."""
-        queue, regions = connection.queue, self._regions
-        for first in range(0, len(keys), _REGISTRATIONS_AT_ONCE):
-            some = range(first, min(len(keys), first + _REGISTRATIONS_AT_ONCE))
-            chain: list[WorkRequest] = []
-            for index in some:
-                token = SIGNALED if index == some[-1] else 0
-                length = regions[index].length
-                chain.append(Register(self.number, index, keys[index], length, True, token))
-            queue.post(chain, True)
         pieces = [
-            (region.address, key, region.length) for region, key in zip(regions, keys, strict=True)
+            (region.address, key, region.length)
+            for region, key in zip(self._regions, self._keys, strict=True)
         ]
-        queue.post([Send(info_response(pieces), None, SIGNALED)], True)
+        connections[0].queue.post([Send(info_response(pieces), None, SIGNALED)], True)
 
     def _change(self, state: State, reason: str = "") -> None:
         self.state = state

@@ -134,7 +134,7 @@ class Server:
     def sent(self, connection: int, token: int, now: float) -> None:
         """A signaled work request completed."""
         if (found := self._connections.get(connection)) is not None:
-            found[0].sent(found[1], token)
+            found[0].sent(found[1], token, now)
 
     def failed(self, connection: int, reason: str, now: float) -> None:
         """A work request failed."""

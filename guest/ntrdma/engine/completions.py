@@ -1,0 +1,85 @@
+"""Completion queues: no ring of their own, but a look at all queues in turn."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from bluebridge.guest.verbs.values import Wc
+
+
+class Source(Protocol):
+    """A queue of work requests whose completions go to a completion queue."""
+
+    def collect(self) -> None:
+        """See what the peer has completed."""
+
+    def take(self) -> Wc | None:
+        """The oldest completion that was not polled yet."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `take` would give something."""
+
+
+class CompletionQueue:
+    """Completions of several queues, polled round-robin; `notify` is called for events.
+
+    `bell` is rung by the peer when it has completed sends of these queues.
+    """
+
+    def __init__(self, bell: int, notify: Callable[[], None]) -> None:
+        self.bell = bell
+        self._notify = notify
+        self._sources: deque[Source] = deque()
+        self._armed: bool | None = None
+        """Whether armed for solicited completions only; None while not armed."""
+
+    def attach(self, source: Source) -> None:
+        """A queue's completions go here."""
+        if source not in self._sources:
+            self._sources.append(source)
+
+    def detach(self, source: Source) -> None:
+        """No longer."""
+        if source in self._sources:
+            self._sources.remove(source)
+
+    def collect(self) -> None:
+        """See what the peer has completed."""
+        for source in tuple(self._sources):
+            source.collect()
+
+    def poll(self, limit: int) -> list[Wc]:
+        """Up to `limit` completions; each queue's in order, the queues in turn."""
+        self.collect()
+        found: list[Wc] = []
+        fruitless = 0
+        while len(found) < limit and fruitless < len(self._sources):
+            source = self._sources[0]
+            self._sources.rotate(-1)
+            completion = source.take()
+            if completion is None:
+                fruitless += 1
+            else:
+                fruitless = 0
+                found.append(completion)
+        return found
+
+    def arm(self, solicited_only: bool) -> None:
+        """One event at the next completion; at once when some are waiting."""
+        self._armed = solicited_only
+        self.collect()
+        if any(source.waiting for source in self._sources):
+            self._fire()
+
+    def added(self, *, solicited: bool) -> None:
+        """One of the queues has a completion more."""
+        if self._armed is not None and (solicited or not self._armed):
+            self._fire()
+
+    def _fire(self) -> None:
+        if self._armed is not None:
+            self._armed = None
+            self._notify()

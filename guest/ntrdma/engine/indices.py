@@ -1,0 +1,32 @@
+"""Ring indices: they run from 0 to twice the capacity, so that full and empty differ.
+
+`index % capacity` is the entry's position. (NTRDMA v0.1, ntrdma_ring.h.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+
+def advanced(index: int, count: int, capacity: int) -> int:
+    """The index `count` entries on."""
+    return (index + count) % (2 * capacity)
+
+
+def distance(start: int, end: int, capacity: int) -> int:
+    """How many entries lie from `start` up to `end`."""
+    return (end - start) % (2 * capacity)
+
+
+def valid(consumer: int, producer: int, capacity: int) -> bool:
+    """Whether the producer's index can be true: not before the consumer's nor a lap ahead."""
+    return producer < 2 * capacity and distance(consumer, producer, capacity) <= capacity
+
+
+def runs(index: int, count: int, capacity: int) -> Iterator[tuple[int, int]]:
+    """Position and number of neighbouring entries, of `count` entries from `index` on."""
+    while count:
+        position = index % capacity
+        part = min(count, capacity - position)
+        yield position, part
+        index, count = advanced(index, part, capacity), count - part

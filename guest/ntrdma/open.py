@@ -1,0 +1,48 @@
+"""NTRDMA on a back end that is named by a word."""
+
+from __future__ import annotations
+
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports.back_end import BackEnd
+from bluebridge.guest.verbs.errors import VerbsError
+
+READY_SECONDS = 60.0
+DMA, CPU = "ntb+dma", "ntb+cpu"
+BACK_ENDS = (DMA, CPU)
+"""Besides these, `s:ADDRESS:PORT` waits for a peer over TCP and `c:ADDRESS:PORT` connects to it."""
+
+
+def open_ntrdma(back_end: str = DMA, timeout: float = READY_SECONDS) -> NtrdmaDevice:
+    """The device with its peer there; bridge and DMA engine are those that vfio-pci has.
+
+    Raises `DeviceError`, `OSError`; `VerbsError` when no peer comes within `timeout` seconds.
+    """
+    device = NtrdmaDevice(_back_end(back_end))
+    try:
+        device.wait_ready(timeout)
+    except BaseException:
+        device.close()
+        raise
+    return device
+
+
+def _back_end(word: str) -> BackEnd:
+    if word[:2] in ("s:", "c:"):
+        from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
+
+        return TcpTransport(word)
+    if word not in BACK_ENDS:
+        raise VerbsError(f"{word} is no back end of NTRDMA: {', '.join(BACK_ENDS)}, s:ADDRESS:PORT")
+    from bluebridge.guest.ntb import open_bridge
+    from bluebridge.guest.ntrdma.transports.ntb import CpuTransport, DmaTransport
+
+    bridge = open_bridge()
+    if word == CPU:
+        return CpuTransport(bridge)
+    from bluebridge.guest.dma import open_engine
+
+    try:
+        return DmaTransport(bridge, open_engine())
+    except BaseException:
+        bridge.close()
+        raise

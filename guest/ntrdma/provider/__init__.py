@@ -1,0 +1,1 @@
+"""NTRDMA as a provider of verbs."""

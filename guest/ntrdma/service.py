@@ -1,0 +1,181 @@
+"""Runs an engine on a back end: one thread sleeps until something happens, callers help."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.ntrdma.engine.engine import Engine
+from bluebridge.guest.ntrdma.engine.local import Done, Event
+from bluebridge.guest.ntrdma.transports.back_end import BackEnd
+from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
+
+ANSWER_SECONDS = 20.0
+"""How long a verb waits for the peer; the engine gives up sooner."""
+_THROTTLE_SECONDS = 0.0002
+_clock = time.monotonic
+
+
+class Health:
+    """Whether the device is there; its peer may come and go."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._reason = ""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the device was found gone."""
+        return bool(self._reason)
+
+    def lose(self, reason: str) -> None:
+        """It is gone, for this reason."""
+        self._reason = self._reason or reason
+
+    def check(self) -> None:
+        """Raise `DeviceLost` if the device is lost."""
+        if self._reason:
+            raise self.loss()
+
+    def loss(self) -> DeviceLost:
+        """The error to raise."""
+        return DeviceLost(f"{self._name}: {self._reason}")
+
+
+class Service:
+    """An engine with the lock that guards it. Event listeners are called under the lock."""
+
+    def __init__(self, back_end: BackEnd, name: str) -> None:
+        self.lock = threading.RLock()
+        self.health = Health(name)
+        self.listeners: list[Callable[[Event, int], None]] = []
+        self.cm_receiver: Callable[[bytes, int], None] = lambda mad, ip: None
+        self.addresses: set[int] = set()
+        """Own IPv4 addresses, as numbers."""
+        self.back_end = back_end
+        self.engine = Engine(back_end, self)
+        self._changed = threading.Condition(self.lock)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="ntrdma", daemon=True)
+        self._thread.start()
+
+    # -- the engine's owner ---------------------------------------------------------------------
+
+    def event(self, event: Event, key: int) -> None:
+        """An asynchronous event."""
+        for listener in tuple(self.listeners):
+            listener(event, key)
+
+    def cm_message(self, mad: bytes, ip: int) -> None:
+        """The peer's connection manager says something."""
+        self.cm_receiver(mad, ip)
+
+    def has_address(self, ip: int) -> bool:
+        """Whether an IPv4 address is this side's."""
+        return ip in self.addresses
+
+    # -- for callers ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Carry out what was posted; under the lock."""
+        self.engine.run(_clock())
+        if self.engine.throttled or self.engine.deadline < _clock() + 0.05:
+            self._nudge()
+
+    def progress(self) -> None:
+        """Take what has come from the peer; under the lock."""
+        self._serve()
+
+    def call(self, start: Callable[[Done], None], what: str) -> None:
+        """Start something and wait until the peer has answered.
+
+        Raises `VerbsError` when the peer refuses, `DeviceLost`.
+        """
+        results: list[bool] = []
+        deadline = _clock() + ANSWER_SECONDS
+        with self.lock:
+            start(results.append)
+            self.engine.run(_clock())
+            while not results:
+                self.health.check()
+                if self._closing or _clock() > deadline:
+                    raise VerbsError(f"{what}: no answer")
+                self._nudge()
+                self._changed.wait(0.5)
+        if not results[0]:
+            raise VerbsError(f"{what}: the peer refuses")
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        """Wait until the peer is there; whether it is."""
+        with self.lock:
+            return (
+                self._changed.wait_for(
+                    lambda: self.engine.ready or self.health.lost or self._closing, timeout
+                )
+                and self.engine.ready
+            )
+
+    def close(self) -> None:
+        """Part from the peer; a second call does nothing."""
+        with self.lock:
+            if self._closing:
+                return
+            self._closing = True
+            self.engine.close(_clock())
+            self.back_end.flush()
+            self._changed.notify_all()
+        self._nudge()
+        self._thread.join()
+        self.back_end.close()
+        os.close(self._wake)
+
+    # -- the thread -----------------------------------------------------------------------------
+
+    def _nudge(self) -> None:
+        if threading.current_thread() is not self._thread:
+            os.eventfd_write(self._wake, 1)
+
+    def _run(self) -> None:
+        while not self._closing and not self.health.lost:
+            with self.lock:
+                waiting, seconds = self.back_end.wait_for, self._pause()
+            self._sleep(waiting, seconds)
+            with self.lock:
+                if not self._closing:
+                    self._serve()
+                self._changed.notify_all()
+
+    def _pause(self) -> float:
+        if self.engine.throttled:
+            return _THROTTLE_SECONDS
+        return max(0.0, min(self.engine.deadline - _clock(), self.back_end.pause))
+
+    def _sleep(self, waiting: list[tuple[int, int]], seconds: float) -> None:
+        poller = select.poll()
+        for descriptor, events in waiting:
+            poller.register(descriptor, events)
+        poller.register(self._wake, select.POLLIN)
+        if poller.poll(seconds * 1000 if seconds < 1 else 1000):
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
+
+    def _serve(self) -> None:
+        try:
+            news = self.back_end.serve()
+        except DeviceError as error:
+            self.health.lose(str(error))
+            self.engine.link(False, _clock())
+            return
+        for up in news.links:
+            self.engine.link(up, _clock())
+        if news.failed:
+            self.engine.stores_failed(_clock())
+        if news.signalled:
+            self.engine.interrupt(_clock())
+        self.engine.advance(_clock())

@@ -1,0 +1,55 @@
+"""NTRDMA between two guests' worth of functions of one device server, without a guest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bluebridge.guest.dma import Engine
+from bluebridge.guest.ntb import bridge_of
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports.ntb import CpuTransport, DmaTransport
+from tests.wire.function import RAM_BASE, GuestRam, WireFunction
+from tests.wire.server import ServerProcess, serving
+
+BARS = {0: 0xF7_8020_0000, 2: 0xF7_8000_0000, 4: 0x100_0000_0000}
+ENGINE_BARS = {0: 0xF7_9000_0000}
+SECONDS = 20.0
+
+
+@contextmanager
+def server(folder: Path, *more: str) -> Iterator[ServerProcess]:
+    """A device server with a bridge and two DMA engines; their sockets are in `folder`."""
+    words = ["--bar-sizes", "ntrdma", *more]
+    for name in "ab":
+        words += ["--ntb", f"name={name},socket={folder / name}"]
+        words += ["--dma", f"name={name},socket={folder / f'dma-{name}'}"]
+    with serving("bluebridge.device", words, folder / "server.log") as process:
+        yield process
+        assert "Traceback" not in process.text(), process.text()
+
+
+@contextmanager
+def opened(folder: Path, name: str, dma: bool) -> Iterator[NtrdmaDevice]:
+    """One side."""
+    with ExitStack() as stack:
+        ram = GuestRam()
+        stack.callback(ram.close)
+        engine = Engine(WireFunction(folder / f"dma-{name}", ram, ENGINE_BARS))
+        bridge = bridge_of(WireFunction(folder / name, ram, BARS))
+        if dma:
+            device = NtrdmaDevice(DmaTransport(bridge, engine, RAM_BASE))
+        else:
+            stack.callback(engine.close)
+            device = NtrdmaDevice(CpuTransport(bridge, RAM_BASE))
+        yield stack.enter_context(device)
+
+
+@contextmanager
+def joined(folder: Path, dma: bool) -> Iterator[tuple[NtrdmaDevice, NtrdmaDevice]]:
+    """Both sides, ready."""
+    with opened(folder, "a", dma) as a, opened(folder, "b", dma) as b:
+        for device in (a, b):
+            device.wait_ready(SECONDS)
+        yield a, b

@@ -1,0 +1,130 @@
+"""NTRDMA over the device server's bridges: the contract of verbs, krping, reloads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.guest.ntrdma.engine.local import Event
+from bluebridge.guest.verbs import Device, QpState, Sge, WcStatus, WrOpcode
+from tests.unit.test_ntrdma_krping import opened as host_on
+from tests.verbs.contract import Devices, VerbsContract
+from tests.verbs.contract.common import OK, join
+from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, both
+from tests.verbs.player import PATTERN, Player, fill
+from tests.wire import ntrdma_pair
+from tests.wire.function import RAM_BASE, RAM_SIZE
+
+NO_MEMORY = RAM_BASE + RAM_SIZE + (1 << 20)
+
+
+@pytest.fixture(scope="module")
+def folder(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where a running server has its sockets."""
+    path = tmp_path_factory.mktemp("ntrdma")
+    with ntrdma_pair.server(path):
+        yield path
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["ntb+dma", "ntb+cpu"])
+def devices(folder: Path, request: pytest.FixtureRequest) -> Iterator[Devices]:
+    """Both ends, which the tests share."""
+    with ntrdma_pair.joined(folder, request.param) as (a, b):
+        first: Device = a
+        yield first, b
+
+
+class TestNtrdma(VerbsContract):
+    """Through the bridge, by DMA engine and by processor."""
+
+    @pytest.fixture
+    def devices(self, devices: Devices) -> Devices:
+        """By way of the module's fixture."""
+        return devices
+
+    def test_closing_twice(self, devices: Devices) -> None:
+        """Another test's: the devices are shared here."""
+
+
+def hangs(log: Path) -> int:
+    """Accesses so far that would have hung the hardware."""
+    return sum("would have hung" in event.text for event in LogReader(log))
+
+
+def test_krping(folder: Path) -> None:
+    """Pings with both kinds of registration, and the peer's program ends and begins anew."""
+    with ntrdma_pair.joined(folder, True) as (a, b):
+        sides = host_on(a, SERVER_IP), host_on(b, CLIENT_IP)
+        for options in ("size=100000", "mem_mode=reg,server_inv,size=20000"):
+            served, asked = (run.result() for run in both(sides, f"count=20,validate,{options}"))
+            assert (served.ok, asked.ok) == (True, True), (served.error, asked.error)
+            assert served.validated == asked.validated == 20
+        for side in sides:
+            side.host.close()
+
+
+@pytest.mark.parametrize("dma", [True, False], ids=["ntb+dma", "ntb+cpu"])
+def test_the_peer_is_reloaded(folder: Path, dma: bool) -> None:
+    """What waited for it is flushed; the next peer is found, and connections work again."""
+    with ntrdma_pair.opened(folder, "a", dma) as a:
+        for turn in range(4):
+            with ntrdma_pair.opened(folder, "b", dma) as b:
+                for device in (a, b):
+                    device.wait_ready(ntrdma_pair.SECONDS)
+                x, y = join(Player(a), Player(b))
+                fill(x, y)
+                x.send(WrOpcode.RDMA_WRITE, [x.sge(0, 4096)], y)
+                x.expect(OK)
+                assert bytes(y.view[:4096]) == PATTERN[:4096]
+                x.send(WrOpcode.SEND, [x.sge(0, 64)])  # nobody receives it
+            x.expect(WcStatus.WR_FLUSH_ERR)
+            assert x.qp.query_state() is QpState.ERR
+            events = [event for event, _ in a.async_events]
+            assert events.count(Event.PORT_UP) == turn + 1
+            assert events.count(Event.PORT_DOWN) == turn + 1
+            x.qp.destroy()
+
+
+def test_a_source_that_is_no_memory(folder: Path) -> None:
+    """The channel halts; the port recovers by itself, and nothing was written."""
+    with ntrdma_pair.joined(folder, True) as (a, b):
+        x, y = join(Player(a), Player(b))
+        fill(x, y)
+        nowhere = x.pd.reg_mr(NO_MEMORY, 4096)
+        x.send(WrOpcode.RDMA_WRITE, [Sge(NO_MEMORY, 4096, nowhere.lkey)], y)
+        (wc,) = x.wait(timeout=10)
+        assert wc.status is WcStatus.WR_FLUSH_ERR
+        assert bytes(y.view) == PATTERN[::-1]
+        for device in (a, b):
+            device.wait_ready(ntrdma_pair.SECONDS)
+        y.wait_state(QpState.ERR)
+        x.reconnect(y)
+        y.reconnect(x)
+        x.send(WrOpcode.RDMA_WRITE, [x.sge(0, 4096)], y)
+        x.expect(OK)
+
+
+def test_no_access_of_the_first_generation_would_have_hung(
+    vfio_user_library: Path, tmp_path: Path
+) -> None:
+    """Once the ports are ready: NTRDMA's reason to leave doorbells and scratchpads alone."""
+    log = tmp_path / "log"
+    with (
+        ntrdma_pair.server(tmp_path, "--ntb-model", "intel-gen1", "--log", str(log)),
+        ntrdma_pair.joined(tmp_path, True) as (a, b),
+    ):
+        x, y = join(Player(a), Player(b))
+        time.sleep(0.3)
+        before = hangs(log)
+        for _ in range(50):
+            y.receive()
+            for opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, WrOpcode.SEND):
+                x.send(opcode, [x.sge(0, 64)], y)
+                x.expect(OK)
+            y.expect(OK)
+        time.sleep(0.3)
+        assert hangs(log) == before
