@@ -148,8 +148,7 @@ class Server:
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.loop.stop())
+        self.loop.stop_on(signal.SIGTERM, signal.SIGINT)
         self._events.when_noted(self._flush_soon)
         self._events.flush()
         print("ready", flush=True)

@@ -6,6 +6,7 @@ import heapq
 import logging
 import os
 import select
+import signal
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
@@ -21,6 +22,8 @@ Action = Callable[[], None]
 SOON_SECONDS: Final = 0.002
 """Time for due calls before sockets are served again; one call may take longer."""
 
+WAKING: Final = 4096
+"""Bytes that are read from the pipe at once: one for each signal, and for each `stop`."""
 FEW_TIMERS: Final = 64
 """Cancelled timers that are kept until their time without cleaning up."""
 
@@ -63,6 +66,7 @@ class EventLoop:
         self._soon: deque[Action] = deque()
         self._number = 0
         self._stopped = False
+        self._signals: frozenset[int] = frozenset()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll.register(self._wake_read, select.EPOLLIN)
 
@@ -108,6 +112,18 @@ class EventLoop:
         self._stopped = True
         os.write(self._wake_write, b"x")
 
+    def stop_on(self, *signals: int) -> None:
+        """End `run` on these signals; main thread only.
+
+        Native code runs Python's handlers when it calls Python: a signal that comes shortly before
+        the loop sleeps would be handled an hour later. So the number that the interpreter writes
+        to the pipe at once counts, not the handler.
+        """
+        self._signals = frozenset(signals)
+        for number in signals:
+            signal.signal(number, _nothing)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
     def run(self) -> None:
         """Serve until `stop`."""
         while not self._stopped:
@@ -123,11 +139,19 @@ class EventLoop:
             action = self._readers.get(fd)
             if action is not None:
                 self._call(action)
+            elif fd == self._wake_read:
+                self._awake()
         self._run_soon()
         self._run_timers()
 
+    def _awake(self) -> None:
+        if not self._signals.isdisjoint(os.read(self._wake_read, WAKING)):
+            self._stopped = True
+
     def close(self) -> None:
         """Close the loop's own descriptors."""
+        if self._signals:
+            signal.set_wakeup_fd(-1)
         self._poll.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -171,3 +195,7 @@ class EventLoop:
         started, self._now = self._now, monotonic()
         if self._now - started > SLOW_SECONDS:
             self._watchdog.slow(action, self._now - started)
+
+
+def _nothing(*_: object) -> None:
+    pass

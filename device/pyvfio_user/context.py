@@ -79,8 +79,6 @@ class Context:
         self._irq_counts: dict[int, int] = {}
         self._windows: dict[int, BulkRegion] = {}
         self._registers: dict[int, RegisterRegion] = {}
-        self.keep_files = False
-        """Whether `DmaRegion.file` names the mapped file; applies from the next client."""
         self._check(self._calls.vfu_setup_log(self._context, *self._callbacks.log()), "log")
         # The library stores the eventfds of the error and request interrupts in the slot of
         # vector 0: if a client set them, `trigger(0)` would signal them.
@@ -217,7 +215,7 @@ class Context:
             self._windows,
             self._registers,
         )
-        messages.on_file = self._dma.offer if self.keep_files else None
+        messages.on_file = self._dma.offer
         self._connection = Connection(self._library, self._context, client, private, messages)
         self._poll.register(self._connection, select.EPOLLIN)
         log.info("%s: a client has connected", self.path)
@@ -241,6 +239,7 @@ class Context:
             handled = self._drain(limit)
         finally:
             self._busy = False
+            self._dma.close_unmapped()
         self._callbacks.raise_interrupt()
         if not handled:
             self._refuse_others()
@@ -300,6 +299,7 @@ class Context:
         self._closed = True
         with self._in_library():
             self._library_socket.close()
+        self._dma.close_unmapped()
         if self._connection is not None:
             self._connection.close()
             self._connection = None

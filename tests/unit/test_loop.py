@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 from collections.abc import Callable, Iterator
 from time import sleep, thread_time
 
@@ -89,6 +90,18 @@ def test_a_failing_callback_ends_nothing(loop: EventLoop, caplog: pytest.LogCapt
     with caplog.at_level(logging.ERROR):
         loop.run()
     assert "this one fails" in caplog.text
+
+
+def test_a_signal_ends_the_loop_even_if_no_handler_runs(loop: EventLoop) -> None:
+    """As when it comes while native code is about to sleep."""
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        loop.stop_on(signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        loop.call_soon(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        loop.run()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def compute() -> None:
