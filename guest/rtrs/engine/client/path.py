@@ -15,8 +15,8 @@ from bluebridge.guest.rtrs.engine.actions import (
 )
 from bluebridge.guest.rtrs.engine.alarms import Alarm
 from bluebridge.guest.rtrs.engine.client import messages
-from bluebridge.guest.rtrs.engine.client.handshake import DepthChanged, Handshake
-from bluebridge.guest.rtrs.engine.client.messages import MessageError
+from bluebridge.guest.rtrs.engine.client.handshake import Handshake
+from bluebridge.guest.rtrs.engine.client.messages import DepthChanged, MessageError
 from bluebridge.guest.rtrs.engine.client.retries import Retries
 from bluebridge.guest.rtrs.engine.client.shared import Shared
 from bluebridge.guest.rtrs.engine.client.states import Phase, State
