@@ -51,6 +51,12 @@ class KernelClient:
 
     def map(self, disk: str, routes: Sequence[Route]) -> str:
         """Map `disk`; the block device that it becomes."""
+        for route in routes:
+            # The kernel's rdma_resolve_addr asks ARP and then begins to wait for the answer: one
+            # that comes in between is seen only after the whole time limit, 30 s (core/addr.c:
+            # queue_req). A neighbour that is known is not asked for.
+            know = f"ping -c 1 -W 1 {route.target} > /dev/null"
+            self._machine.run(know, timeout=_SECONDS, check=False)
         paths = " ".join(f"path={route.name}" for route in routes)
         words = f"sessname={self._session} {paths} device_path={disk}"
         if self._machine.run(f"echo '{words}' > {MAP}", timeout=_SECONDS, check=False).status:

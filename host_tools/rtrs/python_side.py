@@ -45,7 +45,9 @@ class Program:
         line = shlex.join([*_PROGRAM, self._role, *words, *self._interfaces()])
         self._machine.run(f"rm -f {self._log}.end; : > {self._log}", timeout=_SECONDS)
         log = self._log
-        self._command = self._machine.agent.start(f"{line} > {log} 2>&1; touch {log}.end")
+        # The shell outlives the signal that ends the program, so its end is the program's.
+        whole = f"trap '' TERM; {line} > {log} 2>&1; touch {log}.end"
+        self._command = self._machine.agent.start(whole)
         done = self._machine.run(
             ["sh", "-c", _READY, "ready", log, ready], timeout=_SECONDS, check=False
         )
