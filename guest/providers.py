@@ -17,7 +17,8 @@ BLUEFLAME_USES = USES
 HCA, NTRDMA = "hca", "ntrdma"
 PROVIDERS = (HCA, NTRDMA)
 """The words for `--provider` of programs."""
-BACK_END = "ntb+dma"
+BRIDGE_BACK_ENDS = "ntb+dma", "ntb+cpu"
+BACK_END = BRIDGE_BACK_ENDS[0]
 """How NTRDMA reaches its peer unless it is told."""
 
 

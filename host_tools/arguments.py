@@ -75,6 +75,7 @@ COMMANDS = {
     "sweep": _beside("latency against payload, with and without BlueFlame", "sweep"),
     "mmiotrace": _beside("hold the guest kernel's own record against the log", "mmiotrace"),
     "ntb": _beside("show a bridge between two guests at work", "ntb_demo"),
+    "ntrdma": _beside("RDMA through a bridge: shown, measured", "ntrdma"),
     "watch": _beside("show what crosses the bus right now", "watch"),
     "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
     "doctor": _one("what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"),
