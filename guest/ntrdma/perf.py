@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from bluebridge.guest.cm import CmId, ConnectionManager, ConnParam, EventType
 from bluebridge.guest.connections import open_connections
@@ -55,6 +55,7 @@ _ORDER = struct.Struct("<20sII")
 _NUMBER = struct.Struct("<I")
 _CONTROL = 4096
 _LINE = 64
+_PARTING_SECONDS = 1.0
 _ALL = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ
 
 
@@ -149,6 +150,14 @@ class Link:
     def look(self) -> None:
         """Take what has completed, and let the engine look at what the peer did."""
         self._done += self.poll()
+
+    def linger(self) -> None:
+        """The peer's last write wants an answer, which the engine gives; then it leaves."""
+        end = time.monotonic() + _PARTING_SECONDS
+        with suppress(Failed):
+            while time.monotonic() < end:
+                self.look()
+                time.sleep(0.001)
 
     def wait_sent(self) -> None:
         """The completion of a send, write or read."""
@@ -277,6 +286,7 @@ def serve(link: Link) -> None:
         name, count, size = _ORDER.unpack_from(link.hear(3600.0))
         test = name.rstrip(b"\0").decode()
         if not test:
+            link.linger()
             return
         _prepare(link, test, size)
         link.tell(b"ready")
