@@ -17,7 +17,8 @@ BLUEFLAME_USES = USES
 HCA, NTRDMA = "hca", "ntrdma"
 PROVIDERS = (HCA, NTRDMA)
 """The words for `--provider` of programs."""
-BACK_END = "ntb+dma"
+BRIDGE_BACK_ENDS = "ntb+dma", "ntb+cpu"
+BACK_END = BRIDGE_BACK_ENDS[0]
 """How NTRDMA reaches its peer unless it is told."""
 
 
@@ -35,15 +36,15 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
     return _open_hca(bus, vectors, blueflame)
 
 
-def open_ntrdma(back_end: str = BACK_END) -> Device:
-    """NTRDMA through the bridge of this machine, or over TCP; waits until the peer is there.
+def open_ntrdma(back_end: str = BACK_END, wait: bool = True) -> Device:
+    """NTRDMA through the bridge of this machine, or over TCP; with its peer there, if it waits.
 
     `back_end` is one of the words of `guest.ntrdma.open`. Raises `DeviceError`, `OSError`.
     Imported when it is chosen: start-up in a guest is slow.
     """
     from bluebridge.guest.ntrdma.open import open_ntrdma
 
-    return open_ntrdma(back_end)
+    return open_ntrdma(back_end, wait)
 
 
 def _open_hca(bus: Bus, vectors: int, blueflame: str) -> Device:

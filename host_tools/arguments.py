@@ -76,6 +76,7 @@ COMMANDS = {
     "mmiotrace": _beside("hold the guest kernel's own record against the log", "mmiotrace"),
     "ntb": _beside("show a bridge between two guests at work", "ntb_demo"),
     "rtrs": _beside("a block device over RTRS between two guests, while paths die", "rtrs"),
+    "ntrdma": _beside("RDMA through a bridge: shown, measured", "ntrdma"),
     "watch": _beside("show what crosses the bus right now", "watch"),
     "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
     "doctor": _one("what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"),

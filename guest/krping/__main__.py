@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _refuse(str(error), given.json, USAGE_STATUS)
     try:
         log = Log(path=given.log, debugging=given.debug)
-        host = _open(given, ip, log)
+        host = _open(given, ip, log, not options.server)
     except (OSError, DeviceError, MemoryError) as error:
         what = "HCA" if given.provider == HCA else given.provider
         return _refuse(f"cannot open the {what}: {error}", given.json, 1)
@@ -49,11 +49,11 @@ def main(arguments: list[str] | None = None) -> int:
     return exit_status(result)
 
 
-def _open(given: argparse.Namespace, ip: str, log: Log) -> Host:
-    """The provider that was chosen, with the address `ip`."""
+def _open(given: argparse.Namespace, ip: str, log: Log, wait: bool) -> Host:
+    """The provider that was chosen, with the address `ip`; NTRDMA may wait for its peer."""
     if given.provider == HCA:
         return open_host(VfioBus(), ip, log, given.blueflame, given.hca_port)
-    return host_of(open_ntrdma(given.backend), ip, log)
+    return host_of(open_ntrdma(given.backend, wait), ip, log)
 
 
 def exit_status(result: Result) -> int:

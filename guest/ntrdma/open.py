@@ -12,14 +12,15 @@ BACK_ENDS = (DMA, CPU)
 """Besides these, `s:ADDRESS:PORT` waits for a peer over TCP and `c:ADDRESS:PORT` connects to it."""
 
 
-def open_ntrdma(back_end: str = DMA, timeout: float = READY_SECONDS) -> NtrdmaDevice:
-    """The device with its peer there; bridge and DMA engine are those that vfio-pci has.
+def open_ntrdma(back_end: str = DMA, wait: bool = True) -> NtrdmaDevice:
+    """The device, with its peer there if it waits; bridge and DMA engine are vfio-pci's.
 
-    Raises `DeviceError`, `OSError`; `VerbsError` when no peer comes within `timeout` seconds.
+    Raises `DeviceError`, `OSError`; `VerbsError` when no peer comes within a minute.
     """
     device = NtrdmaDevice(_back_end(back_end))
     try:
-        device.wait_ready(timeout)
+        if wait:
+            device.wait_ready(READY_SECONDS)
     except BaseException:
         device.close()
         raise

@@ -12,7 +12,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from bluebridge.guest.cm import CmId, ConnectionManager, ConnParam, EventType
 from bluebridge.guest.connections import open_connections
@@ -54,6 +54,8 @@ _ORDER = struct.Struct("<20sII")
 """Name of a test (empty: the end), count, bytes."""
 _NUMBER = struct.Struct("<I")
 _CONTROL = 4096
+_LINE = 64
+_PARTING_SECONDS = 1.0
 _ALL = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ
 
 
@@ -149,6 +151,14 @@ class Link:
         """Take what has completed, and let the engine look at what the peer did."""
         self._done += self.poll()
 
+    def linger(self) -> None:
+        """The peer's last write wants an answer, which the engine gives; then it leaves."""
+        end = time.monotonic() + _PARTING_SECONDS
+        with suppress(Failed):
+            while time.monotonic() < end:
+                self.look()
+                time.sleep(0.001)
+
     def wait_sent(self) -> None:
         """The completion of a send, write or read."""
         self.wait(lambda wc: wc.wr_id == 2)
@@ -239,18 +249,20 @@ def _send_ping_pong(link: Link, count: int, size: int, client: bool) -> list[flo
 
 
 def _write_ping_pong(link: Link, count: int, size: int, client: bool) -> list[float]:
+    """WRITEs of up to 64 bytes, each of which the other side sees in its memory."""
     times: list[float] = []
     under_way = 0
-    source, target = _CONTROL + size - 1, _CONTROL + link.size + size - 1
+    target = _CONTROL + link.size + size - 1
     for turn in range(1, count + 1):
         value = turn & 0xFF
+        source = turn % (2 * DEPTH) * _LINE  # a source is read when the copy is carried out
         begin = time.perf_counter()
-        link.view[source] = value
+        link.view[_CONTROL + source + size - 1] = value
         if client:
-            link.post(WrOpcode.RDMA_WRITE, link.source, size)
+            link.post(WrOpcode.RDMA_WRITE, link.source + source, size)
         _last_byte(link, target, value)
         if not client:
-            link.post(WrOpcode.RDMA_WRITE, link.source, size)
+            link.post(WrOpcode.RDMA_WRITE, link.source + source, size)
         times.append((time.perf_counter() - begin) / 2)
         under_way += 1
         if under_way == DEPTH:
@@ -274,6 +286,7 @@ def serve(link: Link) -> None:
         name, count, size = _ORDER.unpack_from(link.hear(3600.0))
         test = name.rstrip(b"\0").decode()
         if not test:
+            link.linger()
             return
         _prepare(link, test, size)
         link.tell(b"ready")
@@ -307,7 +320,7 @@ def show(test: str, figures: dict[str, float]) -> str:
 
 def _connect(given: argparse.Namespace, device: Device, owned: ExitStack) -> Link:
     manager = open_connections(device, SERVER if given.serve else CLIENT, owned)
-    link = Link(device, given.size)
+    link = Link(device, max(given.size, _CONTROL))
     identifier = manager.create_id()
     if given.serve:
         identifier.bind_addr(SERVER, PORT)
@@ -376,7 +389,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     try:
         with ExitStack() as owned:
-            device = owned.enter_context(open_ntrdma(given.backend))
+            device = owned.enter_context(open_ntrdma(given.backend, not given.serve))
             link = _connect(given, device, owned)
             if given.serve:
                 serve(link)

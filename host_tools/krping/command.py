@@ -8,12 +8,15 @@ import shlex
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bluebridge.device.bridge_options import BridgeOptions
+from bluebridge.device.layout.ntb.models import BarSizes
 from bluebridge.guest.krping.options import OptionError, Options, Test, next_address, parse
 from bluebridge.guest.krping.stats import Stats
+from bluebridge.guest.providers import HCA
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping.addresses import server_address
 from bluebridge.host_tools.krping.last_iteration import last_iteration
@@ -23,7 +26,7 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Reporter
 
-_PROGRAM = "python3 -m bluebridge.guest.krping"
+_PROGRAM = ("python3", "-m", "bluebridge.guest.krping")
 _LISTENING = r"rdma_listen[^\r\n]*\r?\n"
 _START_SECONDS = 120.0
 _SECONDS_PER_ITERATION = 0.5
@@ -42,9 +45,11 @@ class Request:
     count: int
     """Iterations the client makes; 0 means until it is stopped."""
     test: Test
+    provider: tuple[str, ...] = ()
+    """Words that choose the provider of verbs, and its back end."""
 
     @classmethod
-    def parse(cls, server: str, client: str) -> Request:
+    def parse(cls, server: str, client: str, provider: tuple[str, ...] = ()) -> Request:
         """Check both strings before anything boots; raises `UsageError` in one line."""
         listening, asking = _options(server, "server"), _options(client, "client")
         if not listening.server:
@@ -60,12 +65,14 @@ class Request:
         address = server_address(listening.addr, asking.addr)
         if asking.test is Test.PING:
             server, client = _validating(server), _validating(client)
-        return cls(server, client, address, next_address(address), asking.count, asking.test)
+        return cls(
+            server, client, address, next_address(address), asking.count, asking.test, provider
+        )
 
     def command(self, server: bool) -> str:
         """The shell line that runs one side."""
         ip, words = (self.server_ip, self.server) if server else (self.client_ip, self.client)
-        return f"{_PROGRAM} --ip {ip} --json {shlex.quote(words)}"
+        return shlex.join([*_PROGRAM, *self.provider, "--ip", ip, "--json", words])
 
 
 def _options(text: str, side: str) -> Options:
@@ -227,8 +234,8 @@ def _limit(count: int) -> float:
 def main(options: argparse.Namespace) -> int:
     """The command; returns 0 only if every iteration was validated on both sides."""
     progress = Reporter(quiet=options.quiet)
-    request = Request.parse(options.server, options.client)
-    pair = Pair(LabConfig(**lab_options.fields(options)), progress)
+    request = Request.parse(options.server, options.client, _provider(options))
+    pair = Pair(_config(options), progress)
     try:
         with pair:
             progress(f"krping: server {request.server_ip} in a, client {request.client_ip} in b")
@@ -246,15 +253,31 @@ def main(options: argparse.Namespace) -> int:
     return 0 if outcome.ok else 1
 
 
+def _provider(options: argparse.Namespace) -> tuple[str, ...]:
+    if options.provider == HCA:
+        return ()
+    return "--provider", options.provider, "--backend", options.backend
+
+
+def _config(options: argparse.Namespace) -> LabConfig:
+    """A pair with HCAs, or with what NTRDMA needs."""
+    config = LabConfig(**lab_options.fields(options))
+    if options.provider == HCA:
+        return config
+    bridge = BridgeOptions(bar_sizes=BarSizes.NTRDMA.value)
+    return replace(config, hca=False, bridge=bridge)
+
+
 def show(outcome: Outcome) -> None:
     """Print both sides' log and statistics, the verdict, and the last iteration on the bus."""
     for name, side in (("server", outcome.server), ("client", outcome.client)):
         print(f"-- {name}")
         print(side.output)
     report = outcome.report()
-    print("-- the last iteration on the bus")
-    for line in last_iteration(outcome.log):
-        print(line)
+    if not outcome.request.provider:
+        print("-- the last iteration on the bus")
+        for line in last_iteration(outcome.log):
+            print(line)
     print("-- statistics: name, bytes and messages of SEND, RECV, RDMA WRITE, RDMA READ")
     print("server:")
     print(outcome.server.line)

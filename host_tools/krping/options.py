@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from bluebridge.guest.providers import BACK_END, BRIDGE_BACK_ENDS, HCA, PROVIDERS
 from bluebridge.host_tools.lab import options as lab_options
 
 
@@ -18,6 +19,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("server", help='krping string of the server, "server,addr=...,port=..."')
     parser.add_argument("client", help='krping string of the client, "client,addr=...,count=..."')
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument(
+        "--provider",
+        choices=PROVIDERS,
+        default=HCA,
+        help=f"of verbs: HCAs, or NTRDMA over a bridge (default {HCA})",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=BRIDGE_BACK_ENDS,
+        default=BACK_END,
+        help=f"how ntrdma stores into the peer's memory (default {BACK_END})",
+    )
     parser.add_argument(
         "--timeout",
         type=float,

@@ -1,0 +1,52 @@
+"""The options of `bluebridge ntrdma`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
+from bluebridge.guest.ntrdma.perf import TESTS
+from bluebridge.guest.providers import BACK_END, BRIDGE_BACK_ENDS
+
+TCP = "tcp"
+BACK_ENDS = (*BRIDGE_BACK_ENDS, TCP)
+MODELS = tuple(name for name in BY_NAME if name.startswith("intel"))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    demo = actions.add_parser(
+        "demo",
+        help="boot a pair with a bridge and show RDMA through it",
+        description="Boot two guests with a bridge between them and a DMA engine in each; run "
+        "krping and a latency test of NTRDMA, and show one RDMA write on both buses. Exit status "
+        "0 if all of it is right; the guests are ended in any case.",
+    )
+    perf = actions.add_parser(
+        "perf",
+        help="measure RDMA through a bridge, in qperf's format",
+        description="Measure RDMA through the bridge of a pair of its own, with qperf's tests and "
+        "in its format; with the back end tcp between two processes of this machine, without "
+        "guests.",
+    )
+    perf.add_argument("tests", nargs="*", metavar="TEST", help=f"default all: {', '.join(TESTS)}")
+    perf.add_argument("--size", type=int, default=1 << 20, help="bytes of bandwidth tests")
+    perf.add_argument("--count", type=int, default=100, help="messages of a test")
+    perf.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    for each, back_ends in ((demo, BRIDGE_BACK_ENDS), (perf, BACK_ENDS)):
+        each.add_argument(
+            "--backend",
+            choices=back_ends,
+            default=BACK_END,
+            help=f"how the peer's memory is stored into (default {BACK_END})",
+        )
+        each.add_argument(
+            "--model",
+            choices=MODELS,
+            default=DEFAULT.name,
+            help=f"which bridge (default {DEFAULT.name})",
+        )
+        each.add_argument("--log", type=Path, metavar="DIR", help="folder for the bus log")
+        each.add_argument("--quiet", action="store_true", help="no progress on standard error")
