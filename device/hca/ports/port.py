@@ -13,6 +13,7 @@ from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route
 from bluebridge.device.hca.ports.flow_control import FlowControl
 from bluebridge.device.hca.ports.frame_counters import FrameCounters
+from bluebridge.device.hca.ports.pacing import Pacing
 from bluebridge.device.hca.ports.port_tables import Steering, Tables
 from bluebridge.device.hca.ports.roce_headers import parse_datagram
 from bluebridge.device.hca.ports.roce_routes import connected_route, datagram_route
@@ -73,6 +74,7 @@ class Port:
         self._cable = True
         self._tables = Tables(self.burned_in)
         self.flow = FlowControl(bus, self)
+        self.pacing = Pacing()
         self._own: frozenset[bytes] = frozenset((self.burned_in,))
 
     def attach(self, deliver: Deliver) -> None:
