@@ -17,6 +17,8 @@ from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
 
 ANSWER_SECONDS = 20.0
 """How long a verb waits for the peer; the engine gives up sooner."""
+REST_SECONDS = 0.01
+"""How long the thread leaves the peer to somebody who polls."""
 _THROTTLE_SECONDS = 0.0002
 _clock = time.monotonic
 
@@ -62,6 +64,9 @@ class Service:
         self._changed = threading.Condition(self.lock)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = False
+        self._polled_at = 0.0
+        self._resting = False
+        self._callers = 0
         self._thread = threading.Thread(target=self._run, name="ntrdma", daemon=True)
         self._thread.start()
 
@@ -89,8 +94,24 @@ class Service:
             self._nudge()
 
     def progress(self) -> None:
-        """Take what has come from the peer; under the lock."""
-        self._serve()
+        """Take what has come from the peer; under the lock.
+
+        While somebody calls this again and again the thread stays out of his way.
+        """
+        now = _clock()
+        self._polled_at = now
+        if self.back_end.seen_in_memory:
+            self.engine.run(now)
+        else:
+            self._serve()
+        if self._callers:
+            self._changed.notify_all()
+
+    def watch(self) -> None:
+        """Nobody polls now: the thread is to wait for the peer. Under the lock."""
+        self._polled_at = 0.0
+        if self._resting:
+            self._nudge()
 
     def call(self, start: Callable[[Done], None], what: str) -> None:
         """Start something and wait until the peer has answered.
@@ -102,12 +123,16 @@ class Service:
         with self.lock:
             start(results.append)
             self.engine.run(_clock())
-            while not results:
-                self.health.check()
-                if self._closing or _clock() > deadline:
-                    raise VerbsError(f"{what}: no answer")
-                self._nudge()
-                self._changed.wait(0.5)
+            self._callers += 1
+            try:
+                while not results:
+                    self.health.check()
+                    if self._closing or _clock() > deadline:
+                        raise VerbsError(f"{what}: no answer")
+                    self.watch()
+                    self._changed.wait(0.5)
+            finally:
+                self._callers -= 1
         if not results[0]:
             raise VerbsError(f"{what}: the peer refuses")
 
@@ -145,7 +170,14 @@ class Service:
         while not self._closing and not self.health.lost:
             with self.lock:
                 waiting, seconds = self.back_end.wait_for, self._pause()
+                self._resting = _clock() - self._polled_at < REST_SECONDS
+                if self._resting:
+                    waiting, seconds = [], min(seconds, REST_SECONDS)
             self._sleep(waiting, seconds)
+            now = _clock()
+            polled = self._resting and now - self._polled_at < REST_SECONDS
+            if polled and self.engine.deadline > now:
+                continue
             with self.lock:
                 if not self._closing:
                     self._serve()

@@ -84,7 +84,8 @@ class Bells:
         for observer in woken:
             if self._observers.get(observer.index) is not observer:
                 continue  # forgotten by one that was woken before
-            observer.arm()
+            while observer.arm():
+                pass  # it rang once more, which this wake serves as well
             observer.wake()
         return bool(woken)
 

@@ -96,6 +96,7 @@ class NtrdmaCq:
             raise VerbsError("this CQ has no completion channel")
         with self._service.lock:
             self.queue.arm(solicited_only)
+            self._service.watch()
 
     def destroy(self) -> None:
         """Give it back; a second call does nothing."""

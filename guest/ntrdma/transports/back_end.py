@@ -21,6 +21,9 @@ class News:
 class BackEnd(Transport, Protocol):
     """A transport with descriptors to wait for. Not safe for threads."""
 
+    seen_in_memory: bool
+    """Whether stores of the peer are there without `serve`."""
+
     @property
     def wait_for(self) -> list[tuple[int, int]]:
         """Descriptors, each with the events of `select.poll` that want `serve`."""

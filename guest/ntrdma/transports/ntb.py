@@ -34,6 +34,8 @@ _STORED_AT_ONCE = 4096
 class NtbTransport(ABC):
     """`BackEnd` through `bridge`. The window shows memory from bus address `origin` on."""
 
+    seen_in_memory = True
+
     def __init__(self, bridge: Bridge, origin: int = 0) -> None:
         self.bridge = bridge
         self._origin = origin
@@ -176,6 +178,8 @@ class DmaTransport(NtbTransport):
         """The ticket of the last store out of each piece of bounce memory."""
         self._before = 0
         """Stores before the channel's last reset."""
+        self._begun = 0
+        """Descriptors that the channel's doorbell has told of."""
         self._fenced = False
         self._failed = False
         super().__init__(bridge, origin)
@@ -228,8 +232,10 @@ class DmaTransport(NtbTransport):
         self._fenced = True
 
     def flush(self) -> None:
-        """Ring the channel's doorbell."""
-        self._channel.begin()
+        """Ring the channel's doorbell, if there are new descriptors."""
+        if self._begun != self._channel.posted:
+            self._begun = self._channel.posted
+            self._channel.begin()
 
     def _recovered(self) -> bool:
         """A channel that halted is reset."""
@@ -238,6 +244,7 @@ class DmaTransport(NtbTransport):
         self._failed = False
         self._before += self._channel.posted
         self._channel.reset()
+        self._begun = 0
         self._bounced = [0] * len(self._bounced)
         return True
 

@@ -35,6 +35,8 @@ class TcpTransport:
     Port 0 takes a free one, see `port`. Raises `OSError` when the place cannot be listened at.
     """
 
+    seen_in_memory = False
+
     def __init__(self, place: str, size: int = ARENA_BYTES) -> None:
         role, address, port = place.split(":")
         self.message = Message(0, 1)

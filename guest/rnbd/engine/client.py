@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from bluebridge.device.layout.net import rnbd
 from bluebridge.device.layout.net.rnbd import AccessMode, MessageType
@@ -16,29 +16,25 @@ from bluebridge.guest.rnbd.engine.actions import (
     DeviceState,
     Done,
     Mapped,
-    Offline,
     PermitFree,
     Remapped,
-    Resized,
     SessionClosed,
     SessionReady,
     Unmapped,
 )
-from bluebridge.guest.rnbd.engine.flights import AdminFlight, Flights, WaitingMessage
+from bluebridge.guest.rnbd.engine.device_table import DeviceTable
+from bluebridge.guest.rnbd.engine.flights import Flights
 from bluebridge.guest.rnbd.engine.interface import Log, Requester, SlotMemory
 from bluebridge.guest.rnbd.engine.io_flight import IoFlight
+from bluebridge.guest.rnbd.engine.mailbox import Mailbox
 from bluebridge.guest.rnbd.engine.messages import MessageError
 from bluebridge.guest.rtrs.engine.actions import (
     Closed,
-    Direction,
     Finished,
     LinkChanged,
     Opened,
 )
 from bluebridge.guest.rtrs.engine.interface import Permit
-
-Answered = Callable[[int, bytes, float], None]
-"""Takes errno (0 or positive), the answer, and the time."""
 
 
 class RnbdClient:
@@ -53,8 +49,8 @@ class RnbdClient:
         self._log = log
         self._flights = Flights(rtrs)
         self._actions: list[ClientAction] = []
-        self._devices: list[ClientDevice] = []
-        self._messages: deque[WaitingMessage] = deque()
+        self._table = DeviceTable(self._tell)
+        self._mailbox = Mailbox(rtrs, slots, self._flights, self.release)
         self._refused: deque[ClientDevice] = deque()
         self._ready = False
         self._ended = False
@@ -71,7 +67,7 @@ class RnbdClient:
     @property
     def devices(self) -> Sequence[ClientDevice]:
         """All that are mapped, or about to be."""
-        return self._devices
+        return self._table.devices
 
     @property
     def max_io_size(self) -> int:
@@ -110,11 +106,7 @@ class RnbdClient:
 
         Raises `FileExistsError` for one that is mapped, `ValueError` for a bad name.
         """
-        messages.pack_open(name, access)
-        if any(device.name == name for device in self._devices):
-            raise FileExistsError(errno.EEXIST, f"{name} is mapped")
-        device = ClientDevice(name, access)
-        self._devices.append(device)
+        device = self._table.add(name, access)
         if self._ready:
             self._open(device, now)
         return device
@@ -130,11 +122,8 @@ class RnbdClient:
 
     def unmap(self, device: ClientDevice, now: float) -> None:
         """Unmap; `Unmapped` follows. Raises `OSError` with EALREADY the second time."""
-        if device.state == DeviceState.UNMAPPED:
-            raise OSError(errno.EALREADY, f"{device.name} is unmapped")
         was_mapped = device.state == DeviceState.MAPPED
-        device.state = DeviceState.UNMAPPED
-        self._devices.remove(device)
+        self._table.remove(device)
 
         def over(error: int, answer: bytes, now: float) -> None:
             self.unmapping -= 1
@@ -142,15 +131,13 @@ class RnbdClient:
 
         self.unmapping += 1
         if was_mapped and not self._ended:
-            self._close(device.number, over, now)
+            self._mailbox.close(device.number, over, now)
         else:
             over(0, b"", now)
 
     def resize(self, device: ClientDevice, sectors: int) -> None:
         """Take another size for the device; raises `OSError` with ENOENT unless it is mapped."""
-        if device.state != DeviceState.MAPPED:
-            raise OSError(errno.ENOENT, f"{device.name} is not open")
-        self._set_size(device, sectors)
+        self._table.resize(device, sectors)
 
     # -- requests of the block layer ----------------------------------------------------------
 
@@ -174,13 +161,13 @@ class RnbdClient:
         elif request.length > self.max_io_size and request.operation <= rnbd.Operation.WRITE:
             self._actions.append(Done(device, tag, permit, errno.EINVAL))
         else:
-            flight = IoFlight(device, permit, request, tag, self._flights, self._actions_append)
+            flight = IoFlight(device, permit, request, tag, self._flights, self._tell)
             self._flights.start(flight, now)
 
     def release(self, permit: Permit, now: float) -> None:
         """Give a permit back; its slot belongs to others from now on."""
         self._rtrs.put_permit(permit)
-        if self._messages and self._send_next(now):
+        if self._mailbox.send_next(now):
             return
         while self._refused:
             device = self._refused.popleft()
@@ -195,16 +182,16 @@ class RnbdClient:
         if error:
             self._introduced(error, b"", now)
         else:
-            self._introduce(self._introduced, now)
+            self._mailbox.introduce(self._introduced, now)
 
     def _introduced(self, error: int, answer: bytes, now: float) -> None:
         """The server answered for the first time: open what waits for that."""
         error = error or self._take_version(answer)
         self._actions.append(SessionReady(error))
         self._ready = not error
-        for device in list(self._devices):
+        for device in list(self._table.devices):
             if error:
-                self._map_failed(device, error)
+                self._table.map_failed(device, error)
             else:
                 self._open(device, now)
 
@@ -213,11 +200,10 @@ class RnbdClient:
         if not self._ready:
             return
         if not up:
-            for device in self._devices:
-                self._go_offline(device)
+            self._table.all_offline()
             return
-        self._introduce(self._introduced_again, now)
-        for device in self._devices:
+        self._mailbox.introduce(self._introduced_again, now)
+        for device in self._table.devices:
             if device.state != DeviceState.INIT:
                 self._open(device, now)
 
@@ -239,10 +225,17 @@ class RnbdClient:
     def _closed(self) -> None:
         self._ended = True
         self._ready = False
-        self._messages.clear()
-        for device in self._devices:
-            self._go_offline(device)
+        self._mailbox.clear()
+        self._table.all_offline()
         self._actions.append(SessionClosed())
+
+    def _open(self, device: ClientDevice, now: float) -> None:
+        """Ask the server to open a device."""
+
+        def answered(error: int, answer: bytes, now: float) -> None:
+            self._device_opened(device, error, answer, now)
+
+        self._mailbox.open(device, answered, now)
 
     # -- answers about devices ----------------------------------------------------------------
 
@@ -252,7 +245,7 @@ class RnbdClient:
         if not first:
             self._actions.append(Remapped(device, error))
         elif error:
-            self._map_failed(device, error)
+            self._table.map_failed(device, error)
         else:
             self._actions.append(Mapped(device, 0))
 
@@ -262,76 +255,17 @@ class RnbdClient:
             number, geometry = messages.parse_opened(answer)
         except MessageError:
             return errno.EINVAL
-        wrong = 0
-        if device.state == DeviceState.UNMAPPED:
-            wrong = errno.ENOENT
-        elif not geometry.logical_block_size or geometry.sectors >= 1 << 54:
-            wrong = errno.EINVAL
+        wrong = self._table.opened(device, number, geometry)
         if wrong:
-            self._close(number, lambda error, answer, now: None, now)
-            return wrong
-        before = device.state
-        device.number, device.state = number, DeviceState.MAPPED
-        old, device.geometry = device.geometry, geometry
-        if before != DeviceState.INIT and old.sectors != geometry.sectors:
-            self._actions.append(Resized(device))
-        return 0
+            self._mailbox.close(number, _nobody_waits, now)
+        return wrong
 
-    def _map_failed(self, device: ClientDevice, error: int) -> None:
-        device.state = DeviceState.UNMAPPED
-        self._devices.remove(device)
-        self._actions.append(Mapped(device, error))
-
-    def _go_offline(self, device: ClientDevice) -> None:
-        if device.state == DeviceState.MAPPED:
-            device.state = DeviceState.DISCONNECTED
-            self._actions.append(Offline(device))
-
-    def _set_size(self, device: ClientDevice, sectors: int) -> None:
-        if device.geometry.sectors != sectors:
-            device.geometry = device.geometry._replace(sectors=sectors)
-            self._actions.append(Resized(device))
-
-    # -- messages about session and devices ---------------------------------------------------
-
-    def _introduce(self, answered: Answered, now: float) -> None:
-        user = messages.pack_session(MessageType.SESS_INFO, rnbd.VERSION_MAJOR)
-        self._send(Direction.READ, rnbd.SESS_INFO.size, user, answered, now)
-
-    def _open(self, device: ClientDevice, now: float) -> None:
-        user = messages.pack_open(device.name, device.access)
-
-        def answered(error: int, answer: bytes, now: float) -> None:
-            self._device_opened(device, error, answer, now)
-
-        self._send(Direction.READ, rnbd.OPEN_RSP.size, user, answered, now)
-
-    def _close(self, number: int, answered: Answered, now: float) -> None:
-        self._send(Direction.WRITE, 0, messages.pack_close(number), answered, now)
-
-    def _send(
-        self, direction: Direction, length: int, user: bytes, answered: Answered, now: float
-    ) -> None:
-        """Send a message, as soon as there is a permit."""
-
-        def over(flight: AdminFlight, error: int, now: float) -> None:
-            answer = b"" if error else bytes(self._slots.data(flight.permit.slot)[:length])
-            self.release(flight.permit, now)
-            answered(error, answer, now)
-
-        self._messages.append(WaitingMessage(direction, length, user, over))
-        self._send_next(now)
-
-    def _send_next(self, now: float) -> bool:
-        """Send the message that waits longest; False if there is no permit."""
-        permit = self._rtrs.get_permit(admin=True)
-        if permit is None:
-            return False
-        self._flights.start(self._messages.popleft().with_permit(permit), now)
-        return True
-
-    def _actions_append(self, action: Done) -> None:
+    def _tell(self, action: ClientAction) -> None:
         self._actions.append(action)
+
+
+def _nobody_waits(error: int, answer: bytes, now: float) -> None:
+    """The answer to a message whose outcome changes nothing."""
 
 
 _NOT_REMAPPED = {

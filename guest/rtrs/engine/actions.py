@@ -46,7 +46,7 @@ class Region(NamedTuple):
 # engine's `sent` is called with the token; the others complete without a word, unless they fail.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WriteRequest:
     """RDMA WRITE with immediate from a slot: `length` bytes of its data, then `header`.
 
@@ -62,7 +62,7 @@ class WriteRequest:
     token: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WriteChunk:
     """RDMA WRITE of the first `length` bytes of a chunk of the server's session."""
 
@@ -74,7 +74,7 @@ class WriteChunk:
     token: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WriteImmediate:
     """RDMA WRITE with immediate and without data."""
 
@@ -82,7 +82,7 @@ class WriteImmediate:
     token: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Send:
     """SEND of `data`, which is copied; with an immediate unless that is None."""
 
@@ -91,7 +91,7 @@ class Send:
     token: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SendInvalidate:
     """SEND with invalidate, without data: the peer's registration of `rkey` ends."""
 
@@ -99,7 +99,7 @@ class SendInvalidate:
     token: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Register:
     """REG_MR: region `region` (an index) of the path gets `key`, for its first `length` bytes."""
 
@@ -111,7 +111,7 @@ class Register:
     token: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Invalidate:
     """LOCAL_INV: the registration of `key` ends."""
 
@@ -127,11 +127,12 @@ WorkRequest = (
 # Actions on connections.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Open:
     """Client: resolve the destination, make a queue pair, connect with `private_data`.
 
-    Answered by one call of `established`, `rejected` or `connect_failed`.
+    Answered by one call of `established`, `rejected` or `connect_failed`. Whatever the answer, the
+    connection is there until `Destroy`, and `Disconnect` comes in front of that.
     """
 
     connection: int
@@ -141,7 +142,7 @@ class Open:
     limits: Limits
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Prepare:
     """Server: make a queue pair for a connection that was asked for, so receives can be posted.
 
@@ -152,7 +153,7 @@ class Prepare:
     limits: Limits
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Accept:
     """Server: accept; answered by `established` or `connect_failed`."""
 
@@ -160,7 +161,7 @@ class Accept:
     private_data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reject:
     """Server: refuse. The connection does not exist any more."""
 
@@ -168,7 +169,7 @@ class Reject:
     private_data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PostReceive:
     """`count` receives of `length` bytes each; `length` 0 takes immediates only."""
 
@@ -177,7 +178,7 @@ class PostReceive:
     length: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PostSend:
     """A chain of work requests, posted together."""
 
@@ -185,18 +186,18 @@ class PostSend:
     requests: Sequence[WorkRequest]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Disconnect:
     """Tell the peer, put the queue pair into error and take what completes.
 
     Answered by `drained` once nothing of the connection uses memory any more. It may be asked for
-    at any time after `Open` or `Accept`, `established` or not. `disconnected` may still follow.
+    at any time after `Open` or `Prepare`, `established` or not. `disconnected` may still follow.
     """
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Destroy:
     """Give queue pair and identifier back; comes after `drained`, no event follows."""
 
@@ -206,7 +207,7 @@ class Destroy:
 # What an engine tells the layer above.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finished:
     """Client: the request in `slot` is over; `errno` is 0 or positive, data of a read is there."""
 
@@ -214,14 +215,14 @@ class Finished:
     errno: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LinkChanged:
     """Client: the session has a connected path again, or the last one is gone."""
 
     up: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Opened:
     """Client: `open` or `add_path` is over; `errno` 0 or positive. `path` is None for `open`."""
 
@@ -229,12 +230,12 @@ class Opened:
     errno: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Closed:
     """The engine has nothing any more: after `close`."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PathChanged:
     """A path entered another state, for logs; `reason` may be empty."""
 
@@ -243,7 +244,7 @@ class PathChanged:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SessionUp:
     """Server: the first path of a session is connected; `name` as the client gave it."""
 
@@ -251,14 +252,14 @@ class SessionUp:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SessionDown:
     """Server: the last path of a session is gone; `respond` to its operations does nothing."""
 
     session: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Serve:
     """Server: carry out a request, then call `respond(operation, errno)`.
 

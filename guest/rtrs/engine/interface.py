@@ -59,7 +59,12 @@ class SessionStatus(NamedTuple):
 
 
 class Engine(Protocol):
-    """What both engines have: events in, actions out."""
+    """What both engines have: events in, actions out.
+
+    Completions of one connection are told in their order, and no connection waits for its turn
+    much longer than another: a server relies on that when it lets a path in while requests of an
+    older one may still be on their way.
+    """
 
     def take_actions(self) -> list[Action]:
         """The actions since the last call, to be carried out in this order."""

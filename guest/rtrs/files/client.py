@@ -5,19 +5,15 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping
 
-from bluebridge.guest.fuse import sysfs
 from bluebridge.guest.fuse.sysfs import command, parse_int, text
 from bluebridge.guest.fuse.tree import Answer, Directory, File, Link, Node, directory
 from bluebridge.guest.rtrs.engine.actions import AddressPair, Opened, PathChanged
-from bluebridge.guest.rtrs.engine.interface import ClientEngine, PathStatistics, PathStatus
+from bluebridge.guest.rtrs.engine.interface import ClientEngine, PathStatus
 from bluebridge.guest.rtrs.files.addresses import address_text, pair_text, parse_pair
+from bluebridge.guest.rtrs.files.counts import statistics
+from bluebridge.guest.rtrs.files.policy import parse_policy, policy_text
 
 MIN_ATTEMPTS, MAX_ATTEMPTS = -1, 9999
-_POLICIES = (
-    ("round-robin", "rr"),
-    ("min-inflight", "mi"),
-    ("min-latency", "ml"),
-)
 _ADD_PATH = (
     "Usage: echo [<source addr>@]<destination addr> > add_path\n\n"
     "*addr ::= [ ip:<ipv4|ipv6> | gid:<gid> ]\n"
@@ -46,7 +42,7 @@ class ClientFiles:
                 "max_reconnect_attempts": File(
                     lambda: f"{engine.max_reconnect_attempts}\n", self._set_attempts
                 ),
-                "mpath_policy": File(self._policy, self._set_policy),
+                "mpath_policy": File(lambda: policy_text(engine.mp_policy), self._set_policy),
                 "mp_policy": Link("mpath_policy"),
                 "add_path": File(lambda: _ADD_PATH, self._add_path),
                 "paths": Directory(self._paths),
@@ -76,12 +72,6 @@ class ClientFiles:
             raise OSError(errno.EINVAL, "-1 to 9999")
         self._engine.max_reconnect_attempts = value
         answer.done()
-
-    def _policy(self) -> str:
-        for number, (name, short) in enumerate(_POLICIES):
-            if name == self._engine.mp_policy:
-                return f"{name} ({short.upper()}: {number})\n"
-        return f"Unknown ({self._engine.mp_policy})\n"
 
     def _set_policy(self, data: bytes, answer: Answer) -> None:
         self._engine.mp_policy = parse_policy(data)
@@ -179,60 +169,3 @@ class ClientFiles:
         """Answered when the path has gone."""
         self._ask(lambda now: self._engine.remove_path(path.path, now))
         self._wait(lambda: 0 if self._now(path.path) is None else None, answer)
-
-
-def parse_policy(data: bytes) -> str:
-    """A policy by number, name or two letters, as the kernel takes it; raises `OSError`."""
-    try:
-        number = parse_int(data)
-        if 0 <= number < len(_POLICIES):
-            return _POLICIES[number][0]
-    except OSError:
-        pass
-    words = data.partition(b"\0")[0].lower()
-    for name, short in _POLICIES:
-        if words.startswith(name.encode()) or words.removesuffix(b"\n") == short.encode():
-            return name
-    raise OSError(errno.EINVAL, "no policy")
-
-
-def statistics(counts: PathStatistics, migrations: str) -> Directory:
-    """The directory `stats` of a client's path."""
-
-    def rdma() -> str:
-        return (
-            f"{counts.reads} {counts.read_bytes} {counts.writes} {counts.write_bytes} "
-            f"{counts.inflight} {counts.failovers}\n"
-        )
-
-    def reset_rdma() -> None:
-        counts.reads = counts.read_bytes = 0
-        counts.writes = counts.write_bytes = 0
-        counts.failovers = 0
-
-    def reset_reconnects() -> None:
-        counts.reconnects = counts.failed_reconnects = 0
-
-    return directory(
-        {
-            "cpu_migration_from": resettable(lambda: migrations, lambda: None),
-            "cpu_migration_to": resettable(lambda: migrations, lambda: None),
-            "reconnects": resettable(
-                lambda: f"{counts.reconnects} {counts.failed_reconnects}\n", reset_reconnects
-            ),
-            "rdma": resettable(rdma, reset_rdma),
-            "reset_all": resettable(lambda: "echo 1 to reset all statistics\n", counts.reset),
-        }
-    )
-
-
-def resettable(read: Callable[[], str], reset: Callable[[], None]) -> File:
-    """A file of counts that "1" sets to zero."""
-
-    def write(data: bytes, answer: Answer) -> None:
-        if not sysfs.is_word(data, "1"):
-            raise OSError(errno.EINVAL, "not 1")
-        reset()
-        answer.done()
-
-    return File(read, write)

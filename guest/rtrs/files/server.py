@@ -14,7 +14,8 @@ from bluebridge.guest.rtrs.engine.interface import (
     SessionStatus,
 )
 from bluebridge.guest.rtrs.files.addresses import address_text, pair_text
-from bluebridge.guest.rtrs.files.client import Call, resettable
+from bluebridge.guest.rtrs.files.client import Call
+from bluebridge.guest.rtrs.files.counts import resettable
 
 
 class ServerFiles:

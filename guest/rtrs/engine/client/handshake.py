@@ -13,14 +13,15 @@ from bluebridge.guest.rtrs.engine.actions import (
 )
 from bluebridge.guest.rtrs.engine.client import messages
 from bluebridge.guest.rtrs.engine.client.limits import limits
-from bluebridge.guest.rtrs.engine.client.messages import Buffer, MessageError, Response
+from bluebridge.guest.rtrs.engine.client.messages import (
+    Buffer,
+    DepthChanged,
+    MessageError,
+    Response,
+)
 from bluebridge.guest.rtrs.engine.client.shared import Shared
 from bluebridge.guest.rtrs.engine.connection import Connection
 from bluebridge.guest.rtrs.engine.send_queue import SIGNALED, SendQueue
-
-
-class DepthChanged(MessageError):
-    """The server has another number of chunks than when the session was opened."""
 
 
 class Handshake:

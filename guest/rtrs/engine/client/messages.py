@@ -24,6 +24,10 @@ class MessageError(ValueError):
     """A message that is not as the protocol has it; the text says what is wrong."""
 
 
+class DepthChanged(MessageError):
+    """The server has another number of chunks than when the session was opened."""
+
+
 class Response(NamedTuple):
     """CONN_RSP of a connection that was accepted."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from enum import IntEnum
 from typing import Protocol
 
 from bluebridge.guest.rtrs.engine.actions import (
@@ -16,30 +15,15 @@ from bluebridge.guest.rtrs.engine.actions import (
 )
 from bluebridge.guest.rtrs.engine.alarms import Alarm
 from bluebridge.guest.rtrs.engine.client import messages
-from bluebridge.guest.rtrs.engine.client.handshake import DepthChanged, Handshake
-from bluebridge.guest.rtrs.engine.client.messages import MessageError
+from bluebridge.guest.rtrs.engine.client.handshake import Handshake
+from bluebridge.guest.rtrs.engine.client.messages import DepthChanged, MessageError
+from bluebridge.guest.rtrs.engine.client.retries import Retries
 from bluebridge.guest.rtrs.engine.client.shared import Shared
-from bluebridge.guest.rtrs.engine.client.states import State
+from bluebridge.guest.rtrs.engine.client.states import Phase, State
 from bluebridge.guest.rtrs.engine.client.traffic import Broken, Traffic
 from bluebridge.guest.rtrs.engine.connection import Connection
 from bluebridge.guest.rtrs.engine.heartbeat import MESSAGE, Beat, Heartbeat
 from bluebridge.guest.rtrs.engine.statistics import Statistics
-
-
-class Phase(IntEnum):
-    """What a path waits for."""
-
-    IDLE = 0
-    OPENING = 1
-    """Its next connection."""
-    INFO = 2
-    """INFO_RSP."""
-    RUNNING = 3
-    DRAINING = 4
-    GRACE = 5
-    """All is drained: the peer's word that it knows."""
-    DELAY = 6
-    BACKOFF = 7
 
 
 class Owner(Protocol):
@@ -93,12 +77,7 @@ class Path:
         self._phase = Phase.IDLE
         self._connects = 0
         """Attempts to connect in the path's life."""
-        self._attempts = 0
-        """Since the path was connected."""
-        self._refused = False
-        """The server is not the one that it was: no more attempts unless somebody asks."""
-        self._at_once = False
-        """Somebody asks for the next attempt."""
+        self._retries = Retries(shared.settings)
 
     @property
     def connected(self) -> bool:
@@ -156,9 +135,7 @@ class Path:
         """Connect anew, without delay and with all attempts."""
         if self.first or self.removing or self.state is State.CONNECTING:
             return
-        self._attempts = 0
-        self._refused = False
-        self._at_once = True
+        self._retries.ask()
         running = self.state is State.CONNECTED
         if self.state is not State.RECONNECTING:
             self._change(State.RECONNECTING)
@@ -188,10 +165,8 @@ class Path:
                 self._wait(Phase.INFO, now + self._timing.connect)
             else:
                 self._open(handshake, now)
-        except DepthChanged as error:
-            self._refused = True
-            self.fail(errno.ECONNRESET, str(error), now)
         except MessageError as error:
+            self._retries.refused = isinstance(error, DepthChanged)
             self.fail(errno.ECONNRESET, str(error), now)
         except MemoryError:
             self.fail(errno.ENOMEM, "no memory", now)
@@ -265,7 +240,7 @@ class Path:
         )
         self.traffic.begin(self._connections, handshake.regions or [], buffers)
         self._phase = Phase.RUNNING
-        self._attempts = 0
+        self._retries.succeeded()
         self.statistics.reconnects += 1
         self._shared.alarms.cancel(self.number)
         self.heartbeat.heard()
@@ -341,22 +316,18 @@ class Path:
             self._schedule(now)
 
     def _schedule(self, now: float) -> None:
-        if self._at_once:
+        delay = self._retries.delay(self._shared.random)
+        if delay is None:
             self._attempt(now)
-            return
-        delay = self._shared.settings.reconnect_delay
-        jitter = self._shared.random.random() * self._timing.jitter
-        self._wait(Phase.DELAY, now + delay + jitter)
+        else:
+            self._wait(Phase.DELAY, now + delay)
 
     def _attempt(self, now: float) -> None:
         """The next attempt after a pause, or none if there were too many."""
-        most = self._shared.max_reconnect_attempts
-        self._at_once = False
-        if self._refused or 0 <= most <= self._attempts:
+        if self._retries.next(self._shared.max_reconnect_attempts):
+            self._wait(Phase.BACKOFF, now + self._timing.backoff)
+        else:
             self.close(now)
-            return
-        self._attempts += 1
-        self._wait(Phase.BACKOFF, now + self._timing.backoff)
 
     def _wait(self, phase: Phase, until: float) -> None:
         self._phase = phase

@@ -14,31 +14,29 @@ from bluebridge.guest.rtrs.engine.actions import (
     Closed,
     Direction,
     LinkChanged,
-    LinkInfo,
     Opened,
-    Received,
 )
 from bluebridge.guest.rtrs.engine.client.dispatch import Dispatch
+from bluebridge.guest.rtrs.engine.client.events import ConnectionEvents
 from bluebridge.guest.rtrs.engine.client.path import Path
 from bluebridge.guest.rtrs.engine.client.shared import Shared
 from bluebridge.guest.rtrs.engine.client.states import State
 from bluebridge.guest.rtrs.engine.client.traffic import Traffic
-from bluebridge.guest.rtrs.engine.connection import Connection
 from bluebridge.guest.rtrs.engine.interface import PathStatus, Permit
 from bluebridge.guest.rtrs.engine.settings import ClientSettings
 
 
-class ClientSession:
+class ClientSession(ConnectionEvents):
     """A `ClientEngine`. Raises `ValueError` for a name that no session can have."""
 
     def __init__(
         self, name: str, memory: ClientMemory, source: random.Random, settings: ClientSettings
     ) -> None:
+        super().__init__()
         self._name = name
         self._shared = Shared(name, memory, source, settings)
         self._paths: list[Path] = []
         self._dispatch = Dispatch(self._shared, self._paths)
-        self._connections: dict[int, tuple[Path, Connection]] = {}
         self._last_path = 0
         self._to_open: list[Path] = []
         """Of `open`: the one that is being connected, and those after it."""
@@ -187,60 +185,7 @@ class ClientSession:
                 if path.number == number:
                     path.alarm(kind, now)
 
-    def established(self, connection: int, private_data: bytes, link: LinkInfo, now: float) -> None:
-        """A connection is up."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].established(found[1], private_data, link, now)
-
-    def rejected(self, connection: int, private_data: bytes, now: float) -> None:
-        """The server refused a connection."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].rejected(private_data, now)
-
-    def connect_failed(self, connection: int, errno: int, now: float) -> None:
-        """A connection did not come up."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].fail(errno, "cannot connect", now)
-
-    def disconnected(self, connection: int, now: float) -> None:
-        """The server ended a connection, or knows that we have."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].disconnected(found[1], now)
-
-    def received(self, connection: int, received: Received, now: float) -> None:
-        """A receive completed."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].received(found[1], received, now)
-
-    def sent(self, connection: int, token: int, now: float) -> None:
-        """A signaled work request completed."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].sent(found[1], token)
-
-    def failed(self, connection: int, reason: str, now: float) -> None:
-        """A work request failed."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].fail(errno.ECONNRESET, reason, now)
-
-    def drained(self, connection: int, now: float) -> None:
-        """Nothing of a connection uses memory any more."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].drained(found[1], now)
-
-    def device_removed(self, connection: int, now: float) -> None:
-        """The device under a connection is gone: its path closes."""
-        if (found := self._connections.get(connection)) is not None:
-            found[0].close(now)
-
     # -- what paths tell (`path.Owner`) -----------------------------------------------------------
-
-    def connection_opened(self, path: Path, connection: Connection) -> None:
-        """Its events go to the path."""
-        self._connections[connection.number] = path, connection
-
-    def connection_gone(self, connection: Connection) -> None:
-        """No more events."""
-        del self._connections[connection.number]
 
     def path_connected(self, path: Path, now: float) -> None:
         """It takes requests."""

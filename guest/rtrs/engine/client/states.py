@@ -1,8 +1,8 @@
-"""States of a client's path, by the kernel's names."""
+"""States of a client's path, by the kernel's names, and what it waits for."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 
 class State(StrEnum):
@@ -18,3 +18,19 @@ class State(StrEnum):
     CLOSED = "closed"
     DEAD = "dead"
     """Removed from its session."""
+
+
+class Phase(IntEnum):
+    """What a path waits for."""
+
+    IDLE = 0
+    OPENING = 1
+    """Its next connection."""
+    INFO = 2
+    """INFO_RSP."""
+    RUNNING = 3
+    DRAINING = 4
+    GRACE = 5
+    """All is drained: the peer's word that it knows."""
+    DELAY = 6
+    BACKOFF = 7

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Collection
-from enum import StrEnum
-from typing import Final, Protocol
+from typing import Protocol
 
 from bluebridge.device.layout.net.rtrs import INFO_REQ, SERVICE_QUEUE_DEPTH
 from bluebridge.guest.rtrs.engine.actions import (
@@ -18,43 +17,26 @@ from bluebridge.guest.rtrs.engine.actions import (
     PostReceive,
     Prepare,
     Received,
-    Region,
-    Register,
     Send,
-    WorkRequest,
 )
 from bluebridge.guest.rtrs.engine.alarms import Alarm
 from bluebridge.guest.rtrs.engine.connection import Connection
-from bluebridge.guest.rtrs.engine.formats import next_key
 from bluebridge.guest.rtrs.engine.heartbeat import MESSAGE, Beat, Heartbeat
-from bluebridge.guest.rtrs.engine.send_queue import FIRST_SLOT_TOKEN, SIGNALED, SendQueue
+from bluebridge.guest.rtrs.engine.send_queue import SIGNALED, SendQueue
 from bluebridge.guest.rtrs.engine.server.limits import chunks_per_region, limits
 from bluebridge.guest.rtrs.engine.server.messages import (
     Refused,
     Request,
-    info_response,
     parse_info,
 )
 from bluebridge.guest.rtrs.engine.server.operations import Operation
+from bluebridge.guest.rtrs.engine.server.registrations import REGISTERED, Registrations
 from bluebridge.guest.rtrs.engine.server.requests import BadRequest
 from bluebridge.guest.rtrs.engine.server.sessions import Session
 from bluebridge.guest.rtrs.engine.server.shared import Shared
+from bluebridge.guest.rtrs.engine.server.states import State
 from bluebridge.guest.rtrs.engine.server.traffic import Traffic
 from bluebridge.guest.rtrs.engine.statistics import Statistics
-
-_REGISTRATIONS_AT_ONCE: Final = 128
-_REGISTERED: Final = FIRST_SLOT_TOKEN
-"""Token of the last registration."""
-
-
-class State(StrEnum):
-    """The kernel's states of a server's path."""
-
-    CONNECTING = "connecting"
-    """Connections come; INFO_REQ ends this."""
-    CONNECTED = "connected"
-    CLOSING = "closing"
-    CLOSED = "closed"
 
 
 class Owner(Protocol):
@@ -110,11 +92,10 @@ class Path:
         self._name = ""
         self._awaited: list[Operation] = []
         """Operations of the session, of other paths, in front of INFO_RSP."""
-        self._per_region = chunks_per_region(shared.settings)
-        self._regions: list[Region] = shared.memory.map_chunks(
-            number, connection, session.number, self._per_region
+        per_region = chunks_per_region(shared.settings)
+        self._registrations = Registrations(
+            number, shared.memory.map_chunks(number, connection, session.number, per_region)
         )
-        self._keys = [next_key(region.key) for region in self._regions]
         shared.alarms.set(number, Alarm.STATE, now + timing.establish)
 
     def request(self, number: int, request: Request) -> Connection:
@@ -181,7 +162,7 @@ class Path:
                 self._traffic.sent(connection, token)
             elif self.state is State.CONNECTING:
                 connection.queue.completed()
-                if token == _REGISTERED:
+                if token == REGISTERED:
                     self._registered(now)
         except BadRequest as error:
             self.close(str(error))
@@ -237,21 +218,7 @@ class Path:
         if self._owner.name_taken(name, self.session):
             raise BadRequest(f"another session is called {name}")
         self._name = name
-        self._register()
-
-    def _register(self) -> None:
-        """Register all chunks; what completes last is the sign that INFO_RSP may be sent."""
-        queue, keys = self._connections[0].queue, self._keys
-        for first in range(0, len(keys), _REGISTRATIONS_AT_ONCE):
-            last = min(len(keys), first + _REGISTRATIONS_AT_ONCE) - 1
-            chain: list[WorkRequest] = []
-            for index in range(first, last + 1):
-                token = 0 if index < last else SIGNALED
-                if index == len(keys) - 1:
-                    token = _REGISTERED
-                length = self._regions[index].length
-                chain.append(Register(self.number, index, keys[index], length, True, token))
-            queue.post(chain, True)
+        self._registrations.post(self._connections[0].queue)
 
     def _registered(self, now: float) -> None:
         """Everything that came before INFO_REQ has been seen by now: wait for what it began."""
@@ -276,7 +243,7 @@ class Path:
             self.session,
             self.number,
             connections,
-            self._keys,
+            self._registrations.keys,
             self.statistics,
             self.heartbeat,
         )
@@ -284,11 +251,8 @@ class Path:
         self._shared.alarms.cancel(self.number)
         self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._heartbeat_interval)
         self._owner.path_connected(self, self._name)
-        pieces = [
-            (region.address, key, region.length)
-            for region, key in zip(self._regions, self._keys, strict=True)
-        ]
-        connections[0].queue.post([Send(info_response(pieces), None, SIGNALED)], True)
+        response = Send(self._registrations.info_response(), None, SIGNALED)
+        connections[0].queue.post([response], True)
 
     def _change(self, state: State, reason: str = "") -> None:
         self.state = state

@@ -1,0 +1,15 @@
+"""States of a server's path, by the kernel's names."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """The kernel's states of a server's path."""
+
+    CONNECTING = "connecting"
+    """Connections come; INFO_REQ ends this."""
+    CONNECTED = "connected"
+    CLOSING = "closing"
+    CLOSED = "closed"
