@@ -100,6 +100,7 @@ def _features(chosen: ServerOptions) -> Features:
         pro=chosen.pro,
         large_cqes=chosen.large_cqes,
         subnet_manager=chosen.sm == "builtin",
+        trusting=chosen.trusting,
     )
 
 

@@ -86,6 +86,7 @@ class Server:
             features.ports,
             self.loop.call_later,
             managed=features.subnet_manager,
+            trusting=features.trusting,
         )
         if events.active:
             self._networks.decorate_switches(

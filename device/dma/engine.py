@@ -18,7 +18,7 @@ BARS = (Bar(0, layout.BAR0_SIZE),)
 TURN_BYTES = 4 << 20
 TURN_DESCRIPTORS = 64
 """Limits of one turn of a channel; then the other channels and all sockets are served."""
-TURN_SECONDS = 0.002
+TURN_SECONDS = 0.001
 """How long the turns of all channels take together, but for the last piece of each."""
 _ORDERS = ("chain_address_low", "chain_address_high", "completion_low", "completion_high")
 

@@ -8,10 +8,10 @@ and an interrupt goes to an eventfd only.
 
 from __future__ import annotations
 
+import _thread
 import errno
 import fcntl
 import os
-import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -68,14 +68,14 @@ def close_memory(fd: int) -> None:
 
     Whoever closes it last gives all its pages back: a tenth of a second for each GiB.
     """
-    threading.Thread(target=os.close, args=(fd,), daemon=True).start()
+    _thread.start_new_thread(os.close, (fd,))  # threading would wait until the thread runs
 
 
 class Closer:
     """Closes descriptors: of unknown files in threads, so that a close that hangs holds nobody."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = _thread.allocate_lock()
         self._closing = 0
 
     @property
@@ -94,7 +94,7 @@ class Closer:
         if unknown:
             with self._lock:
                 self._closing += 1
-            threading.Thread(target=self._close, args=(unknown,), daemon=True).start()
+            _thread.start_new_thread(self._close, (unknown,))
 
     def _close(self, fds: list[int]) -> None:
         try:
