@@ -289,6 +289,17 @@ def test_descriptors_where_none_belong(probe: Client, descriptors: int) -> None:
     assert probe.alive()
 
 
+@pytest.mark.parametrize("cut", [17, 20, 31])
+def test_a_message_in_pieces_with_descriptors_each(probe: Client, cut: int) -> None:
+    """The kernel never joins such pieces in one read."""
+    message = probe.pack(VfioUserCommand.GET_INFO, struct.pack("<IIII", 16, 0, 0, 0))
+    with eventfds(2) as fds:
+        for part, fd in ((message[:cut], fds[0]), (message[cut:], fds[1])):
+            probe.send(part, [fd])
+    assert probe.receive().command == VfioUserCommand.GET_INFO
+    assert probe.alive()
+
+
 @pytest.mark.parametrize(
     ("index", "start", "count"),
     [
