@@ -128,10 +128,7 @@ class Connection:
         head, fds = self._header()
         try:
             # The library takes the descriptors that come with the header, and no others.
-            size = Header._make(HEADER.unpack(head)).size - len(head)
-            body = (
-                self._client.recv(size, socket.MSG_DONTWAIT | socket.MSG_WAITALL) if size else b""
-            )
+            body = self._take(Header._make(HEADER.unpack(head)).size - len(head))
             _send_whole(self._private, head + body, fds)
         finally:
             for fd in fds:
@@ -154,6 +151,17 @@ class Connection:
         flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
         head, fds, _, _ = socket.recv_fds(self._client, HEADER.size, _MOST_FILES, flags)
         return head, fds
+
+    def _take(self, length: int) -> bytes:
+        """So many bytes that have arrived, in as many pieces as descriptors among them make."""
+        parts = []
+        while length:
+            part = self._client.recv(length, socket.MSG_DONTWAIT)
+            if not part:
+                raise ConnectionResetError(errno.ECONNRESET, "it hung up within a message")
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
 
     def write_memory(self, address: int, data: bytes) -> bool:
         """Send a DMA_WRITE without reply; False when the client has disconnected."""

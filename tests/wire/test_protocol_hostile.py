@@ -289,6 +289,17 @@ def test_descriptors_where_none_belong(probe: Client, descriptors: int) -> None:
     assert probe.alive()
 
 
+def test_a_message_with_descriptors_in_the_middle(probe: Client) -> None:
+    """The kernel ends each read behind the piece that they come with."""
+    body = struct.pack("<QII", 0x40, BAR0, 4) + b"\1\2\3\4"
+    message = probe.pack(VfioUserCommand.REGION_WRITE, body)
+    with eventfds(1) as fds:
+        for part, files in ((message[:33], []), (message[33:34], fds), (message[34:], [])):
+            probe.send(part, files)
+    assert not probe.receive().error
+    assert probe.read32(BAR0, 0x40) == 0x04030201
+
+
 @pytest.mark.parametrize(
     ("index", "start", "count"),
     [
