@@ -26,7 +26,7 @@ class Sizes:
     receives: int = 64
     send_pieces: int = 2
     recv_pieces: int = 1
-    inline: int = 0
+    inline_bytes: int = 0
     signal_all: bool = False
 
 
@@ -94,7 +94,7 @@ class QueuePair:
             key,
             sizes.sends,
             sizes.send_pieces,
-            sizes.inline,
+            sizes.inline_bytes,
             self.send_cq,
             self._consumed,
         )

@@ -172,8 +172,8 @@ class Requester:
 
     def _own_memory(self, pair: QueuePair, request: Request) -> list[Segment]:
         """Where the data of a request is, or where a read puts it."""
-        if request.inline is not None:
-            return request.inline
+        if request.staged is not None:
+            return request.staged
         right = _LOCAL if request.code is WorkCode.READ else 0
         try:
             return gather(pair.domain.regions, request.pieces, right)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.ntrdma.engine.completions import CompletionQueue
@@ -57,27 +56,35 @@ STATUSES: dict[int, WcStatus] = {
 """Any other status of the peer is a remote operation error."""
 
 
-@dataclass(slots=True)
 class Request:
     """A posted request, copied since users change theirs as soon as it is posted.
 
-    `inline` is where inline data was put; `local` is the request if it is carried out here, for
+    `staged` is where inline data was put; `local` is the request if it is carried out here, for
     which `code` is None. `immediate` is the key to invalidate of a SEND_WITH_INV.
     """
 
-    sequence: int
-    wr_id: int
-    opcode: WcOpcode
-    code: WorkCode | None
-    signaled: bool
-    solicited: bool
-    pieces: tuple[Sge, ...]
-    length: int
-    inline: list[Segment] | None
-    rdma_address: int
-    rdma_key: int
-    immediate: int
-    local: SendWr | None
+    def __init__(
+        self,
+        sequence: int,
+        wr_id: int,
+        opcode: WcOpcode,
+        code: WorkCode | None,
+        signaled: bool,
+        solicited: bool,
+        pieces: tuple[Sge, ...],
+        length: int,
+        staged: list[Segment] | None,
+        rdma_address: int,
+        rdma_key: int,
+        immediate: int,
+        local: SendWr | None,
+    ) -> None:
+        self.sequence, self.wr_id = sequence, wr_id
+        self.opcode, self.code = opcode, code
+        self.signaled, self.solicited = signaled, solicited
+        self.pieces, self.length, self.staged = pieces, length, staged
+        self.rdma_address, self.rdma_key = rdma_address, rdma_key
+        self.immediate, self.local = immediate, local
 
 
 class SendQueue:
@@ -108,7 +115,7 @@ class SendQueue:
         self._qpn, self._cq = qpn, cq
         self.ring = Ring(transport, self.capacity, send_size(pieces))
         self.completions = Ring(transport, self.capacity, COMPLETION.size)
-        self._inline = Ring(transport, self.capacity, inline) if inline else None
+        self._inline_ring = Ring(transport, self.capacity, inline) if inline else None
         self._consumed = 0
         self._posted = self._retired = 0
         self._broken = False
@@ -124,13 +131,13 @@ class SendQueue:
         code = CODES.get(wr.opcode)
         if code is None and wr.opcode not in LOCAL:
             raise VerbsError(f"NTRDMA has no {wr.opcode.name}")
-        inline = None
+        staged = None
         pieces = tuple(wr.sg_list)
         if wr.inline_data is not None:
-            inline, pieces = self._put_inline(wr.inline_data), ()
+            staged, pieces = self._put_inline(wr.inline_data), ()
         elif len(pieces) > self.pieces:
             raise VerbsError(f"{len(pieces)} pieces do not fit into a send entry")
-        length = inline[0][1] if inline else sum(piece[1] for piece in pieces)
+        length = staged[0][1] if staged else sum(piece[1] for piece in pieces)
         flags = wr.send_flags
         self.queue.append(
             Request(
@@ -142,7 +149,7 @@ class SendQueue:
                 bool(flags & SendFlags.SOLICITED),
                 pieces,
                 length,
-                inline,
+                staged,
                 wr.remote_addr,
                 wr.rkey,
                 wr.invalidate_rkey if code is WorkCode.SEND_INVALIDATE else wr.imm,
@@ -152,11 +159,11 @@ class SendQueue:
         self._posted += 1
 
     def _put_inline(self, data: bytes | bytearray | memoryview) -> list[Segment]:
-        if self._inline is None or len(data) > self._most_inline:
+        if self._inline_ring is None or len(data) > self._most_inline:
             raise VerbsError(f"{len(data)} inline bytes do not fit into a send entry")
-        self._inline.put(self._posted, bytes(data))
+        self._inline_ring.put(self._posted, bytes(data))
         slot = self._posted % self.capacity
-        return [(self._inline.address + slot * self._inline.size, len(data))]
+        return [(self._inline_ring.address + slot * self._inline_ring.size, len(data))]
 
     # -- sending --------------------------------------------------------------------------------
 
@@ -231,7 +238,7 @@ class SendQueue:
     def close(self) -> None:
         """Give the rings back."""
         self._cq.detach(self)
-        for ring in (self.ring, self.completions, self._inline):
+        for ring in (self.ring, self.completions, self._inline_ring):
             if ring is not None:
                 ring.free()
 

@@ -51,8 +51,6 @@ class NtrdmaAddress(AddressVector):
 class NtrdmaQp:
     """A reliable connected queue pair."""
 
-    type = QpType.RC
-
     def __init__(self, service: Service, domain: Domain, init: QpInit) -> None:
         if init.type is not QpType.RC:
             raise VerbsError(f"NTRDMA has no {init.type.name} queue pairs")
@@ -86,6 +84,11 @@ class NtrdmaQp:
         if srq is not None:
             with service.lock:
                 srq.attach(self.pair)
+
+    @property
+    def type(self) -> QpType:
+        """Its kind."""
+        return QpType.RC
 
     @property
     def state(self) -> QpState:
