@@ -35,9 +35,7 @@ def pair() -> Iterator[Pair]:
 
 def message_filter(server: socket.socket) -> MessageFilter:
     """The filter of a device without memory and with two MSI-X vectors."""
-    return MessageFilter(
-        server, lambda address, size: False, lambda kind: 2 if kind == 2 else 0, lambda text: None
-    )
+    return MessageFilter(server, lambda address, size: False, lambda kind: 2 if kind == 2 else 0)
 
 
 def message(command: int, body: bytes, flags: int = 0) -> bytes:

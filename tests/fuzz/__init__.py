@@ -1,1 +1,0 @@
-"""Coverage-guided fuzzers of the device: `make fuzz SECONDS=600`."""
