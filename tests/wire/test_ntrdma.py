@@ -30,7 +30,7 @@ def folder(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield path
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["ntb+dma", "ntb+cpu"])
+@pytest.fixture(scope="class", params=[True, False], ids=["ntb+dma", "ntb+cpu"])
 def devices(folder: Path, request: pytest.FixtureRequest) -> Iterator[Devices]:
     """Both ends, which the tests share."""
     with ntrdma_pair.joined(folder, request.param) as (a, b):
