@@ -67,6 +67,8 @@ class Service:
         self._polled_at = 0.0
         self._resting = False
         self._callers = 0
+        self._wakes_at = 0.0
+        """When the thread looks again by itself."""
         self._thread = threading.Thread(target=self._run, name="ntrdma", daemon=True)
         self._thread.start()
 
@@ -90,7 +92,7 @@ class Service:
     def run(self) -> None:
         """Carry out what was posted; under the lock."""
         self.engine.run(_clock())
-        if self.engine.throttled or self.engine.deadline < _clock() + 0.05:
+        if self.engine.throttled or self.engine.deadline < self._wakes_at:
             self._nudge()
 
     def progress(self) -> None:
@@ -173,6 +175,7 @@ class Service:
                 self._resting = _clock() - self._polled_at < REST_SECONDS
                 if self._resting:
                     waiting, seconds = [], min(seconds, REST_SECONDS)
+                self._wakes_at = _clock() + seconds
             self._sleep(waiting, seconds)
             now = _clock()
             polled = self._resting and now - self._polled_at < REST_SECONDS

@@ -30,7 +30,15 @@ def folder(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield path
 
 
-@pytest.fixture(scope="class", params=[True, False], ids=["ntb+dma", "ntb+cpu"])
+@pytest.fixture(scope="module")
+def another(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A server whose functions nobody has opened."""
+    path = tmp_path_factory.mktemp("another")
+    with ntrdma_pair.server(path):
+        yield path
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["ntb+dma", "ntb+cpu"])
 def devices(folder: Path, request: pytest.FixtureRequest) -> Iterator[Devices]:
     """Both ends, which the tests share."""
     with ntrdma_pair.joined(folder, request.param) as (a, b):
@@ -55,9 +63,9 @@ def hangs(log: Path) -> int:
     return sum("would have hung" in event.text for event in LogReader(log))
 
 
-def test_krping(folder: Path) -> None:
+def test_krping(another: Path) -> None:
     """Pings with both kinds of registration, and the peer's program ends and begins anew."""
-    with ntrdma_pair.joined(folder, True) as (a, b):
+    with ntrdma_pair.joined(another, True) as (a, b):
         sides = host_on(a, SERVER_IP), host_on(b, CLIENT_IP)
         for options in ("size=100000", "mem_mode=reg,server_inv,size=20000"):
             served, asked = (run.result() for run in both(sides, f"count=20,validate,{options}"))
@@ -68,11 +76,11 @@ def test_krping(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("dma", [True, False], ids=["ntb+dma", "ntb+cpu"])
-def test_the_peer_is_reloaded(folder: Path, dma: bool) -> None:
+def test_the_peer_is_reloaded(another: Path, dma: bool) -> None:
     """What waited for it is flushed; the next peer is found, and connections work again."""
-    with ntrdma_pair.opened(folder, "a", dma) as a:
+    with ntrdma_pair.opened(another, "a", dma) as a:
         for turn in range(4):
-            with ntrdma_pair.opened(folder, "b", dma) as b:
+            with ntrdma_pair.opened(another, "b", dma) as b:
                 for device in (a, b):
                     device.wait_ready(ntrdma_pair.SECONDS)
                 x, y = join(Player(a), Player(b))
@@ -89,9 +97,9 @@ def test_the_peer_is_reloaded(folder: Path, dma: bool) -> None:
             x.qp.destroy()
 
 
-def test_a_source_that_is_no_memory(folder: Path) -> None:
+def test_a_source_that_is_no_memory(another: Path) -> None:
     """The channel halts; the port recovers by itself, and nothing was written."""
-    with ntrdma_pair.joined(folder, True) as (a, b):
+    with ntrdma_pair.joined(another, True) as (a, b):
         x, y = join(Player(a), Player(b))
         fill(x, y)
         nowhere = x.pd.reg_mr(NO_MEMORY, 4096)
