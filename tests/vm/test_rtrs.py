@@ -149,7 +149,7 @@ def test_two_hcas_in_each_guest(lab: Lab) -> None:
 
 
 def test_a_short_matrix(tool: Callable[..., Tool]) -> None:
-    pairings = ("kernel:kernel",)
+    pairings = ("kernel:kernel", "python:kernel", "kernel:python", "python:python")
     words = [word for each in pairings for word in ("--sides", each)]
     bluebridge = tool("rtrs", "matrix", "--minutes", "0.25", "--period", "15", *words, "--quiet")
     status, output = bluebridge.finish()
