@@ -1,4 +1,4 @@
-"""RNBD by the kernel's modules on the HCA, against Soft-RoCE and nvme-rdma; fail-over."""
+"""RNBD on the HCA: the kernel's against Soft-RoCE and nvme-rdma, the Python server; fail-over."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ ROUNDS = 3
 SECONDS = 4
 CUTS = 50
 SOFT_GOAL = 20
+PYTHON_WRITE_GOAL, PYTHON_READ_GOAL = 50, 500
 HEARTBEAT_LIMIT = 30.0
 """Beats every 5 s of which 5 may be missed (rtrs-pri.h); the sixth says that they are."""
 _DISKS = ("/dev/ram0", "/dev/ram1")
@@ -35,6 +36,7 @@ def figures(progress: Progress) -> list[Figure]:
         theirs = Route(f"{subnet}.1", f"{subnet}.2", "")
         found = _bandwidth(pair, ours, theirs, progress)
         found += _random_reads(pair, ours, progress)
+    found += _python_server(progress)
     with Pair(kernel, progress) as pair, mapped(pair) as session:
         found += _failover(failover.gaps(session, CUTS, progress))
     return found
@@ -79,6 +81,27 @@ def _random_reads(pair: Pair, route: Route, progress: Progress) -> list[Figure]:
         plain("rnbd_randread", f"{title}: RNBD, kernel and kernel", ours, "IOPS"),
         plain("nvme_randread", f"{title}: nvme-rdma", theirs, "IOPS"),
     ]
+
+
+def _python_server(progress: Progress) -> list[Figure]:
+    """The kernel's client and the guest's Python as server, over two paths."""
+    mixed = replace(config(("kernel", "python"), hcas=1), bus_log=False, cpus=_CPUS)
+    with Pair(mixed, progress) as pair, mapped(pair) as session:
+        progress("RNBD, Python server: sequential writes, random reads")
+        device = session.device
+        writes = [block.bandwidth(pair, device, "write", SECONDS) for _ in range(ROUNDS)]
+        reads = [block.random_reads(pair, device, SECONDS) for _ in range(ROUNDS)]
+    title = "RNBD, kernel client, Python server"
+    write = plain(
+        "rnbd_python_write", f"{title}: 128 KiB writes", statistics.median(writes), "MiB/s"
+    )
+    read = plain(
+        "rnbd_python_randread",
+        f"{title}: 4 KiB random reads, 32 at a time",
+        statistics.median(reads),
+        "IOPS",
+    )
+    return [at_least(write, PYTHON_WRITE_GOAL), at_least(read, PYTHON_READ_GOAL)]
 
 
 def _failover(gaps: list[float]) -> list[Figure]:
