@@ -9,9 +9,10 @@ from bluebridge.guest.bus.interface import DmaMemory
 from bluebridge.guest.ntrdma.engine.fast_regions import MOST_PAGES
 from bluebridge.guest.ntrdma.engine.local import Done, Event
 from bluebridge.guest.ntrdma.engine.queue_pair import Domain
+from bluebridge.guest.ntrdma.provider.address import NtrdmaAddress
 from bluebridge.guest.ntrdma.provider.completions import NtrdmaChannel, NtrdmaCq
 from bluebridge.guest.ntrdma.provider.numbers import Numbers
-from bluebridge.guest.ntrdma.provider.queue_pair import NtrdmaAddress, NtrdmaQp
+from bluebridge.guest.ntrdma.provider.queue_pair import NtrdmaQp
 from bluebridge.guest.ntrdma.provider.regions import (
     NtrdmaFastMr,
     NtrdmaMr,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.guest.ntrdma.engine.local import Done
 from bluebridge.guest.ntrdma.engine.queue_pair import ENDLESS, Domain, QueuePair, Sizes
+from bluebridge.guest.ntrdma.provider.address import NtrdmaAddress
 from bluebridge.guest.ntrdma.provider.completions import NtrdmaCq
 from bluebridge.guest.ntrdma.provider.shared_receives import NtrdmaSrq
 from bluebridge.guest.ntrdma.service import Service
@@ -39,13 +39,6 @@ _STEPS = {
 """What is allowed besides going to RESET, and to ERR from all others."""
 _TIMEOUT_UNIT = 4.096e-6
 _DEFAULT_TIMEOUT, _DEFAULT_RETRIES = 14, 7
-
-
-@dataclass(slots=True, frozen=True)
-class NtrdmaAddress(AddressVector):
-    """The device at the other end, by its address."""
-
-    device: bytes
 
 
 class NtrdmaQp:
