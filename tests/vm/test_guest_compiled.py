@@ -14,7 +14,7 @@ from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
 OPTIONS = "addr=192.168.69.127,port=9999,size=100,count=20,validate,mem_mode=reg"
-PURE = "env BLUEBRIDGE_PURE=1 python3"
+PURE = ("env", "BLUEBRIDGE_PURE=1", "python3", "-m", "bluebridge.guest.krping")
 
 
 def test_each_hot_module_is_compiled_unless_sources_are_asked_for(guest_a: Vm) -> None:
@@ -33,7 +33,7 @@ def test_krping_gives_the_same_either_way(pair: Pair, monkeypatch: pytest.Monkey
     request = Request.parse(f"server,{OPTIONS}", f"client,{OPTIONS}")
     compiled = command.run(pair, request)
     assert compiled.ok, (compiled.failure(), compiled.server.output, compiled.client.output)
-    monkeypatch.setattr(command, "_PROGRAM", f"{PURE} -m bluebridge.guest.krping")
+    monkeypatch.setattr(command, "_PROGRAM", PURE)
     pure = command.run(pair, request)
     assert pure.ok, (pure.failure(), pure.server.output, pure.client.output)
     for ours, theirs in ((compiled.client, pure.client), (compiled.server, pure.server)):

@@ -158,5 +158,7 @@ def test_a_short_matrix(tool: Callable[..., Tool]) -> None:
     assert len(rows) == len(pairings)
     for row in rows:
         cells = [cell.strip() for cell in row.strip("|").split("|")]
-        assert cells[3:7] == ["1", "1", "0", "0"], row
+        # Whether the path is given up before its link is back depends on how busy the machine is.
+        assert (cells[3], cells[5:7]) == ("1", ["0", "0"]), row
+        assert int(cells[8]) >= int(cells[4]), row
     bluebridge.assert_nothing_left()
