@@ -27,8 +27,6 @@ from bluebridge.guest.verbs.values import RecvWr
 
 TURNS = 8
 """Rounds over all that has work, in one call."""
-THROTTLE_SECONDS = 0.0002
-"""Until a queue that is throttled is looked at again."""
 
 
 class EngineOwner(Protocol):
@@ -57,10 +55,8 @@ class Engine:
         self._rung: deque[RemotePair] = deque()
         self._broken = ""
         self._requests = CommandRequests(transport, self._words, self._peer)
-        self._bell_handlers = (
-            self._bells.observe(self._commands_came, BELL_COMMAND),
-            self._bells.observe(self._responses_came, BELL_RESPONSE),
-        )
+        self._bells.observe(self._commands_came, BELL_COMMAND)
+        self._bells.observe(self._responses_came, BELL_RESPONSE)
         self.remote = RemoteResources(transport, self._words, self._bells, self._peer, self)
         self._execution = CommandExecution(transport, self._words, self._peer, self.remote.execute)
         self.local = LocalResources(

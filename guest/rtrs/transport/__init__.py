@@ -2,10 +2,10 @@
 
     loop = Loop()
     with open_interfaces(words) as interfaces:            # devices, addresses, connection managers
-        memory = Slots(interfaces)
-        engine = ClientSession(name, memory, random, settings)
-        transport = Transport(engine, interfaces, loop, upper)
-        transport.call(lambda now: engine.open(paths, now))
+        side = ClientSide(
+            interfaces, loop, lambda memory: ClientSession(name, memory, random, settings), upper
+        )
+        side.transport.call(lambda now: side.engine.open(paths, now))
         loop.run()
 
 `loop` owns all waiting. `upper` gets the actions that are for the layer above, such as `Finished`.

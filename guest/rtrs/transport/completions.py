@@ -32,7 +32,6 @@ class Completions:
     def __init__(self, told: Told, interfaces: Interfaces, loop: Loop) -> None:
         self._told = told
         self._now: Callable[[], float] = loop.now
-        self._connections: dict[int, Connection] = {}
         self._unarmed: dict[int, Connection] = {}
         self._by_queue: dict[CompletionQueue, Connection] = {}
         self._channels = [interface.channel for interface in interfaces.all]
@@ -42,13 +41,11 @@ class Completions:
     def add(self, connection: Connection) -> None:
         """Look at its queue from now on."""
         assert connection.cq is not None
-        self._connections[connection.number] = connection
         self._unarmed[connection.number] = connection
         self._by_queue[connection.cq] = connection
 
     def remove(self, connection: Connection) -> None:
         """Its queue is about to go."""
-        self._connections.pop(connection.number, None)
         self._unarmed.pop(connection.number, None)
         if connection.cq is not None:
             self._by_queue.pop(connection.cq, None)

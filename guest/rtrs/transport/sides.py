@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Callable
 
@@ -63,9 +62,8 @@ class ServerSide:
     def close(self) -> None:
         """Give everything back; sessions should be closed."""
         self.transport.close()
-        with contextlib.suppress(KeyError):
-            for session in self.engine.sessions:
-                self.chunks.free_chunks(session.session)
+        for session in self.engine.sessions:
+            self.chunks.free_chunks(session.session)
 
     def _requested(self, event: CmEvent) -> None:
         number = next(self._numbers)

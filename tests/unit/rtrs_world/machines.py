@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 
@@ -61,7 +62,7 @@ class Network:
         self.clock.after(self.random.random() * 0.01, once)
 
 
-class Machine:
+class Machine(ABC):
     """What client and server have in common. `upper` gets the actions for the layer above."""
 
     def __init__(self, network: Network, upper: Callable[[Action], None], keys: Keys) -> None:
@@ -79,9 +80,9 @@ class Machine:
         self._slow = network.random.choice((0.0, 0.0, 0.002, 0.05))
 
     @property
+    @abstractmethod
     def engine(self) -> Engine:
         """Who decides."""
-        raise NotImplementedError
 
     def perform(self) -> None:
         """Carry out all actions."""
@@ -180,9 +181,9 @@ class Machine:
         if number in self.ends:
             self.tell(lambda now: self.engine.disconnected(number, now))
 
+    @abstractmethod
     def source(self, request: WriteRequest | WriteChunk) -> bytes:
         """The bytes that a request writes."""
-        raise NotImplementedError
 
     def _disconnect(self, end: End) -> None:
         end.kill()

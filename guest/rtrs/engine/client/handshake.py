@@ -52,11 +52,6 @@ class Handshake:
         last = self.connections[-1]
         return last.established and last.cid == self._shared.settings.cpus
 
-    @property
-    def device_connection(self) -> int:
-        """Number of connection 0, whose device all of the path uses."""
-        return self.connections[0].number
-
     def open_next(self) -> Connection:
         """Ask for one more connection."""
         shared, cid = self._shared, len(self.connections)
