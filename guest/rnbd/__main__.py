@@ -9,47 +9,27 @@ from __future__ import annotations
 
 import argparse
 import signal
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.rnbd.client_program import ClientProgram, accesses
 from bluebridge.guest.rnbd.server_program import ServerProgram
-from bluebridge.guest.rtrs.files.commands import add_file_commands, run_file_command
+from bluebridge.guest.rtrs.files.commands import add_file_commands
 from bluebridge.guest.rtrs.program import (
     add_client_options,
     add_interface_options,
     add_server_options,
+    run_program,
 )
 from bluebridge.guest.rtrs.transport.interfaces import (
     AddressError,
     Interfaces,
-    open_interfaces,
-    parse_interface,
 )
 from bluebridge.guest.rtrs.transport.loop import Loop
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0, 1 for a session or a device that failed, 2 for a wrong call."""
-    given = _parser().parse_args(arguments)
-    if hasattr(given, "file"):
-        return run_file_command(given)
-    run: Callable[[argparse.Namespace, Interfaces, Loop], int] = given.run
-    try:
-        words = [parse_interface(word) for word in given.interface]
-        with Loop() as loop, open_interfaces(words) as interfaces:
-            return run(given, interfaces, loop)
-    except (AddressError, ValueError) as error:
-        print(f"rnbd: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"rnbd: {where}{error.strerror or error}", file=sys.stderr)
-        return 1
-    except (DeviceError, MemoryError) as error:
-        print(f"rnbd: {error}", file=sys.stderr)
-        return 1
+    return run_program("rnbd", _parser().parse_args(arguments))
 
 
 def _serve(given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> int:

@@ -24,12 +24,10 @@ from bluebridge.guest.rtrs.engine.actions import (
 from bluebridge.guest.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.rtrs.files.client import ClientFiles as RtrsFiles
 from bluebridge.guest.rtrs.files.served import served
-from bluebridge.guest.rtrs.program import client_settings, on_signals, paths_of
+from bluebridge.guest.rtrs.program import CLOSE_SECONDS, client_settings, on_signals, paths_of
 from bluebridge.guest.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.rtrs.transport.loop import Loop
 from bluebridge.guest.rtrs.transport.sides import ClientSide
-
-CLOSE_SECONDS = 40.0
 
 
 class ClientProgram:

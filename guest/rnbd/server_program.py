@@ -19,12 +19,10 @@ from bluebridge.guest.rtrs.engine.actions import (
 from bluebridge.guest.rtrs.engine.server.server import Server
 from bluebridge.guest.rtrs.files.served import served
 from bluebridge.guest.rtrs.files.server import ServerFiles as RtrsFiles
-from bluebridge.guest.rtrs.program import on_signals, server_settings
+from bluebridge.guest.rtrs.program import CLOSE_SECONDS, on_signals, server_settings
 from bluebridge.guest.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.rtrs.transport.loop import Loop
 from bluebridge.guest.rtrs.transport.sides import ServerSide
-
-CLOSE_SECONDS = 40.0
 
 
 class ServerProgram:

@@ -11,49 +11,32 @@ import random
 import signal
 import statistics
 import sys
-from collections.abc import Callable
 
-from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.rtrs.engine.actions import Action, Closed, Finished, Opened, Serve
 from bluebridge.guest.rtrs.engine.client.session import ClientSession
 from bluebridge.guest.rtrs.engine.server.server import Server
+from bluebridge.guest.rtrs.files.commands import add_file_commands
 from bluebridge.guest.rtrs.program import (
+    CLOSE_SECONDS,
     add_client_options,
     add_interface_options,
     add_server_options,
     client_settings,
     on_signals,
     paths_of,
+    run_program,
     server_settings,
 )
 from bluebridge.guest.rtrs.store import Store
 from bluebridge.guest.rtrs.traffic import Totals, Traffic
-from bluebridge.guest.rtrs.transport.interfaces import (
-    AddressError,
-    Interfaces,
-    open_interfaces,
-    parse_interface,
-)
+from bluebridge.guest.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.rtrs.transport.loop import Loop
 from bluebridge.guest.rtrs.transport.sides import ClientSide, ServerSide
-
-CLOSE_SECONDS = 40.0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0, 1 for traffic with errors or a session that failed, 2 for a wrong call."""
-    given = _parser().parse_args(arguments)
-    run: Callable[[argparse.Namespace, Interfaces, Loop], int] = given.run
-    try:
-        words = [parse_interface(word) for word in given.interface]
-        with Loop() as loop, open_interfaces(words) as interfaces:
-            return run(given, interfaces, loop)
-    except (AddressError, ValueError) as error:
-        print(f"rtrs: {error}", file=sys.stderr)
-        return 2
-    except (DeviceError, OSError, MemoryError) as error:
-        print(f"rtrs: {error}", file=sys.stderr)
-        return 1
+    return run_program("rtrs", _parser().parse_args(arguments))
 
 
 def _serve(given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> int:
@@ -158,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     client.add_argument("--depth", type=int, default=8, help="requests in flight (default 8)")
     client.add_argument("--seed", type=int, help="of the session's random numbers")
     client.set_defaults(run=_client)
+    add_file_commands(commands)
     return parser
 
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from bluebridge.device.layout.net.rtrs import DEFAULT_PORT
+from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.rtrs.engine.actions import AddressPair
 from bluebridge.guest.rtrs.engine.settings import ClientSettings, ServerSettings
+from bluebridge.guest.rtrs.files.commands import run_file_command
+from bluebridge.guest.rtrs.transport.interfaces import Interfaces, open_interfaces, parse_interface
+from bluebridge.guest.rtrs.transport.loop import Loop
 
+CLOSE_SECONDS = 40.0
+"""How long a program waits for the peer when it ends."""
 POLICIES = ("round-robin", "min-inflight", "min-latency")
 
 
@@ -63,6 +70,30 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="between two attempts (default 1; the kernel's RNBD client waits for 30)",
     )
+
+
+def run_program(name: str, given: argparse.Namespace) -> int:
+    """Run `given.run(given, interfaces, loop)`, or a command on files; the exit status.
+
+    1 after one line for what failed, 2 for a wrong call.
+    """
+    if hasattr(given, "file"):
+        return run_file_command(given)
+    run: Callable[[argparse.Namespace, Interfaces, Loop], int] = given.run
+    try:
+        words = [parse_interface(word) for word in given.interface]
+        with Loop() as loop, open_interfaces(words) as interfaces:
+            return run(given, interfaces, loop)
+    except ValueError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{name}: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
+    except (DeviceError, MemoryError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
 
 
 def paths_of(given: argparse.Namespace) -> list[AddressPair]:
