@@ -35,7 +35,9 @@ def pair() -> Iterator[Pair]:
 
 def message_filter(server: socket.socket) -> MessageFilter:
     """The filter of a device without memory and with two MSI-X vectors."""
-    return MessageFilter(server, lambda address, size: False, lambda kind: 2 if kind == 2 else 0)
+    return MessageFilter(
+        server, lambda address, size: False, lambda kind: 2 if kind == 2 else 0, lambda text: None
+    )
 
 
 def message(command: int, body: bytes, flags: int = 0) -> bytes:

@@ -1,6 +1,7 @@
 """A device that shows what its client does to it, and misbehaves on request.
 
-`python -m tests.wire.probe_device SOCKET`. BAR0, little-endian 32-bit registers unless stated:
+`python -m tests.wire.probe_device SOCKET...`, a device for each socket. BAR0, little-endian 32-bit
+registers unless stated:
 
     0x00  write: trigger that vector; read: 1 if the last trigger reached an eventfd
     0x04  number of DEVICE_RESETs          0x08  number of clients lost
@@ -135,16 +136,20 @@ class Probe:
 def main() -> None:
     """Serve until SIGTERM."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    context = Probe(sys.argv[1]).context
+    contexts = {
+        context.poll_fd: context for context in (Probe(path).context for path in sys.argv[1:])
+    }
     poll = select.poll()
-    poll.register(context.poll_fd, select.POLLIN)
+    for fd in contexts:
+        poll.register(fd, select.POLLIN)
     print("ready", flush=True)
     try:
         while True:
-            poll.poll()
-            context.run()
+            for fd, _ in poll.poll():
+                contexts[fd].run()
     finally:
-        context.close()
+        for context in contexts.values():
+            context.close()
 
 
 if __name__ == "__main__":
