@@ -54,7 +54,8 @@ class DatagramSender(UnconnectedSender):
         else:
             packet = self._gather(wqe, raw, CTRL_SIZE, What.MAD)
             message = qp.port.parse_packet(packet, qp.qkey)
-            if message.source_qpn != _SPECIAL_QPNS[qp.role]:
+            # QP1's helper for RoCE v2 sends as itself: mlx4_ib_create_qp, roce_v2_gsi.
+            if message.source_qpn not in (_SPECIAL_QPNS[qp.role], qp.qpn):
                 raise HeaderError(f"{qp.role.name} sends as QP {message.source_qpn:#x}")
         qp.traffic.sent(1, len(message.payload))
         copies = qp.port.send(message)
