@@ -100,8 +100,10 @@ class Service:
     # -- for callers ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Carry out what was posted; under the lock."""
+        """Carry out what was posted; under the lock. Answers of the peer may come on the way."""
         self.engine.run(_clock())
+        if self._callers:
+            self._changed.notify_all()
         if self.engine.throttled or self.engine.deadline < self._wakes_at:
             self._nudge()
 

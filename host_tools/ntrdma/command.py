@@ -10,15 +10,13 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from bluebridge.device.bridge_options import BridgeOptions
-from bluebridge.device.layout.ntb.models import BarSizes
 from bluebridge.guest.ntrdma.perf import TESTS
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import command as krping
+from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.ntrdma import one_write
-from bluebridge.host_tools.ntrdma.options import TCP
 from bluebridge.host_tools.progress import Reporter
 
 PERF = ("python3", "-m", "bluebridge.guest.ntrdma.perf")
@@ -35,8 +33,10 @@ def main(options: argparse.Namespace) -> int:
     unknown = set(options.tests) - set(TESTS)
     if unknown:
         raise UsageError(f"no such test: {', '.join(sorted(unknown))}", f"one of {' '.join(TESTS)}")
-    if options.backend == TCP:
-        _say(_over_tcp(options))
+    if options.no_guests:
+        if options.backend != ntrdma.TCP:
+            raise UsageError("a bridge stands between guests", "add --backend tcp")
+        _say(_between_processes(options))
         return 0
     with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
         _say(perf(pair, options.backend, _words(options)))
@@ -44,8 +44,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _config(options: argparse.Namespace) -> LabConfig:
-    bridge = BridgeOptions(options.model, BarSizes.NTRDMA.value)
-    return LabConfig(log=options.log, hca=False, bridge=bridge)
+    return ntrdma.config(LabConfig(log=options.log), options.backend, options.model)
 
 
 def _words(options: argparse.Namespace) -> list[str]:
@@ -56,20 +55,22 @@ def _words(options: argparse.Namespace) -> list[str]:
 
 def perf(pair: Pair, back_end: str, words: list[str]) -> str:
     """Run the measuring program in both guests; what the client prints."""
-    line = shlex.join([*PERF, "--backend", back_end, *words])
     said: list[str] = []
 
+    def line(serves: bool) -> str:
+        return shlex.join([*PERF, "--backend", ntrdma.word(back_end, serves=serves), *words])
+
     def serve() -> None:
-        pair.a.run(f"{line} --serve", timeout=SECONDS)
+        pair.a.run(f"{line(True)} --serve", timeout=SECONDS)
 
     def ask() -> None:
-        said.append(str(pair.b.run(line, timeout=SECONDS).text).strip())
+        said.append(str(pair.b.run(line(False), timeout=SECONDS).text).strip())
 
     pair.together(serve, ask)
     return said[0]
 
 
-def _over_tcp(options: argparse.Namespace) -> str:
+def _between_processes(options: argparse.Namespace) -> str:
     """Both programs as processes of this machine."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         place = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -95,8 +96,7 @@ def _over_tcp(options: argparse.Namespace) -> str:
 
 
 def _demo(options: argparse.Namespace) -> None:
-    provider = ("--provider", "ntrdma", "--backend", options.backend)
-    request = krping.Request.parse(f"server,{KRPING}", f"client,{KRPING}", provider)
+    request = krping.Request.parse(f"server,{KRPING}", f"client,{KRPING}", options.backend)
     with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
         _title(f"{PINGS} pings of krping, unchanged, over NTRDMA")
         outcome = krping.run(pair, request)
@@ -107,8 +107,9 @@ def _demo(options: argparse.Namespace) -> None:
         _title("qperf's latencies of sends, writes and reads of 8 bytes")
         tests = ["rc_lat", "rc_rdma_write_lat", "rc_rdma_read_lat", "--count", "50"]
         _say(perf(pair, options.backend, tests))
-        _title("one RDMA write of 8 bytes on the buses of both guests")
-        _show_write(Path(pair.logs))
+        if options.backend != ntrdma.TCP:
+            _title("one RDMA write of 8 bytes on the buses of both guests")
+            _show_write(Path(pair.logs))
         logs = pair.log_name
     _say(f"\nall of it was right; the log: bluebridge log {logs} --decode")
 
