@@ -10,6 +10,7 @@ import sys
 from types import FrameType
 
 from bluebridge.guest.bus.vfio import VfioBus
+from bluebridge.guest.connections import PREFIX_LENGTH
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.krping.host import Host, host_of, open_host
 from bluebridge.guest.krping.log import Log
@@ -53,7 +54,8 @@ def _open(given: argparse.Namespace, ip: str, log: Log, wait: bool) -> Host:
     """The provider that was chosen, with the address `ip`; NTRDMA may wait for its peer."""
     if given.provider == HCA:
         return open_host(VfioBus(), ip, log, given.blueflame, given.hca_port)
-    return host_of(open_ntrdma(given.backend, wait), ip, log)
+    ethernet = f"{ip}/{PREFIX_LENGTH}" if given.ethernet else ""
+    return host_of(open_ntrdma(given.backend, wait, ethernet), ip, log)
 
 
 def exit_status(result: Result) -> int:
@@ -99,6 +101,11 @@ def _parser() -> argparse.ArgumentParser:
         "--backend",
         default=BACK_END,
         help=f"of ntrdma: ntb+dma, ntb+cpu, s:ADDRESS:PORT, c:ADDRESS:PORT (default {BACK_END})",
+    )
+    parser.add_argument(
+        "--ethernet",
+        action="store_true",
+        help="ntrdma: with a network interface, ntrdma0, which has this side's address",
     )
     return parser
 

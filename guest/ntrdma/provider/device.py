@@ -9,6 +9,7 @@ from bluebridge.guest.bus.interface import DmaMemory
 from bluebridge.guest.ntrdma.engine.fast_regions import MOST_PAGES
 from bluebridge.guest.ntrdma.engine.local import Done, Event
 from bluebridge.guest.ntrdma.engine.queue_pair import Domain
+from bluebridge.guest.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.ntrdma.provider.address import NtrdmaAddress
 from bluebridge.guest.ntrdma.provider.completions import NtrdmaChannel, NtrdmaCq
 from bluebridge.guest.ntrdma.provider.numbers import Numbers
@@ -96,13 +97,17 @@ class NtrdmaPd:
 
 
 class NtrdmaDevice:
-    """One end of NTRDMA, the second provider of `guest.verbs.interface.Device`."""
+    """One end of NTRDMA, the second provider of `guest.verbs.interface.Device`.
+
+    Its Ethernet device is `network`, which it closes, if there is one.
+    """
 
     name = NAME
     ethernet_port = None
 
-    def __init__(self, back_end: BackEnd) -> None:
-        self.service = Service(back_end, NAME)
+    def __init__(self, back_end: BackEnd, network: Interface | None = None) -> None:
+        self.network = network
+        self.service = Service(back_end, NAME, network)
         self.health = self.service.health
         self.address = _ADDRESS_TAG + os.urandom(_ADDRESS_BYTES - len(_ADDRESS_TAG))
         self.local_dma_lkey: int | None = RESERVED_KEY
