@@ -26,7 +26,7 @@ def open_ntrdma(
     """
     network = _interface(ethernet) if ethernet is not None else None
     try:
-        device = NtrdmaDevice(_back_end(back_end), network)
+        device = NtrdmaDevice(_back_end(back_end), network=network)
     except BaseException:
         if network is not None:
             network.close()

@@ -60,7 +60,7 @@ class SocketPort:
 
 def with_port(place: str, port: SocketPort) -> NtrdmaDevice:
     """A device over TCP whose frames are those of a port."""
-    return NtrdmaDevice(TcpTransport(place), Interface(port, FRAME_BYTES, FRAME_COUNT))
+    return NtrdmaDevice(TcpTransport(place), network=Interface(port, FRAME_BYTES, FRAME_COUNT))
 
 
 def main() -> None:
