@@ -69,6 +69,7 @@ def before_wanted(reader: LogReader, options: Options) -> Iterator[Event]:
 def wanted_transfers(reader: LogReader, options: Options) -> Iterator[Transfer]:
     """The work requests of the wanted devices and times; raises `LogError`."""
     device = options.wanted.device
-    for transfer in assembled(wanted_events(reader, options), reader.meta["devices"]):
+    events, before = wanted_events(reader, options), before_wanted(reader, options)
+    for transfer in assembled(events, reader.meta["devices"], before):
         if device in (None, transfer.device):
             yield transfer

@@ -96,7 +96,8 @@ def _bell(memory: Memory, number: int) -> str:
 
 
 def _message(event: Event, receiver: Memory) -> str:
-    return "interrupt" if receiver.message == (event.address, _word(event)) else ""
+    known = receiver.message == (event.address, _word(event))
+    return f"interrupts {receiver.name}" if known else ""
 
 
 def _ping(data: bytes) -> str:
