@@ -75,6 +75,16 @@ class ServerOptions:
         choices=("debug", "info", "warning", "error"),
         metavar="LEVEL",
     )
+    trusting: bool = option(
+        False,
+        "ports may use each other's MAC addresses and GIDs, for tests of spoofing; otherwise what "
+        "is sent from another port's address is dropped",
+    )
+    no_sandbox: bool = option(
+        False,
+        "give nothing up when ready: system calls, files and network stay those of the user who "
+        "started it, for debuggers",
+    )
 
 
 DEFAULTS = ServerOptions()

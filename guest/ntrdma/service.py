@@ -7,8 +7,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntrdma.engine.engine import Engine
 from bluebridge.guest.ntrdma.engine.local import Done, Event
@@ -52,9 +53,13 @@ class Health:
 class Service:
     """An engine with the lock that guards it. Event listeners are called under the lock."""
 
-    def __init__(self, back_end: BackEnd, name: str) -> None:
+    def __init__(
+        self, back_end: BackEnd, name: str, watchers: Sequence[Callable[[PortState], None]] = ()
+    ) -> None:
+        """`watchers` are told each state of the port, from the first on, under the lock."""
         self.lock = threading.RLock()
         self.health = Health(name)
+        self.watchers = watchers
         self.listeners: list[Callable[[Event, int], None]] = []
         self.cm_receiver: Callable[[bytes, int], None] = lambda mad, ip: None
         self.addresses: set[int] = set()
@@ -78,6 +83,11 @@ class Service:
         """An asynchronous event."""
         for listener in tuple(self.listeners):
             listener(event, key)
+
+    def entered(self, state: PortState) -> None:
+        """The port is in another state."""
+        for watcher in tuple(self.watchers):
+            watcher(state)
 
     def cm_message(self, mad: bytes, ip: int) -> None:
         """The peer's connection manager says something."""
@@ -154,8 +164,9 @@ class Service:
             if self._closing:
                 return
             self._closing = True
-            self.engine.close(_clock())
-            self.back_end.flush()
+            self.engine.part(_clock())
+            self.back_end.drain()
+            self.engine.close()
             self._changed.notify_all()
         self._nudge()
         self._thread.join()

@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
+from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.ntrdma.engine.engine import Engine
 from bluebridge.guest.ntrdma.engine.fast_regions import FastRegion
 from bluebridge.guest.ntrdma.engine.local import Event
@@ -48,6 +49,7 @@ class Side:
         self.machine, self.chance = machine, chance
         self.transport = ModelTransport(machine, peer)
         self.events: list[Event] = []
+        self.states: list[PortState] = []
         self.engine = Engine(self.transport, self)
         self.link_events: deque[bool] = deque()
         self.cm: list[bytes] = []
@@ -112,6 +114,9 @@ class Side:
 
     def event(self, event: Event, key: int) -> None:
         self.events.append(event)
+
+    def entered(self, state: PortState) -> None:
+        self.states.append(state)
 
     def cm_message(self, mad: bytes, ip: int) -> None:
         self.cm.append(mad)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from bluebridge.device.layout.ntrdma import port as port_layout
 from bluebridge.device.layout.ntrdma.commands import CM_MESSAGE, RESOLVE, CommandCode
-from bluebridge.device.layout.ntrdma.port import BELL_COMMAND, BELL_RESPONSE
+from bluebridge.device.layout.ntrdma.port import BELL_COMMAND, BELL_RESPONSE, PortState
 from bluebridge.guest.ntrdma.engine.bells import Bells, Observer
 from bluebridge.guest.ntrdma.engine.command_ring import CommandExecution, CommandRequests
 from bluebridge.guest.ntrdma.engine.completions import CompletionQueue
@@ -34,6 +34,9 @@ class EngineOwner(Protocol):
 
     def event(self, event: Event, key: int) -> None:
         """An asynchronous event; `key` is the number of the queue pair that failed."""
+
+    def entered(self, state: PortState) -> None:
+        """The port is in another state."""
 
     def cm_message(self, mad: bytes, ip: int) -> None:
         """A message of the peer's connection manager at `ip`, without its first 8 bytes."""
@@ -117,7 +120,7 @@ class Engine:
             self._stalled.discard(pair)
             self.make_runnable(pair)
         for _ in range(TURNS):
-            busy = self._bells.serve()
+            busy = self._peer.known and self._bells.serve()
             if self._broken:
                 reason, self._broken = self._broken, ""
                 self.port.quiesce(reason, now)
@@ -218,9 +221,14 @@ class Engine:
         """The port begins to part from its peer."""
         was_ready = self._peer.ready
         self._peer.ready = False
+        self._rung.clear()
         self.local.quiescing()
         if was_ready:
             self._owner.event(Event.PORT_DOWN, 0)
+
+    def entered(self, state: PortState) -> None:
+        """The port is in a state, and has told the peer."""
+        self._owner.entered(state)
 
     def disabled(self) -> None:
         """The peer is gone, nothing is under way."""
@@ -299,9 +307,13 @@ class Engine:
         """Whether an IPv4 address is this side's."""
         return self._owner.has_address(ip)
 
-    def close(self, now: float) -> None:
-        """Part from the peer. What is posted is flushed."""
+    def part(self, now: float) -> None:
+        """Part from the peer for good: `close` follows when all stores are carried out."""
         self.port.quiesce("this side has closed", now)
+        self._transport.shut()
         self.local.quiescing()
+
+    def close(self) -> None:
+        """Nothing is under way any more. What is posted is flushed."""
         self.disabled()
         self.remote.clear()

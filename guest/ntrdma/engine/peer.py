@@ -21,7 +21,9 @@ class Peer:
         self._bells = self._bell_count = 0
         self._message = Message(0, 0)
         self._rings: dict[int, int] = {}
-        self._signal_due = self._known = False
+        self.known = False
+        """Whether its init block was taken: what it sends can be answered."""
+        self._signal_due = False
 
     def take_init(self, block: bytes) -> bool:
         """Take the init block out of a PEER_INFO; whether it makes sense."""
@@ -35,7 +37,7 @@ class Peer:
         self.bell_response = get(block, "bell_response")
         self._rings.clear()
         reaches = self.transport.reaches
-        self._known = (
+        self.known = (
             get(block, "version_tag") == get(block, "init_tag") == layout.VERSION_TAG
             and self.command_capacity == layout.COMMAND_CAPACITY
             and get(block, "command_index") == 0
@@ -47,7 +49,7 @@ class Peer:
             and reaches(self.responses, self.command_capacity * 64)
             and reaches(self.response_index, 4)
         )
-        return self._known
+        return self.known
 
     def take_conf(self, block: bytes) -> bool:
         """Take the conf block out of a PEER_INFO; whether it makes sense."""
@@ -85,7 +87,7 @@ class Peer:
 
     def interrupt(self) -> None:
         """Interrupt behind everything so far, if it is known how."""
-        self._signal_due = self._known
+        self._signal_due = self.known
         self.signal()
 
     def signal(self) -> None:
@@ -97,5 +99,5 @@ class Peer:
 
     def forget(self) -> None:
         """It is gone, or begins anew."""
-        self.ready = self._signal_due = self._known = False
+        self.ready = self._signal_due = self.known = False
         self._rings.clear()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.bus.interface import DmaMemory
 from bluebridge.guest.ntrdma.engine.fast_regions import MOST_PAGES
 from bluebridge.guest.ntrdma.engine.local import Done, Event
@@ -101,8 +102,11 @@ class NtrdmaDevice:
     name = NAME
     ethernet_port = None
 
-    def __init__(self, back_end: BackEnd) -> None:
-        self.service = Service(back_end, NAME)
+    def __init__(
+        self, back_end: BackEnd, watchers: Sequence[Callable[[PortState], None]] = ()
+    ) -> None:
+        """`watchers` are told each state of the port, under the service's lock."""
+        self.service = Service(back_end, NAME, watchers)
         self.health = self.service.health
         self.address = _ADDRESS_TAG + os.urandom(_ADDRESS_BYTES - len(_ADDRESS_TAG))
         self.local_dma_lkey: int | None = RESERVED_KEY
