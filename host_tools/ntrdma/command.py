@@ -138,7 +138,7 @@ def _demo(options: argparse.Namespace) -> None:
             _title("one RDMA write of 8 bytes on the buses of both guests")
             _show_write(Path(pair.logs))
         logs = pair.log_name
-    _say(f"\nall of it was right; the log: bluebridge log {logs} --decode")
+    _say(f"\nall of it was right; the log: bluebridge log {logs} --decode, or --view wr --tree, or --view ntrdma")
 
 
 def _show_network(pair: Pair, back_end: str) -> None:
@@ -159,7 +159,7 @@ def _show_network(pair: Pair, back_end: str) -> None:
 def _show_write(logs: Path) -> None:
     for line in one_write.EXPLANATION:
         _say(line)
-    for line in one_write.lines(logs, "b", "a"):
+    for line in one_write.lines(logs, "b"):
         _say(line)
 
 
