@@ -81,14 +81,14 @@ def test_receives_posted_during_a_reset_reach_no_ring_that_was_given_back(world:
 def test_what_a_lost_peer_knew_can_be_ended_at_the_next(world: World) -> None:
     """A queue pair that failed has no twin there, a region may have none: no error."""
     side = world.sides[0]
-    world._die(1)
+    world.die(1)
     world.connect = lambda: None  # type: ignore[method-assign]  # the pairs stay as they are
     for _ in range(2000):
         for each in world.sides:
             while each.link_events:
                 each.engine.link(each.link_events.popleft(), world.now)
         deliver(world)
-        world._tick()
+        world.tick()
     assert all(each.engine.ready for each in world.sides)
     results: list[bool] = []
     pair = side.ends[0].pair
