@@ -120,6 +120,12 @@ class Posting(Model):
         if kind in _TO_MEMORY:
             self._aim(operation, other)
         self._request(operation, end)
+        window = operation.window
+        if window is not None and not window.ending and self.chance.random() < 0.3:
+            self.sides[number].engine.run(self.now)
+            if self.usable(1 - number, other) and self._room(other):
+                self._invalidate_own(1 - number, other, window)
+                self.sides[1 - number].engine.run(self.now)
 
     def _wrong(self, end: End, kind: WrOpcode) -> Wrong | None:
         """What is to be wrong with a request, if anything."""
@@ -232,11 +238,14 @@ class Posting(Model):
         elif window is None:
             self._register(number, end)
         elif window.valid and (not window.ending or self.chance.random() < 0.1):
-            operation = Operation(WrOpcode.LOCAL_INV, number, end.index, -1, window=window)
-            operation.may_fail = window.ending
-            self._ends(window)
-            request = SendWr(self.number(), WrOpcode.LOCAL_INV, invalidate_rkey=window.key)
-            self._send(operation, end, request)
+            self._invalidate_own(number, end, window)
+
+    def _invalidate_own(self, number: int, end: End, window: Window) -> None:
+        operation = Operation(WrOpcode.LOCAL_INV, number, end.index, -1, window=window)
+        operation.may_fail = window.ending
+        self._ends(window)
+        request = SendWr(self.number(), WrOpcode.LOCAL_INV, invalidate_rkey=window.key)
+        self._send(operation, end, request)
 
     def _register(self, number: int, end: End) -> None:
         side, fast = self.sides[number], end.fast

@@ -91,6 +91,10 @@ class End:
         return LOCAL | WRITE if self.index == NO_READS else ALL
 
 
+class Stopped(Exception):
+    """A side has come to the state at which it ends."""
+
+
 class _Server:
     """What a shared receive queue needs of a service."""
 
@@ -119,6 +123,8 @@ class Side:
         self.transport = ModelTransport(machine, peer)
         self.events: list[Event] = []
         self.states: list[PortState] = []
+        self.stops_at: PortState | None = None
+        """The state in which the side stops for good, in the middle of whatever it does."""
         self.engine = Engine(self.transport, self)
         self.link_events: deque[bool] = deque()
         self.cm: list[bytes] = []
@@ -218,6 +224,8 @@ class Side:
 
     def entered(self, state: PortState) -> None:
         self.states.append(state)
+        if state is self.stops_at:
+            raise Stopped
 
     def cm_message(self, mad: bytes, ip: int) -> None:
         self.cm.append(mad)

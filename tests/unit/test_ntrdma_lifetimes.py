@@ -168,6 +168,24 @@ def test_a_message_longer_than_its_receive_is_a_lie(world: World) -> None:
     assert end.pair.state is QueueState.ERROR
 
 
+def test_a_link_that_goes_ends_requests_behind_their_stores(world: World) -> None:
+    side, end = world.sides[0], world.sides[0].ends[0]
+    write = SendWr(1, WrOpcode.RDMA_WRITE, (Sge(IOVA, 8, KEY),), remote_addr=IOVA, rkey=KEY)
+    side.engine.post_send(end.pair, write)
+    side.engine.run(world.now)
+    side.engine.link(False, world.now)
+    assert not side.machine.let_in
+    side.engine.advance(world.now + 0.1)
+    assert side.states[-1:] == [PortState.QUIESCE]
+    assert not any(queue.poll(9) for queue in side.queues)
+    while side.transport.in_flight:
+        side.transport.deliver(world.chance)
+    side.engine.advance(world.now + 0.2)
+    assert side.states[-1:] == [PortState.RESET_REQUESTED]
+    statuses = [wc.status for queue in side.queues for wc in queue.poll(9)]
+    assert statuses == [WcStatus.WR_FLUSH_ERR]
+
+
 def test_an_engine_that_closes_flushes_behind_its_stores(world: World) -> None:
     """Memory of what was flushed may be given away, so its copies must have been made."""
     side, end = world.sides[0], world.sides[0].ends[0]
