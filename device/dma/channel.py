@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import struct
+from typing import Final
+
 from bluebridge.device.dma.copy import Copier, CopyFault
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.ioat.descriptor import (
-    COMPLETION,
-    DESCRIPTOR,
-    DESCRIPTOR_SIZE,
-    Operation,
-)
+from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE, Operation
 from bluebridge.device.layout.ioat.registers import TRANSFER_CAPACITY, ChannelError, State
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.pci.host import MasterBus
 
-COUNT_MASK = 0xFFFF
-LONGEST = 1 << TRANSFER_CAPACITY
+COUNT_MASK: Final = 0xFFFF
+LONGEST: Final = 1 << TRANSFER_CAPACITY
+_ENTRY: Final = struct.Struct("<IIQQQ")
+"""Size, flags, source, destination, next: the beginning of a descriptor."""
+_INTERRUPT: Final = 1 << DESCRIPTOR.field("interrupt").low
+_COMPLETION_WRITE: Final = 1 << DESCRIPTOR.field("completion_write").low
+_NULL: Final = 1 << DESCRIPTOR.field("null").low
+_OPERATION: Final = DESCRIPTOR.field("operation").low
+_COPY: Final = int(Operation.COPY)
 
 
 class DmaChannel:
@@ -101,34 +106,32 @@ class DmaChannel:
 
     def _execute(self) -> int:
         address = self._next
-        data = self._bus.read(address, DESCRIPTOR_SIZE, What.DESCRIPTOR, self._number)
-        get = DESCRIPTOR.get
-        moved = 0
-        if not get(data, "null"):
-            moved = self._copy(data)
-        self._next = get(data, "next") & ~(DESCRIPTOR_SIZE - 1)
+        entry = self._bus.read(address, DESCRIPTOR_SIZE, What.DESCRIPTOR, self._number)
+        size, flags, source, target, following = _ENTRY.unpack_from(entry)
+        if flags & _NULL:
+            size = 0
+        else:
+            self._copy(source, target, size, flags >> _OPERATION)
+        self._next = following & ~(DESCRIPTOR_SIZE - 1)
         self._last = address
         self._done = (self._done + 1) & COUNT_MASK
         if self._done == self._wanted:
             self.state = State.IDLE
-        if get(data, "completion_write"):
+        if flags & _COMPLETION_WRITE:
             self._complete()
-        if get(data, "interrupt") and self.state != State.HALTED:
+        if flags & _INTERRUPT and self.state != State.HALTED:
             self._interrupt()
-        return moved
+        return int(size)
 
-    def _copy(self, data: bytes) -> int:
-        size = DESCRIPTOR.get(data, "size")
-        if DESCRIPTOR.get(data, "operation") != Operation.COPY:
+    def _copy(self, source: int, target: int, size: int, operation: int) -> None:
+        if operation != _COPY:
             raise CopyFault(ChannelError.CONTROL, self._next)
         if not 0 < size <= LONGEST:
             raise CopyFault(ChannelError.LENGTH, self._next)
-        source, target = DESCRIPTOR.get(data, "source"), DESCRIPTOR.get(data, "destination")
         self._copier.copy(source, target, size, self._number)
-        return size
 
     def _complete(self) -> None:
-        word = COMPLETION.pack(state=self.state, descriptor=self._last >> 6)
+        word = self.status.to_bytes(8, "little")
         try:
             self._bus.write(self.completion, word, What.COMPLETION, self._number)
         except DmaError:
