@@ -185,6 +185,7 @@ class Node(Driver):
             "mtu": 3,
             "msg_max": 30,
             "min_rnr_timer": 1,
+            "rra_max": 4,
             "pri_grh": 1,
             "pri_rgid": peer.gid,
             "pri_dmac": peer.mac,
