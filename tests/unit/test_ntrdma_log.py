@@ -13,6 +13,7 @@ from bluebridge.device.buslog.analysis.ntrdma_view import UNSEEN
 from bluebridge.device.buslog.model import load
 from bluebridge.device.buslog.ntrdma import batches as batches_module
 from bluebridge.device.buslog.ntrdma.counts import Costs, costs
+from bluebridge.device.buslog.ntrdma.requests import Batch
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.ntrdma.port import Spad
@@ -359,7 +360,7 @@ def test_requests_that_nobody_answers_are_not_kept(
     for _ in range(200):
         pair.post(WRITE, [1] * CAPACITY)
     pair.log.close()
-    given: list[batches_module.Batch] = []
+    given: list[Batch] = []
     finder = batches_module.BatchFinder()
     for number, event in enumerate(LogReader(tmp_path)):
         given += finder.feed(event)

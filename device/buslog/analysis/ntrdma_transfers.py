@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from bluebridge.device.buslog.analysis.classify import transaction_of
 from bluebridge.device.buslog.analysis.transaction import Role, Transaction
 from bluebridge.device.buslog.analysis.transfer import PostedBy, Transfer
-from bluebridge.device.buslog.ntrdma.batches import Batch, BatchFinder, Work
+from bluebridge.device.buslog.ntrdma.batches import BatchFinder
 from bluebridge.device.buslog.ntrdma.publications import Stored
+from bluebridge.device.buslog.ntrdma.requests import Batch, Work
 from bluebridge.device.buslog.ntrdma.stores import Begin, Carrier
 from bluebridge.device.buslog.ntrdma.text import name
 from bluebridge.device.buslog.reader import Event

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from bluebridge.device.buslog.bridges import family
 from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.ntrdma.memory import Use
+from bluebridge.device.buslog.ntrdma.areas import Use
 from bluebridge.device.buslog.ntrdma.ports import Ports
 from bluebridge.device.buslog.ntrdma.stores import KINDS, StoreFinder
 from bluebridge.device.buslog.ntrdma.text import purpose, scratchpad_text, store_text

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bluebridge.device.buslog.ntrdma.memory import Area, Segment
+from bluebridge.device.buslog.ntrdma.areas import Area
+from bluebridge.device.buslog.ntrdma.regions import Segment
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.ntrdma.commands import SEGMENT
 from bluebridge.device.layout.ntrdma.work import PIECE, PIECE_SIZE, SEND_ENTRY

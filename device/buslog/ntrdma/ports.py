@@ -8,23 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bluebridge.device.buslog.ntrdma.entries import MOST_ENTRIES, Entry, segments, taken
-from bluebridge.device.buslog.ntrdma.memory import RINGS, Area, Memory, Queue, Region, Use
+from bluebridge.device.buslog.ntrdma import resources
+from bluebridge.device.buslog.ntrdma.areas import RINGS, Area, Queue, Use
+from bluebridge.device.buslog.ntrdma.entries import Entry, taken
+from bluebridge.device.buslog.ntrdma.memory import Memory
+from bluebridge.device.buslog.ntrdma.regions import Region
 from bluebridge.device.buslog.ntrdma.stores import Store
 from bluebridge.device.buslog.reader import Event
-from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.ntb.models import BY_LOG_SUFFIX
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma import port
 from bluebridge.device.layout.ntrdma.commands import CommandCode
-from bluebridge.device.layout.ntrdma.ethernet import FRAME_BUFFER, FRAME_COMPLETION
 from bluebridge.device.layout.ntrdma.port import CONF_BLOCK, INIT_BLOCK, PEER_INFO, Spad
-from bluebridge.device.layout.ntrdma.work import (
-    COMPLETION,
-    PIECE_SIZE,
-    RECV_ENTRY,
-    SEND_ENTRY,
-)
 
 MOST_QUEUES = 1 << 12
 MOST_PIECES = 1 << 10
@@ -64,11 +59,11 @@ class Ports:
     def __init__(self) -> None:
         self._memories: dict[str, Memory] = {}
         self._handlers: dict[int, Callable[[Memory, bytes], None]] = {
-            CommandCode.MR_CREATE: _create_region,
-            CommandCode.MR_APPEND: _append_region,
-            CommandCode.MR_DELETE: _delete_region,
-            CommandCode.QP_CREATE: _create_queue,
-            CommandCode.QP_MODIFY: _modify_queue,
+            CommandCode.MR_CREATE: resources.create_region,
+            CommandCode.MR_APPEND: resources.append_region,
+            CommandCode.MR_DELETE: resources.delete_region,
+            CommandCode.QP_CREATE: resources.create_queue,
+            CommandCode.QP_MODIFY: resources.modify_queue,
         }
 
     def memory(self, machine: str) -> Memory:
@@ -101,7 +96,7 @@ class Ports:
             return Place(area.use, area, None, address - area.start)
         if address in memory.frames:
             return Place(Use.FRAME)
-        found = memory.region(address)
+        found = memory.regions.find(address)
         if found is not None:
             return Place(Use.DATA, None, *found)
         return Place(Use.OTHER)
@@ -142,7 +137,7 @@ class Ports:
         elif place.use is Use.RESPONSES:
             self._responses(sender, receiver, place.entries)
         elif place.use is Use.BUFFERS:
-            _post_buffers(sender, place.entries)
+            resources.post_buffers(sender, place.entries)
         elif area.ring and len(data) >= WORD:
             area.last = int.from_bytes(data[:WORD], "little")
 
@@ -157,9 +152,9 @@ class Ports:
         if not tagged or is_ping:
             return
         if offset < INIT_BLOCK.stop:
-            _take_init(sender, info)
+            resources.take_init(sender, info)
         if end > CONF_BLOCK.start and get(info, "conf_tag") == port.VERSION_TAG:
-            _take_conf(sender, info)
+            resources.take_conf(sender, info)
 
     def _commands(self, sender: Memory, receiver: Memory, entries: Sequence[Entry]) -> None:
         for slot, command in entries:
@@ -183,120 +178,8 @@ class Ports:
             if asked != (op, key) or get(response, "status") != layout.OK or queue is None:
                 continue
             if op == CommandCode.QP_CREATE:
-                _twin(sender, queue, response)
+                resources.twin(sender, queue, response)
             elif op == CommandCode.QP_DELETE:
                 del receiver.queues[key]
                 for memory in (sender, receiver):
                     memory.release(queue)
-
-
-def _index(address: int, use: Use, ring: int, queue: Queue | None = None) -> Area:
-    return Area(address, WORD, 1, use, queue, ring)
-
-
-# -- blocks ---------------------------------------------------------------------------------------
-
-
-def _take_init(sender: Memory, info: bytearray) -> None:
-    value = _reader(PEER_INFO, info)
-    sender.restart()
-    sender.message = value("msi_address"), value("msi_data")
-    sender.bells_at = value("bells")
-    sender.claim(Area(sender.bells_at, WORD, min(value("bell_count"), port.DOORBELLS), Use.BELL))
-    capacity = min(value("command_capacity"), MOST_ENTRIES)
-    responses = Area(value("responses"), layout.RESPONSE_SIZE, capacity, Use.RESPONSES)
-    sender.claim(responses)
-    sender.claim(_index(value("response_index"), Use.RESPONSE_INDEX, capacity))
-    frames = min(value("ethernet_capacity"), MOST_ENTRIES)
-    sender.claim(Area(value("ethernet_completions"), FRAME_COMPLETION.size, frames, Use.LENGTHS))
-    sender.claim(_index(value("ethernet_consumed"), Use.LENGTH_INDEX, frames))
-    sender.name_bell(value("bell_command"), "commands")
-    sender.name_bell(value("bell_response"), "responses")
-    if frames:
-        sender.name_bell(value("ethernet_bell"), "Ethernet frames")
-
-
-def _take_conf(sender: Memory, info: bytearray) -> None:
-    value = _reader(PEER_INFO, info)
-    commands = Area(value("commands"), layout.COMMAND_SIZE, port.COMMAND_CAPACITY, Use.COMMANDS)
-    sender.claim(commands)
-    sender.claim(_index(value("command_produced"), Use.COMMAND_INDEX, port.COMMAND_CAPACITY))
-    buffers = port.ETHERNET_CAPACITY
-    sender.claim(Area(value("ethernet_buffers"), FRAME_BUFFER.size, buffers, Use.BUFFERS))
-    sender.claim(_index(value("ethernet_produced"), Use.BUFFER_INDEX, buffers))
-    if value("ethernet_buffers"):
-        sender.name_bell(value("ethernet_send_bell"), "Ethernet buffers")
-
-
-def _post_buffers(sender: Memory, entries: Sequence[Entry]) -> None:
-    """Empty buffers in the sender's memory, in which the receiver is to put frames."""
-    for slot, entry in entries:
-        if entry is not None:
-            sender.post_buffer(slot, FRAME_BUFFER.get(entry, "address"))
-
-
-# -- commands -------------------------------------------------------------------------------------
-
-
-def _create_region(sender: Memory, command: bytes) -> None:
-    value = _reader(layout.MR_CREATE, command)
-    start, most = layout.CREATE_LIST, layout.CREATE_SEGMENTS
-    sender.register(
-        Region(
-            sender.name,
-            value("pd_key"),
-            value("key"),
-            value("address"),
-            value("length"),
-            segments(command, start, value("count"), most),
-        )
-    )
-
-
-def _append_region(sender: Memory, command: bytes) -> None:
-    value = _reader(layout.MR_APPEND, command)
-    start, most = layout.APPEND_LIST, layout.APPEND_SEGMENTS
-    found = segments(command, start, value("count"), most)
-    sender.append(value("pd_key"), value("key"), found)
-
-
-def _delete_region(sender: Memory, command: bytes) -> None:
-    value = _reader(layout.MR_DELETE, command)
-    sender.deregister(value("pd_key"), value("key"))
-
-
-def _create_queue(sender: Memory, command: bytes) -> None:
-    value = _reader(layout.QP_CREATE, command)
-    sends = min(max(1, value("send_capacity")), MOST_ENTRIES), value("send_pieces")
-    receives = min(max(1, value("recv_capacity")), MOST_ENTRIES), value("recv_pieces")
-    key, bell = value("key"), value("completion_bell")
-    known = len(sender.queues) < MOST_QUEUES or key in sender.queues
-    if not known or max(sends[1], receives[1]) > MOST_PIECES:
-        return
-    queue = sender.queues[key] = Queue(sender.name, key, sends, receives, bell)
-    sender.claim(Area(value("send_completions"), COMPLETION.size, sends[0], Use.COMPLETIONS, queue))
-    sender.claim(_index(value("send_consumed"), Use.CONSUMED, sends[0], queue))
-    sender.name_bell(bell, "completions")
-
-
-def _modify_queue(sender: Memory, command: bytes) -> None:
-    value = _reader(layout.QP_MODIFY, command)
-    queue = sender.queues.get(value("key"))
-    if queue is not None:
-        queue.peer_key = value("peer_key")
-
-
-def _twin(executor: Memory, queue: Queue, response: bytes) -> None:
-    """The rings of a queue pair's twin, which are in the memory of who made it."""
-    value = _reader(layout.KEYED_RESPONSE, response)
-    receive = RECV_ENTRY.size + queue.recv_pieces * PIECE_SIZE
-    send = SEND_ENTRY.size + queue.send_pieces * PIECE_SIZE
-    executor.claim(Area(value("recv_entries"), receive, queue.receives, Use.RECEIVES, queue))
-    executor.claim(Area(value("send_entries"), send, queue.sends, Use.SENDS, queue))
-    executor.claim(_index(value("recv_produced"), Use.RECEIVE_INDEX, queue.receives, queue))
-    executor.claim(_index(value("send_produced"), Use.SEND_INDEX, queue.sends, queue))
-    executor.name_bell(value("send_bell"), f"sends of {queue}")
-
-
-def _reader(table: Struct, data: bytes | bytearray) -> Callable[[str], int]:
-    return lambda name: table.get(data, name)

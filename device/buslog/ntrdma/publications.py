@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from bluebridge.device.buslog.ntrdma.memory import Queue, Use
+from bluebridge.device.buslog.ntrdma.areas import Queue, Use
 from bluebridge.device.buslog.ntrdma.ports import Place
 from bluebridge.device.buslog.ntrdma.stores import Store
 

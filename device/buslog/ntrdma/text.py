@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
+from bluebridge.device.buslog.ntrdma.areas import INDEX_OF, Area, Use
 from bluebridge.device.buslog.ntrdma.entries import pieces, send_of
-from bluebridge.device.buslog.ntrdma.memory import INDEX_OF, Area, Memory, Use
-from bluebridge.device.buslog.ntrdma.ports import WORD, Place
+from bluebridge.device.buslog.ntrdma.memory import Memory
+from bluebridge.device.buslog.ntrdma.ports import Place
+from bluebridge.device.buslog.ntrdma.resources import WORD
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.net.cm import CmAttribute
