@@ -84,7 +84,7 @@ def test_the_carrier_follows_the_peer() -> None:
     world = settled(6)
     survivor = world.sides[1]
     assert survivor.frames.carrier == [True]
-    world._die(0)
+    world.die(0)
     world.settle()
     assert survivor.frames.carrier == [True, False, True]
     assert survivor.frames.post(device(survivor), 1) == 1
@@ -229,7 +229,7 @@ def test_a_liar_gets_nothing_and_the_next_peer_is_served(seed: int) -> None:
         if not liar.victim.engine.ready:
             break
     assert all(14 <= length <= FRAME_BYTES for length in liar.frames)
-    liar.world._die(0)
+    liar.world.die(0)
     assert meet(liar.world)
     assert device(liar.victim).ready
 

@@ -81,14 +81,14 @@ def test_receives_posted_during_a_reset_reach_no_ring_that_was_given_back(world:
 def test_what_a_lost_peer_knew_can_be_ended_at_the_next(world: World) -> None:
     """A queue pair that failed has no twin there, a region may have none: no error."""
     side = world.sides[0]
-    world._die(1)
+    world.die(1)
     world.connect = lambda: None  # type: ignore[method-assign]  # the pairs stay as they are
     for _ in range(2000):
         for each in world.sides:
             while each.link_events:
                 each.engine.link(each.link_events.popleft(), world.now)
         deliver(world)
-        world._tick()
+        world.tick()
     assert all(each.engine.ready for each in world.sides)
     results: list[bool] = []
     pair = side.ends[0].pair
@@ -166,6 +166,24 @@ def test_a_message_longer_than_its_receive_is_a_lie(world: World) -> None:
     statuses = [wc.status for queue in side.queues for wc in queue.poll(9)]
     assert statuses == [WcStatus.WR_FLUSH_ERR]
     assert end.pair.state is QueueState.ERROR
+
+
+def test_a_link_that_goes_ends_requests_behind_their_stores(world: World) -> None:
+    side, end = world.sides[0], world.sides[0].ends[0]
+    write = SendWr(1, WrOpcode.RDMA_WRITE, (Sge(IOVA, 8, KEY),), remote_addr=IOVA, rkey=KEY)
+    side.engine.post_send(end.pair, write)
+    side.engine.run(world.now)
+    side.engine.link(False, world.now)
+    assert not side.machine.let_in
+    side.engine.advance(world.now + 0.1)
+    assert side.states[-1:] == [PortState.QUIESCE]
+    assert not any(queue.poll(9) for queue in side.queues)
+    while side.transport.in_flight:
+        side.transport.deliver(world.chance)
+    side.engine.advance(world.now + 0.2)
+    assert side.states[-1:] == [PortState.RESET_REQUESTED]
+    statuses = [wc.status for queue in side.queues for wc in queue.poll(9)]
+    assert statuses == [WcStatus.WR_FLUSH_ERR]
 
 
 def test_an_engine_that_closes_flushes_behind_its_stores(world: World) -> None:
