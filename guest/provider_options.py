@@ -22,7 +22,13 @@ def add_provider_options(parser: argparse.ArgumentParser) -> None:
 
 
 def open_chosen(
-    given: argparse.Namespace, open_hca: Callable[[], Device], wait: bool = True
+    given: argparse.Namespace,
+    open_hca: Callable[[], Device],
+    wait: bool = True,
+    ethernet: str = "",
 ) -> Device:
-    """The device that was chosen; NTRDMA may wait for its peer. Raises `DeviceError`, `OSError`."""
-    return open_hca() if given.provider == HCA else open_ntrdma(given.backend, wait)
+    """The device that was chosen. Raises `DeviceError`, `OSError`.
+
+    NTRDMA may wait for its peer, and have a network interface of the address `ethernet`.
+    """
+    return open_hca() if given.provider == HCA else open_ntrdma(given.backend, wait, ethernet)

@@ -10,6 +10,7 @@ import sys
 from types import FrameType
 
 from bluebridge.guest.bus.vfio import VfioBus
+from bluebridge.guest.connections import PREFIX_LENGTH
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.krping.host import Host, host_of, open_hca
 from bluebridge.guest.krping.log import Log
@@ -52,7 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _open(given: argparse.Namespace, ip: str, log: Log, wait: bool) -> Host:
     """The provider that was chosen, with the address `ip`; NTRDMA may wait for its peer."""
-    device = open_chosen(given, lambda: open_hca(VfioBus(), given.blueflame), wait)
+    ethernet = f"{ip}/{PREFIX_LENGTH}" if given.ethernet else ""
+    device = open_chosen(given, lambda: open_hca(VfioBus(), given.blueflame), wait, ethernet)
     return host_of(device, ip, log, given.hca_port)
 
 
@@ -93,6 +95,11 @@ def _parser() -> argparse.ArgumentParser:
         help="send what BlueFlame is for through it, rightly (on) or with a mistake (default off)",
     )
     add_provider_options(parser)
+    parser.add_argument(
+        "--ethernet",
+        action="store_true",
+        help="ntrdma: with a network interface, ntrdma0, which has this side's address",
+    )
     return parser
 
 

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import socket
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from bluebridge.device.layout.ntb.models import BY_NAME
+from bluebridge.guest.ntrdma.ethernet.options import DEFAULT_MTU
 from bluebridge.guest.ntrdma.perf import TESTS
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import command as krping
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.ntrdma import one_write
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.ntrdma import network, one_write
+from bluebridge.host_tools.ntrdma.interfaces import ADDRESSES, interfaces
+from bluebridge.host_tools.programs import checked_transfer
+from bluebridge.host_tools.programs.tcp_rate import tcp_rate
 from bluebridge.host_tools.progress import Reporter
 
 PERF = ("python3", "-m", "bluebridge.guest.ntrdma.perf")
 SECONDS = 300.0
 PINGS = 20
+TRANSFER_MIB = 16
 KRPING = f"addr=10.9.2.1,port=9999,count={PINGS},validate,size=100000"
 
 
@@ -29,6 +38,9 @@ def main(options: argparse.Namespace) -> int:
     """Show, or measure; 0 when all of it was right, else `LabError`."""
     if options.action == "demo":
         _demo(options)
+        return 0
+    if options.action == "ethernet":
+        _ethernet(options)
         return 0
     unknown = set(options.tests) - set(TESTS)
     if unknown:
@@ -95,6 +107,19 @@ def _between_processes(options: argparse.Namespace) -> str:
     return client.stdout.strip()
 
 
+def _ethernet(options: argparse.Namespace) -> None:
+    """Without a bus log unless a folder is given: it takes time from both ways."""
+    config = replace(_config(options), bus_log=options.log is not None)
+    model = BY_NAME[options.model]
+    plan = network.Plan(model, options.backend, options.mtu, options.seconds, options.rounds)
+    progress = Reporter(quiet=options.quiet)
+    with Pair(config, progress) as pair:
+        rows = network.compare(pair, plan, progress)
+    _say(network.table(rows))
+    if options.json:
+        _say(json.dumps([asdict(row) for row in rows]))
+
+
 def _demo(options: argparse.Namespace) -> None:
     request = krping.Request.parse(f"server,{KRPING}", f"client,{KRPING}", options.backend)
     with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
@@ -107,17 +132,34 @@ def _demo(options: argparse.Namespace) -> None:
         _title("qperf's latencies of sends, writes and reads of 8 bytes")
         tests = ["rc_lat", "rc_rdma_write_lat", "rc_rdma_read_lat", "--count", "50"]
         _say(perf(pair, options.backend, tests))
+        _title("the Ethernet device: a network interface in each guest")
+        _show_network(pair, options.backend)
         if options.backend != ntrdma.TCP:
             _title("one RDMA write of 8 bytes on the buses of both guests")
             _show_write(Path(pair.logs))
         logs = pair.log_name
-    _say(f"\nall of it was right; the log: bluebridge log {logs} --decode")
+    _say(f"\nall of it was right; the log: bluebridge log {logs} --decode, or --view wr --tree, or --view ntrdma")
+
+
+def _show_network(pair: Pair, back_end: str) -> None:
+    """Ping, TCP with a checksum, iperf3."""
+    with interfaces(pair, back_end, DEFAULT_MTU) as both:
+        said = pings.check(pair.a, ADDRESSES[1], "-c 3 -i 0.2")
+        for line in said.splitlines():
+            if "bytes from" in line or line == pings.ANSWERED:
+                _say(line)
+        rate = checked_transfer.transfer(pair, ADDRESSES[1], TRANSFER_MIB, _say)
+        _say(f"the same, {rate:.1f} MB/s")
+        rate = tcp_rate(pair, ADDRESSES[0], backwards=False, seconds=2)
+        _say(f"iperf3 from b to a: {rate:.1f} MiB/s")
+    for name, line in zip(pair.config.names, both.counters, strict=True):
+        _say(f"guest {name}: {line}")
 
 
 def _show_write(logs: Path) -> None:
     for line in one_write.EXPLANATION:
         _say(line)
-    for line in one_write.lines(logs, "b", "a"):
+    for line in one_write.lines(logs, "b"):
         _say(line)
 
 

@@ -14,6 +14,7 @@ from bluebridge.guest.ntrdma.engine.local import Event
 from bluebridge.guest.ntrdma.engine.queue_pair import QueuePair, Sizes
 from bluebridge.guest.ntrdma.engine.regions import INVALIDATABLE, Region
 from bluebridge.guest.verbs.enums import AccessFlags
+from tests.unit.ntrdma_frames import Frames
 from tests.unit.ntrdma_wire import Machine, ModelTransport
 
 ALL = int(AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ)
@@ -50,7 +51,8 @@ class Side:
         self.transport = ModelTransport(machine, peer)
         self.events: list[Event] = []
         self.states: list[PortState] = []
-        self.engine = Engine(self.transport, self)
+        self.frames = Frames(chance)
+        self.engine = Engine(self.transport, self, self.frames)
         self.link_events: deque[bool] = deque()
         self.cm: list[bytes] = []
         span = GUARD + pairs * SLOTS * SLOT + GUARD

@@ -240,6 +240,7 @@ class World:
 
     def _post(self, number: int) -> None:
         side = self.sides[number]
+        side.frames.post(side.engine.ethernet, self.chance.choice((0, 1, 2, 9)))
         end = self.chance.choice(side.ends)
         other = self.sides[1 - number].ends[end.index]
         if not self.usable(number, end) or not other.connected:
