@@ -25,8 +25,7 @@ class NtrdmaTransfers:
 
     def skip(self, events: Iterable[Event]) -> None:
         """Learn from events whose work requests are not wanted."""
-        for event in events:
-            self._finder.feed(event)
+        self._finder.skip(events)
 
     def feed(self, event: Event) -> list[Transfer]:
         """The work requests that are complete after `event`."""

@@ -90,8 +90,7 @@ def _means(row: Costs, counts: Counts) -> str:
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     finder, table = BatchFinder(), CostTable()
-    for event in before_wanted(reader, options):
-        finder.feed(event)
+    finder.skip(before_wanted(reader, options))
     yield HEADER
     for batch in islice(_batches(finder, reader, options), options.limit):
         table.add(batch)

@@ -108,6 +108,14 @@ class BatchFinder:
                 self.ports.scratchpad(event, machine, kind)
         return _NOTHING
 
+    def skip(self, events: Iterable[Event]) -> None:
+        """Learn from events whose batches are not wanted."""
+        for event in events:
+            self.feed(event)
+        for known in (self._open, self._answered, self._waiting, self.totals):
+            known.clear()
+        self._held = 0
+
     def finish(self) -> list[Batch]:
         """All that are left, complete or not."""
         rest = list(self._open)
@@ -146,26 +154,28 @@ class BatchFinder:
 
     def _told(self, publication: Publication, queue: Queue, before: int, count: int) -> None:
         if publication.use is Use.SENDS:
-            slots = [(before + number) % queue.sends for number in range(count)]
-            self._sent(publication, queue, slots)
+            self._sent(publication, queue, before, count)
         elif publication.use is Use.COMPLETIONS:
-            slots = [(before + number) % queue.sends for number in range(count)]
-            self._completed(publication, queue, slots)
+            self._completed(publication, queue, before, count)
         elif publication.use is Use.RECEIVES:
             number = publication.index.store.event.number
-            for slot in publication.kept():
+            for slot in publication.stored_entries():
                 queue.receive_events[slot] = number
 
     # -- requests -------------------------------------------------------------------------------
 
-    def _sent(self, publication: Publication, queue: Queue, slots: list[int]) -> None:
-        known = publication.kept()
+    def _sent(self, publication: Publication, queue: Queue, before: int, count: int) -> None:
+        """Requests from index `before` on; only those whose entries were stored."""
+        known = publication.stored_entries()
         works = []
-        for slot in slots:
+        for number in range(count) if len(known) >= count else ():
+            slot = (before + number) % queue.sends
             entry = known.get(slot)
             work = Work(queue, slot, queue.sent, None if entry is None else send_of(entry))
             works.append(work)
             queue.sent += 1
+        if not works:
+            return
         peer = publication.index.store.receiver
         self._find_receives(queue, peer, works)
         _deal(publication.data, works, _carries_data, lambda work: work.data)
@@ -181,28 +191,29 @@ class BatchFinder:
                 slot = work.entry.receive % target.receives
                 work.receive_event = target.receive_events.get(slot)
 
-    def _completed(self, publication: Publication, queue: Queue, slots: list[int]) -> None:
-        known = publication.kept()
+    def _completed(self, publication: Publication, queue: Queue, before: int, count: int) -> None:
+        """Answers from index `before` on; what the log began behind is left out."""
         waiting = self._waiting.get(queue)
+        if not waiting:
+            return
+        skipped = (waiting[0][0].slot - before) % queue.sends
+        known = publication.stored_entries()
         works = []
-        for slot in slots:
-            if not waiting or waiting[0][0].slot != slot:
-                continue  # the log, or what is kept of it, begins behind this request
+        for _ in range(min(count - skipped, len(waiting))):
             work, batch = waiting.popleft()
-            entry = known.get(slot)
+            entry = known.get(work.slot)
             work.status = None if entry is None else COMPLETION.get(entry, "status")
             work.answer = publication
             works.append(work)
             if len(works) == 1:
                 batch.own_answers.append(publication)
+                self._hold(batch, len(publication.data) + len(publication.entries))
             batch.waiting -= 1
             if not batch.waiting:
                 self._answered.append((self._stores, batch))
         if not waiting:
-            self._waiting.pop(queue, None)
+            del self._waiting[queue]
         _deal(publication.data, works, _is_read, lambda work: work.read)
-        if works:
-            self._hold(batch, len(publication.data) + len(publication.entries))
 
     # -- the end of a batch ---------------------------------------------------------------------
 

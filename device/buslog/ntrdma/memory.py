@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from bluebridge.device.layout.ntrdma.port import PEER_INFO
+from bluebridge.device.layout.ntrdma.port import DOORBELLS, PEER_INFO
 
 MOST_AREAS = 1 << 15
 MOST_REGIONS = 1 << 16
@@ -37,8 +37,9 @@ class Use(Enum):
     CONSUMED = "sends consumed"
     BUFFERS = "Ethernet buffer"
     BUFFER_INDEX = "Ethernet buffers produced"
-    FRAMES = "Ethernet completion"
-    FRAME_INDEX = "Ethernet buffers consumed"
+    FRAME = "Ethernet frame"
+    LENGTHS = "Ethernet completion"
+    LENGTH_INDEX = "Ethernet buffers consumed"
     DATA = "data"
     MESSAGE = "interrupt"
     OTHER = "other"
@@ -51,9 +52,10 @@ INDEX_OF = {
     Use.RECEIVE_INDEX: Use.RECEIVES,
     Use.CONSUMED: Use.COMPLETIONS,
     Use.BUFFER_INDEX: Use.BUFFERS,
-    Use.FRAME_INDEX: Use.FRAMES,
+    Use.LENGTH_INDEX: Use.LENGTHS,
 }
 """Indices, and the rings they are of."""
+RINGS = frozenset(INDEX_OF.values())
 
 
 class Queue:
@@ -82,7 +84,8 @@ class Queue:
 class Area:
     """Bytes with one use: a ring of `capacity` entries of `entry` bytes, a word, the bells.
 
-    Of an index, `ring` is its ring's capacity and `last` the value that was stored last.
+    Of an index, `ring` is its ring's capacity and `last` the value that was stored last; of a ring,
+    `part` is the beginning of an entry that was stored last, at `part_at`.
     """
 
     start: int
@@ -92,6 +95,8 @@ class Area:
     queue: Queue | None = None
     ring: int = 0
     last: int = 0
+    part: bytes = b""
+    part_at: int = 0
 
     @property
     def end(self) -> int:
@@ -134,6 +139,10 @@ class Memory:
         self.bells_at = 0
         self.commands: dict[int, bytes] = {}
         """The commands in its ring, by their place."""
+        self.buffers: dict[int, int] = {}
+        """By its place in the ring: where a buffer for a frame begins."""
+        self.frames: set[int] = set()
+        """The same addresses."""
         self.queues: dict[int, Queue] = {}
         """Its own queue pairs."""
         self._starts: list[int] = []
@@ -149,8 +158,21 @@ class Memory:
         self._areas.clear()
         if block is not None:
             self.claim(block)
-        for known in (self.bells, self.commands, self.queues, self._regions, self._segments):
-            known.clear()
+        for told in (self.bells, self.commands, self.buffers, self.frames, self.queues):
+            told.clear()
+        self._regions.clear()
+        self._segments.clear()
+
+    def name_bell(self, number: int, rung: str) -> None:
+        """What rings a bell."""
+        if number < DOORBELLS:
+            self.bells[number] = rung
+
+    def post_buffer(self, slot: int, address: int) -> None:
+        """A buffer for a frame, instead of the one at the same place before."""
+        self.frames.discard(self.buffers.get(slot, 0))
+        self.buffers[slot] = address
+        self.frames.add(address)
 
     # -- areas ----------------------------------------------------------------------------------
 

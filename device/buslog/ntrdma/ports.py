@@ -5,11 +5,11 @@ All of it is what guests wrote, so nothing is believed that cannot be.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bluebridge.device.buslog.ntrdma.entries import MOST_ENTRIES, entries, segments
-from bluebridge.device.buslog.ntrdma.memory import Area, Memory, Queue, Region, Use
+from bluebridge.device.buslog.ntrdma.entries import MOST_ENTRIES, Entry, segments, taken
+from bluebridge.device.buslog.ntrdma.memory import RINGS, Area, Memory, Queue, Region, Use
 from bluebridge.device.buslog.ntrdma.stores import Store
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.fields import Struct
@@ -17,6 +17,7 @@ from bluebridge.device.layout.ntb.models import BY_LOG_SUFFIX
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma import port
 from bluebridge.device.layout.ntrdma.commands import CommandCode
+from bluebridge.device.layout.ntrdma.ethernet import FRAME_BUFFER, FRAME_COMPLETION
 from bluebridge.device.layout.ntrdma.port import CONF_BLOCK, INIT_BLOCK, PEER_INFO, Spad
 from bluebridge.device.layout.ntrdma.work import (
     COMPLETION,
@@ -28,8 +29,6 @@ from bluebridge.device.layout.ntrdma.work import (
 MOST_QUEUES = 1 << 12
 MOST_PIECES = 1 << 10
 WORD = 4
-FRAME_LENGTH = 8
-"""Bytes of an Ethernet completion: how long the frame is."""
 _SPADS = {
     suffix: {
         block.at("spad", index): index
@@ -50,6 +49,8 @@ class Place(NamedTuple):
     region: Region | None = None
     offset: int = 0
     """In the region, or in the area."""
+    entries: Sequence[Entry] = ()
+    """Those of a ring that are whole with this store."""
 
     @property
     def queue(self) -> Queue | None:
@@ -84,10 +85,13 @@ class Ports:
         return any(each.speaks for each in memories) and not any(each.known for each in memories)
 
     def place(self, store: Store) -> Place:
-        """What a store is for, before it is observed."""
+        """What the next store is for; `observe` is called next."""
         if store.is_message:
             return Place(Use.MESSAGE)
-        return self.at(store.receiver, store.event.address)
+        place = self.at(store.receiver, store.event.address)
+        if place.area is None or place.use not in RINGS:
+            return place
+        return place._replace(entries=taken(place.area, store.event))
 
     def at(self, machine: str, address: int) -> Place:
         """What an address of a machine's memory is for."""
@@ -95,6 +99,8 @@ class Ports:
         area = memory.area(address)
         if area is not None:
             return Place(area.use, area, None, address - area.start)
+        if address in memory.frames:
+            return Place(Use.FRAME)
         found = memory.region(address)
         if found is not None:
             return Place(Use.DATA, None, *found)
@@ -110,7 +116,8 @@ class Ports:
         memory, value = self.memory(machine), int.from_bytes(event.data, "little")
         if index == Spad.VERSION:
             get = port.VERSIONS.get
-            memory.speaks = get(event.data, "lowest") <= port.VERSION <= get(event.data, "highest")
+            lowest, highest = get(event.data, "lowest"), get(event.data, "highest")
+            memory.speaks = 0 < lowest <= port.VERSION <= highest
         if not memory.speaks:
             return None
         if index == Spad.ADDRESS_LOW:
@@ -131,11 +138,13 @@ class Ports:
         if place.use is Use.BLOCK:
             self._block(sender, receiver, place.offset, data)
         elif place.use is Use.COMMANDS:
-            self._commands(sender, receiver, area, store.event)
+            self._commands(sender, receiver, place.entries)
         elif place.use is Use.RESPONSES:
-            self._responses(sender, receiver, area, store.event)
-        elif area.ring and len(data) == WORD:
-            area.last = int.from_bytes(data, "little")
+            self._responses(sender, receiver, place.entries)
+        elif place.use is Use.BUFFERS:
+            _post_buffers(sender, place.entries)
+        elif area.ring and len(data) >= WORD:
+            area.last = int.from_bytes(data[:WORD], "little")
 
     def _block(self, sender: Memory, receiver: Memory, offset: int, data: bytes) -> None:
         """A part of the sender's block, which tells of the sender's memory."""
@@ -152,8 +161,8 @@ class Ports:
         if end > CONF_BLOCK.start and get(info, "conf_tag") == port.VERSION_TAG:
             _take_conf(sender, info)
 
-    def _commands(self, sender: Memory, receiver: Memory, ring: Area, event: Event) -> None:
-        for slot, command in entries(ring, event.address, event.length, event.data):
+    def _commands(self, sender: Memory, receiver: Memory, entries: Sequence[Entry]) -> None:
+        for slot, command in entries:
             if command is None:
                 receiver.commands.pop(slot, None)
                 continue
@@ -162,8 +171,8 @@ class Ports:
             if handler is not None:
                 handler(sender, command)
 
-    def _responses(self, sender: Memory, receiver: Memory, ring: Area, event: Event) -> None:
-        for slot, response in entries(ring, event.address, event.length, event.data):
+    def _responses(self, sender: Memory, receiver: Memory, entries: Sequence[Entry]) -> None:
+        for slot, response in entries:
             command = sender.commands.get(slot)
             if response is None or command is None:
                 continue
@@ -199,12 +208,12 @@ def _take_init(sender: Memory, info: bytearray) -> None:
     sender.claim(responses)
     sender.claim(_index(value("response_index"), Use.RESPONSE_INDEX, capacity))
     frames = min(value("ethernet_capacity"), MOST_ENTRIES)
-    sender.claim(Area(value("ethernet_completions"), FRAME_LENGTH, frames, Use.FRAMES))
-    sender.claim(_index(value("ethernet_consumed"), Use.FRAME_INDEX, frames))
-    sender.bells[value("bell_command")] = "commands"
-    sender.bells[value("bell_response")] = "responses"
-    if value("ethernet_completions"):
-        sender.bells[value("ethernet_bell")] = "Ethernet frames"
+    sender.claim(Area(value("ethernet_completions"), FRAME_COMPLETION.size, frames, Use.LENGTHS))
+    sender.claim(_index(value("ethernet_consumed"), Use.LENGTH_INDEX, frames))
+    sender.name_bell(value("bell_command"), "commands")
+    sender.name_bell(value("bell_response"), "responses")
+    if frames:
+        sender.name_bell(value("ethernet_bell"), "Ethernet frames")
 
 
 def _take_conf(sender: Memory, info: bytearray) -> None:
@@ -213,10 +222,17 @@ def _take_conf(sender: Memory, info: bytearray) -> None:
     sender.claim(commands)
     sender.claim(_index(value("command_produced"), Use.COMMAND_INDEX, port.COMMAND_CAPACITY))
     buffers = port.ETHERNET_CAPACITY
-    sender.claim(Area(value("ethernet_buffers"), layout.SEGMENT.size, buffers, Use.BUFFERS))
+    sender.claim(Area(value("ethernet_buffers"), FRAME_BUFFER.size, buffers, Use.BUFFERS))
     sender.claim(_index(value("ethernet_produced"), Use.BUFFER_INDEX, buffers))
     if value("ethernet_buffers"):
-        sender.bells[value("ethernet_send_bell")] = "Ethernet buffers"
+        sender.name_bell(value("ethernet_send_bell"), "Ethernet buffers")
+
+
+def _post_buffers(sender: Memory, entries: Sequence[Entry]) -> None:
+    """Empty buffers in the sender's memory, in which the receiver is to put frames."""
+    for slot, entry in entries:
+        if entry is not None:
+            sender.post_buffer(slot, FRAME_BUFFER.get(entry, "address"))
 
 
 # -- commands -------------------------------------------------------------------------------------
@@ -260,7 +276,7 @@ def _create_queue(sender: Memory, command: bytes) -> None:
     queue = sender.queues[key] = Queue(sender.name, key, sends, receives, bell)
     sender.claim(Area(value("send_completions"), COMPLETION.size, sends[0], Use.COMPLETIONS, queue))
     sender.claim(_index(value("send_consumed"), Use.CONSUMED, sends[0], queue))
-    sender.bells[bell] = "completions"
+    sender.name_bell(bell, "completions")
 
 
 def _modify_queue(sender: Memory, command: bytes) -> None:
@@ -279,7 +295,7 @@ def _twin(executor: Memory, queue: Queue, response: bytes) -> None:
     executor.claim(Area(value("send_entries"), send, queue.sends, Use.SENDS, queue))
     executor.claim(_index(value("recv_produced"), Use.RECEIVE_INDEX, queue.receives, queue))
     executor.claim(_index(value("send_produced"), Use.SEND_INDEX, queue.sends, queue))
-    executor.bells[value("send_bell")] = f"sends of {queue}"
+    executor.name_bell(value("send_bell"), f"sends of {queue}")
 
 
 def _reader(table: Struct, data: bytes | bytearray) -> Callable[[str], int]:
