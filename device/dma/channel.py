@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.device.dma.copy import Copier, CopyFault
+from bluebridge.device.dma.copy import Copier, Copy, CopyFault
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat.descriptor import (
     COMPLETION,
@@ -23,7 +23,7 @@ class DmaChannel:
 
     Effects of each: data, then the completion word, then the interrupt, as ioat_cleanup expects.
     A descriptor that cannot be executed halts the channel until software resets it; `error` is the
-    reason.
+    reason. A copy can take many steps; nothing but the bytes says how far it is.
     """
 
     def __init__(self, bus: MasterBus, number: int, copier: Copier, vector: int) -> None:
@@ -31,6 +31,9 @@ class DmaChannel:
         self._number = number
         self._copier = copier
         self._vector = vector
+        self._entry = b""
+        self._copy: Copy | None = None
+        self._suspending = False
         self.interrupts = False
         """Whether interrupts are enabled in interrupt_control."""
         self.reset()
@@ -40,6 +43,7 @@ class DmaChannel:
         self.state = State.HALTED
         self.error = 0
         self.completion = 0
+        self._drop_copy()
         self._next = 0
         self._last = 0
         self._done = 0
@@ -57,10 +61,11 @@ class DmaChannel:
     @property
     def busy(self) -> bool:
         """Whether there are descriptors to execute."""
-        return self.state == State.ACTIVE and self._done != self._wanted
+        return self.state == State.ACTIVE and (self._copy is not None or self._done != self._wanted)
 
     def chain(self, address: int) -> None:
         """The first descriptor; the count starts at 0 again, a halt or suspension ends."""
+        self._drop_copy()
         self._next = address & ~(DESCRIPTOR_SIZE - 1)
         self._done = self._wanted = 0
         self.state = State.IDLE
@@ -73,11 +78,14 @@ class DmaChannel:
 
     def suspend(self) -> None:
         """Stop after the current descriptor."""
-        if self.state != State.HALTED:
+        if self._copy is not None:
+            self._suspending = True
+        elif self.state != State.HALTED:
             self.state = State.SUSPENDED
 
     def resume(self) -> None:
         """Continue after `suspend`."""
+        self._suspending = False
         if self.state == State.SUSPENDED:
             self.state = State.ACTIVE if self._done != self._wanted else State.IDLE
 
@@ -89,43 +97,65 @@ class DmaChannel:
 
     # -- work ---------------------------------------------------------------------------------
 
-    def step(self) -> int:
-        """Execute one descriptor; how many bytes it moved. Only when `busy`."""
+    def step(self, until: float) -> int:
+        """Execute one descriptor, or go on with it, until the clock is `until`; the bytes moved.
+
+        Only when `busy`.
+        """
         try:
-            return self._execute()
+            if self._copy is None:
+                self._begin()
+            return self._proceed(until)
         except CopyFault as fault:
             self._halt(fault.error)
         except DmaError:
             self._halt(ChannelError.NEXT_ADDRESS)
         return 0
 
-    def _execute(self) -> int:
-        address = self._next
-        data = self._bus.read(address, DESCRIPTOR_SIZE, What.DESCRIPTOR, self._number)
+    def _begin(self) -> None:
+        data = self._bus.read(self._next, DESCRIPTOR_SIZE, What.DESCRIPTOR, self._number)
+        size = 0
+        if not DESCRIPTOR.get(data, "null"):
+            size = DESCRIPTOR.get(data, "size")
+            if DESCRIPTOR.get(data, "operation") != Operation.COPY:
+                raise CopyFault(ChannelError.CONTROL, self._next)
+            if not 0 < size <= LONGEST:
+                raise CopyFault(ChannelError.LENGTH, self._next)
+        source, target = DESCRIPTOR.get(data, "source"), DESCRIPTOR.get(data, "destination")
+        self._entry, self._copy = data, Copy(source, target, size, self._number)
+
+    def _proceed(self, until: float) -> int:
+        copy = self._copy
+        if copy is None:
+            return 0
+        before = copy.left
+        self._copier.advance(copy, until)
+        # A copy into this channel's own registers may have reset it.
+        if not copy.left and self._copy is copy:
+            self._finish(self._entry)
+        return before - copy.left
+
+    def _finish(self, data: bytes) -> None:
         get = DESCRIPTOR.get
-        moved = 0
-        if not get(data, "null"):
-            moved = self._copy(data)
+        self._copy = None
+        self._last = self._next
         self._next = get(data, "next") & ~(DESCRIPTOR_SIZE - 1)
-        self._last = address
         self._done = (self._done + 1) & COUNT_MASK
-        if self._done == self._wanted:
+        if self._suspending:
+            self._suspending = False
+            self.state = State.SUSPENDED
+        elif self._done == self._wanted:
             self.state = State.IDLE
         if get(data, "completion_write"):
             self._complete()
         if get(data, "interrupt") and self.state != State.HALTED:
             self._interrupt()
-        return moved
 
-    def _copy(self, data: bytes) -> int:
-        size = DESCRIPTOR.get(data, "size")
-        if DESCRIPTOR.get(data, "operation") != Operation.COPY:
-            raise CopyFault(ChannelError.CONTROL, self._next)
-        if not 0 < size <= LONGEST:
-            raise CopyFault(ChannelError.LENGTH, self._next)
-        source, target = DESCRIPTOR.get(data, "source"), DESCRIPTOR.get(data, "destination")
-        self._copier.copy(source, target, size, self._number)
-        return size
+    def _drop_copy(self) -> None:
+        if self._copy is not None:
+            self._copy.cancel()
+        self._copy = None
+        self._suspending = False
 
     def _complete(self) -> None:
         word = COMPLETION.pack(state=self.state, descriptor=self._last >> 6)
@@ -137,6 +167,7 @@ class DmaChannel:
 
     def _halt(self, error: ChannelError) -> None:
         """Report an error in status, completion word and by interrupt (ioat_eh reads all)."""
+        self._drop_copy()
         self.error |= error
         self.state = State.HALTED
         self._bus.note(

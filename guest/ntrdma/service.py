@@ -13,6 +13,7 @@ from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntrdma.engine.engine import Engine
 from bluebridge.guest.ntrdma.engine.local import Done, Event
+from bluebridge.guest.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
 
@@ -51,10 +52,17 @@ class Health:
 
 
 class Service:
-    """An engine with the lock that guards it. Event listeners are called under the lock."""
+    """An engine with the lock that guards it. Event listeners are called under the lock.
+
+    Frames of `network` cross as well; it is closed with the service.
+    """
 
     def __init__(
-        self, back_end: BackEnd, name: str, watchers: Sequence[Callable[[PortState], None]] = ()
+        self,
+        back_end: BackEnd,
+        name: str,
+        watchers: Sequence[Callable[[PortState], None]] = (),
+        network: Interface | None = None,
     ) -> None:
         """`watchers` are told each state of the port, from the first on, under the lock."""
         self.lock = threading.RLock()
@@ -65,7 +73,10 @@ class Service:
         self.addresses: set[int] = set()
         """Own IPv4 addresses, as numbers."""
         self.back_end = back_end
-        self.engine = Engine(back_end, self)
+        self.network = network
+        self.engine = Engine(back_end, self, network)
+        if network is not None:
+            network.attach(self.engine.ethernet)
         self._changed = threading.Condition(self.lock)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = False
@@ -95,13 +106,15 @@ class Service:
 
     def has_address(self, ip: int) -> bool:
         """Whether an IPv4 address is this side's."""
-        return ip in self.addresses
+        return ip in self.addresses or (self.network is not None and self.network.has_address(ip))
 
     # -- for callers ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Carry out what was posted; under the lock."""
+        """Carry out what was posted; under the lock. Answers of the peer may come on the way."""
         self.engine.run(_clock())
+        if self._callers:
+            self._changed.notify_all()
         if self.engine.throttled or self.engine.deadline < self._wakes_at:
             self._nudge()
 
@@ -172,6 +185,8 @@ class Service:
         self._thread.join()
         self.back_end.close()
         os.close(self._wake)
+        if self.network is not None:
+            self.network.close()
 
     # -- the thread -----------------------------------------------------------------------------
 
@@ -186,30 +201,40 @@ class Service:
                 self._resting = _clock() - self._polled_at < REST_SECONDS
                 if self._resting:
                     waiting, seconds = [], min(seconds, REST_SECONDS)
+                frames = self.network.wait_for if self.network is not None else []
                 self._wakes_at = _clock() + seconds
-            self._sleep(waiting, seconds)
+            found = self._sleep(waiting + frames, seconds)
+            readable = any(descriptor in found for descriptor, _ in frames)
             now = _clock()
             polled = self._resting and now - self._polled_at < REST_SECONDS
-            if polled and self.engine.deadline > now:
+            if polled and not readable and self.engine.deadline > now:
                 continue
             with self.lock:
                 if not self._closing:
                     self._serve()
+                    self._send_frames(readable)
                 self._changed.notify_all()
+
+    def _send_frames(self, readable: bool) -> None:
+        if self.network is not None and self.network.serve(readable):
+            self.engine.run(_clock())
 
     def _pause(self) -> float:
         if self.engine.throttled:
             return _THROTTLE_SECONDS
         return max(0.0, min(self.engine.deadline - _clock(), self.back_end.pause))
 
-    def _sleep(self, waiting: list[tuple[int, int]], seconds: float) -> None:
+    def _sleep(self, waiting: list[tuple[int, int]], seconds: float) -> set[int]:
+        """Until something happens; the descriptors with events."""
         poller = select.poll()
         for descriptor, events in waiting:
             poller.register(descriptor, events)
         poller.register(self._wake, select.POLLIN)
-        if poller.poll(seconds * 1000 if seconds < 1 else 1000):
+        found = {descriptor for descriptor, _ in poller.poll(min(seconds, 1.0) * 1000)}
+        if self._wake in found:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
+        return found
 
     def _serve(self) -> None:
         try:

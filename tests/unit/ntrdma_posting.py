@@ -45,6 +45,7 @@ class Posting(Model):
     def post(self, number: int) -> None:
         """Some requests of one queue pair, and receives at the other end."""
         side = self.sides[number]
+        side.frames.post(side.engine.ethernet, self.chance.choice((0, 1, 2, 9)))
         end = self.chance.choice(side.ends)
         other = self.sides[1 - number].ends[end.index]
         if not self.usable(number, end) or not other.connected:

@@ -19,6 +19,7 @@ from bluebridge.guest.ntrdma.engine.regions import INVALIDATABLE, Region
 from bluebridge.guest.ntrdma.provider.shared_receives import NtrdmaSrq
 from bluebridge.guest.ntrdma.service import Service
 from bluebridge.guest.verbs.enums import AccessFlags
+from tests.unit.ntrdma_frames import Frames
 from tests.unit.ntrdma_wire import Machine, ModelTransport
 
 LOCAL, WRITE, READ = (
@@ -129,7 +130,8 @@ class Side:
         """Whether it ends in the middle of whatever it does."""
         self.came = False
         """Whether it has come to that state."""
-        self.engine = Engine(self.transport, self)
+        self.frames = Frames(chance)
+        self.engine = Engine(self.transport, self, self.frames)
         self.link_events: deque[bool] = deque()
         self.cm: list[bytes] = []
         self.span = (pairs + 1) * SLOTS * SLOT

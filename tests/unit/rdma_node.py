@@ -305,11 +305,15 @@ class Pair:
     """Two guests on one fabric with a connected queue pair each."""
 
     def __init__(self, service: int = ServiceType.RC, **more: int) -> None:
-        self.fabric = LocalFabric()
+        self.fabric = self.make_fabric()
         self.watched = WatchedFabric(self.fabric)
         self.a, self.b = Node("a", 1, self.watched), Node("b", 2, self.watched)
         self.qa = self.a.create_qp(0x800240, service, **more)
         self.qb = self.b.create_qp(0x250, service, **more)
+
+    def make_fabric(self) -> LocalFabric:
+        """What connects them."""
+        return LocalFabric()
 
     def connect(self, rtr: dict[str, int] | None = None, rts: dict[str, int] | None = None) -> Self:
         """Both to RTS; `rtr` and `rts` change what B's and A's transitions say."""

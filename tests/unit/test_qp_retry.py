@@ -68,6 +68,23 @@ def test_timer_code_zero_is_offered_every_millisecond() -> None:
     assert statuses(pair.a, pair.qa) == [0]
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_many_receivers_that_are_not_ready_share_the_offers_of_a_port(code: int) -> None:
+    """As many offers in a second as one queue pair would make, four every millisecond."""
+    pair = Pair().connect()
+    count, seconds = 40, 0.1
+    for number in range(count):
+        a, b = pair.a.create_qp(0x300 + number), pair.b.create_qp(0x400 + number)
+        pair.a.to_rtr(a, pair.b, b.qpn)
+        pair.b.to_rtr(b, pair.a, a.qpn, min_rnr_timer=code)
+        pair.a.to_rts(a, rnr_retry=7)
+        pair.a.post_send(a, SendOpcode.SEND, inline(b"soon"))
+    before = pair.fabric.statistics.by_kind["Request"]
+    pair.run(seconds)
+    offers = pair.fabric.statistics.by_kind["Request"] - before
+    assert count <= offers <= 2 * seconds * 4000
+
+
 def test_timer_code_zero_still_runs_out() -> None:
     pair = Pair().connect(rtr={"min_rnr_timer": 0}, rts={"rnr_retry": 1})
     pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"never"))

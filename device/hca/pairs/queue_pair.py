@@ -118,6 +118,7 @@ class QueuePair:
         self.spent = 0
         self.sq: SendQueue | None = None
         self.rq: ReceiveQueue | None = None
+        completions.lost = self.completions_lost
         self.load()
 
     def load(self) -> None:
@@ -207,6 +208,13 @@ class QueuePair:
         if self.state is not QpState.ERR:
             self.completions.event(EventType.WQ_CATAS_ERROR)
             self.enter_error()
+
+    def completions_lost(self) -> None:
+        """A completion queue is broken: work that cannot be completed is not done either.
+
+        InfiniBand vol. 1, 11.6.3.1: the queue pair goes to the error state, with an event.
+        """
+        self.enter_error(EventType.WQ_CATAS_ERROR)
 
     def flush_receives(self, budget: int) -> int:
         """Flush at most `budget` receives while in ERR, and count them."""

@@ -12,6 +12,7 @@ from bluebridge.device.layout.ntrdma.port import BELL_COMMAND, BELL_RESPONSE, Po
 from bluebridge.guest.ntrdma.engine.bells import Bells, Observer
 from bluebridge.guest.ntrdma.engine.command_ring import CommandExecution, CommandRequests
 from bluebridge.guest.ntrdma.engine.completions import CompletionQueue
+from bluebridge.guest.ntrdma.engine.ethernet import Ethernet, Network
 from bluebridge.guest.ntrdma.engine.local import Done, Event, LocalResources
 from bluebridge.guest.ntrdma.engine.memory import Words
 from bluebridge.guest.ntrdma.engine.peer import Peer
@@ -46,9 +47,14 @@ class EngineOwner(Protocol):
 
 
 class Engine:
-    """Own resources are in `local`, the peer's twins in `remote`, the state machine in `port`."""
+    """Own resources are in `local`, the peer's twins in `remote`, the state machine in `port`.
 
-    def __init__(self, transport: Transport, owner: EngineOwner) -> None:
+    With a `network` it has an Ethernet device, `ethernet`.
+    """
+
+    def __init__(
+        self, transport: Transport, owner: EngineOwner, network: Network | None = None
+    ) -> None:
         self._transport, self._owner = transport, owner
         self._words = Words(transport)
         self._bells = Bells(transport)
@@ -67,6 +73,10 @@ class Engine:
         )
         self._requester = Requester(transport, self._peer, self.remote, self.local)
         self._responder = Responder(transport, self._peer, self.local)
+        self.ethernet: Ethernet | None = None
+        if network is not None:
+            parts = transport, self._words, self._bells, self._peer
+            self.ethernet = Ethernet(*parts, network, self._break)
         self.port = Port(transport, self._peer, self)
         self._observers: dict[int, Observer] = {}
 
@@ -80,7 +90,7 @@ class Engine:
     @property
     def deadline(self) -> float:
         """When `advance` has something to do; in the past: at once."""
-        if self._rung or self._broken:
+        if self._rung or self._broken or (self.ethernet is not None and self.ethernet.due):
             return 0.0
         at = min(self.port.deadline, self._requests.deadline)
         if self._stalled:
@@ -89,8 +99,10 @@ class Engine:
 
     @property
     def throttled(self) -> bool:
-        """Whether queue pairs wait only for stores to be carried out."""
-        return bool(self._runnable)
+        """Whether queue pairs or frames wait only for stores to be carried out."""
+        return bool(self._runnable) or (
+            self.ethernet is not None and self.ethernet.sender.throttled
+        )
 
     def link(self, up: bool, now: float) -> None:
         """The way to the peer is there, or has gone."""
@@ -125,10 +137,14 @@ class Engine:
                 reason, self._broken = self._broken, ""
                 self.port.quiesce(reason, now)
             busy |= self._serve_twins() | self._serve_pairs(now)
+            if self.ethernet is not None:
+                busy |= self.ethernet.serve()
             if self._peer.ready:
                 self._requests.flush(now)
             if not busy:
                 break
+        if self.ethernet is not None:
+            self.ethernet.tell()
         self._peer.signal()
         self._transport.flush()
 
@@ -158,6 +174,10 @@ class Engine:
                 self._stalled.add(pair)
         return more
 
+    def _break(self, reason: str) -> None:
+        """Part from the peer with the next turn."""
+        self._broken = reason
+
     # -- bells ----------------------------------------------------------------------------------
 
     def _commands_came(self) -> None:
@@ -182,6 +202,8 @@ class Engine:
         self._bells.restart()
         self._requests.restart()
         self._execution.restart()
+        if self.ethernet is not None:
+            self.ethernet.restart()
 
     def init_block(self) -> bytes:
         """What the peer needs of this side first."""
@@ -200,21 +222,26 @@ class Engine:
             "bell_command": BELL_COMMAND,
             "init_tag": port_layout.VERSION_TAG,
         }
+        if self.ethernet is not None:
+            values |= self.ethernet.init_values()
         return bytes(port_layout.PEER_INFO.pack(values))
 
     def conf_block(self) -> bytes:
         """What the peer needs of this side then."""
-        return bytes(
-            port_layout.PEER_INFO.pack(
-                commands=self._execution.commands.address,
-                command_produced=self._execution.index.address,
-                conf_tag=port_layout.VERSION_TAG,
-            )
-        )
+        values = {
+            "commands": self._execution.commands.address,
+            "command_produced": self._execution.index.address,
+            "conf_tag": port_layout.VERSION_TAG,
+        }
+        if self.ethernet is not None:
+            values |= self.ethernet.conf_values()
+        return bytes(port_layout.PEER_INFO.pack(values))
 
     def enabled(self) -> None:
         """The peer is ready."""
         self.local.enabled()
+        if self.ethernet is not None:
+            self.ethernet.enabled()
         self._owner.event(Event.PORT_UP, 0)
 
     def quiescing(self) -> None:
@@ -223,6 +250,8 @@ class Engine:
         self._peer.ready = False
         self._rung.clear()
         self.local.quiescing()
+        if self.ethernet is not None:
+            self.ethernet.quiescing()
         if was_ready:
             self._owner.event(Event.PORT_DOWN, 0)
 

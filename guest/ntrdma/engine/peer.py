@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.ntrdma import port as layout
+from bluebridge.guest.ntrdma.engine.peer_ethernet import PeerEthernet
 from bluebridge.guest.ntrdma.engine.transport import Message, Transport
 
 _BASE = layout.FIRST_DYNAMIC_BELL
@@ -14,6 +15,7 @@ class Peer:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.ready = False
+        self.ethernet = PeerEthernet(transport)
         self.commands = self.command_produced = 0
         self.responses = self.response_index = 0
         self.command_capacity = 0
@@ -48,6 +50,7 @@ class Peer:
             and reaches(self._bells, 4 * self._bell_count)
             and reaches(self.responses, self.command_capacity * 64)
             and reaches(self.response_index, 4)
+            and self.ethernet.take_init(block, self._bell_count)
         )
         return self.known
 
@@ -62,6 +65,7 @@ class Peer:
             and not self.command_produced & 3
             and reaches(self.commands, layout.COMMAND_CAPACITY * 256)
             and reaches(self.command_produced, 4)
+            and self.ethernet.take_conf(block, self._bell_count)
         )
 
     def has_bell(self, bell: int) -> bool:
