@@ -51,7 +51,8 @@ def test_an_idle_lab_never_wakes_its_server(vfio_user_library: Path, tmp_path: P
             for kind in ("ntb", "dma"):
                 for name in "ab":
                     stack.enter_context(Client(tmp_path / f"{kind}-{name}"))
-            a, b = connected(*[stack.enter_context(open_hca(bus)) for bus in buses])
+            first, second = (stack.enter_context(open_hca(bus)) for bus in buses)
+            a, b = connected(first, second)
             fill(a, b)
             a.send(WrOpcode.RDMA_WRITE, [a.sge()], b)
             a.expect(WcStatus.SUCCESS)
