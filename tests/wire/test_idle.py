@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from contextlib import ExitStack
 from pathlib import Path
+
+import pytest
 
 from bluebridge.guest.hca.context import open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.messages import VfioUserCommand
 from tests.wire.players import connected, fill
 from tests.wire.server import ServerProcess, serving
 
@@ -35,6 +39,32 @@ def assert_idle(server: ServerProcess) -> None:
     time.sleep(IDLE_SECONDS)
     assert server.wakes() == wakes
     assert server.cpu_seconds() == used
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_caller_that_stops_in_its_introduction_wakes_nobody(
+    vfio_user_library: Path, tmp_path: Path, busy: bool
+) -> None:
+    """Nor does what it said when it has left; its descriptor is closed then."""
+    path = tmp_path / "a"
+    words = ["--hca", f"name=a,socket={path}", "--no-log"]
+    with ExitStack() as stack:
+        server = stack.enter_context(serving("bluebridge.device", words, tmp_path / "server.log"))
+        if busy:
+            stack.enter_context(Client(path))
+        wakes_until_quiet(server)
+        files = server.open_files()
+        caller = stack.enter_context(Client(path, negotiate=False))
+        message = caller.pack(VfioUserCommand.VERSION, struct.pack("<HH", 0, 1) + b"{}\0")
+        for part in (message[:3], message[3:16], message[16:-1]):
+            caller.send(part)
+            assert_idle(server)
+        caller.close()
+        assert server.has_open(files)
+        assert_idle(server)
+        if not busy:
+            with Client(path) as client:
+                assert client.alive()
 
 
 def test_an_idle_lab_never_wakes_its_server(vfio_user_library: Path, tmp_path: Path) -> None:
