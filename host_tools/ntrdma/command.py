@@ -153,9 +153,8 @@ def _demo(options: argparse.Namespace) -> None:
             _title("one RDMA write of 8 bytes on the buses of both guests")
             _show_write(Path(pair.logs))
         logs = pair.log_name
-    _say(
-        f"\nall of it was right; the log: bluebridge log {logs} --decode, or --view wr --tree, or --view ntrdma"
-    )
+    _say("\nall of it was right; the log, and what each batch cost:")
+    _say(f"bluebridge log {logs} --decode\nbluebridge log {logs} --view ntrdma")
 
 
 def _show_network(pair: Pair, back_end: str) -> None:

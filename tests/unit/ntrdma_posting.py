@@ -43,7 +43,7 @@ class Posting(Model):
     """How many writes and reads are wrong."""
 
     def post(self, number: int) -> None:
-        """Some requests of one queue pair, and receives at the other end."""
+        """Some frames, requests of one queue pair, and receives at the other end."""
         side = self.sides[number]
         side.frames.post(side.engine.ethernet, self.chance.choice((0, 1, 2, 9)))
         end = self.chance.choice(side.ends)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from bluebridge.device.buslog.analysis.classify import transaction_of
 from bluebridge.device.buslog.analysis.transaction import Role, Transaction
 from bluebridge.device.buslog.analysis.transfer import PostedBy, Transfer
-from bluebridge.device.buslog.ntrdma.batches import Batch, BatchFinder, Work
+from bluebridge.device.buslog.ntrdma.batches import BatchFinder
 from bluebridge.device.buslog.ntrdma.publications import Stored
+from bluebridge.device.buslog.ntrdma.requests import Batch, Work
 from bluebridge.device.buslog.ntrdma.stores import Begin, Carrier
 from bluebridge.device.buslog.ntrdma.text import name
 from bluebridge.device.buslog.reader import Event
@@ -25,8 +26,7 @@ class NtrdmaTransfers:
 
     def skip(self, events: Iterable[Event]) -> None:
         """Learn from events whose work requests are not wanted."""
-        for event in events:
-            self._finder.feed(event)
+        self._finder.skip(events)
 
     def feed(self, event: Event) -> list[Transfer]:
         """The work requests that are complete after `event`."""

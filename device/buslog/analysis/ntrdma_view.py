@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from bluebridge.device.buslog.analysis.view import Options, View, before_wanted, wanted_events
-from bluebridge.device.buslog.ntrdma.batches import Batch, BatchFinder
+from bluebridge.device.buslog.ntrdma.batches import BatchFinder
 from bluebridge.device.buslog.ntrdma.counts import (
     Costs,
     CostTable,
@@ -15,6 +15,7 @@ from bluebridge.device.buslog.ntrdma.counts import (
     peer_counts,
     sender_counts,
 )
+from bluebridge.device.buslog.ntrdma.requests import Batch
 from bluebridge.device.buslog.ntrdma.text import name
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.ntrdma.work import WorkStatus
@@ -90,8 +91,7 @@ def _means(row: Costs, counts: Counts) -> str:
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     finder, table = BatchFinder(), CostTable()
-    for event in before_wanted(reader, options):
-        finder.feed(event)
+    finder.skip(before_wanted(reader, options))
     yield HEADER
     for batch in islice(_batches(finder, reader, options), options.limit):
         table.add(batch)

@@ -3,75 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bluebridge.device.buslog.ntrdma.entries import Send, send_of
-from bluebridge.device.buslog.ntrdma.memory import INDEX_OF, Queue, Use
-from bluebridge.device.buslog.ntrdma.ports import WORD, Place, Ports
+from bluebridge.device.buslog.ntrdma.areas import INDEX_OF, Queue, Use
+from bluebridge.device.buslog.ntrdma.entries import send_of
+from bluebridge.device.buslog.ntrdma.ports import Place, Ports
 from bluebridge.device.buslog.ntrdma.publications import Publication, Stored, Turn
+from bluebridge.device.buslog.ntrdma.requests import Batch, Work, deal_read, deal_sent
+from bluebridge.device.buslog.ntrdma.resources import WORD
 from bluebridge.device.buslog.ntrdma.stores import Store, StoreFinder
 from bluebridge.device.buslog.ntrdma.text import purpose, store_text
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.device.layout.ntrdma.work import COMPLETION, WorkCode, WorkStatus
+from bluebridge.device.layout.ntrdma.work import COMPLETION, WorkCode
 
 LINGER = 64
 """Stores after which a batch that is answered is given out; until then its interrupt may follow."""
 MOST_HELD = 1 << 15
 """Stores of batches that are not answered, at most: the oldest are given out as they are."""
 _DATA_KEPT = 64
-
-
-@dataclass(slots=True, eq=False)
-class Work:
-    """A request: entry `slot` of a send ring, the `index`-th since the queue pair was made.
-
-    `entry` is None when the log has not kept it; `status` is None until the peer has answered.
-    """
-
-    queue: Queue
-    slot: int
-    index: int
-    entry: Send | None
-    data: list[Stored] = field(default_factory=list)
-    status: int | None = None
-    answer: Publication | None = None
-    read: list[Stored] = field(default_factory=list)
-    """The data of a read."""
-    receive_event: int | None = None
-    """The event that told the sender of the receive that it takes."""
-
-    @property
-    def op(self) -> int | None:
-        """The `WorkCode`."""
-        return None if self.entry is None else self.entry.op
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Requests of one queue pair that machine `peer` was told of at once."""
-
-    sent: Publication
-    peer: str
-    works: list[Work]
-    waiting: int
-    """Requests that are not answered."""
-    held: int = 0
-    """Stores of all of it."""
-    own_answers: list[Publication] = field(default_factory=list)
-    """What answered its requests, and none of an earlier batch."""
-
-    @property
-    def queue(self) -> Queue:
-        """Whose requests they are."""
-        return self.works[0].queue
-
-    @property
-    def answers(self) -> list[Publication]:
-        """What answered them; one may answer other batches, too."""
-        return list(dict.fromkeys(each.answer for each in self.works if each.answer is not None))
 
 
 class BatchFinder:
@@ -107,6 +58,14 @@ class BatchFinder:
             if kind:
                 self.ports.scratchpad(event, machine, kind)
         return _NOTHING
+
+    def skip(self, events: Iterable[Event]) -> None:
+        """Learn from events whose batches are not wanted."""
+        for event in events:
+            self.feed(event)
+        for known in (self._open, self._answered, self._waiting, self.totals):
+            known.clear()
+        self._held = 0
 
     def finish(self) -> list[Batch]:
         """All that are left, complete or not."""
@@ -146,29 +105,31 @@ class BatchFinder:
 
     def _told(self, publication: Publication, queue: Queue, before: int, count: int) -> None:
         if publication.use is Use.SENDS:
-            slots = [(before + number) % queue.sends for number in range(count)]
-            self._sent(publication, queue, slots)
+            self._sent(publication, queue, before, count)
         elif publication.use is Use.COMPLETIONS:
-            slots = [(before + number) % queue.sends for number in range(count)]
-            self._completed(publication, queue, slots)
+            self._completed(publication, queue, before, count)
         elif publication.use is Use.RECEIVES:
             number = publication.index.store.event.number
-            for slot in publication.kept():
+            for slot in publication.stored_entries():
                 queue.receive_events[slot] = number
 
     # -- requests -------------------------------------------------------------------------------
 
-    def _sent(self, publication: Publication, queue: Queue, slots: list[int]) -> None:
-        known = publication.kept()
+    def _sent(self, publication: Publication, queue: Queue, before: int, count: int) -> None:
+        """Requests from index `before` on; only those whose entries were stored."""
+        known = publication.stored_entries()
         works = []
-        for slot in slots:
+        for number in range(count) if len(known) >= count else ():
+            slot = (before + number) % queue.sends
             entry = known.get(slot)
             work = Work(queue, slot, queue.sent, None if entry is None else send_of(entry))
             works.append(work)
             queue.sent += 1
+        if not works:
+            return
         peer = publication.index.store.receiver
         self._find_receives(queue, peer, works)
-        _deal(publication.data, works, _carries_data, lambda work: work.data)
+        deal_sent(publication.data, works)
         batch = Batch(publication, peer, works, len(works))
         self._open[batch] = None
         self._hold(batch, len(works) + len(publication.data) + len(publication.entries))
@@ -181,28 +142,29 @@ class BatchFinder:
                 slot = work.entry.receive % target.receives
                 work.receive_event = target.receive_events.get(slot)
 
-    def _completed(self, publication: Publication, queue: Queue, slots: list[int]) -> None:
-        known = publication.kept()
+    def _completed(self, publication: Publication, queue: Queue, before: int, count: int) -> None:
+        """Answers from index `before` on; what the log began behind is left out."""
         waiting = self._waiting.get(queue)
+        if not waiting:
+            return
+        skipped = (waiting[0][0].slot - before) % queue.sends
+        known = publication.stored_entries()
         works = []
-        for slot in slots:
-            if not waiting or waiting[0][0].slot != slot:
-                continue  # the log, or what is kept of it, begins behind this request
+        for _ in range(min(count - skipped, len(waiting))):
             work, batch = waiting.popleft()
-            entry = known.get(slot)
+            entry = known.get(work.slot)
             work.status = None if entry is None else COMPLETION.get(entry, "status")
             work.answer = publication
             works.append(work)
             if len(works) == 1:
                 batch.own_answers.append(publication)
+                self._hold(batch, len(publication.data) + len(publication.entries))
             batch.waiting -= 1
             if not batch.waiting:
                 self._answered.append((self._stores, batch))
         if not waiting:
-            self._waiting.pop(queue, None)
-        _deal(publication.data, works, _is_read, lambda work: work.read)
-        if works:
-            self._hold(batch, len(publication.data) + len(publication.entries))
+            del self._waiting[queue]
+        deal_read(publication.data, works)
 
     # -- the end of a batch ---------------------------------------------------------------------
 
@@ -234,35 +196,6 @@ class BatchFinder:
 
 _WITH_RECEIVE = range(WorkCode.SEND, WorkCode.WRITE_IMMEDIATE + 1)
 _NOTHING: list[Batch] = []
-
-
-def _carries_data(work: Work) -> bool:
-    """Whether the data of a request are in front of its entry."""
-    return work.entry is not None and work.entry.status == WorkStatus.OK and not _is_read(work)
-
-
-def _is_read(work: Work) -> bool:
-    """Whether its data come with its completion."""
-    return work.op == WorkCode.READ
-
-
-def _deal(
-    data: list[Stored],
-    works: list[Work],
-    takes: Callable[[Work], bool],
-    part: Callable[[Work], list[Stored]],
-) -> None:
-    """Give each request, in order, as many stores as it has bytes; the last gets the rest."""
-    takers = [work for work in works if takes(work)]
-    waiting = deque(data)
-    for work in takers:
-        left = work.entry.length if work.entry is not None else 0
-        while waiting and left > 0:
-            stored = waiting.popleft()
-            left -= stored.store.event.length
-            part(work).append(stored)
-    if takers:
-        part(takers[-1]).extend(waiting)
 
 
 def batches(folder: Path | LogReader) -> Iterator[Batch]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
-from bluebridge.device.buslog.ntrdma.batches import Batch, batches
+from bluebridge.device.buslog.ntrdma.batches import batches
 from bluebridge.device.buslog.ntrdma.publications import Publication
+from bluebridge.device.buslog.ntrdma.requests import Batch
 from bluebridge.device.buslog.ntrdma.text import name
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.ntrdma.work import WorkCode

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from bluebridge.device.buslog.bridges import family
 from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.ntrdma.areas import Use
 from bluebridge.device.buslog.ntrdma.ports import Ports
 from bluebridge.device.buslog.ntrdma.stores import KINDS, StoreFinder
 from bluebridge.device.buslog.ntrdma.text import purpose, scratchpad_text, store_text
@@ -99,4 +100,4 @@ class Decoder:
         if memory.message is not None and target == memory.message[0]:
             return f"interrupt of {peer}"
         place = self._ports.at(peer, target)
-        return purpose(place, memory) if place.area or place.region else ""
+        return "" if place.use is Use.OTHER else purpose(place, memory)

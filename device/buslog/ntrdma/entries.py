@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bluebridge.device.buslog.ntrdma.memory import Area, Segment
+from bluebridge.device.buslog.ntrdma.areas import Area
+from bluebridge.device.buslog.ntrdma.regions import Segment
+from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.ntrdma.commands import SEGMENT
 from bluebridge.device.layout.ntrdma.work import PIECE, PIECE_SIZE, SEND_ENTRY
 
@@ -13,21 +14,33 @@ MOST_ENTRIES = 1 << 16
 """Of one ring."""
 
 
-def slots(area: Area, address: int, length: int) -> range:
-    """The places of a ring whose entries begin in these bytes."""
-    offset = address - area.start
-    first = -(-offset // area.entry)
-    return range(first, min(-(-(offset + length) // area.entry), area.capacity))
+Entry = tuple[int, bytes | None]
+"""Place in the ring and bytes, None when the log has not kept them."""
 
 
-def entries(
-    area: Area, address: int, length: int, data: bytes
-) -> Iterator[tuple[int, bytes | None]]:
-    """Place and bytes of each entry that begins there; None for one that was not kept whole."""
-    for slot in slots(area, address, length):
-        start = area.start + slot * area.entry - address
-        part = data[start : start + area.entry]
-        yield slot, part if len(part) == area.entry else None
+def taken(area: Area, event: Event) -> list[Entry]:
+    """The entries that are whole with this store into a ring.
+
+    A processor's stores are cut anywhere, so the beginning of an entry waits for what follows it.
+    """
+    start, length, data = event.address, event.length, event.data
+    if area.part and start == area.part_at + len(area.part) and len(data) == length:
+        start, data = area.part_at, area.part + data
+        length = len(data)
+    area.part = b""
+    found: list[Entry] = []
+    first = -(-(start - area.start) // area.entry)
+    last = -(-(start + length - area.start) // area.entry)
+    for slot in range(first, min(last, area.capacity)):
+        at = area.start + slot * area.entry - start
+        entry = data[at : at + area.entry]
+        if len(entry) == area.entry:
+            found.append((slot, entry))
+        elif len(data) < length:
+            found.append((slot, None))
+        else:
+            area.part, area.part_at = entry, start + at
+    return found
 
 
 def segments(command: bytes, start: int, count: int, most: int) -> list[Segment]:

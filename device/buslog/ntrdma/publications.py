@@ -6,13 +6,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from bluebridge.device.buslog.ntrdma.entries import entries
-from bluebridge.device.buslog.ntrdma.memory import Queue, Use
+from bluebridge.device.buslog.ntrdma.areas import Queue, Use
 from bluebridge.device.buslog.ntrdma.ports import Place
 from bluebridge.device.buslog.ntrdma.stores import Store
 
 MOST_WAITING = 1 << 13
 """Data and entries of one machine that no index has told of, at most."""
+MOST_UNANNOUNCED = 256
+"""Publications of one machine that an interrupt may follow, and bells of one of them, at most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,16 +52,15 @@ class Publication:
         last = [] if self.message is None else [self.message]
         return [*self.entries, self.index, *self.bells, *last]
 
-    def kept(self) -> dict[int, bytes]:
-        """The entries that the log has kept, by their place in the ring."""
-        found: dict[int, bytes] = {}
+    def stored_entries(self) -> dict[int, bytes | None]:
+        """The entries by their place in the ring; None for those that the log has not kept."""
+        found: dict[int, bytes | None] = {}
         for each in self.entries:
-            area, event = each.place.area, each.store.event
-            if area is not None:
-                for slot, entry in entries(area, event.address, event.length, event.data):
-                    if entry is not None:
-                        found[slot] = entry
+            found.update(each.place.entries)
         return found
+
+
+_WITH_DATA = (Use.SENDS, Use.COMPLETIONS, Use.LENGTHS)
 
 
 class Turn:
@@ -69,7 +69,7 @@ class Turn:
     def __init__(self) -> None:
         self._data: deque[Stored] = deque(maxlen=MOST_WAITING)
         self._entries: deque[Stored] = deque(maxlen=MOST_WAITING)
-        self._unannounced: deque[Publication] = deque(maxlen=MOST_WAITING)
+        self._unannounced: deque[Publication] = deque(maxlen=MOST_UNANNOUNCED)
 
     def add(self, stored: Stored) -> None:
         """Data, or entries of a ring."""
@@ -82,14 +82,16 @@ class Turn:
             each for each in self._entries if each.place.use is ring and each.place.queue is queue
         ]
         self._entries.clear()
-        if ring in (Use.SENDS, Use.COMPLETIONS, Use.FRAMES):
-            publication.data = list(self._data)
-            self._data.clear()
+        if ring in _WITH_DATA:
+            waiting, self._data = self._data, deque(maxlen=MOST_WAITING)
+            for each in waiting:
+                frame = each.place.use is Use.FRAME
+                (publication.data if frame is (ring is Use.LENGTHS) else self._data).append(each)
         self._unannounced.append(publication)
 
     def bell(self, stored: Stored) -> None:
         """A bell for what was told last."""
-        if self._unannounced:
+        if self._unannounced and len(self._unannounced[-1].bells) < MOST_UNANNOUNCED:
             self._unannounced[-1].bells.append(stored)
 
     def interrupt(self, stored: Stored) -> None:

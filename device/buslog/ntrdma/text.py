@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import IntEnum
 
-from bluebridge.device.buslog.ntrdma.entries import entries, pieces, send_of
-from bluebridge.device.buslog.ntrdma.memory import INDEX_OF, Area, Memory, Use
-from bluebridge.device.buslog.ntrdma.ports import FRAME_LENGTH, WORD, Place
+from bluebridge.device.buslog.ntrdma.areas import INDEX_OF, Area, Use
+from bluebridge.device.buslog.ntrdma.entries import pieces, send_of
+from bluebridge.device.buslog.ntrdma.memory import Memory
+from bluebridge.device.buslog.ntrdma.ports import Place
+from bluebridge.device.buslog.ntrdma.resources import WORD
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.fields import Struct
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.net.mad import MAD
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
+from bluebridge.device.layout.ntrdma.ethernet import DROPPED, FRAME_BUFFER, FRAME_COMPLETION
 from bluebridge.device.layout.ntrdma.port import PEER_INFO, PING, PortState, Spad
 from bluebridge.device.layout.ntrdma.work import (
     COMPLETION,
@@ -64,16 +67,14 @@ def store_text(event: Event, place: Place, receiver: Memory) -> str:
         where = region.address + place.offset
         return f"{event.length} bytes of region {region.key:#x} of {region.owner} at {where:#x}"
     if area is None:
-        return ""
+        return f"Ethernet frame, {event.length} bytes" if place.use is Use.FRAME else ""
     if place.use is Use.BLOCK:
         return _block(event, place.offset)
     if place.use is Use.BELL:
-        return f"{_bell(receiver, place.offset // WORD)} = {_word(event)}"
+        return _bells(event, place.offset // WORD, receiver)
     if place.use in INDEX_OF:
         return _index(event, area)
-    shown = list(_entry_words(event, area))
-    more = f"; {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    return "; ".join(shown[:SHOWN]) + more
+    return _entries(place, area)
 
 
 def scratchpad_text(index: int, data: bytes) -> str:
@@ -93,6 +94,14 @@ def _word(event: Event) -> int:
 def _bell(memory: Memory, number: int) -> str:
     rung = memory.bells.get(number)
     return f"bell {number} ({rung})" if rung else f"bell {number}"
+
+
+def _bells(event: Event, first: int, receiver: Memory) -> str:
+    """A bell; several when a processor's stores were joined."""
+    values = enumerate(range(0, min(len(event.data), SHOWN * WORD), WORD), first)
+    return "; ".join(
+        f"{_bell(receiver, number)} = {_part(event.data, at, WORD)}" for number, at in values
+    )
 
 
 def _message(event: Event, receiver: Memory) -> str:
@@ -132,13 +141,17 @@ def _index(event: Event, area: Area) -> str:
 # -- entries --------------------------------------------------------------------------------------
 
 
-def _entry_words(event: Event, area: Area) -> Iterator[str]:
-    words = _ENTRIES[area.use]
+def _entries(place: Place, area: Area) -> str:
     of = "" if area.queue is None else f" of {area.queue}"
-    for slot, entry in entries(area, event.address, event.length, event.data):
+    if not place.entries:
+        return f"part of {area.use.value} {place.offset // area.entry}{of}"
+    words, shown = _ENTRIES[area.use], []
+    for slot, entry in place.entries[:SHOWN]:
         said = "(not kept)" if entry is None else words(entry)
-        yield f"{area.use.value} {slot}{of}: {said}"
+        shown.append(f"{area.use.value} {slot}{of}: {said}")
         of = ""
+    left = len(place.entries) - SHOWN
+    return "; ".join([*shown, f"{left} more"] if left > 0 else shown)
 
 
 def _command(command: bytes) -> str:
@@ -195,12 +208,13 @@ def _completion(entry: bytes) -> str:
 
 
 def _buffer(entry: bytes) -> str:
-    get = layout.SEGMENT.get
+    get = FRAME_BUFFER.get
     return f"{get(entry, 'length')} bytes at {get(entry, 'address'):#x}"
 
 
 def _frame(entry: bytes) -> str:
-    return f"frame of {int.from_bytes(entry[:FRAME_LENGTH], 'little')} bytes"
+    length = FRAME_COMPLETION.get(entry, "length")
+    return "dropped" if length == DROPPED else f"frame of {length} bytes"
 
 
 _ENTRIES: dict[Use, Callable[[bytes], str]] = {
@@ -210,7 +224,7 @@ _ENTRIES: dict[Use, Callable[[bytes], str]] = {
     Use.RECEIVES: _receive,
     Use.COMPLETIONS: _completion,
     Use.BUFFERS: _buffer,
-    Use.FRAMES: _frame,
+    Use.LENGTHS: _frame,
 }
 
 

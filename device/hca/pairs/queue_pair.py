@@ -73,12 +73,12 @@ class QueuePair:
     """
 
     __slots__ = (
-        "_counters", "_failed", "_ports", "_srqs", "ack_timeout", "bus", "completions", "connected",
-        "context", "engine", "established", "fast_register", "last_wqe_told", "max_message",
-        "memory", "min_rnr_timer", "mtu", "pd", "port", "qkey", "qpn", "read_limit", "regions",
-        "remote_atomic", "remote_qpn", "remote_read", "remote_write", "responder", "retry_count",
-        "rnr_retry", "role", "route", "rq", "spent", "sq", "sqd_event", "srqn", "state",
-        "strip_vlan", "traffic", "uar", "xrcd",
+        "_counters", "_failed", "_ports", "_srqs", "ack_timeout", "answer_limit", "bus",
+        "completions", "connected", "context", "engine", "established", "fast_register",
+        "last_wqe_told", "max_message", "memory", "min_rnr_timer", "mtu", "pd", "port", "qkey",
+        "qpn", "read_limit", "regions", "remote_atomic", "remote_qpn", "remote_read",
+        "remote_write", "responder", "retry_count", "rnr_retry", "role", "route", "rq", "spent",
+        "sq", "sqd_event", "srqn", "state", "strip_vlan", "traffic", "uar", "xrcd",
     )  # fmt: skip
 
     engine: SendEngine
@@ -141,6 +141,7 @@ class QueuePair:
         self.rnr_retry = get(context, "rnr_retry")
         self.ack_timeout = get(context, "pri_ack_timeout")
         self.read_limit = 1 << get(context, "sra_max")
+        self.answer_limit = 1 << get(context, "rra_max")
         self.strip_vlan = not get(context, "no_vlan_strip")
         self.traffic = self._counters.of(get(context, "pri_counter_index"))
         ports, number = self._ports, get(context, "pri_port")
