@@ -13,13 +13,16 @@ import re
 import sys
 from pathlib import Path
 
-from bluebridge.device import bridge_arguments, collector, option_table
+from bluebridge.device import bridge_arguments, collector, option_table, sandbox
+from bluebridge.device.bridges import BridgeSpec
 from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.options import ServerOptions
 from bluebridge.device.pyvfio_user import LibraryError
 from bluebridge.device.server import HcaSpec, Server
+
+log = logging.getLogger(__name__)
 
 MAC_PREFIX = bytes.fromhex("0002c9bb00")
 KEYS = ("name", "socket", "mac", "link", "net")
@@ -97,7 +100,20 @@ def _features(chosen: ServerOptions) -> Features:
         pro=chosen.pro,
         large_cqes=chosen.large_cqes,
         subnet_manager=chosen.sm == "builtin",
+        trusting=chosen.trusting,
     )
+
+
+def _contain(arguments: argparse.Namespace, specs: list[HcaSpec], bridges: BridgeSpec) -> None:
+    """Give up what a server that is ready does not need."""
+    sockets = [each.socket for each in specs]
+    sockets += [each.socket for each in (*bridges.bridges, *bridges.engines)]
+    removable = {path.parent.resolve() for path in sockets}
+    writable = [path for path in (arguments.log,) if path is not None and path.exists()]
+    if arguments.control is not None:
+        writable.append(arguments.control.parent)  # `profile stop` writes there
+    for line in sandbox.enter(sorted(removable), [path.resolve() for path in writable]):
+        log.warning("%s", line)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -126,6 +142,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     collector.start()
     try:
+        if not chosen.no_sandbox:
+            _contain(arguments, specs, bridges)
         server.run()
     finally:
         server.close()

@@ -41,7 +41,7 @@ class BridgeOptions:
         False,
         f"the second window of {names(ALIASING)}, of 4 GiB (--bar-sizes {BarSizes.NTRDMA}), is the "
         "peer's memory itself, at the same addresses: processors store there at the speed of "
-        "memory, and it never closes",
+        "memory, it never closes, and the peer's QEMU is handed the file of all that memory",
     )
     hang_on: tuple[str, ...] = option(
         (),

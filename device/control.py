@@ -13,6 +13,7 @@ The answer to a line is zero or more lines of text and then `ok`, or `error: ` a
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -117,8 +118,12 @@ class ControlSocket:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.setblocking(False)
         try:
-            self._socket.bind(str(path))
-            path.chmod(0o600)
+            # Never open to others, not even between bind and a chmod.
+            before = os.umask(0o177)
+            try:
+                self._socket.bind(str(path))
+            finally:
+                os.umask(before)
             self._socket.listen(BACKLOG)
         except OSError as error:
             self._socket.close()

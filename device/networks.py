@@ -17,15 +17,22 @@ class Networks:
 
     `managed` says whether the switch of an InfiniBand network has a subnet manager; otherwise
     software in a guest has to be one, and the switch sends it traps. `later` calls an action
-    after so many seconds.
+    after so many seconds. A `trusting` network lets ports use each other's addresses.
     """
 
     def __init__(
-        self, links: Iterable[tuple[LinkLayer, int]], ports: int, later: Later, *, managed: bool
+        self,
+        links: Iterable[tuple[LinkLayer, int]],
+        ports: int,
+        later: Later,
+        *,
+        managed: bool,
+        trusting: bool = False,
     ) -> None:
         self._networks = {
             (link, number): [
-                _network(link, number * ports + port, later, managed) for port in range(ports)
+                _network(link, number * ports + port, later, managed, trusting)
+                for port in range(ports)
             ]
             for link, number in sorted(set(links))
         }
@@ -48,9 +55,11 @@ def _switch_name(number: int, port: int) -> str:
     return name if port == 1 else f"{name}/{port}"
 
 
-def _network(link: LinkLayer, number: int, later: Later, managed: bool) -> LocalFabric:
+def _network(
+    link: LinkLayer, number: int, later: Later, managed: bool, trusting: bool
+) -> LocalFabric:
     if link is LinkLayer.ETHERNET:
-        return LocalFabric()
+        return LocalFabric(trusting=trusting)
     fabric = InfinibandFabric(SWITCH_GUID + number)
     if managed:
         SubnetManager(fabric, later)

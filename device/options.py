@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from bluebridge.device.buslog.packing import CAPTURE
+from bluebridge.device.buslog.packing import CAPTURE, WINDOW_CAPTURE
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.hca.settings.config import BLUEFLAME_REGISTERS, MAX_PORTS, PLAIN
 from bluebridge.device.option_table import option
@@ -64,7 +64,8 @@ class ServerOptions:
     capture: int = option(
         CAPTURE,
         f"what the log keeps of each transfer (default {CAPTURE}), and of each message on the wire "
-        "if that is more than it keeps anyway",
+        f"or access through a bridge's window ({WINDOW_CAPTURE}) if that is more than it keeps "
+        "anyway",
         metavar="BYTES",
         read=byte_count,
     )
@@ -73,6 +74,16 @@ class ServerOptions:
         "level of messages on stderr: debug, info, warning (default), error",
         choices=("debug", "info", "warning", "error"),
         metavar="LEVEL",
+    )
+    trusting: bool = option(
+        False,
+        "ports may use each other's MAC addresses and GIDs, for tests of spoofing; otherwise what "
+        "is sent from another port's address is dropped",
+    )
+    no_sandbox: bool = option(
+        False,
+        "give nothing up when ready: system calls, files and network stay those of the user who "
+        "started it, for debuggers",
     )
 
 

@@ -86,6 +86,7 @@ class Server:
             features.ports,
             self.loop.call_later,
             managed=features.subnet_manager,
+            trusting=features.trusting,
         )
         if events.active:
             self._networks.decorate_switches(
@@ -148,8 +149,7 @@ class Server:
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self.loop.stop())
+        self.loop.stop_on(signal.SIGTERM, signal.SIGINT)
         self._events.when_noted(self._flush_soon)
         self._events.flush()
         print("ready", flush=True)

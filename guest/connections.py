@@ -10,21 +10,28 @@ from bluebridge.guest.verbs import Device
 PREFIX_LENGTH = 24
 
 
-def open_connections(device: Device, ip: str, owned: contextlib.ExitStack) -> ConnectionManager:
+def open_connections(
+    device: Device, ip: str, owned: contextlib.ExitStack, prefix_length: int = PREFIX_LENGTH
+) -> ConnectionManager:
     """Manage connections of address `ip` (dotted IPv4); `owned` closes what that takes.
 
-    Raises `VerbsError`.
+    The prefix says who is a neighbour on Ethernet. Raises `VerbsError`.
     """
-    manager = _over_ethernet(device, ip, owned) if device.ethernet_port else _by_peer(device, ip)
+    if device.ethernet_port:
+        manager = _over_ethernet(device, ip, owned, prefix_length)
+    else:
+        manager = _by_peer(device, ip)
     owned.callback(manager.close)
     return manager
 
 
-def _over_ethernet(device: Device, ip: str, owned: contextlib.ExitStack) -> ConnectionManager:
+def _over_ethernet(
+    device: Device, ip: str, owned: contextlib.ExitStack, prefix_length: int
+) -> ConnectionManager:
     from bluebridge.guest.cm.open import open_cm
     from bluebridge.guest.netif import NetInterface
 
-    return open_cm(device, ip, owned.enter_context(NetInterface(device, ip, PREFIX_LENGTH)))
+    return open_cm(device, ip, owned.enter_context(NetInterface(device, ip, prefix_length)))
 
 
 def _by_peer(device: Device, ip: str) -> ConnectionManager:

@@ -17,6 +17,7 @@ from typing import Any
 
 from bluebridge.guest.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.provider_options import add_provider_options, open_chosen
 from bluebridge.guest.providers import BLUEFLAME_USES, open_device
 from bluebridge.guest.verbs import (
     AccessFlags,
@@ -126,9 +127,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--blueflame", choices=BLUEFLAME_USES, default="off")
     parser.add_argument("--port", type=int, default=1, metavar="N", help="of two (default 1)")
     parser.add_argument("--inline", type=int, default=220, metavar="BYTES")
+    add_provider_options(parser)
     given = parser.parse_args(arguments)
+
+    def hca() -> Device:
+        return open_device(VfioBus(), blueflame=given.blueflame)
+
     try:
-        with open_device(VfioBus(), blueflame=given.blueflame) as device:
+        with open_chosen(given, hca) as device:
             _serve(PingPong(device.port(given.port), given.inline))
     except (OSError, DeviceError, ValueError) as error:
         print(f"latency: {error}", file=sys.stderr)

@@ -36,15 +36,17 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
     return _open_hca(bus, vectors, blueflame)
 
 
-def open_ntrdma(back_end: str = BACK_END, wait: bool = True) -> Device:
+def open_ntrdma(back_end: str = BACK_END, wait: bool = True, ethernet: str = "") -> Device:
     """NTRDMA through the bridge of this machine, or over TCP; with its peer there, if it waits.
 
-    `back_end` is one of the words of `guest.ntrdma.open`. Raises `DeviceError`, `OSError`.
-    Imported when it is chosen: start-up in a guest is slow.
+    `back_end` is one of the words of `guest.ntrdma.open`. With `ethernet`, such as 10.9.2.1/24, it
+    has a network interface of that address, ntrdma0. Raises `DeviceError`, `OSError`, `ValueError`
+    for an address that is none. Imported when it is chosen: start-up in a guest is slow.
     """
+    from bluebridge.guest.ntrdma.ethernet.options import EthernetOptions
     from bluebridge.guest.ntrdma.open import open_ntrdma
 
-    return open_ntrdma(back_end, wait)
+    return open_ntrdma(back_end, wait, EthernetOptions(ethernet) if ethernet else None)
 
 
 def _open_hca(bus: Bus, vectors: int, blueflame: str) -> Device:

@@ -130,9 +130,9 @@ def _accelerator(artefacts: Artefacts) -> Check:
     return Check("accelerator", True, kind if kind == "kvm" else "tcg (KVM ran no guest here)")
 
 
-def main(words: Sequence[str] = ()) -> int:
-    """Print the checks as a table; 0 when nothing is missing."""
-    found = checks()
+def main(more: Sequence[Check] = ()) -> int:
+    """Print the checks and `more` as a table; 0 when nothing is missing."""
+    found = [*checks(), *more]
     width = max(len(check.name) for check in found)
     for check in found:
         print(f"{'ok     ' if check.ok else 'MISSING'} {check.name:<{width}}  {check.found}")

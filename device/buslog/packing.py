@@ -15,6 +15,9 @@ from bluebridge.device.layout.buslog import Kind
 
 CAPTURE: Final = 64
 """Bytes of data of an event that are kept by default."""
+WINDOW_CAPTURE: Final = 4096
+"""Bytes that are kept, at least, of an access through a bridge's window: it may be what protocols
+of two drivers say to one another, up to 16 commands of NTRDMA in one store."""
 
 _WIRE: Final = int(Kind.WIRE)
 _pack_event: Final = RECORD.pack

@@ -68,8 +68,11 @@ class LogReader:
                 "use the bluebridge that wrote it"
             )
 
-        self._names: list[str] = self.meta["devices"]
-        self._started = int(self.meta["started_monotonic_ns"])
+        try:
+            self._names: list[str] = [str(name) for name in self.meta["devices"]]
+            self._started = int(self.meta["started_monotonic_ns"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise LogError(f"{folder} holds a {META_NAME} that is damaged: {error}") from error
 
     @property
     def dropped(self) -> bool:

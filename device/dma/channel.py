@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from bluebridge.device.dma.copy import Copier, CopyFault
+from bluebridge.device.dma.copy import Copier, Copy, CopyFault
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE, Operation
 from bluebridge.device.layout.ioat.registers import TRANSFER_CAPACITY, ChannelError, State
@@ -28,7 +28,7 @@ class DmaChannel:
 
     Effects of each: data, then the completion word, then the interrupt, as ioat_cleanup expects.
     A descriptor that cannot be executed halts the channel until software resets it; `error` is the
-    reason.
+    reason. A copy can take many steps; nothing but the bytes says how far it is.
     """
 
     def __init__(self, bus: MasterBus, number: int, copier: Copier, vector: int) -> None:
@@ -36,6 +36,10 @@ class DmaChannel:
         self._number = number
         self._copier = copier
         self._vector = vector
+        self._flags = 0
+        self._following = 0
+        self._copy: Copy | None = None
+        self._suspending = False
         self.interrupts = False
         """Whether interrupts are enabled in interrupt_control."""
         self.reset()
@@ -45,6 +49,7 @@ class DmaChannel:
         self.state = State.HALTED
         self.error = 0
         self.completion = 0
+        self._drop_copy()
         self._next = 0
         self._last = 0
         self._done = 0
@@ -62,10 +67,11 @@ class DmaChannel:
     @property
     def busy(self) -> bool:
         """Whether there are descriptors to execute."""
-        return self.state == State.ACTIVE and self._done != self._wanted
+        return self.state == State.ACTIVE and (self._copy is not None or self._done != self._wanted)
 
     def chain(self, address: int) -> None:
         """The first descriptor; the count starts at 0 again, a halt or suspension ends."""
+        self._drop_copy()
         self._next = address & ~(DESCRIPTOR_SIZE - 1)
         self._done = self._wanted = 0
         self.state = State.IDLE
@@ -78,11 +84,14 @@ class DmaChannel:
 
     def suspend(self) -> None:
         """Stop after the current descriptor."""
-        if self.state != State.HALTED:
+        if self._copy is not None:
+            self._suspending = True
+        elif self.state != State.HALTED:
             self.state = State.SUSPENDED
 
     def resume(self) -> None:
         """Continue after `suspend`."""
+        self._suspending = False
         if self.state == State.SUSPENDED:
             self.state = State.ACTIVE if self._done != self._wanted else State.IDLE
 
@@ -94,41 +103,65 @@ class DmaChannel:
 
     # -- work ---------------------------------------------------------------------------------
 
-    def step(self) -> int:
-        """Execute one descriptor; how many bytes it moved. Only when `busy`."""
+    def step(self, until: float) -> int:
+        """Execute one descriptor, or go on with it, until the clock is `until`; the bytes moved.
+
+        Only when `busy`.
+        """
         try:
-            return self._execute()
+            if self._copy is None:
+                self._begin()
+            return self._proceed(until)
         except CopyFault as fault:
             self._halt(fault.error)
         except DmaError:
             self._halt(ChannelError.NEXT_ADDRESS)
         return 0
 
-    def _execute(self) -> int:
+    def _begin(self) -> None:
         address = self._next
         entry = self._bus.read(address, DESCRIPTOR_SIZE, What.DESCRIPTOR, self._number)
         size, flags, source, target, following = _ENTRY.unpack_from(entry)
         if flags & _NULL:
             size = 0
-        else:
-            self._copy(source, target, size, flags >> _OPERATION)
-        self._next = following & ~(DESCRIPTOR_SIZE - 1)
-        self._last = address
+        elif flags >> _OPERATION != _COPY:
+            raise CopyFault(ChannelError.CONTROL, address)
+        elif not 0 < size <= LONGEST:
+            raise CopyFault(ChannelError.LENGTH, address)
+        self._flags, self._following = flags, following & ~(DESCRIPTOR_SIZE - 1)
+        self._copy = Copy(source, target, size, self._number)
+
+    def _proceed(self, until: float) -> int:
+        copy = self._copy
+        if copy is None:
+            return 0
+        before = copy.left
+        self._copier.advance(copy, until)
+        # A copy into this channel's own registers may have reset it.
+        if not copy.left and self._copy is copy:
+            self._finish(self._flags)
+        return before - copy.left
+
+    def _finish(self, flags: int) -> None:
+        self._copy = None
+        self._last = self._next
+        self._next = self._following
         self._done = (self._done + 1) & COUNT_MASK
-        if self._done == self._wanted:
+        if self._suspending:
+            self._suspending = False
+            self.state = State.SUSPENDED
+        elif self._done == self._wanted:
             self.state = State.IDLE
         if flags & _COMPLETION_WRITE:
             self._complete()
         if flags & _INTERRUPT and self.state != State.HALTED:
             self._interrupt()
-        return int(size)
 
-    def _copy(self, source: int, target: int, size: int, operation: int) -> None:
-        if operation != _COPY:
-            raise CopyFault(ChannelError.CONTROL, self._next)
-        if not 0 < size <= LONGEST:
-            raise CopyFault(ChannelError.LENGTH, self._next)
-        self._copier.copy(source, target, size, self._number)
+    def _drop_copy(self) -> None:
+        if self._copy is not None:
+            self._copy.cancel()
+        self._copy = None
+        self._suspending = False
 
     def _complete(self) -> None:
         word = self.status.to_bytes(8, "little")
@@ -140,6 +173,7 @@ class DmaChannel:
 
     def _halt(self, error: ChannelError) -> None:
         """Report an error in status, completion word and by interrupt (ioat_eh reads all)."""
+        self._drop_copy()
         self.error |= error
         self.state = State.HALTED
         self._bus.note(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from time import monotonic
+
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat.registers import ChannelError
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place, clip
@@ -15,6 +18,23 @@ class CopyFault(Exception):
         self.error = error
 
 
+class Copy:
+    """A copy of `left` bytes under way for a channel: it moves in pieces, with others in between.
+
+    Nothing is kept of an address but its number: each piece is resolved when it moves.
+    """
+
+    def __init__(self, source: int, target: int, length: int, channel: int) -> None:
+        self.source = source
+        self.target = target
+        self.left = length
+        self.channel = channel
+
+    def cancel(self) -> None:
+        """Move no further byte."""
+        self.left = 0
+
+
 class Copier:
     """Copies for one engine. `strict` makes faults of accesses that hardware would not notice.
 
@@ -23,22 +43,35 @@ class Copier:
     addresses that nothing answers always are.
     """
 
-    def __init__(self, bus: MasterBus, strict: bool = False) -> None:
+    def __init__(
+        self, bus: MasterBus, strict: bool = False, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._bus = bus
         self._strict = strict
+        self._clock = clock
         self.dropped = 0
 
-    def copy(self, source: int, target: int, length: int, channel: int) -> None:
-        """Copy in ascending order. Raises `CopyFault`; bytes before the fault are copied."""
-        while length:
-            here, there = self._pair(source, target, length)
-            data = self._load(here, source)
-            self._log(Kind.DMA_READ, here, source, data, channel)
-            self._store(there, target, data)
-            self._log(Kind.DMA_WRITE, there, target, data, channel)
-            source += len(data)
-            target += len(data)
-            length -= len(data)
+    def advance(self, copy: Copy, until: float) -> None:
+        """Copy in ascending order, at least a piece, until all is done or the clock is `until`.
+
+        A piece is a register, or up to a descriptor's length of memory: registers take a thousand
+        times as long for each byte. Raises `CopyFault`; bytes before the fault are copied.
+        """
+        while copy.left:
+            self._move(copy)
+            if copy.left and self._clock() >= until:
+                return
+
+    def _move(self, copy: Copy) -> None:
+        source, target, channel = copy.source, copy.target, copy.channel
+        here, there = self._pair(source, target, copy.left)
+        data = self._load(here, source)
+        self._log(Kind.DMA_READ, here, source, data, channel)
+        self._store(there, target, data)
+        self._log(Kind.DMA_WRITE, there, target, data, channel)
+        copy.source += len(data)
+        copy.target += len(data)
+        copy.left = max(0, copy.left - len(data))  # the store may have cancelled the copy
 
     def _pair(self, source: int, target: int, length: int) -> tuple[Place, Place]:
         """Both ends of the next piece, of one length: a register makes it a short one."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from time import monotonic
+
 from bluebridge.device.dma.channel import DmaChannel
 from bluebridge.device.dma.copy import Copier
 from bluebridge.device.layout.ioat import registers as layout
@@ -15,6 +18,8 @@ BARS = (Bar(0, layout.BAR0_SIZE),)
 TURN_BYTES = 4 << 20
 TURN_DESCRIPTORS = 64
 """Limits of one turn of a channel; then the other channels and all sockets are served."""
+TURN_SECONDS = 0.001
+"""How long the turns of all channels take together, but for the last piece of each."""
 _ORDERS = ("chain_address_low", "chain_address_high", "completion_low", "completion_high")
 
 
@@ -34,7 +39,7 @@ class DmaEngine:
     """Up to four channels that copy between any two addresses of the bus.
 
     The write of a channel's count executes its descriptors at once, up to the limits of a turn; the
-    event loop executes the rest, the channels in turn.
+    event loop executes the rest, the channels in turn. `clock` is in seconds.
     """
 
     def __init__(
@@ -44,13 +49,14 @@ class DmaEngine:
         channels: int = layout.MOST_CHANNELS,
         version: int = 0x34,
         strict: bool = False,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self._bus = bus
+        self._clock = clock
         self._version = version
         self._registers = RegisterFile(layout.BLOCKS, layout.BAR0_SIZE)
-        self.copier = Copier(bus, strict)
+        self.copier = Copier(bus, strict, clock)
         self.channels = [DmaChannel(bus, n, self.copier, n) for n in range(channels)]
-        self._next_turn = 0
         self._scheduled = False
         self._running = False
         self._describe()
@@ -113,27 +119,34 @@ class DmaEngine:
     # -- turns --------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Give every channel a turn, and schedule the rest."""
-        if self._running:
-            # A descriptor has written this engine's own registers: that is executed afterwards.
+        """Give every channel a turn, and schedule the rest.
+
+        While a rest is scheduled, new work waits for it: writes of the count in a row would
+        otherwise each be a turn of their own.
+        """
+        if self._running or self._scheduled:
+            # When running, a descriptor has written this engine's own registers.
             self._schedule()
             return
         self._running = True
         try:
-            for _ in self.channels:
-                self._turn(self.channels[self._next_turn])
-                self._next_turn = (self._next_turn + 1) % len(self.channels)
+            busy = [channel for channel in self.channels if channel.busy]
+            for channel in busy:
+                self._turn(channel, TURN_SECONDS / len(busy))
         finally:
             self._running = False
         if any(channel.busy for channel in self.channels):
             self._schedule()
 
-    def _turn(self, channel: DmaChannel) -> None:
+    def _turn(self, channel: DmaChannel, seconds: float) -> None:
+        until = self._clock() + seconds
         left = TURN_BYTES
         for _ in range(TURN_DESCRIPTORS):
             if not channel.busy or left <= 0:
                 return
-            left -= channel.step()
+            left -= channel.step(until)
+            if self._clock() >= until:
+                return
 
     def _schedule(self) -> None:
         if not self._scheduled:

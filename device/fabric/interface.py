@@ -51,8 +51,8 @@ class Fabric(Protocol):
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
         """The port answers to these unicast addresses from now on, and its link is up or down.
 
-        Addresses are those of the link layer: MAC addresses of 6 bytes, LIDs of 2 bytes. While the
-        link is down the port receives nothing, and what it sends is lost.
+        Addresses are those of the link layer, MAC addresses of 6 bytes, and GIDs of 16 bytes. While
+        the link is down the port receives nothing, and what it sends is lost.
         """
 
     def send(self, source: FabricPort, message: Message) -> int:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from bluebridge.device.fabric.addresses import is_group
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response
+from bluebridge.device.fabric.ownership import Ownership
 from bluebridge.device.throttle import Throttle
 
 _LOG: Final = logging.getLogger(__name__)
@@ -23,6 +24,8 @@ class Statistics:
 
     delivered: int = 0
     lost: int = 0
+    spoofed: int = 0
+    """Messages from an address that belongs to another port; they are lost, too."""
     bytes: int = 0
     by_kind: dict[str, int] = field(default_factory=dict)
 
@@ -56,10 +59,15 @@ class LocalFabric:
     affected.
 
     A `stage` decides what becomes of each message that has found its targets.
+
+    Unless it is `trusting`, a port gets nothing for an address that belongs to another port, and
+    what it sends from one is dropped.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, trusting: bool = False) -> None:
         self.statistics = Statistics()
+        self._ownership = None if trusting else Ownership()
+        self._spoofed = Throttle()
         self.stage: Stage | None = None
         self._announced: dict[FabricPort, Set[bytes] | None] = {}
         """Addresses of each attached port, in the order they came; None while its link is down."""
@@ -78,11 +86,15 @@ class LocalFabric:
     def detach(self, port: FabricPort) -> None:
         """Disconnect a port; messages for it, queued ones too, are lost."""
         self._announced.pop(port, None)
+        if self._ownership is not None:
+            self._ownership.forget(port)
         self._tabulate()
 
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
         """Take over addresses and link state of a port; of one that is not attached nothing."""
         if port in self._announced:
+            if self._ownership is not None:
+                self._ownership.announce(port, addresses)
             self._announced[port] = addresses if up else None
             self._tabulate()
 
@@ -93,9 +105,36 @@ class LocalFabric:
         owners: dict[bytes, list[FabricPort]] = {}
         for port, own in up.items():
             for address in own:
-                if not is_group(address):
+                if not is_group(address) and self._permits(port, address):
                     owners.setdefault(address, []).append(port)
         self._owners = owners
+
+    def _permits(self, port: FabricPort, address: bytes) -> bool:
+        return self._ownership is None or self._ownership.permits(port, address)
+
+    def _is_genuine(self, source: FabricPort, message: Message) -> bool:
+        """Whether the addresses that a message comes from are not another port's."""
+        ownership = self._ownership
+        if ownership is None:
+            return True
+        if isinstance(message, Frames):
+            return all(
+                ownership.permits(source, frame[6:12])
+                for train in message.trains
+                for frame in train.frames
+            )
+        route = message.route
+        return ownership.permits(source, route.smac) and ownership.permits(source, route.sgid)
+
+    def _drop_spoofed(self, message: Message) -> None:
+        self.statistics.spoofed += 1
+        self.statistics.lost += 1
+        if self._spoofed.admits():
+            _LOG.warning(
+                "dropped a %s from an address of another port (%d so far)",
+                type(message).__name__,
+                self._spoofed.count,
+            )
 
     def send(self, source: FabricPort, message: Message) -> int:
         """Deliver a message and all those it causes, or queue it while a delivery runs."""
@@ -132,6 +171,9 @@ class LocalFabric:
 
     def _deliver(self, source: FabricPort, message: Message) -> int:
         """The copies that receivers and the stage made."""
+        if not self._is_genuine(source, message):
+            self._drop_spoofed(message)
+            return 0
         targets = self._targets(source, message)
         stage = self.stage
         if stage is None:

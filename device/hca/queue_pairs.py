@@ -129,6 +129,7 @@ class QueuePairs:
             if (
                 route.smac != own.dmac
                 or route.sgid != own.dgid
+                or route.vlan != own.vlan
                 or qp.port is not port
                 or (route.pkey != own.pkey and not partitions_match(route.pkey, own.pkey))
             ):

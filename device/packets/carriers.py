@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, NEXT_BTH, NEXT_GRH
+from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, MANAGEMENT_LANE, NEXT_BTH, NEXT_GRH
 from bluebridge.device.layout.net.ethernet import (
     ETHERNET,
     ETHERTYPE_IPV4,
@@ -35,7 +35,6 @@ LINKTYPE_ETHERNET: Final = 1
 LINKTYPE_ERF: Final = 197
 """Endace's record format, which names InfiniBand: tshark shows the bare link type as mere data."""
 VCRC_SIZE: Final = 2
-MANAGEMENT_LANE: Final = 15
 _SUBNET_QPN: Final = 0
 _MAPPED: Final = ipv4_gid(bytes(4))[:12]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from bluebridge.device import collector
+from bluebridge.device.buslog.packing import WINDOW_CAPTURE
 from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.buslog import Kind, What
@@ -39,6 +40,7 @@ _MMIO_READ: Final = int(Kind.MMIO_READ)
 _MMIO_WRITE: Final = int(Kind.MMIO_WRITE)
 _DMA_READ: Final = int(Kind.DMA_READ)
 _DMA_WRITE: Final = int(Kind.DMA_WRITE)
+_WINDOW: Final = int(What.WINDOW)
 
 
 class Endpoint:
@@ -212,7 +214,12 @@ class Endpoint:
         obj: int = 0,
     ) -> None:
         """Log a transfer that was made through views; `data` are its first bytes."""
-        self._events.record(self._device, kind, 0, address, length, data, what, obj)
+        events = self._events
+        if what != _WINDOW:
+            events.record(self._device, kind, 0, address, length, data, what, obj)
+        elif events.active:
+            kept = bytes(data[: max(events.capture, WINDOW_CAPTURE)])
+            events.keep(self._device, kind, 0, address, length, kept, what, obj)
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
         """Log a line of text."""

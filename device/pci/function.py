@@ -98,7 +98,6 @@ class Function(Endpoint):
 
     def watch_memory(self, watcher: Callable[[DmaRegion, bool], None]) -> None:
         """Call `watcher` with a region after it was mapped (True) and before its unmap (False)."""
-        self._context.keep_files = True
         self._memory_watcher = watcher
 
     def alias(self, bar: int, file: MappedFile | None) -> None:

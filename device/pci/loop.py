@@ -6,11 +6,13 @@ import heapq
 import logging
 import os
 import select
+import signal
 from collections import deque
 from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
+from bluebridge.device.pci.watchdog import SLOW_SECONDS, Watchdog
 from bluebridge.device.throttle import Throttle
 
 log: Final = logging.getLogger(__name__)
@@ -20,6 +22,8 @@ Action = Callable[[], None]
 SOON_SECONDS: Final = 0.002
 """Time for due calls before sockets are served again; one call may take longer."""
 
+WAKING: Final = 4096
+"""Bytes that are read from the pipe at once: one for each signal, and for each `stop`."""
 FEW_TIMERS: Final = 64
 """Cancelled timers that are kept until their time without cleaning up."""
 
@@ -46,7 +50,7 @@ class LoopTimer:
 
 
 class EventLoop:
-    """Runs until `stop`. Exceptions of callbacks are logged and do not end it.
+    """Runs until `stop`. Exceptions of callbacks are logged and do not end it; so are slow ones.
 
     Guests can cause such exceptions at will, so of many only some are logged.
     """
@@ -57,9 +61,12 @@ class EventLoop:
         self._timers: list[LoopTimer] = []
         self._cancelled = 0  # how many of them
         self._failures = Throttle()
+        self._watchdog = Watchdog()
+        self._now = 0.0  # when the call under way started
         self._soon: deque[Action] = deque()
         self._number = 0
         self._stopped = False
+        self._signals: frozenset[int] = frozenset()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll.register(self._wake_read, select.EPOLLIN)
 
@@ -105,6 +112,18 @@ class EventLoop:
         self._stopped = True
         os.write(self._wake_write, b"x")
 
+    def stop_on(self, *signals: int) -> None:
+        """End `run` on these signals; main thread only.
+
+        Native code runs Python's handlers when it calls Python: a signal that comes shortly before
+        the loop sleeps would be handled an hour later. So the number that the interpreter writes
+        to the pipe at once counts, not the handler.
+        """
+        self._signals = frozenset(signals)
+        for number in signals:
+            signal.signal(number, _nothing)
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+
     def run(self) -> None:
         """Serve until `stop`."""
         while not self._stopped:
@@ -113,15 +132,26 @@ class EventLoop:
     def step(self, longest: float = 3600.0) -> None:
         """Wait for readable descriptors and due calls, at most `longest` seconds, and run them."""
         timeout = 0.0 if self._soon else self._until_timer(longest)
-        for fd, _ in self._poll.poll(timeout):
+        ready = self._poll.poll(timeout)
+        self._now = monotonic()
+        self._watchdog.note(self._now, timeout > 0.0)
+        for fd, _ in ready:
             action = self._readers.get(fd)
             if action is not None:
                 self._call(action)
+            elif fd == self._wake_read:
+                self._awake()
         self._run_soon()
         self._run_timers()
 
+    def _awake(self) -> None:
+        if not self._signals.isdisjoint(os.read(self._wake_read, WAKING)):
+            self._stopped = True
+
     def close(self) -> None:
         """Close the loop's own descriptors."""
+        if self._signals:
+            signal.set_wakeup_fd(-1)
         self._poll.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -137,14 +167,14 @@ class EventLoop:
     def _run_soon(self) -> None:
         # Calls that these calls add run in the next round, after the sockets. So does the rest of
         # many long calls, such as the large messages of a hundred queue pairs.
-        until = monotonic() + SOON_SECONDS
+        until = self._now + SOON_SECONDS
         for _ in range(len(self._soon)):
             self._call(self._soon.popleft())
-            if monotonic() >= until:
+            if self._now >= until:
                 return
 
     def _run_timers(self) -> None:
-        now = monotonic()
+        now = self._now
         until = now + SOON_SECONDS
         while self._timers and self._timers[0].due <= now:
             timer = heapq.heappop(self._timers)
@@ -153,7 +183,7 @@ class EventLoop:
                 self._cancelled -= 1
                 continue
             self._call(action)
-            if monotonic() >= until:
+            if self._now >= until:
                 return
 
     def _call(self, action: Action) -> None:
@@ -162,3 +192,10 @@ class EventLoop:
         except Exception:
             if self._failures.admits():
                 log.exception("a callback of the loop failed (%d so far)", self._failures.count)
+        started, self._now = self._now, monotonic()
+        if self._now - started > SLOW_SECONDS:
+            self._watchdog.slow(action, self._now - started)
+
+
+def _nothing(*_: object) -> None:
+    pass

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from ._library import Library, Pointer
+from ._throttle import Throttle
 from .constants import LOG_DEBUG, LOG_EMERGENCY
 
 log: Final = logging.getLogger(__name__)
@@ -19,7 +20,6 @@ Write = Callable[[int, bytes], None]
 Run = Callable[[int, bytes, int], None]
 Raised = tuple[type[BaseException], BaseException, TracebackType | None]
 
-_ALL_LOGGED: Final = 100
 _MOST_ERRNO: Final = 4096
 
 
@@ -36,7 +36,7 @@ class Callbacks:
         self._library = library
         self._name = name
         self._kept: list[Pointer] = []
-        self._failures = 0
+        self._failures = Throttle()
         self.interrupt: BaseException | None = None
 
     def make(
@@ -91,9 +91,8 @@ class Callbacks:
         return failed
 
     def _report(self, what: str, raised: Raised) -> None:
-        self._failures += 1
-        count = self._failures
-        if count < _ALL_LOGGED or count & (count - 1) == 0:
+        if self._failures.admits():
+            count = self._failures.count
             log.error("%s: %s failed (%d so far)", self._name, what, count, exc_info=raised)
 
     def raise_interrupt(self) -> None:

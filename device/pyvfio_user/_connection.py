@@ -6,31 +6,38 @@ import errno
 import logging
 import os
 import socket
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from ._library import Library, Pointer
 from ._message_filter import MessageFilter, Verdict
-from ._messages import FLAG_NO_REPLY, HEADER, LARGEST_MEMORY_WRITE, MEMORY_WRITE, VfioUserCommand
-from ._region_filter import RegionFilter
-from ._regions import BulkRegion, RegisterRegion
+from ._messages import (
+    FLAG_NO_REPLY,
+    HEADER,
+    LARGEST_MEMORY_WRITE,
+    MEMORY_WRITE,
+    Header,
+    VfioUserCommand,
+)
 from .constants import DEVICE_TYPE_PCI, FLAG_ATTACH_NON_BLOCKING, TRANSPORT_SOCKET
 
 log: Final = logging.getLogger(__name__)
 
-# libvfio-user reads bodies and writes replies with blocking calls; a client that does not read
-# its replies blocks them for one second once and is then dropped.
-_TIMEOUT: Final = struct.pack("ll", 1, 0)
+# The longest reply of the library: config space, which is 4096 bytes.
+_LONGEST_REPLY: Final = 65536
+_MOST_FILES: Final = 253  # SCM_MAX_FD
+_SENDING: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
 class LibrarySocket:
     """The library's own listening socket, which only this process can reach.
 
-    The library cannot be given a connection, it only accepts. So each client's VERSION message is
-    exchanged over a private one, which `dup2` then replaces by the client's own socket.
+    The library cannot be given a connection, it only accepts. It blocks in a read or write of its
+    socket, and after a failed reply it closes its descriptor without saying so. So it gets a
+    private connection for each client, whose other end is in this process: replies always fit,
+    nobody but this process closes it, and messages are passed on between it and the client.
     """
 
     def __init__(self, library: Library) -> None:
@@ -48,23 +55,28 @@ class LibrarySocket:
             self._socket_fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
         self._library = library
 
-    def attach(self, client: socket.socket, first_message: bytes) -> int:
-        """Let the library answer the VERSION message of `client`; its descriptor for it, or -1."""
-        calls = self._library.calls
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as proxy:
+    def attach(self, client: socket.socket, first_message: bytes) -> socket.socket | None:
+        """Let the library answer the VERSION message of `client`; its private connection.
+
+        None when the library refuses the client.
+        """
+        private = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
             # The file is unlinked; a descriptor of the socket's inode still reaches it.
-            proxy.connect(f"/proc/self/fd/{self._socket_fd}")
-            proxy.sendall(first_message)
-            attached = calls.vfu_attach_ctx(self.context) == 0
+            private.connect(f"/proc/self/fd/{self._socket_fd}")
+            private.sendall(first_message)
+            attached = self._library.calls.vfu_attach_ctx(self.context) == 0
             try:
-                client.send(proxy.recv(65536, socket.MSG_DONTWAIT), socket.MSG_NOSIGNAL)
+                client.send(private.recv(_LONGEST_REPLY, socket.MSG_DONTWAIT), _SENDING)
             except OSError as error:
                 log.debug("a client left during its introduction: %s", error)
-            if not attached:
-                return -1
-            inner = calls.vfu_get_poll_fd(self.context)
-            os.dup2(client.fileno(), inner, inheritable=False)
-        return inner
+        except BaseException:
+            private.close()
+            raise
+        if attached:
+            return private
+        private.close()
+        return None
 
     def close(self) -> None:
         """Destroy the library's context; its callbacks may still be called meanwhile."""
@@ -73,28 +85,22 @@ class LibrarySocket:
 
 
 class Connection:
-    """A client the library has accepted."""
+    """A client the library has accepted. `private` is its connection to the library."""
 
     def __init__(
         self,
         library: Library,
         context: Pointer,
         client: socket.socket,
-        inner: int,
-        mapped: Callable[[int, int], bool],
-        irq_count: Callable[[int], int],
-        windows: Mapping[int, BulkRegion],
-        registers: Mapping[int, RegisterRegion],
+        private: socket.socket,
+        message_filter: MessageFilter,
     ) -> None:
-        client.setblocking(True)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEOUT)
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEOUT)
         self._library = library
         self._context = context
         self._client = client
-        self._inner = inner
-        self.filter: MessageFilter = RegionFilter(client, mapped, irq_count, windows, registers)
-        self._inspect = self.filter.inspect
+        self._private = private
+        self.filter = message_filter
+        self._inspect = message_filter.inspect
         self._number = 0
         self._run = library.calls.vfu_run_ctx
 
@@ -106,16 +112,56 @@ class Connection:
         """Handle a message: True when done, False if none waits, None if the client left."""
         verdict = self._inspect()
         if verdict is Verdict.PASS:
-            if self._run(self._context) >= 0:
+            try:
+                self._pass_on()
                 return True
-            if self._library.errno == errno.ENOTCONN:
-                return None
-            log.warning("dropping the client: %s", self._library.failure("vfu_run_ctx"))
-            verdict = Verdict.DROP
+            except OSError as error:
+                log.debug("the client has gone: %s", error)
+                verdict = Verdict.DROP
         if verdict is Verdict.DROP:
             self._hang_up()
             return None
         return verdict is Verdict.HANDLED
+
+    def _pass_on(self) -> None:
+        """Pass the next message to the library, and its reply to the client; raises OSError."""
+        head, fds = self._header()
+        try:
+            # The library takes the descriptors that come with the header, and no others.
+            body = self._take(Header._make(HEADER.unpack(head)).size - len(head))
+            _send_whole(self._private, head + body, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        if self._run(self._context) < 0:
+            raise self._library.failure("vfu_run_ctx")
+        try:
+            reply = self._private.recv(_LONGEST_REPLY, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return  # no reply was wanted
+        _send_whole(self._client, reply)
+
+    def _header(self) -> tuple[bytes, list[int]]:
+        """The header of the next message, with its descriptors if it may have any.
+
+        Otherwise the kernel discards them: a close of our own could block, of some files.
+        """
+        if not self.filter.with_files:
+            return self._client.recv(HEADER.size, socket.MSG_DONTWAIT), []
+        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+        head, fds, _, _ = socket.recv_fds(self._client, HEADER.size, _MOST_FILES, flags)
+        return head, fds
+
+    def _take(self, length: int) -> bytes:
+        """So many bytes that have arrived, in as many pieces as descriptors among them make."""
+        parts = []
+        while length:
+            part = self._client.recv(length, socket.MSG_DONTWAIT)
+            if not part:
+                raise ConnectionResetError(errno.ECONNRESET, "it hung up within a message")
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
 
     def write_memory(self, address: int, data: bytes) -> bool:
         """Send a DMA_WRITE without reply; False when the client has disconnected."""
@@ -135,14 +181,19 @@ class Connection:
         return True
 
     def _hang_up(self) -> None:
-        """Make the library read the end of the stream, so that it resets device and context."""
-        dead, other = socket.socketpair()
-        other.close()
-        with dead:
-            os.dup2(dead.fileno(), self._inner, inheritable=False)
+        """Make the library read the end of its stream, so that it resets device and context."""
+        self._private.close()
         if self._run(self._context) >= 0 or self._library.errno != errno.ENOTCONN:
             log.error("libvfio-user did not notice that its client is gone")
 
     def close(self) -> None:
-        """Close this process's descriptor of the client's socket."""
+        """Close this process's descriptors of the client."""
         self._client.close()
+        self._private.close()
+
+
+def _send_whole(to: socket.socket, data: bytes, fds: Sequence[int] = ()) -> None:
+    """Send without waiting; raises OSError when not all of `data` fits into the socket."""
+    sent = socket.send_fds(to, [data], fds, _SENDING) if fds else to.send(data, _SENDING)
+    if sent < len(data):
+        raise BlockingIOError(errno.EAGAIN, f"room for {sent} of {len(data)} bytes")

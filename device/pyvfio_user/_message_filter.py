@@ -2,16 +2,13 @@
 
 libvfio-user checks too little: it blocks on an incomplete message, loses the message boundaries
 after one that is too long, writes beyond its interrupt table on a vector count that wraps around,
-and maps files shorter than the region they back (touching the rest kills the process). The filter
-peeks at each message, leaves valid ones in the socket for the library, and answers the others.
+maps any file (touching what is gone from it kills the process) and writes to any file as an
+interrupt (which blocks). The filter peeks at each message, leaves valid ones in the socket for the
+library, and answers the others.
 
 It never blocks: an incomplete message stays in the socket, which therefore stays readable, so the
 server's loop calls again, with all its other work in between, until the rest has arrived or
 `MESSAGE_SECONDS` are over. The loop does not sleep meanwhile.
-
-Not prevented: a file that was long enough when it was mapped can be truncated later, and touching
-the missing part ends the process with SIGBUS. Only a seal (F_SEAL_SHRINK) prevents that, which
-vfio-user does not require of clients.
 """
 
 from __future__ import annotations
@@ -23,13 +20,13 @@ import logging
 import os
 import select
 import socket
-import stat
 import termios
 import time
 from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
+from ._files import closer, interrupt_fault, memory_fault
 from ._messages import (
     BODY_SIZES,
     DMA_MAP,
@@ -66,7 +63,7 @@ class MessageFilter:
     """The message filter of one client.
 
     `mapped(address, size)` tells whether a DMA region overlaps those bytes, `irq_count(index)` how
-    many interrupts of a kind the device has.
+    many interrupts of a kind the device has; `complain` logs a line, or not, if there were many.
     """
 
     def __init__(
@@ -74,8 +71,10 @@ class MessageFilter:
         client: socket.socket,
         mapped: Callable[[int, int], bool],
         irq_count: Callable[[int], int],
+        complain: Callable[[str], None],
     ) -> None:
         self._client = client
+        self._complain = complain
         self._receive = client.recv_into
         self._mapped = mapped
         self._irq_count = irq_count
@@ -85,12 +84,15 @@ class MessageFilter:
         self._hangup.register(client, select.POLLRDHUP)
         self.on_file: Callable[[int, int, int], None] | None = None
         """Called for each file before it is mapped: bus address, descriptor, offset in the file."""
+        self.with_files = False
+        """Whether the message just inspected may bring descriptors to the library."""
         self.more = True
         """Whether more than the message just inspected may be waiting; saves a system call."""
 
     def inspect(self) -> Verdict:
         """Check the next message; region accesses, the most frequent ones, cost one system call."""
         self.more = True
+        self.with_files = False
         try:
             count = self._receive(self._buffer, 0, _PEEK)
         except BlockingIOError:
@@ -128,7 +130,7 @@ class MessageFilter:
         self._deadline = 0.0
         if header.is_reply:
             if header.flags & FLAG_ERROR:
-                log.warning("the client refused command %d: %s", header.command, _why(header))
+                self._complain(f"the client refused command {header.command}: {_why(header)}")
             return self._consume(header, b"")
         error = self._fault(header)
         return self._consume(header, header.refusal(error)) if error else Verdict.PASS
@@ -139,7 +141,7 @@ class MessageFilter:
         if not header.is_command or body < BODY_SIZES.get(header.command, 0):
             return errno.EINVAL
         if header.command == VfioUserCommand.DMA_MAP:
-            return self._dma_map_fault()
+            return self._with_files(HEADER.size + DMA_MAP.size, self._dma_map_fault)
         # Fewer bytes than asked for when descriptors are attached in the middle of the message.
         message = self._client.recv(HEADER.size + max(BODY_SIZES.values()), _PEEK)
         if len(message) < HEADER.size + BODY_SIZES.get(header.command, 0):
@@ -149,27 +151,40 @@ class MessageFilter:
             return errno.ENOTSUP if flags & UNMAP_GET_DIRTY_BITMAP else 0
         if header.command == VfioUserCommand.DEVICE_SET_IRQS:
             _, _, index, start, count = IRQ_SET.unpack_from(message, HEADER.size)
-            return errno.EINVAL if start + count > self._irq_count(index) else 0
+            if start + count > self._irq_count(index):
+                return errno.EINVAL
+            return self._with_files(len(message), lambda _, fds: self._interrupt_fault(fds))
         return 0
 
-    def _dma_map_fault(self) -> int:
-        message, fds = _peek_with_fds(self._client, HEADER.size + DMA_MAP.size)
+    def _with_files(self, length: int, check: Callable[[bytes, list[int]], int]) -> int:
+        """`check(message, descriptors)` of a message of which the first `length` bytes count."""
+        if not closer.free:
+            return errno.EBUSY
+        message, fds = _peek_with_fds(self._client, length)
+        error = errno.EIO
         try:
-            if len(message) < HEADER.size + DMA_MAP.size:
-                return errno.EINVAL
-            _, _, offset, address, size = DMA_MAP.unpack_from(message, HEADER.size)
-            if size == 0 or (address | size | offset) % PAGE or address + size > 1 << 64:
-                return errno.EINVAL
-            if len(fds) > 1 or (fds and not _file_holds(fds[0], offset + size)):
-                return errno.EINVAL
-            if self._mapped(address, size):
-                return errno.EEXIST
-            if fds and self.on_file is not None:
-                self.on_file(address, fds[0], offset)
-            return 0
+            error = check(message, fds)
         finally:
-            for fd in fds:
-                os.close(fd)
+            closer.close(fds)
+        self.with_files = not error
+        return error
+
+    def _interrupt_fault(self, fds: list[int]) -> int:
+        return interrupt_fault(fds, self._complain)
+
+    def _dma_map_fault(self, message: bytes, fds: list[int]) -> int:
+        if len(message) < HEADER.size + DMA_MAP.size:
+            return errno.EINVAL
+        _, _, offset, address, size = DMA_MAP.unpack_from(message, HEADER.size)
+        if size == 0 or (address | size | offset) % PAGE or address + size > 1 << 64:
+            return errno.EINVAL
+        if error := memory_fault(fds, offset + size, self._complain):
+            return error
+        if self._mapped(address, size):
+            return errno.EEXIST
+        if fds and self.on_file is not None:
+            self.on_file(address, fds[0], offset)
+        return 0
 
     def _consume(self, header: Header, reply: bytes) -> Verdict:
         """Take the message off the socket (attached descriptors are closed) and answer it."""
@@ -194,7 +209,7 @@ class MessageFilter:
         return Verdict.IDLE
 
     def _drop(self, what: str) -> Verdict:
-        log.warning("dropping the client: it sent %s", what)
+        self._complain(f"dropping the client: it sent {what}")
         return Verdict.DROP
 
 
@@ -216,9 +231,3 @@ def _peek_with_fds(client: socket.socket, length: int) -> tuple[bytes, list[int]
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
     return data, list(fds)
-
-
-def _file_holds(fd: int, length: int) -> bool:
-    """Whether `fd` is a file of at least `length` bytes: mapping more would end in SIGBUS."""
-    status = os.fstat(fd)
-    return stat.S_ISREG(status.st_mode) and status.st_size >= length

@@ -6,6 +6,7 @@ import errno
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
+from time import monotonic
 from typing import Final
 
 from ._message_filter import MessageFilter, Verdict
@@ -23,6 +24,8 @@ BUFFER: Final = 16384
 """Bytes peeked at together: bounds the work before other sockets are served."""
 TOGETHER: Final = 32
 """Accesses to registers that are served in one call at most."""
+TOGETHER_SECONDS = 0.002
+"""How long accesses behind the first one are served in one call."""
 _INFO: Final = Struct("<IIIIQQ")  # argsz, flags, index, capabilities, size, offset
 # A capability: id, version, next; areas, reserved; start, length.
 _SPARSE: Final = Struct("<HHIIIQQ")
@@ -54,10 +57,11 @@ class RegionFilter(MessageFilter):
         client: socket.socket,
         mapped: Callable[[int, int], bool],
         irq_count: Callable[[int], int],
+        complain: Callable[[str], None],
         windows: Mapping[int, BulkRegion],
         registers: Mapping[int, RegisterRegion],
     ) -> None:
-        super().__init__(client, mapped, irq_count)
+        super().__init__(client, mapped, irq_count, complain)
         self._windows = windows
         self._registers = {
             index: region for index, region in registers.items() if index not in windows
@@ -105,6 +109,7 @@ class RegionFilter(MessageFilter):
         """
         batch, windows = self._batch, self._windows
         position = accesses = 0
+        until = 0.0
         start = end = width = place = -1
         parts: list[bytes] = []
         while position + _HEAD <= count:
@@ -114,7 +119,13 @@ class RegionFilter(MessageFilter):
                 self._served = position
                 self._flush(place, start, parts, width)
                 parts, end = [], -1
-                served = self._serve(position, count) if accesses < TOGETHER else 0
+                if accesses:
+                    # The clock is read from the second access on: most are alone.
+                    now = monotonic()
+                    until = until or now + TOGETHER_SECONDS
+                    if accesses >= TOGETHER or now >= until:
+                        break
+                served = self._serve(position, count)
                 if not served:
                     break
                 accesses += served

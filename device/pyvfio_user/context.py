@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from ._callbacks import Callbacks, Read, Write
 from ._connection import Connection, LibrarySocket
 from ._library import Library, Pointer, load
 from ._listener import Listener
+from ._region_filter import RegionFilter
 from ._regions import BulkRegion, LineStores, MappedFile, RegisterRegion, RunCallback
+from ._throttle import Complaints
 from .constants import (
     HEADER_TYPE_NORMAL,
     Irq,
@@ -32,7 +35,10 @@ log: Final = logging.getLogger(__name__)
 ResetCallback = Callable[[Reset], None]
 IrqStateCallback = Callable[[int, int, bool], None]
 
+RUN_SECONDS: Final = 0.002
+"""How long `run` handles messages behind the first one."""
 _MEMORY: Final = RegionFlag.RW | RegionFlag.MEM
+_CONFIG: Final = RegionFlag.RW | RegionFlag.ALWAYS_CALLBACK
 
 
 class Context:
@@ -40,10 +46,10 @@ class Context:
 
     The socket listens from the start (mode 0600). Set-up calls are for the time before the first
     client. Everything runs in the calling thread, callbacks inside of `run` and `close`. `run`
-    does not block, with one exception: a client that does not read its replies is dropped once its
-    socket is full, which can take a second. A client may leave at any time and another may
-    follow: the device is then reset with `Reset.LOST_CONNECTION`, after its DMA
-    regions have been unmapped. While a client is connected, others are refused with EBUSY.
+    does not block. A client that does not read its replies is dropped once its socket is full. A
+    client may leave at any time and another may follow: the device is then reset with
+    `Reset.LOST_CONNECTION`, after its DMA regions have been unmapped. While a client is connected,
+    others are refused with EBUSY.
 
     An exception that leaves a callback is logged with its traceback and fails that access with
     its errno (OSError) or EIO; `KeyboardInterrupt` and `SystemExit` come out of `run`.
@@ -68,12 +74,11 @@ class Context:
         self._busy = False
         self._closed = False
         self._callbacks = Callbacks(self._library, str(self.path))
+        self._complain = Complaints(log, str(self.path))
         self._dma = DmaMap(self._library)
         self._irq_counts: dict[int, int] = {}
         self._windows: dict[int, BulkRegion] = {}
         self._registers: dict[int, RegisterRegion] = {}
-        self.keep_files = False
-        """Whether `DmaRegion.file` names the mapped file; applies from the next client."""
         self._check(self._calls.vfu_setup_log(self._context, *self._callbacks.log()), "log")
         # The library stores the eventfds of the error and request interrupts in the slot of
         # vector 0: if a client set them, `trigger(0)` would signal them.
@@ -103,8 +108,8 @@ class Context:
         stores from its `start` on.
         """
         if index == Region.CONFIG:
-            flags = RegionFlag.RW | RegionFlag.ALWAYS_CALLBACK
-        elif flags == _MEMORY and read and write:
+            flags = _CONFIG
+        if flags in (_MEMORY, _CONFIG) and read and write:
             failed = self._callbacks.failing(f"access to region {index}")
             self._registers[index] = RegisterRegion(size, read, write, failed, lines)
         access = self._callbacks.region(index, read, write)
@@ -198,27 +203,28 @@ class Context:
         if found is None:
             return False
         client, first_message = found
-        inner = self._library_socket.attach(client, first_message)
-        if inner < 0:
+        private = self._library_socket.attach(client, first_message)
+        if private is None:
             client.close()
             return False
-        self._connection = Connection(
-            self._library,
-            self._context,
+        messages = RegionFilter(
             client,
-            inner,
             self._dma.overlaps,
             self._irq_count,
+            self._complain,
             self._windows,
             self._registers,
         )
-        self._connection.filter.on_file = self._dma.offer if self.keep_files else None
+        messages.on_file = self._dma.offer
+        self._connection = Connection(self._library, self._context, client, private, messages)
         self._poll.register(self._connection, select.EPOLLIN)
         log.info("%s: a client has connected", self.path)
         return True
 
     def run(self, limit: int = 64) -> int:
         """Attach if need be and handle up to `limit` waiting messages; how many there were.
+
+        Fewer when they take long: other devices of the same loop shall not wait for all of them.
 
         Accesses to BARs that wait together may count as one.
 
@@ -233,6 +239,7 @@ class Context:
             handled = self._drain(limit)
         finally:
             self._busy = False
+            self._dma.close_unmapped()
         self._callbacks.raise_interrupt()
         if not handled:
             self._refuse_others()
@@ -244,8 +251,13 @@ class Context:
             self._listener.refuse(self._connection.filter.connected)
 
     def _drain(self, limit: int) -> int:
-        connection, handled = self._connection, 0
+        connection, handled, until = self._connection, 0, 0.0
         while connection is not None and handled < limit:
+            if handled:
+                now = monotonic()
+                until = until or now + RUN_SECONDS
+                if now >= until:
+                    break
             done = connection.next_message()
             if not done:
                 if done is None:
@@ -263,6 +275,8 @@ class Context:
             return True
         if self._library.errno in (errno.ENOENT, errno.EINVAL):
             return False
+        if self._library.errno == errno.EAGAIN:
+            return True  # the eventfd is full: the client has not taken the ones before
         raise self._library.failure(f"interrupt {vector}")
 
     def write_memory(self, address: int, data: bytes) -> bool:
@@ -285,6 +299,7 @@ class Context:
         self._closed = True
         with self._in_library():
             self._library_socket.close()
+        self._dma.close_unmapped()
         if self._connection is not None:
             self._connection.close()
             self._connection = None

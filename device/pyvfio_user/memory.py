@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ._files import close_memory
 from ._library import Library, Pointer
 from .constants import Protection
 
@@ -29,8 +30,7 @@ class DmaRegion:
     `view` is their mapping in this process, read-only when the client does not permit writes; it
     is None when the client shares no file for them, and is released (every access raises
     ValueError) before the mapping is removed. No slice of it may outlive the unmap callback: an
-    access to it would then kill the process. `file` is the mapped file, if the context keeps files
-    (`Context.keep_files`).
+    access to it would then kill the process. `file` is the mapped file, None without a view.
     """
 
     iova: int
@@ -59,18 +59,25 @@ class DmaMap:
         self._library = library
         self._regions: dict[int, DmaRegion] = {}
         self._offered: dict[int, SharedFile] = {}
+        self._unmapped: list[int] = []  # descriptors of files whose regions are being removed
         self.on_map: DmaCallback = _ignore
         self.on_unmap: DmaCallback = _ignore
 
     def offer(self, address: int, fd: int, offset: int) -> None:
         """Remember the file that the region at `address` will map; duplicates the descriptor."""
-        self._forget(self._offered.pop(address, None))
         self._offered[address] = SharedFile(os.dup(fd), offset)
 
-    @staticmethod
-    def _forget(file: SharedFile | None) -> None:
+    def _forget(self, file: SharedFile | None) -> None:
         if file is not None:
-            os.close(file.fd)
+            self._unmapped.append(file.fd)
+
+    def close_unmapped(self) -> None:
+        """Close the files of regions that the library has removed, or refused, by now."""
+        for address in list(self._offered):
+            self._forget(self._offered.pop(address))
+        for fd in self._unmapped:
+            close_memory(fd)
+        self._unmapped.clear()
 
     def regions(self) -> list[DmaRegion]:
         """The regions that are mapped now."""

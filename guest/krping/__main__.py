@@ -10,13 +10,15 @@ import sys
 from types import FrameType
 
 from bluebridge.guest.bus.vfio import VfioBus
+from bluebridge.guest.connections import PREFIX_LENGTH
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.krping.host import Host, host_of, open_host
+from bluebridge.guest.krping.host import Host, host_of, open_hca
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.options import OptionError, Options, next_address, parse
 from bluebridge.guest.krping.result import Result
 from bluebridge.guest.krping.thread import KrpingThread
-from bluebridge.guest.providers import BACK_END, BLUEFLAME_USES, HCA, PROVIDERS, open_ntrdma
+from bluebridge.guest.provider_options import add_provider_options, open_chosen
+from bluebridge.guest.providers import BLUEFLAME_USES, HCA
 
 USAGE_STATUS = 2
 INTERRUPTED_STATUS = 128 + signal.SIGINT
@@ -51,9 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _open(given: argparse.Namespace, ip: str, log: Log, wait: bool) -> Host:
     """The provider that was chosen, with the address `ip`; NTRDMA may wait for its peer."""
-    if given.provider == HCA:
-        return open_host(VfioBus(), ip, log, given.blueflame, given.hca_port)
-    return host_of(open_ntrdma(given.backend, wait), ip, log)
+    ethernet = f"{ip}/{PREFIX_LENGTH}" if given.ethernet else ""
+    device = open_chosen(given, lambda: open_hca(VfioBus(), given.blueflame), wait, ethernet)
+    return host_of(device, ip, log, given.hca_port)
 
 
 def exit_status(result: Result) -> int:
@@ -92,13 +94,11 @@ def _parser() -> argparse.ArgumentParser:
         default="off",
         help="send what BlueFlame is for through it, rightly (on) or with a mistake (default off)",
     )
+    add_provider_options(parser)
     parser.add_argument(
-        "--provider", choices=PROVIDERS, default=HCA, help=f"of verbs (default {HCA})"
-    )
-    parser.add_argument(
-        "--backend",
-        default=BACK_END,
-        help=f"of ntrdma: ntb+dma, ntb+cpu, s:ADDRESS:PORT, c:ADDRESS:PORT (default {BACK_END})",
+        "--ethernet",
+        action="store_true",
+        help="ntrdma: with a network interface, ntrdma0, which has this side's address",
     )
     return parser
 

@@ -21,11 +21,12 @@ from bluebridge.guest.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.fuse.mount import mounted, need_fuse
 from bluebridge.guest.krping.control_file import ControlFile
-from bluebridge.guest.krping.host import open_host
+from bluebridge.guest.krping.host import host_of, open_hca
 from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.options import OptionError, parse
 from bluebridge.guest.krping.result import Result
 from bluebridge.guest.krping.thread import KrpingThread
+from bluebridge.guest.provider_options import add_provider_options, open_chosen
 
 DEFAULT_PATH = "/run/krping"
 NAME = "control"
@@ -104,12 +105,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--path", default=DEFAULT_PATH, help=f"default {DEFAULT_PATH}")
     parser.add_argument("--log", help="append the log lines to this file, too")
     parser.add_argument("--debug", action="store_true", help="log every step of every iteration")
+    add_provider_options(parser)
     given = parser.parse_args(arguments)
     try:
         ipaddress.IPv4Address(given.ip)
         need_fuse()
         log = Log(path=given.log, debugging=given.debug)
-        host = open_host(VfioBus(), given.ip, log)
+        host = host_of(open_chosen(given, lambda: open_hca(VfioBus()), wait=False), given.ip, log)
     except (OSError, ValueError, DeviceError, MemoryError) as error:
         print(f"krping: {error}", file=sys.stderr)
         return 1

@@ -124,17 +124,21 @@ def open_host(bus: Bus, ip: str, log: Log, blueflame: str = "off", port: int = 1
     `blueflame` is one of `guest.providers.BLUEFLAME_USES`. Raises `DeviceError`, `OSError`,
     `MemoryError`.
     """
-    with contextlib.ExitStack() as stack:
-        opened = stack.enter_context(open_device(bus, vectors=VECTORS, blueflame=blueflame))
-        device = opened.port(port)
-        manager = open_connections(device, ip, stack)
-        return Host(device, manager, log, stack.pop_all())
+    return host_of(open_hca(bus, blueflame), ip, log, port)
 
 
-def host_of(device: Device, ip: str, log: Log) -> Host:
-    """A host on an open device, which it closes, with the address `ip`. Raises `DeviceError`."""
+def open_hca(bus: Bus, blueflame: str = "off") -> Device:
+    """The HCA behind `bus`, with as many interrupts as krping may use. Raises `DeviceError`."""
+    return open_device(bus, vectors=VECTORS, blueflame=blueflame)
+
+
+def host_of(opened: Device, ip: str, log: Log, port: int = 1) -> Host:
+    """A host on a port of an open device, which it closes, with the address `ip`.
+
+    Raises `DeviceError`.
+    """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(device)
+        device = stack.enter_context(opened).port(port)
         manager = open_connections(device, ip, stack)
         return Host(device, manager, log, stack.pop_all())
 

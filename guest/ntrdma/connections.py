@@ -1,4 +1,8 @@
-"""Connections by IPv4 address over NTRDMA: messages travel as commands to the peer's driver."""
+"""Connections by IPv4 address over NTRDMA: messages travel as commands to the peer's driver.
+
+Addresses are those of the interface of the Ethernet device, if there is one, else any that a
+connection manager is opened with.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,12 @@ from bluebridge.guest.cm.manager import ConnectionManager
 from bluebridge.guest.cm.path_qp import Rtr
 from bluebridge.guest.cm.qp import RcPathQp
 from bluebridge.guest.cm.transport import LocalPort, Peer, Received
+from bluebridge.guest.ntrdma.ethernet.addresses import mac_of
 from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.verbs import AddressVector, QueuePair, VerbsError
 
 MAD_HEAD = bytes((1, 7, 2, 3, 0, 0, 0, 0))
 """The first 8 bytes of every CM MAD: versions, management class, method Send, no status."""
-
-
-def mac_of(ip: int) -> bytes:
-    """What stands for the MAC address of an IPv4 address here."""
-    return b"\x02\x00" + ip.to_bytes(4, "big")
 
 
 class CommandTransport:
@@ -37,7 +37,8 @@ class CommandTransport:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         with self._service.lock:
-            self._service.addresses.add(ip)
+            if device.network is None:
+                self._service.addresses.add(ip)
             self._service.cm_receiver = self._came
 
     def fileno(self) -> int:
@@ -103,8 +104,15 @@ class CommandTransport:
 
 
 def open_ntrdma_cm(device: NtrdmaDevice, ip: str) -> ConnectionManager:
-    """A connection manager for the address `ip` (dotted IPv4) of this side."""
+    """A connection manager for the address `ip` (dotted IPv4) of this side.
+
+    With an Ethernet device it is an address of its interface, else any. Raises `VerbsError`.
+    """
     address = ipaddress.IPv4Address(ip)
+    network = device.network
+    if network is not None and not network.has_address(int(address)):
+        mend = f"ip addr add {ip}/24 dev {network.name}"
+        raise VerbsError(f"{network.name} has no address {ip}: {mend}")
     transport = CommandTransport(device, int(address))
     guid = device.query_device().node_guid
     port = LocalPort(ip, mac_of(int(address)), ipv4_gid(address.packed), 0, guid)

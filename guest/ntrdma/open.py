@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bluebridge.guest.ntrdma.ethernet.interface import Interface
+from bluebridge.guest.ntrdma.ethernet.options import EthernetOptions
+from bluebridge.guest.ntrdma.ethernet.tap import Tap
 from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.errors import VerbsError
@@ -12,12 +15,22 @@ BACK_ENDS = (DMA, CPU)
 """Besides these, `s:ADDRESS:PORT` waits for a peer over TCP and `c:ADDRESS:PORT` connects to it."""
 
 
-def open_ntrdma(back_end: str = DMA, wait: bool = True) -> NtrdmaDevice:
+def open_ntrdma(
+    back_end: str = DMA, wait: bool = True, ethernet: EthernetOptions | None = None
+) -> NtrdmaDevice:
     """The device, with its peer there if it waits; bridge and DMA engine are vfio-pci's.
 
-    Raises `DeviceError`, `OSError`; `VerbsError` when no peer comes within a minute.
+    With `ethernet` it has a network interface as well. Raises `DeviceError`, `OSError`,
+    `MemoryError`, `ValueError` for an address that is none; `VerbsError` when no peer comes within
+    a minute.
     """
-    device = NtrdmaDevice(_back_end(back_end))
+    network = _interface(ethernet) if ethernet is not None else None
+    try:
+        device = NtrdmaDevice(_back_end(back_end), network=network)
+    except BaseException:
+        if network is not None:
+            network.close()
+        raise
     try:
         if wait:
             device.wait_ready(READY_SECONDS)
@@ -25,6 +38,10 @@ def open_ntrdma(back_end: str = DMA, wait: bool = True) -> NtrdmaDevice:
         device.close()
         raise
     return device
+
+
+def _interface(options: EthernetOptions) -> Interface:
+    return Interface(Tap(options), options.frame_bytes, options.frame_count)
 
 
 def _back_end(word: str) -> BackEnd:

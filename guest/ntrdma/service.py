@@ -7,11 +7,13 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntrdma.engine.engine import Engine
 from bluebridge.guest.ntrdma.engine.local import Done, Event
+from bluebridge.guest.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
 
@@ -51,17 +53,31 @@ class Health:
 
 
 class Service:
-    """An engine with the lock that guards it. Event listeners are called under the lock."""
+    """An engine with the lock that guards it. Event listeners are called under the lock.
 
-    def __init__(self, back_end: BackEnd, name: str) -> None:
+    Frames of `network` cross as well; it is closed with the service.
+    """
+
+    def __init__(
+        self,
+        back_end: BackEnd,
+        name: str,
+        watchers: Sequence[Callable[[PortState], None]] = (),
+        network: Interface | None = None,
+    ) -> None:
+        """`watchers` are told each state of the port, from the first on, under the lock."""
         self.lock = threading.RLock()
         self.health = Health(name)
+        self.watchers = watchers
         self.listeners: list[Callable[[Event, int], None]] = []
         self.cm_receiver: Callable[[bytes, int], None] = lambda mad, ip: None
         self.addresses: set[int] = set()
         """Own IPv4 addresses, as numbers."""
         self.back_end = back_end
-        self.engine = Engine(back_end, self)
+        self.network = network
+        self.engine = Engine(back_end, self, network)
+        if network is not None:
+            network.attach(self.engine.ethernet)
         self._changed = threading.Condition(self.lock)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = False
@@ -81,20 +97,27 @@ class Service:
         for listener in tuple(self.listeners):
             listener(event, key)
 
+    def entered(self, state: PortState) -> None:
+        """The port is in another state."""
+        for watcher in tuple(self.watchers):
+            watcher(state)
+
     def cm_message(self, mad: bytes, ip: int) -> None:
         """The peer's connection manager says something."""
         self.cm_receiver(mad, ip)
 
     def has_address(self, ip: int) -> bool:
         """Whether an IPv4 address is this side's."""
-        return ip in self.addresses
+        return ip in self.addresses or (self.network is not None and self.network.has_address(ip))
 
     # -- for callers ----------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Carry out what was posted; under the lock."""
+        """Carry out what was posted; under the lock. Answers of the peer may come on the way."""
         now = _clock()
         self.engine.run(now)
+        if self._callers:
+            self._changed.notify_all()
         due = now + _THROTTLE_SECONDS if self.engine.throttled else self.engine.deadline
         if due < self._wakes_at and not self._polled(now):
             self._nudge()
@@ -158,13 +181,16 @@ class Service:
             if self._closing:
                 return
             self._closing = True
-            self.engine.close(_clock())
-            self.back_end.flush()
+            self.engine.part(_clock())
+            self.back_end.drain()
+            self.engine.close()
             self._changed.notify_all()
         self._nudge()
         self._worker.join()
         self.back_end.close()
         os.close(self._wake)
+        if self.network is not None:
+            self.network.close()
 
     # -- the thread -----------------------------------------------------------------------------
 
@@ -176,14 +202,22 @@ class Service:
         while not self._closing and not self.health.lost:
             with self.lock:
                 waiting = self._plan(_clock())
-            self._sleep(waiting, self._wakes_at)
+                frames = self.network.wait_for if self.network is not None else []
+            found = self._sleep(waiting + frames, self._wakes_at)
+            readable = any(descriptor in found for descriptor, _ in frames)
             now = _clock()
-            if self._rest and self._polled(now) and self.engine.deadline > now:
+            polled = self._rest and self._polled(now)
+            if polled and not readable and self.engine.deadline > now:
                 continue
             with self.lock:
                 if not self._closing:
                     self._serve()
+                    self._send_frames(readable)
                 self._changed.notify_all()
+
+    def _send_frames(self, readable: bool) -> None:
+        if self.network is not None and self.network.serve(readable):
+            self.engine.run(_clock())
 
     def _plan(self, now: float) -> list[tuple[int, int]]:
         """Set how long to sleep; what to wait for meanwhile, which is nothing while it rests.
@@ -203,14 +237,18 @@ class Service:
         """Whether somebody polls, who then serves the engine himself."""
         return now - self._polled_at < REST_SECONDS
 
-    def _sleep(self, waiting: list[tuple[int, int]], until: float) -> None:
+    def _sleep(self, waiting: list[tuple[int, int]], until: float) -> set[int]:
+        """Until something happens; the descriptors with events."""
         poller = select.poll()
         for descriptor, events in waiting:
             poller.register(descriptor, events)
         poller.register(self._wake, select.POLLIN)
-        if poller.poll(1000 * min(max(0.0, until - _clock()), 1.0)):
+        seconds = min(max(0.0, until - _clock()), 1.0)
+        found = {descriptor for descriptor, _ in poller.poll(seconds * 1000)}
+        if self._wake in found:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
+        return found
 
     def _serve(self) -> None:
         try:

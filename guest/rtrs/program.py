@@ -12,10 +12,16 @@ from types import FrameType
 
 from bluebridge.device.layout.net.rtrs import DEFAULT_PORT
 from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.providers import BACK_END
 from bluebridge.guest.rtrs.engine.actions import AddressPair
 from bluebridge.guest.rtrs.engine.settings import ClientSettings, ServerSettings
 from bluebridge.guest.rtrs.files.commands import run_file_command
-from bluebridge.guest.rtrs.transport.interfaces import Interfaces, open_interfaces, parse_interface
+from bluebridge.guest.rtrs.transport.interfaces import (
+    FORM,
+    Interfaces,
+    open_interfaces,
+    parse_interface,
+)
 from bluebridge.guest.rtrs.transport.loop import Loop
 
 CLOSE_SECONDS = 40.0
@@ -29,14 +35,16 @@ def add_interface_options(parser: argparse.ArgumentParser) -> None:
         "--interface",
         action="append",
         required=True,
-        metavar="[FUNCTION[/PORT]=]ADDRESS/BITS",
-        help="an address on a port of an HCA, such as 00:03.0/1=10.9.0.1/24; may be repeated",
+        metavar=FORM,
+        help="an address on a port of an HCA, such as 00:03.0/1=10.9.0.1/24, or of NTRDMA, such as "
+        f"ntrdma:ntb+cpu=10.9.2.1/24 (back end unless told: {BACK_END}); may be repeated",
     )
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="default 1234")
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
     """What clients are told, and how chunks are guarded."""
+    parser.set_defaults(wait_for_peer=False)
     parser.add_argument("--queue-depth", type=int, default=128, help="chunks (default 128)")
     parser.add_argument(
         "--max-chunk-size", type=int, default=1 << 17, metavar="BYTES", help="default 131072"
@@ -50,7 +58,8 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_client_options(parser: argparse.ArgumentParser) -> None:
-    """Session, paths and policy."""
+    """Session, paths and policy; over NTRDMA a client has nothing to do without its peer."""
+    parser.set_defaults(wait_for_peer=True)
     parser.add_argument("--session", default="bluebridge", help="its name (default bluebridge)")
     parser.add_argument(
         "--path",
@@ -82,7 +91,7 @@ def run_program(name: str, given: argparse.Namespace) -> int:
     run: Callable[[argparse.Namespace, Interfaces, Loop], int] = given.run
     try:
         words = [parse_interface(word) for word in given.interface]
-        with Loop() as loop, open_interfaces(words) as interfaces:
+        with Loop() as loop, open_interfaces(words, given.wait_for_peer) as interfaces:
             return run(given, interfaces, loop)
     except ValueError as error:
         print(f"{name}: {error}", file=sys.stderr)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-from typing import Any
 
 from bluebridge.host_tools.bench.links import GuestLink
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.programs import client_server
 from bluebridge.host_tools.programs import perftest as perftest_programs
 from bluebridge.host_tools.programs.perftest import AVERAGE, TYPICAL
-from bluebridge.host_tools.programs.readiness import IPERF_PORT
+from bluebridge.host_tools.programs.tcp_rate import tcp_rate
 
 _SECONDS = 120.0
 _ATTEMPTS = 3
-MIB = 1 << 20
 
 
 def perftest(pair: Pair, link: GuestLink, command: str) -> float:
@@ -41,11 +37,7 @@ def _perftest(pair: Pair, link: GuestLink, command: str) -> float:
 
 def iperf3(pair: Pair, link: GuestLink, *, backwards: bool, seconds: int) -> float:
     """MiB/s of TCP that arrive, from guest b to guest a, or `backwards`."""
-    options = f"-t {seconds} -O 1 --json {'-R' if backwards else ''}"
-    client = f"iperf3 -c {link.server} {options}"
-    said = client_server.run(pair, "iperf3 -s -1", client, IPERF_PORT, _SECONDS)
-    report: dict[str, Any] = json.loads(said)
-    return float(report["end"]["sum_received"]["bits_per_second"]) / 8 / MIB
+    return tcp_rate(pair, link.server, backwards=backwards, seconds=seconds)
 
 
 def set_mtu(pair: Pair, link: GuestLink, mtu: int) -> None:

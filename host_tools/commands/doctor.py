@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from bluebridge.device import sandbox
 from bluebridge.images import doctor
 
 
@@ -13,4 +14,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Print what was found; returns 0 if nothing is missing, else 1."""
-    return doctor.main()
+    return doctor.main([_sandbox()])
+
+
+def _sandbox() -> doctor.Check:
+    """Which measures hold a device server that is ready; without them all works as well."""
+    missing = sandbox.missing()
+    held = [
+        f"{name}" for name in ("seccomp", "Landlock") if not any(name in line for line in missing)
+    ]
+    found = ", ".join(["no new privileges"] * bool(held) + held + ["limits", *missing])
+    installed = not any("not installed" in line for line in missing)
+    return doctor.Check("sandbox", installed, found, "" if installed else "make setup")

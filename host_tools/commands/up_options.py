@@ -13,7 +13,7 @@ from bluebridge.device.layout.ntb.models import ALIASING, BY_NAME, DEFAULT, BarS
 from bluebridge.device.options import ServerOptions
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import options as lab_options
-from bluebridge.host_tools.lab.config import MAX_HCAS, SIDES
+from bluebridge.host_tools.lab.config import KERNEL, MAX_HCAS, SIDES
 
 _HARDWARE = ("link", "sm", "ports", "blueflame", "blueflame_size", "pro", "capture")
 """Options of the device server that `up` has as well; others are given behind `--`."""
@@ -164,8 +164,8 @@ def _check_alias(options: argparse.Namespace) -> None:
 def _check_rtrs(options: argparse.Namespace) -> None:
     if options.driver != "guest":
         raise UsageError("--rtrs says who drives the HCAs", "leave out --driver")
-    if options.ntb:
-        raise UsageError("a bridge would have addresses of the HCAs' ports", "leave out --ntb")
+    if options.ntb and KERNEL in options.rtrs:
+        raise UsageError("the kernel's RTRS does not know NTRDMA", "leave out --ntb")
     if options.link == "infiniband":
         raise UsageError("RTRS is made ready on Ethernet only", "leave out --link")
 

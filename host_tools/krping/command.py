@@ -8,18 +8,17 @@ import shlex
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bluebridge.device.bridge_options import BridgeOptions
-from bluebridge.device.layout.ntb.models import BarSizes
 from bluebridge.guest.krping.options import OptionError, Options, Test, next_address, parse
 from bluebridge.guest.krping.stats import Stats
-from bluebridge.guest.providers import HCA
+from bluebridge.guest.providers import HCA, NTRDMA
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping.addresses import server_address
 from bluebridge.host_tools.krping.last_iteration import last_iteration
+from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab import options as lab_options
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
@@ -45,11 +44,11 @@ class Request:
     count: int
     """Iterations the client makes; 0 means until it is stopped."""
     test: Test
-    provider: tuple[str, ...] = ()
-    """Words that choose the provider of verbs, and its back end."""
+    back_end: str = ""
+    """Of NTRDMA; empty for HCAs."""
 
     @classmethod
-    def parse(cls, server: str, client: str, provider: tuple[str, ...] = ()) -> Request:
+    def parse(cls, server: str, client: str, back_end: str = "") -> Request:
         """Check both strings before anything boots; raises `UsageError` in one line."""
         listening, asking = _options(server, "server"), _options(client, "client")
         if not listening.server:
@@ -66,13 +65,18 @@ class Request:
         if asking.test is Test.PING:
             server, client = _validating(server), _validating(client)
         return cls(
-            server, client, address, next_address(address), asking.count, asking.test, provider
+            server, client, address, next_address(address), asking.count, asking.test, back_end
         )
 
     def command(self, server: bool) -> str:
         """The shell line that runs one side."""
         ip, words = (self.server_ip, self.server) if server else (self.client_ip, self.client)
-        return shlex.join([*_PROGRAM, *self.provider, "--ip", ip, "--json", words])
+        return shlex.join([*_PROGRAM, *self._provider(server), "--ip", ip, "--json", words])
+
+    def _provider(self, server: bool) -> tuple[str, ...]:
+        if not self.back_end:
+            return ()
+        return "--provider", NTRDMA, "--backend", ntrdma.word(self.back_end, serves=server)
 
 
 def _options(text: str, side: str) -> Options:
@@ -234,7 +238,8 @@ def _limit(count: int) -> float:
 def main(options: argparse.Namespace) -> int:
     """The command; returns 0 only if every iteration was validated on both sides."""
     progress = Reporter(quiet=options.quiet)
-    request = Request.parse(options.server, options.client, _provider(options))
+    back_end = options.backend if options.provider == NTRDMA else ""
+    request = Request.parse(options.server, options.client, back_end)
     pair = Pair(_config(options), progress)
     try:
         with pair:
@@ -253,19 +258,10 @@ def main(options: argparse.Namespace) -> int:
     return 0 if outcome.ok else 1
 
 
-def _provider(options: argparse.Namespace) -> tuple[str, ...]:
-    if options.provider == HCA:
-        return ()
-    return "--provider", options.provider, "--backend", options.backend
-
-
 def _config(options: argparse.Namespace) -> LabConfig:
     """A pair with HCAs, or with what NTRDMA needs."""
     config = LabConfig(**lab_options.fields(options))
-    if options.provider == HCA:
-        return config
-    bridge = BridgeOptions(bar_sizes=BarSizes.NTRDMA.value)
-    return replace(config, hca=False, bridge=bridge)
+    return config if options.provider == HCA else ntrdma.config(config, options.backend)
 
 
 def show(outcome: Outcome) -> None:
@@ -274,7 +270,7 @@ def show(outcome: Outcome) -> None:
         print(f"-- {name}")
         print(side.output)
     report = outcome.report()
-    if not outcome.request.provider:
+    if not outcome.request.back_end:
         print("-- the last iteration on the bus")
         for line in last_iteration(outcome.log):
             print(line)

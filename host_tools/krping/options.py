@@ -6,6 +6,7 @@ import argparse
 
 from bluebridge.guest.providers import BACK_END, BRIDGE_BACK_ENDS, HCA, PROVIDERS
 from bluebridge.host_tools.lab import options as lab_options
+from bluebridge.host_tools.lab.ntrdma import TCP
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--backend",
-        choices=BRIDGE_BACK_ENDS,
+        choices=(*BRIDGE_BACK_ENDS, TCP),
         default=BACK_END,
         help=f"how ntrdma stores into the peer's memory (default {BACK_END})",
     )

@@ -14,7 +14,9 @@ NTB_ADDRESSES = ("10.9.1.1/24", "10.9.1.2/24")
 """What ntb_netdev's network devices get."""
 ADDRESSES = ("10.9.0.1/24", "10.9.0.2/24")
 """What the network devices of the kernel's drivers get; each pair has a network of its own."""
-SIDES = ("kernel", "python")
+NTRDMA_ADDRESSES = ("10.9.4.1/24", "10.9.4.2/24")
+"""What RTRS has over NTRDMA, in a network besides those of the HCAs' ports."""
+KERNEL, PYTHON = SIDES = ("kernel", "python")
 """Who speaks RTRS in a guest: the kernel's modules, or the guest's Python."""
 MAX_HCAS = 2
 """HCAs in a guest."""

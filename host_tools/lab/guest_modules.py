@@ -26,6 +26,6 @@ def install(machine: Vm, name: str, folder: Path) -> None:
     machine.run(
         f"T=/lib/modules/$(uname -r)/{name}; mkdir -p $T && tar -x -C $T -f {archive} && "
         f"rm {archive} && depmod -a && "
-        "{ mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug; }",
+        "{ grep -q /sys/kernel/debug /proc/mounts || mount -t debugfs none /sys/kernel/debug; }",
         timeout=_SECONDS,
     )

@@ -25,7 +25,12 @@ class PortAddress:
 
 
 def port_addresses(config: LabConfig, name: str) -> list[PortAddress]:
-    """Of guest `name`: 10.9.0.x and 10.9.1.x for ports 1 and 2, then 10.9.2.x for the next HCA."""
+    """Of guest `name`: 10.9.0.x and 10.9.1.x for ports 1 and 2, then 10.9.2.x for the next HCA.
+
+    None without HCAs.
+    """
+    if not config.hca:
+        return []
     host = config.names.index(name) + 1
     return [
         PortAddress(hca, port, f"10.9.{hca * _SUBNETS_OF_AN_HCA + port - 1}.{host}")

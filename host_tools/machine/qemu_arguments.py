@@ -68,8 +68,9 @@ class GuestSize:
         machine = f"q35,accel={emulator.accelerator},memory-backend=ram,hpet=off"
         argv += ["-machine", machine]
         argv += ["-cpu", cpu, "-smp", str(self.cpus), "-m", f"{self.memory_mib}M"]
-        # The device server maps guest memory, so it must be a shared file without a name.
-        argv += ["-object", f"memory-backend-memfd,id=ram,size={self.memory_mib}M,share=on"]
+        # The device server maps guest memory: a shared file without a name that cannot shrink.
+        memory = f"memory-backend-memfd,id=ram,size={self.memory_mib}M,share=on,seal=on"
+        argv += ["-object", memory]
         log = f",logfile={_escape(transcript)},logappend=on"
         argv += _socket(folder, name, "console", log)
         argv += ["-serial", "chardev:console"]

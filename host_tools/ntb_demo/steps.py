@@ -15,12 +15,12 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.ntb_demo import packet
+from bluebridge.host_tools.programs import checked_transfer
 from bluebridge.host_tools.programs import ntb_clients as clients
 from bluebridge.host_tools.programs.ntb_clients import PERF, STATS, TOOL, TOOL_CLIENT
-from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, SECONDS, Guests
+from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
 
 B_ADDRESS = ADDRESSES["b"]
-PORT = 5001
 PAYLOAD = 3000
 FRAME = PAYLOAD + 8 + 20 + 14
 """With headers of ICMP, IPv4 and Ethernet; ntb_transport gives more than 1 KiB to the engine."""
@@ -30,33 +30,6 @@ _DEVICES = "|".join(
     f"{vendor:04x}:{device:04x}" for vendor, device in (*models.BY_PCI_ID, *ioat.PCI_IDS)
 )
 """PCI IDs of bridges and engines, as an extended regular expression."""
-_RECEIVE = f"""
-import hashlib, socket
-with socket.create_server(("", {PORT})) as server:
-    connection, _ = server.accept()
-    seen, total = hashlib.md5(), 0
-    while data := connection.recv(1 << 16):
-        seen.update(data)
-        total += len(data)
-print(total, seen.hexdigest())
-"""
-_SEND = f"""
-import hashlib, os, socket, time
-data = os.urandom({TRANSFER_MIB} << 20)
-while True:
-    try:
-        connection = socket.create_connection(("{B_ADDRESS}", {PORT}), 10)
-        break
-    except ConnectionRefusedError:
-        time.sleep(0.05)
-begin = time.monotonic()
-connection.settimeout(None)
-connection.sendall(data)
-connection.shutdown(socket.SHUT_WR)
-connection.recv(1)
-print(len(data), hashlib.md5(data).hexdigest(), time.monotonic() - begin)
-"""
-
 PERF_CLIENT = clients.perf("use_dma=1 total_order=26")
 Say = Callable[[str], None]
 
@@ -94,22 +67,9 @@ def one_packet(guests: Guests, say: Say) -> None:
 
 def transfer(guests: Guests, say: Say) -> None:
     """Random bytes by TCP, their checksum on both sides, the engines' share of them."""
-    said: dict[str, list[str]] = {}
-
-    def run(guest: Vm, program: str) -> None:
-        done = guest.run(["python3", "-c", program], timeout=SECONDS)
-        said[guest.name] = done.text.split()
-
-    a, b = guests.machines
-    guests.pair.together(lambda: run(b, _RECEIVE), lambda: run(a, _SEND))
-    (sent, told, seconds), (taken, seen) = said["a"], said["b"]
-    say(f"a sent     {sent} bytes, md5 {told}")
-    say(f"b received {taken} bytes, md5 {seen}")
-    if (sent, told) != (taken, seen):
-        other = "the bytes that arrived are not those that were sent"
-        raise LabError(other, f"read {guests.pair.logs}")
-    copies = _async_copies(guests, a)
-    say(f"the same, {int(sent) / float(seconds) / 1e6:.1f} MB/s; a's engine made {copies} copies")
+    rate = checked_transfer.transfer(guests.pair, B_ADDRESS, TRANSFER_MIB, say)
+    copies = _async_copies(guests, guests.machines[0])
+    say(f"the same, {rate:.1f} MB/s; a's engine made {copies} copies")
     if not copies:
         raise LabError("the DMA engine copied nothing", f"read {guests.pair.logs}/console-a.log")
 

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shlex
 import socket
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 
-from bluebridge.device.bridge_options import BridgeOptions
-from bluebridge.device.layout.ntb.models import BarSizes
+from bluebridge.device.layout.ntb.models import BY_NAME
+from bluebridge.guest.ntrdma.ethernet.options import DEFAULT_MTU
 from bluebridge.guest.ntrdma.perf import TESTS
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import command as krping
+from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
-from bluebridge.host_tools.ntrdma import one_write
-from bluebridge.host_tools.ntrdma.options import TCP
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.ntrdma import network, one_write
+from bluebridge.host_tools.ntrdma.interfaces import ADDRESSES, interfaces
+from bluebridge.host_tools.programs import checked_transfer
+from bluebridge.host_tools.programs.tcp_rate import tcp_rate
 from bluebridge.host_tools.progress import Reporter
 
 PERF = ("python3", "-m", "bluebridge.guest.ntrdma.perf")
 SECONDS = 300.0
 PINGS = 20
+TRANSFER_MIB = 16
 KRPING = f"addr=10.9.2.1,port=9999,count={PINGS},validate,size=100000"
 
 
@@ -32,11 +39,16 @@ def main(options: argparse.Namespace) -> int:
     if options.action == "demo":
         _demo(options)
         return 0
+    if options.action == "ethernet":
+        _ethernet(options)
+        return 0
     unknown = set(options.tests) - set(TESTS)
     if unknown:
         raise UsageError(f"no such test: {', '.join(sorted(unknown))}", f"one of {' '.join(TESTS)}")
-    if options.backend == TCP:
-        _say(_over_tcp(options))
+    if options.no_guests:
+        if options.backend != ntrdma.TCP:
+            raise UsageError("a bridge stands between guests", "add --backend tcp")
+        _say(_between_processes(options))
         return 0
     with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
         _say(perf(pair, options.backend, _words(options)))
@@ -44,8 +56,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _config(options: argparse.Namespace) -> LabConfig:
-    bridge = BridgeOptions(options.model, BarSizes.NTRDMA.value)
-    return LabConfig(log=options.log, hca=False, bridge=bridge)
+    return ntrdma.config(LabConfig(log=options.log), options.backend, options.model)
 
 
 def _words(options: argparse.Namespace) -> list[str]:
@@ -56,20 +67,22 @@ def _words(options: argparse.Namespace) -> list[str]:
 
 def perf(pair: Pair, back_end: str, words: list[str]) -> str:
     """Run the measuring program in both guests; what the client prints."""
-    line = shlex.join([*PERF, "--backend", back_end, *words])
     said: list[str] = []
 
+    def line(serves: bool) -> str:
+        return shlex.join([*PERF, "--backend", ntrdma.word(back_end, serves=serves), *words])
+
     def serve() -> None:
-        pair.a.run(f"{line} --serve", timeout=SECONDS)
+        pair.a.run(f"{line(True)} --serve", timeout=SECONDS)
 
     def ask() -> None:
-        said.append(str(pair.b.run(line, timeout=SECONDS).text).strip())
+        said.append(str(pair.b.run(line(False), timeout=SECONDS).text).strip())
 
     pair.together(serve, ask)
     return said[0]
 
 
-def _over_tcp(options: argparse.Namespace) -> str:
+def _between_processes(options: argparse.Namespace) -> str:
     """Both programs as processes of this machine."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         place = f"127.0.0.1:{listener.getsockname()[1]}"
@@ -94,9 +107,21 @@ def _over_tcp(options: argparse.Namespace) -> str:
     return client.stdout.strip()
 
 
+def _ethernet(options: argparse.Namespace) -> None:
+    """Without a bus log unless a folder is given: it takes time from both ways."""
+    config = replace(_config(options), bus_log=options.log is not None)
+    model = BY_NAME[options.model]
+    plan = network.Plan(model, options.backend, options.mtu, options.seconds, options.rounds)
+    progress = Reporter(quiet=options.quiet)
+    with Pair(config, progress) as pair:
+        rows = network.compare(pair, plan, progress)
+    _say(network.table(rows))
+    if options.json:
+        _say(json.dumps([asdict(row) for row in rows]))
+
+
 def _demo(options: argparse.Namespace) -> None:
-    provider = ("--provider", "ntrdma", "--backend", options.backend)
-    request = krping.Request.parse(f"server,{KRPING}", f"client,{KRPING}", provider)
+    request = krping.Request.parse(f"server,{KRPING}", f"client,{KRPING}", options.backend)
     with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
         _title(f"{PINGS} pings of krping, unchanged, over NTRDMA")
         outcome = krping.run(pair, request)
@@ -107,16 +132,35 @@ def _demo(options: argparse.Namespace) -> None:
         _title("qperf's latencies of sends, writes and reads of 8 bytes")
         tests = ["rc_lat", "rc_rdma_write_lat", "rc_rdma_read_lat", "--count", "50"]
         _say(perf(pair, options.backend, tests))
-        _title("one RDMA write of 8 bytes on the buses of both guests")
-        _show_write(Path(pair.logs))
+        _title("the Ethernet device: a network interface in each guest")
+        _show_network(pair, options.backend)
+        if options.backend != ntrdma.TCP:
+            _title("one RDMA write of 8 bytes on the buses of both guests")
+            _show_write(Path(pair.logs))
         logs = pair.log_name
-    _say(f"\nall of it was right; the log: bluebridge log {logs} --decode")
+    _say("\nall of it was right; the log, and what each batch cost:")
+    _say(f"bluebridge log {logs} --decode\nbluebridge log {logs} --view ntrdma")
+
+
+def _show_network(pair: Pair, back_end: str) -> None:
+    """Ping, TCP with a checksum, iperf3."""
+    with interfaces(pair, back_end, DEFAULT_MTU) as both:
+        said = pings.check(pair.a, ADDRESSES[1], "-c 3 -i 0.2")
+        for line in said.splitlines():
+            if "bytes from" in line or line == pings.ANSWERED:
+                _say(line)
+        rate = checked_transfer.transfer(pair, ADDRESSES[1], TRANSFER_MIB, _say)
+        _say(f"the same, {rate:.1f} MB/s")
+        rate = tcp_rate(pair, ADDRESSES[0], backwards=False, seconds=2)
+        _say(f"iperf3 from b to a: {rate:.1f} MiB/s")
+    for name, line in zip(pair.config.names, both.counters, strict=True):
+        _say(f"guest {name}: {line}")
 
 
 def _show_write(logs: Path) -> None:
     for line in one_write.EXPLANATION:
         _say(line)
-    for line in one_write.lines(logs, "b", "a"):
+    for line in one_write.lines(logs, "b"):
         _say(line)
 
 

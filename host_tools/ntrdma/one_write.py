@@ -1,16 +1,14 @@
-"""One RDMA write of NTRDMA in the bus log: from the sender's doorbell to its own completion."""
+"""One RDMA write of NTRDMA in the bus log, as the analyzer shows it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
-from bluebridge.device.buslog.event_lines import HEADER, table_line
-from bluebridge.device.buslog.reader import Event, LogError, LogReader
-from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.ntrdma.work import COMPLETION, SEND_ENTRY, WorkCode
-from bluebridge.device.layout.pci import MESSAGE_BASE, MESSAGE_END
+from bluebridge.device.buslog.analysis import Transfer, transfers
+from bluebridge.device.buslog.analysis.work_requests import header, line, tree
+from bluebridge.device.buslog.reader import LogError
+from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.host_tools.errors import LabError
 
 EXPLANATION = (
@@ -20,11 +18,11 @@ EXPLANATION = (
 )
 PAYLOAD = 8
 _PATIENCE = 20.0
-_PAUSE = 0.1
+_PAUSE = 0.5
 
 
-def lines(logs: Path, sender: str, receiver: str) -> list[str]:
-    """The table lines of the last write of `PAYLOAD` bytes, and of its completion.
+def lines(logs: Path, sender: str) -> list[str]:
+    """The last write of `PAYLOAD` bytes that guest `sender` posted, with all its transactions.
 
     Raises `LabError` when the log has none after a while; what has just happened may not be written
     yet.
@@ -32,59 +30,29 @@ def lines(logs: Path, sender: str, receiver: str) -> list[str]:
     deadline = time.monotonic() + _PATIENCE
     while True:
         try:
-            events = list(LogReader(logs).tail(8))
+            found = last(logs, sender)
         except LogError as error:
             raise LabError(f"no bus log: {error}") from error
-        found = one(events, sender, receiver)
-        if found:
-            return [HEADER, *(table_line(event) for event in found)]
+        if found is not None:
+            return [*header(None), line(found, None), *tree(found, None)]
         if time.monotonic() > deadline:
             raise LabError("the bus log has no RDMA write", f"read it: {logs}")
         time.sleep(_PAUSE)
 
 
-def one(events: Sequence[Event], sender: str, receiver: str) -> list[Event]:
-    """The events of a write: stores of both engines, what came through the windows, interrupts."""
-    for index in range(len(events) - 1, -1, -1):
-        if not _is_write(events[index], f"{sender}.dma"):
-            continue
-        begin = _doorbell(events, index, f"{sender}.dma")
-        end = _answered(events, index, f"{receiver}.dma")
-        if begin is not None and end is not None:
-            return [event for event in events[begin:end] if _concerns(event)]
-    return []
+def last(logs: Path, sender: str) -> Transfer | None:
+    """The last such write that is answered, if possible one that shares no transaction."""
+    found: Transfer | None = None
+    for transfer in transfers(logs):
+        if transfer.device == sender and _is_write(transfer):
+            alone = not any(one.repeated for one in transfer.transactions)
+            found = transfer if alone or found is None else found
+    return found
 
 
-def _is_write(event: Event, engine: str) -> bool:
-    """Whether an engine copies the entry of a write of `PAYLOAD` bytes."""
-    if event.device != engine or event.what is not What.COPY or event.kind is not Kind.DMA_WRITE:
-        return False
-    if event.length < SEND_ENTRY.size or len(event.data) < SEND_ENTRY.size:
-        return False
-    get = SEND_ENTRY.get
-    return get(event.data, "op") == WorkCode.WRITE and get(event.data, "rdma_length") == PAYLOAD
-
-
-def _doorbell(events: Sequence[Event], index: int, engine: str) -> int | None:
-    """The store that started the engine."""
-    for at in range(index, -1, -1):
-        if events[at].device == engine and events[at].kind is Kind.MMIO_WRITE:
-            return at
-    return None
-
-
-def _answered(events: Sequence[Event], index: int, engine: str) -> int | None:
-    """Behind the interrupt that follows the completion."""
-    completed = False
-    for at in range(index, len(events)):
-        event = events[at]
-        if event.device == engine and event.what is What.COPY:
-            completed = completed or event.length == COMPLETION.size
-            low = event.address & 0xFFFFFFFF
-            if completed and event.kind is Kind.DMA_WRITE and MESSAGE_BASE <= low < MESSAGE_END:
-                return at + 1
-    return None
-
-
-def _concerns(event: Event) -> bool:
-    return event.kind not in (Kind.CONFIG_READ, Kind.CONFIG_WRITE)
+def _is_write(transfer: Transfer) -> bool:
+    return (
+        transfer.opcode == WorkCode.WRITE.name
+        and transfer.length == PAYLOAD
+        and transfer.status == WorkStatus.OK.name
+    )

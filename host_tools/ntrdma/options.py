@@ -8,8 +8,9 @@ from pathlib import Path
 from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
 from bluebridge.guest.ntrdma.perf import TESTS
 from bluebridge.guest.providers import BACK_END, BRIDGE_BACK_ENDS
+from bluebridge.host_tools.lab.ntrdma import TCP
+from bluebridge.host_tools.ntrdma.network import MTUS, SECONDS
 
-TCP = "tcp"
 BACK_ENDS = (*BRIDGE_BACK_ENDS, TCP)
 MODELS = tuple(name for name in BY_NAME if name.startswith("intel"))
 
@@ -27,15 +28,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     perf = actions.add_parser(
         "perf",
         help="measure RDMA through a bridge, in qperf's format",
-        description="Measure RDMA through the bridge of a pair of its own, with qperf's tests and "
-        "in its format; with the back end tcp between two processes of this machine, without "
-        "guests.",
+        description="Measure RDMA between the guests of a pair of its own, with qperf's tests and "
+        "in its format; over TCP also between two processes of this machine.",
     )
     perf.add_argument("tests", nargs="*", metavar="TEST", help=f"default all: {', '.join(TESTS)}")
     perf.add_argument("--size", type=int, default=1 << 20, help="bytes of bandwidth tests")
     perf.add_argument("--count", type=int, default=100, help="messages of a test")
     perf.add_argument("--json", action="store_true", help="one JSON object as the last line")
-    for each, back_ends in ((demo, BRIDGE_BACK_ENDS), (perf, BACK_ENDS)):
+    ethernet = actions.add_parser(
+        "ethernet",
+        help="compare the network interfaces of NTRDMA with the kernel's over the same bridge",
+        description="Boot a pair, make a network interface over NTRDMA in each guest and measure "
+        "ping and iperf3; then give the bridge to the kernel and measure its ntb_netdev, which "
+        "copies in the same way.",
+    )
+    ethernet.add_argument(
+        "--seconds", type=int, default=SECONDS, help=f"of each iperf3 (default {SECONDS})"
+    )
+    ethernet.add_argument("--rounds", type=int, default=1, help="medians of so many (default 1)")
+    ethernet.add_argument(
+        "--mtu",
+        type=int,
+        nargs="+",
+        default=list(MTUS),
+        help=f"default {' '.join(map(str, MTUS))}",
+    )
+    ethernet.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    perf.add_argument(
+        "--no-guests", action="store_true", help="between two processes; with the back end tcp"
+    )
+    choices = ((demo, BACK_ENDS), (perf, BACK_ENDS), (ethernet, BRIDGE_BACK_ENDS))
+    for each, back_ends in choices:
         each.add_argument(
             "--backend",
             choices=back_ends,

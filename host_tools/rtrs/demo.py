@@ -6,7 +6,9 @@ import argparse
 import threading
 import time
 
+from bluebridge.guest.providers import HCA
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.config import KERNEL, PYTHON
 from bluebridge.host_tools.progress import Reporter
 from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Verification
@@ -23,7 +25,7 @@ def main(options: argparse.Namespace) -> int:
     """Show it; 0 if fio found no error. Raises `LabError`."""
     progress = Reporter(quiet=options.quiet)
     seconds = max(SHORTEST_SECONDS, options.seconds)
-    with session(options.sides, options.hcas, options.log, progress) as mapped:
+    with session(_sides(options), options, options.log, progress) as mapped:
         _describe(mapped)
         found = Show(mapped, Cut(options.cut), seconds).run()
         _statistics(mapped)
@@ -34,6 +36,12 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
+def _sides(options: argparse.Namespace) -> tuple[str, str]:
+    """As told; else the kernel's, or who knows NTRDMA."""
+    side = KERNEL if options.provider == HCA else PYTHON
+    return options.sides or (side, side)
+
+
 def _describe(mapped: Mapped) -> None:
     assert mapped.pair.config.rtrs is not None
     client, server = mapped.pair.config.rtrs
@@ -41,7 +49,7 @@ def _describe(mapped: Mapped) -> None:
     size = int(mapped.pair.a.run(f"blockdev --getsize64 {mapped.device}").text)
     say(f"{mapped.device} is mapped, {size >> 20} MiB, over {len(mapped.routes)} paths:")
     for route in mapped.routes:
-        say(f"  {route.name} at port {route.port}")
+        say(f"  {route.name} at port {route.port}" if route.port else f"  {route.name}: NTRDMA")
 
 
 class Show:

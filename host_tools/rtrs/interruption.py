@@ -17,7 +17,10 @@ Tell = Callable[[str], None]
 
 @dataclass
 class Interruption:
-    """A route that is cut `seconds` long, and looked after until `deadline` (monotonic)."""
+    """A route that is cut `seconds` long, and looked after until `deadline` (monotonic).
+
+    A route over NTRDMA is cut by the client's order to disconnect its path.
+    """
 
     mapped: Mapped
     cutter: Cutter
@@ -27,28 +30,43 @@ class Interruption:
     def run(self, seconds: float, deadline: float) -> bool:
         """Whether the path was given up during the cut."""
         begin = time.monotonic()
-        self.cutter.cut(self.route.port)
-        self.say(f"{self.route.port} is cut")
+        self._cut()
+        self.say(f"{self._what} is cut")
         try:
             given_up = self._until(connected=False, deadline=begin + seconds)
             if given_up:
                 self.say(f"{self.route.name} is given up")
             time.sleep(max(0.0, begin + seconds - time.monotonic()))
         finally:
-            self.cutter.restore(self.route.port)
-        self.say(f"{self.route.port} is restored")
+            self._restore()
+        self.say(f"{self._what} is restored")
         self._come_back(deadline)
         return given_up
 
     def run_until_given_up(self, longest: float, deadline: float) -> bool:
         """Cut it until the path is given up, `longest` seconds at most; whether it was."""
-        self.cutter.cut(self.route.port)
+        self._cut()
         try:
             given_up = self._until(connected=False, deadline=time.monotonic() + longest)
         finally:
-            self.cutter.restore(self.route.port)
+            self._restore()
         self._come_back(deadline)
         return given_up
+
+    @property
+    def _what(self) -> str:
+        return self.route.port or self.route.name
+
+    def _cut(self) -> None:
+        if self.route.port:
+            self.cutter.cut(self.route.port)
+        else:
+            self.mapped.client.disconnect(self.route)
+
+    def _restore(self) -> None:
+        """A path that was disconnected waits for the order to connect."""
+        if self.route.port:
+            self.cutter.restore(self.route.port)
 
     def _come_back(self, deadline: float) -> None:
         """Ask for a reconnect until it succeeds: the server may still have the old path."""

@@ -80,6 +80,11 @@ class KernelClient:
         file = f"{CLIENT_ROOT}/{self._session}/paths/{route.name}/reconnect"
         self._machine.run(f"echo 1 > {file}", timeout=_SECONDS, check=False)
 
+    def disconnect(self, route: Route) -> None:
+        """Returns when the path is disconnected."""
+        file = f"{CLIENT_ROOT}/{self._session}/paths/{route.name}/disconnect"
+        self._machine.run(f"echo 1 > {file}", timeout=_SECONDS)
+
     def unmap(self) -> None:
         """The last device of a session closes it."""
         self._machine.run(f"echo normal > {self._folder}/unmap_device", timeout=_SECONDS)

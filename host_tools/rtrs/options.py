@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bluebridge.guest.providers import BACK_END, BRIDGE_BACK_ENDS, HCA, PROVIDERS
 from bluebridge.host_tools.commands.up_options import sides
 from bluebridge.host_tools.rtrs.cuts import Cut
 
@@ -30,9 +31,9 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sides",
         type=sides,
-        default=("kernel", "kernel"),
         metavar="CLIENT[:SERVER]",
-        help="who speaks RTRS: kernel (default) or python, or one for each guest",
+        help="who speaks RTRS: kernel (default) or python (default with ntrdma), or one for each "
+        "guest",
     )
     parser.add_argument(
         "--seconds", type=float, default=DEMO_SECONDS, help=f"of fio (default {DEMO_SECONDS:g})"
@@ -80,6 +81,19 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
         choices=(1, 2),
         default=1,
         help="the two paths run over two ports of one HCA (1, default) or over two HCAs",
+    )
+    parser.add_argument(
+        "--provider",
+        choices=PROVIDERS,
+        default=HCA,
+        help="of verbs: both paths over HCAs (hca, default), or one over a bridge by NTRDMA and "
+        "one over an HCA, each cut in its turn (ntrdma; python only)",
+    )
+    parser.add_argument(
+        "--backend",
+        choices=BRIDGE_BACK_ENDS,
+        default=BACK_END,
+        help=f"how ntrdma stores into the peer's memory (default {BACK_END})",
     )
     parser.add_argument("--log", type=Path, metavar="DIR", help="folder for the bus log")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")

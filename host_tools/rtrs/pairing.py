@@ -12,6 +12,8 @@ from bluebridge.host_tools.rtrs.fio import Found, Verification
 from bluebridge.host_tools.rtrs.interruption import Interruption
 from bluebridge.host_tools.rtrs.session import Mapped
 
+_LOOK_SECONDS = 0.5
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -27,7 +29,9 @@ class Outcome:
 
 
 def run(mapped: Mapped, seconds: float, period: float, how: Cut, progress: Progress) -> Outcome:
-    """fio for `seconds`; every `period` seconds the last route is cut for half of that.
+    """fio for `seconds`; every `period` seconds a route is cut for half of that.
+
+    It is the last one; if one of them is over NTRDMA, each in turn.
 
     A path that was given up is asked to reconnect when its route is restored. Raises `LabError`.
     """
@@ -55,13 +59,23 @@ def _cut_all(
     """Whether each cut made the client give the path up."""
     begin = time.monotonic()
     say = _with_time(begin, progress)
+    routes = mapped.routes[::-1] if mapped.pair.config.bridge else mapped.routes[-1:]
     done: list[bool] = []
     while (start := begin + period / 4 + len(done) * period) + period / 2 < begin + seconds:
         time.sleep(max(0.0, start - time.monotonic()))
-        cut = Interruption(mapped, cutter, mapped.routes[-1], say)
+        _wait_for_all_paths(mapped, begin + seconds)
+        cut = Interruption(mapped, cutter, routes[len(done) % len(routes)], say)
         done.append(cut.run(period / 2, start + period))
     time.sleep(max(0.0, begin + seconds - time.monotonic()))
     return done
+
+
+def _wait_for_all_paths(mapped: Mapped, deadline: float) -> None:
+    """Requests on the path that is cut go on over another one."""
+    while time.monotonic() < deadline:
+        if all(path.connected for path in mapped.client.statistics()):
+            return
+        time.sleep(_LOOK_SECONDS)
 
 
 def _with_time(begin: float, progress: Progress) -> Callable[[str], None]:

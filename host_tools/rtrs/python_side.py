@@ -6,10 +6,12 @@ import re
 import shlex
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from bluebridge.guest.providers import BACK_END, NTRDMA
 from bluebridge.host_tools.agent.command import Command
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.config import NTRDMA_ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.hca_addresses import port_addresses
 from bluebridge.host_tools.lab.rtrs_sides import RAM_DISK_MIB, function
 from bluebridge.host_tools.machine.vm import Vm
@@ -27,12 +29,32 @@ until grep -q "$2" $1; do [ -e $1.end ] && exit 1; sleep 0.1; done
 """
 
 
+@dataclass(frozen=True)
+class Given:
+    """What the programs' interfaces follow from: devices, and the back end of NTRDMA if any."""
+
+    config: LabConfig
+    back_end: str = BACK_END
+
+    def interfaces(self, machine: Vm) -> list[str]:
+        """The values of `--interface` in a guest."""
+        config = self.config
+        found = [
+            f"{function(machine, address)}/{address.port}={address.bits}"
+            for address in port_addresses(config, machine.name)
+        ]
+        if config.bridge is None:
+            return found
+        address = NTRDMA_ADDRESSES[config.names.index(machine.name)]
+        return [f"{NTRDMA}:{self.back_end}={address}", *found]
+
+
 class Program:
     """One run of the program in a guest, its output in a file there."""
 
-    def __init__(self, machine: Vm, config: LabConfig, role: str) -> None:
+    def __init__(self, machine: Vm, given: Given, role: str) -> None:
         self._machine = machine
-        self._config = config
+        self._given = given
         self._role = role
         self._log = f"/run/rnbd-{role}.log"
         self._command: Command | None = None
@@ -66,21 +88,17 @@ class Program:
             self._command = None
 
     def _interfaces(self) -> list[str]:
-        """Which port of which PCI function has which address."""
-        words: list[str] = []
-        for address in port_addresses(self._config, self._machine.name):
-            port = f"{function(self._machine, address)}/{address.port}"
-            words += ["--interface", f"{port}={address.bits}"]
-        return words
+        found = self._given.interfaces(self._machine)
+        return [word for each in found for word in ("--interface", each)]
 
 
 class PythonServer:
     """Exports a RAM disk of its own memory."""
 
-    def __init__(self, machine: Vm, config: LabConfig, session: str) -> None:
+    def __init__(self, machine: Vm, given: Given, session: str) -> None:
         self._machine = machine
         self._session = session
-        self._program = Program(machine, config, "server")
+        self._program = Program(machine, given, "server")
 
     def start(self, routes: Sequence[Route]) -> str:
         """Export the disk at all addresses of the guest; its name."""
@@ -99,10 +117,10 @@ class PythonServer:
 class PythonClient:
     """Gives the guest a block device through nbd."""
 
-    def __init__(self, machine: Vm, config: LabConfig, session: str) -> None:
+    def __init__(self, machine: Vm, given: Given, session: str) -> None:
         self._machine = machine
         self._session = session
-        self._program = Program(machine, config, "client")
+        self._program = Program(machine, given, "client")
 
     def map(self, disk: str, routes: Sequence[Route]) -> str:
         """Map `disk`; the block device that it becomes."""
@@ -123,6 +141,11 @@ class PythonClient:
         """The write fails while the server cannot be reached."""
         file = f"{ROOT}/rtrs-client/{self._session}/paths/{route.name}/reconnect"
         self._machine.run(f"echo 1 > {file}", timeout=_SECONDS, check=False)
+
+    def disconnect(self, route: Route) -> None:
+        """Returns when the path is disconnected."""
+        file = f"{ROOT}/rtrs-client/{self._session}/paths/{route.name}/disconnect"
+        self._machine.run(f"echo 1 > {file}", timeout=_SECONDS)
 
     def unmap(self) -> None:
         """End the program, which unmaps its device and closes the session."""

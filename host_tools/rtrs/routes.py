@@ -1,10 +1,10 @@
-"""The routes between client and server that paths of a session take."""
+"""The routes between client and server that paths of a session take: NTRDMA's, and ports'."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.config import NTRDMA_ADDRESSES, LabConfig
 from bluebridge.host_tools.lab.hca_addresses import port_addresses, port_name
 
 
@@ -15,7 +15,7 @@ class Route:
     source: str
     target: str
     port: str
-    """As the control socket names it."""
+    """As the control socket names it; empty for NTRDMA."""
 
     @property
     def name(self) -> str:
@@ -29,7 +29,11 @@ class Route:
 
 
 def routes(config: LabConfig) -> list[Route]:
-    """From the first guest, the client, to the second: one for each of its ports."""
+    """From the first guest, the client, to the second: over the bridge, then over each port."""
     client, server = config.names
     pairs = zip(port_addresses(config, client), port_addresses(config, server), strict=True)
-    return [Route(ours.ip, theirs.ip, port_name(client, ours)) for ours, theirs in pairs]
+    over_hcas = [Route(ours.ip, theirs.ip, port_name(client, ours)) for ours, theirs in pairs]
+    if config.bridge is None:
+        return over_hcas
+    source, target = (address.partition("/")[0] for address in NTRDMA_ADDRESSES)
+    return [Route(source, target, ""), *over_hcas]

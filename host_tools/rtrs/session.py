@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.options import ServerOptions
-from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.guest.providers import BACK_END, NTRDMA
+from bluebridge.host_tools.lab import ntrdma
+from bluebridge.host_tools.lab.config import PYTHON, LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.progress import Progress
 from bluebridge.host_tools.rtrs.routes import Route, routes
@@ -33,11 +36,21 @@ def config(sides: tuple[str, str], hcas: int, log: Path | None = None) -> LabCon
     return LabConfig(rtrs=sides, hcas=hcas, options=options, log=log)
 
 
+def ntrdma_config(log: Path | None = None) -> LabConfig:
+    """A pair with a route over NTRDMA and one over a port, for the guest's Python."""
+    return LabConfig(rtrs=(PYTHON, PYTHON), bridge=ntrdma.bridge(), log=log)
+
+
 @contextlib.contextmanager
-def mapped(pair: Pair, chosen: list[Route] | None = None) -> Iterator[Mapped]:
-    """Export and map over `chosen` routes, or all; unmap at the end. Raises `LabError`."""
+def mapped(
+    pair: Pair, chosen: list[Route] | None = None, back_end: str = BACK_END
+) -> Iterator[Mapped]:
+    """Export and map over `chosen` routes, or all; unmap at the end. Raises `LabError`.
+
+    `back_end` is that of NTRDMA, if there is a bridge.
+    """
     ways = routes(pair.config) if chosen is None else chosen
-    client, server = client_of(pair), server_of(pair)
+    client, server = client_of(pair, back_end), server_of(pair, back_end)
     disk = server.start(ways)
     device = client.map(disk, ways)
     try:
@@ -49,8 +62,10 @@ def mapped(pair: Pair, chosen: list[Route] | None = None) -> Iterator[Mapped]:
 
 @contextlib.contextmanager
 def session(
-    sides: tuple[str, str], hcas: int, log: Path | None, progress: Progress
+    sides: tuple[str, str], options: argparse.Namespace, log: Path | None, progress: Progress
 ) -> Iterator[Mapped]:
-    """The same between two guests of its own."""
-    with Pair(config(sides, hcas, log), progress) as pair, mapped(pair) as found:
+    """The same between two guests of its own, by `hcas`, `provider` and `backend` of `options`."""
+    over_hcas = options.provider != NTRDMA
+    made = config(sides, options.hcas, log) if over_hcas else ntrdma_config(log)
+    with Pair(made, progress) as pair, mapped(pair, back_end=options.backend) as found:
         yield found

@@ -8,7 +8,7 @@ from typing import Protocol
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.rtrs.kernel_side import KernelClient, KernelServer
-from bluebridge.host_tools.rtrs.python_side import PythonClient, PythonServer
+from bluebridge.host_tools.rtrs.python_side import Given, PythonClient, PythonServer
 from bluebridge.host_tools.rtrs.routes import Route
 from bluebridge.host_tools.rtrs.tree import PathState
 
@@ -40,22 +40,25 @@ class Client(Protocol):
     def reconnect(self, route: Route) -> None:
         """Try now, rather than after the reconnect delay; it may fail in silence."""
 
+    def disconnect(self, route: Route) -> None:
+        """Give a path up until it is asked to reconnect."""
+
     def unmap(self) -> None:
         """Give the block device back, and close the session."""
 
 
-def client_of(pair: Pair) -> Client:
-    """The client in the first guest."""
+def client_of(pair: Pair, back_end: str) -> Client:
+    """The client in the first guest; `back_end` is that of its NTRDMA if there is a bridge."""
     if _side(pair.config, 0) == "kernel":
         return KernelClient(pair.a, SESSION)
-    return PythonClient(pair.a, pair.config, SESSION)
+    return PythonClient(pair.a, Given(pair.config, back_end), SESSION)
 
 
-def server_of(pair: Pair) -> Server:
-    """The server in the second guest."""
+def server_of(pair: Pair, back_end: str) -> Server:
+    """The server in the second guest, likewise."""
     if _side(pair.config, 1) == "kernel":
         return KernelServer(pair.b, SESSION)
-    return PythonServer(pair.b, pair.config, SESSION)
+    return PythonServer(pair.b, Given(pair.config, back_end), SESSION)
 
 
 def _side(config: LabConfig, number: int) -> str:

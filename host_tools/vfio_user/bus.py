@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bluebridge.guest.bus.dma_memory import Arena
 from bluebridge.guest.bus.interface import DmaMemory
-from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
 from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX
 
 RAM_BASE = 0x1_0000_0000
@@ -109,9 +109,8 @@ class WireBus:
         self._fds = []
 
     def _share(self, size: int) -> memoryview:
-        fd = os.memfd_create("wire-ram", os.MFD_CLOEXEC)
+        fd = sealed_memory(size)
         try:
-            os.truncate(fd, size)
             self.client.dma_map(RAM_BASE, size, fd)
             return memoryview(mmap.mmap(fd, size))
         finally:

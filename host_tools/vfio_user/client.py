@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import struct
@@ -129,9 +130,8 @@ class Client(Connection):
 
     def share(self, address: int, size: int) -> mmap:
         """New memory of `size` bytes, mapped for the server at bus address `address`."""
-        fd = os.memfd_create("guest")
+        fd = sealed_memory(size)
         try:
-            os.truncate(fd, size)
             self.dma_map(address, size, fd)
         finally:
             os.close(fd)
@@ -171,6 +171,14 @@ class Client(Connection):
         except (OSError, ServerError):
             return False
         return True
+
+
+def sealed_memory(size: int) -> int:
+    """A memfd that cannot shrink, as that of a guest's memory: servers map no other."""
+    fd = os.memfd_create("guest", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(fd, size)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    return fd
 
 
 @contextmanager

@@ -82,6 +82,7 @@ MODULES = (
     "macvlan",
     "bonding",
     "dummy",
+    "tun",
     "inet_diag",
     "tcp_diag",
     # Storage over RDMA and block devices

@@ -106,6 +106,11 @@ class FakeHost:
             self._drain()
         self.now = end
 
+    def turn(self) -> None:
+        """Run what is due before the loop looks at its sockets again."""
+        for _ in range(len(self._soon)):
+            self._soon.popleft()()
+
     def _drain(self) -> None:
         while self._soon:
             self._soon.popleft()()

@@ -21,6 +21,8 @@ class Guest:
 
     def __init__(self, name: str, link: BridgeLink) -> None:
         self.host = Host(name)
+        self.tick = 0.0
+        self._time = 0.0
         self.bus = FakeFunction(f"{name}.ntb4", self.host)
         self.bridge = Gen4Bridge(self.bus, link)
         self.bus.model = self.bus.bridge = self.bridge
@@ -28,9 +30,19 @@ class Guest:
         self.bus.place_bar(2, WINDOW0, SIZE)
         self.bus.place_bar(4, WINDOW1, SIZE)
         self.dma_bus = FakeFunction(f"{name}.dma", self.host, beside=self.bus)
-        self.engine = DmaEngine(self.dma_bus)
+        self.engine = DmaEngine(self.dma_bus, clock=self._tick)
         self.dma_bus.model = self.engine
         self.dma_bus.place_bar(0, ENGINE, 0x4000)
+
+    @property
+    def now(self) -> float:
+        """The engine's clock as it stands."""
+        return self._time
+
+    def _tick(self) -> float:
+        """The engine's clock: each look at it takes `tick` seconds."""
+        self._time += self.tick
+        return self._time
 
     def write(self, offset: int, width: int, value: int) -> None:
         """A register of the bridge."""

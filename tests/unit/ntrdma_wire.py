@@ -73,6 +73,8 @@ class ModelTransport:
         self.own, self.peer = own, peer
         self.posted = 0
         self.connected = False
+        self.lost = 0
+        """Stores lost since the link last changed."""
         self.message = Message(MESSAGE_ADDRESS, own.base >> 32)
         self.span = own.base, SIZE
         self.spad_accesses = 0
@@ -171,6 +173,8 @@ class ModelTransport:
         store = chance.choice(queues).popleft()
         if self.connected:
             store.carry_out()
+        else:
+            self.lost += 1
         if not epoch and len(self._epochs) > 1:
             self._epochs.popleft()
 

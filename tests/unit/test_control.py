@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from pathlib import Path
@@ -10,12 +11,13 @@ import pytest
 
 from bluebridge import compiled
 from bluebridge.device.buslog.writer import EventLog
-from bluebridge.device.control import ControlCommands
+from bluebridge.device.control import ControlCommands, ControlSocket
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.bar0 import CATAS
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, EventType
+from bluebridge.device.pci.loop import EventLoop
 from bluebridge.hot_modules import DEVICE
 from tests.unit.hca_driver import Driver
 from tests.unit.rdma_node import Pair, SendOpcode
@@ -76,6 +78,21 @@ def test_stacks_by_processor_time(
     # Native code has no frames: its time counts for the function that called it.
     inside = ".*bar_read.*" if compiled.kind_of(DEVICE) == "pure" else ".*error_buffer.*"
     assert re.search(rf"(?m)^.*test_stacks_by_processor_time;{inside} \d+$", found), found
+
+
+def test_the_socket_is_never_open_to_others(
+    commands: ControlCommands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even for the moment until a chmod."""
+    monkeypatch.setattr(Path, "chmod", lambda *_: None)
+    before, loop = os.umask(0), EventLoop()
+    try:
+        socket = ControlSocket(tmp_path / "control", commands, loop)
+        assert (tmp_path / "control").stat().st_mode & 0o777 == 0o600
+        socket.close()
+    finally:
+        loop.close()
+        os.umask(before)
 
 
 def test_a_fault_stops_everything_until_a_reset(driver: Driver, commands: ControlCommands) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.device.dma.engine import TURN_BYTES, TURN_DESCRIPTORS
+from bluebridge.device.dma.engine import TURN_BYTES, TURN_DESCRIPTORS, TURN_SECONDS
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
 from bluebridge.device.layout.ioat.registers import ChannelCommand, ChannelError, State
 from tests.unit.ntb_pair import ENGINE, REGISTERS, SIZE, WINDOW0, Guest, Pair
@@ -125,9 +125,73 @@ def test_a_busy_channel_lets_others_pass(pair: Pair) -> None:
     assert greedy.state == State.ACTIVE
     modest.post(source, target, 8)
     modest.ring()
+    pair.a.dma_bus.turn()
     assert modest.state == State.IDLE and greedy.state == State.ACTIVE
     pair.a.dma_bus.run()
     assert greedy.state == State.IDLE
+
+
+def test_a_copy_from_registers_is_divided_by_time(pair: Pair) -> None:
+    """Eight bytes at a time, which is slow: the others have their turns in between."""
+    ring = Ring(pair.a)
+    target = pair.a.bus.allocate(0x1000)
+    pair.a.tick = TURN_SECONDS / 16
+    ring.post(REGISTERS, target, 0x1000)
+    ring.ring()
+    turns = 0
+    while ring.state == State.ACTIVE:
+        assert ring.word == 0
+        pair.a.dma_bus.turn()
+        turns += 1
+    assert turns >= 0x1000 // 8 // 16 - 1 and ring.state == State.IDLE
+    assert pair.a.bus.peek(target, 8) == pair.a.bridge.bar_read(0, 0, 8)
+
+
+def test_descriptors_that_are_slow_share_the_turn(pair: Pair) -> None:
+    """Four channels whose descriptor points at itself: the turn is as long as one channel's."""
+    rings = [Ring(pair.a, number) for number in range(4)]
+    target = pair.a.bus.allocate(0x10000)
+    pair.a.tick = TURN_SECONDS / 16
+    for ring in rings:
+        entry = DESCRIPTOR.pack(source=REGISTERS, destination=target, size=0x1000, next=ring.base)
+        pair.a.bus.poke(ring.base, entry)
+        ring.write(0x06, 2, 0xFFFF)
+    for _ in range(20):
+        before = pair.a.now
+        pair.a.dma_bus.turn()
+        assert pair.a.now - before < 2 * TURN_SECONDS
+    assert {ring.state for ring in rings} == {State.ACTIVE}
+    for ring in rings:
+        ring.write(0x04, 1, ChannelCommand.RESET)
+    assert {ring.state for ring in rings} == {State.HALTED}
+    pair.a.dma_bus.run()
+
+
+def test_a_row_of_counts_is_one_turn(pair: Pair) -> None:
+    ring = Ring(pair.a)
+    target = pair.a.bus.allocate(0x10000)
+    pair.a.tick = TURN_SECONDS / 16
+    entry = DESCRIPTOR.pack(source=REGISTERS, destination=target, size=0x1000, next=ring.base)
+    pair.a.bus.poke(ring.base, entry)
+    before = pair.a.now
+    for count in range(1, 100):
+        ring.write(0x06, 2, count)
+    assert pair.a.now - before < 2 * TURN_SECONDS
+
+
+def test_suspend_waits_for_the_copy_under_way(pair: Pair, ring: Ring) -> None:
+    target = pair.a.bus.allocate(0x1000)
+    pair.a.tick = TURN_SECONDS / 16
+    ring.post(REGISTERS, target, 0x1000)
+    ring.post(0, 0, 1, null=1)
+    ring.ring()
+    ring.write(0x04, 1, ChannelCommand.SUSPEND)
+    assert ring.state == State.ACTIVE
+    pair.a.dma_bus.run()
+    assert ring.state == State.SUSPENDED and ring.read(0x08, 8) & ~7 == ring.base
+    ring.write(0x04, 1, ChannelCommand.RESUME)
+    pair.a.dma_bus.run()
+    assert ring.state == State.IDLE
 
 
 @given(st.integers(0, 5000), st.integers(0, 5000), st.integers(1, 20000), st.integers(1, 20000))

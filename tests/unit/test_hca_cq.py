@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from bluebridge.device.layout.mlx4 import uar
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.contexts import CQC
+from bluebridge.device.layout.mlx4.contexts import CQC, QPC, QpState
 from bluebridge.device.layout.mlx4.cqe import CQE
 from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, EventType
+from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from tests.unit.hca_driver import COMP_EQN, UAR_PAGE, Driver, Ring
+from tests.unit.rdma_node import Pair, data, remote
 
 CQN = 0x85
 
@@ -222,6 +224,37 @@ def test_overrun_breaks_the_queue_with_an_event(driver: Driver, ring: Ring) -> N
     assert numbers(driver, ring) == list(range(16))
     post(driver)
     assert numbers(driver, ring) == []
+
+
+def test_an_overrun_stops_the_queue_pairs_that_complete_there() -> None:
+    """What cannot be completed is not done: neither now nor on a later doorbell."""
+    pair = Pair(log_cq=2).connect()
+    source, lkey = pair.a.memory(4096)
+    target, rkey = pair.b.memory(4096)
+    for number in range(6):
+        pair.a.host.poke(source, bytes([number]))
+        pair.a.post_send(
+            pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + data((lkey, source, 1))
+        )
+    pair.run()
+    assert len(pair.a.events(EventType.CQ_ERROR)) == 1
+    pair.a.poll_cq(pair.qa.cq)
+    before = pair.b.host.peek(target, 1)
+    pair.a.host.poke(source, b"\xee")
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(target, rkey) + data((lkey, source, 1)))
+    pair.run()
+    assert pair.b.host.peek(target, 1) == before
+    state = QPC.get(pair.a.query(Opcode.QUERY_QP, pair.qa.qpn)[8:], "state")
+    assert state == QpState.ERR
+
+
+def test_queue_pairs_are_told_that_their_completions_are_lost() -> None:
+    pair = Pair(log_cq=1).connect()
+    for _ in range(4):
+        pair.a.post_send(pair.qa, SendOpcode.NOP)
+    pair.run()
+    told = [event["type"] for event in pair.a.poll_eq(pair.a.async_eq)]
+    assert told.count(EventType.CQ_ERROR) == 1 and told.count(EventType.WQ_CATAS_ERROR) == 1
 
 
 def test_the_doorbell_record_makes_room(driver: Driver, ring: Ring) -> None:

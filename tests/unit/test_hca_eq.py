@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import EQC
-from bluebridge.device.layout.mlx4.eqe import EQE_SIZE
+from bluebridge.device.layout.mlx4.eqe import EQE_SIZE, EventType
 from tests.unit.hca_driver import ASYNC_EQN, COMP_EQN, Driver
 
 
@@ -100,6 +100,32 @@ def test_the_backlog_of_all_rings_together_is_bounded(
         post(driver, number)
     driver.eq_doorbell(driver.comp_eq)
     assert len(numbers(driver)) == driver.comp_eq.size
+
+
+def test_a_queue_that_loses_events_is_named_once(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bluebridge.device.hca.rings.event_queues.MAX_BACKLOG", 2)
+    for number in range(driver.comp_eq.size + 5):
+        post(driver, number)
+    (event,) = driver.events(EventType.EQ_OVERFLOW)
+    assert int.from_bytes(bytes(event["data"])[:4], "big") == COMP_EQN
+    while numbers(driver):
+        driver.eq_doorbell(driver.comp_eq)
+    for number in range(driver.comp_eq.size + 3):
+        post(driver, number)
+    assert len(driver.events(EventType.EQ_OVERFLOW)) == 1
+
+
+def test_the_queue_of_overflows_tells_of_its_own_when_it_has_room(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bluebridge.device.hca.rings.event_queues.MAX_BACKLOG", 2)
+    for number in range(driver.async_eq.size + 5):
+        driver.adapter.eqs.post_numbered(EventType.COMM_EST, number)
+    assert driver.events(EventType.EQ_OVERFLOW) == []
+    told = [event for _ in range(3) for event in driver.events(EventType.EQ_OVERFLOW)]
+    assert [int.from_bytes(bytes(event["data"])[:4], "big") for event in told] == [ASYNC_EQN]
 
 
 @given(st.lists(st.sampled_from(["post", "poll", "arm", "ci"]), max_size=400))

@@ -89,6 +89,8 @@ def test_the_life_of_a_fast_registration(driver: Driver) -> None:
         {"shift": 11},
         {"shift": 32},
         {"start": (1 << 64) - 1},
+        {"rights": Rights.REMOTE_WRITE | Rights.LOCAL_READ},
+        {"rights": Rights.REMOTE_ATOMIC},
     ],
 )
 def test_fast_registrations_that_fail_change_nothing(

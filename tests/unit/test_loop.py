@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from time import sleep
+import signal
+from collections.abc import Callable, Iterator
+from time import sleep, thread_time
 
 import pytest
 
 from bluebridge.device.pci.loop import FEW_TIMERS, SOON_SECONDS, EventLoop
+from bluebridge.device.pci.watchdog import SLOW_SECONDS
 
 
 @pytest.fixture
@@ -88,6 +90,38 @@ def test_a_failing_callback_ends_nothing(loop: EventLoop, caplog: pytest.LogCapt
     with caplog.at_level(logging.ERROR):
         loop.run()
     assert "this one fails" in caplog.text
+
+
+def test_a_signal_ends_the_loop_even_if_no_handler_runs(loop: EventLoop) -> None:
+    """As when it comes while native code is about to sleep."""
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        loop.stop_on(signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        loop.call_soon(lambda: os.kill(os.getpid(), signal.SIGUSR1))
+        loop.run()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def compute() -> None:
+    until = thread_time() + 1.5 * SLOW_SECONDS
+    while thread_time() < until:
+        pass
+
+
+def wait() -> None:
+    sleep(1.5 * SLOW_SECONDS)
+
+
+@pytest.mark.parametrize(("action", "why"), [(compute, "computed"), (wait, "waited")])
+def test_a_call_that_holds_the_loop_is_named(
+    loop: EventLoop, caplog: pytest.LogCaptureFixture, action: Callable[[], None], why: str
+) -> None:
+    loop.call_soon(action)
+    loop.step(0)
+    (line,) = caplog.messages
+    assert f" ms and {why}" in line and line.endswith(f"{action.__qualname__} (1 so far)")
 
 
 def test_cancelled_timers_do_not_pile_up(loop: EventLoop) -> None:

@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from bluebridge.device.layout.ntrdma import commands, work
 from bluebridge.guest.ntrdma.engine import entries
 from bluebridge.guest.ntrdma.engine.entries import SendEntry
+from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
 from bluebridge.guest.verbs.values import Sge
 from tests.unit import ntrdma_world
+from tests.unit.ntrdma_model import STATUSES, WRITES, Wrong
+
+KINDS = {
+    *WRITES,
+    WrOpcode.RDMA_READ,
+    WrOpcode.SEND,
+    WrOpcode.SEND_WITH_IMM,
+    WrOpcode.SEND_WITH_INV,
+    WrOpcode.REG_MR,
+    WrOpcode.LOCAL_INV,
+    WrOpcode.NOP,
+}
 
 
-@pytest.mark.parametrize("first", range(0, 200, 20))
+@pytest.mark.parametrize("first", range(0, 160, 40))
 def test_model_and_memory_agree(first: int) -> None:
     """Deaths, delays and reordering; every seed replays alone."""
-    done = 0
-    for seed in range(first, first + 20):
-        world = ntrdma_world.run(seed, 300)
-        done += world.completed
-    assert done > 200
+    endings: Counter[tuple[WrOpcode | Wrong, WcStatus]] = Counter()
+    for seed in range(first, first + 40):
+        endings += ntrdma_world.run(seed, 300).endings
+    assert all(endings[kind, WcStatus.SUCCESS] > 0 for kind in KINDS), endings
+
+
+def test_all_that_is_wrong_is_refused() -> None:
+    endings: Counter[tuple[WrOpcode | Wrong, WcStatus]] = Counter()
+    for seed in range(10):
+        world = ntrdma_world.World(seed, trouble=False)
+        world.wrong_chance = 0.5
+        for _ in range(600):
+            world.step()
+        world.settle()
+        world.check()
+        endings += world.endings
+    assert all(endings[wrong, STATUSES[wrong]] > 0 for wrong in Wrong), endings
 
 
 def test_without_trouble_nothing_fails_and_spads_rest() -> None:

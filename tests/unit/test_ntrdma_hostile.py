@@ -124,7 +124,7 @@ class Liar:
         for twin, _ in self.victim.engine.remote._pairs.values():
             twin.receives.put(twin._taken, self.chance.randbytes(twin.receives.size))
             twin.recv_produced.set(self._index(twin._taken, twin.recv_capacity))
-        self.world._post(1)
+        self.world.post(1)
 
     def lie_in_a_completion(self) -> None:
         """Completions that were not asked for."""
@@ -180,7 +180,7 @@ def test_a_liar_gets_nothing_and_the_next_peer_is_served(seed: int) -> None:
     for _ in range(ROUNDS):
         liar.chance.choice(chosen)()
     assert liar.victim.guards_hold()
-    liar.world._die(0)
+    liar.world.die(0)
     assert meet(liar.world)
 
 
@@ -193,7 +193,7 @@ def meet(world: World) -> bool:
             while side.transport.in_flight:
                 side.transport.deliver(world.chance)
             side.engine.interrupt(world.now)
-        world._tick()
+        world.tick()
         local, remote = world.sides[0].engine.local, world.sides[1].engine.remote
         regions = sum(len(domain.regions) for domain in local.domains.values())
         wanted = len(local.domains) + regions + len(local.pairs)
@@ -233,7 +233,7 @@ def test_a_peer_of_another_version_is_left_alone(versions: int) -> None:
     world = World(1, trouble=False)
     victim, other = world.sides[1], world.machines[0]
     for turn in range(3000):
-        world._tick()
+        world.tick()
         for side in world.sides:
             while side.link_events:
                 side.engine.link(side.link_events.popleft(), world.now)

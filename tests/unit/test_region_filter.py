@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.device.pyvfio_user import _region_filter
 from bluebridge.device.pyvfio_user._callbacks import Callbacks
 from bluebridge.device.pyvfio_user._library import Library
 from bluebridge.device.pyvfio_user._message_filter import Verdict
@@ -30,6 +31,12 @@ def _read(offset: int, length: int) -> bytes:
     return b"" if offset == 0x66 else bytes([offset & 0xFF]) * length
 
 
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many accesses are served together shall not depend on the machine."""
+    monkeypatch.setattr(_region_filter, "TOGETHER_SECONDS", 3600.0)
+
+
 class Wire:
     """A filter between two sockets, and the runs of stores that it served."""
 
@@ -37,11 +44,14 @@ class Wire:
         self.client, server = socket.socketpair()
         self.server = server
         self.runs: list[tuple[int, bytes, int]] = []
+        self.complaints: list[str] = []
         self.regions = {
             2: BulkRegion(SIZE, _read, lambda *run: self.runs.append(run)),
             4: BulkRegion(WIDE, _read, lambda *run: self.runs.append(run)),
         }
-        self.filter = RegionFilter(server, lambda *_: False, lambda _: 0, self.regions, {})
+        self.filter = RegionFilter(
+            server, lambda *_: False, lambda _: 0, self.complaints.append, self.regions, {}
+        )
 
     def write(self, offset: int, data: bytes, region: int = 2, flags: int = NO_REPLY) -> None:
         """A region write as the client sends it."""
@@ -179,9 +189,25 @@ def _registers(
     registers = Registers(wire)
     region = RegisterRegion(16, registers.read, registers.write, failed)
     wire.filter = RegionFilter(
-        wire.server, lambda *_: False, lambda _: 0, wire.regions, {0: region, 2: region}
+        wire.server,
+        lambda *_: False,
+        lambda _: 0,
+        wire.complaints.append,
+        wire.regions,
+        {0: region, 2: region},
     )
     return wire, registers
+
+
+def test_slow_accesses_are_not_served_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_region_filter, "TOGETHER_SECONDS", 0.0)
+    wire, registers = _registers()
+    for _ in range(3):
+        wire.write(4, b"1234", region=0)
+    for served in (1, 2, 3):
+        assert wire.filter.inspect() is Verdict.HANDLED
+        assert len(registers.seen) == served
+    assert wire.filter.inspect() is Verdict.IDLE
 
 
 def test_registers_are_served_in_the_order_of_the_bus() -> None:
@@ -293,7 +319,12 @@ class Lines:
             LineStores(256, self._line),
         )
         self.wire.filter = RegionFilter(
-            self.wire.server, lambda *_: False, lambda _: 0, {}, {0: region, 1: region}
+            self.wire.server,
+            lambda *_: False,
+            lambda _: 0,
+            self.wire.complaints.append,
+            {},
+            {0: region, 1: region},
         )
 
     def _line(self, offset: int, data: bytes, width: int) -> None:

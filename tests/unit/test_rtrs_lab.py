@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from bluebridge.host_tools.rtrs.cuts import Cut, Cutter
 from bluebridge.host_tools.rtrs.fio import Found, found_in
 from bluebridge.host_tools.rtrs.pairing import Outcome
 from bluebridge.host_tools.rtrs.routes import routes
+from bluebridge.host_tools.rtrs.session import ntrdma_config
 from bluebridge.host_tools.rtrs.tree import parse
 
 
@@ -36,7 +38,7 @@ def test_one_side_is_for_both_guests() -> None:
     ("words", "said"),
     [
         (["--rtrs", "kernel", "--driver", "kernel"], "leave out --driver"),
-        (["--rtrs", "kernel", "--ntb"], "leave out --ntb"),
+        (["--rtrs", "python:kernel", "--ntb"], "leave out --ntb"),
         (["--rtrs", "kernel", "--link", "infiniband"], "leave out --link"),
         (["--bare", "--rtrs", "kernel"], "leave out --bare, or --rtrs"),
         (["--bare", "--hcas", "2"], "leave out --bare, or --hcas"),
@@ -65,6 +67,30 @@ def test_every_pair_of_ports_is_a_route_in_a_subnet_of_its_own() -> None:
         f"10.9.{subnet}.1@10.9.{subnet}.2" for subnet in range(4)
     ]
     assert found[0].name == "ip:10.9.0.1@ip:10.9.0.2"
+
+
+def test_ntrdma_is_a_route_beside_the_port() -> None:
+    config = ntrdma_config()
+    over_bridge, over_port = routes(config)
+    assert (over_bridge.words, over_bridge.port) == ("10.9.4.1@10.9.4.2", "")
+    assert (over_port.words, over_port.port) == ("10.9.0.1@10.9.0.2", "a/1")
+    alone = routes(replace(config, hca=False))
+    assert alone == [over_bridge]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["matrix", "--sides", "python", "--sides", "python:kernel"], "use --sides python"),
+        (["demo", "--sides", "kernel"], "use --sides python"),
+        (["demo", "--hcas", "2"], "leave it out"),
+    ],
+)
+def test_what_ntrdma_has_no_part_in(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["rtrs", *words, "--provider", "ntrdma"]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_second_hcas_have_a_network_of_their_own() -> None:

@@ -6,11 +6,16 @@ import io
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
+from bluebridge.guest.cm import ConnectionManager
+from bluebridge.guest.connections import open_connections
 from bluebridge.guest.krping.host import Host
+from bluebridge.guest.krping.log import Log
 from bluebridge.guest.krping.result import Result
 from bluebridge.guest.krping.thread import KrpingThread
+from bluebridge.guest.verbs import Device
 
 SERVER_IP = "192.168.69.127"
 CLIENT_IP = "192.168.69.128"
@@ -39,6 +44,19 @@ class Side:
     def text(self) -> str:
         """What it has logged."""
         return self.output.getvalue()
+
+
+Connect = Callable[[Device, str, ExitStack], ConnectionManager]
+"""A connection manager for a device at an address; the stack closes what it takes."""
+
+
+def side_on(device: Device, ip: str, connect: Connect = open_connections) -> Side:
+    """A host on `device`, which it closes, at the address `ip`."""
+    with ExitStack() as stack:
+        stack.enter_context(device)
+        manager = connect(device, ip, stack)
+        output = Output()
+        return Side(Host(device, manager, Log(output), stack.pop_all()), output)
 
 
 @dataclass

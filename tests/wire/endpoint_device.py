@@ -91,7 +91,7 @@ def main() -> None:
         events,
     )
     endpoint.plug(Puppet(endpoint))
-    signal.signal(signal.SIGTERM, lambda *_: loop.stop())
+    loop.stop_on(signal.SIGTERM)
     print("ready", flush=True)
     loop.run()
     endpoint.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bluebridge.guest.bus.dma_memory import Arena
 from bluebridge.guest.bus.interface import DmaMemory
-from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
 from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX
 
 RAM_BASE = 0x1_0000_0000
@@ -23,8 +23,7 @@ class GuestRam:
     """The memory of one guest, for all of its functions."""
 
     def __init__(self, size: int = RAM_SIZE) -> None:
-        self.fd = os.memfd_create("guest-ram", os.MFD_CLOEXEC)
-        os.truncate(self.fd, size)
+        self.fd = sealed_memory(size)
         self.size = size
         self.arena = Arena()
         self.arena.add(RAM_BASE, memoryview(mmap.mmap(self.fd, size)))

@@ -1,6 +1,7 @@
 """A device that shows what its client does to it, and misbehaves on request.
 
-`python -m tests.wire.probe_device SOCKET`. BAR0, little-endian 32-bit registers unless stated:
+`python -m tests.wire.probe_device SOCKET...`, a device for each socket. BAR0, little-endian 32-bit
+registers unless stated:
 
     0x00  write: trigger that vector; read: 1 if the last trigger reached an eventfd
     0x04  number of DEVICE_RESETs          0x08  number of clients lost
@@ -19,6 +20,7 @@ BAR1 cannot be written, BAR2 not be read.
 from __future__ import annotations
 
 import errno
+import os
 import select
 import signal
 import sys
@@ -134,17 +136,27 @@ class Probe:
 
 def main() -> None:
     """Serve until SIGTERM."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    context = Probe(sys.argv[1]).context
+    # Not by an exception of a handler: it could be raised, and lost, within a callback.
+    told, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.set_wakeup_fd(tell)
+    contexts = {
+        context.poll_fd: context for context in (Probe(path).context for path in sys.argv[1:])
+    }
     poll = select.poll()
-    poll.register(context.poll_fd, select.POLLIN)
+    for fd in contexts:
+        poll.register(fd, select.POLLIN)
+    poll.register(told, select.POLLIN)
     print("ready", flush=True)
     try:
         while True:
-            poll.poll()
-            context.run()
+            for fd, _ in poll.poll():
+                if fd == told:
+                    return
+                contexts[fd].run()
     finally:
-        context.close()
+        for context in contexts.values():
+            context.close()
 
 
 if __name__ == "__main__":

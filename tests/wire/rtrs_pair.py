@@ -1,179 +1,38 @@
-"""RTRS between HCAs of the device server, without guests: both sides in one loop."""
+"""RTRS between HCAs of the device server, without guests."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bluebridge.guest.providers import open_device
-from bluebridge.guest.rtrs.engine.actions import (
-    Action,
-    AddressPair,
-    Closed,
-    Finished,
-    LinkChanged,
-    Opened,
-    Serve,
-    SessionDown,
-    SessionUp,
-)
-from bluebridge.guest.rtrs.engine.client.session import ClientSession
-from bluebridge.guest.rtrs.engine.server.server import Server
 from bluebridge.guest.rtrs.engine.settings import ClientSettings, ServerSettings
-from bluebridge.guest.rtrs.store import Store
-from bluebridge.guest.rtrs.traffic import Totals, Traffic
-from bluebridge.guest.rtrs.transport.interfaces import (
-    Interfaces,
-    InterfaceWords,
-    open_interface,
-)
-from bluebridge.guest.rtrs.transport.loop import Loop
-from bluebridge.guest.rtrs.transport.sides import ClientSide, ServerSide
+from bluebridge.guest.rtrs.transport.interfaces import Interfaces
+from bluebridge.guest.verbs import Device
 from bluebridge.host_tools.vfio_user.bus import WireBus
-
-PORT = 1234
-SECONDS = 60.0
-
-
-class ServerUser:
-    """The layer above a server: memory, and what the engine told."""
-
-    def __init__(self) -> None:
-        self.side: ServerSide | None = None
-        self.store = Store(1 << 20)
-        self.sessions: list[str] = []
-        self.ended = 0
-        self.closed = False
-
-    def __call__(self, action: Action) -> None:
-        """An action of the engine that is not the transport's."""
-        if isinstance(action, SessionUp):
-            self.sessions.append(action.name)
-        elif isinstance(action, SessionDown):
-            self.ended += 1
-        elif isinstance(action, Closed):
-            self.closed = True
-        elif isinstance(action, Serve):
-            assert self.side is not None
-            errno = self.store.serve(action, self.side.chunks.view)
-            self.side.engine.respond(action.operation, errno, Loop.now())
-
-
-class ClientUser:
-    """The layer above a client: verified traffic, and what the engine told."""
-
-    def __init__(self) -> None:
-        self.traffic: Traffic | None = None
-        self.opened: list[int] = []
-        self.links: list[bool] = []
-        self.closed = False
-
-    def __call__(self, action: Action) -> None:
-        """An action of the engine that is not the transport's."""
-        if isinstance(action, Opened):
-            self.opened.append(action.errno)
-        elif isinstance(action, Finished):
-            assert self.traffic is not None
-            self.traffic.finished(action.slot, action.errno)
-        elif isinstance(action, LinkChanged):
-            self.links.append(action.up)
-        elif isinstance(action, Closed):
-            self.closed = True
-
-
-class RtrsPair:
-    """A server and a client's session."""
-
-    def __init__(self, loop: Loop, server: ServerSide, client: ClientSide) -> None:
-        self.loop, self.server, self.client = loop, server, client
-
-    @property
-    def server_user(self) -> ServerUser:
-        """What the server's engine told."""
-        user = self.server.transport.upper
-        assert isinstance(user, ServerUser)
-        return user
-
-    @property
-    def client_user(self) -> ClientUser:
-        """What the client's engine told."""
-        user = self.client.transport.upper
-        assert isinstance(user, ClientUser)
-        return user
-
-    def open(self, paths: Sequence[AddressPair]) -> int:
-        """Connect; the errno."""
-        user, engine = self.client_user, self.client.engine
-        self.client.transport.call(lambda now: engine.open(paths, now))
-        assert self.loop.run_until(lambda: bool(user.opened), SECONDS)
-        return user.opened.pop()
-
-    def start_traffic(self, count: int, length: int, depth: int) -> Traffic:
-        """Begin to write `count` blocks, each read back and compared."""
-        traffic = Traffic(self.client, count, length, depth, lambda: None)
-        self.client_user.traffic = traffic
-        self.client.transport.call(traffic.start)
-        return traffic
-
-    def finish(self, traffic: Traffic, seconds: float = SECONDS) -> Totals:
-        """Serve until the traffic is over."""
-        assert self.loop.run_until(lambda: bool(traffic.totals.seconds), seconds)
-        return traffic.totals
-
-    def states(self) -> list[str]:
-        """Of the client's paths."""
-        return [path.state for path in self.client.engine.paths]
-
-    def close_client(self) -> None:
-        """End the session."""
-        self.client.transport.call(self.client.engine.close)
-        assert self.loop.run_until(lambda: self.client_user.closed, SECONDS)
-
-    def close(self) -> None:
-        """End the session and the server."""
-        self.close_client()
-        self.server.transport.call(self.server.engine.close)
-        assert self.loop.run_until(lambda: self.server_user.closed, SECONDS)
+from tests.verbs.rtrs_pair import RtrsPair, interfaces_on, rtrs_pair
 
 
 @contextmanager
-def rtrs_pair(
+def pair_on_hcas(
     server_on: dict[str, Path],
     client_on: dict[str, Path],
     client_settings: ClientSettings,
     server_settings: ServerSettings,
 ) -> Iterator[RtrsPair]:
-    """Both sides, not connected yet, with the socket of an HCA for each of their addresses."""
+    """Both sides, with the socket of an HCA for each of their addresses."""
     with ExitStack() as stack:
-        loop = stack.enter_context(Loop())
-        server_user, client_user = ServerUser(), ClientUser()
-        server = ServerSide(
-            _interfaces(stack, server_on),
-            loop,
-            lambda memory: Server(memory, server_settings),
-            server_user,
-            PORT,
-        )
-        server_user.side = server
-        stack.callback(server.close)
-        client = ClientSide(
-            _interfaces(stack, client_on),
-            loop,
-            lambda memory: ClientSession("clt", memory, random.Random(1), client_settings),
-            client_user,
-        )
-        stack.callback(client.close)
-        yield RtrsPair(loop, server, client)
+        server, client = (hca_interfaces(stack, sockets) for sockets in (server_on, client_on))
+        yield stack.enter_context(rtrs_pair(server, client, client_settings, server_settings))
 
 
-def _interfaces(stack: ExitStack, sockets: dict[str, Path]) -> Interfaces:
-    opened = []
-    for number, (address, socket) in enumerate(sockets.items()):
-        bus = WireBus(socket)
-        stack.callback(bus.close)
-        device = stack.enter_context(open_device(bus, vectors=16))
-        words = InterfaceWords("", 1, address, 24)
-        opened.append(open_interface(stack, device, f"mlx4_{number}", words))
-    return Interfaces(opened)
+def hca_interfaces(stack: ExitStack, sockets: dict[str, Path]) -> Interfaces:
+    """An HCA for each address; `stack` closes them."""
+    return interfaces_on(stack, {ip: _opened(stack, path) for ip, path in sockets.items()})
+
+
+def _opened(stack: ExitStack, socket: Path) -> Device:
+    bus = WireBus(socket)
+    stack.callback(bus.close)
+    return stack.enter_context(open_device(bus, vectors=16))

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,10 @@ class ServerProcess:
         """What it has written to standard error so far."""
         return self.log.read_text(errors="replace")
 
+    def held(self) -> list[str]:
+        """The lines about calls that held its loop too long."""
+        return [line for line in self.text().splitlines() if "a call held the loop" in line]
+
     def running(self) -> bool:
         """Whether it has not ended, by itself or by a signal."""
         return self.process.poll() is None
@@ -62,10 +67,25 @@ class ServerProcess:
         """How many descriptors it has open."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
+    def has_open(self, files: int, timeout: float = 10.0) -> bool:
+        """Whether that many descriptors are open, soon: those of strange files close in threads."""
+        deadline = time.monotonic() + timeout
+        while self.open_files() != files:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
     def cpu_seconds(self) -> float:
         """Processor time it has used, to 10 ms."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def wakes(self) -> int:
+        """How often its threads have waited for something and been woken."""
+        word = "\nvoluntary_ctxt_switches:"
+        texts = [path.read_text() for path in Path(f"/proc/{self.pid}/task").glob("*/status")]
+        return sum(int(text.partition(word)[2].split()[0]) for text in texts)
 
     def terminate(self, timeout: float = 10.0) -> int:
         """SIGTERM; the exit status. Killed and TimeoutExpired raised when it does not obey."""
@@ -87,11 +107,15 @@ class ServerProcess:
 
 @contextmanager
 def serving(module: str, arguments: Sequence[str], log: Path) -> Iterator[ServerProcess]:
-    """A server that many tests share: at the end it must still run, and obey SIGTERM."""
+    """A server that many tests share: at the end it must still run, and obey SIGTERM.
+
+    And nothing must have held its loop.
+    """
     server = ServerProcess(module, arguments, log)
     try:
         yield server
         assert server.running(), server.text()
         assert server.terminate() == 0, server.text()
+        assert server.held() == []
     finally:
         server.kill()

@@ -14,6 +14,7 @@ import pytest
 from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
+from bluebridge.device.layout.ioat.registers import ChannelCommand, State
 from bluebridge.device.layout.ntb import gen4
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
 from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, NO_REPLY, VfioUserCommand
@@ -92,14 +93,17 @@ class Setup:
             assert time.monotonic() < deadline
 
     def copy(self, source: int, target: int, size: int) -> int:
-        """One descriptor on channel 0; its status afterwards."""
+        """One descriptor on channel 0; the channel's status when it is no longer active."""
         entry = DESCRIPTOR.pack(source=source, destination=target, size=size, completion_write=1)
         self.engine.ram[0:64] = bytes(entry)
         self.engine.put(0x98, 4, RAM + 0x100)
         self.engine.put(0x90, 4, RAM)
         self.engine.put(0x94, 4, 0)
         self.engine.put(0x86, 2, 1)
-        return self.engine.get(0x88, 8) & 7
+        deadline = time.monotonic() + 10
+        while not (status := self.engine.get(0x88, 8) & 7):
+            assert time.monotonic() < deadline
+        return status
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +208,26 @@ def test_a_doorbell_storm_costs_nobody_else(setup: Setup) -> None:
     assert setup.a.get(0xB052, 2) == gen4.LINK_UP
     setup.wait_for_doorbells(0xFFFFFFFF)
     assert all(_fired(fd) for fd in setup.b_vectors[:32])
+
+
+@pytest.mark.parametrize("source", [BARS[0], RAM + 0x1000])
+def test_descriptors_without_end_stop_nobody_else(setup: Setup, source: int) -> None:
+    """Each of four channels has one that points at itself: of registers, of memory."""
+    size = 0x8000
+    for channel in range(4):
+        at, base = RAM + 0x40 * channel, 0x80 * (channel + 1)
+        entry = DESCRIPTOR.pack(source=source, destination=RAM + 0x20000, size=size, next=at)
+        setup.engine.ram[at - RAM : at - RAM + 64] = bytes(entry)
+        setup.engine.put(base + 0x10, 4, at)
+        setup.engine.put(base + 0x14, 4, 0)
+        setup.engine.put(base + 6, 2, 0xFFFF)
+    for number in range(200):
+        setup.b.put(0x50, 1, number & 0x1F)
+        assert setup.b.get(0x50, 1) == number & 0x1F
+    assert setup.engine.get(0x88, 8) & 7 == 0, "the copies were over before the test was"
+    for channel in range(4):
+        setup.engine.put(0x80 * (channel + 1) + 4, 1, ChannelCommand.RESET)
+        assert setup.engine.get(0x80 * (channel + 1) + 8, 8) & 7 == State.HALTED
 
 
 @pytest.mark.parametrize("vector", [32, 33, 0xFF])

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.guest.ntrdma.engine.local import Event
+from bluebridge.guest.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.verbs import Device, QpState, Sge, WcStatus, WrOpcode
-from tests.unit.test_ntrdma_krping import opened as host_on
 from tests.verbs.contract import Devices, VerbsContract
 from tests.verbs.contract.common import OK, join
-from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, both
+from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, both, side_on
 from tests.verbs.player import PATTERN, Player, fill
+from tests.verbs.rtrs_contract import CLIENT, SERVER, RtrsContract
+from tests.verbs.rtrs_pair import interfaces_on
 from tests.wire import ntrdma_pair
 from tests.wire.function import RAM_BASE, RAM_SIZE
 
@@ -58,6 +61,17 @@ class TestNtrdma(VerbsContract):
         """Another test's: the devices are shared here."""
 
 
+class TestRtrs(RtrsContract):
+    """RTRS through the bridge, by DMA engine and by processor."""
+
+    @pytest.fixture
+    def ends(self, devices: Devices) -> Iterator[tuple[Interfaces, Interfaces]]:
+        """The server's interfaces and the client's."""
+        with ExitStack() as stack:
+            server = interfaces_on(stack, {SERVER: devices[0]})
+            yield server, interfaces_on(stack, {CLIENT: devices[1]})
+
+
 def hangs(log: Path) -> int:
     """Accesses so far that would have hung the hardware."""
     return sum("would have hung" in event.text for event in LogReader(log))
@@ -66,7 +80,7 @@ def hangs(log: Path) -> int:
 def test_krping(another: Path) -> None:
     """Pings with both kinds of registration, and the peer's program ends and begins anew."""
     with ntrdma_pair.joined(another, True) as (a, b):
-        sides = host_on(a, SERVER_IP), host_on(b, CLIENT_IP)
+        sides = side_on(a, SERVER_IP), side_on(b, CLIENT_IP)
         for options in ("size=100000", "mem_mode=reg,server_inv,size=20000"):
             served, asked = (run.result() for run in both(sides, f"count=20,validate,{options}"))
             assert (served.ok, asked.ok) == (True, True), (served.error, asked.error)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.vfio_user.client import Client, eventfds
+from bluebridge.host_tools.vfio_user.client import Client, eventfds, sealed_memory
 from bluebridge.host_tools.vfio_user.messages import (
     HEADER,
     MSIX,
@@ -49,7 +51,7 @@ def probe(server: ServerProcess, path: Path) -> Iterator[Client]:
         yield client
     with Client(path) as after:
         after.read32(BAR0, 0)
-        assert server.open_files() == files, "the server leaks descriptors"
+        assert server.has_open(files), "the server leaks descriptors"
 
 
 def is_dropped(client: Client) -> bool:
@@ -191,8 +193,7 @@ def test_dma_map_of_impossible_ranges(
 
 
 def test_dma_map_beyond_the_end_of_the_file(probe: Client) -> None:
-    fd = os.memfd_create("short")
-    os.truncate(fd, PAGE)
+    fd = sealed_memory(PAGE)
     probe.dma_map(GUEST, 2 * PAGE, fd, expect=errno.EINVAL)
     probe.dma_map(GUEST, PAGE, fd, offset=PAGE, expect=errno.EINVAL)
     probe.dma_map(GUEST, PAGE, fd, offset=TOP - PAGE, expect=errno.EINVAL)
@@ -201,9 +202,59 @@ def test_dma_map_beyond_the_end_of_the_file(probe: Client) -> None:
     os.close(fd)
 
 
-def test_dma_map_with_too_many_descriptors(probe: Client) -> None:
-    fd = os.memfd_create("ram")
+def plain_file(folder: Path) -> int:
+    fd = os.open(folder / "memory", os.O_RDWR | os.O_CREAT)
     os.truncate(fd, PAGE)
+    return fd
+
+
+def unsealed_memory(folder: Path) -> int:
+    fd = os.memfd_create("ram", os.MFD_ALLOW_SEALING)
+    os.truncate(fd, PAGE)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+    return fd
+
+
+@pytest.mark.parametrize("make", [plain_file, unsealed_memory])
+def test_memory_that_can_vanish_is_not_mapped(
+    probe: Client, server: ServerProcess, tmp_path: Path, make: Callable[[Path], int]
+) -> None:
+    """It could be truncated, or the file system be full: touching it would end the server."""
+    fd = make(tmp_path)
+    probe.dma_map(GUEST, PAGE, fd, expect=errno.EINVAL)
+    os.truncate(fd, 0)
+    os.close(fd)
+    assert probe.read32(BAR0, 0x0C) == 0
+    assert "memory-backend-memfd" in server.text().splitlines()[-1]
+
+
+def test_an_interrupt_is_an_eventfd(probe: Client, server: ServerProcess) -> None:
+    """Another file could block the server when it writes to it."""
+    flags = IrqFlag.DATA_EVENTFD | IrqFlag.TRIGGER
+    read, write = os.pipe()
+    with contextlib.suppress(BlockingIOError):
+        os.set_blocking(write, False)
+        while True:
+            os.write(write, bytes(4096))
+    os.set_blocking(write, True)
+    probe.set_irqs(MSIX, flags, 0, 1, fds=[write], expect=errno.EINVAL)
+    probe.write32(BAR0, 0, 0)
+    assert probe.read32(BAR0, 0) == 0
+    os.close(read)
+    os.close(write)
+
+
+def test_an_eventfd_that_is_full_does_not_block(probe: Client) -> None:
+    event = os.eventfd((1 << 32) - 1, os.EFD_CLOEXEC)
+    os.write(event, struct.pack("<Q", (1 << 64) - 1 - (1 << 32)))
+    probe.enable_irqs(MSIX, [event])
+    probe.write32(BAR0, 0, 0)
+    assert probe.read32(BAR0, 0) == 1
+    os.close(event)
+
+
+def test_dma_map_with_too_many_descriptors(probe: Client) -> None:
+    fd = sealed_memory(PAGE)
     body = struct.pack("<IIQQQ", 32, 3, 0, GUEST, PAGE)
     for count in (2, 16, 253):
         probe.request(VfioUserCommand.DMA_MAP, body, fds=[fd] * count, expect=errno.EINVAL)
@@ -236,6 +287,17 @@ def test_descriptors_where_none_belong(probe: Client, descriptors: int) -> None:
     probe.request(VfioUserCommand.GET_INFO, struct.pack("<IIII", 16, 0, 0, 0), fds=fds)
     probe.request(99, bytes(8), fds=fds, expect=errno.EINVAL)
     assert probe.alive()
+
+
+def test_a_message_with_descriptors_in_the_middle(probe: Client) -> None:
+    """The kernel ends each read behind the piece that they come with."""
+    body = struct.pack("<QII", 0x40, BAR0, 4) + b"\1\2\3\4"
+    message = probe.pack(VfioUserCommand.REGION_WRITE, body)
+    with eventfds(1) as fds:
+        for part, files in ((message[:33], []), (message[33:34], fds), (message[34:], [])):
+            probe.send(part, files)
+    assert not probe.receive().error
+    assert probe.read32(BAR0, 0x40) == 0x04030201
 
 
 @pytest.mark.parametrize(

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from bluebridge.guest.rtrs.engine.actions import AddressPair
-from bluebridge.guest.rtrs.engine.settings import ClientSettings, ServerSettings, Timing
+from bluebridge.guest.rtrs.engine.settings import Timing
+from bluebridge.guest.rtrs.transport.interfaces import Interfaces
 from bluebridge.host_tools.lab import hardware_control
+from tests.verbs.rtrs_contract import CLIENT, LIKELY, PATH, SERVER, SMALL, RtrsContract
 from tests.wire.conftest import StartServer
-from tests.wire.rtrs_pair import rtrs_pair
+from tests.wire.rtrs_pair import hca_interfaces, pair_on_hcas
 from tests.wire.server import ServerProcess
 
-SERVER, CLIENT = "10.9.0.1", "10.9.0.2"
-PATH = AddressPair(CLIENT, SERVER)
-TIMING = Timing(backoff=0.05, jitter=0.001)
-SMALL = ServerSettings(queue_depth=16, max_chunk_size=1 << 15, timing=TIMING)
-LIKELY = ClientSettings(cpus=2, reconnect_delay=0.1, timing=TIMING)
 
+class TestHca(RtrsContract):
+    """Between two HCAs."""
 
-@pytest.mark.parametrize("always_invalidate", [True, False])
-@pytest.mark.parametrize("need_inval", [True, False])
-def test_blocks_come_back_as_they_were_written(
-    hca_server: tuple[ServerProcess, Path], *, always_invalidate: bool, need_inval: bool
-) -> None:
-    _, folder = hca_server
-    with rtrs_pair(
-        {SERVER: folder / "a"},
-        {CLIENT: folder / "b"},
-        replace(LIKELY, need_inval=need_inval),
-        replace(SMALL, always_invalidate=always_invalidate),
-    ) as pair:
-        assert pair.open([PATH]) == 0
-        assert pair.server_user.sessions == ["clt"]
-        totals = pair.finish(pair.start_traffic(count=100, length=4096, depth=8))
-        assert (totals.errors, totals.mismatches, totals.requests) == (0, 0, 200)
-        pair.close()
-        assert pair.server_user.ended == 1
+    @pytest.fixture
+    def ends(
+        self, hca_server: tuple[ServerProcess, Path]
+    ) -> Iterator[tuple[Interfaces, Interfaces]]:
+        """The server's interfaces and the client's."""
+        _, folder = hca_server
+        with ExitStack() as stack:
+            server = hca_interfaces(stack, {SERVER: folder / "a"})
+            yield server, hca_interfaces(stack, {CLIENT: folder / "b"})
 
 
 SECOND = AddressPair("10.9.1.2", "10.9.1.1")
@@ -79,7 +71,7 @@ def test_a_path_dies_silently_under_traffic_and_comes_back(
 ) -> None:
     client = replace(LIKELY, timing=QUICK, mp_policy=policy)
     server = replace(SMALL, timing=QUICK)
-    with rtrs_pair(two_paths.server_on, two_paths.client_on, client, server) as pair:
+    with pair_on_hcas(two_paths.server_on, two_paths.client_on, client, server) as pair:
         assert pair.open([PATH, SECOND]) == 0
         traffic = pair.start_traffic(count=120, length=8192, depth=8)
         two_paths.tell("drop d")
@@ -102,7 +94,7 @@ def test_a_path_whose_info_req_never_arrives_does_not_block_those_after_it(
     """Linux 6.12 answers EEXIST from then on, if the client's farewell gets lost, too."""
     client = replace(LIKELY, timing=QUICK)
     server = replace(SMALL, timing=QUICK)
-    with rtrs_pair(two_paths.server_on, two_paths.client_on, client, server) as pair:
+    with pair_on_hcas(two_paths.server_on, two_paths.client_on, client, server) as pair:
         assert pair.open([PATH]) == 0
         two_paths.tell("drop d opcode=SEND length=272")
         two_paths.tell("drop d cm=DREQ")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.vfio_user.client import Client
+from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
 from bluebridge.host_tools.vfio_user.messages import CONFIG, HEADER, VfioUserCommand
 from tests.wire.server import serving
 
@@ -41,9 +41,8 @@ def folder(vfio_user_library: Path, tmp_path_factory: pytest.TempPathFactory) ->
 def _engine(folder: Path, stack: ExitStack, name: str) -> mmap.mmap:
     """Guest `name` plugs its engine in: its memory, in a file that has other things before it."""
     client = stack.enter_context(Client(folder / f"dma-{name}"))
-    fd = os.memfd_create("ram")
+    fd = sealed_memory(START + LENGTH)
     try:
-        os.truncate(fd, START + LENGTH)
         client.dma_map(START, LENGTH, fd, offset=START)
         client.dma_map(0, 4096, fd)  # a shorter stretch of it
         return mmap.mmap(fd, START + LENGTH)

@@ -15,10 +15,12 @@ from pathlib import Path
 from bluebridge.device.buslog.analysis.blueflame_stores import BlueFlameStores
 from bluebridge.device.buslog.analysis.classify import transaction_of
 from bluebridge.device.buslog.analysis.notifications import CompletionNotifications
+from bluebridge.device.buslog.analysis.ntrdma_transfers import NtrdmaTransfers
 from bluebridge.device.buslog.analysis.queue_entries import completion, is_flushed, read_entry
 from bluebridge.device.buslog.analysis.transaction import Role, Transaction
 from bluebridge.device.buslog.analysis.transfer import PostedBy, Transfer
 from bluebridge.device.buslog.analysis.triggers import Triggers
+from bluebridge.device.buslog.ntrdma.stores import KINDS
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import HEAD, INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.layout.buslog import Kind, What
@@ -80,6 +82,11 @@ class TransferAssembler:
         elif event.work:
             self._part(event, one)
         return self._ready(event.number)
+
+    def next_number(self) -> int:
+        """The number of a work request that begins now."""
+        self._began += 1
+        return self._began - 1
 
     def done(self) -> list[Transfer]:
         """The completed ones, without waiting for their event entries and interrupts."""
@@ -169,8 +176,7 @@ class TransferAssembler:
 
     def _begin(self, work: int) -> Transfer:
         device, qpn = self._device(work), work >> WORK_QPN_SHIFT & _QPN_MASK
-        transfer = Transfer(device, qpn, work & INDEX_MASK, self._began)
-        self._began += 1
+        transfer = Transfer(device, qpn, work & INDEX_MASK, self.next_number())
         self._open[work] = transfer
         self._ends[device, qpn, work & LOW] = transfer
         queue = self._queues.setdefault((device, qpn), deque())
@@ -259,12 +265,22 @@ def transfers(folder: Path | LogReader) -> Iterator[Transfer]:
     return assembled(reader, reader.meta["devices"])
 
 
-def assembled(events: Iterable[Event], devices: Sequence[str]) -> Iterator[Transfer]:
-    """The work requests of `events`; `devices` are the names in the log's meta file."""
+def assembled(
+    events: Iterable[Event], devices: Sequence[str], before: Iterable[Event] = ()
+) -> Iterator[Transfer]:
+    """The work requests of `events`; `devices` are the names in the log's meta file.
+
+    `before` are events that were before these, out of which NTRDMA's ports are known.
+    """
     assembler = TransferAssembler(devices)
+    ntrdma = NtrdmaTransfers(assembler.next_number)
+    ntrdma.skip(before)
     for event in events:
         yield from assembler.feed(event)
+        if event.kind in KINDS:
+            yield from ntrdma.feed(event)
     yield from assembler.finish()
+    yield from ntrdma.finish()
 
 
 def _machine(device: str) -> str:

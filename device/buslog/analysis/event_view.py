@@ -7,16 +7,20 @@ from itertools import islice
 
 from bluebridge.device.buslog.analysis.view import Options, View
 from bluebridge.device.buslog.decode import decode
-from bluebridge.device.buslog.event_lines import HEADER, json_line, table_line
+from bluebridge.device.buslog.event_lines import HEADER, Describe, json_line, table_line
+from bluebridge.device.buslog.ntrdma import decoder as ntrdma
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.buslog.rtrs.decoder import decoder_of
+from bluebridge.device.buslog.rtrs import decoder as rtrs
 
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     if not options.json:
         yield HEADER if options.decoded else HEADER.removesuffix(" decoded").rstrip()
     line = json_line if options.json else table_line
-    words = decoder_of(reader, options.wanted) if options.decoded else decode
+    words: Describe = decode
+    if options.decoded:
+        wanted = options.wanted
+        words = ntrdma.decoder_of(reader, wanted, rtrs.decoder_of(reader, wanted))
     for event in islice(reader.events(options.wanted), options.limit):
         yield line(event, decoded=options.decoded, words=words)
 

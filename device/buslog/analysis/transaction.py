@@ -59,8 +59,9 @@ class Transaction:
 
     `number` and `last` are those of its first and last event: stores of one line are one write.
     `data` may be only the beginning of `length` bytes. `obj` is the number of the object (QPN, CQN,
-    EQN). `remote`: on the peer's bus, not on that of the work request's poster. `parent` is the
-    index in `Transfer.transactions` of its cause.
+    EQN). `remote`: on the peer's bus, not on that of the work request's poster. `repeated`: it is
+    listed with an earlier work request, too, and counted there. `parent` is the index in
+    `Transfer.transactions` of its cause. `text` says more than the role.
     """
 
     number: int
@@ -78,6 +79,7 @@ class Transaction:
     last: int = 0
     stores: int = 1
     remote: bool = False
+    repeated: bool = False
     parent: int | None = field(default=None)
 
     @property

@@ -62,6 +62,8 @@ def _pieces(one: Transaction, lengths: list[int]) -> Iterator[tuple[int, int, by
 
 def purpose(one: Transaction) -> str:
     """Role and object of the transaction in words."""
+    if one.text:
+        return one.text
     text = one.role.value
     if one.stores > 1:
         text += f", {one.stores} stores"

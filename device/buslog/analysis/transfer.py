@@ -17,6 +17,7 @@ class PostedBy(Enum):
     BLUEFLAME = "BlueFlame"
     FALLBACK = "fallback"  # stored into a BlueFlame page, refused there and fetched
     EARLY = "fetched early"  # fetched from the ring before its BlueFlame stores arrived
+    STORES = "stores"  # NTRDMA: the processor stored into the peer's memory
     FOUND = "found"  # fetched behind another one in the ring: no write of its own
 
 

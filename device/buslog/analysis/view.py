@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from bluebridge.device.buslog.analysis.assembly import assembled
 from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
+from bluebridge.device.buslog.bridges import family
 from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.ntrdma.stores import KINDS
 from bluebridge.device.buslog.reader import Event, LogReader
 
 
@@ -50,9 +52,24 @@ def wanted_events(reader: LogReader, options: Options) -> Iterator[Event]:
     return reader.events(replace(options.wanted, kinds=None, bar=None, device=None))
 
 
+def before_wanted(reader: LogReader, options: Options) -> Iterator[Event]:
+    """What comes before the wanted events, of the kinds that tell where NTRDMA has its rings.
+
+    Empty when there is nothing before them, or no bridge in the log. Raises `LogError`.
+    """
+    wanted = options.wanted
+    if not (wanted.first or wanted.since) or not any(map(family, reader.meta["devices"])):
+        return
+    for event in LogReader(reader.folder).events(Filter(KINDS)):
+        if event.number >= wanted.first and event.time >= (wanted.since or 0.0):
+            return
+        yield event
+
+
 def wanted_transfers(reader: LogReader, options: Options) -> Iterator[Transfer]:
     """The work requests of the wanted devices and times; raises `LogError`."""
     device = options.wanted.device
-    for transfer in assembled(wanted_events(reader, options), reader.meta["devices"]):
+    events, before = wanted_events(reader, options), before_wanted(reader, options)
+    for transfer in assembled(events, reader.meta["devices"], before):
         if device in (None, transfer.device):
             yield transfer

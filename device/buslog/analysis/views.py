@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from bluebridge.device.buslog.analysis import event_view, traffic, transaction_table, work_requests
+from bluebridge.device.buslog.analysis import (
+    event_view,
+    ntrdma_view,
+    traffic,
+    transaction_table,
+    work_requests,
+)
 
 VIEWS = {
     view.name: view
-    for view in (event_view.VIEW, transaction_table.VIEW, work_requests.VIEW, traffic.VIEW)
+    for view in (
+        event_view.VIEW,
+        transaction_table.VIEW,
+        work_requests.VIEW,
+        traffic.VIEW,
+        ntrdma_view.VIEW,
+    )
 }
 """By the names of `--view`; the first is the default."""
 DEFAULT = event_view.VIEW.name

@@ -31,6 +31,8 @@ class BusCounts:
         down = reads = completions = up = (0, 0)
         interrupts = 0
         for one in transactions:
+            if one.repeated:
+                continue
             if one.role is Role.INTERRUPT:
                 interrupts += 1
             elif one.tlp is Tlp.MEMORY_READ and one.upstream:
@@ -106,6 +108,8 @@ def tree(transfer: Transfer, model: TimeModel | None) -> Iterator[str]:
 
 def _words(one: Transaction) -> str:
     """A transaction in a few words."""
+    if one.text:
+        return f"{one.text} *" if one.repeated else one.text
     text = f"{one.role.value}, {one.length} bytes"
     if one.role is Role.INTERRUPT:
         text = f"{one.role.value}, vector {one.address}"

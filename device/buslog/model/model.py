@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bluebridge.device.buslog.analysis import Role, Transfer
+from bluebridge.device.buslog.analysis import Role, Transaction, Transfer
 from bluebridge.device.buslog.model.counts import POSTS, EventCounts, count
 from bluebridge.device.buslog.model.profile import Profile, read_profile
 
@@ -27,7 +27,8 @@ class Model:
         """Modelled microseconds at which each transaction is done, 0 when software posts.
 
         The transactions of one machine follow one another; the peer begins when the message
-        arrives, the sender continues when the response arrives, or at once without one. Receive
+        arrives, the sender continues when the response arrives, or at once without one. What comes
+        through a bridge's window is done after all that its sender did before. Receive
         entries and doorbell records delay nothing, since adapters read them ahead. None for what is
         not timed.
         """
@@ -81,6 +82,12 @@ class Model:
             elif each.role is Role.RESPONSE:
                 here = there
                 done.append(here)
+            elif _crosses(transfer, each):
+                if each.remote:
+                    there = here + counts
+                else:
+                    here = there + counts
+                done.append(there if each.remote else here)
             elif each.role in AHEAD:
                 done.append((there if each.remote else here) + counts)
             elif each.remote:
@@ -90,6 +97,13 @@ class Model:
                 here = here + counts
                 done.append(here)
         return done
+
+
+def _crosses(transfer: Transfer, each: Transaction) -> bool:
+    """Whether the other machine stored it through a bridge's window."""
+    if each.role not in (Role.WINDOW, Role.INTERRUPT) or each.parent is None:
+        return False
+    return transfer.transactions[each.parent].remote != each.remote
 
 
 def load(place: str) -> Model:

@@ -50,7 +50,7 @@ class InfinibandFabric(LocalFabric):
     """
 
     def __init__(self, guid: int = SWITCH_GUID, ports: int = SWITCH_PORTS) -> None:
-        super().__init__()
+        super().__init__(trusting=True)  # LIDs are given by the subnet manager, GIDs stand in GUIDs
         self.switch = Switch(guid, ports, self.send)
         self.topology = Topology(self.switch.node)
         self.watchers: list[Watcher] = []

@@ -11,6 +11,7 @@ from enum import IntFlag
 from bluebridge.device.fabric.addresses import lid_bytes
 from bluebridge.device.fabric.subnet import port_info
 from bluebridge.device.fabric.subnet.counters import PortCounters
+from bluebridge.device.fabric.subnet.management_key import ManagementKey
 from bluebridge.device.layout.ib.link import (
     LINK_ACTIVE,
     LINK_ARMED,
@@ -125,6 +126,7 @@ class PortAgent:
             subnet_timeout=DEFAULT_TIMEOUT,
             resp_time=DEFAULT_TIMEOUT,
         )
+        self.management_key = ManagementKey(self.info)
         self._remember()
         self._address()
         self.train()

@@ -68,14 +68,18 @@ class _Query:
             raise Refused(SmpStatus.BAD_ATTRIBUTE)
 
 
-def answer(node: Node, ingress: int, smp: bytes) -> bytes | None:
+def answer(node: Node, ingress: int, smp: bytes, *, trusted: bool = False) -> bytes | None:
     """The response to an SMP that came in at port `ingress`; None when there is none.
 
-    The direction bit of a directed route is left to who sends the response.
+    A `trusted` one needs no M_Key. The direction bit of a directed route is left to who sends the
+    response.
     """
     get = SMP.get
     method = get(smp, "method")
     if method not in (Method.GET, Method.SET):
+        return None
+    asked = node.ports[0 if node.is_switch else ingress]
+    if not trusted and not asked.management_key.admits(smp):
         return None
     response = bytearray(smp)
     SMP.set(response, "method", int(Method.GET_RESP))
@@ -90,6 +94,8 @@ def answer(node: Node, ingress: int, smp: bytes) -> bytes | None:
         SMP.set(response, "status", int(refusal.status))
     else:
         end = SMP_DATA_OFFSET + SMP_DATA_SIZE
+        if handler is _port_info and not (trusted or asked.management_key.shows_key(smp)):
+            result = bytes(8) + result[8:]
         response[SMP_DATA_OFFSET:end] = result.ljust(SMP_DATA_SIZE, b"\0")
     return bytes(response)
 

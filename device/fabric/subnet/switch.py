@@ -111,6 +111,8 @@ class Switch:
         packet = message.payload
         if len(packet) != SMP_SIZE or message.target_qpn != SMI_QPN:
             return
+        if message.source_qpn != SMI_QPN:
+            return  # a user's queue pair: subnet management is between QP0s
         if SMP.get(packet, "mgmt_class") == MgmtClass.SUBN_DIRECTED:
             self._follow(directed.arrive(packet, ingress), ingress)
         elif SMP.get(packet, "mgmt_class") == MgmtClass.SUBN_LID:
@@ -139,7 +141,8 @@ class Switch:
     def _answer(self, packet: bytes, ingress: int) -> bytes | None:
         get = SMP.get
         if get(packet, "method") == Method.TRAP_REPRESS:
-            self.repressed()
+            if self.agent.management_key.admits(packet):
+                self.repressed()
             return None
         if get(packet, "attr_id") == SwitchAttribute.SM_INFO:
             if self.manager is None or get(packet, "method") != Method.GET:

@@ -46,6 +46,8 @@ CAPABILITIES = (
 FIRST_VENDOR_CLASS = 0x09
 LAST_VENDOR_CLASS = 0x0A
 
+IGNORE_MKEY = 1
+"""Bit of the opcode modifier: software asks its own port (Linux `ib/mad.c: mlx4_MAD_IFC`)."""
 ANSWERED_CLASSES = frozenset(
     (
         MgmtClass.SUBN_LID,
@@ -62,7 +64,7 @@ def mad_ifc(adapter: Adapter, command: Command) -> bytes:
     port = adapter.port_of(command.in_modifier & 0xFF)
     request = command.mailbox(MAD_SIZE)
     if isinstance(port, InfinibandPort):
-        return port.answer_mad(request)
+        return port.answer_mad(request, trusted=bool(command.op_modifier & IGNORE_MKEY))
     mgmt_class, method = MAD.get(request, "mgmt_class"), MAD.get(request, "method")
     if mgmt_class not in ANSWERED_CLASSES or method not in (Method.GET, Method.SET):
         raise CommandError(Status.BAD_PKT, f"class {mgmt_class:#x} method {method:#x}")

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from bluebridge.device.hca.connected.request_tables import HALF
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
+from bluebridge.device.hca.ports.pacing import Pacing
 from bluebridge.device.hca.rings.send_queue import COST_LIMIT
 from bluebridge.device.hca.rings.work_requests import SendWqe
 from bluebridge.device.layout.buslog import Kind
@@ -22,10 +23,9 @@ MIN_TIMEOUT: Final = 0.001
 """Seconds; shorter acknowledge timeouts mean nothing to a server that shares its CPU."""
 
 HOLD_SECONDS: Final = 0.001
-HOLD_POLLS: Final = 655
 """RNR timer code 0 means 655.36 ms, far too long to stand for "no hurry", which is how the RDMA
-connection manager uses it. A request that meets it is offered again every millisecond, and only
-after as many offers as make up that time a retry counts as used."""
+connection manager uses it. A request that meets it is offered again every millisecond, or as often
+as the port's pacing permits, and only after that time a retry counts as used."""
 
 
 BATCH: Final = 16
@@ -51,7 +51,17 @@ class Retry:
     nothing else is sent.
     """
 
-    __slots__ = ("_held", "_next", "_qp", "_requests", "_retries", "_rnr", "_timer", "waiting")
+    __slots__ = (
+        "_held",
+        "_next",
+        "_pacing",
+        "_qp",
+        "_requests",
+        "_retries",
+        "_rnr",
+        "_timer",
+        "waiting",
+    )
 
     def __init__(self, qp: QueuePair, requests: Requests) -> None:
         self._qp = qp
@@ -59,7 +69,8 @@ class Retry:
         self._timer: Timer | None = None
         self._retries = 0
         self._rnr = 0
-        self._held = 0  # offers made to a receiver with timer code 0
+        self._held = 0.0  # seconds of offers to a receiver with timer code 0
+        self._pacing: Pacing | None = None  # of the port, while a receiver is not ready
         self._next: int | None = None  # PSN where the next batch goes on
         self.waiting = False
 
@@ -68,7 +79,9 @@ class Retry:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._retries = self._rnr = self._held = 0
+        self._leave_pacing()
+        self._retries = self._rnr = 0
+        self._held = 0.0
         self._next = None
         self.waiting = False
 
@@ -119,8 +132,7 @@ class Retry:
         self._stop_timer()
         seconds = RNR_TIMER_US[code] / 1e6
         if code == 0:
-            first, self._held = self._held == 0, (self._held + 1) % HOLD_POLLS
-            seconds = HOLD_SECONDS
+            first, seconds = not self._held, HOLD_SECONDS
         else:
             first = True
         if first:
@@ -133,7 +145,18 @@ class Retry:
             text += ", offered every millisecond" if code == 0 else ""
             qp.bus.note(Kind.NOTE, text, obj=qp.qpn)
         self.waiting = True
+        self._pacing = qp.port.pacing
+        seconds = self._pacing.enter(seconds)
+        if code == 0:
+            self._held += seconds
+            if self._held >= RNR_TIMER_US[0] / 1e6:
+                self._held = 0.0
         self._timer = qp.bus.call_later(seconds, self._retransmit)
+
+    def _leave_pacing(self) -> None:
+        if self._pacing is not None:
+            self._pacing.leave()
+            self._pacing = None
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -147,6 +170,7 @@ class Retry:
         """Send everything pending again, batch by batch, until one meets an obstacle."""
         qp = self._qp
         self._timer = None
+        self._leave_pacing()
         self.waiting = False
         qp.spent = 0
         following = self._batch()

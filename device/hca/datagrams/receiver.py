@@ -48,6 +48,8 @@ class DatagramReceiver:
                 if not (own and refuses_own and qpn == message.source_qpn):
                     self._deliver(port, qpn, message)
             return len(members)
+        if message.target_qpn == SMI_QPN and message.source_qpn != SMI_QPN:
+            return 0  # subnet management is between QP0s, not with a user's queue pair
         special = {SMI_QPN: port.smi_qpn, GSI_QPN: port.gsi_qpn}
         self._deliver(port, special.get(message.target_qpn, message.target_qpn), message)
         return 0

@@ -10,6 +10,7 @@ from bluebridge.device.hca.pairs.costs import MESSAGE_COST
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import Role
 from bluebridge.device.hca.pairs.unconnected_sender import UnconnectedSender
+from bluebridge.device.hca.ports.datagram_headers import HeaderError
 from bluebridge.device.hca.ports.network_headers import build_network_header
 from bluebridge.device.hca.rings.work_requests import (
     DATAGRAM,
@@ -21,8 +22,9 @@ from bluebridge.device.hca.rings.work_requests import (
 )
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.wqe import CTRL_SIZE
-from bluebridge.device.layout.net.roce import NO_GID
+from bluebridge.device.layout.net.roce import GSI_QPN, NO_GID, SMI_QPN
 
+_SPECIAL_QPNS: Final = {Role.SMI: SMI_QPN, Role.GSI: GSI_QPN}
 OWN_QKEY: Final = 1 << 31
 MAX_ROUTES: Final = 64
 AV_PD: Final = slice(1, 4)  # bytes of an address vector
@@ -52,6 +54,9 @@ class DatagramSender(UnconnectedSender):
         else:
             packet = self._gather(wqe, raw, CTRL_SIZE, What.MAD)
             message = qp.port.parse_packet(packet, qp.qkey)
+            # QP1's helper for RoCE v2 sends as itself: mlx4_ib_create_qp, roce_v2_gsi.
+            if message.source_qpn not in (_SPECIAL_QPNS[qp.role], qp.qpn):
+                raise HeaderError(f"{qp.role.name} sends as QP {message.source_qpn:#x}")
         qp.traffic.sent(1, len(message.payload))
         copies = qp.port.send(message)
         qp.spent += MESSAGE_COST * (1 + copies)

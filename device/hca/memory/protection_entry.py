@@ -26,6 +26,8 @@ class Rights(IntFlag):
 
 
 ALL_RIGHTS: Final = 0x3F << 10
+REMOTE_CHANGES: Final = int(Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
+"""Rights that need LOCAL_WRITE, too (InfiniBand vol. 1, 10.6.3.1)."""
 
 
 class AccessError(Exception):

@@ -14,6 +14,7 @@ from bluebridge.device.hca.memory.protection_entry import (
     ALL_RIGHTS,
     KEY_INDEX_MASK,
     PD_MASK,
+    REMOTE_CHANGES,
     AccessError,
     Rights,
     hardware_key,
@@ -251,6 +252,8 @@ class MemoryRegions:
             raise AccessError(f"key {key:#x} belongs to PD {region.pd}, not {pd}")
         if not region.free:
             raise AccessError(f"key {key:#x} is still registered")
+        if rights & REMOTE_CHANGES and not rights & Rights.LOCAL_WRITE:
+            raise AccessError(f"key {key:#x} would be writable for peers only")
         needed = pages_of(start, length, page_shift)
         if page_shift not in PAGE_SHIFTS or start + length > 1 << 64 or not length:
             raise AccessError(f"{start:#x}+{length:#x} with page shift {page_shift} is no region")

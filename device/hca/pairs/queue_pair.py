@@ -73,12 +73,12 @@ class QueuePair:
     """
 
     __slots__ = (
-        "_counters", "_failed", "_ports", "_srqs", "ack_timeout", "bus", "completions", "connected",
-        "context", "engine", "established", "fast_register", "last_wqe_told", "max_message",
-        "memory", "min_rnr_timer", "mtu", "pd", "port", "qkey", "qpn", "read_limit", "regions",
-        "remote_atomic", "remote_qpn", "remote_read", "remote_write", "responder", "retry_count",
-        "rnr_retry", "role", "route", "rq", "spent", "sq", "sqd_event", "srqn", "state",
-        "strip_vlan", "traffic", "uar", "xrcd",
+        "_counters", "_failed", "_ports", "_srqs", "ack_timeout", "answer_limit", "bus",
+        "completions", "connected", "context", "engine", "established", "fast_register",
+        "last_wqe_told", "max_message", "memory", "min_rnr_timer", "mtu", "pd", "port", "qkey",
+        "qpn", "read_limit", "regions", "remote_atomic", "remote_qpn", "remote_read",
+        "remote_write", "responder", "retry_count", "rnr_retry", "role", "route", "rq", "spent",
+        "sq", "sqd_event", "srqn", "state", "strip_vlan", "traffic", "uar", "xrcd",
     )  # fmt: skip
 
     engine: SendEngine
@@ -118,6 +118,7 @@ class QueuePair:
         self.spent = 0
         self.sq: SendQueue | None = None
         self.rq: ReceiveQueue | None = None
+        completions.lost = self.completions_lost
         self.load()
 
     def load(self) -> None:
@@ -140,6 +141,7 @@ class QueuePair:
         self.rnr_retry = get(context, "rnr_retry")
         self.ack_timeout = get(context, "pri_ack_timeout")
         self.read_limit = 1 << get(context, "sra_max")
+        self.answer_limit = 1 << get(context, "rra_max")
         self.strip_vlan = not get(context, "no_vlan_strip")
         self.traffic = self._counters.of(get(context, "pri_counter_index"))
         ports, number = self._ports, get(context, "pri_port")
@@ -207,6 +209,13 @@ class QueuePair:
         if self.state is not QpState.ERR:
             self.completions.event(EventType.WQ_CATAS_ERROR)
             self.enter_error()
+
+    def completions_lost(self) -> None:
+        """A completion queue is broken: work that cannot be completed is not done either.
+
+        InfiniBand vol. 1, 11.6.3.1: the queue pair goes to the error state, with an event.
+        """
+        self.enter_error(EventType.WQ_CATAS_ERROR)
 
     def flush_receives(self, budget: int) -> int:
         """Flush at most `budget` receives while in ERR, and count them."""

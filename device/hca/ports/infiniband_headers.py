@@ -12,8 +12,16 @@ from typing import Final
 from bluebridge.device.fabric.addresses import PERMISSIVE, lid_bytes, lid_of
 from bluebridge.device.fabric.messages import Datagram, Route
 from bluebridge.device.hca.ports.datagram_headers import HeaderError, datagram, parse_transport
-from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, NEXT_BTH, NEXT_GRH
-from bluebridge.device.layout.net.roce import BTH_SIZE, DETH_SIZE, GRH, GRH_SIZE, ICRC_SIZE, NO_GID
+from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, MANAGEMENT_LANE, NEXT_BTH, NEXT_GRH
+from bluebridge.device.layout.net.roce import (
+    BTH_SIZE,
+    DETH_SIZE,
+    GRH,
+    GRH_SIZE,
+    ICRC_SIZE,
+    NO_GID,
+    SMI_QPN,
+)
 
 PATH_BITS: Final = 0x7F
 
@@ -28,6 +36,9 @@ def parse_ib_datagram(packet: bytes, own_qkey: int, source_lid: SourceLid) -> Da
     """
     grh, position = _network(packet)
     transport = parse_transport(packet, position, own_qkey)
+    managing = transport.target_qpn == SMI_QPN
+    if managing != (LRH.get(packet, "virtual_lane") == MANAGEMENT_LANE):
+        raise HeaderError("virtual lane 15 is for subnet management, and only that one")
     body = packet[transport.end :]
     payload = body[: max(0, len(body) - ICRC_SIZE - transport.pad)]
     route = _route(packet, grh, source_lid, transport.pkey)

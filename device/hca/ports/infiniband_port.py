@@ -155,14 +155,17 @@ class InfinibandPort(Port):
 
     # -- management ---------------------------------------------------------------------------
 
-    def answer_mad(self, request: bytes) -> bytes:
-        """MAD_IFC: the port's agents; raises `CommandError` (BAD_PKT) where no agent answers."""
+    def answer_mad(self, request: bytes, *, trusted: bool) -> bytes:
+        """MAD_IFC: the port's agents; raises `CommandError` (BAD_PKT) where no agent answers.
+
+        A `trusted` request needs no M_Key.
+        """
         mgmt_class, method = MAD.get(request, "mgmt_class"), MAD.get(request, "method")
         answer = None
         if mgmt_class in (MgmtClass.SUBN_LID, MgmtClass.SUBN_DIRECTED):
             if method == Method.TRAP_REPRESS:
                 return request
-            answer = sma.answer(self.node, self.number, request)
+            answer = sma.answer(self.node, self.number, request, trusted=trusted)
         elif mgmt_class == MgmtClass.PERF:
             answer = pma.answer(self.node, self.number, request)
         if answer is None:

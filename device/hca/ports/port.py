@@ -13,6 +13,7 @@ from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route
 from bluebridge.device.hca.ports.flow_control import FlowControl
 from bluebridge.device.hca.ports.frame_counters import FrameCounters
+from bluebridge.device.hca.ports.pacing import Pacing
 from bluebridge.device.hca.ports.port_tables import Steering, Tables
 from bluebridge.device.hca.ports.roce_headers import parse_datagram
 from bluebridge.device.hca.ports.roce_routes import connected_route, datagram_route
@@ -30,6 +31,7 @@ from bluebridge.device.layout.mlx4.eqe import (
 )
 from bluebridge.device.layout.mlx4.ports import SET_PORT_IB, LinkMode
 from bluebridge.device.layout.net.ethernet import NO_VLAN, VLAN_TAG_TYPES
+from bluebridge.device.layout.net.roce import NO_GID
 from bluebridge.device.pci.bus import HostBus
 
 TYPE_ETHERNET: Final = 2
@@ -72,6 +74,7 @@ class Port:
         self._cable = True
         self._tables = Tables(self.burned_in)
         self.flow = FlowControl(bus, self)
+        self.pacing = Pacing()
         self._own: frozenset[bytes] = frozenset((self.burned_in,))
 
     def attach(self, deliver: Deliver) -> None:
@@ -180,7 +183,8 @@ class Port:
 
     def _announce(self) -> None:
         """Tell the fabric which addresses the port has and whether its link is up."""
-        self._fabric.announce(self, self.mac_addresses, up=self.link_up)
+        gids = {gid for gid in self._tables.gids if gid != NO_GID}
+        self._fabric.announce(self, self._own | gids, up=self.link_up)
 
     def _report(self, subtype: int) -> None:
         event = bytes(PORT_EQE.pack(port=self.number)[DATA_OFFSET:-4])
@@ -207,6 +211,7 @@ class Port:
         """Replace the GID table; `versions` are the RoCE versions of its entries, else 1."""
         self._tables.gids = gids
         self._tables.versions = versions
+        self._announce()
 
     @property
     def gids(self) -> list[bytes]:

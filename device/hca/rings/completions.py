@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
@@ -25,10 +26,13 @@ class Completions:
     """Writes the completions and the asynchronous events of one queue pair.
 
     `send_cqn` and `recv_cqn` are the numbers of its completion queues; one that does not exist
-    when a completion is due costs a line in the log.
+    when a completion is due costs a line in the log. One that takes no entry any more calls
+    `lost`, later, in the server's loop.
     """
 
-    __slots__ = ("_bus", "_cqs", "_eqs", "_qpn", "_recv_cqn", "_send_cqn")
+    __slots__ = ("_bus", "_cqs", "_eqs", "_losing", "_qpn", "_recv_cqn", "_send_cqn", "lost")
+
+    lost: Callable[[], None]
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class Completions:
         self._qpn = qpn
         self._send_cqn = send_cqn
         self._recv_cqn = recv_cqn
+        self._losing = False
 
     # -- sends --------------------------------------------------------------------------------
 
@@ -128,6 +133,8 @@ class Completions:
             self._absent(cqn)
         else:
             queue.post(cqe, solicited, error)
+            if queue.broken:
+                self._lose()
 
     def _post_many(self, cqn: int, entries: list[bytes]) -> None:
         queue = self._cqs.get(cqn)
@@ -135,6 +142,18 @@ class Completions:
             self._absent(cqn)
         else:
             queue.post_many(entries)
+            if queue.broken:
+                self._lose()
+
+    def _lose(self) -> None:
+        """The engines are in the middle of something: the queue pair hears of it afterwards."""
+        if not self._losing:
+            self._losing = True
+            self._bus.call_soon(self._tell_loss)
+
+    def _tell_loss(self) -> None:
+        self._losing = False
+        self.lost()
 
     def _absent(self, cqn: int) -> None:
         text = f"QP {self._qpn:#x}: its CQ {cqn:#x} does not exist"

@@ -14,8 +14,14 @@ from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
-from bluebridge.device.layout.mlx4.contexts import EQC
-from bluebridge.device.layout.mlx4.eqe import DATA_OFFSET, DATA_SIZE, EQE_SIZE, OWNER_OFFSET
+from bluebridge.device.layout.mlx4.contexts import EQC, RING_UNIT
+from bluebridge.device.layout.mlx4.eqe import (
+    DATA_OFFSET,
+    DATA_SIZE,
+    EQE_SIZE,
+    OWNER_OFFSET,
+    EventType,
+)
 from bluebridge.device.layout.mlx4.uar import EQ_ARM
 from bluebridge.device.pci.bus import DmaError, HostBus
 
@@ -30,7 +36,10 @@ EVENT_TYPES: Final = 64
 
 @dataclass(slots=True)
 class EventQueue:
-    """One ring. `backlog` holds events that found the ring full."""
+    """One ring. `backlog` holds events that found the ring full.
+
+    `overflowed`: an event was lost, since software read the others.
+    """
 
     eqn: int
     buffer: QueueBuffer
@@ -40,6 +49,7 @@ class EventQueue:
     armed: bool = True
     producer: int = 0
     consumer: int = 0
+    overflowed: bool = False
     backlog: deque[bytes] = field(default_factory=deque)
 
     @property
@@ -90,7 +100,12 @@ class EventQueues:
         if vector >= self._vectors:
             raise CommandError(Status.BAD_PARAM, f"MSI-X vector {vector}")
         shift = EQC.get(context, "log_page_size") + 12
-        buffer = self._pages.buffer(EQC.get(context, "mtt_addr"), shift, EQE_SIZE << log_size)
+        start = EQC.get(context, "page_offset") * RING_UNIT
+        if start % EQE_SIZE:
+            raise CommandError(Status.BAD_PARAM, f"EQ {eqn:#x} begins at {start:#x} of its page")
+        buffer = self._pages.buffer(
+            EQC.get(context, "mtt_addr"), shift, EQE_SIZE << log_size, start
+        )
         buffer.fill_owner(EQE_SIZE, eqn)
         always = EQC.get(context, "state") == STATE_ALWAYS_ARMED
         self._queues[eqn] = EventQueue(eqn, buffer, 1 << log_size, vector, always)
@@ -122,7 +137,7 @@ class EventQueues:
         self.post(eqn, eqe)
 
     def post_numbered(self, event_type: int, number: int) -> None:
-        """Queue an asynchronous event about the queue pair or shared receive queue `number`."""
+        """Queue an asynchronous event about the queue of any kind with this number."""
         self.post_async(event_type, number.to_bytes(4, "big"))
 
     def post(self, eqn: int, eqe: bytes | bytearray) -> None:
@@ -136,7 +151,7 @@ class EventQueues:
                 self._backlog += 1
                 queue.backlog.append(bytes(eqe))
             else:
-                self._bus.note(Kind.NOTE, f"EQ {eqn:#x} is not served, an event is lost")
+                self._lose(queue)
             return
         self._write(queue, bytearray(eqe))
         if queue.armed:
@@ -154,10 +169,23 @@ class EventQueues:
         while queue.backlog and queue.waiting < queue.size:
             self._backlog -= 1
             self._write(queue, bytearray(queue.backlog.popleft()))
+        if queue.overflowed and not queue.backlog:
+            queue.overflowed = False
+            if self._map.get(EventType.EQ_OVERFLOW) == eqn:
+                self.post_numbered(EventType.EQ_OVERFLOW, eqn)
         if value & EQ_ARM:
             queue.armed = True
         if queue.armed and queue.waiting:
             self._fire(queue)
+
+    def _lose(self, queue: EventQueue) -> None:
+        """An event has no room: software is told once, in the queue itself when it has room."""
+        if queue.overflowed:
+            return
+        queue.overflowed = True
+        self._bus.note(Kind.NOTE, f"EQ {queue.eqn:#x} is not served, events are lost")
+        if self._map.get(EventType.EQ_OVERFLOW) != queue.eqn:
+            self.post_numbered(EventType.EQ_OVERFLOW, queue.eqn)
 
     def _write(self, queue: EventQueue, eqe: bytearray) -> None:
         eqe[OWNER_OFFSET] = 0x80 if queue.producer & queue.size else 0

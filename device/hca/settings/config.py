@@ -21,7 +21,8 @@ class Features:
     `blueflame`: QUERY_DEV_CAP advertises it (stores to its pages count either way), with registers
     of `blueflame_register` bytes, one of `BLUEFLAME_REGISTERS`; adapters have 512. `pro`: a
     ConnectX-3 Pro, which supports RoCE v2 too. `large_cqes`: drivers may choose 64-byte entries.
-    `subnet_manager`: whether InfiniBand networks have one of their own.
+    `subnet_manager`: whether InfiniBand networks have one of their own. `trusting`: whether ports
+    on Ethernet may use addresses of each other.
     """
 
     ports: int = 1
@@ -29,6 +30,7 @@ class Features:
     pro: bool = False
     large_cqes: bool = False
     subnet_manager: bool = True
+    trusting: bool = False
     blueflame_register: int = 1 << LOG_BLUEFLAME_REGISTER
 
     def __post_init__(self) -> None:

@@ -83,6 +83,16 @@ SRQ_EQE = Struct(
     [u8("type", 1), u8("subtype", 3), bits("srqn", 4, 4, 23, 0, "SRQ number")],
     source=_SOURCE,
 )
+EQ_EQE = Struct(
+    "EQE.EQ",
+    EQE_SIZE,
+    [
+        u8("type", 1),
+        u8("subtype", 3),
+        bits("eqn", 4, 4, 23, 0, "number of the EQ that lost events"),
+    ],
+    source="inc/device.h: enum mlx4_event; the place of the number is not known from drivers",
+)
 CQ_ERROR_EQE = Struct(
     "EQE.CQ_ERROR",
     EQE_SIZE,
@@ -142,6 +152,7 @@ BY_TYPE: dict[int, Struct] = {
     EventType.WQ_CATAS_ERROR: QP_EQE,
     EventType.PORT_CHANGE: PORT_EQE,
     EventType.CMD: CMD_EQE,
+    EventType.EQ_OVERFLOW: EQ_EQE,
     EventType.WQ_INVALID_REQUEST: QP_EQE,
     EventType.WQ_ACCESS_ERROR: QP_EQE,
     EventType.SRQ_CATAS_ERROR: SRQ_EQE,

@@ -9,7 +9,8 @@
 `now` is in seconds of any clock that does not go back. All calls come from one thread at a time.
 
 Modules, ground first: `transport` (what an engine stands on), `indices`, `memory`, `bells`,
-`entries`, `regions`, `peer`, `port`, `command_ring`, `completions`, `receives`, `sends`,
-`queue_pair`, `remote_pair`, `remote` (twins of the peer's resources), `requester`, `responder`,
-`local` (own resources), `engine`.
+`entries`, `regions`, `peer_ethernet`, `peer`, `port`, `command_ring`, `completions`, `receives`,
+`sends`, `queue_pair`, `remote_pair`, `remote` (twins of the peer's resources), `requester`,
+`responder`, `local` (own resources), `frame_memory`, `frame_receiver`, `frame_sender`, `ethernet`,
+`engine`.
 """

@@ -9,36 +9,25 @@ from bluebridge.guest.ntrdma.engine.transport import Transport
 
 
 class Observer:
-    """Calls `wake` when bell `index` has rung while it is armed, and is not armed any more then."""
+    """Looks at bell `index`; `wake` is to be called when it has rung."""
 
     def __init__(self, words: memoryview, index: int, wake: Callable[[], None]) -> None:
         self.index = index
         self.wake = wake
         self._words = words
         self._seen: int = words[index]
-        self._armed = False
-
-    def arm(self) -> bool:
-        """Have the next ring wake; True when it rang since the last one: look again instead."""
-        rung: int = self._words[self.index]
-        if rung != self._seen:
-            self._seen = rung
-            return True
-        self._armed = True
-        return False
 
     def fires(self) -> bool:
-        """Whether it is armed and has rung; disarms it then."""
-        if not self._armed or self._words[self.index] == self._seen:
+        """Whether it has rung since the last time: one load, so that a ring behind it counts."""
+        rung: int = self._words[self.index]
+        if rung == self._seen:
             return False
-        self._seen = self._words[self.index]
-        self._armed = False
+        self._seen = rung
         return True
 
     def restart(self) -> None:
         """The bells begin anew."""
         self._seen = 0
-        self._armed = True
 
 
 class Bells:
@@ -54,14 +43,13 @@ class Bells:
         """Bytes of the array that somebody looks at."""
 
     def observe(self, wake: Callable[[], None], index: int | None = None) -> Observer:
-        """Look at a bell, by default at a free one; armed at once. Raises `MemoryError`."""
+        """Look at a bell, by default at a free one. Raises `MemoryError`."""
         if index is None:
             places = range(FIRST_DYNAMIC_BELL, DOORBELLS)
             index = next((n for n in places if n not in self._observers), None)
             if index is None:
                 raise MemoryError("no virtual doorbell is left")
         observer = Observer(self._words, index, wake)
-        observer.arm()
         self._observers[index] = observer
         self._span = 4 * (max(self._observers) + 1)
         return observer
@@ -79,15 +67,13 @@ class Bells:
     def serve(self) -> None:
         """Wake all observers whose bell has rung.
 
-        Each is armed again before it is woken, so a ring in between wakes it once more.
+        A ring that comes while one is woken is found by the next call.
         """
         self._last = bytes(self._memory.view[: self._span])
         woken = [observer for observer in self._observers.values() if observer.fires()]
         for observer in woken:
             if self._observers.get(observer.index) is not observer:
                 continue  # forgotten by one that was woken before
-            while observer.arm():
-                pass  # it rang once more, which this wake serves as well
             observer.wake()
 
     def restart(self) -> None:

@@ -8,10 +8,11 @@ from typing import Protocol
 
 from bluebridge.device.layout.ntrdma import port as port_layout
 from bluebridge.device.layout.ntrdma.commands import CM_MESSAGE, RESOLVE, CommandCode
-from bluebridge.device.layout.ntrdma.port import BELL_COMMAND, BELL_RESPONSE
+from bluebridge.device.layout.ntrdma.port import BELL_COMMAND, BELL_RESPONSE, PortState
 from bluebridge.guest.ntrdma.engine.bells import Bells, Observer
 from bluebridge.guest.ntrdma.engine.command_ring import CommandExecution, CommandRequests
 from bluebridge.guest.ntrdma.engine.completions import CompletionQueue
+from bluebridge.guest.ntrdma.engine.ethernet import Ethernet, Network
 from bluebridge.guest.ntrdma.engine.local import Done, Event, LocalResources
 from bluebridge.guest.ntrdma.engine.memory import Words
 from bluebridge.guest.ntrdma.engine.peer import Peer
@@ -35,6 +36,9 @@ class EngineOwner(Protocol):
     def event(self, event: Event, key: int) -> None:
         """An asynchronous event; `key` is the number of the queue pair that failed."""
 
+    def entered(self, state: PortState) -> None:
+        """The port is in another state."""
+
     def cm_message(self, mad: bytes, ip: int) -> None:
         """A message of the peer's connection manager at `ip`, without its first 8 bytes."""
 
@@ -43,9 +47,14 @@ class EngineOwner(Protocol):
 
 
 class Engine:
-    """Own resources are in `local`, the peer's twins in `remote`, the state machine in `port`."""
+    """Own resources are in `local`, the peer's twins in `remote`, the state machine in `port`.
 
-    def __init__(self, transport: Transport, owner: EngineOwner) -> None:
+    With a `network` it has an Ethernet device, `ethernet`.
+    """
+
+    def __init__(
+        self, transport: Transport, owner: EngineOwner, network: Network | None = None
+    ) -> None:
         self._transport, self._owner = transport, owner
         self._words = Words(transport)
         self._bells = Bells(transport)
@@ -64,6 +73,10 @@ class Engine:
         )
         self._requester = Requester(transport, self._peer, self.remote, self.local)
         self._responder = Responder(transport, self._peer, self.local)
+        self.ethernet: Ethernet | None = None
+        if network is not None:
+            parts = transport, self._words, self._bells, self._peer
+            self.ethernet = Ethernet(*parts, network, self._break)
         self.port = Port(transport, self._peer, self)
         self._observers: dict[int, Observer] = {}
 
@@ -77,7 +90,7 @@ class Engine:
     @property
     def deadline(self) -> float:
         """When `advance` has something to do; in the past: at once."""
-        if self._rung or self._broken:
+        if self._rung or self._broken or (self.ethernet is not None and self.ethernet.due):
             return 0.0
         at = min(self.port.deadline, self._requests.deadline)
         if self._stalled:
@@ -86,8 +99,10 @@ class Engine:
 
     @property
     def throttled(self) -> bool:
-        """Whether queue pairs wait only for stores to be carried out."""
-        return bool(self._runnable)
+        """Whether queue pairs or frames wait only for stores to be carried out."""
+        return bool(self._runnable) or (
+            self.ethernet is not None and self.ethernet.sender.throttled
+        )
 
     def link(self, up: bool, now: float) -> None:
         """The way to the peer is there, or has gone."""
@@ -120,7 +135,7 @@ class Engine:
             self._resume_stalled(now)
         for _ in range(TURNS):
             busy = self._serve_pairs(now) if self._runnable else False
-            rang = self._bells.rung
+            rang = self._peer.known and self._bells.rung
             if rang:
                 self._transport.flush()
                 self._bells.serve()
@@ -129,10 +144,14 @@ class Engine:
                 self.port.quiesce(reason, now)
             if self._rung:
                 busy |= self._serve_twins()
+            if self.ethernet is not None:
+                busy |= self.ethernet.serve()
             if self._peer.ready:
                 self._requests.flush(now)
             if not busy and not (rang and self._runnable):
                 break
+        if self.ethernet is not None:
+            self.ethernet.tell()
         self._peer.signal()
         self._transport.flush()
 
@@ -167,6 +186,10 @@ class Engine:
                 self._stalled.add(pair)
         return more
 
+    def _break(self, reason: str) -> None:
+        """Part from the peer with the next turn."""
+        self._broken = reason
+
     # -- bells ----------------------------------------------------------------------------------
 
     def _commands_came(self) -> None:
@@ -191,6 +214,8 @@ class Engine:
         self._bells.restart()
         self._requests.restart()
         self._execution.restart()
+        if self.ethernet is not None:
+            self.ethernet.restart()
 
     def init_block(self) -> bytes:
         """What the peer needs of this side first."""
@@ -209,30 +234,42 @@ class Engine:
             "bell_command": BELL_COMMAND,
             "init_tag": port_layout.VERSION_TAG,
         }
+        if self.ethernet is not None:
+            values |= self.ethernet.init_values()
         return bytes(port_layout.PEER_INFO.pack(values))
 
     def conf_block(self) -> bytes:
         """What the peer needs of this side then."""
-        return bytes(
-            port_layout.PEER_INFO.pack(
-                commands=self._execution.commands.address,
-                command_produced=self._execution.index.address,
-                conf_tag=port_layout.VERSION_TAG,
-            )
-        )
+        values = {
+            "commands": self._execution.commands.address,
+            "command_produced": self._execution.index.address,
+            "conf_tag": port_layout.VERSION_TAG,
+        }
+        if self.ethernet is not None:
+            values |= self.ethernet.conf_values()
+        return bytes(port_layout.PEER_INFO.pack(values))
 
     def enabled(self) -> None:
         """The peer is ready."""
         self.local.enabled()
+        if self.ethernet is not None:
+            self.ethernet.enabled()
         self._owner.event(Event.PORT_UP, 0)
 
     def quiescing(self) -> None:
         """The port begins to part from its peer."""
         was_ready = self._peer.ready
         self._peer.ready = False
+        self._rung.clear()
         self.local.quiescing()
+        if self.ethernet is not None:
+            self.ethernet.quiescing()
         if was_ready:
             self._owner.event(Event.PORT_DOWN, 0)
+
+    def entered(self, state: PortState) -> None:
+        """The port is in a state, and has told the peer."""
+        self._owner.entered(state)
 
     def disabled(self) -> None:
         """The peer is gone, nothing is under way."""
@@ -311,9 +348,13 @@ class Engine:
         """Whether an IPv4 address is this side's."""
         return self._owner.has_address(ip)
 
-    def close(self, now: float) -> None:
-        """Part from the peer. What is posted is flushed."""
+    def part(self, now: float) -> None:
+        """Part from the peer for good: `close` follows when all stores are carried out."""
         self.port.quiesce("this side has closed", now)
+        self._transport.shut()
         self.local.quiescing()
+
+    def close(self) -> None:
+        """Nothing is under way any more. What is posted is flushed."""
         self.disabled()
         self.remote.clear()

@@ -75,6 +75,10 @@ class LocalResources:
         """Post a command whose response is a status only."""
         self._send(form, op, values, lambda response: done(_succeeded(response)))
 
+    def _drop(self, form: Struct, op: CommandCode, done: Done, **values: Value) -> None:
+        """End a twin, or what it does. A peer that refuses has none: that is as good."""
+        self._send(form, op, values, lambda response: done(True))
+
     # -- protection domains ---------------------------------------------------------------------
 
     def create_domain(self, done: Done = ignore) -> Domain:
@@ -83,25 +87,37 @@ class LocalResources:
         if key is None:
             raise VerbsError(f"there are {MOST_DOMAINS} protection domains already")
         domain = self.domains[key] = Domain(key)
-        self._ask(layout.PD, CommandCode.PD_CREATE, done, pd_key=key)
+
+        def told(good: bool) -> None:
+            if not good:
+                self.domains.pop(key, None)
+            done(good)
+
+        self._ask(layout.PD, CommandCode.PD_CREATE, told, pd_key=key)
         return domain
 
     def delete_domain(self, domain: Domain, done: Done = ignore) -> None:
         """Its regions and queue pairs must be gone."""
         if self.domains.pop(domain.key, None) is not None:
-            self._ask(layout.PD, CommandCode.PD_DELETE, done, pd_key=domain.key)
+            self._drop(layout.PD, CommandCode.PD_DELETE, done, pd_key=domain.key)
 
     # -- regions --------------------------------------------------------------------------------
 
     def register(self, domain: Domain, region: Region, done: Done = ignore) -> None:
-        """Let own work requests and the peer use a region."""
+        """Let own work requests and the peer use a region; nobody, when the peer refuses."""
+
+        def told(good: bool) -> None:
+            if not good:
+                self.deregister(domain, region.key)
+            done(good)
+
         domain.regions[region.key] = region
-        self._tell_region(domain, region, done)
+        self._tell_region(domain, region, told)
 
     def deregister(self, domain: Domain, key: int, done: Done = ignore) -> None:
         """Nothing may use the region any more; when `done`, nothing does."""
         domain.regions.pop(key, None)
-        self._ask(layout.MR_DELETE, CommandCode.MR_DELETE, done, pd_key=domain.key, key=key)
+        self._drop(layout.MR_DELETE, CommandCode.MR_DELETE, done, pd_key=domain.key, key=key)
 
     def _tell_region(self, domain: Domain, region: Region, done: Done) -> None:
         pieces = list(_parts(region))
@@ -207,24 +223,22 @@ class LocalResources:
         return self.pairs.get(key)
 
     def add_pair(self, pair: QueuePair, done: Done = ignore) -> None:
-        """A queue pair in state RESET."""
+        """A queue pair in state RESET; it is removed again when the peer refuses."""
         self.pairs[pair.key] = pair
         pair.sends.failed = lambda: self.fail(pair)
         pair.sends.resumed = lambda: self._runnable(pair)
-        self._create_twin(pair, done)
+
+        def told(good: bool) -> None:
+            if not good:
+                self.remove_pair(pair)
+            done(good)
+
+        self._create_twin(pair, told)
 
     def modify_pair(self, pair: QueuePair, done: Done = ignore) -> None:
         """Tell the peer of a queue pair's state, rights and peer."""
-        self._ask(
-            layout.QP_MODIFY,
-            CommandCode.QP_MODIFY,
-            done,
-            pd_key=pair.domain.key,
-            key=pair.key,
-            state=int(pair.state),
-            access=pair.access,
-            peer_key=pair.peer_key,
-        )
+        values = _attributes(pair)
+        self._ask(layout.QP_MODIFY, CommandCode.QP_MODIFY, done, **values)
 
     def fail(self, pair: QueuePair) -> None:
         """Something went wrong: to the error state, with an event."""
@@ -241,7 +255,8 @@ class LocalResources:
                 pair.flush()
             done(good)
 
-        self.modify_pair(pair, stopped)
+        values = _attributes(pair)
+        self._drop(layout.QP_MODIFY, CommandCode.QP_MODIFY, stopped, **values)
 
     def reset_pair(self, pair: QueuePair, done: Done = ignore) -> None:
         """Back to RESET with empty rings, here and at the peer."""
@@ -266,9 +281,10 @@ class LocalResources:
             done(True)
 
     def _delete_twin(self, pair: QueuePair, done: Done) -> None:
-        pair.state = QueueState.RESET
+        """From now on nothing is stored into its rings, which the peer gives back."""
+        pair.state, pair.rings = QueueState.RESET, None
         code, key = CommandCode.QP_DELETE, pair.key
-        self._ask(layout.QP_DELETE, code, done, pd_key=pair.domain.key, key=key)
+        self._drop(layout.QP_DELETE, code, done, pd_key=pair.domain.key, key=key)
 
     def _create_twin(self, pair: QueuePair, done: Done) -> None:
         pair.twin_is_new()
@@ -346,6 +362,16 @@ class LocalResources:
         for pair in tuple(self.pairs.values()):
             if pair.state is QueueState.ERROR and not pair.flushed:
                 pair.flush()
+
+
+def _attributes(pair: QueuePair) -> dict[str, Value]:
+    return {
+        "pd_key": pair.domain.key,
+        "key": pair.key,
+        "state": int(pair.state),
+        "access": pair.access,
+        "peer_key": pair.peer_key,
+    }
 
 
 def _succeeded(response: bytes | None) -> bool:

@@ -97,3 +97,16 @@ class Ring:
     def free(self) -> None:
         """Give the memory back."""
         self._memory.free()
+
+
+def rings(transport: Transport, *shapes: tuple[int, int]) -> list[Ring]:
+    """A ring for each capacity and size: all of them, or none. Raises `MemoryError`."""
+    made: list[Ring] = []
+    try:
+        for capacity, size in shapes:
+            made.append(Ring(transport, capacity, size))
+    except MemoryError:
+        for ring in made:
+            ring.free()
+        raise
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.ntrdma import port as layout
+from bluebridge.guest.ntrdma.engine.peer_ethernet import PeerEthernet
 from bluebridge.guest.ntrdma.engine.transport import Message, Transport
 
 _BASE = layout.FIRST_DYNAMIC_BELL
@@ -14,6 +15,7 @@ class Peer:
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.ready = False
+        self.ethernet = PeerEthernet(transport)
         self.commands = self.command_produced = 0
         self.responses = self.response_index = 0
         self.command_capacity = 0
@@ -21,7 +23,9 @@ class Peer:
         self._bells = self._bell_count = 0
         self._message = Message(0, 0)
         self._rings: dict[int, int] = {}
-        self._signal_due = self._known = False
+        self.known = False
+        """Whether its init block was taken: what it sends can be answered."""
+        self._signal_due = False
 
     def take_init(self, block: bytes) -> bool:
         """Take the init block out of a PEER_INFO; whether it makes sense."""
@@ -35,7 +39,7 @@ class Peer:
         self.bell_response = get(block, "bell_response")
         self._rings.clear()
         reaches = self.transport.reaches
-        self._known = (
+        self.known = (
             get(block, "version_tag") == get(block, "init_tag") == layout.VERSION_TAG
             and self.command_capacity == layout.COMMAND_CAPACITY
             and get(block, "command_index") == 0
@@ -46,8 +50,9 @@ class Peer:
             and reaches(self._bells, 4 * self._bell_count)
             and reaches(self.responses, self.command_capacity * 64)
             and reaches(self.response_index, 4)
+            and self.ethernet.take_init(block, self._bell_count)
         )
-        return self._known
+        return self.known
 
     def take_conf(self, block: bytes) -> bool:
         """Take the conf block out of a PEER_INFO; whether it makes sense."""
@@ -60,6 +65,7 @@ class Peer:
             and not self.command_produced & 3
             and reaches(self.commands, layout.COMMAND_CAPACITY * 256)
             and reaches(self.command_produced, 4)
+            and self.ethernet.take_conf(block, self._bell_count)
         )
 
     def has_bell(self, bell: int) -> bool:
@@ -85,7 +91,7 @@ class Peer:
 
     def interrupt(self) -> None:
         """Interrupt behind everything so far, if it is known how."""
-        self._signal_due = self._known
+        self._signal_due = self.known
         self.signal()
 
     def signal(self) -> None:
@@ -97,5 +103,5 @@ class Peer:
 
     def forget(self) -> None:
         """It is gone, or begins anew."""
-        self.ready = self._signal_due = self._known = False
+        self.ready = self._signal_due = self.known = False
         self._rings.clear()

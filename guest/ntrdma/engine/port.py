@@ -64,6 +64,9 @@ class PortOwner(Protocol):
     def quiescing(self) -> None:
         """The port begins to part from its peer."""
 
+    def entered(self, state: PortState) -> None:
+        """The port is in a state, and has told the peer."""
+
 
 class Port:
     """The state machine. `peer` is filled in as the blocks of the other side come."""
@@ -140,12 +143,6 @@ class Port:
         if self.state >= PortState.CONF_READY:
             self._poll(now)
 
-    def close(self, now: float) -> None:
-        """Tell the peer, and give the memory back."""
-        self.quiesce("this side has closed", now)
-        self._words.release()
-        self._memory.free()
-
     # -- own side -------------------------------------------------------------------------------
 
     def _drain(self, now: float) -> None:
@@ -166,6 +163,7 @@ class Port:
             self._word = 0  # from here on it is the word in memory, which the peer's reset cleared
         if self.up:
             self._ping(now, before)
+        self._owner.entered(state)
 
     def _ping(self, now: float, before: PortState) -> None:
         """Write the ping word where the peer reads it."""

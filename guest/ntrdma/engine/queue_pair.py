@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
@@ -61,6 +62,7 @@ class QueuePair:
         sizes: Sizes,
         queues: tuple[CompletionQueue, CompletionQueue],
     ) -> None:
+        """Raises `MemoryError`, and holds nothing then."""
         self.key = key
         self.domain = domain
         self.sizes = sizes
@@ -86,18 +88,22 @@ class QueuePair:
         """In the error state: whether everything has ended, so that posts end at once."""
         self._words = words
         self._consumed = words.allocate()
-        self.receives = ReceiveQueue(
-            transport, key, sizes.receives, sizes.recv_pieces, self.recv_cq
-        )
-        self.sends = SendQueue(
-            transport,
-            key,
-            sizes.sends,
-            sizes.send_pieces,
-            sizes.inline_bytes,
-            self.send_cq,
-            self._consumed,
-        )
+        with ExitStack() as undo:
+            undo.callback(words.free, self._consumed)
+            self.receives = ReceiveQueue(
+                transport, key, sizes.receives, sizes.recv_pieces, self.recv_cq
+            )
+            undo.callback(self.receives.close)
+            self.sends = SendQueue(
+                transport,
+                key,
+                sizes.sends,
+                sizes.send_pieces,
+                sizes.inline_bytes,
+                self.send_cq,
+                self._consumed,
+            )
+            undo.pop_all()
 
     @property
     def receiving(self) -> bool:

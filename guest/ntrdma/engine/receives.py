@@ -11,6 +11,7 @@ from bluebridge.guest.ntrdma.engine.entries import pack_receive, recv_size
 from bluebridge.guest.ntrdma.engine.indices import advanced, distance
 from bluebridge.guest.ntrdma.engine.memory import Ring
 from bluebridge.guest.ntrdma.engine.peer import Peer
+from bluebridge.guest.ntrdma.engine.regions import total
 from bluebridge.guest.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.enums import WcFlags, WcOpcode, WcStatus
 from bluebridge.guest.verbs.errors import VerbsError
@@ -95,10 +96,13 @@ class ReceiveQueue:
         immediate: int,
         solicited: bool,
     ) -> bool:
-        """The peer used receive `key`; False when that is not the next one."""
+        """The peer used receive `key`; False when that is not the next one, or too small."""
         if not self._posted or key != self.next or key == self._post:
             return False
-        wr_id, _ = self._posted.popleft()
+        wr_id, pieces = self._posted[0]
+        if op is not WorkCode.WRITE_IMMEDIATE and length > total(pieces):
+            return False
+        self._posted.popleft()
         self.next = advanced(self.next, 1, self.capacity)
         opcode, flags = _KINDS[op]
         if status is not WorkStatus.OK:

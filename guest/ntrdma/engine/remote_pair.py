@@ -12,7 +12,7 @@ from bluebridge.guest.ntrdma.engine.entries import (
     unpack_receive,
 )
 from bluebridge.guest.ntrdma.engine.indices import advanced, distance, valid
-from bluebridge.guest.ntrdma.engine.memory import Ring, Words
+from bluebridge.guest.ntrdma.engine.memory import Words, rings
 from bluebridge.guest.ntrdma.engine.peer import Peer
 from bluebridge.guest.ntrdma.engine.queue_pair import RECEIVING
 from bluebridge.guest.ntrdma.engine.regions import Regions
@@ -52,10 +52,13 @@ class RemotePair:
         self.recv_capacity, self._recv_pieces = max(1, receives[0]), receives[1]
         self.send_capacity, self._send_pieces = max(1, sends[0]), sends[1]
         self._words = words
+        self.receives, self.sends, self._completions = rings(
+            transport,
+            (self.recv_capacity, recv_size(self._recv_pieces)),
+            (self.send_capacity, send_size(self._send_pieces)),
+            (self.send_capacity, COMPLETION.size),
+        )
         self.recv_produced, self.send_produced = words.allocate(), words.allocate()
-        self.receives = Ring(transport, self.recv_capacity, recv_size(self._recv_pieces))
-        self.sends = Ring(transport, self.send_capacity, send_size(self._send_pieces))
-        self._completions = Ring(transport, self.send_capacity, COMPLETION.size)
         self._taken = 0
         self._consumed = self._answered = 0
 

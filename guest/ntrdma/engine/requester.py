@@ -101,13 +101,16 @@ class Requester:
                     self._local.begin(pair, request)
                     going = not pair.local_busy
                 continue
+            if sends.held_by_reads(request):
+                break
             before = len(sends.flying)
             going = self._try(pair, request, now) and pair.state is QueueState.READY_TO_SEND
             count += len(sends.flying) > before
         if count and rings is not None:
             sends.ring.push(rings.send_entries, first, count)
             self._peer.publish(rings.send_produced, sends.produced, rings.send_bell)
-        return going and bool(sends.queue) and now >= pair.resume_at
+        waits = not sends.queue or sends.held_by_reads(sends.queue[0])
+        return going and not waits and now >= pair.resume_at
 
     def _try(self, pair: QueuePair, request: Request, now: float) -> bool:
         """Carry out one request; False when those behind it have to wait."""

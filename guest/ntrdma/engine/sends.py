@@ -9,7 +9,7 @@ from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.ntrdma.engine.completions import CompletionQueue
 from bluebridge.guest.ntrdma.engine.entries import COMPLETION, send_size
 from bluebridge.guest.ntrdma.engine.indices import advanced, distance
-from bluebridge.guest.ntrdma.engine.memory import Ring, Word
+from bluebridge.guest.ntrdma.engine.memory import Ring, Word, rings
 from bluebridge.guest.ntrdma.engine.regions import Segment
 from bluebridge.guest.ntrdma.engine.transport import Transport
 from bluebridge.guest.verbs.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
@@ -61,7 +61,8 @@ class Request:
     """A posted request, copied since users change theirs as soon as it is posted.
 
     `staged` is where inline data was put; `local` is the request if it is carried out here, for
-    which `code` is None. `immediate` is the key to invalidate of a SEND_WITH_INV.
+    which `code` is None. `immediate` is the key to invalidate of a SEND_WITH_INV. One that is
+    `fenced` leaves when all reads before it have ended.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Request:
         rdma_key: int,
         immediate: int,
         local: SendWr | None,
+        fenced: bool,
     ) -> None:
         self.sequence, self.wr_id = sequence, wr_id
         self.opcode, self.code = opcode, code
@@ -86,6 +88,7 @@ class Request:
         self.pieces, self.length, self.staged = pieces, length, staged
         self.rdma_address, self.rdma_key = rdma_address, rdma_key
         self.immediate, self.local = immediate, local
+        self.fenced = fenced
 
 
 class SendQueue:
@@ -114,9 +117,10 @@ class SendQueue:
         """Called when completions came and there are requests that may have waited for them."""
         self._most, self._most_inline = capacity, inline
         self._qpn, self._cq = qpn, cq
-        self.ring = Ring(transport, self.capacity, send_size(pieces))
-        self.completions = Ring(transport, self.capacity, COMPLETION.size)
-        self._inline_ring = Ring(transport, self.capacity, inline) if inline else None
+        sizes = send_size(pieces), COMPLETION.size, *((inline,) if inline else ())
+        made = rings(transport, *((self.capacity, size) for size in sizes))
+        self.ring, self.completions = made[:2]
+        self._inline_ring: Ring | None = made[2] if inline else None
         self._consumed = 0
         self._posted = self._retired = 0
         self._broken = False
@@ -155,6 +159,7 @@ class SendQueue:
                 wr.rkey,
                 wr.invalidate_rkey if code is WorkCode.SEND_INVALIDATE else wr.imm,
                 _copied(wr) if code is None else None,
+                bool(flags & SendFlags.FENCE),
             )
         )
         self._posted += 1
@@ -167,6 +172,10 @@ class SendQueue:
         return [(self._inline_ring.address + slot * self._inline_ring.size, len(data))]
 
     # -- sending --------------------------------------------------------------------------------
+
+    def held_by_reads(self, request: Request) -> bool:
+        """Whether it has to wait for reads that are flying."""
+        return request.fenced and any(each.code is WorkCode.READ for each in self.flying)
 
     def fly(self, entry: bytes) -> None:
         """The first request leaves as `entry`; the ring is pushed to the peer afterwards."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.bus.interface import DmaMemory
 from bluebridge.guest.ntrdma.engine.fast_regions import MOST_PAGES
 from bluebridge.guest.ntrdma.engine.local import Done, Event
 from bluebridge.guest.ntrdma.engine.queue_pair import Domain
+from bluebridge.guest.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.ntrdma.provider.address import NtrdmaAddress
 from bluebridge.guest.ntrdma.provider.completions import NtrdmaChannel, NtrdmaCq
 from bluebridge.guest.ntrdma.provider.numbers import Numbers
@@ -96,13 +98,23 @@ class NtrdmaPd:
 
 
 class NtrdmaDevice:
-    """One end of NTRDMA, the second provider of `guest.verbs.interface.Device`."""
+    """One end of NTRDMA, the second provider of `guest.verbs.interface.Device`.
+
+    Its Ethernet device is `network`, which it closes, if there is one.
+    """
 
     name = NAME
     ethernet_port = None
 
-    def __init__(self, back_end: BackEnd) -> None:
-        self.service = Service(back_end, NAME)
+    def __init__(
+        self,
+        back_end: BackEnd,
+        watchers: Sequence[Callable[[PortState], None]] = (),
+        network: Interface | None = None,
+    ) -> None:
+        """`watchers` are told each state of the port, under the service's lock."""
+        self.network = network
+        self.service = Service(back_end, NAME, watchers, network)
         self.health = self.service.health
         self.address = _ADDRESS_TAG + os.urandom(_ADDRESS_BYTES - len(_ADDRESS_TAG))
         self.local_dma_lkey: int | None = RESERVED_KEY

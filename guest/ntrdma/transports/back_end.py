@@ -35,5 +35,8 @@ class BackEnd(Transport, Protocol):
     def serve(self) -> News:
         """Take what has come; never waits. Raises `DeviceError` when the device is gone."""
 
+    def drain(self) -> None:
+        """Wait until all stores are carried out, for a second at most."""
+
     def close(self) -> None:
         """Let what was asked for leave, and give everything back."""

@@ -157,12 +157,16 @@ class NtbTransport(ABC):
     def _recovered(self) -> bool:
         """Whether stores had failed, which now can go on."""
 
-    def close(self) -> None:
-        """Let what was asked for leave, then give the bridge back."""
+    def drain(self) -> None:
+        """Wait until all stores are carried out, for a second at most."""
         self.flush()
         deadline = time.monotonic() + DRAIN_SECONDS
         while self.done < self.posted and time.monotonic() < deadline:
             time.sleep(0.001)
+
+    def close(self) -> None:
+        """Let what was asked for leave, then give the bridge back."""
+        self.drain()
         self.bridge.close()
 
 

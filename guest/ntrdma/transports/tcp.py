@@ -222,13 +222,17 @@ class TcpTransport:
     def _signalled(self) -> None:
         self._news.signalled = True
 
-    def close(self) -> None:
-        """Let what was asked for leave, then end the connection."""
+    def drain(self) -> None:
+        """Wait until everything has left, for a second at most."""
         end = time.monotonic() + CLOSE_SECONDS
         self.flush()
         while self._out and self._stream is not None and time.monotonic() < end:
             select.select([], [self._stream], [], 0.05)
             self.flush()
+
+    def close(self) -> None:
+        """Let what was asked for leave, then end the connection."""
+        self.drain()
         self._lose()
         if self._listener is not None:
             self._listener.close()

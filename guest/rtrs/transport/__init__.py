@@ -1,7 +1,7 @@
 """The engines of RTRS on real hardware: connections by CM, queue pairs and memory by verbs.
 
     loop = Loop()
-    with open_interfaces(words) as interfaces:            # devices, addresses, connection managers
+    with open_interfaces(words, wait) as interfaces:      # devices, addresses, connection managers
         side = ClientSide(
             interfaces, loop, lambda memory: ClientSession(name, memory, random, settings), upper
         )

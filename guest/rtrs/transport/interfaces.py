@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from bluebridge.guest.bus.vfio import VfioBus, find_device
-from bluebridge.guest.cm import CmEvent, ConnectionManager, open_cm
+from bluebridge.guest.cm import CmEvent, ConnectionManager
 from bluebridge.guest.cm.event_queue import CmEvents
-from bluebridge.guest.netif import NetInterface
-from bluebridge.guest.providers import open_device
+from bluebridge.guest.connections import open_connections
+from bluebridge.guest.providers import BACK_END, BRIDGE_BACK_ENDS, NTRDMA, open_device, open_ntrdma
 from bluebridge.guest.verbs import (
     AccessFlags,
     CompletionChannel,
@@ -23,7 +23,9 @@ from bluebridge.guest.verbs import (
 )
 
 VECTORS = 16
-_WORD = re.compile(r"(?:(?P<function>[0-9a-f:.]+?)(?:/(?P<port>\d))?=)?(?P<address>[\d./]+)$")
+FORM = "[FUNCTION[/PORT]=|ntrdma[:BACK_END]=]ADDRESS/BITS"
+_NTRDMA = re.compile(rf"{NTRDMA}(?::(?P<back_end>[^=]+))?=(?P<address>[\d./]+)$")
+_HCA = re.compile(r"(?:(?P<function>[0-9a-f:.]+?)(?:/(?P<port>\d))?=)?(?P<address>[\d./]+)$")
 
 
 class AddressError(ValueError):
@@ -32,25 +34,44 @@ class AddressError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class InterfaceWords:
-    """`FUNCTION[/PORT]=ADDRESS[/BITS]`: a PCI address, a port from 1, an IPv4 address."""
+    """A device, a port from 1, an IPv4 address with the length of its prefix.
+
+    `function` is the PCI address of an HCA; empty for NTRDMA, which has a `back_end` instead.
+    """
 
     function: str
     port: int
     address: str
     prefix: int
+    back_end: str = ""
+
+    @property
+    def device(self) -> str:
+        """What interfaces of the same device have in common."""
+        return self.function or NTRDMA
+
+    @property
+    def network(self) -> ipaddress.IPv4Interface:
+        """The address in its network."""
+        return ipaddress.IPv4Interface(f"{self.address}/{self.prefix}")
 
 
 def parse_interface(word: str) -> InterfaceWords:
-    """One `--interface`; the function may be left out: the first HCA on vfio-pci."""
-    match = _WORD.match(word)
+    """One `--interface`; the function may be left out: the first HCA on vfio-pci.
+
+    Raises `AddressError`, `DeviceError`.
+    """
+    ntrdma = _NTRDMA.match(word)
+    match = ntrdma or _HCA.match(word)
     if match is None:
-        form = "FUNCTION[/PORT]=ADDRESS/BITS such as 00:03.0/1=10.9.0.1/24"
-        raise AddressError(f"{word!r} is no {form}")
+        raise AddressError(f"{word!r} is no {FORM} such as 00:03.0/1=10.9.0.1/24")
     try:
         address = ipaddress.IPv4Interface(match["address"])
     except ValueError as error:
         raise AddressError(f"{match['address']} is no IPv4 address: {error}") from error
     prefix = address.network.prefixlen if "/" in match["address"] else 24
+    if ntrdma:
+        return InterfaceWords("", 1, str(address.ip), prefix, match["back_end"] or BACK_END)
     function = match["function"] or find_device()
     if function.count(":") == 1:
         function = f"0000:{function}"
@@ -64,13 +85,13 @@ class Interface:
     """
 
     def __init__(
-        self, device: Device, hca: str, port: int, netif: NetInterface, manager: ConnectionManager
+        self, device: Device, hca: str, word: InterfaceWords, manager: ConnectionManager
     ) -> None:
         self.device = device
         self.hca = hca
-        self.port = port
-        self.network = netif.network.network
-        self.address = str(netif.network.ip)
+        self.port = word.port
+        self.network = word.network.network
+        self.address = word.address
         self.manager = manager
         self.events: CmEvents[CmEvent] = CmEvents()
         self.pd: ProtectionDomain = device.alloc_pd()
@@ -91,6 +112,15 @@ class Interfaces:
 
     def __init__(self, interfaces: Sequence[Interface]) -> None:
         self.all = interfaces
+
+    @property
+    def allocator(self) -> Device:
+        """The device whose memory all can use.
+
+        HCAs use any memory that a device can be given. NTRDMA has to know its memory.
+        """
+        devices = [interface.device for interface in self.all]
+        return next((device for device in devices if device.ethernet_port is None), devices[0])
 
     def towards(self, source: str, destination: str) -> Interface:
         """The interface with the address `source`, or in the network of `destination`.
@@ -116,21 +146,39 @@ class Interfaces:
 
 
 @contextmanager
-def open_interfaces(words: Sequence[InterfaceWords]) -> Iterator[Interfaces]:
-    """Take the functions over, each once, and bring the addresses up.
+def open_interfaces(words: Sequence[InterfaceWords], wait: bool) -> Iterator[Interfaces]:
+    """Take the devices over, each once, and bring the addresses up.
 
-    Raises `DeviceError`, `OSError`, `MemoryError`, `AddressError`.
+    If it waits, then until the peers of NTRDMA devices are there. Raises `DeviceError`, `OSError`,
+    `MemoryError`, `AddressError`.
     """
+    _check_together(words)
     with contextlib.ExitStack() as stack:
         devices: dict[str, tuple[str, Device]] = {}
         opened = []
         for word in words:
-            if word.function not in devices:
-                device = stack.enter_context(open_device(VfioBus(word.function), vectors=VECTORS))
-                devices[word.function] = f"mlx4_{len(devices)}", device
-            name, device = devices[word.function]
+            if word.device not in devices:
+                device = stack.enter_context(_open(word, wait))
+                name = f"mlx4_{len(devices)}" if word.function else device.name
+                devices[word.device] = name, device
+            name, device = devices[word.device]
             opened.append(open_interface(stack, device, name, word))
         yield Interfaces(opened)
+
+
+def _check_together(words: Sequence[InterfaceWords]) -> None:
+    """Raises `AddressError` for interfaces that one program cannot have."""
+    back_ends = [word.back_end for word in words if word.back_end]
+    if len(back_ends) > 1:
+        raise AddressError("a machine has one NTRDMA device, and that has one address")
+    if back_ends and back_ends[0] not in BRIDGE_BACK_ENDS and len(words) > 1:
+        raise AddressError("NTRDMA over TCP has memory of its own, which no HCA can use")
+
+
+def _open(word: InterfaceWords, wait: bool) -> Device:
+    if word.back_end:
+        return open_ntrdma(word.back_end, wait)
+    return open_device(VfioBus(word.function), vectors=VECTORS)
 
 
 def open_interface(
@@ -141,9 +189,7 @@ def open_interface(
         device = device.port(word.port)
     except VerbsError as error:
         raise AddressError(f"{hca}: {error}") from error
-    netif = stack.enter_context(NetInterface(device, word.address, word.prefix))
-    manager = open_cm(device, word.address, netif)
-    stack.callback(manager.close)
-    interface = Interface(device, hca, word.port, netif, manager)
+    manager = open_connections(device, word.address, stack, word.prefix)
+    interface = Interface(device, hca, word, manager)
     stack.callback(interface.close)
     return interface

@@ -1,7 +1,7 @@
 """Slots of a client and chunks of a server: DMA memory that all paths of a session share.
 
-Memory of one function can be used by all (`guest.bus.interface.Function`), so it is allocated once,
-and registered by each path on its own device.
+All devices use memory of one of them (`Interfaces.allocator`), so it is allocated once, and
+registered by each path on its own device.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Pieces:
         self._blocks: list[DmaMemory] = []
         self.stride = 1 << (size - 1).bit_length()
         per_block = max(1, BLOCK // self.stride)
-        device = interfaces.all[0].device
+        device = interfaces.allocator
         try:
             while len(self.views) < count:
                 wanted = min(per_block, count - len(self.views))

@@ -1,0 +1,59 @@
+"""Which port an address belongs to: what one tenant has, no other may use.
+
+Addresses are MAC addresses and GIDs. A port's first announcement names the address that was burned
+into it, which stays its own whatever it announces later, with its link down too. Others belong to
+the port that announced them first, until that one announces a set without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from typing import Final
+
+from bluebridge.device.fabric.interface import FabricPort
+
+_NOTHING: Final[frozenset[bytes]] = frozenset()
+
+
+class Ownership:
+    """The owners of a fabric's addresses. `refused` counts announcements of another's address."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self._burned_in: dict[FabricPort, frozenset[bytes]] = {}
+        self._wanted: dict[FabricPort, frozenset[bytes]] = {}
+        self._owners: dict[bytes, FabricPort] = {}
+
+    def announce(self, port: FabricPort, addresses: Set[bytes]) -> None:
+        """What a port answers to from now on."""
+        wanted = frozenset(addresses)
+        self._burned_in.setdefault(port, wanted)
+        if self._wanted.get(port) != wanted:
+            self._wanted[port] = wanted
+            self._settle()
+            self.refused += sum(self._owners[address] is not port for address in wanted)
+
+    def forget(self, port: FabricPort) -> None:
+        """A port has left."""
+        self._burned_in.pop(port, None)
+        self._wanted.pop(port, None)
+        self._settle()
+
+    def _settle(self) -> None:
+        before, self._owners = self._owners, {}
+        for port, addresses in self._burned_in.items():
+            self._give(port, addresses)
+        for address, port in before.items():
+            if address in self._wanted.get(port, _NOTHING):
+                self._owners.setdefault(address, port)
+        for port, addresses in self._wanted.items():
+            self._give(port, addresses)
+
+    def _give(self, port: FabricPort, addresses: Iterable[bytes]) -> None:
+        for address in addresses:
+            self._owners.setdefault(address, port)
+
+    def permits(self, port: FabricPort, address: bytes) -> bool:
+        """Whether a port may use an address: it is its own, or nobody's."""
+        owner = self._owners.get(address)
+        return owner is None or owner is port

@@ -1,0 +1,27 @@
+"""How often the queue pairs of a port offer requests again to receivers that are not ready."""
+
+from __future__ import annotations
+
+from typing import Final
+
+OFFER_SECONDS: Final = 0.00025
+"""Time for one offer, on the average over all queue pairs of a port that wait: a receiver may ask
+for one every 10 us, and any number of queue pairs may meet such receivers."""
+
+
+class Pacing:
+    """Counts the queue pairs of a port that wait for receivers."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting = 0
+
+    def enter(self, seconds: float) -> float:
+        """One more waits: how long, if its receiver asked for `seconds`."""
+        self._waiting += 1
+        return max(seconds, self._waiting * OFFER_SECONDS)
+
+    def leave(self) -> None:
+        """One waits no longer."""
+        self._waiting -= 1

@@ -1,0 +1,77 @@
+"""`python3 -m bluebridge.guest.ntrdma ethernet`: a network interface over NTRDMA until a signal."""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import signal
+import sys
+
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.ntrdma.ethernet.options import (
+    DEFAULT_MTU,
+    DEFAULT_NAME,
+    LARGEST_MTU,
+    SMALLEST_MTU,
+    EthernetOptions,
+)
+from bluebridge.guest.ntrdma.open import open_ntrdma
+from bluebridge.guest.providers import BACK_END
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 when a signal has ended it, 1 when there is no device or it has gone."""
+    given = _parser().parse_args(arguments)
+    options = EthernetOptions(given.address, given.mtu, given.name)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        with open_ntrdma(given.backend, False, options) as device:
+            print(f"{options.name}: {options.address}, MTU {options.mtu}", flush=True)
+            while signal.sigtimedwait(_SIGNALS, 1.0) is None:
+                device.health.check()
+            if device.network is not None:
+                print(device.network.counters(), flush=True)
+    except (DeviceError, OSError, MemoryError) as error:
+        print(f"ntrdma: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m bluebridge.guest.ntrdma",
+        description="What NTRDMA has besides verbs.",
+    )
+    actions = parser.add_subparsers(required=True, metavar="ACTION")
+    ethernet = actions.add_parser(
+        "ethernet",
+        help="a network interface",
+        description="Make a network interface whose frames go to the peer's, until SIGINT or "
+        "SIGTERM; its counters are the last line. It has a carrier while the peer is there.",
+    )
+    ethernet.add_argument("--address", type=_address, required=True, help="such as 10.9.2.1/24")
+    ethernet.add_argument("--mtu", type=_mtu, default=DEFAULT_MTU, help=f"default {DEFAULT_MTU}")
+    ethernet.add_argument("--name", default=DEFAULT_NAME, help=f"default {DEFAULT_NAME}")
+    ethernet.add_argument(
+        "--backend",
+        default=BACK_END,
+        help=f"ntb+dma, ntb+cpu, s:ADDRESS:PORT, c:ADDRESS:PORT (default {BACK_END})",
+    )
+    return parser
+
+
+def _address(text: str) -> str:
+    return str(ipaddress.IPv4Interface(text))
+
+
+def _mtu(text: str) -> int:
+    mtu = int(text)
+    if not SMALLEST_MTU <= mtu <= LARGEST_MTU:
+        raise argparse.ArgumentTypeError(f"{mtu} is not from {SMALLEST_MTU} to {LARGEST_MTU}")
+    return mtu
+
+
+if __name__ == "__main__":
+    sys.exit(main())

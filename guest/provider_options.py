@@ -1,0 +1,34 @@
+"""`--provider` and `--backend` of programs: whose device they open."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from bluebridge.guest.providers import BACK_END, HCA, PROVIDERS, open_ntrdma
+from bluebridge.guest.verbs import Device
+
+
+def add_provider_options(parser: argparse.ArgumentParser) -> None:
+    """Declare both."""
+    parser.add_argument(
+        "--provider", choices=PROVIDERS, default=HCA, help=f"of verbs (default {HCA})"
+    )
+    parser.add_argument(
+        "--backend",
+        default=BACK_END,
+        help=f"of ntrdma: ntb+dma, ntb+cpu, s:ADDRESS:PORT, c:ADDRESS:PORT (default {BACK_END})",
+    )
+
+
+def open_chosen(
+    given: argparse.Namespace,
+    open_hca: Callable[[], Device],
+    wait: bool = True,
+    ethernet: str = "",
+) -> Device:
+    """The device that was chosen. Raises `DeviceError`, `OSError`.
+
+    NTRDMA may wait for its peer, and have a network interface of the address `ethernet`.
+    """
+    return open_hca() if given.provider == HCA else open_ntrdma(given.backend, wait, ethernet)

@@ -1,0 +1,158 @@
+"""`bluebridge ntrdma ethernet`: interfaces over NTRDMA and the kernel's ntb_netdev, in turn."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from bluebridge.device.layout.ntb.models import BridgeModel
+from bluebridge.guest.providers import BRIDGE_BACK_ENDS
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.ntrdma import interfaces as ntrdma
+from bluebridge.host_tools.ntrdma.driver_change import give_to_kernel, give_to_python
+from bluebridge.host_tools.programs import ntb_clients as clients
+from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
+from bluebridge.host_tools.programs.tcp_rate import tcp_rate
+from bluebridge.host_tools.progress import Progress
+
+PINGS = 200
+SECONDS = 4
+MTUS = (1500, 65510)
+"""The usual one, and ntb_netdev's own."""
+_TIME = re.compile(r"time=([\d.]+) ms")
+_DMA = BRIDGE_BACK_ENDS[0]
+_LIMIT = 120.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One way over the bridge, measured once or as the medians of several times."""
+
+    way: str
+    mtu: int
+    ping_us: float
+    """Half of all answers took no longer."""
+    ping_least_us: float
+    to_a: float
+    """iperf3 from b to a, MiB/s."""
+    to_b: float
+    frames_per_burst: float = 0.0
+    """Of both sides together; 0 for the kernel's."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured: `back_end` of NTRDMA; ntb_netdev copies in the same way."""
+
+    model: BridgeModel
+    back_end: str = _DMA
+    mtus: Sequence[int] = MTUS
+    seconds: int = SECONDS
+    rounds: int = 1
+
+    @property
+    def kernel_options(self) -> str:
+        """Of ntb_transport."""
+        return "use_dma=1" if self.back_end == _DMA else ""
+
+
+def compare(pair: Pair, plan: Plan, progress: Progress) -> list[Measured]:
+    """Both ways over the bridge of a pair whose devices are vfio-pci's, in turn; medians.
+
+    Raises `LabError`.
+    """
+    found: dict[tuple[str, int], list[Measured]] = {}
+    for number in range(plan.rounds):
+        if number:
+            give_to_python(pair)
+        for mtu in plan.mtus:
+            progress(f"NTRDMA, {plan.back_end}, MTU {mtu}")
+            one = over_ntrdma(pair, plan, mtu)
+            found.setdefault((one.way, mtu), []).append(one)
+        give_to_kernel(pair, plan.model)
+        for mtu in plan.mtus:
+            progress(f"ntb_netdev, MTU {mtu}")
+            one = over_netdev(pair, plan, mtu)
+            found.setdefault((one.way, mtu), []).append(one)
+    rows = [_medians(each) for each in found.values()]
+    return sorted(rows, key=lambda row: row.mtu)
+
+
+def over_ntrdma(pair: Pair, plan: Plan, mtu: int) -> Measured:
+    """Interfaces over NTRDMA, made for the purpose."""
+    with ntrdma.interfaces(pair, plan.back_end, mtu) as both:
+        figures = _measure(pair, ntrdma.ADDRESSES[0], plan.seconds)
+    counted = [both.numbers(guest) for guest in range(2)]
+    bursts = sum(each["bursts"] for each in counted)
+    frames = sum(each["sent"] for each in counted)
+    return Measured(f"NTRDMA, {plan.back_end}", mtu, *figures, frames / max(1, bursts))
+
+
+def over_netdev(pair: Pair, plan: Plan, mtu: int) -> Measured:
+    """The kernel's clients, loaded for the purpose."""
+    guests = Guests(pair, plan.model)
+    client = clients.netdev(plan.kernel_options)
+    clients.load_both(guests, client)
+    server = ADDRESSES["a"]
+    guests.both(f"ip link set eth0 mtu {mtu}")
+    clients.ready(guests, client)
+    guests.until(pair.b, f"ping -c 1 -W 1 {server} > /dev/null")
+    figures = _measure(pair, server, plan.seconds)
+    clients.unload_both(guests, client)
+    return Measured(client.name, mtu, *figures)
+
+
+def _measure(pair: Pair, server: str, seconds: int) -> tuple[float, float, float, float]:
+    times = round_trips(pair.b, server)
+    rates = [
+        tcp_rate(pair, server, backwards=backwards, seconds=seconds) for backwards in (False, True)
+    ]
+    return statistics.median(times), min(times), rates[0], rates[1]
+
+
+def round_trips(guest: Vm, address: str) -> list[float]:
+    """Microseconds of each answer to `PINGS` requests, one after the other. Raises `LabError`."""
+    said = guest.run(f"ping -c {PINGS} -i 0.002 {address}", timeout=_LIMIT).text
+    times = [1000 * float(text) for text in _TIME.findall(said)]
+    if not times:
+        raise LabError(f"guest {guest.name}: {address} does not answer", transcript=said)
+    return times
+
+
+def _medians(several: list[Measured]) -> Measured:
+    first = asdict(several[0])
+    numbers = {
+        name: statistics.median(getattr(each, name) for each in several)
+        for name, value in first.items()
+        if isinstance(value, float)
+    }
+    return Measured(**(first | numbers))
+
+
+def table(rows: Sequence[Measured]) -> str:
+    """As text."""
+    heads = ("", "MTU", "ping p50", "least", "b to a", "a to b", "frames in a burst")
+    cells = [
+        (
+            row.way,
+            f"{row.mtu}",
+            f"{row.ping_us:.0f} us",
+            f"{row.ping_least_us:.0f} us",
+            f"{row.to_a:.1f} MiB/s",
+            f"{row.to_b:.1f} MiB/s",
+            f"{row.frames_per_burst:.1f}" if row.frames_per_burst else "",
+        )
+        for row in rows
+    ]
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if place else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in (heads, *cells)
+    )

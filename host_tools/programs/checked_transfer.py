@@ -1,0 +1,56 @@
+"""Random bytes by TCP from guest a to guest b, and their checksum on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
+
+PORT = 5001
+_LIMIT = 120.0
+_RECEIVE = f"""
+import hashlib, socket
+with socket.create_server(("", {PORT})) as server:
+    connection, _ = server.accept()
+    seen, total = hashlib.md5(), 0
+    while data := connection.recv(1 << 16):
+        seen.update(data)
+        total += len(data)
+print(total, seen.hexdigest())
+"""
+_SEND = f"""
+import hashlib, os, socket, sys, time
+address, mib = sys.argv[1:]
+data = os.urandom(int(mib) << 20)
+while True:
+    try:
+        connection = socket.create_connection((address, {PORT}), 10)
+        break
+    except ConnectionRefusedError:
+        time.sleep(0.05)
+begin = time.monotonic()
+connection.settimeout(None)
+connection.sendall(data)
+connection.shutdown(socket.SHUT_WR)
+connection.recv(1)
+print(len(data), hashlib.md5(data).hexdigest(), time.monotonic() - begin)
+"""
+
+
+def transfer(pair: Pair, address: str, mib: int, say: Callable[[str], None]) -> float:
+    """Send `mib` MiB to b's `address` and say what both saw; MB/s. Raises `LabError`."""
+    said: dict[str, list[str]] = {}
+
+    def run(guest: Vm, *words: str) -> None:
+        said[guest.name] = guest.run(["python3", "-c", *words], timeout=_LIMIT).text.split()
+
+    pair.together(lambda: run(pair.b, _RECEIVE), lambda: run(pair.a, _SEND, address, str(mib)))
+    (sent, told, seconds), (taken, seen) = said[pair.a.name], said[pair.b.name]
+    say(f"a sent     {sent} bytes, md5 {told}")
+    say(f"b received {taken} bytes, md5 {seen}")
+    if (sent, told) != (taken, seen):
+        other = "the bytes that arrived are not those that were sent"
+        raise LabError(other, f"read {pair.logs}")
+    return int(sent) / float(seconds) / 1e6

@@ -1,0 +1,1 @@
+"""Coverage-guided fuzzers of the device: `make fuzz SECONDS=600`."""

@@ -1,0 +1,109 @@
+"""`python -m tests.fuzz [--seconds N] [TARGET ...]`: fuzz, keep what is new, print the coverage.
+
+    python -m tests.fuzz --replay TARGET FILE      one input again, with its traceback
+    python -m tests.fuzz --coverage                coverage of the corpora as they are
+
+Findings are files in `tests/fuzz/findings`; the exit status is then 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.fuzz import coverage, targets
+
+HERE = Path(__file__).resolve().parent
+CORPUS, FINDINGS = HERE / "corpus", HERE / "findings"
+LONGEST = 2048
+"""Bytes of an input."""
+ONE_INPUT_SECONDS = 20
+SEEDS = 24
+"""Random inputs to start from besides the corpus, of many lengths."""
+
+
+def main() -> int:
+    """Exit status 0 when nothing was found."""
+    options = _options()
+    if options.replay:
+        name, path = options.replay
+        targets.run(name, Path(path).read_bytes())
+        return 0
+    status = 0 if options.coverage else _fuzz(options.targets or list(targets.TARGETS), options)
+    lines = coverage.Lines()
+    count = coverage.replay(CORPUS, lines)
+    print(f"{count} inputs in {CORPUS.relative_to(HERE.parents[1])}")
+    print(*coverage.table(lines), sep="\n")
+    return status
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(targets.TARGETS))
+    parser.add_argument("--seconds", type=int, default=600, help="for all targets (default 600)")
+    parser.add_argument("--replay", nargs=2, metavar=("TARGET", "FILE"))
+    parser.add_argument("--coverage", action="store_true", help="fuzz nothing")
+    return parser.parse_args()
+
+
+def _fuzz(names: list[str], options: argparse.Namespace) -> int:
+    workers = min(os.cpu_count() or 1, len(names))
+    seconds = max(1, options.seconds * workers // len(names))
+    FINDINGS.mkdir(exist_ok=True)
+    with ThreadPoolExecutor(workers) as pool:
+        outputs = list(pool.map(lambda name: _one(name, seconds), names))
+    print(*outputs, sep="\n")
+    found = sorted(_findings())
+    for path in found:
+        name = max((each for each in targets.TARGETS if path.name.startswith(each)), key=len)
+        print(f"found: python -m tests.fuzz --replay {name} {path}")
+    return 1 if found else 0
+
+
+def _findings() -> Iterator[Path]:
+    return (path for path in FINDINGS.glob("*") if path.is_file())
+
+
+def _one(name: str, seconds: int) -> str:
+    """Fuzz a target from its corpus, then add to the corpus what reaches more; the last line."""
+    corpus = CORPUS / name
+    corpus.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work:
+        for number in range(SEEDS):
+            dice = random.Random(number)
+            Path(work, f"seed{number}").write_bytes(dice.randbytes(LONGEST >> number % 8))
+        prefix = f"-artifact_prefix={FINDINGS / name}-"
+        limits = [f"-max_len={LONGEST}", "-len_control=0", f"-timeout={ONE_INPUT_SECONDS}"]
+        limits += [f"-max_total_time={seconds}", "-rss_limit_mb=0", prefix]
+        said = _run("tests.fuzz.one", name, *limits, work, str(corpus))
+        before = len(list(corpus.iterdir()))
+        _run("tests.fuzz.keep", name, work, str(corpus))
+        kept = len(list(corpus.iterdir()))
+    return f"{name}: {said}; {kept} inputs kept, {kept - before} of them new"
+
+
+def _run(module: str, *words: str) -> str:
+    """Its last line."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        cwd=HERE.parents[1],
+        env=os.environ | {"BLUEBRIDGE_PURE": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit status {done.returncode}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""Streams of bytes: vfio-user messages, control lines, the agent's frames, the log's records."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.writer import EventLog, FileLog
+from bluebridge.device.control import ControlCommands
+from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.pyvfio_user._message_filter import Verdict
+from bluebridge.device.pyvfio_user._messages import HEADER, VfioUserCommand
+from bluebridge.device.pyvfio_user._region_filter import RegionFilter
+from bluebridge.device.pyvfio_user._regions import BulkRegion, LineStores, RegisterRegion
+from bluebridge.guest.agent.frames import FrameReader
+from tests.fuzz.bytes_left import BytesLeft
+from tests.unit.hca_driver import Driver
+
+SIZE = 1 << 16
+MESSAGES = 24
+
+
+def _region() -> RegisterRegion:
+    lines = LineStores(SIZE // 2, lambda offset, data, width: None)
+    return RegisterRegion(
+        SIZE, lambda _, length: bytes(length), lambda offset, data: None, lambda error: 5, lines
+    )
+
+
+def messages(data: bytes) -> None:
+    """Messages of a client; what the filter passes must be a message that is whole."""
+    left = BytesLeft(data)
+    server, client = socket.socketpair()
+    window = BulkRegion(SIZE, lambda _, length: bytes(length), lambda offset, data, width: None)
+    with server, client:
+        client.setblocking(False)
+        gate = RegionFilter(
+            server, lambda *_: False, lambda kind: 4, lambda text: None, {2: window}, {0: _region()}
+        )
+        for _ in range(MESSAGES):
+            if not left:
+                break
+            with contextlib.suppress(BlockingIOError):
+                _send(client, left)
+            if not _serve(gate, server):
+                return
+            with contextlib.suppress(BlockingIOError):
+                client.recv(1 << 20)
+
+
+def _send(client: socket.socket, left: BytesLeft) -> None:
+    command = left.choice((*VfioUserCommand, left.number(2)))
+    body = left.take(left.choice((0, 4, 16, 20, 24, 32, left.number(1))))
+    size = HEADER.size + len(body) if left.number(1) & 7 else left.number(4)
+    message = HEADER.pack(left.number(2), command, size, left.choice((0, 16, 1, 33)), 0) + body
+    if left.number(1) & 7:
+        client.send(message)
+        return
+    fd = os.memfd_create("f", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    try:
+        socket.send_fds(client, [message], [fd] * (1 + left.number(1) % 3))
+    finally:
+        os.close(fd)
+
+
+def _serve(gate: RegionFilter, server: socket.socket) -> bool:
+    """Do as the connection does; False when the client is to be dropped."""
+    while True:
+        verdict = gate.inspect()
+        if verdict is Verdict.IDLE:
+            return True
+        if verdict is Verdict.DROP:
+            return False
+        if verdict is Verdict.PASS:
+            left = HEADER.unpack(server.recv(HEADER.size, socket.MSG_DONTWAIT))[2] - HEADER.size
+            while left:  # raises BlockingIOError if it is not whole
+                left -= len(server.recv(left, socket.MSG_DONTWAIT))
+
+
+@cache
+def _commands() -> ControlCommands:
+    driver = Driver().start()
+    return ControlCommands({"a": driver.hca}, FaultRules(driver.host.call_later, EventLog()))
+
+
+_WORDS = (
+    *("link", "fault", "status", "drop", "delay", "duplicate", "hold", "rules", "release"),
+    *("remove", "a", "a/1", "up", "down", "rc", "ud", "1", "0", "every=3", "%", "="),
+)
+
+
+def lines(data: bytes) -> None:
+    """Lines of the control socket."""
+    left = BytesLeft(data)
+    while left:
+        words = [left.choice(_WORDS) for _ in range(left.number(1) & 7)]
+        words.append(left.take(left.number(1) & 15).decode(errors="replace"))
+        line = " ".join(words)
+        if "profile" not in line:
+            answer = _commands().execute(line)
+            assert answer and (answer[-1] == "ok" or answer[-1].startswith("error: "))
+
+
+def agent(data: bytes) -> None:
+    """Frames as the host reads them from a guest."""
+    left = BytesLeft(data)
+    reader = FrameReader(b"session1")
+    while left:
+        reader.feed(left.take(1 + left.number(1)))
+        while reader.take() is not None:
+            pass
+
+
+@cache
+def _whole_log() -> dict[str, bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        log = FileLog(Path(folder))
+        device = log.device("a")
+        for number in range(8):
+            log.record(device, Kind.MMIO_WRITE, 0, 8 * number, 8, bytes(8))
+            log.record(device, Kind.NOTE, 0, 0, 4, b"note")
+        log.close()
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+def logs(data: bytes) -> None:
+    """A folder of the bus log with other bytes in one of its files."""
+    left = BytesLeft(data)
+    files = dict(_whole_log())
+    name = left.choice(sorted(files))
+    raw = bytearray(files[name])
+    for _ in range(left.number(1) & 7):
+        at = left.number(2) % (len(raw) + 1)
+        part = left.take(left.number(1) & 63)
+        raw[at : at + len(part)] = part
+    if left.number(1) & 1:
+        del raw[left.number(2) % (len(raw) + 1) :]
+    with tempfile.TemporaryDirectory() as folder:
+        for each, content in files.items():
+            Path(folder, each).write_bytes(raw if each == name else content)
+        with contextlib.suppress(LogError):
+            for event in LogReader(Path(folder)):
+                decode(event)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "messages": messages,
+    "lines": lines,
+    "agent": agent,
+    "logs": logs,
+}

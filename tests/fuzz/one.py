@@ -1,0 +1,23 @@
+"""`python -m tests.fuzz.one TARGET [libFuzzer's options] FOLDER...`: fuzz one target until told."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import atheris
+
+
+def main() -> None:
+    """Never returns: libFuzzer ends the process."""
+    name = sys.argv.pop(1)
+    # What is logged would be printed for each input; `targets.run` listens for errors itself.
+    logging.lastResort = None
+    with atheris.instrument_imports(include=["bluebridge.device", "bluebridge.guest.agent"]):
+        from tests.fuzz import targets
+    atheris.Setup(sys.argv, lambda data: targets.run(name, data))
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What is fuzzed: a function of bytes for each part that reads what a guest or client wrote.
+
+A target raises, or leaves an error in the log, when the part does not hold: a guest can cause
+neither. `STALL_SECONDS` of processor time for one step of a guest are one, too.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+
+from tests.fuzz import bridges, clients, fabrics, programs
+
+STALL_SECONDS = 0.5
+"""Of processor time for one input, interpreted and instrumented: some ten times what it takes."""
+
+COLLECT_EVERY = 64
+"""Guests of 8 MiB are circular garbage, which a collector that counts objects hardly sees."""
+_runs = count(1)
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    **programs.TARGETS,
+    **fabrics.TARGETS,
+    **bridges.TARGETS,
+    **clients.TARGETS,
+}
+
+
+class Finding(Exception):
+    """An input that broke something without an exception of its own."""
+
+
+class _Errors(logging.Handler):
+    """Keeps what is logged as an error: the loop and the filters log exceptions and go on."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage() + str(record.exc_info or ""))
+
+
+@contextmanager
+def _errors() -> Iterator[list[str]]:
+    handler = _Errors()
+    logging.getLogger().addHandler(handler)
+    try:
+        yield handler.lines
+    finally:
+        logging.getLogger().removeHandler(handler)
+
+
+def run(name: str, data: bytes) -> None:
+    """Give `data` to the target `name`; raises whatever is found."""
+    if not next(_runs) % COLLECT_EVERY:
+        gc.collect()
+    started = time.thread_time()
+    with _errors() as lines:
+        TARGETS[name](data)
+    if lines:
+        raise Finding(lines[0])
+    seconds = time.thread_time() - started
+    if seconds > STALL_SECONDS:
+        raise Finding(f"{name} computed for {seconds:.2f} s")

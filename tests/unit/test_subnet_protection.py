@@ -1,0 +1,112 @@
+"""Subnet management is between QP0s: users' queue pairs have no part in it; the M_Key of a port."""
+
+from __future__ import annotations
+
+import pytest
+
+from bluebridge.device.fabric.subnet.management_key import ManagementKey
+from bluebridge.device.layout.ib.link import LINK_ACTIVE, LRH, PHYSICAL_DISABLED
+from bluebridge.device.layout.ib.smp import SMP
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import ServiceType
+from bluebridge.device.layout.mlx4.wqe import SendOpcode
+from bluebridge.device.layout.net.mad import PORT_INFO, Method, SmpAttribute
+from bluebridge.device.layout.net.roce import BTH, DETH, BthOpcode
+from tests.unit.ib_node import Subnet, datagram_segment, smp
+from tests.unit.rdma_node import data, inline
+
+SWITCH_LID = 1
+KEY = 0x1122334455667788
+
+
+@pytest.fixture
+def subnet() -> Subnet:
+    """A subnet in service."""
+    return Subnet()
+
+
+def disabling(port: int) -> bytearray:
+    """What takes the link of a port of the switch down."""
+    info = PORT_INFO.pack(physical_state=PHYSICAL_DISABLED)
+    return smp(SmpAttribute.PORT_INFO, port, method=Method.SET, payload=info)
+
+
+def test_a_user_cannot_send_to_qp0(subnet: Subnet) -> None:
+    """A UD work request with target 0, as any program may post it."""
+    user = subnet.a.create_qp(0x260, ServiceType.UD, mtu_msgmax=0xAB, qkey=0)
+    subnet.a.modify(user, Opcode.INIT2RTR_QP, pri_sched_queue=0x3F)
+    subnet.a.modify(user, Opcode.RTR2RTS_QP)
+    address, key = subnet.a.memory(4096)
+    for port in (1, 2):
+        subnet.a.host.poke(address, disabling(port))
+        segment = datagram_segment(SWITCH_LID, 0, 0)
+        subnet.a.post_send(user, SendOpcode.SEND, segment + data((key, address, 256)))
+    subnet.clock.run(1)
+    assert (subnet.a.agent.state, subnet.b.agent.state) == (LINK_ACTIVE, LINK_ACTIVE)
+
+
+@pytest.mark.parametrize(("lane", "source"), [(0, 0), (15, 1)])
+def test_headers_that_qp1_builds_do_not_reach_qp0(subnet: Subnet, lane: int, source: int) -> None:
+    node = subnet.a
+    lrh = LRH.pack(virtual_lane=lane, next_header=2, dlid=SWITCH_LID)
+    bth = BTH.pack(opcode=BthOpcode.UD_SEND_ONLY, pkey=0xFFFF, dest_qpn=0)
+    deth = DETH.pack(source_qpn=source)
+    address, key = node.memory(4096)
+    node.host.poke(address, disabling(2))
+    headers = inline(bytes(lrh + bth + deth))
+    entry = headers + data((key, address, 256)) + inline(bytes(4))
+    node.post_send(node.gsi, SendOpcode.SEND, entry)
+    subnet.clock.run(1)
+    assert subnet.b.agent.state == LINK_ACTIVE
+
+
+def question(method: int = Method.GET, key: int = 0) -> bytes:
+    """An SMP with an M_Key."""
+    packet = smp(SmpAttribute.PORT_INFO, method=method)
+    SMP.set(packet, "mkey", key)
+    return bytes(packet)
+
+
+@pytest.mark.parametrize(
+    ("protect", "reads", "key_shown"), [(0, True, True), (1, True, False), (2, False, False)]
+)
+def test_a_key_protects(protect: int, reads: bool, key_shown: bool) -> None:
+    info = PORT_INFO.pack(mkey=KEY, mkey_protect=protect)
+    key = ManagementKey(info, lambda: 0.0)
+    assert key.admits(question(Method.SET, KEY)) and key.admits(question(key=KEY))
+    assert not key.admits(question(Method.SET, KEY + 1))
+    assert key.admits(question()) == reads
+    assert key.shows_key(question()) == key_shown and key.shows_key(question(key=KEY))
+    assert PORT_INFO.get(info, "mkey_violations") == 1 + (not reads)
+
+
+def test_a_port_without_a_key_is_free_to_all() -> None:
+    assert ManagementKey(PORT_INFO.pack(), lambda: 0.0).admits(question(Method.SET, 5))
+
+
+def test_the_lease_of_a_manager_that_died_runs_out() -> None:
+    now = 0.0
+    info = PORT_INFO.pack(mkey=KEY, mkey_protect=3, mkey_lease=10)
+    key = ManagementKey(info, lambda: now)
+    assert not key.admits(question())
+    now = 9.9
+    assert key.admits(question(key=KEY))  # it lives: the lease ends
+    now = 19.8
+    assert not key.admits(question())
+    now = 29.9
+    assert key.admits(question()) and not key.admits(question(Method.SET))
+
+
+def test_a_guest_without_the_key_changes_nothing(subnet: Subnet) -> None:
+    """But its own port, by the command that software has for that."""
+    agent = subnet.fabric.switch.agent
+    PORT_INFO.set(agent.info, "mkey", KEY)
+    PORT_INFO.set(agent.info, "mkey_protect", 1)
+    subnet.a.send_mad(subnet.a.smi, SWITCH_LID, disabling(2), 0)
+    subnet.clock.run(1)
+    assert subnet.b.agent.state == LINK_ACTIVE
+    PORT_INFO.set(subnet.b.agent.info, "mkey", KEY)
+    PORT_INFO.set(subnet.b.agent.info, "mkey_protect", 2)
+    asked = bytes(smp(SmpAttribute.PORT_INFO, 1))
+    assert subnet.b.try_command(Opcode.MAD_IFC, asked, 1, 0, out=True)[0] == Status.BAD_PKT
+    assert subnet.b.try_command(Opcode.MAD_IFC, asked, 1, 1, out=True)[0] == Status.OK

@@ -1,0 +1,57 @@
+"""What a device server that is ready can no longer do, and what it still does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.vfio_user.client import Client
+from tests.wire.conftest import StartServer
+from tests.wire.server import ServerProcess
+
+
+def _arguments(folder: Path, *more: str) -> list[str]:
+    words = ["--hca", f"name=a,socket={folder / 'a'}", "--control", str(folder / "control")]
+    return [*words, "--log", str(folder / "log"), *more]
+
+
+def _status(server: ServerProcess, name: str) -> str:
+    text = Path(f"/proc/{server.pid}/status").read_text()
+    found = re.search(rf"^{name}:\s*(\S+)", text, re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def test_a_server_that_is_ready_is_contained(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server("bluebridge.device", *_arguments(tmp_path))
+    assert (_status(server, "NoNewPrivs"), _status(server, "Seccomp")) == ("1", "2")
+    limits = Path(f"/proc/{server.pid}/limits").read_text()
+    assert re.search(r"^Max open files +4096 +4096 ", limits, re.MULTILINE)
+    assert re.search(rf"^Max address space +{1 << 40} +{1 << 40} ", limits, re.MULTILINE)
+    with Client(tmp_path / "a") as client:
+        assert client.alive()
+
+
+def test_files_elsewhere_are_out_of_reach(start_server: StartServer, tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    start_server("bluebridge.device", *_arguments(home))
+    for folder, allowed in ((home, True), (elsewhere, False)):
+        hardware_control.tell(home / "control", "profile start")
+        if allowed:
+            hardware_control.tell(home / "control", f"profile stop {folder / 'stacks'}")
+        else:
+            with pytest.raises(Exception, match="Permission denied"):
+                hardware_control.tell(home / "control", f"profile stop {folder / 'stacks'}")
+        assert (folder / "stacks").exists() == allowed
+
+
+def test_without_a_sandbox_all_is_as_the_user_s(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server("bluebridge.device", *_arguments(tmp_path, "--no-sandbox"))
+    assert (_status(server, "NoNewPrivs"), _status(server, "Seccomp")) == ("0", "0")
+    with Client(tmp_path / "a") as client:
+        assert client.alive()
