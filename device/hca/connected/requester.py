@@ -375,7 +375,7 @@ class Requester:
             return
         wqe = self.pending.popleft()
         qp.completions.fail_send(wqe.index, status)
-        qp.enter_error()
+        qp.enter_send_error()
 
     def _go_on(self) -> None:
         """After an answer: entries that waited may run now."""
