@@ -9,7 +9,7 @@ CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
 BLUEFLAME ?= blueflame
 
-.PHONY: setup krping test conformance conformance-short soak blueflame wheel fuzz lint bench doctor clean
+.PHONY: setup krping test ntrdma-tcp conformance conformance-short soak blueflame wheel fuzz lint bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -31,6 +31,10 @@ test: setup
 	$(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
 	BLUEBRIDGE_PURE=1 $(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
 	$(BIN)/python -m tests.run -n $(VM_WORKERS)
+
+# NTRDMA over TCP: contracts of verbs, krping and RTRS, stress, a killed peer; under half a minute.
+ntrdma-tcp: .venv/.installed
+	$(BIN)/python -m pytest tests/unit/ntrdma_tcp -n $(WORKERS)
 
 # The long lists: tests with guests, then stock programs between two guests, even if a test failed;
 # stopped (status 130), the programs go on with `python -m bluebridge.host_tools.conformance --resume DIR`.

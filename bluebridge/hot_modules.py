@@ -12,6 +12,7 @@ DEVICE = Group(
     "device",
     sources=("device",),
     packages=(
+        "bluebridge.device.dma",
         "bluebridge.device.fabric",
         "bluebridge.device.fabric.faults",
         "bluebridge.device.fabric.subnet",
@@ -34,6 +35,8 @@ DEVICE = Group(
         "bluebridge.device.buslog.record",
         "bluebridge.device.buslog.wire",
         "bluebridge.device.buslog.writer",
+        "bluebridge.device.ntb.gen4",
+        "bluebridge.device.ntb.window",
         "bluebridge.device.pyvfio_user._callbacks",
         "bluebridge.device.pyvfio_user._connection",
         "bluebridge.device.pyvfio_user._files",

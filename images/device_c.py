@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from mypyc.build import mypycify
@@ -27,7 +28,7 @@ from bluebridge.images.source import PACKAGE
 def write(group: Group, folder: Path) -> None:
     """Write the C code of `group` into `folder`; ends the process if mypyc refuses a module."""
     paths = [module.replace(".", "/") + ".py" for module in group.modules()]
-    _copy(group, paths, folder / "tree")
+    copy_sources(group.sources, paths, folder / "tree")
     os.chdir(folder / "tree")  # names of files in tracebacks begin with `bluebridge/`
     extensions = mypycify(
         [*TYPES, "--ignore-missing-imports", *paths],
@@ -45,10 +46,10 @@ def write(group: Group, folder: Path) -> None:
     (folder / EXTENSIONS).write_text(json.dumps(told))
 
 
-def _copy(group: Group, hot: list[str], tree: Path) -> None:
-    """The group's sources below `tree`, those to be compiled with their enumerations hoisted."""
+def copy_sources(folders: Sequence[str], hot: Sequence[str], tree: Path) -> None:
+    """Folders of the package below `tree`, the files `hot` with their enumerations hoisted."""
     code_only = shutil.ignore_patterns("__pycache__")
-    for folder in group.sources:
+    for folder in folders:
         target = tree / PACKAGE.name / folder
         shutil.copytree(PACKAGE / folder, target, ignore=code_only)
     for path in PACKAGE.glob("*.py"):

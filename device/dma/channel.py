@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import struct
+from typing import Final
+
 from bluebridge.device.dma.copy import Copier, Copy, CopyFault
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.ioat.descriptor import (
-    COMPLETION,
-    DESCRIPTOR,
-    DESCRIPTOR_SIZE,
-    Operation,
-)
+from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE, Operation
 from bluebridge.device.layout.ioat.registers import TRANSFER_CAPACITY, ChannelError, State
 from bluebridge.device.pci.bus import DmaError
 from bluebridge.device.pci.host import MasterBus
 
-COUNT_MASK = 0xFFFF
-LONGEST = 1 << TRANSFER_CAPACITY
+COUNT_MASK: Final = 0xFFFF
+LONGEST: Final = 1 << TRANSFER_CAPACITY
+_ENTRY: Final = struct.Struct("<IIQQQ")
+"""Size, flags, source, destination, next: the beginning of a descriptor."""
+_INTERRUPT: Final = 1 << DESCRIPTOR.field("interrupt").low
+_COMPLETION_WRITE: Final = 1 << DESCRIPTOR.field("completion_write").low
+_NULL: Final = 1 << DESCRIPTOR.field("null").low
+_OPERATION: Final = DESCRIPTOR.field("operation").low
+_COPY: Final = int(Operation.COPY)
 
 
 class DmaChannel:
@@ -31,7 +36,8 @@ class DmaChannel:
         self._number = number
         self._copier = copier
         self._vector = vector
-        self._entry = b""
+        self._flags = 0
+        self._following = 0
         self._copy: Copy | None = None
         self._suspending = False
         self.interrupts = False
@@ -113,16 +119,17 @@ class DmaChannel:
         return 0
 
     def _begin(self) -> None:
-        data = self._bus.read(self._next, DESCRIPTOR_SIZE, What.DESCRIPTOR, self._number)
-        size = 0
-        if not DESCRIPTOR.get(data, "null"):
-            size = DESCRIPTOR.get(data, "size")
-            if DESCRIPTOR.get(data, "operation") != Operation.COPY:
-                raise CopyFault(ChannelError.CONTROL, self._next)
-            if not 0 < size <= LONGEST:
-                raise CopyFault(ChannelError.LENGTH, self._next)
-        source, target = DESCRIPTOR.get(data, "source"), DESCRIPTOR.get(data, "destination")
-        self._entry, self._copy = data, Copy(source, target, size, self._number)
+        address = self._next
+        entry = self._bus.read(address, DESCRIPTOR_SIZE, What.DESCRIPTOR, self._number)
+        size, flags, source, target, following = _ENTRY.unpack_from(entry)
+        if flags & _NULL:
+            size = 0
+        elif flags >> _OPERATION != _COPY:
+            raise CopyFault(ChannelError.CONTROL, address)
+        elif not 0 < size <= LONGEST:
+            raise CopyFault(ChannelError.LENGTH, address)
+        self._flags, self._following = flags, following & ~(DESCRIPTOR_SIZE - 1)
+        self._copy = Copy(source, target, size, self._number)
 
     def _proceed(self, until: float) -> int:
         copy = self._copy
@@ -132,23 +139,22 @@ class DmaChannel:
         self._copier.advance(copy, until)
         # A copy into this channel's own registers may have reset it.
         if not copy.left and self._copy is copy:
-            self._finish(self._entry)
+            self._finish(self._flags)
         return before - copy.left
 
-    def _finish(self, data: bytes) -> None:
-        get = DESCRIPTOR.get
+    def _finish(self, flags: int) -> None:
         self._copy = None
         self._last = self._next
-        self._next = get(data, "next") & ~(DESCRIPTOR_SIZE - 1)
+        self._next = self._following
         self._done = (self._done + 1) & COUNT_MASK
         if self._suspending:
             self._suspending = False
             self.state = State.SUSPENDED
         elif self._done == self._wanted:
             self.state = State.IDLE
-        if get(data, "completion_write"):
+        if flags & _COMPLETION_WRITE:
             self._complete()
-        if get(data, "interrupt") and self.state != State.HALTED:
+        if flags & _INTERRUPT and self.state != State.HALTED:
             self._interrupt()
 
     def _drop_copy(self) -> None:
@@ -158,7 +164,7 @@ class DmaChannel:
         self._suspending = False
 
     def _complete(self) -> None:
-        word = COMPLETION.pack(state=self.state, descriptor=self._last >> 6)
+        word = self.status.to_bytes(8, "little")
         try:
             self._bus.write(self.completion, word, What.COMPLETION, self._number)
         except DmaError:

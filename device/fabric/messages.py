@@ -63,7 +63,8 @@ class Part:
 class Request:
     """A request of an RC, UC or XRC queue pair; only those of XRC name an SRQ, `srqn`.
 
-    It is a whole message unless it has a `part`.
+    It is a whole message unless it has a `part`. `ahead` counts the reads and atomics of its sender
+    that are under way in front of it.
     """
 
     op: Op
@@ -82,6 +83,7 @@ class Request:
     atomic: tuple[int, int, int, int]  # swap/add, compare, swap mask, compare mask
     srqn: int | None
     part: Part | None
+    ahead: int
     work: int = field(init=False, compare=False)
 
     # Written out: what dataclass would make is not compiled.
@@ -103,6 +105,7 @@ class Request:
         atomic: tuple[int, int, int, int] = (0, 0, 0, 0),
         srqn: int | None = None,
         part: Part | None = None,
+        ahead: int = 0,
     ) -> None:
         self.op = op
         self.route = route
@@ -120,6 +123,7 @@ class Request:
         self.atomic = atomic
         self.srqn = srqn
         self.part = part
+        self.ahead = ahead
         self.work = 0
 
 

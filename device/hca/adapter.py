@@ -8,6 +8,7 @@ from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.subnet.node import CHANNEL_ADAPTER, Node
 from bluebridge.device.hca.memory.icm import Icm
+from bluebridge.device.hca.memory.lent_pages import AUXILIARY_PAGES, FIRMWARE_PAGES, LentPages
 from bluebridge.device.hca.memory.regions import MemoryRegions
 from bluebridge.device.hca.pair_factory import PairFactory
 from bluebridge.device.hca.ports.infiniband_port import InfinibandPort
@@ -40,6 +41,8 @@ class Adapter:
         self.parameters = Parameters()
         self.node = Node(CHANNEL_ADAPTER, config.node_guid, config.device_id, {})
         self.icm = Icm(bus, self.parameters)
+        self.firmware_pages = LentPages(FIRMWARE_PAGES)
+        self.auxiliary_pages = LentPages(AUXILIARY_PAGES)
         self.ring_pages = RingPages(bus, self.icm)
         self.counters = InterfaceCounters()
         self.eqs = EventQueues(bus, self.ring_pages, self.parameters, config.msix_vectors)
@@ -105,6 +108,8 @@ class Adapter:
         """Power-on state: no object and no mapping; the configuration stays."""
         self.clear()
         self.icm.reset()
+        self.firmware_pages.take_back()
+        self.auxiliary_pages.take_back()
         self._describe()
 
     def leave(self) -> None:

@@ -17,7 +17,8 @@ from bluebridge.device.pci.bus import HostBus
 
 BAR0: Final = 0
 BAR2: Final = 2
-RESET_BYTES: Final = bar0.RESET_VALUE.to_bytes(4, "big")
+RESET_BYTE: Final = bar0.RESET_OFFSET + 3
+"""The byte of the big-endian register with its lowest bit."""
 
 
 class Hca:
@@ -60,7 +61,7 @@ class Hca:
             self._uar.write(offset, data)
         elif bar == BAR0 and self.commands.covers(offset, len(data)):
             self.commands.write(offset - bar0.HCR_BASE, data)
-        elif bar == BAR0 and offset == bar0.RESET_OFFSET and data == RESET_BYTES:
+        elif bar == BAR0 and _resets(offset, data):
             self._bus.note(Kind.RESET, "software reset")
             self.reset()
 
@@ -83,3 +84,12 @@ class Hca:
         self._bus.note(Kind.NOTE, f"internal error: {reason}")
         self.adapter.clear()
         self.health.fail(reason)
+
+
+def _resets(offset: int, data: bytes) -> bool:
+    """Whether a store sets bit 0 of the reset register.
+
+    Linux stores 1, iPXE also the bit of the byte at the other end (hermon.h: HERMON_RESET_MAGIC).
+    """
+    at = RESET_BYTE - offset
+    return 0 <= at < len(data) and bool(data[at] & bar0.RESET_VALUE)

@@ -29,7 +29,7 @@ from bluebridge.device.hca.rings.ring_buffer import RingPages
 from bluebridge.device.hca.rings.send_queue import SendQueue
 from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueues
 from bluebridge.device.layout.buslog import What
-from bluebridge.device.layout.mlx4.contexts import QPC
+from bluebridge.device.layout.mlx4.contexts import QPC, WORK_RING_UNIT
 from bluebridge.device.pci.bus import HostBus
 
 
@@ -106,7 +106,8 @@ class PairFactory:
         get, context = QPC.get, qp.context
         sends, receives, length = ring_geometry(context, qp.role)
         shift = get(context, "log_page_size") + 12
-        buffer = self._pages.buffer(get(context, "mtt_addr"), shift, length)
+        start = get(context, "page_offset") * WORK_RING_UNIT
+        buffer = self._pages.buffer(get(context, "mtt_addr"), shift, length, start)
         qp.sq = SendQueue(
             self._bus,
             qp.completions,

@@ -6,15 +6,13 @@ has windows, doorbells, messages and, for a peer that is reset, the link event o
 
 from __future__ import annotations
 
-from collections import deque
-
 from bluebridge.device.layout.ntb import switchtec as layout
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.shape import Shape, Wanted
 from bluebridge.device.ntb.switchtec_control import ControlBlocks
 from bluebridge.device.ntb.switchtec_doorbells import DoorbellGate
+from bluebridge.device.ntb.switchtec_inbox import Inbox
 from bluebridge.device.ntb.window import Portal
-from bluebridge.device.pci.bus import Timer
 from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
 from bluebridge.device.pci.host import MasterBus, Place
 from bluebridge.device.pci.identity import Bar
@@ -22,16 +20,6 @@ from bluebridge.device.pci.registers import RegisterFile, Slot
 
 FIRST_MESSAGE = 64 - layout.MESSAGES
 """Index of message 0 in the vector map."""
-MOST_MESSAGES = 64
-"""Messages that wait for a slot; the oldest go first if there are more."""
-REMINDER_SECONDS = 0.05
-"""Seconds after which a message that the driver has not read interrupts again.
-
-A driver lets messages in, then names their vector, then requests that (switchtec_ntb_add). One that
-comes between would wait in the pending bits of MSI-X, which QEMU keeps from the server. It is its
-peer's FORCE_DOWN, and taken much later, when the link comes up, it takes the link down again.
-"""
-REMINDERS = 200
 
 
 def shape(wanted: Wanted) -> Shape:
@@ -63,10 +51,7 @@ class SwitchtecBridge:
         self.windows = self._portals
         self._gate = DoorbellGate(bus.call_later, self._set_doorbells)
         self._event_count = 0
-        self._reminder: Timer | None = None
-        self._waiting: list[deque[tuple[int, int]]] = [
-            deque(maxlen=MOST_MESSAGES) for _ in range(layout.MESSAGES)
-        ]
+        self._inbox = Inbox(bus.call_later, self._get, self._set, self._interrupt_for)
         self._describe()
 
     def join(self, peer: SwitchtecBridge) -> None:
@@ -101,7 +86,8 @@ class SwitchtecBridge:
         if bar:
             self.store_run(bar, offset, data, len(data))
         elif self._control.holds(offset):
-            self._control.write(self._partition, offset, data)
+            if self._control.write(self._partition, offset, data):
+                self._inbox.began_work()
         else:
             unmasked = self._unmasked()
             for slot, value in self._registers.write(offset, data):
@@ -117,9 +103,9 @@ class SwitchtecBridge:
             elif slot.name in ("inbound_mask", "inbound_doorbell"):
                 self._fire(self._unmasked() & ~unmasked)
             elif slot.name == "message_map":
-                self._forget_messages()
+                self._inbox.forget()
             elif slot.name.endswith("_status"):
-                self._deliver(int(slot.name[7]))
+                self._inbox.taken(int(slot.name[7]))
         elif slot.name == "link_event":
             self._acknowledge("PORT", slot, value)
         elif slot.name == "management_event":
@@ -180,53 +166,11 @@ class SwitchtecBridge:
             self._peer.receive(number | self._partition << 2, value)
 
     def receive(self, source: int, value: int) -> None:
-        """A message of the peer, for each slot that wants those of `source`.
-
-        It waits while the one before has not been taken: the driver reads a message and clears its
-        status after that, and would clear that of the next one (switchtec_ntb_message_isr).
-        """
-        wanted = self._get("message_map").to_bytes(4, "little")
-        for slot, source_wanted in enumerate(wanted):
-            if source_wanted == source:
-                self._waiting[slot].append((source, value))
-                self._deliver(slot)
-
-    def _deliver(self, slot: int) -> None:
-        if not self._waiting[slot] or self._get(f"inbound{slot}_status") & 1:
-            return
-        source, value = self._waiting[slot].popleft()
-        self._set(f"inbound{slot}", value)
-        self._set(f"inbound{slot}_source", source)
-        self._set(f"inbound{slot}_status", 1)
-        self._interrupt_for(slot)
-
-    def _forget_messages(self) -> None:
-        """A driver begins: what waits was for another."""
-        for waiting in self._waiting:
-            waiting.clear()
+        """A message of the peer."""
+        self._inbox.receive(source, value)
 
     def _interrupt_for(self, slot: int) -> None:
-        if self._get(f"inbound{slot}_enable") & 1:
-            self._bus.interrupt(self._vector(FIRST_MESSAGE + slot))
-            self._remind_later(REMINDERS)
-
-    def _remind_later(self, left: int) -> None:
-        if self._reminder is not None:
-            self._reminder.cancel()
-        later = self._bus.call_later
-        self._reminder = later(REMINDER_SECONDS, lambda: self._remind(left)) if left else None
-
-    def _remind(self, left: int) -> None:
-        self._reminder = None
-        untaken = [
-            slot
-            for slot in range(layout.MESSAGES)
-            if self._get(f"inbound{slot}_status") & self._get(f"inbound{slot}_enable") & 1
-        ]
-        for slot in untaken:
-            self._bus.interrupt(self._vector(FIRST_MESSAGE + slot))
-        if untaken:
-            self._remind_later(left - 1)
+        self._bus.interrupt(self._vector(FIRST_MESSAGE + slot))
 
     # -- events -------------------------------------------------------------------------------
 
@@ -251,7 +195,6 @@ class SwitchtecBridge:
         self._registers.reset()
         self._describe()
         self._gate.reset()
-        self._remind_later(0)
-        self._forget_messages()
+        self._inbox.reset()
         if self._control.leave(self._partition) and self._peer is not None:
             self._peer.peer_lost()

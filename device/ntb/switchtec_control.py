@@ -54,11 +54,17 @@ class ControlBlocks:
             self.registers.set("CONTROL", "status", lock.status(reader), block)
         return self.registers.read(offset, length)
 
-    def write(self, writer: int, offset: int, data: bytes) -> None:
-        """Store; an operation takes effect at once, but for a lock that the other side has."""
+    def write(self, writer: int, offset: int, data: bytes) -> bool:
+        """Store; an operation takes effect at once, but for a lock that the other side has.
+
+        Returns whether the writer asks for a lock.
+        """
+        locks = False
         for slot, value in self.registers.write(offset, data):
             if slot.name == "operation":
                 self._operate(writer, slot.index, value)
+                locks = locks or value == Operation.LOCK
+        return locks
 
     def _operate(self, writer: int, block: int, operation: int) -> None:
         if operation == Operation.LOCK:

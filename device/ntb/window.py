@@ -52,7 +52,7 @@ class Window:
         if found.fault:
             self.counts["aborts"] += 1
             return found
-        return found._replace(far=(self.bus, address))
+        return Place(found.length, found.view, found.load, found.store, "", (self.bus, address))
 
 
 class Shown(Protocol):

@@ -44,14 +44,20 @@ class GuestMemory:
 
     def _find(self, address: int, length: int) -> None:
         """Make the region that holds `address` the current one; raises `DmaError`."""
+        if not self._holds(address):
+            raise DmaError(address, length)
+
+    def _holds(self, address: int) -> bool:
+        """Whether a region holds `address`, which is the current one then."""
         index = bisect_right(self._starts, address) - 1
-        if index >= 0:
-            start = self._starts[index]
-            view = self._regions[start]
-            if address < start + len(view):
-                self._low, self._high, self._view = start, start + len(view), view
-                return
-        raise DmaError(address, length)
+        if index < 0:
+            return False
+        start = self._starts[index]
+        view = self._regions[start]
+        if address >= start + len(view):
+            return False
+        self._low, self._high, self._view = start, start + len(view), view
+        return True
 
     def view(self, address: int, length: int) -> memoryview:
         """Writable view of memory within one region; raises `DmaError`."""
@@ -64,11 +70,8 @@ class GuestMemory:
 
     def stretch(self, address: int, length: int) -> memoryview | None:
         """Writable view of memory from `address` on, shorter if its region ends; None outside."""
-        if not (self._low <= address < self._high):
-            try:
-                self._find(address, length)
-            except DmaError:
-                return None
+        if not (self._low <= address < self._high or self._holds(address)):
+            return None
         offset = address - self._low
         return self._view[offset : offset + length]
 

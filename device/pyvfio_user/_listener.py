@@ -57,6 +57,7 @@ class Listener:
     def _ready_client(self) -> tuple[socket.socket, bytes] | None:
         if self._pending is None:
             return None
+        self._poll.poll(0)  # before the look at it: what comes later makes it readable again
         try:
             message = _first_message(self._pending)
         except (OSError, ValueError) as error:
@@ -95,7 +96,8 @@ class Listener:
                 return
             self._close_pending()
             client.setblocking(False)
-            self._poll.register(client, select.EPOLLIN)
+            # By edges: an incomplete message that nobody completes must not keep the loop awake.
+            self._poll.register(client, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
             self._pending = client
 
     def _close_pending(self) -> None:
@@ -122,14 +124,23 @@ def _first_message(client: socket.socket) -> bytes | None:
         seen = client.recv(MAX_FIRST_MESSAGE, socket.MSG_PEEK)
     except BlockingIOError:
         return None
-    if not seen:
-        raise ConnectionResetError(errno.ECONNRESET, "it hung up before it said anything")
-    if len(seen) < HEADER.size:
-        return None
-    size = Header._make(HEADER.unpack_from(seen)).size
-    if not HEADER.size <= size <= MAX_FIRST_MESSAGE:
-        raise ValueError(f"its first message claims {size} bytes")
-    return client.recv(size) if len(seen) >= size else None
+    size = HEADER.size
+    if len(seen) >= size:
+        size = Header._make(HEADER.unpack_from(seen)).size
+        if not HEADER.size <= size <= MAX_FIRST_MESSAGE:
+            raise ValueError(f"its first message claims {size} bytes")
+        if len(seen) >= size:
+            return client.recv(size)
+    if _has_hung_up(client):
+        raise ConnectionResetError(errno.ECONNRESET, "it hung up within its first message")
+    return None
+
+
+def _has_hung_up(client: socket.socket) -> bool:
+    """Whether nothing will come any more, whatever is waiting."""
+    poll = select.poll()
+    poll.register(client, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def _listen(path: Path) -> socket.socket:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.guest.bus.interface import Bus
@@ -109,15 +111,17 @@ def open_hca(
     mtu: int = 1500,
     blueflame: BlueFlameUse | None = None,
     profile: Profile = DEFAULT,
+    chance: Random | None = None,
 ) -> Context:
     """Take the ConnectX-3 behind `bus` over and bring it up with its first port.
 
     `mac` replaces the burned-in address; `vectors` bounds the completion channels to one less;
     `mtu` is that of the Ethernet ports; `blueflame` says how to send through BlueFlame, None not
-    to; `profile` is how many objects there may be. The order is that of Linux's mlx4_load_one.
+    to; `profile` is how many objects there may be; `chance` draws the numbers of queue pairs and
+    the keys, by default the system's randomness. The order is that of Linux's mlx4_load_one.
     Raises `VerbsError`.
     """
-    adapter = Adapter(bus, NAME, profile)
+    adapter = Adapter(bus, NAME, profile, chance)
     how = None
     if blueflame is not None:
         how = BlueFlame(bus, adapter.capabilities, adapter.uar, blueflame)

@@ -46,6 +46,8 @@ SERVER, CLIENT = "10.9.2.1", "10.9.2.2"
 PORT = 19765
 LATENCY_BYTES = 8
 DEPTH = 16
+LOOKS = 64
+"""At memory, before the engine looks at what the peer did: its data is there before that."""
 SECONDS = 30.0
 _HELLO = struct.Struct("<QI")
 _NOTE = struct.Struct("<32s28xI")
@@ -81,6 +83,7 @@ class Link:
         self._done: list[Wc] = []
         self._told = self._heard = 0
         self._receives = 0
+        self._requests: dict[tuple[WrOpcode, int, int, int | None], SendWr] = {}
 
     @property
     def hello(self) -> bytes:
@@ -116,10 +119,17 @@ class Link:
         there: int | None = None,
     ) -> None:
         """Post requests that move `length` bytes at `address`, to or from the peer's target."""
+        key = opcode, address, length, there
+        request = self._requests.get(key)
+        if request is None:
+            request = self._requests[key] = self._request(*key)
+        self.qp.post_send(request if count == 1 else [request] * count)
+
+    def _request(self, opcode: WrOpcode, address: int, length: int, there: int | None) -> SendWr:
         request = SendWr(2, opcode, (Sge(address, length, self.mr.lkey),), SendFlags.SIGNALED)
         target = _CONTROL + self.size if there is None else there
         request.remote_addr, request.rkey = self.peer[0] + target, self.peer[1]
-        self.qp.post_send([request] * count)
+        return request
 
     def receive(self) -> None:
         """Have twice `DEPTH` receives posted."""
@@ -196,7 +206,7 @@ def _last_byte(link: Link, offset: int, value: int) -> None:
     view, looks = link.view, 0
     while view[offset] != value:
         looks += 1
-        if looks % 16 == 0:
+        if looks % LOOKS == 0:
             link.look()
 
 

@@ -11,7 +11,7 @@ from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.layout.mlx4 import uar
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
 from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT
+from bluebridge.device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT, RING_UNIT
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE
 from bluebridge.device.layout.mlx4.eqe import EQE, EQE_SIZE, EventType
 from tests.unit.hca_commands import MAC, CommandDriver
@@ -36,7 +36,12 @@ class Ring:
 
 
 class Driver(CommandDriver):
-    """Host, device and the driver's own state."""
+    """Host, device and the driver's own state.
+
+    Rings begin `page_offset` bytes into their first page: a multiple of 64.
+    """
+
+    page_offset = 0
 
     def __init__(
         self,
@@ -108,17 +113,21 @@ class Driver(CommandDriver):
         return offset
 
     def buffer(self, length: int) -> tuple[int, int]:
-        """Pages for a queue: address and MTT offset."""
-        count = -(-length // 4096)
+        """Pages for a queue: its address and the MTT offset of its pages."""
+        count = -(-(self.page_offset + length) // 4096)
         address = self.host.allocate(count * 4096)
-        return address, self.mtt([address + 4096 * index for index in range(count)])
+        mtt = self.mtt([address + 4096 * index for index in range(count)])
+        return address + self.page_offset, mtt
 
     # -- event and completion queues ------------------------------------------------------------
 
     def create_eq(self, eqn: int, vector: int, log_size: int) -> Ring:
         """SW2HW_EQ."""
         address, mtt = self.buffer(EQE_SIZE << log_size)
-        context = EQC.pack(state=9, log_size=log_size, vector=vector, mtt_addr=mtt)
+        start = self.page_offset // RING_UNIT
+        context = EQC.pack(
+            state=9, log_size=log_size, vector=vector, mtt_addr=mtt, page_offset=start
+        )
         self.command(Opcode.SW2HW_EQ, bytes(context), eqn)
         return Ring(eqn, address, 1 << log_size)
 
@@ -149,7 +158,12 @@ class Driver(CommandDriver):
         address, mtt = self.buffer(CQE_SIZE << log_size)
         record = self.host.allocate(64, 64)
         context = CQC.pack(
-            log_size=log_size, uar=UAR_PAGE, eqn=eqn, mtt_addr=mtt, doorbell_record=record
+            log_size=log_size,
+            uar=UAR_PAGE,
+            eqn=eqn,
+            mtt_addr=mtt,
+            doorbell_record=record,
+            page_offset=self.page_offset // RING_UNIT,
         )
         self.command(Opcode.SW2HW_CQ, bytes(context), cqn)
         return Ring(cqn, address, 1 << log_size, record=record)

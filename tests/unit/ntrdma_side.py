@@ -125,7 +125,11 @@ class Side:
         self.events: list[Event] = []
         self.states: list[PortState] = []
         self.stops_at: PortState | None = None
-        """The state in which the side stops for good, in the middle of whatever it does."""
+        """The state in which the side ends."""
+        self.stops_at_once = True
+        """Whether it ends in the middle of whatever it does."""
+        self.came = False
+        """Whether it has come to that state."""
         self.frames = Frames(chance)
         self.engine = Engine(self.transport, self, self.frames)
         self.link_events: deque[bool] = deque()
@@ -227,7 +231,9 @@ class Side:
     def entered(self, state: PortState) -> None:
         self.states.append(state)
         if state is self.stops_at:
-            raise Stopped
+            self.came = True
+            if self.stops_at_once:
+                raise Stopped
 
     def cm_message(self, mad: bytes, ip: int) -> None:
         self.cm.append(mad)

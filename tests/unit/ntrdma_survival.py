@@ -55,13 +55,15 @@ class Survival:
         if self._state is PortState.READY:
             return
         side = world.sides[0]
-        side.stops_at = self._state
+        side.stops_at, side.stops_at_once = self._state, self._how is not Death.RELOADED
         world.link(False)
         world.back_at = world.now
         world.come_back()
         try:
             for _ in range(4000):
                 world.step()
+                if side.came:
+                    return
         except Stopped:
             assert side.engine.port.state is self._state
             return

@@ -12,7 +12,7 @@ from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.layout.mlx4 import uar
 from bluebridge.device.layout.mlx4.commands import Opcode, OptPar, SetPort
-from bluebridge.device.layout.mlx4.contexts import QPC, SRQC, ServiceType
+from bluebridge.device.layout.mlx4.contexts import QPC, SRQC, WORK_RING_UNIT, ServiceType
 from bluebridge.device.layout.mlx4.cqe import CQE, ERROR_CQE, OPCODE_ERROR
 from bluebridge.device.layout.mlx4.wqe import (
     CQE_REQUEST,
@@ -163,6 +163,7 @@ class Node(Driver):
             "cqn_recv": cq.number,
             "doorbell_record": record,
             "mtt_addr": mtt,
+            "page_offset": self.page_offset // WORK_RING_UNIT,
             "fast_reg_enable": 1,
             **more,
         }
@@ -185,6 +186,7 @@ class Node(Driver):
             "mtu": 3,
             "msg_max": 30,
             "min_rnr_timer": 1,
+            "rra_max": 4,
             "pri_grh": 1,
             "pri_rgid": peer.gid,
             "pri_dmac": peer.mac,
@@ -218,6 +220,7 @@ class Node(Driver):
             "log_stride": shift - 4,
             "pd": PD,
             "mtt_addr": mtt,
+            "page_offset": self.page_offset // WORK_RING_UNIT,
             "doorbell_record": record,
             **more,
         }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,6 +97,22 @@ def test_numbers_come_back_last_and_with_a_generation() -> None:
     for expected in (21, 29, 5):
         numbers.free((expected - 8) & 31)
         assert numbers.allocate() == expected
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_numbers_that_begin_anywhere_are_the_same_ones(seed: int) -> None:
+    """Each index once, all of one generation, none of those that the device reserves."""
+    numbers = Numbers("thing", 3, 3, 5, Random(seed))
+    found = [numbers.allocate() for _ in range(5)]
+    assert sorted(number & 7 for number in found) == [3, 4, 5, 6, 7]
+    assert len({number >> 3 for number in found}) == 1 and max(found) < 32
+    numbers.free(found[0])
+    assert numbers.allocate() == found[0] + 8 & 31
+
+
+def test_numbers_begin_elsewhere_each_time() -> None:
+    firsts = {Numbers("thing", 3, 3, 5, Random(seed)).allocate() for seed in range(100)}
+    assert len(firsts) == 20
 
 
 def test_numbers_without_generations() -> None:

@@ -187,7 +187,7 @@ def test_query_fw_and_adapter(driver: Driver) -> None:
     firmware = QUERY_FW.unpack(driver.query(Opcode.QUERY_FW))
     assert (firmware["fw_major"], firmware["fw_minor"], firmware["fw_subminor"]) == (2, 42, 5000)
     assert firmware["cmd_interface_rev"] == 3
-    assert firmware["fw_pages"] == 0
+    assert firmware["fw_pages"] == 64
     vsd = QUERY_ADAPTER.get_raw(driver.query(Opcode.QUERY_ADAPTER), "vsd")[0xD0:0xE0]
     assert b"".join(vsd[at : at + 4][::-1] for at in range(0, 16, 4)).startswith(b"BB_CX3_A1")
 
@@ -227,11 +227,19 @@ def test_probe_reads(driver: Driver) -> None:
             assert driver.read32(offset) == 0
 
 
-def test_only_the_value_one_resets(driver: Driver) -> None:
+@pytest.mark.parametrize(
+    ("data", "resets"),
+    [("00000001", True), ("01000001", True), ("0000000000000001", False), ("01000000", False)],
+)
+def test_the_lowest_bit_of_the_register_resets(driver: Driver, data: str, resets: bool) -> None:
     driver.start()
-    driver.write32(bar0.RESET_OFFSET, 0x01000000)
-    assert driver.adapter.initialised
-    driver.write32(bar0.RESET_OFFSET, 1)
+    driver.hca.bar_write(0, bar0.RESET_OFFSET, bytes.fromhex(data))
+    assert driver.adapter.initialised != resets
+
+
+def test_a_wide_store_over_the_register_resets(driver: Driver) -> None:
+    driver.start()
+    driver.hca.bar_write(0, bar0.RESET_OFFSET - 4, bytes.fromhex("0000000000000001"))
     assert not driver.adapter.initialised
 
 

@@ -12,11 +12,12 @@ from bluebridge.device.hca.rings.ring_buffer import FILL_BYTES, QueueBuffer
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.capabilities import QUERY_FW
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
+from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY, WRITE_MTT
 from bluebridge.device.pci.bus import DmaError
 from tests.unit.fake_host import FakeHost
-from tests.unit.hca_driver import Driver
+from tests.unit.hca_driver import TABLE_BYTES, Driver
 
 BASE = 0x100000
 
@@ -73,8 +74,43 @@ def test_map_icm_checks_all_entries_before_it_maps_one() -> None:
     assert driver.adapter.icm.mapped_pages == 0
 
 
-def test_set_icm_size_wants_no_auxiliary_pages() -> None:
-    assert Driver().command(Opcode.SET_ICM_SIZE, 5 << 30) == 0
+@pytest.mark.parametrize(
+    ("lend", "take_back"),
+    [(Opcode.MAP_FA, Opcode.UNMAP_FA), (Opcode.MAP_ICM_AUX, Opcode.UNMAP_ICM_AUX)],
+)
+def test_the_firmware_takes_the_pages_it_asked_for_and_no_more(
+    lend: Opcode, take_back: Opcode
+) -> None:
+    driver = Driver()
+    wanted = {
+        Opcode.MAP_FA: QUERY_FW.get(driver.query(Opcode.QUERY_FW), "fw_pages"),
+        Opcode.MAP_ICM_AUX: driver.command(Opcode.SET_ICM_SIZE, 5 << 30),
+    }[lend]
+    assert wanted > 0
+    one = bytes(MAP_ENTRY.pack(page=BASE >> 12))
+    for _ in range(2):
+        driver.command(lend, one * wanted, wanted)
+        assert driver.try_command(lend, one, 1)[0] == Status.EXCEED_LIM
+        driver.command(take_back)
+
+
+def test_icm_ends_where_the_capabilities_say() -> None:
+    entry = bytes(MAP_ENTRY.pack(virtual=1 << 40, page=BASE >> 12))
+    assert Driver().try_command(Opcode.MAP_ICM, entry, 1)[0] == Status.EXCEED_LIM
+
+
+def test_software_may_leave_the_table_of_translations_to_commands() -> None:
+    """As iPXE does (hermon.c: hermon_alloc_mtt), an entry at a time."""
+    driver = Driver().start()
+    entries = [BASE | 1, BASE + 0x5000 | 1]
+    mailbox = bytes(WRITE_MTT.pack(offset=0x800)) + b"".join(e.to_bytes(8, "big") for e in entries)
+    driver.command(Opcode.WRITE_MTT, mailbox, 2)
+    assert list(driver.adapter.icm.read_mtt(0x800, 2)) == [BASE, BASE + 0x5000]
+    for offset, count in ((4, 1), (1 << 40, 1), (0, 0), (0, 511)):
+        mailbox = bytes(WRITE_MTT.pack(offset=offset))
+        assert driver.try_command(Opcode.WRITE_MTT, mailbox, count)[0] == Status.BAD_PARAM
+    unmapped = bytes(WRITE_MTT.pack(offset=TABLE_BYTES))
+    assert driver.try_command(Opcode.WRITE_MTT, unmapped, 1)[0] == Status.ICM_ERROR
 
 
 @given(

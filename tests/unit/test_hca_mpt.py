@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.device.hca.memory.page_joins import pieces_of
 from bluebridge.device.hca.memory.protection_entry import AccessError, Rights, hardware_key
 from bluebridge.device.hca.memory.region import MemoryRegion, pages_of
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
@@ -117,6 +121,25 @@ def test_the_reserved_lkey_is_for_those_who_may(driver: Driver) -> None:
     assert runs == [(0x1000, 9)]
     with pytest.raises(AccessError):
         regions.resolve(RESERVED_LKEY, 0x1000, 9, 0, PD)
+
+
+@given(
+    pages=st.lists(st.integers(0, 12) | st.just((1 << 52) - 1), min_size=1, max_size=40),
+    runs=st.integers(1, 5),
+    shift=st.sampled_from([12, 13, 21]),
+)
+def test_pieces_of_many_pages_are_where_the_pages_are(
+    pages: list[int], runs: int, shift: int
+) -> None:
+    size = 1 << shift
+    pages = [page + n & (1 << 64 - shift) - 1 for page in pages for n in range(runs)]
+    starts, addresses = pieces_of(array("Q", [page << shift | 7 for page in pages]), size)
+    found = []
+    for at, address, end in zip(starts, addresses, [*starts[1:], len(pages) * size], strict=True):
+        found += [address + offset for offset in range(0, end - at, size)]
+    assert found == [page << shift for page in pages]
+    joins = sum(b == a + 1 for a, b in pairwise(pages))
+    assert len(starts) == len(pages) - joins * (4 * joins >= len(pages))
 
 
 @given(

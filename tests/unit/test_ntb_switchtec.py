@@ -7,8 +7,9 @@ import pytest
 from bluebridge.device.layout.ntb import switchtec as layout
 from bluebridge.device.layout.ntb.switchtec import BlockStatus, LinkMessage, Operation
 from bluebridge.device.ntb.link import HOLD_SECONDS, BridgeLink
-from bluebridge.device.ntb.switchtec import REMINDER_SECONDS, REMINDERS, SwitchtecBridge
+from bluebridge.device.ntb.switchtec import SwitchtecBridge
 from bluebridge.device.ntb.switchtec_doorbells import LONGEST_SECONDS
+from bluebridge.device.ntb.switchtec_inbox import REMINDER_SECONDS, REMINDERS, SETTLING_SECONDS
 from bluebridge.device.pci.host import Host
 from tests.unit.fake_bus import FakeFunction
 
@@ -282,6 +283,32 @@ def test_a_message_that_nobody_takes_interrupts_again(pair: Pair) -> None:
     pair.a.send(LinkMessage.FORCE_DOWN)
     pair.b.bus.run(2 * REMINDERS * REMINDER_SECONDS)
     assert len(pair.b.bus.take_interrupts()) == 1 + REMINDERS
+
+
+def take(guest: Guest) -> int:
+    """switchtec_ntb_message_isr: the link's message, 0 if there is none."""
+    word = guest.read(guest.messaging + 0x88, 8)
+    guest.write(guest.messaging + 0x8C, 1, 1)
+    return word & 0xFFFFFFFF if word >> 32 & 1 else 0
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_link_that_comes_up_right_after_it_was_forced_down_is_heard_of(
+    pair: Pair, begins: bool
+) -> None:
+    """The driver's work for FORCE_DOWN does not look for an UP that came before it began."""
+    for message in (LinkMessage.FORCE_DOWN, LinkMessage.UP, LinkMessage.CHECK):
+        pair.a.send(message)
+    assert take(pair.b) == LinkMessage.FORCE_DOWN
+    pair.b.bus.take_interrupts()
+    assert take(pair.b) == 0
+    if begins:
+        pair.b.operate(1, Operation.LOCK, BlockStatus.LOCKED)
+    else:
+        pair.b.bus.run(SETTLING_SECONDS)
+    assert pair.b.bus.take_interrupts() == [2]
+    assert take(pair.b) == LinkMessage.UP
+    assert take(pair.b) == LinkMessage.CHECK
 
 
 def test_the_death_of_the_peer_is_a_link_event(pair: Pair) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from bluebridge.device.fabric.interface import FabricPort
@@ -128,7 +130,9 @@ def test_a_peer_that_comes_late_is_reached() -> None:
     assert pair.b.events(EventType.COMM_EST)
 
 
-def request(pair: Pair, psn: int, op: Op = Op.WRITE, **more: object) -> list[Response]:
+def request(
+    pair: Pair, psn: int, op: Op = Op.WRITE, packets: int = 1, **more: Any
+) -> list[Response]:
     """What B answers to a request with a PSN of our choice, as A would send it."""
     answers: list[Response] = []
     qp = pair.a.adapter.qps.get(pair.qa.qpn)
@@ -140,7 +144,16 @@ def request(pair: Pair, psn: int, op: Op = Op.WRITE, **more: object) -> list[Res
         return source is not pair.b.port
 
     pair.watched.watch = keep
-    message = Request(op, qp.route, qp.qpn, pair.qb.qpn, psn, 1, 0, **more)  # type: ignore[arg-type]
+    message = Request(
+        op,
+        qp.route,
+        qp.qpn,
+        pair.qb.qpn,
+        psn,
+        packets,
+        0,
+        **more,
+    )
     pair.fabric.send(pair.a.port, message)
     pair.watched.watch = lambda source, message: True
     return answers
@@ -159,7 +172,7 @@ def test_gap_in_the_sequence_is_refused_once() -> None:
 def test_duplicates_are_acknowledged_but_not_done_again() -> None:
     pair = Pair().connect()
     target, rkey = pair.b.memory(4096)
-    add = {"remote_address": target, "rkey": rkey, "atomic": (1, 0, 0, 0)}
+    add: dict[str, Any] = {"remote_address": target, "rkey": rkey, "atomic": (1, 0, 0, 0)}
     (first,) = request(pair, 100, Op.FETCH_ADD, **add)
     (again,) = request(pair, 100, Op.FETCH_ADD, **add)
     assert first.atomic_original == again.atomic_original == 0
@@ -169,6 +182,73 @@ def test_duplicates_are_acknowledged_but_not_done_again() -> None:
     (ack,) = request(pair, 101, Op.SEND)
     assert ack.syndrome == Syndrome.ACK
     assert len(pair.b.completions(pair.qb)) == 1
+
+
+def test_an_atomic_that_comes_again_is_answered_once_after_a_lap_of_the_sequence() -> None:
+    """Four messages of 2^22 packets, and the PSN is that of an atomic again."""
+    pair = Pair().connect(rtr={"msg_max": 31})
+    target, rkey = pair.b.memory(4096)
+    add: dict[str, Any] = {"remote_address": target, "rkey": rkey, "atomic": (1, 0, 0, 0)}
+    request(pair, 100, Op.FETCH_ADD, **add)
+    for number in range(4):
+        request(pair, 101 + (number << 22) & 0xFFFFFF, packets=(1 << 22) - (number == 3))
+    request(pair, 100, Op.FETCH_ADD, **add)
+    (again,) = request(pair, 100, Op.FETCH_ADD, **add)
+    assert again.atomic_original == 1
+    assert pair.b.host.peek(target, 8) == b"\2" + bytes(7)
+
+
+def test_results_of_atomics_are_kept_as_long_as_their_requests_may_come_again() -> None:
+    pair = Pair().connect(rtr={"rra_max": 1})
+    target, rkey = pair.b.memory(4096)
+    add: dict[str, Any] = {"remote_address": target, "rkey": rkey, "atomic": (1, 0, 0, 0)}
+    for psn in (100, 101, 102):
+        request(pair, psn, Op.FETCH_ADD, **add)
+    assert request(pair, 100, Op.FETCH_ADD, **add) == []
+    for psn in (101, 102):
+        (again,) = request(pair, psn, Op.FETCH_ADD, **add)
+        assert again.atomic_original == psn - 100
+
+
+READS = pytest.mark.parametrize(
+    ("opcode", "operands"),
+    [(SendOpcode.RDMA_READ, b""), (SendOpcode.ATOMIC_FA, (1).to_bytes(8, "big") + bytes(8))],
+)
+
+
+def post_reads(pair: Pair, count: int, opcode: SendOpcode, operands: bytes, **how: bool) -> int:
+    """Reads or atomics behind one doorbell; the address of the peer's memory."""
+    local, key = pair.a.memory(4096)
+    target, rkey = pair.b.memory(4096)
+    segments = remote(target, rkey) + operands + data((key, local, 8))
+    for _ in range(count):
+        pair.a.post_send(pair.qa, opcode, segments, ring=False, **how)
+    pair.a.doorbell(pair.qa.qpn)
+    return target
+
+
+@READS
+def test_more_reads_and_atomics_at_once_than_the_responder_takes_are_refused(
+    opcode: SendOpcode, operands: bytes
+) -> None:
+    pair = Pair().connect(rtr={"rra_max": 1}, rts={"sra_max": 2})
+    target = post_reads(pair, 4, opcode, operands)
+    invalid, flushed = CompletionStatus.REMOTE_INVAL_REQ_ERR, CompletionStatus.WR_FLUSH_ERR
+    assert statuses(pair.a, pair.qa) == [0, 0, invalid, flushed]
+    assert pair.b.events(EventType.WQ_INVALID_REQUEST)
+    assert pair.b.host.peek(target, 1)[0] == (2 if operands else 0)
+
+
+@READS
+@pytest.mark.parametrize("how", ["limit", "fence", "doorbells"])
+def test_reads_and_atomics_that_wait_for_each_other_are_answered(
+    opcode: SendOpcode, operands: bytes, how: str
+) -> None:
+    pair = Pair().connect(rtr={"rra_max": 1}, rts={"sra_max": 1 if how == "limit" else 4})
+    doorbells = 8 if how == "doorbells" else 1
+    for _ in range(doorbells):
+        post_reads(pair, 8 // doorbells, opcode, operands, fence=how == "fence")
+    assert statuses(pair.a, pair.qa) == [0] * 8
 
 
 def test_sequence_error_sends_again_what_is_pending() -> None:

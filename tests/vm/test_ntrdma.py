@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.guest.ntrdma.perf import TESTS
+from bluebridge.host_tools.lab import ntrdma
+from bluebridge.host_tools.pytest_plugin.lab import Lab
+from bluebridge.host_tools.rtrs.fio import Verification
+from bluebridge.host_tools.rtrs.session import mapped
 from tests.vm.conftest import BOOT_SECONDS, Tool
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
@@ -28,16 +33,63 @@ def test_the_demonstration(tool: Callable[..., Tool], tmp_path: Path) -> None:
     bluebridge.assert_nothing_left()
 
 
-def test_krping_by_the_processor(tool: Callable[..., Tool], tmp_path: Path) -> None:
-    """Registrations by work request and invalidation by the peer, without the DMA engine."""
+@pytest.mark.parametrize("back_end", ["ntb+cpu", "tcp"])
+def test_krping_without_the_engine(
+    tool: Callable[..., Tool], tmp_path: Path, back_end: str
+) -> None:
+    """Registrations by work request and invalidation by the peer."""
     options = f"{PINGS},mem_mode=reg,server_inv"
     bluebridge = tool(
         "krping",
-        *("--provider", "ntrdma", "--backend", "ntb+cpu", "--json", "--quiet"),
+        *("--provider", "ntrdma", "--backend", back_end, "--json", "--quiet"),
         *("--log", str(tmp_path / "log"), f"server,{options}", f"client,{options}"),
     )
     status, output = bluebridge.finish()
     assert status == 0, bluebridge.errors
     report = json.loads(output.splitlines()[-1])
     assert (report["iterations"], report["validated"]) == (50, 50)
+    bluebridge.assert_nothing_left()
+
+
+@pytest.mark.parametrize("back_end", ["ntb+dma", "ntb+cpu", "tcp"])
+def test_every_figure_of_the_table(
+    tool: Callable[..., Tool], tmp_path: Path, back_end: str
+) -> None:
+    few = "--count", "10", "--size", "65536"
+    words = "--backend", back_end, *few, "--json", "--quiet", "--log", str(tmp_path / "log")
+    bluebridge = tool("ntrdma", "perf", *words)
+    status, output = bluebridge.finish()
+    assert status == 0, bluebridge.errors
+    figures = json.loads(output.splitlines()[-1])
+    assert list(figures) == list(TESTS)
+    assert all(value > 0 for each in figures.values() for value in each.values())
+    assert output.startswith("rc_bw:\n    bw  =  ")
+    bluebridge.assert_nothing_left()
+
+
+def test_a_file_system_on_a_disk_over_the_bridge(lab: Lab) -> None:
+    """RNBD and RTRS in both guests, with no HCA in either."""
+    pair_of = {"rtrs": ("python", "python"), "hca": False, "bridge": ntrdma.bridge()}
+    with lab.pair(**pair_of) as pair, mapped(pair) as session:
+        assert [route.port for route in session.routes] == [""]
+        device, client = session.device, pair.a
+        client.run(f"modprobe ext4 && mkfs.ext4 -q {device} && mount -t ext4 {device} /mnt")
+        client.run("head -c 3000000 /dev/urandom > /mnt/file && md5sum /mnt/file > /tmp/sum")
+        client.run("umount /mnt && echo 3 > /proc/sys/vm/drop_caches")
+        client.run(f"mount -t ext4 {device} /mnt && md5sum -c /tmp/sum && umount /mnt")
+        assert Verification(client, device, 5).finish().ok
+        (path,) = session.client.statistics()
+        assert path.connected and path.rdma[3] > 3_000_000, path
+
+
+def test_a_short_row_of_the_matrix(tool: Callable[..., Tool]) -> None:
+    """A path over the bridge and one over an HCA, each cut once."""
+    words = "--provider", "ntrdma", "--minutes", "0.5", "--period", "14", "--quiet"
+    bluebridge = tool("rtrs", "matrix", *words)
+    status, output = bluebridge.finish()
+    assert status == 0, bluebridge.errors + output
+    cells = [cell.strip() for cell in output.splitlines()[-1].strip("|").split("|")]
+    assert cells[:2] == ["python, ntrdma ntb+dma"] * 2
+    assert (cells[3], cells[5:7]) == ("2", ["0", "0"]), cells
+    assert int(cells[7]) > 0
     bluebridge.assert_nothing_left()

@@ -81,6 +81,12 @@ class ServerProcess:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def wakes(self) -> int:
+        """How often its threads have waited for something and been woken."""
+        word = "\nvoluntary_ctxt_switches:"
+        texts = [path.read_text() for path in Path(f"/proc/{self.pid}/task").glob("*/status")]
+        return sum(int(text.partition(word)[2].split()[0]) for text in texts)
+
     def terminate(self, timeout: float = 10.0) -> int:
         """SIGTERM; the exit status. Killed and TimeoutExpired raised when it does not obey."""
         self.process.terminate()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from itertools import takewhile
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -62,7 +63,9 @@ def _timeless(event: Event) -> tuple[object, ...]:
 
 
 def _traffic(folder: Path) -> None:
-    with open_hca(WireBus(folder / "a")) as a, open_hca(WireBus(folder / "b")) as b:
+    chance = Random(1)  # the same numbers and keys in both sessions
+    buses = WireBus(folder / "a"), WireBus(folder / "b")
+    with open_hca(buses[0], chance=chance) as a, open_hca(buses[1], chance=chance) as b:
         ends = []
         for context in (a, b):
             pd = context.alloc_pd()

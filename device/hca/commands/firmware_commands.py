@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
-from bluebridge.device.hca.memory.icm import PAGE, PAGE_SHIFT
-from bluebridge.device.hca.settings.capabilities import INIT_LIMITS, device_capabilities
+from bluebridge.device.hca.memory.icm import MTT_ENTRY, PAGE, PAGE_SHIFT
+from bluebridge.device.hca.settings.capabilities import (
+    INIT_LIMITS,
+    MAX_ICM_BYTES,
+    device_capabilities,
+)
 from bluebridge.device.hca.settings.clock import CORE_CLOCK_MHZ
 from bluebridge.device.hca.settings.parameters import LARGE_CQES, LARGE_EQES, Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_ADAPTER, QUERY_FW
-from bluebridge.device.layout.mlx4.commands import MAX_MAP_ENTRIES, Opcode, Status
-from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY
+from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, MAX_MAP_ENTRIES, Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY, WRITE_MTT
 
 COMMAND_INTERFACE = 3
 LOG_MAX_COMMANDS = 4
@@ -20,6 +24,7 @@ INIT_HCA_VERSION = 2
 BOARD_ID_OFFSET = 0xD0
 BOARD_ID_BYTES = 16
 MAX_LOG_MAP_PAGES = 18  # 1 GiB in one entry; drivers use up to 64 pages
+MAX_MTT_ENTRIES = (MAILBOX_SIZE - WRITE_MTT.size) // MTT_ENTRY
 MOD_STAT_GET_PORT = 2
 MAILBOX_GUID_HIGH, MAILBOX_GUID_LOW = 0x14, 0x1C
 DIAG_QUERY = 2
@@ -32,6 +37,7 @@ def query_fw(adapter: Adapter, command: Command) -> bytes:
     major, minor, subminor = adapter.config.firmware
     return bytes(
         QUERY_FW.pack(
+            fw_pages=adapter.firmware_pages.wanted,
             fw_major=major,
             fw_minor=minor,
             fw_subminor=subminor,
@@ -72,12 +78,12 @@ def mod_stat_cfg(adapter: Adapter, command: Command) -> bytes | None:
 
 
 def nothing(adapter: Adapter, command: Command) -> None:
-    """NOP, RUN_FW, HW_HEALTH_CHECK, and firmware memory, which this firmware does not need."""
+    """NOP, RUN_FW, HW_HEALTH_CHECK."""
 
 
 def set_icm_size(adapter: Adapter, command: Command) -> int:
-    """The size of ICM is immediate input, the number of auxiliary pages wanted the output: 0."""
-    return 0
+    """The size of ICM is immediate input, the number of auxiliary pages wanted the output."""
+    return adapter.auxiliary_pages.wanted
 
 
 def map_icm(adapter: Adapter, command: Command) -> None:
@@ -86,14 +92,48 @@ def map_icm(adapter: Adapter, command: Command) -> None:
     for virtual, physical, log_pages in _map_entries(command):
         if virtual & (PAGE - 1) or log_pages > MAX_LOG_MAP_PAGES:
             raise CommandError(Status.BAD_PARAM, f"ICM {virtual:#x}, 2**{log_pages} pages")
+        if virtual + (PAGE << log_pages) > MAX_ICM_BYTES:
+            raise CommandError(Status.EXCEED_LIM, f"ICM {virtual:#x} is beyond what is offered")
         entries.append((virtual, physical, log_pages))
     for entry in entries:
         adapter.icm.map(*entry)
 
 
 def map_firmware(adapter: Adapter, command: Command) -> None:
-    """MAP_FA, MAP_ICM_AUX: memory for the firmware is checked and left alone."""
-    _map_entries(command)
+    """MAP_FA: pages for the firmware, no more than it asked for."""
+    adapter.firmware_pages.lend(_pages(command))
+
+
+def unmap_firmware(adapter: Adapter, command: Command) -> None:
+    """UNMAP_FA: all of them back."""
+    adapter.firmware_pages.take_back()
+
+
+def map_auxiliary(adapter: Adapter, command: Command) -> None:
+    """MAP_ICM_AUX: pages for the firmware's own part of ICM."""
+    adapter.auxiliary_pages.lend(_pages(command))
+
+
+def unmap_auxiliary(adapter: Adapter, command: Command) -> None:
+    """UNMAP_ICM_AUX: all of them back."""
+    adapter.auxiliary_pages.take_back()
+
+
+def _pages(command: Command) -> int:
+    """How many pages the entries of a command lend."""
+    entries = _map_entries(command)
+    if any(log_pages > MAX_LOG_MAP_PAGES for _, _, log_pages in entries):
+        raise CommandError(Status.BAD_PARAM, f"entries of more than 2**{MAX_LOG_MAP_PAGES} pages")
+    return sum(1 << log_pages for _, _, log_pages in entries)
+
+
+def write_mtt(adapter: Adapter, command: Command) -> None:
+    """Store entries of the MTT, for drivers that keep the table out of their own memory."""
+    count = command.in_modifier
+    if not 0 < count <= MAX_MTT_ENTRIES:
+        raise CommandError(Status.BAD_PARAM, f"{count} entries")
+    mailbox = command.mailbox(WRITE_MTT.size + count * MTT_ENTRY)
+    adapter.icm.write_mtt(WRITE_MTT.get(mailbox, "offset"), mailbox[WRITE_MTT.size :])
 
 
 def _map_entries(command: Command) -> list[tuple[int, int, int]]:
@@ -168,15 +208,16 @@ RULES: dict[int, Rule] = {
     Opcode.NOP: Rule(nothing, before_init=True),
     Opcode.RUN_FW: Rule(nothing, before_init=True),
     Opcode.HW_HEALTH_CHECK: Rule(nothing),
-    Opcode.UNMAP_FA: Rule(nothing, before_init=True, closing=True),
-    Opcode.UNMAP_ICM_AUX: Rule(nothing, before_init=True, closing=True),
+    Opcode.UNMAP_FA: Rule(unmap_firmware, before_init=True, closing=True),
+    Opcode.UNMAP_ICM_AUX: Rule(unmap_auxiliary, before_init=True, closing=True),
     Opcode.MAP_FA: Rule(map_firmware, before_init=True),
-    Opcode.MAP_ICM_AUX: Rule(map_firmware, before_init=True),
+    Opcode.MAP_ICM_AUX: Rule(map_auxiliary, before_init=True),
     Opcode.SET_ICM_SIZE: Rule(set_icm_size, before_init=True),
     Opcode.MAP_ICM: Rule(map_icm, before_init=True),
     Opcode.UNMAP_ICM: Rule(unmap_icm, before_init=True, closing=True),
     Opcode.INIT_HCA: Rule(init_hca, before_init=True),
     Opcode.QUERY_HCA: Rule(query_hca),
     Opcode.CLOSE_HCA: Rule(close_hca, closing=True),
+    Opcode.WRITE_MTT: Rule(write_mtt),
     Opcode.DIAG_RPRT: Rule(diag_rprt),
 }

@@ -53,10 +53,13 @@ class Requester:
 
     `next_psn` is the PSN of the next request. A request that fails locally waits in `pending`
     until the ones before it are done, since completions come in order.
+
+    The fabric answers at once, an adapter would not have the answer to one read before it sends the
+    next of the same walk of the ring. `_burst` counts those that would be under way together.
     """
 
     __slots__ = (
-        "_failing", "_held", "_parts", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
+        "_burst", "_failing", "_held", "_parts", "_qp", "_reads", "_reliable", "_stalled", "_xrc",
         "next_psn", "pending", "retry",
     )  # fmt: skip
 
@@ -68,6 +71,7 @@ class Requester:
         self._failing = False  # a local failure is pending, nothing follows it
         self._stalled = False  # the walk of the ring stopped because of this engine
         self._reads = 0
+        self._burst = 0
         self.pending: deque[SendWqe] = deque()
         self.next_psn = 0
         self.retry = Retry(qp, self)
@@ -114,7 +118,8 @@ class Requester:
         return self._failing or self.retry.waiting or self._qp.state is not QpState.RTS
 
     def finish(self) -> None:
-        """Requests go out one by one."""
+        """Requests go out one by one; the answers to those of this walk have time to come."""
+        self._burst = 0
 
     def abort(self) -> None:
         """Flush all that is outstanding."""
@@ -149,6 +154,8 @@ class Requester:
     def _start(self, wqe: SendWqe) -> None:
         qp = self._qp
         opcode = wqe.opcode
+        if wqe.fence or opcode in LOCAL:
+            self._burst = 0  # it waits for all answers
         if opcode in LOCAL:
             status = local_operations.execute(qp, wqe)
             if status:
@@ -211,6 +218,7 @@ class Requester:
             self._reliable,
             wqe.atomic,
             wqe.flags >> 8 if self._xrc else None,
+            ahead=self._ahead(note) if wqe.returns_data else 0,
         )
         qp.spent += MESSAGE_COST + PIECE_COST * pieces + wqe.length
         if wqe.returns_data:
@@ -218,6 +226,15 @@ class Requester:
         else:
             qp.traffic.sent(wqe.packets, wqe.length)
         qp.port.send(request)
+
+    def _ahead(self, first: bool) -> int:
+        """How many reads and atomics are under way in front of the one that is sent now.
+
+        `first`: not sent again, so that all others in `pending` are in front of it.
+        """
+        ahead = max(self._burst, self._reads - 1) if first else self._burst
+        self._burst += 1
+        return min(ahead, self._qp.read_limit - 1)
 
     def _start_parts(self, wqe: SendWqe) -> None:
         """Begin with a message that is too long to move in one go; nothing else is pending."""
@@ -279,6 +296,7 @@ class Requester:
         qp.traffic.rx_packets += response.packets if response.read else 1
         syndrome = response.syndrome
         if syndrome & _KIND == Syndrome.RNR_NAK:
+            self._burst = 0
             self.retry.not_ready(syndrome & 0x1F)
         elif syndrome == Syndrome.NAK_PSN:
             self.retry.sequence_error()
@@ -357,7 +375,7 @@ class Requester:
             return
         wqe = self.pending.popleft()
         qp.completions.fail_send(wqe.index, status)
-        qp.enter_error()
+        qp.enter_send_error()
 
     def _go_on(self) -> None:
         """After an answer: entries that waited may run now."""

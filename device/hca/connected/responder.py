@@ -28,9 +28,6 @@ from bluebridge.device.layout.net.operations import Op, Syndrome
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.pci.bus import DmaError, Run
 
-ATOMIC_RESULTS: Final = 128
-"""Results of atomics that are kept for requests that come again."""
-
 _REMOTE_READ: Final = int(Rights.REMOTE_READ)
 _REMOTE_WRITE: Final = int(Rights.REMOTE_WRITE)
 _REMOTE_ATOMIC: Final = int(Rights.REMOTE_ATOMIC)
@@ -45,14 +42,18 @@ _RECEIVE_OPCODE: Final = {
     Op.SEND_INV: int(RecvOpcode.SEND_WITH_INVALIDATE),
     Op.WRITE_IMM: int(RecvOpcode.RDMA_WRITE_WITH_IMM),
 }
-_READY: Final = (QpState.RTR, QpState.RTS, QpState.SQD)
+_READY: Final = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
 _WORD: Final = Struct("<Q")  # atomics work on the host's integers
 _ALIGNMENT: Final = 7
 _RECEIVE_FAILURE: Final = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
 
 
 class Responder(PartReceiver):
-    """Answers requests of one peer. `psn` is the one expected next, `msn` counts messages done."""
+    """Answers requests of one peer. `psn` is the one expected next, `msn` counts messages done.
+
+    `_results` are PSNs and results of the last atomics, newest first: as many as the peer may have
+    under way, which are those that may come again (InfiniBand vol. 1, 9.4.5).
+    """
 
     __slots__ = ("_nak_sent", "_pd", "_results", "_xrc", "msn", "psn")
 
@@ -61,7 +62,7 @@ class Responder(PartReceiver):
         self._pd = qp.pd
         self._xrc = qp.role is Role.XRC
         self._nak_sent = False  # a NAK is out; what follows is dropped until the expected PSN comes
-        self._results: deque[tuple[int, int]] = deque(maxlen=ATOMIC_RESULTS)
+        self._results: deque[tuple[int, int]] = deque()
         self.psn = 0
         self.msn = 0
 
@@ -152,6 +153,7 @@ class Responder(PartReceiver):
             for psn, original in self._results:
                 if psn == request.psn:
                     self._answer(psn, Syndrome.ACK, (), original, request)
+                    return  # an older one of this number is of another lap of the PSNs
         else:
             self._answer(request.psn, Syndrome.ACK, (), None, request)
 
@@ -185,6 +187,12 @@ class Responder(PartReceiver):
     def _carry_out(self, request: Request) -> tuple[Payload, int | None]:
         """What the answer carries: read data, or the value an atomic found."""
         op = request.op
+        if request.ahead >= self._qp.answer_limit:
+            raise Nak(
+                Syndrome.NAK_INVALID_REQUEST,
+                EventType.WQ_INVALID_REQUEST,
+                f"more than {self._qp.answer_limit} reads and atomics at once",
+            )
         if request.part is not None:
             return self._carry_out_part(request, request.part), None
         if op in _SENDS:
@@ -257,7 +265,9 @@ class Responder(PartReceiver):
         result = operate(request.op, original, request.atomic)
         copy_views(views, [memoryview(_WORD.pack(result))])
         note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
-        self._results.append((request.psn, original))
+        self._results.appendleft((request.psn, original))
+        if len(self._results) > qp.answer_limit:
+            self._results.pop()
         return int(original)
 
     def _send(self, request: Request) -> None:

@@ -21,6 +21,7 @@ PAGE_SHIFT: Final = 12
 PAGE: Final = 1 << PAGE_SHIFT
 MTT_ENTRY: Final = 8
 MTT_PRESENT: Final = 1
+MTT_OFFSET_BITS: Final = 40
 MAX_RANGES = 1 << 18
 """Ranges of lent pages that are remembered: all of a driver's tables by single pages fit."""
 
@@ -103,6 +104,15 @@ class Icm:
                 start += part
         except DmaError as error:
             raise IcmError(virtual) from error
+
+    def write_mtt(self, offset: int, entries: bytes) -> None:
+        """Store entries as they are from byte `offset` of the MTT table on; raises `IcmError`.
+
+        Raises `CommandError` (BAD_PARAM) for an offset beyond what a context can name.
+        """
+        if offset % MTT_ENTRY or offset >> MTT_OFFSET_BITS:
+            raise CommandError(Status.BAD_PARAM, f"MTT offset {offset:#x}")
+        self.write(self._parameters.mtt_base + offset, entries, What.MTT)
 
     def read_mtt(self, offset: int, count: int) -> array[int]:
         """`count` page addresses from byte `offset` of the MTT table.

@@ -26,6 +26,8 @@ from bluebridge.device.pci.bus import HostBus
 
 DEFAULT_MTU: Final = 1024
 DEFAULT_LOG_MESSAGE: Final = 30
+SEND_ERROR: Final = DATAGRAMS | {Role.UC}
+"""Roles of queue pairs whose receive queue goes on after a failed send."""
 FLUSH_BUDGET: Final = 256
 """Receives flushed in one go, whatever the number of queue pairs."""
 
@@ -73,12 +75,12 @@ class QueuePair:
     """
 
     __slots__ = (
-        "_counters", "_failed", "_ports", "_srqs", "ack_timeout", "bus", "completions", "connected",
-        "context", "engine", "established", "fast_register", "last_wqe_told", "max_message",
-        "memory", "min_rnr_timer", "mtu", "pd", "port", "qkey", "qpn", "read_limit", "regions",
-        "remote_atomic", "remote_qpn", "remote_read", "remote_write", "responder", "retry_count",
-        "rnr_retry", "role", "route", "rq", "spent", "sq", "sqd_event", "srqn", "state",
-        "strip_vlan", "traffic", "uar", "xrcd",
+        "_counters", "_failed", "_ports", "_srqs", "ack_timeout", "answer_limit", "bus",
+        "completions", "connected", "context", "engine", "established", "fast_register",
+        "last_wqe_told", "max_message", "memory", "min_rnr_timer", "mtu", "pd", "port", "qkey",
+        "qpn", "read_limit", "regions", "remote_atomic", "remote_qpn", "remote_read",
+        "remote_write", "responder", "retry_count", "rnr_retry", "role", "route", "rq", "spent",
+        "sq", "sqd_event", "srqn", "state", "strip_vlan", "traffic", "uar", "xrcd",
     )  # fmt: skip
 
     engine: SendEngine
@@ -141,6 +143,7 @@ class QueuePair:
         self.rnr_retry = get(context, "rnr_retry")
         self.ack_timeout = get(context, "pri_ack_timeout")
         self.read_limit = 1 << get(context, "sra_max")
+        self.answer_limit = 1 << get(context, "rra_max")
         self.strip_vlan = not get(context, "no_vlan_strip")
         self.traffic = self._counters.of(get(context, "pri_counter_index"))
         ports, number = self._ports, get(context, "pri_port")
@@ -195,11 +198,15 @@ class QueuePair:
             self._failed(self)
 
     def enter_send_error(self) -> None:
-        """After a failed send: unconnected services flush the send queue only and may go on."""
-        if self.role not in DATAGRAMS:
+        """After a failed send: unreliable services flush the send queue only and may go on.
+
+        InfiniBand vol. 1, 10.3.1, Send Queue Error state.
+        """
+        if self.role not in SEND_ERROR:
             self.enter_error()
-        elif self.state is QpState.RTS:
+        elif self.state in (QpState.RTS, QpState.SQD):
             self.set_state(QpState.SQER)
+            self.engine.abort()
             if self.sq is not None:
                 self.sq.run()
 

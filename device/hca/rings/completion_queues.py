@@ -14,7 +14,7 @@ from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
-from bluebridge.device.layout.mlx4.contexts import CQC
+from bluebridge.device.layout.mlx4.contexts import CQC, RING_UNIT
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE, OPCODE_RESIZE, OWNER_BIT, OWNER_OFFSET
 from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSET, EventType
 from bluebridge.device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED
@@ -299,7 +299,11 @@ class CompletionQueues:
         if log_size > MAX_LOG_SIZE:
             raise CommandError(Status.BAD_PARAM, f"2**{log_size} completions")
         shift = CQC.get(context, "log_page_size") + 12
-        return self._pages.buffer(CQC.get(context, "mtt_addr"), shift, self._stride << log_size)
+        start = CQC.get(context, "page_offset") * RING_UNIT
+        if start % self._stride:
+            raise CommandError(Status.BAD_PARAM, f"a CQ that begins at {start:#x} of its page")
+        mtt_addr = CQC.get(context, "mtt_addr")
+        return self._pages.buffer(mtt_addr, shift, self._stride << log_size, start)
 
     def _form_of(self, context: bytes) -> CqeForm | None:
         large, timestamps = self._parameters.large_cqes, bool(CQC.get(context, "timestamps"))

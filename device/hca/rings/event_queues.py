@@ -14,7 +14,7 @@ from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
-from bluebridge.device.layout.mlx4.contexts import EQC
+from bluebridge.device.layout.mlx4.contexts import EQC, RING_UNIT
 from bluebridge.device.layout.mlx4.eqe import (
     DATA_OFFSET,
     DATA_SIZE,
@@ -100,7 +100,12 @@ class EventQueues:
         if vector >= self._vectors:
             raise CommandError(Status.BAD_PARAM, f"MSI-X vector {vector}")
         shift = EQC.get(context, "log_page_size") + 12
-        buffer = self._pages.buffer(EQC.get(context, "mtt_addr"), shift, EQE_SIZE << log_size)
+        start = EQC.get(context, "page_offset") * RING_UNIT
+        if start % EQE_SIZE:
+            raise CommandError(Status.BAD_PARAM, f"EQ {eqn:#x} begins at {start:#x} of its page")
+        buffer = self._pages.buffer(
+            EQC.get(context, "mtt_addr"), shift, EQE_SIZE << log_size, start
+        )
         buffer.fill_owner(EQE_SIZE, eqn)
         always = EQC.get(context, "state") == STATE_ALWAYS_ARMED
         self._queues[eqn] = EventQueue(eqn, buffer, 1 << log_size, vector, always)

@@ -49,12 +49,14 @@ def _owner_image(entry_bytes: int) -> memoryview:
 class QueueBuffer:
     """The pages of one queue. `pages` are guest-physical, each `1 << page_shift` bytes.
 
+    The queue begins `start` bytes into the first page; offsets count from there.
+
     Addresses are cut to whole pages, as hardware does: guest memory comes in whole pages, too, so
     an entry whose offset is a multiple of its size lies within one region. Offsets beyond the
     buffer are a fault of the caller (`IndexError`); memory that vanished raises `DmaError`.
     """
 
-    __slots__ = ("_account", "_mask", "_shift", "bus", "length", "pages")
+    __slots__ = ("_account", "_mask", "_shift", "_start", "bus", "length", "pages")
 
     def __init__(
         self,
@@ -63,13 +65,15 @@ class QueueBuffer:
         page_shift: int,
         length: int | None = None,
         account: PageAccount | None = None,
+        start: int = 0,
     ) -> None:
         self._account = account
+        self._start = start
         self.bus = bus
         self.pages = [page & -1 << page_shift for page in pages]
         self._shift = page_shift
         self._mask = (1 << page_shift) - 1
-        self.length = len(pages) << page_shift if length is None else length
+        self.length = (len(pages) << page_shift) - start if length is None else length
         if account is not None:
             account.count += len(self.pages)
 
@@ -79,6 +83,7 @@ class QueueBuffer:
 
     def address(self, offset: int) -> int:
         """Guest-physical address of a byte."""
+        offset += self._start
         return self.pages[offset >> self._shift] + (offset & self._mask)
 
     def runs(self, offset: int, length: int) -> list[Run]:
@@ -86,7 +91,7 @@ class QueueBuffer:
         runs: list[Run] = []
         end = offset + length
         while offset < end:
-            part = min(self._mask + 1 - (offset & self._mask), end - offset)
+            part = min(self.contiguous(offset), end - offset)
             address = self.address(offset)
             if runs and runs[-1][0] + runs[-1][1] == address:
                 runs[-1] = (runs[-1][0], runs[-1][1] + part)
@@ -97,9 +102,10 @@ class QueueBuffer:
 
     def read(self, offset: int, length: int, what: What, obj: int = 0) -> bytes:
         """Copy of `length` bytes."""
-        inside = offset & self._mask
+        place = offset + self._start
+        inside = place & self._mask
         if inside + length <= self._mask + 1:
-            return self.bus.read(self.pages[offset >> self._shift] + inside, length, what, obj)
+            return self.bus.read(self.pages[place >> self._shift] + inside, length, what, obj)
         return b"".join(
             self.bus.read(address, part, what, obj) for address, part in self.runs(offset, length)
         )
@@ -108,18 +114,19 @@ class QueueBuffer:
         self, offset: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
     ) -> None:
         """Store bytes in ascending order."""
-        inside = offset & self._mask
+        place = offset + self._start
+        inside = place & self._mask
         if inside + len(data) <= self._mask + 1:
-            self.bus.write(self.pages[offset >> self._shift] + inside, data, what, obj)
+            self.bus.write(self.pages[place >> self._shift] + inside, data, what, obj)
             return
-        start = 0
+        done = 0
         for address, part in self.runs(offset, len(data)):
-            self.bus.write(address, data[start : start + part], what, obj)
-            start += part
+            self.bus.write(address, data[done : done + part], what, obj)
+            done += part
 
     def write_entry(self, offset: int, entry: bytes | bytearray, what: What, obj: int = 0) -> None:
         """Store an entry that lies within one page, its last byte (the owner) after all others."""
-        address = self.pages[offset >> self._shift] + (offset & self._mask)
+        address = self.address(offset)
         last = len(entry) - 1
         (view,) = self.bus.views([(address, last + 1)])
         view[:last] = entry[:last]
@@ -128,14 +135,14 @@ class QueueBuffer:
 
     def contiguous(self, offset: int) -> int:
         """How many bytes from `offset` on lie in one page."""
-        return self._mask + 1 - (offset & self._mask)
+        return self._mask + 1 - (offset + self._start & self._mask)
 
     def write_entries(self, offset: int, image: bytes, size: int, what: What, obj: int = 0) -> None:
         """Store entries of `size` bytes that lie within one page, the first one after the others.
 
         The log has one write for each.
         """
-        address = self.pages[offset >> self._shift] + (offset & self._mask)
+        address = self.address(offset)
         length, last = len(image), size - 1
         views = self.bus.views([(address, length)])
         if len(views) > 1:  # a border of memory regions: at a page, so between two entries
@@ -185,15 +192,17 @@ class RingPages:
         """Pages of all rings that exist."""
         return self._account.count
 
-    def buffer(self, mtt_addr: int, page_shift: int, length: int) -> QueueBuffer:
+    def buffer(self, mtt_addr: int, page_shift: int, length: int, start: int = 0) -> QueueBuffer:
         """The ring of `length` bytes in pages of `1 << page_shift` behind a byte offset of the MTT.
+
+        It begins `start` bytes into the first page.
 
         The translations are copied: drivers never change them while hardware owns the queue.
         Raises `CommandError`: BAD_PARAM, EXCEED_LIM, or ICM_ERROR when the range is not mapped.
         """
         if not 12 <= page_shift <= 31:
             raise CommandError(Status.BAD_PARAM, f"page shift {page_shift}")
-        count = (length + (1 << page_shift) - 1) >> page_shift
+        count = (start + length + (1 << page_shift) - 1) >> page_shift
         self._account.check(count)
         pages = self._icm.read_mtt(mtt_addr, count)
-        return QueueBuffer(self._bus, pages, page_shift, length, self._account)
+        return QueueBuffer(self._bus, pages, page_shift, length, self._account, start)

@@ -15,7 +15,7 @@ from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
-from bluebridge.device.layout.mlx4.contexts import SRQC
+from bluebridge.device.layout.mlx4.contexts import SRQC, WORK_RING_UNIT
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.pci.bus import DmaError, HostBus
 
@@ -65,6 +65,7 @@ class SharedReceiveQueue:
             get(context, "mtt_addr"),
             get(context, "log_page_size") + 12,
             1 << (self.log_size + self.shift),
+            get(context, "page_offset") * WORK_RING_UNIT,
         )
 
     def waiting(self) -> bool:

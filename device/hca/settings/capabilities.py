@@ -44,6 +44,8 @@ BMME_FLAGS = (
     | BmmeFlag.CONFIG_DEV
 )
 
+MAX_ICM_BYTES = 1 << 40
+
 INTERFACE_COUNTERS = 256
 """Counters that the paths of queue pairs may name (QUERY_IF_STAT)."""
 
@@ -90,7 +92,7 @@ _LIMITS = {
     "reserved_xrcds": 0,
     "log_max_xrcds": 16,
     "max_counters": INTERFACE_COUNTERS,
-    "max_icm_size": 1 << 40,
+    "max_icm_size": MAX_ICM_BYTES,
     "reserved_lkey": RESERVED_LKEY,
 }
 _ENTRY_BYTES = {
@@ -114,7 +116,7 @@ INIT_LIMITS = {
     "log_mpts": range(_LIMITS["log_max_mpts"] + 1),
     "log_mc_entries": range(_LIMITS["log_max_mcgs"] + 1),
     "log_mc_hash": range(_LIMITS["log_max_mcgs"] + 1),
-    "log_mc_entry_size": range(7, 13),  # Linux mlx4.h: MLX4_MIN/MAX_MGM_LOG_ENTRY_SIZE
+    "log_mc_entry_size": range(6, 13),  # a header of 32 bytes, then members
 }
 """What INIT_HCA may ask for, by the name of the parameter."""
 

@@ -67,6 +67,9 @@ MPT = Struct(
     source="core/mlx4.h: struct mlx4_mpt_entry; core/mr.c: mlx4_mr_enable",
 )
 
+RING_UNIT, WORK_RING_UNIT = 32, 64
+"""Bytes for one in `page_offset`: of EQs and CQs, of SRQs and queue pairs."""
+
 EQC_SIZE = 64
 EQ_STATE_ARMED = 9
 EQ_STATE_FIRED = 0xA
@@ -78,7 +81,7 @@ EQC = Struct(
         bits("ec", 0x00, 4, 18),
         bits("overrun_ignore", 0x00, 4, 17),
         bits("state", 0x00, 4, 11, 8, "9 armed, 0xA fired"),
-        u16("page_offset", 0x0A),
+        bits("page_offset", 0x08, 4, 11, 5, "where the ring begins in its page, in 32 bytes"),
         bits("log_size", 0x0C, 1, 4, 0, "log2 of the entries"),
         u8("period", 0x11),
         u8("max_count", 0x13),
@@ -99,7 +102,7 @@ CQC = Struct(
         bits("status", 0x00, 4, 31, 28),
         bits("timestamps", 0x00, 4, 19),
         bits("collapsed", 0x00, 4, 18),
-        u16("page_offset", 0x0A),
+        bits("page_offset", 0x08, 4, 11, 5, "where the ring begins in its page, in 32 bytes"),
         bits("log_size", 0x0C, 4, 28, 24, "log2 of the entries"),
         bits("uar", 0x0C, 4, 23, 0, "UAR index"),
         u16("period", 0x10),
@@ -126,7 +129,7 @@ SRQC = Struct(
         bits("srqn", 0x00, 4, 23, 0),
         bits("log_stride", 0x04, 1, 2, 0, "log2 of the stride - 4"),
         u16("xrcd", 0x06),
-        bits("page_offset", 0x08, 4, 31, 24),
+        bits("page_offset", 0x08, 4, 29, 24, "where the ring begins in its page, in 64 bytes"),
         bits("cqn", 0x08, 4, 23, 0),
         bits("log_page_size", 0x10, 1, 5, 0),
         u40("mtt_addr", 0x13),
@@ -209,6 +212,7 @@ QPC = Struct(
         bits("remote_read", 0x90, 4, 15),
         bits("remote_write", 0x90, 4, 14),
         bits("remote_atomic", 0x90, 4, 13),
+        bits("page_offset", 0x90, 4, 11, 6, "where the rings begin in their page, in 64 bytes"),
         bits("rsvd_ic", 0x90, 4, 4, doc="RIC: set with an SRQ"),
         bits("min_rnr_timer", 0x94, 4, 28, 24),
         bits("next_recv_psn", 0x94, 4, 23, 0),
@@ -272,5 +276,11 @@ MAP_ENTRY = Struct(
         bits("log_pages", 8, 8, 11, 0, "log2 of the 4 KiB pages"),
     ],
     source="core/fw.c: mlx4_map_cmd",
+)
+WRITE_MTT = Struct(
+    "WRITE_MTT",
+    16,
+    [u64("offset", 0, "byte offset of the first entry from the MTT base; the entries follow")],
+    source="struct hermonprm_write_mtt_st of iPXE; Linux mthca/mthca_mr.c: mthca_write_mtt",
 )
 MTT_PRESENT = 1

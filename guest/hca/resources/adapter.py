@@ -5,6 +5,8 @@ Bring-up and tear-down follow Linux's mlx4_load_one and mlx4_unload_one (core/ma
 
 from __future__ import annotations
 
+from random import Random
+
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, RESERVED_UARS
@@ -28,7 +30,9 @@ class Adapter:
     to QUERY_DEV_CAP) are of use, and the device has no context memory. Both raise `VerbsError`.
     """
 
-    def __init__(self, bus: Bus, name: str, profile: Profile = DEFAULT) -> None:
+    def __init__(
+        self, bus: Bus, name: str, profile: Profile = DEFAULT, chance: Random | None = None
+    ) -> None:
         self.bus = bus
         self.name = name
         self.uar = RESERVED_UARS
@@ -41,7 +45,7 @@ class Adapter:
         self.capabilities = self.commands.query(Opcode.QUERY_DEV_CAP)
         self.limits = Limits.of(self.capabilities)
         self.icm = Icm(bus, self.commands, self.capabilities, profile)
-        self.numbers = NumberSpaces(self.capabilities, profile)
+        self.numbers = NumberSpaces(self.capabilities, profile, chance)
         self.vectors = InterruptVectors(())
 
     def start(self, vectors: int) -> None:

@@ -17,7 +17,10 @@ WHOLE_MEMORY = (1 << 64) - 1
 
 
 def key_of(index: int) -> int:
-    """Memory key for an MPT number: index in the upper 24 bits (core/mr.c: hw_index_to_key)."""
+    """Memory key for an MPT number: the number in the upper 24 bits, a free byte below.
+
+    core/mr.c: hw_index_to_key.
+    """
     return (index << 8 | index >> 24) & 0xFFFFFFFF
 
 
@@ -53,7 +56,7 @@ class _Region:
         self._numbers = adapter.numbers.regions
         self._mask = adapter.numbers.mpt_mask
         self._mtt = mtt
-        self._number = self._numbers.allocate()
+        self._number = self._numbers.allocate() | adapter.numbers.key_byte() << 24
         self._key = key_of(self._number)
         self._alive = True
         fixed = {"region": 1, "mio": 1, "pd": pdn, "key": self._number}

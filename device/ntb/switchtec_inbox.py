@@ -1,0 +1,134 @@
+"""Messages that a Switchtec driver receives: one at a time in each slot, interrupts repeated."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from bluebridge.device.layout.ntb import switchtec as layout
+from bluebridge.device.layout.ntb.switchtec import LinkMessage
+from bluebridge.device.pci.bus import Timer
+
+LINK = 0
+"""The slot of messages about the link (`LinkMessage`)."""
+MOST_MESSAGES = 64
+"""Messages that wait for a slot; the oldest go first if there are more."""
+REMINDER_SECONDS = 0.05
+"""Seconds after which a message that the driver has not read interrupts again.
+
+A driver lets messages in, then names their vector, then requests that (switchtec_ntb_add). One that
+comes between would wait in the pending bits of MSI-X, which QEMU keeps from the server. It is its
+peer's FORCE_DOWN, and taken much later, when the link comes up, it takes the link down again.
+"""
+REMINDERS = 200
+SETTLING_SECONDS = 0.5
+"""How long messages wait behind a FORCE_DOWN that was taken, unless its work is seen to begin.
+
+The driver's interrupt handler sets a flag and schedules one piece of work for any link message
+(switchtec_ntb_check_link). The work does for a set flag what FORCE_DOWN asks for, and nothing else:
+an UP that comes before it has begun is lost. It begins with a lock on a control block, to set the
+peer's window up again (switchtec_ntb_reinit_peer).
+"""
+
+Register = Callable[[str], int]
+
+
+class Inbox:
+    """The message slots of one partition.
+
+    `get` and `put` are its registers by name, `interrupt` raises that of a slot.
+    """
+
+    def __init__(
+        self,
+        call_later: Callable[[float, Callable[[], None]], Timer],
+        get: Register,
+        put: Callable[[str, int], None],
+        interrupt: Callable[[int], None],
+    ) -> None:
+        self._call_later = call_later
+        self._get = get
+        self._put = put
+        self._interrupt = interrupt
+        self._reminder: Timer | None = None
+        self._settling: Timer | None = None
+        self._forced = False  # the link's slot holds a FORCE_DOWN that was not taken yet
+        self._waiting: list[deque[tuple[int, int]]] = [
+            deque(maxlen=MOST_MESSAGES) for _ in range(layout.MESSAGES)
+        ]
+
+    def receive(self, source: int, value: int) -> None:
+        """A message of the peer, for each slot that wants those of `source`.
+
+        It waits while the one before has not been taken: the driver reads a message and clears its
+        status after that, and would clear that of the next one (switchtec_ntb_message_isr).
+        """
+        wanted = self._get("message_map").to_bytes(4, "little")
+        for slot, source_wanted in enumerate(wanted):
+            if source_wanted == source:
+                self._waiting[slot].append((source, value))
+                self._deliver(slot)
+
+    def taken(self, slot: int) -> None:
+        """The driver wrote the status of a slot."""
+        if slot == LINK and self._forced and not self._get(f"inbound{slot}_status") & 1:
+            self._forced = False
+            self._settling = self._call_later(SETTLING_SECONDS, self._settled)
+        self._deliver(slot)
+
+    def began_work(self) -> None:
+        """The driver locks a control block, as it does for FORCE_DOWN."""
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settled()
+
+    def forget(self) -> None:
+        """A driver begins: what waits was for another."""
+        for waiting in self._waiting:
+            waiting.clear()
+        self._forced = False
+        if self._settling is not None:
+            self._settling.cancel()
+            self._settling = None
+
+    def reset(self) -> None:
+        """Power-on state."""
+        self.forget()
+        self._remind_later(0)
+
+    def _settled(self) -> None:
+        self._settling = None
+        self._deliver(LINK)
+
+    def _deliver(self, slot: int) -> None:
+        if not self._waiting[slot] or self._get(f"inbound{slot}_status") & 1:
+            return
+        if slot == LINK and self._settling is not None:
+            return
+        source, value = self._waiting[slot].popleft()
+        if slot == LINK:
+            self._forced = value == LinkMessage.FORCE_DOWN
+        self._put(f"inbound{slot}", value)
+        self._put(f"inbound{slot}_source", source)
+        self._put(f"inbound{slot}_status", 1)
+        if self._get(f"inbound{slot}_enable") & 1:
+            self._interrupt(slot)
+            self._remind_later(REMINDERS)
+
+    def _remind_later(self, left: int) -> None:
+        if self._reminder is not None:
+            self._reminder.cancel()
+        later = self._call_later
+        self._reminder = later(REMINDER_SECONDS, lambda: self._remind(left)) if left else None
+
+    def _remind(self, left: int) -> None:
+        self._reminder = None
+        untaken = [
+            slot
+            for slot in range(layout.MESSAGES)
+            if self._get(f"inbound{slot}_status") & self._get(f"inbound{slot}_enable") & 1
+        ]
+        for slot in untaken:
+            self._interrupt(slot)
+        if untaken:
+            self._remind_later(left - 1)
