@@ -13,6 +13,7 @@ from bluebridge.host_tools.bench import (
     doorbell,
     log,
     measure,
+    ntrdma,
     ntrdma_network,
     page,
     rdma,
@@ -119,6 +120,11 @@ def _ntb(long: bool, progress: Progress) -> list[Figure]:
     return bridge.figures(progress)
 
 
+def _ntrdma(long: bool, progress: Progress) -> list[Figure]:
+    """NTRDMA by the guests' own drivers: time, and stores for each request."""
+    return ntrdma.figures(progress)
+
+
 def _ntrdma_network(long: bool, progress: Progress) -> list[Figure]:
     """Network interfaces over NTRDMA and ntb_netdev."""
     return ntrdma_network.figures(progress)
@@ -169,6 +175,7 @@ _SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {
     "rdma": _rdma,
     "log": _log,
     "ntb": _ntb,
+    "ntrdma": _ntrdma,
     "ntrdma-network": _ntrdma_network,
     "rtrs": _rtrs,
     "growth": _growth,
