@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from mypyc.build import mypycify
@@ -20,9 +18,8 @@ from mypyc.build import mypycify
 from bluebridge import hot_modules
 from bluebridge.compiled import Group
 from bluebridge.images.device_build import EXTENSIONS
-from bluebridge.images.enum_members import hoisted
+from bluebridge.images.enum_members import copy_sources
 from bluebridge.images.extensions import TYPES
-from bluebridge.images.source import PACKAGE
 
 
 def write(group: Group, folder: Path) -> None:
@@ -44,19 +41,6 @@ def write(group: Group, folder: Path) -> None:
         for extension in extensions
     }
     (folder / EXTENSIONS).write_text(json.dumps(told))
-
-
-def copy_sources(folders: Sequence[str], hot: Sequence[str], tree: Path) -> None:
-    """Folders of the package below `tree`, the files `hot` with their enumerations hoisted."""
-    code_only = shutil.ignore_patterns("__pycache__")
-    for folder in folders:
-        target = tree / PACKAGE.name / folder
-        shutil.copytree(PACKAGE / folder, target, ignore=code_only)
-    for path in PACKAGE.glob("*.py"):
-        shutil.copyfile(path, tree / PACKAGE.name / path.name)
-    for name in hot:
-        file = tree / name
-        file.write_text(hoisted(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def main() -> None:

@@ -28,7 +28,6 @@ SUFFIX = ".so"
 TOLD = "told.json"
 """What `guest_c` writes."""
 OWN = (
-    "device_c.py",
     "enum_members.py",
     "extensions.py",
     "guest_build.py",

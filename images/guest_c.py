@@ -17,7 +17,7 @@ from mypyc.build import generate_c_extension_shim, include_dir, mypyc_build
 from mypyc.common import RUNTIME_C_FILES, shared_lib_name
 from mypyc.options import CompilerOptions
 
-from bluebridge.images.device_c import copy_sources
+from bluebridge.images.enum_members import copy_sources
 from bluebridge.images.extensions import TYPES
 from bluebridge.images.guest_build import TOLD
 from bluebridge.images.guest_modules import GROUP, MODULES

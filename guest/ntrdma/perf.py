@@ -83,6 +83,8 @@ class Link:
         self._done: list[Wc] = []
         self._told = self._heard = 0
         self._receives = 0
+        self.batch = 0
+        """Requests that are posted at once, and awaited together; 0: one for each that is done."""
         self._requests: dict[tuple[WrOpcode, int, int, int | None], SendWr] = {}
 
     @property
@@ -189,11 +191,11 @@ class Link:
 
 
 def _window(link: Link, opcode: WrOpcode, count: int, size: int) -> None:
-    """`count` requests with up to `DEPTH` of them under way."""
+    """`count` requests with up to `DEPTH` of them under way, or batch by batch."""
     posted = done = 0
     while done < count:
-        room = min(DEPTH - (posted - done), count - posted)
-        if room > 0:
+        room = min((link.batch or DEPTH) - (posted - done), count - posted)
+        if room > 0 and (not link.batch or posted == done):
             where = link.target if opcode is WrOpcode.RDMA_READ else link.source
             link.post(opcode, where, size, count=room)
             posted += room
@@ -386,6 +388,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--backend", default=BACK_END, help=f"default {BACK_END}")
     parser.add_argument("--size", type=int, default=1 << 20, help="bytes of bandwidth tests")
     parser.add_argument("--count", type=int, default=100, help="messages of a test")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=0,
+        help=f"bandwidth tests post so many at once and await them all, at most {DEPTH}",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     return parser
 
@@ -414,6 +422,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _ask_all(link: Link, given: argparse.Namespace) -> None:
     found = {}
+    link.batch = min(given.batch, DEPTH)
     for test in given.tests or TESTS:
         size = LATENCY_BYTES if test.endswith("_lat") else given.size
         found[test] = ask(link, test, given.count, size)

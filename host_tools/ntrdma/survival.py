@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,17 +15,12 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
 
 KILLED, RELOADED, REBOOTED = "killed", "reloaded", "rebooted"
-CASES = [(state, how) for how in (KILLED, RELOADED, REBOOTED) for state in PortState]
-WARM_UP = 2
-"""Visits before anything is counted."""
+WORDS = {KILLED: "stop", RELOADED: "close", REBOOTED: "hold"}
 GROWTH = 2 << 20
 """Bytes by which a process may grow: caches of its interpreter."""
 _SAID = "/tmp/survival"
-_SECONDS = 120.0
+_SECONDS = 300.0
 _PROGRAM = "python3 -m bluebridge.guest.ntrdma.survival"
-_UNTIL_STOPPED = (
-    "& p=$!; until grep -q '^State:.T' /proc/$p/status; do kill -0 $p || exit 9; sleep 0.1; done"
-)
 _ERRATUM = "erratum "
 
 
@@ -51,6 +45,20 @@ class Stock:
         return "; ".join(found)
 
 
+def plan(times: int) -> Iterator[list[tuple[PortState, str]]]:
+    """So many ends in rounds; each ends in all states, the last of them by a reboot."""
+    states, last = len(PortState), 0
+    while times:
+        ends = [
+            (state, (KILLED, RELOADED)[(last + state) % 2])
+            for state in PortState
+            if state != last % states
+        ]
+        ends = [*ends, (PortState(last % states), REBOOTED)][-times:]
+        yield ends
+        times, last = times - len(ends), last + 1
+
+
 class Survival:
     """Ends guest b's side of NTRDMA again and again; `counts` says how often in which way."""
 
@@ -64,37 +72,31 @@ class Survival:
         """So many ends, each followed by a visit whose data are right. Raises `LabError`."""
         line = f"({_PROGRAM} stay {self._words}; echo ended with $?) > {_SAID} 2>&1 < /dev/null &"
         self._pair.a.run(["sh", "-c", line])
-        for _ in range(WARM_UP):
-            self._visit()
-        before, begun = self._stock(), time.monotonic()
-        for number, (state, how) in enumerate(itertools.islice(itertools.cycle(CASES), times)):
-            self._end(state, how)
-            self._visit()
-            self.counts[state, how] += 1
-            what = f"{number + 1}: {how} at state {int(state)} ({state.name.lower()})"
-            self._say(f"{what}, and found again; {time.monotonic() - begun:.0f} s")
+        self._lives([])
+        before, done = self._stock(), 0
+        for ends in plan(times):
+            self._lives(ends)
+            if ends[-1][1] == REBOOTED:
+                self._pair.restart("b")
+            done += len(ends)
+            self._say(f"{done} ends of {times}")
+        self._lives([])
         after = self._stock()
         if grown := after.grown(before):
             raise LabError(f"after {times} ends there is more than before: {grown}")
         self._say(f"before {before}")
         self._say(f"after  {after}")
 
-    def _visit(self) -> None:
-        """A life of guest b's side that ends by itself."""
-        self._pair.b.run(f"{_PROGRAM} visit {self._words}", timeout=_SECONDS)
-        self._visits += 1
-
-    def _end(self, state: PortState, how: str) -> None:
-        visit = f"{_PROGRAM} visit {self._words} --at {int(state)}"
-        if how == RELOADED:
-            self._pair.b.run(f"{visit} --then close", timeout=_SECONDS)
-            return
-        waits = f"{visit} --then stop {_UNTIL_STOPPED}"
-        if how == KILLED:
-            self._pair.b.run(f"{waits}; kill -9 $p; wait $p; true", timeout=_SECONDS)
-            return
-        self._pair.b.run(f"({waits}) > /dev/null 2>&1 < /dev/null", timeout=_SECONDS)
-        self._pair.restart("b")
+    def _lives(self, ends: list[tuple[PortState, str]]) -> None:
+        """Lives of guest b's side: a whole one, then one for each end, each with a whole one."""
+        words = [f"{int(state)}:{WORDS[how]}" for state, how in ends]
+        line = f"{_PROGRAM} lives {self._words} --ends {' '.join(words)}"
+        said = self._pair.b.run(f"{line} < /dev/null 2>&1", timeout=_SECONDS).text
+        ended = [each for each in said.splitlines() if each in words]
+        if ended != words:
+            raise LabError(f"wanted were {words}, there came {said}")
+        self.counts.update(ends)
+        self._visits += 1 + len(ends) - sum(how == REBOOTED for _, how in ends)
 
     def _stock(self) -> Stock:
         """When the side that stays has seen all visits end."""

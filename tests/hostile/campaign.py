@@ -16,21 +16,22 @@ from tests.hostile.guest import HostileGuest
 from tests.hostile.server import attacked, exceptions, own_memory
 from tests.wire.server import ServerProcess
 
-TURNS = 6
-"""Rounds of all attacks in the life of a guest."""
 GIB = 1 << 30
 
 
 @dataclass
 class Plan:
-    """How much: accesses in all, or as many as `seconds` permit; of each guest the length of its
-    long messages, and the queue pairs with receivers that are never ready. `bridge` is the model.
+    """How much: accesses in all, or as many as `seconds` permit; of each guest the rounds of all
+    attacks in its life, what part of their accesses they make in a round, the length of its long
+    messages, and the queue pairs with receivers that are never ready. `bridge` is the model.
     """
 
     accesses: int
     seed: int = 1
     seconds: float = inf
     bridge: str = "intel-gen4"
+    rounds: int = 20
+    part: float = 1.0
     long: int = GIB
     not_ready: int = 600
 
@@ -144,13 +145,14 @@ class Campaign:
 
     def _schedule(self) -> Iterator[tuple[Attack, int]]:
         """Turns of all attacks in any order, then those that no driver survives."""
-        for _ in range(TURNS):
+        for _ in range(self._plan.rounds):
             slices = [*SLICES.items()]
             self._chance.shuffle(slices)
             for attack, count in slices:
                 if self._goes_on:
-                    yield attack, count
-        yield from LAST.items()
+                    yield attack, max(1, int(count * self._plan.part))
+        for attack, count in LAST.items():
+            yield attack, max(1, int(count * self._plan.part))
 
     def _report_progress(self, server: ServerProcess) -> None:
         now = time.monotonic()

@@ -206,6 +206,22 @@ def test_re_registration_through_the_table(driver: Driver, key: int) -> None:
         regions.resolve(key, START, 0x101, 0, 9)
 
 
+def test_one_command_takes_a_bounded_number_of_entries_back(driver: Driver) -> None:
+    """Each entry may have a million pages: what is given back beyond that is forgotten."""
+    keys = [driver.create_mr(START, LENGTH, PAGES) for _ in range(40)]
+    for key in keys:
+        driver.command(Opcode.HW2SW_MPT, 0, key >> 8, 1)
+        home = DMPT_BASE + (key >> 8) * MPT_SIZE
+        (address, _), *_ = driver.adapter.icm.runs(home, MPT_SIZE)
+        entry = bytearray(driver.host.peek(address, MPT_SIZE))
+        entry[0] = 0
+        if key is not keys[-1]:
+            MPT.set(entry, "length", (1 << 33) - 1)  # more pages than are permitted
+        driver.host.poke(address, entry)
+    driver.command(Opcode.SYNC_TPT)
+    assert len(driver.adapter.regions) == 0
+
+
 def test_the_table_may_be_gone_when_a_region_is_destroyed(driver: Driver, key: int) -> None:
     driver.command(Opcode.UNMAP_ICM, DMPT_BASE, 64)
     driver.command(Opcode.HW2SW_MPT, 0, key >> 8, 1)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -12,14 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bluebridge.device.layout.ntrdma.port import PortState
 from tests.wire.server import ROOT
 
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 class Lives:
-    """`staying` is the process that lives on; others are started by `visit` and `end_at`."""
+    """`staying` is the process that lives on; others are started by `run`."""
 
     def __init__(self, folder: Path, back_end: str) -> None:
         self._folder, self._back_end = folder, back_end
@@ -58,22 +55,12 @@ class Lives:
             ), self._said[-1:]
             return self._said[-1]
 
-    def visit(self) -> None:
-        """A whole life: it connects, its data are right, and it leaves."""
-        process = self._start("b", "visit")
-        _out, errors = process.communicate(timeout=SECONDS)
+    def run(self, ends: list[str]) -> None:
+        """A whole visit, then each end (STATE:HOW) and a whole visit after it."""
+        process = self._start("b", "lives", "--ends", *ends)
+        said, errors = process.communicate(timeout=SECONDS)
         assert process.returncode == 0, errors
-
-    def end_at(self, state: PortState, how: str) -> None:
-        """A life that ends at a state of its port: `stop` kills it, `close` parts in order."""
-        process = self._start("b", "visit", "--at", str(int(state)), "--then", how)
-        if how == "stop":
-            assert process.stdout is not None
-            assert process.stdout.readline() == "stopped\n", process.communicate()
-            os.waitpid(process.pid, os.WUNTRACED)
-            process.kill()
-        _out, errors = process.communicate(timeout=SECONDS)
-        assert process.returncode == (-signal.SIGKILL if how == "stop" else 0), errors
+        assert [line for line in said.splitlines() if line in ends] == ends
 
     def close(self) -> None:
         """End the staying process, which obeys."""

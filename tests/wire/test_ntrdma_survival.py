@@ -42,15 +42,11 @@ def resident(pid: int) -> int:
 
 def test_the_peer_ends_in_each_state(server: ServerProcess, both: Lives) -> None:
     """After each end the next peer is found, and what it writes and reads is right."""
-    both.visit()
+    both.run([])
     before = both.holdings(1), server.open_files(), resident(server.pid)
-    visits = 1
-    for state in PortState:
-        for how in ("stop", "close"):
-            both.end_at(state, how)
-            both.visit()
-            visits += 1
-    after = both.holdings(visits)
+    ends = [f"{int(state)}:{how}" for how in ("stop", "close") for state in PortState]
+    both.run(ends)
+    after = both.holdings(2 + len(ends))
     for what in ("files", "threads"):
         assert after[what] == before[0][what]
     assert after["kilobytes"] < before[0]["kilobytes"] + _MORE_KILOBYTES

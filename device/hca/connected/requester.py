@@ -106,7 +106,7 @@ class Requester:
         return self._stalled
 
     def _is_blocked(self) -> bool:
-        if self._failing or self.retry.waiting:
+        if self._failing or self.retry.waiting or self.retry.resending:
             return True
         wqe = self._held
         if wqe is None:

@@ -4,4 +4,5 @@ python3 -m bluebridge.guest.ntrdma.survival stay                       # until S
 python3 -m bluebridge.guest.ntrdma.survival visit                      # writes, reads, checks
 python3 -m bluebridge.guest.ntrdma.survival visit --at 3 --then stop   # to be killed there
 python3 -m bluebridge.guest.ntrdma.survival visit --at 3 --then close  # parts there in order
+    python3 -m bluebridge.guest.ntrdma.survival lives --ends 3:stop 4:close 5:hold
 """
