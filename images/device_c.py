@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -19,15 +18,14 @@ from mypyc.build import mypycify
 from bluebridge import hot_modules
 from bluebridge.compiled import Group
 from bluebridge.images.device_build import EXTENSIONS
-from bluebridge.images.enum_members import hoisted
+from bluebridge.images.enum_members import copy_sources
 from bluebridge.images.extensions import TYPES
-from bluebridge.images.source import PACKAGE
 
 
 def write(group: Group, folder: Path) -> None:
     """Write the C code of `group` into `folder`; ends the process if mypyc refuses a module."""
     paths = [module.replace(".", "/") + ".py" for module in group.modules()]
-    _copy(group, paths, folder / "tree")
+    copy_sources(group.sources, paths, folder / "tree")
     os.chdir(folder / "tree")  # names of files in tracebacks begin with `bluebridge/`
     extensions = mypycify(
         [*TYPES, "--ignore-missing-imports", *paths],
@@ -43,19 +41,6 @@ def write(group: Group, folder: Path) -> None:
         for extension in extensions
     }
     (folder / EXTENSIONS).write_text(json.dumps(told))
-
-
-def _copy(group: Group, hot: list[str], tree: Path) -> None:
-    """The group's sources below `tree`, those to be compiled with their enumerations hoisted."""
-    code_only = shutil.ignore_patterns("__pycache__")
-    for folder in group.sources:
-        target = tree / PACKAGE.name / folder
-        shutil.copytree(PACKAGE / folder, target, ignore=code_only)
-    for path in PACKAGE.glob("*.py"):
-        shutil.copyfile(path, tree / PACKAGE.name / path.name)
-    for name in hot:
-        file = tree / name
-        file.write_text(hoisted(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def main() -> None:

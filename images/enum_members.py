@@ -10,7 +10,25 @@ from __future__ import annotations
 
 import ast
 import enum
+import shutil
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+
+from bluebridge.images.source import PACKAGE
+
+
+def copy_sources(folders: Sequence[str], hot: Sequence[str], tree: Path) -> None:
+    """Folders of the package below `tree`, the files `hot` with their enumerations hoisted."""
+    code_only = shutil.ignore_patterns("__pycache__")
+    for folder in folders:
+        target = tree / PACKAGE.name / folder
+        shutil.copytree(PACKAGE / folder, target, ignore=code_only)
+    for path in PACKAGE.glob("*.py"):
+        shutil.copyfile(path, tree / PACKAGE.name / path.name)
+    for name in hot:
+        file = tree / name
+        file.write_text(hoisted(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def hoisted(source: str) -> str:

@@ -28,6 +28,7 @@ SUFFIX = ".so"
 TOLD = "told.json"
 """What `guest_c` writes."""
 OWN = (
+    "enum_members.py",
     "extensions.py",
     "guest_build.py",
     "guest_c.py",

@@ -8,6 +8,7 @@ Writes into FOLDER the C files and `told.json`: the folder of mypyc's headers as
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from pathlib import Path
@@ -16,10 +17,14 @@ from mypyc.build import generate_c_extension_shim, include_dir, mypyc_build
 from mypyc.common import RUNTIME_C_FILES, shared_lib_name
 from mypyc.options import CompilerOptions
 
+from bluebridge.images.enum_members import copy_sources
 from bluebridge.images.extensions import TYPES
 from bluebridge.images.guest_build import TOLD
 from bluebridge.images.guest_modules import GROUP, MODULES
 from bluebridge.images.recipes.python_headers import VERSION
+
+SOURCES = ("guest", "device")
+"""What the modules are checked with."""
 
 
 def write(folder: Path) -> None:
@@ -33,6 +38,8 @@ def write(folder: Path) -> None:
         python_version=VERSION,
     )
     paths = [module.replace(".", "/") + ".py" for module in MODULES]
+    copy_sources(SOURCES, paths, folder / "tree")
+    os.chdir(folder / "tree")
     python = f"--python-version={VERSION[0]}.{VERSION[1]}"
     _, [(files, _)], _ = mypyc_build([*TYPES, python, *paths], options)
     modules = {shared_lib_name(GROUP): [*files, *_runtime(folder)]}

@@ -16,6 +16,8 @@ from bluebridge.guest.dma.ring import Ring
 
 ENTRIES = 256
 RESET_SECONDS = 1.0
+PUT_SECONDS = 10.0
+"""How long `put` waits for room."""
 CONTROL = 0x1D
 """Re-arm the interrupt; any error stops the channel, is told by completion word and interrupt."""
 _COMPLETION = struct.Struct("<Q")
@@ -36,6 +38,8 @@ class Channel:
         self, function: Function, number: int, longest: int, vectors: Vectors, entries: int
     ) -> None:
         self.number = number
+        self.entries = entries
+        """Descriptors of the ring; one fewer may be under way."""
         self.longest = longest
         """Bytes that one descriptor moves at most; longer copies take several."""
         self._function = function
@@ -120,6 +124,18 @@ class Channel:
             if begin:
                 self._ring_doorbell()
         return ticket
+
+    def put(self, source: int, target: int, length: int, fence: bool) -> None:
+        """As `copy` without `begin`, for the only user of the channel: it takes no lock.
+
+        Raises `DmaTimeout`, `ChannelHalted`.
+        """
+        while length:
+            part = min(length, self.longest)
+            if not self._ring.room:
+                self._make_room(Deadline(PUT_SECONDS))
+            self._ring.put(source, target, part, interrupt=False, fence=fence)
+            source, target, length = source + part, target + part, length - part
 
     def begin(self) -> None:
         """Begin with copies that wait for it."""

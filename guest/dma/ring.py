@@ -7,21 +7,13 @@ import struct
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.guest.bus.interface import DmaMemory
 
-_ENTRY = struct.Struct("<I4sQQ")
+_ENTRY = struct.Struct("<IIQQ")
 """Size, flags, source and destination: what differs from copy to copy."""
 
 
-def _flags(interrupt: int, fence: int) -> bytes:
-    word = DESCRIPTOR.field("interrupt")
-    entry = DESCRIPTOR.pack(completion_write=1, interrupt=interrupt, fence=fence)
-    return bytes(entry[word.offset : word.offset + word.width])
-
-
-_FLAGS = {
-    (interrupt, fence): _flags(interrupt, fence)
-    for interrupt in (False, True)
-    for fence in (False, True)
-}
+_COMPLETION_WRITE = 1 << DESCRIPTOR.field("completion_write").low
+_INTERRUPT = 1 << DESCRIPTOR.field("interrupt").low
+_FENCE = 1 << DESCRIPTOR.field("fence").low
 
 
 class Ring:
@@ -55,7 +47,12 @@ class Ring:
     ) -> int:
         """One copy, behind all before it with `fence`; its ticket. Only with `room`."""
         slot = self.posted % self.entries * DESCRIPTOR_SIZE
-        _ENTRY.pack_into(self._view, slot, size, _FLAGS[interrupt, fence], source, target)
+        flags = _COMPLETION_WRITE
+        if interrupt:
+            flags |= _INTERRUPT
+        if fence:
+            flags |= _FENCE
+        _ENTRY.pack_into(self._view, slot, size, flags, source, target)
         self.posted += 1
         return self.posted
 

@@ -46,6 +46,8 @@ SERVER, CLIENT = "10.9.2.1", "10.9.2.2"
 PORT = 19765
 LATENCY_BYTES = 8
 DEPTH = 16
+LOOKS = 64
+"""At memory, before the engine looks at what the peer did: its data is there before that."""
 SECONDS = 30.0
 _HELLO = struct.Struct("<QI")
 _NOTE = struct.Struct("<32s28xI")
@@ -81,6 +83,9 @@ class Link:
         self._done: list[Wc] = []
         self._told = self._heard = 0
         self._receives = 0
+        self.batch = 0
+        """Requests that are posted at once, and awaited together; 0: one for each that is done."""
+        self._requests: dict[tuple[WrOpcode, int, int, int | None], SendWr] = {}
 
     @property
     def hello(self) -> bytes:
@@ -116,10 +121,17 @@ class Link:
         there: int | None = None,
     ) -> None:
         """Post requests that move `length` bytes at `address`, to or from the peer's target."""
+        key = opcode, address, length, there
+        request = self._requests.get(key)
+        if request is None:
+            request = self._requests[key] = self._request(*key)
+        self.qp.post_send(request if count == 1 else [request] * count)
+
+    def _request(self, opcode: WrOpcode, address: int, length: int, there: int | None) -> SendWr:
         request = SendWr(2, opcode, (Sge(address, length, self.mr.lkey),), SendFlags.SIGNALED)
         target = _CONTROL + self.size if there is None else there
         request.remote_addr, request.rkey = self.peer[0] + target, self.peer[1]
-        self.qp.post_send([request] * count)
+        return request
 
     def receive(self) -> None:
         """Have twice `DEPTH` receives posted."""
@@ -179,11 +191,11 @@ class Link:
 
 
 def _window(link: Link, opcode: WrOpcode, count: int, size: int) -> None:
-    """`count` requests with up to `DEPTH` of them under way."""
+    """`count` requests with up to `DEPTH` of them under way, or batch by batch."""
     posted = done = 0
     while done < count:
-        room = min(DEPTH - (posted - done), count - posted)
-        if room > 0:
+        room = min((link.batch or DEPTH) - (posted - done), count - posted)
+        if room > 0 and (not link.batch or posted == done):
             where = link.target if opcode is WrOpcode.RDMA_READ else link.source
             link.post(opcode, where, size, count=room)
             posted += room
@@ -196,7 +208,7 @@ def _last_byte(link: Link, offset: int, value: int) -> None:
     view, looks = link.view, 0
     while view[offset] != value:
         looks += 1
-        if looks % 16 == 0:
+        if looks % LOOKS == 0:
             link.look()
 
 
@@ -376,6 +388,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--backend", default=BACK_END, help=f"default {BACK_END}")
     parser.add_argument("--size", type=int, default=1 << 20, help="bytes of bandwidth tests")
     parser.add_argument("--count", type=int, default=100, help="messages of a test")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=0,
+        help=f"bandwidth tests post so many at once and await them all, at most {DEPTH}",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     return parser
 
@@ -404,6 +422,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _ask_all(link: Link, given: argparse.Namespace) -> None:
     found = {}
+    link.batch = min(given.batch, DEPTH)
     for test in given.tests or TESTS:
         size = LATENCY_BYTES if test.endswith("_lat") else given.size
         found[test] = ask(link, test, given.count, size)

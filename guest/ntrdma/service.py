@@ -19,8 +19,9 @@ from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
 
 ANSWER_SECONDS = 20.0
 """How long a verb waits for the peer; the engine gives up sooner."""
-REST_SECONDS = 0.01
-"""How long the thread leaves the peer to somebody who polls."""
+REST_SECONDS = 0.02
+"""How long the thread leaves the peer to somebody who polls, at first; twice as long each time."""
+MOST_REST_SECONDS = 0.08
 _THROTTLE_SECONDS = 0.0002
 _clock = time.monotonic
 
@@ -81,12 +82,13 @@ class Service:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._closing = False
         self._polled_at = 0.0
-        self._resting = False
+        self._rest = 0.0
+        """How long the thread rests since somebody polls; 0 while it waits for the peer."""
         self._callers = 0
         self._wakes_at = 0.0
         """When the thread looks again by itself."""
-        self._thread = threading.Thread(target=self._run, name="ntrdma", daemon=True)
-        self._thread.start()
+        self._worker = threading.Thread(target=self._run, name="ntrdma", daemon=True)
+        self._worker.start()
 
     # -- the engine's owner ---------------------------------------------------------------------
 
@@ -112,10 +114,12 @@ class Service:
 
     def run(self) -> None:
         """Carry out what was posted; under the lock. Answers of the peer may come on the way."""
-        self.engine.run(_clock())
+        now = _clock()
+        self.engine.run(now)
         if self._callers:
             self._changed.notify_all()
-        if self.engine.throttled or self.engine.deadline < self._wakes_at:
+        due = now + _THROTTLE_SECONDS if self.engine.throttled else self.engine.deadline
+        if due < self._wakes_at and not self._polled(now):
             self._nudge()
 
     def progress(self) -> None:
@@ -135,7 +139,7 @@ class Service:
     def watch(self) -> None:
         """Nobody polls now: the thread is to wait for the peer. Under the lock."""
         self._polled_at = 0.0
-        if self._resting:
+        if self._rest:
             self._nudge()
 
     def call(self, start: Callable[[Done], None], what: str) -> None:
@@ -182,7 +186,7 @@ class Service:
             self.engine.close()
             self._changed.notify_all()
         self._nudge()
-        self._thread.join()
+        self._worker.join()
         self.back_end.close()
         os.close(self._wake)
         if self.network is not None:
@@ -191,52 +195,58 @@ class Service:
     # -- the thread -----------------------------------------------------------------------------
 
     def _nudge(self) -> None:
-        if threading.current_thread() is not self._thread:
+        if threading.current_thread() is not self._worker:
             os.eventfd_write(self._wake, 1)
 
     def _run(self) -> None:
         while not self._closing and not self.health.lost:
             with self.lock:
-                waiting, seconds = self.back_end.wait_for, self._pause()
-                self._resting = _clock() - self._polled_at < REST_SECONDS
-                if self._resting:
-                    waiting, seconds = [], min(seconds, REST_SECONDS)
+                waiting = self._plan(_clock())
                 frames = self.network.wait_for if self.network is not None else []
-                self._wakes_at = _clock() + seconds
-            found = self._sleep(waiting + frames, seconds)
+            found = self._sleep(waiting + frames, self._wakes_at)
             readable = any(descriptor in found for descriptor, _ in frames)
             now = _clock()
-            polled = self._resting and now - self._polled_at < REST_SECONDS
+            polled = self._rest and self._polled(now)
             if polled and not readable and self.engine.deadline > now:
                 continue
             with self.lock:
                 if not self._closing:
-                    self._serve()
-                    self._send_frames(readable)
+                    self._serve(readable)
                 self._changed.notify_all()
 
-    def _send_frames(self, readable: bool) -> None:
-        if self.network is not None and self.network.serve(readable):
-            self.engine.run(_clock())
+    def _plan(self, now: float) -> list[tuple[int, int]]:
+        """Set how long to sleep; what to wait for meanwhile, which is nothing while it rests.
 
-    def _pause(self) -> float:
-        if self.engine.throttled:
-            return _THROTTLE_SECONDS
-        return max(0.0, min(self.engine.deadline - _clock(), self.back_end.pause))
+        Waking up takes the interpreter from whoever polls, so that a rest grows.
+        """
+        polled = self._polled(now)
+        self._rest = min(2 * self._rest, MOST_REST_SECONDS) or REST_SECONDS if polled else 0.0
+        if polled:
+            self._wakes_at = min(self.engine.deadline, now + self._rest)
+            return []
+        pause = _THROTTLE_SECONDS if self.engine.throttled else self.back_end.pause
+        self._wakes_at = min(self.engine.deadline, now + pause)
+        return self.back_end.wait_for
 
-    def _sleep(self, waiting: list[tuple[int, int]], seconds: float) -> set[int]:
+    def _polled(self, now: float) -> bool:
+        """Whether somebody polls, who then serves the engine himself."""
+        return now - self._polled_at < REST_SECONDS
+
+    def _sleep(self, waiting: list[tuple[int, int]], until: float) -> set[int]:
         """Until something happens; the descriptors with events."""
         poller = select.poll()
         for descriptor, events in waiting:
             poller.register(descriptor, events)
         poller.register(self._wake, select.POLLIN)
-        found = {descriptor for descriptor, _ in poller.poll(min(seconds, 1.0) * 1000)}
+        seconds = min(max(0.0, until - _clock()), 1.0)
+        found = {descriptor for descriptor, _ in poller.poll(seconds * 1000)}
         if self._wake in found:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
         return found
 
-    def _serve(self) -> None:
+    def _serve(self, frames: bool = False) -> None:
+        """Take what has come; `frames`: the network has some, which leave with all else."""
         try:
             news = self.back_end.serve()
         except DeviceError as error:
@@ -249,4 +259,6 @@ class Service:
             self.engine.stores_failed(_clock())
         if news.signalled:
             self.engine.interrupt(_clock())
+        if self.network is not None:
+            self.network.serve(frames)
         self.engine.advance(_clock())

@@ -8,7 +8,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bluebridge.host_tools.bench import bridge, doorbell, log, measure, page, rdma, rtrs, startup
+from bluebridge.host_tools.bench import (
+    bridge,
+    doorbell,
+    log,
+    measure,
+    ntrdma,
+    ntrdma_network,
+    page,
+    rdma,
+    rtrs,
+    startup,
+)
 from bluebridge.host_tools.bench import figures as goals
 from bluebridge.host_tools.bench.figures import Figure
 from bluebridge.host_tools.bench.growth import logs, objects, pairs, series, suite
@@ -109,6 +120,16 @@ def _ntb(long: bool, progress: Progress) -> list[Figure]:
     return bridge.figures(progress)
 
 
+def _ntrdma(long: bool, progress: Progress) -> list[Figure]:
+    """NTRDMA by the guests' own drivers: time, and stores for each request."""
+    return ntrdma.figures(progress)
+
+
+def _ntrdma_network(long: bool, progress: Progress) -> list[Figure]:
+    """Network interfaces over NTRDMA and ntb_netdev."""
+    return ntrdma_network.figures(progress)
+
+
 def _rtrs(long: bool, progress: Progress) -> list[Figure]:
     """RNBD by the kernel's modules, and how soon it fails over."""
     return rtrs.figures(progress)
@@ -154,6 +175,8 @@ _SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {
     "rdma": _rdma,
     "log": _log,
     "ntb": _ntb,
+    "ntrdma": _ntrdma,
+    "ntrdma-network": _ntrdma_network,
     "rtrs": _rtrs,
     "growth": _growth,
 }

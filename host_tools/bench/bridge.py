@@ -169,7 +169,7 @@ def _doorbell_replies(guests: Guests) -> Figure:
 
 def _ping_pong(pair: Pair) -> list[Figure]:
     """The median of each over a few runs: other load on the host may distort one."""
-    games = [_game(pair) for _ in range(GAMES)]
+    games = [game(pair) for _ in range(GAMES)]
     interrupt, wakeup, copied = (
         statistics.median(game[name]["p50"] for game in games)
         for name in ("interrupt", "doorbell", "dma")
@@ -184,7 +184,8 @@ def _ping_pong(pair: Pair) -> list[Figure]:
     ]
 
 
-def _game(pair: Pair) -> dict[str, dict[str, float]]:
+def game(pair: Pair) -> dict[str, dict[str, float]]:
+    """Microseconds of each ping-pong of processes: `p50` and others."""
     line = f"python3 -m bluebridge.guest.ntb pingpong --json --count {PINGS}"
     texts: dict[str, str] = {}
 

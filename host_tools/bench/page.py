@@ -24,8 +24,8 @@ _TEXT = """\
 # Benchmarks
 
 Measured by `make bench` (`python -m bluebridge.host_tools.bench [up] [cycles] [hca] [rdma] [log]
-[ntb] [rtrs] [growth]`, `--long` for the long run), which writes this page. Guests have 2 vCPUs and
-1 GiB each and share the machine with the device server.
+[ntb] [ntrdma] [rtrs] [growth]`, `--long` for the long run), which writes this page. Guests have
+2 vCPUs and 1 GiB each and share the machine with the device server.
 
 | machine | |
 |---|---|
@@ -95,6 +95,9 @@ frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) wit
 - **ntb_perf** runs five times in each guest; the median.
 - **iperf3** sends from b to a for 4 s after one that does not count. The ways take turns three
   times, with ntb_transport loaded anew for each; ntb_netdev's MTU is its 65510.
+- **`ntrdma-network`** has ping and iperf3 over the interfaces of NTRDMA
+  (`bluebridge ntrdma ethernet`) and over ntb_netdev, which have the bridge of one pair in turn,
+  three times; the medians.
 - **Stores** are 1 MiB by ntb_tool, eight bytes each, and a read behind them, which returns when
   all have arrived. QEMU queues without bound: what a guest has stored and the server has not yet
   taken makes a read wait, and after `x-msg-timeout` it finds all ones. So the bound is the rate
@@ -105,6 +108,17 @@ frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) wit
 - **Ping-pongs** are those of `python3 -m bluebridge.guest.ntb pingpong`: by doorbell, each side
   sleeping until its interrupt wakes its process; by DMA, each side polling its memory for the last
   of 64 bytes.
+
+`ntrdma` measures the guests' own NTRDMA over the bridge and the DMA engine, with the programs of
+`bluebridge ntrdma perf`:
+
+- **Latencies** and the DMA engine's ping-pong take turns five times, the bus log off; the medians.
+  A read is from its posting to its completion, the others are half of a ping-pong.
+- **Stores for each request** are counted in the bus log of another run: 64 requests of each kind,
+  posted one by one, or 4 or 16 at a time; the median batch. The least is the protocol's: the data
+  of each write, and for a batch entries, index, doorbell and interrupt there and back.
+- **Modelled** times are those of `bluebridge model` for the transactions of one request and its
+  answer, up to the sender's interrupt.
 
 ## Where the time goes
 

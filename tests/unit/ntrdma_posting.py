@@ -102,8 +102,8 @@ class Posting(Model):
 
     # -- messages, writes, reads ----------------------------------------------------------------
 
-    def _room(self, end: End) -> bool:
-        return end.pair.sends._posted - end.pair.sends._retired < 8
+    def _room(self, end: End, entries: int = 1) -> bool:
+        return end.pair.sends._posted - end.pair.sends._retired + entries <= 8
 
     def _take(self, end: End) -> int:
         return end.free.pop(self.chance.randrange(len(end.free)))
@@ -197,7 +197,8 @@ class Posting(Model):
         return self.chance.choice((KEY, fitting)), address
 
     def _send(self, operation: Operation, end: End, request: SendWr) -> None:
-        operation.signaled = self.chance.random() < 0.8
+        full = not self._room(end, 2)  # of unsignaled requests alone it would stay so
+        operation.signaled = self.chance.random() < 0.8 or full
         flags = SendFlags.SIGNALED if operation.signaled else SendFlags(0)
         if self.chance.random() < 0.2:
             flags |= SendFlags.SOLICITED

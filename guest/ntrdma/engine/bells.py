@@ -59,21 +59,22 @@ class Bells:
         del self._observers[observer.index]
         self._span = 4 * (max(self._observers, default=-1) + 1)
 
-    def serve(self) -> bool:
-        """Wake all observers whose bell has rung; whether any has.
+    @property
+    def rung(self) -> bool:
+        """Whether any bell has rung since `serve` looked."""
+        return bytes(self._memory.view[: self._span]) != self._last
+
+    def serve(self) -> None:
+        """Wake all observers whose bell has rung.
 
         A ring that comes while one is woken is found by the next call.
         """
-        found = bytes(self._memory.view[: self._span])
-        if found == self._last:
-            return False
-        self._last = found
+        self._last = bytes(self._memory.view[: self._span])
         woken = [observer for observer in self._observers.values() if observer.fires()]
         for observer in woken:
             if self._observers.get(observer.index) is not observer:
                 continue  # forgotten by one that was woken before
             observer.wake()
-        return bool(woken)
 
     def restart(self) -> None:
         """All bells are 0 again, for a peer that begins anew."""

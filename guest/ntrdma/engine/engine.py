@@ -127,26 +127,38 @@ class Engine:
         self.run(now)
 
     def run(self, now: float) -> None:
-        """Serve bells and queues until there is nothing to do, or for some turns."""
-        for pair in [pair for pair in self._stalled if pair.resume_at <= now]:
-            self._stalled.discard(pair)
-            self.make_runnable(pair)
+        """Serve queues and bells until there is nothing to do, or for some turns.
+
+        Own requests leave first, before it takes the time to answer the peer's.
+        """
+        if self._stalled:
+            self._resume_stalled(now)
         for _ in range(TURNS):
-            busy = self._peer.known and self._bells.serve()
+            busy = self._serve_pairs(now) if self._runnable else False
+            rang = self._peer.known and self._bells.rung
+            if rang:
+                self._transport.flush()
+                self._bells.serve()
             if self._broken:
                 reason, self._broken = self._broken, ""
                 self.port.quiesce(reason, now)
-            busy |= self._serve_twins() | self._serve_pairs(now)
+            if self._rung:
+                busy |= self._serve_twins()
             if self.ethernet is not None:
                 busy |= self.ethernet.serve()
             if self._peer.ready:
                 self._requests.flush(now)
-            if not busy:
+            if not busy and not (rang and self._runnable):
                 break
         if self.ethernet is not None:
             self.ethernet.tell()
         self._peer.signal()
         self._transport.flush()
+
+    def _resume_stalled(self, now: float) -> None:
+        for pair in [pair for pair in self._stalled if pair.resume_at <= now]:
+            self._stalled.discard(pair)
+            self.make_runnable(pair)
 
     def make_runnable(self, pair: QueuePair) -> None:
         """A queue pair may have something to send."""

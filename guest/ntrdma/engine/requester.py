@@ -9,7 +9,7 @@ from typing import Protocol
 
 from bluebridge.device.layout.ntrdma.commands import QueueState
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
-from bluebridge.guest.ntrdma.engine.entries import SOLICITED, SendEntry
+from bluebridge.guest.ntrdma.engine.entries import SOLICITED, pack_send
 from bluebridge.guest.ntrdma.engine.peer import Peer
 from bluebridge.guest.ntrdma.engine.queue_pair import ENDLESS, QueuePair
 from bluebridge.guest.ntrdma.engine.regions import (
@@ -74,11 +74,16 @@ class Requester:
         self._transport, self._peer = transport, peer
         self._remote, self._local = remote, local
         self._throttled = False
+        self._done = 0
+        """Stores that were carried out when it last looked."""
 
     def throttled(self) -> bool:
         """Whether so much is under way that queues have to wait."""
-        under_way = self._transport.posted - self._transport.done
-        self._throttled = under_way > (FEW_UNDER_WAY if self._throttled else MOST_UNDER_WAY)
+        most = FEW_UNDER_WAY if self._throttled else MOST_UNDER_WAY
+        posted = self._transport.posted
+        if posted - self._done > most:
+            self._done = self._transport.done
+        self._throttled = posted - self._done > most
         return self._throttled
 
     def work(self, pair: QueuePair, now: float) -> bool:
@@ -119,7 +124,6 @@ class Requester:
             return self._end(pair, WcStatus.REM_OP_ERR)
         pair.tries, pair.waiting_since = 0, None
         pair.sends.fly(entry)
-        pair.stopped = entry.status != WorkStatus.OK
         return not pair.stopped
 
     def _wait(self, pair: QueuePair, for_receive: bool, now: float) -> bool:
@@ -144,8 +148,11 @@ class Requester:
 
     # -- one request ----------------------------------------------------------------------------
 
-    def _place(self, pair: QueuePair, request: Request) -> SendEntry:
-        """Copy the data of a request; the entry that tells of it, with its status."""
+    def _place(self, pair: QueuePair, request: Request) -> bytes:
+        """Copy the data of a request; the entry that tells of it.
+
+        If that is of an error, the pair is stopped.
+        """
         code = request.code
         sources = self._own_memory(pair, request)
         twin = self._remote.pair(pair.peer_key)
@@ -169,8 +176,12 @@ class Requester:
         except Refused as refused:
             status = refused.status
         if status is WorkStatus.OK and code is not WorkCode.READ:
-            for source, target, length in copies(sources, targets):
-                self._transport.copy(source, target, length)
+            if len(sources) == 1 == len(targets):
+                self._transport.copy(sources[0][0], targets[0][0], sources[0][1])
+            else:
+                for source, target, length in copies(sources, targets):
+                    self._transport.copy(source, target, length)
+        pair.stopped = status is not WorkStatus.OK
         return self._entry(request, status, receive_key)
 
     def _own_memory(self, pair: QueuePair, request: Request) -> list[Segment]:
@@ -209,10 +220,10 @@ class Requester:
             raise Refused(WorkStatus.INVALIDATION)
         self._remote.drop_region(twin, key)
 
-    def _entry(self, request: Request, status: WorkStatus, receive_key: int) -> SendEntry:
+    def _entry(self, request: Request, status: WorkStatus, receive_key: int) -> bytes:
         code = request.code
         assert code is not None
-        return SendEntry(
+        return pack_send(
             request.sequence | (SOLICITED if request.solicited else 0),
             code,
             status,

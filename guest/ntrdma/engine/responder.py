@@ -24,6 +24,8 @@ _RECEIVES = (
 _USED_A_RECEIVE = (WorkStatus.RECV_OVERFLOW, WorkStatus.RECV_PROTECTION, WorkStatus.INVALIDATION)
 """What a requester finds out when it has taken a receive."""
 _KNOWN = frozenset(int(status) for status in WorkStatus)
+_CODES = {int(code): code for code in WorkCode if code >= WorkCode.SEND}
+"""What a send ring may hold."""
 
 
 class Pairs(Protocol):
@@ -79,9 +81,9 @@ class Responder:
 
     def _status(self, twin: RemotePair, pair: QueuePair, entry: SendEntry) -> WorkStatus:
         """Carry out one send; how it ended."""
-        if entry.op not in range(WorkCode.SEND, WorkCode.READ + 1):
+        code = _CODES.get(entry.op)
+        if code is None:
             return WorkStatus.OPCODE
-        code = WorkCode(entry.op)
         if entry.status != WorkStatus.OK:
             return self._failed(pair, code, entry)
         if code is WorkCode.READ:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
 from bluebridge.guest.ntrdma.engine.completions import CompletionQueue
-from bluebridge.guest.ntrdma.engine.entries import COMPLETION, SendEntry, send_size
+from bluebridge.guest.ntrdma.engine.entries import COMPLETION, send_size
 from bluebridge.guest.ntrdma.engine.indices import advanced, distance
 from bluebridge.guest.ntrdma.engine.memory import Ring, Word, rings
 from bluebridge.guest.ntrdma.engine.regions import Segment
@@ -54,6 +54,7 @@ STATUSES: dict[int, WcStatus] = {
     WorkStatus.NO_PEER: WcStatus.RETRY_EXC_ERR,
 }
 """Any other status of the peer is a remote operation error."""
+_SIGNALED, _SOLICITED = int(SendFlags.SIGNALED), int(SendFlags.SOLICITED)
 
 
 class Request:
@@ -142,15 +143,15 @@ class SendQueue:
         elif len(pieces) > self.pieces:
             raise VerbsError(f"{len(pieces)} pieces do not fit into a send entry")
         length = staged[0][1] if staged else sum(piece[1] for piece in pieces)
-        flags = wr.send_flags
+        flags = int(wr.send_flags)
         self.queue.append(
             Request(
                 self._posted,
                 wr.wr_id,
                 LOCAL[wr.opcode] if code is None else _OPCODES[code],
                 code,
-                bool(flags & SendFlags.SIGNALED) or signal_all,
-                bool(flags & SendFlags.SOLICITED),
+                signal_all or flags & _SIGNALED != 0,
+                flags & _SOLICITED != 0,
                 pieces,
                 length,
                 staged,
@@ -176,9 +177,9 @@ class SendQueue:
         """Whether it has to wait for reads that are flying."""
         return request.fenced and any(each.code is WorkCode.READ for each in self.flying)
 
-    def fly(self, entry: SendEntry) -> None:
+    def fly(self, entry: bytes) -> None:
         """The first request leaves as `entry`; the ring is pushed to the peer afterwards."""
-        self.ring.put(self.produced, entry.pack())
+        self.ring.put(self.produced, entry)
         self.produced = advanced(self.produced, 1, self.capacity)
         self.flying.append(self.queue.popleft())
 

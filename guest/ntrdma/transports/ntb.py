@@ -6,7 +6,6 @@ of this processor. Everything goes one way, so that there is no order to restore
 
 from __future__ import annotations
 
-import contextlib
 import select
 import time
 from abc import ABC, abstractmethod
@@ -29,8 +28,9 @@ DRAIN_SECONDS = 1.0
 QUIET_SECONDS = 0.01
 """How old own stores must be when registers are touched: beside traffic through a window in both
 directions such an access locks machines of the first generation up."""
-_BOUNCE_BYTES = 64 << 10
 _WORD = 64
+"""Bytes of bounce memory for a small store: a cache line."""
+_LARGEST = 4 * _WORD
 _STORED_AT_ONCE = 4096
 
 
@@ -195,10 +195,11 @@ class DmaTransport(NtbTransport):
     def __init__(self, bridge: Bridge, engine: Engine, origin: int = 0) -> None:
         self._engine = engine
         self._channel: Channel = engine.channels[0]
-        self._bounce = bridge.allocate(_BOUNCE_BYTES)
+        self._bounce_bytes = (self._channel.entries + 2) * _LARGEST
+        """So many that what is used anew belonged to a descriptor that has left the ring."""
+        self._bounce = bridge.allocate(self._bounce_bytes)
+        self._words = self._bounce.view.cast("I")
         self._bounce_at = 0
-        self._bounced: list[int] = [0] * (_BOUNCE_BYTES // _WORD)
-        """The ticket of the last store out of each piece of bounce memory."""
         self._before = 0
         """Stores before the channel's last reset."""
         self._begun = 0
@@ -206,6 +207,8 @@ class DmaTransport(NtbTransport):
         self._fenced = False
         self._failed = False
         super().__init__(bridge, origin)
+        self._ahead = self._window.address - origin
+        """From an address of the peer's to that in the window."""
 
     @property
     def _stores(self) -> int:
@@ -227,30 +230,29 @@ class DmaTransport(NtbTransport):
             return self.posted
 
     def write(self, target: int, data: bytes) -> None:
-        """Store bytes by way of bounce memory."""
-        pieces = -(-len(data) // _WORD)
-        if self._bounce_at + pieces > len(self._bounced):
-            self._bounce_at = 0
-        first, self._bounce_at = self._bounce_at, self._bounce_at + pieces
-        busy = max(self._bounced[first : first + pieces])
-        if busy and not self._failed:
-            self._wait(busy)
-        start = first * _WORD
+        """Store up to 256 bytes by way of bounce memory."""
+        if len(data) > _LARGEST:
+            raise ValueError(f"{len(data)} bytes do not fit into bounce memory")
+        start = self._bounce_at
+        if start + len(data) > self._bounce_bytes:
+            start = 0
+        self._bounce_at = start + -(-len(data) // _WORD) * _WORD
         self._bounce.view[start : start + len(data)] = data
         self.copy(self._bounce.address + start, target, len(data))
-        self._bounced[first : first + pieces] = [self._channel.posted] * pieces
 
-    def _wait(self, ticket: int) -> None:
-        with contextlib.suppress(DmaError):
-            if not self._channel.done(ticket):
-                self.flush()
-                self._channel.wait(ticket)
+    def imm32(self, target: int, value: int) -> None:
+        """Store a word by way of bounce memory."""
+        start = self._bounce_at
+        if start == self._bounce_bytes:
+            start = 0
+        self._bounce_at = start + _WORD
+        self._words[start // 4] = value
+        self.copy(self._bounce.address + start, target, 4)
 
     def copy(self, source: int, target: int, length: int) -> None:
         """One descriptor, or several for long ones."""
-        where = self._window.address + target - self._origin
         try:
-            self._channel.copy(source, where, length, fence=self._fenced, begin=False)
+            self._channel.put(source, self._ahead + target, length, self._fenced)
         except DmaError:
             self._failed = True
         self._fenced = False
@@ -273,7 +275,6 @@ class DmaTransport(NtbTransport):
         self._before += self._channel.posted
         self._channel.reset()
         self._begun = 0
-        self._bounced = [0] * len(self._bounced)
         return True
 
     def close(self) -> None:
