@@ -24,7 +24,7 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.ntrdma import network, one_write
 from bluebridge.host_tools.ntrdma.interfaces import ADDRESSES, interfaces
-from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival
+from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival, errata
 from bluebridge.host_tools.programs import checked_transfer
 from bluebridge.host_tools.programs.tcp_rate import tcp_rate
 from bluebridge.host_tools.progress import Reporter
@@ -71,7 +71,13 @@ def _survive(options: argparse.Namespace) -> None:
         for how in (KILLED, RELOADED, REBOOTED):
             counts = [survival.counts[state, how] for state in PortState]
             _say(f"{how}: {sum(counts)} times, at states 0 to 6: {' '.join(map(str, counts))}")
+        logs = Path(pair.logs) / "bus"
     _say("after each the next peer was found, and its writes and reads were right")
+    if BY_NAME[options.model].errata:
+        hangs = len(errata(logs))
+        _say(f"accesses that would have hung the hardware: {hangs}")
+        if hangs:
+            raise LabError("registers were touched beside traffic through the windows")
 
 
 def _words(options: argparse.Namespace) -> list[str]:

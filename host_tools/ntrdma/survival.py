@@ -46,14 +46,10 @@ class Stock:
 
 
 def plan(times: int) -> Iterator[list[tuple[PortState, str]]]:
-    """So many ends in rounds; each ends in all states, the last of them by a reboot."""
+    """So many ends in rounds; each ends twice in all states, and once by a reboot in one."""
     states, last = len(PortState), 0
     while times:
-        ends = [
-            (state, (KILLED, RELOADED)[(last + state) % 2])
-            for state in PortState
-            if state != last % states
-        ]
+        ends = [(state, how) for how in (KILLED, RELOADED) for state in PortState]
         ends = [*ends, (PortState(last % states), REBOOTED)][-times:]
         yield ends
         times, last = times - len(ends), last + 1
@@ -65,7 +61,6 @@ class Survival:
     def __init__(self, pair: Pair, back_end: str, say: Callable[[str], None]) -> None:
         self._pair, self._say = pair, say
         self._words = f"--backend {back_end}"
-        self._visits = 0
         self.counts: Counter[tuple[PortState, str]] = Counter()
 
     def run(self, times: int) -> None:
@@ -88,7 +83,7 @@ class Survival:
         self._say(f"after  {after}")
 
     def _lives(self, ends: list[tuple[PortState, str]]) -> None:
-        """Lives of guest b's side: a whole one, then one for each end, each with a whole one."""
+        """Lives of guest b's side, each of which finds its peer; data are right behind each end."""
         words = [f"{int(state)}:{WORDS[how]}" for state, how in ends]
         line = f"{_PROGRAM} lives {self._words} --ends {' '.join(words)}"
         said = self._pair.b.run(f"{line} < /dev/null 2>&1", timeout=_SECONDS).text
@@ -96,20 +91,17 @@ class Survival:
         if ended != words:
             raise LabError(f"wanted were {words}, there came {said}")
         self.counts.update(ends)
-        self._visits += 1 + len(ends) - sum(how == REBOOTED for _, how in ends)
 
     def _stock(self) -> Stock:
-        """When the side that stays has seen all visits end."""
-        deadline = time.monotonic() + _SECONDS
-        while True:
-            lines = self._pair.a.run(f"cat {_SAID}").text.splitlines()
-            said = [json.loads(line) for line in lines if line.startswith("{")]
-            if said and said[-1]["orderly"] >= self._visits:
-                break
+        """What both have once the side that stays has nothing more to say."""
+        deadline, before, lines = time.monotonic() + _SECONDS, "", [""]
+        while not before or lines[-1] != before:
             if time.monotonic() > deadline:
-                raise LabError(f"the side that stays has lost count: {lines[-3:]}")
-            time.sleep(0.2)
-        last = said[-1]
+                raise LabError(f"the side that stays does not come to rest: {lines[-3:]}")
+            before = lines[-1]
+            time.sleep(1.0)
+            lines = ["", *self._pair.a.run(f"grep '^{{' {_SAID}; true").text.splitlines()]
+        last = json.loads(lines[-1])
         mine = self._pair.server.resident_bytes()
         return Stock(last["files"], last["threads"], last["kilobytes"] << 10, mine)
 

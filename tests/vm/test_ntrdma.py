@@ -101,3 +101,15 @@ def test_a_short_row_of_the_matrix(tool: Callable[..., Tool]) -> None:
     assert cells[5:7] == ["0", "0"] and int(cells[3]) >= 2, cells
     assert int(cells[7]) > 0
     bluebridge.assert_nothing_left()
+
+
+def test_one_side_lives_on(tool: Callable[..., Tool], tmp_path: Path) -> None:
+    """Killed and reloaded in three states, and rebooted once; no register beside own traffic."""
+    log = tmp_path / "log"
+    words = ("--times", "8", "--model", "intel-gen1", "--quiet", "--log", str(log))
+    bluebridge = tool("ntrdma", "survive", *words)
+    status, output = bluebridge.finish()
+    assert status == 0, bluebridge.errors
+    assert "rebooted: 1 times" in output
+    assert "accesses that would have hung the hardware: 0" in output
+    bluebridge.assert_nothing_left()

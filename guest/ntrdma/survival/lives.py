@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.ntrdma.survival.meeting import Lost
-from bluebridge.guest.ntrdma.survival.visit import CLOSE, STOP, Plan
+from bluebridge.guest.ntrdma.survival.visit import CLOSE, STOP, WORKING, Plan
 
 HOLD = "hold"
 """As `stop`, but the process is left standing: the machine is to be rebooted."""
@@ -23,13 +23,20 @@ def parse(word: str) -> tuple[PortState, str]:
 
 
 def run(ends: list[tuple[PortState, str]], rounds: int, visit: Callable[[Plan], int]) -> None:
-    """A whole visit, and one after each end, which is announced. Raises `Lost`."""
-    _whole(rounds, visit)
+    """Ends, which are announced, and after each a life with an exchange that is right.
+
+    That is the next one, if it ends in a state behind its exchange, or else a whole visit; there
+    is one at the beginning too. Raises `Lost`.
+    """
+    recovering = True
     for state, how in ends:
-        _end(state, how, rounds, visit)
-        if how != HOLD:
+        if recovering and state not in WORKING:
             _whole(rounds, visit)
+        _end(state, how, rounds, visit)
+        recovering = how != HOLD
         print(f"{int(state)}:{how}", flush=True)
+    if recovering:
+        _whole(rounds, visit)
 
 
 def _whole(rounds: int, visit: Callable[[Plan], int]) -> None:

@@ -13,7 +13,7 @@ from bluebridge.guest.cm import CmId, ConnectionManager, ConnParam, EventType
 from bluebridge.guest.cm.identifier import CmEvent
 from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.ntrdma.survival.meeting import Lost, Meeting
-from bluebridge.guest.verbs import VerbsError
+from bluebridge.guest.verbs import DeviceLost, VerbsError
 
 SERVER, CLIENT = "10.9.2.1", "10.9.2.2"
 PORT = 19766
@@ -49,7 +49,9 @@ class Staying:
         try:
             self._visit(event)
             self.orderly += 1
-        except (Lost, VerbsError):
+        except DeviceLost:
+            raise
+        except (Lost, OSError, VerbsError):
             self.lost += 1
         said = {"orderly": self.orderly, "lost": self.lost, **holdings()}
         print(json.dumps(said), flush=True)

@@ -20,7 +20,7 @@ from bluebridge.guest.ntrdma.survival.stay import CLIENT, PORT, SERVER
 STOP, CLOSE = "stop", "close"
 Opener = Callable[[Sequence[Callable[[PortState], None]]], NtrdmaDevice]
 """Opens the device, with those who are told the states of its port."""
-_WORKING = (None, PortState.QUIESCE, PortState.READY)
+WORKING = (None, PortState.QUIESCE, PortState.READY)
 """Where to end that takes a peer before: nowhere, in the middle of work, or at its end."""
 _AGAIN_SECONDS = 0.1
 
@@ -46,7 +46,7 @@ class Visit:
         """Raises `Lost`, `WrongData`, `DeviceError`."""
         with ExitStack() as owned:
             device = owned.enter_context(opener([self._entered]))
-            if self._plan.at in _WORKING:
+            if self._plan.at in WORKING:
                 device.wait_ready(SECONDS)
                 self._work(device)
             elif not self._came.wait(SECONDS):

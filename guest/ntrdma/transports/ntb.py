@@ -25,6 +25,9 @@ POLL_SECONDS = 0.001
 """How often to look when the peer cannot interrupt."""
 PAUSE_SECONDS = 1.0
 DRAIN_SECONDS = 1.0
+QUIET_SECONDS = 0.01
+"""How old own stores must be when registers are touched: beside traffic through a window in both
+directions such an access locks machines of the first generation up."""
 _WORD = 64
 """Bytes of bounce memory for a small store: a cache line."""
 _LARGEST = 4 * _WORD
@@ -44,6 +47,8 @@ class NtbTransport(ABC):
         self._vector = bridge.vectors_of(1 << bridge.doorbells - 2)[0]
         self.message = message_of(bridge.function, self._vector) or Message(0, 0)
         self._up = False
+        self._rested = 0
+        """Own stores when registers were last touched."""
         bridge.windows[1 - WINDOW].clear_translation()
         self._window.clear_translation()
         bridge.mask(bridge.every_doorbell)
@@ -70,25 +75,38 @@ class NtbTransport(ABC):
 
     def open(self) -> None:
         """Show this side's memory."""
+        self._rest()
         self._window.set_translation(self._origin, self._window.size)
 
     def shut(self) -> None:
         """Show nothing."""
+        self._rest()
         self._window.clear_translation()
 
     def store_spad(self, index: int, value: int) -> None:
         """Behind all stores so far, for which it waits."""
-        self.flush()
-        deadline = time.monotonic() + DRAIN_SECONDS
-        while self.done < self.posted and time.monotonic() < deadline:
-            pass
+        self._rest()
         self.bridge.set_peer_spad(index, value)
 
     def load_spad(self, index: int) -> int:
         """An own scratchpad."""
+        self._rest()
         return self.bridge.spad(index)
 
     # -- stores ---------------------------------------------------------------------------------
+
+    def _rest(self) -> None:
+        """Wait until registers may be touched."""
+        stores = self._stores
+        if stores != self._rested:
+            self.drain()
+            time.sleep(QUIET_SECONDS)
+            self._rested = stores
+
+    @property
+    @abstractmethod
+    def _stores(self) -> int:
+        """A number that changes with each store."""
 
     @property
     @abstractmethod
@@ -144,6 +162,7 @@ class NtbTransport(ABC):
         fired = self.bridge.vectors.wait([self.bridge.link_vector, self._vector], 0)
         news.signalled = self._vector in fired
         if self.bridge.link_vector in fired or not self._up:
+            self._rest()
             up = self.bridge.link().up
             if self.bridge.link_vector in fired and self._up and up:
                 news.links.append(False)  # it was down in between
@@ -166,7 +185,7 @@ class NtbTransport(ABC):
 
     def close(self) -> None:
         """Let what was asked for leave, then give the bridge back."""
-        self.drain()
+        self._rest()
         self.bridge.close()
 
 
@@ -190,6 +209,11 @@ class DmaTransport(NtbTransport):
         super().__init__(bridge, origin)
         self._ahead = self._window.address - origin
         """From an address of the peer's to that in the window."""
+
+    @property
+    def _stores(self) -> int:
+        """Descriptors so far."""
+        return self.posted
 
     @property
     def posted(self) -> int:
@@ -264,7 +288,13 @@ class CpuTransport(NtbTransport):
 
     def __init__(self, bridge: Bridge, origin: int = 0) -> None:
         self._mappings = Mappings()
+        self._count = 0
         super().__init__(bridge, origin)
+
+    @property
+    def _stores(self) -> int:
+        """Calls that have stored."""
+        return self._count
 
     @property
     def posted(self) -> int:
@@ -282,6 +312,7 @@ class CpuTransport(NtbTransport):
 
     def write(self, target: int, data: bytes) -> None:
         """Store bytes."""
+        self._count += 1
         self._window.store(target - self._origin, data)
 
     def copy(self, source: int, target: int, length: int) -> None:
@@ -289,6 +320,7 @@ class CpuTransport(NtbTransport):
         view = self._mappings.view(source, length)
         if view is None:
             return
+        self._count += 1
         where = target - self._origin
         for offset in range(0, length, _STORED_AT_ONCE):
             self._window.store(where + offset, view[offset : offset + _STORED_AT_ONCE])
