@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.ntrdma.ethernet.options import EthernetOptions
 from bluebridge.guest.ntrdma.ethernet.tap import Tap
@@ -16,17 +19,21 @@ BACK_ENDS = (DMA, CPU)
 
 
 def open_ntrdma(
-    back_end: str = DMA, wait: bool = True, ethernet: EthernetOptions | None = None
+    back_end: str = DMA,
+    wait: bool = True,
+    ethernet: EthernetOptions | None = None,
+    watchers: Sequence[Callable[[PortState], None]] = (),
 ) -> NtrdmaDevice:
     """The device, with its peer there if it waits; bridge and DMA engine are vfio-pci's.
 
-    With `ethernet` it has a network interface as well. Raises `DeviceError`, `OSError`,
+    With `ethernet` it has a network interface as well. `watchers` are told each state of the port,
+    under the service's lock. Raises `DeviceError`, `OSError`,
     `MemoryError`, `ValueError` for an address that is none; `VerbsError` when no peer comes within
     a minute.
     """
     network = _interface(ethernet) if ethernet is not None else None
     try:
-        device = NtrdmaDevice(_back_end(back_end), network=network)
+        device = NtrdmaDevice(_back_end(back_end), watchers, network)
     except BaseException:
         if network is not None:
             network.close()

@@ -211,13 +211,8 @@ class Service:
                 continue
             with self.lock:
                 if not self._closing:
-                    self._serve()
-                    self._send_frames(readable)
+                    self._serve(readable)
                 self._changed.notify_all()
-
-    def _send_frames(self, readable: bool) -> None:
-        if self.network is not None and self.network.serve(readable):
-            self.engine.run(_clock())
 
     def _plan(self, now: float) -> list[tuple[int, int]]:
         """Set how long to sleep; what to wait for meanwhile, which is nothing while it rests.
@@ -250,7 +245,8 @@ class Service:
                 os.eventfd_read(self._wake)
         return found
 
-    def _serve(self) -> None:
+    def _serve(self, frames: bool = False) -> None:
+        """Take what has come; `frames`: the network has some, which leave with all else."""
         try:
             news = self.back_end.serve()
         except DeviceError as error:
@@ -263,4 +259,6 @@ class Service:
             self.engine.stores_failed(_clock())
         if news.signalled:
             self.engine.interrupt(_clock())
+        if self.network is not None:
+            self.network.serve(frames)
         self.engine.advance(_clock())

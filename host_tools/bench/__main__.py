@@ -14,6 +14,7 @@ from bluebridge.host_tools.bench import (
     log,
     measure,
     ntrdma,
+    ntrdma_network,
     page,
     rdma,
     rtrs,
@@ -124,6 +125,11 @@ def _ntrdma(long: bool, progress: Progress) -> list[Figure]:
     return ntrdma.figures(progress)
 
 
+def _ntrdma_network(long: bool, progress: Progress) -> list[Figure]:
+    """Network interfaces over NTRDMA and ntb_netdev."""
+    return ntrdma_network.figures(progress)
+
+
 def _rtrs(long: bool, progress: Progress) -> list[Figure]:
     """RNBD by the kernel's modules, and how soon it fails over."""
     return rtrs.figures(progress)
@@ -170,6 +176,7 @@ _SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {
     "log": _log,
     "ntb": _ntb,
     "ntrdma": _ntrdma,
+    "ntrdma-network": _ntrdma_network,
     "rtrs": _rtrs,
     "growth": _growth,
 }

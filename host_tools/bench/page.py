@@ -95,6 +95,9 @@ frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) wit
 - **ntb_perf** runs five times in each guest; the median.
 - **iperf3** sends from b to a for 4 s after one that does not count. The ways take turns three
   times, with ntb_transport loaded anew for each; ntb_netdev's MTU is its 65510.
+- **`ntrdma-network`** has ping and iperf3 over the interfaces of NTRDMA
+  (`bluebridge ntrdma ethernet`) and over ntb_netdev, which have the bridge of one pair in turn,
+  three times; the medians.
 - **Stores** are 1 MiB by ntb_tool, eight bytes each, and a read behind them, which returns when
   all have arrived. QEMU queues without bound: what a guest has stored and the server has not yet
   taken makes a read wait, and after `x-msg-timeout` it finds all ones. So the bound is the rate

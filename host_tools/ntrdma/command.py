@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from bluebridge.device.layout.ntb.models import BY_NAME
+from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.ntrdma.ethernet.options import DEFAULT_MTU
 from bluebridge.guest.ntrdma.perf import TESTS
 from bluebridge.host_tools.errors import LabError, UsageError
@@ -23,6 +24,7 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.ntrdma import network, one_write
 from bluebridge.host_tools.ntrdma.interfaces import ADDRESSES, interfaces
+from bluebridge.host_tools.ntrdma.survival import KILLED, REBOOTED, RELOADED, Survival
 from bluebridge.host_tools.programs import checked_transfer
 from bluebridge.host_tools.programs.tcp_rate import tcp_rate
 from bluebridge.host_tools.progress import Reporter
@@ -38,6 +40,9 @@ def main(options: argparse.Namespace) -> int:
     """Show, or measure; 0 when all of it was right, else `LabError`."""
     if options.action == "demo":
         _demo(options)
+        return 0
+    if options.action == "survive":
+        _survive(options)
         return 0
     if options.action == "ethernet":
         _ethernet(options)
@@ -57,6 +62,16 @@ def main(options: argparse.Namespace) -> int:
 
 def _config(options: argparse.Namespace) -> LabConfig:
     return ntrdma.config(LabConfig(log=options.log), options.backend, options.model)
+
+
+def _survive(options: argparse.Namespace) -> None:
+    with Pair(_config(options), Reporter(quiet=options.quiet)) as pair:
+        survival = Survival(pair, options.backend, Reporter(quiet=options.quiet))
+        survival.run(options.times)
+        for how in (KILLED, RELOADED, REBOOTED):
+            counts = [survival.counts[state, how] for state in PortState]
+            _say(f"{how}: {sum(counts)} times, at states 0 to 6: {' '.join(map(str, counts))}")
+    _say("after each the next peer was found, and its writes and reads were right")
 
 
 def _words(options: argparse.Namespace) -> list[str]:

@@ -64,9 +64,11 @@ class Interruption:
             self.mapped.client.disconnect(self.route)
 
     def _restore(self) -> None:
-        """A path that was disconnected waits for the order to connect."""
+        """A path that was disconnected waits for an order."""
         if self.route.port:
             self.cutter.restore(self.route.port)
+        else:
+            self.mapped.client.reconnect(self.route)
 
     def _come_back(self, deadline: float) -> None:
         """Ask for a reconnect until it succeeds: the server may still have the old path."""

@@ -61,21 +61,24 @@ def _cut_all(
     say = _with_time(begin, progress)
     routes = mapped.routes[::-1] if mapped.pair.config.bridge else mapped.routes[-1:]
     done: list[bool] = []
-    while (start := begin + period / 4 + len(done) * period) + period / 2 < begin + seconds:
+    end = begin + seconds
+    while (start := max(begin + (len(done) + 0.25) * period, time.monotonic())) + period / 2 < end:
         time.sleep(max(0.0, start - time.monotonic()))
-        _wait_for_all_paths(mapped, begin + seconds)
+        if not _all_connected(mapped, end):
+            break
         cut = Interruption(mapped, cutter, routes[len(done) % len(routes)], say)
         done.append(cut.run(period / 2, start + period))
-    time.sleep(max(0.0, begin + seconds - time.monotonic()))
+    time.sleep(max(0.0, end - time.monotonic()))
     return done
 
 
-def _wait_for_all_paths(mapped: Mapped, deadline: float) -> None:
-    """Requests on the path that is cut go on over another one."""
-    while time.monotonic() < deadline:
-        if all(path.connected for path in mapped.client.statistics()):
-            return
+def _all_connected(mapped: Mapped, deadline: float) -> bool:
+    """Wait for all paths: requests on the one that is cut go on over another one."""
+    while not all(path.connected for path in mapped.client.statistics()):
+        if time.monotonic() > deadline:
+            return False
         time.sleep(_LOOK_SECONDS)
+    return True
 
 
 def _with_time(begin: float, progress: Progress) -> Callable[[str], None]:

@@ -10,6 +10,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import Run
@@ -114,6 +115,13 @@ class FakeHost:
     def _drain(self) -> None:
         while self._soon:
             self._soon.popleft()()
+
+    @property
+    def next_due(self) -> float:
+        """When the next call is due; infinite without one."""
+        while self._timers and self._timers[0].cancelled:
+            heapq.heappop(self._timers)
+        return self._timers[0].due if self._timers else inf
 
     @property
     def timers(self) -> int:

@@ -9,9 +9,10 @@ import pytest
 
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.host_tools.bench import doorbell_replies, page, rdma, stages
+from bluebridge.host_tools.bench import doorbell_replies, ntrdma_network, page, rdma, stages
 from bluebridge.host_tools.bench.figures import at_least, plain
 from bluebridge.host_tools.bench.growth import series
+from bluebridge.host_tools.ntrdma.network import Measured
 
 STACKS = """\
 bluebridge.device.server.run;bluebridge.device.pci.loop.step 30
@@ -129,3 +130,11 @@ def test_growth_has_a_table_of_its_own() -> None:
         "| collecting | 1 | 2,346 s |  |",
     ]
     assert page.rows_of(figures) == figures[:1]
+
+
+def test_a_way_over_the_bridge_has_figures_with_names_of_their_own() -> None:
+    ours = Measured("NTRDMA, ntb+dma", 1500, 900.0, 800.0, 5.0, 6.0, 12.0)
+    kernels = Measured("ntb_netdev use_dma=1", 1500, 700.0, 600.0, 2.0, 3.0)
+    found = [each for row in (ours, kernels) for each in ntrdma_network.figures_of(row)]
+    assert [each.value for each in found] == [900.0, 5.0, 6.0, 12.0, 700.0, 2.0, 3.0]
+    assert len({each.key for each in found}) == len({each.title for each in found}) == 7

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.device.hca.memory.page_joins import pieces_of
 from bluebridge.device.hca.memory.protection_entry import AccessError, Rights, hardware_key
 from bluebridge.device.hca.memory.region import MemoryRegion, pages_of
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
@@ -120,6 +124,25 @@ def test_the_reserved_lkey_is_for_those_who_may(driver: Driver) -> None:
 
 
 @given(
+    pages=st.lists(st.integers(0, 12) | st.just((1 << 52) - 1), min_size=1, max_size=40),
+    runs=st.integers(1, 5),
+    shift=st.sampled_from([12, 13, 21]),
+)
+def test_pieces_of_many_pages_are_where_the_pages_are(
+    pages: list[int], runs: int, shift: int
+) -> None:
+    size = 1 << shift
+    pages = [page + n & (1 << 64 - shift) - 1 for page in pages for n in range(runs)]
+    starts, addresses = pieces_of(array("Q", [page << shift | 7 for page in pages]), size)
+    found = []
+    for at, address, end in zip(starts, addresses, [*starts[1:], len(pages) * size], strict=True):
+        found += [address + offset for offset in range(0, end - at, size)]
+    assert found == [page << shift for page in pages]
+    joins = sum(b == a + 1 for a, b in pairwise(pages))
+    assert len(starts) == len(pages) - joins * (4 * joins >= len(pages))
+
+
+@given(
     order=st.lists(st.integers(0, 12), min_size=1, max_size=12),
     shift=st.sampled_from([12, 13, 16, 21]),
     data=st.data(),
@@ -181,6 +204,22 @@ def test_re_registration_through_the_table(driver: Driver, key: int) -> None:
     assert regions.resolve(key, START, 0x100, 0, 9) == [(0x200123, 0x100)]
     with pytest.raises(AccessError):
         regions.resolve(key, START, 0x101, 0, 9)
+
+
+def test_one_command_takes_a_bounded_number_of_entries_back(driver: Driver) -> None:
+    """Each entry may have a million pages: what is given back beyond that is forgotten."""
+    keys = [driver.create_mr(START, LENGTH, PAGES) for _ in range(40)]
+    for key in keys:
+        driver.command(Opcode.HW2SW_MPT, 0, key >> 8, 1)
+        home = DMPT_BASE + (key >> 8) * MPT_SIZE
+        (address, _), *_ = driver.adapter.icm.runs(home, MPT_SIZE)
+        entry = bytearray(driver.host.peek(address, MPT_SIZE))
+        entry[0] = 0
+        if key is not keys[-1]:
+            MPT.set(entry, "length", (1 << 33) - 1)  # more pages than are permitted
+        driver.host.poke(address, entry)
+    driver.command(Opcode.SYNC_TPT)
+    assert len(driver.adapter.regions) == 0
 
 
 def test_the_table_may_be_gone_when_a_region_is_destroyed(driver: Driver, key: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from bluebridge.device.buslog import cli
 from bluebridge.device.buslog.analysis import PostedBy, Role, transfers
-from bluebridge.device.buslog.analysis.ntrdma_view import UNSEEN
+from bluebridge.device.buslog.analysis.ntrdma_view import FORGOTTEN, UNSEEN
 from bluebridge.device.buslog.model import load
 from bluebridge.device.buslog.ntrdma import batches as batches_module
 from bluebridge.device.buslog.ntrdma.counts import Costs, costs
@@ -335,6 +335,23 @@ def test_stores_that_no_device_sees(tmp_path: Path, capsys: pytest.CaptureFixtur
         Machine(log, name, peer, engine=False).tell_address()
     log.close()
     assert shown(capsys, tmp_path / "unseen", "--view", "ntrdma")[-1] == UNSEEN
+
+
+def test_a_log_that_has_lost_its_beginning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without what the ports told each other nothing can be named, which is said."""
+    log = FileLog(tmp_path, total=8192, segment=4096)
+    machines = [Machine(log, name, peer, engine=True) for name, peer in (("a", "b"), ("b", "a"))]
+    for each in machines:
+        each.tell_address()
+        each.tell_blocks()
+    for number in range(200):
+        machines[0].word(machines[0].there + SEND_INDEX, number)
+        log.flush()
+    log.close()
+    assert "NTRDMA" not in "".join(shown(capsys, tmp_path, "--decode"))
+    assert shown(capsys, tmp_path, "--view", "ntrdma")[-1] == FORGOTTEN
 
 
 def test_one_write_of_the_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

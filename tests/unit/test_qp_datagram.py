@@ -189,6 +189,26 @@ def test_unreliable_connection() -> None:
     assert statuses(pair.a, pair.qa) == [CompletionStatus.LOCAL_QP_OP_ERR]
 
 
+def test_a_failed_send_of_an_unreliable_connection_leaves_its_receives_alone() -> None:
+    """UC goes to SQER as datagrams do: what is posted is flushed until SQERR2RTS."""
+    pair = Pair(ServiceType.UC).connect()
+    target, rkey = pair.a.memory(4096)
+    pair.a.post_send(pair.qa, SendOpcode.SEND, data((3, 0, 5)), ring=False)
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"after"))
+    assert statuses(pair.a, pair.qa) == [
+        CompletionStatus.LOCAL_PROT_ERR,
+        CompletionStatus.WR_FLUSH_ERR,
+    ]
+    assert state(pair.a, pair.qa) == QpState.SQER
+    pair.a.post_recv(pair.qa, [(rkey, target, 64)])
+    pair.b.post_send(pair.qb, SendOpcode.SEND, inline(b"still"))
+    assert statuses(pair.a, pair.qa) == [0]
+    assert pair.a.host.peek(target, 5) == b"still"
+    pair.a.modify(pair.qa, Opcode.SQERR2RTS_QP)
+    pair.a.post_send(pair.qa, SendOpcode.SEND, inline(b"again"))
+    assert statuses(pair.a, pair.qa) == [0]
+
+
 def test_context_query_shows_what_was_set() -> None:
     pair = Pair().connect()
     context = pair.a.query(Opcode.QUERY_QP, pair.qa.qpn)[8:]

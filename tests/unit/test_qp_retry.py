@@ -263,6 +263,22 @@ def test_sequence_error_sends_again_what_is_pending() -> None:
     assert notes(pair, "sequence error") == 1
 
 
+def test_requests_that_wait_do_not_overtake_what_is_sent_again() -> None:
+    """The first read's answer makes room for the second one; the write in between goes first."""
+    pair = Pair().connect(rts={"sra_max": 0, "retry_count": 7})
+    local, key = pair.a.memory(4096)
+    target, rkey = pair.b.memory(4096)
+    segments = remote(target, rkey) + data((key, local, 4))
+    pair.b.command(Opcode.CLOSE_PORT, modifier=1)
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, segments)
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, segments)
+    pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, segments)
+    pair.b.command(Opcode.INIT_PORT, modifier=1)
+    pair.run(0.1)
+    assert statuses(pair.a, pair.qa) == [0, 0, 0]
+    assert notes(pair, "sequence error") == 0
+
+
 def test_error_flushes_everything_posted_before_and_after() -> None:
     pair = Pair().connect()
     inbox, key = pair.b.memory(4096)

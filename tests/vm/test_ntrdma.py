@@ -10,6 +10,7 @@ import pytest
 
 from bluebridge.guest.ntrdma.perf import TESTS
 from bluebridge.host_tools.lab import ntrdma
+from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.pytest_plugin.lab import Lab
 from bluebridge.host_tools.rtrs.fio import Verification
 from bluebridge.host_tools.rtrs.session import mapped
@@ -27,6 +28,10 @@ def test_the_demonstration(tool: Callable[..., Tool], tmp_path: Path) -> None:
     assert "20 of 20 iterations validated" in output
     for name in ("rc_lat", "rc_rdma_write_lat", "rc_rdma_read_lat"):
         assert f"{name}:\n    latency  =  " in output
+    network = output.split("-- the Ethernet device")[1].split("-- one RDMA write")[0]
+    assert pings.ANSWERED in network and "the same, " in network
+    assert "iperf3 from b to a: " in network
+    assert network.count(" 0 dropped") == 4
     write = output.split("-- one RDMA write")[1]
     for said in ("CHANNEL[0].dma_count", "through the peer's window into", "interrupt message"):
         assert said in write

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.dma import Engine
 from bluebridge.guest.ntb import bridge_of
 from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
@@ -31,18 +32,20 @@ def server(folder: Path, *more: str) -> Iterator[ServerProcess]:
 
 
 @contextmanager
-def opened(folder: Path, name: str, dma: bool) -> Iterator[NtrdmaDevice]:
-    """One side."""
+def opened(
+    folder: Path, name: str, dma: bool, watchers: Sequence[Callable[[PortState], None]] = ()
+) -> Iterator[NtrdmaDevice]:
+    """One side; `watchers` are told the states of its port."""
     with ExitStack() as stack:
         ram = GuestRam()
         stack.callback(ram.close)
         engine = Engine(WireFunction(folder / f"dma-{name}", ram, ENGINE_BARS))
         bridge = bridge_of(WireFunction(folder / name, ram, BARS))
         if dma:
-            device = NtrdmaDevice(DmaTransport(bridge, engine, RAM_BASE))
+            device = NtrdmaDevice(DmaTransport(bridge, engine, RAM_BASE), watchers)
         else:
             stack.callback(engine.close)
-            device = NtrdmaDevice(CpuTransport(bridge, RAM_BASE))
+            device = NtrdmaDevice(CpuTransport(bridge, RAM_BASE), watchers)
         yield stack.enter_context(device)
 
 

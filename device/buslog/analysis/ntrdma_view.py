@@ -31,6 +31,11 @@ UNSEEN = (
     "itself (--window-alias) is stored into without the device"
 )
 
+FORGOTTEN = (
+    "what the ports told each other is in no segment of the log any more: nothing has a name; keep "
+    "the log of a shorter run"
+)
+
 
 def line(batch: Batch) -> str:
     """The line of a batch; `event` is that of its index."""
@@ -106,6 +111,8 @@ def _lines(reader: LogReader, options: Options) -> Iterator[str]:
         yield f"{machine:3} {use.value:28} {count:8}"
     if finder.ports.unseen:
         yield UNSEEN
+    elif reader.dropped and not finder.ports.known:
+        yield FORGOTTEN
 
 
 def _batches(finder: BatchFinder, reader: LogReader, options: Options) -> Iterator[Batch]:

@@ -74,10 +74,14 @@ class Ports:
         return found
 
     @property
+    def known(self) -> bool:
+        """Whether any machine has told where its rings are."""
+        return any(each.known for each in self._memories.values())
+
+    @property
     def unseen(self) -> bool:
         """Whether machines speak NTRDMA, but none of their stores is in the log."""
-        memories = self._memories.values()
-        return any(each.speaks for each in memories) and not any(each.known for each in memories)
+        return not self.known and any(each.speaks for each in self._memories.values())
 
     def place(self, store: Store) -> Place:
         """What the next store is for; `observe` is called next."""

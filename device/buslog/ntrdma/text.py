@@ -118,11 +118,12 @@ def _block(event: Event, offset: int) -> str:
     if offset == _PING_AT and len(event.data) == WORD:
         return _ping(event.data)
     end = offset + len(event.data)
-    words = [
-        f"{item.name}={_part(event.data, item.offset - offset, item.width):#x}"
+    parts = (
+        (item.name, _part(event.data, item.offset - offset, item.width))
         for item in PEER_INFO
         if offset <= item.offset and item.offset + item.width <= end
-    ]
+    )
+    words = [f"{field}={value:#x}" for field, value in parts if value]
     return f"block {' '.join(words)}"
 
 

@@ -106,7 +106,7 @@ class Requester:
         return self._stalled
 
     def _is_blocked(self) -> bool:
-        if self._failing or self.retry.waiting:
+        if self._failing or self.retry.waiting or self.retry.resending:
             return True
         wqe = self._held
         if wqe is None:
@@ -375,7 +375,7 @@ class Requester:
             return
         wqe = self.pending.popleft()
         qp.completions.fail_send(wqe.index, status)
-        qp.enter_error()
+        qp.enter_send_error()
 
     def _go_on(self) -> None:
         """After an answer: entries that waited may run now."""

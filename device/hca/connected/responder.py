@@ -42,7 +42,7 @@ _RECEIVE_OPCODE: Final = {
     Op.SEND_INV: int(RecvOpcode.SEND_WITH_INVALIDATE),
     Op.WRITE_IMM: int(RecvOpcode.RDMA_WRITE_WITH_IMM),
 }
-_READY: Final = (QpState.RTR, QpState.RTS, QpState.SQD)
+_READY: Final = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
 _WORD: Final = Struct("<Q")  # atomics work on the host's integers
 _ALIGNMENT: Final = 7
 _RECEIVE_FAILURE: Final = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}

@@ -47,8 +47,8 @@ class Requests(Protocol):
 class Retry:
     """The retry counters and the one timer of a requester.
 
-    `waiting` is true from the decision to send again, or to send a next part, until that is done:
-    nothing else is sent.
+    `waiting` is true from the decision to send again, or to send a next part, until its turn comes,
+    `resending` while requests go out again: nothing else is sent then.
     """
 
     __slots__ = (
@@ -60,6 +60,7 @@ class Retry:
         "_retries",
         "_rnr",
         "_timer",
+        "resending",
         "waiting",
     )
 
@@ -73,6 +74,7 @@ class Retry:
         self._pacing: Pacing | None = None  # of the port, while a receiver is not ready
         self._next: int | None = None  # PSN where the next batch goes on
         self.waiting = False
+        self.resending = False
 
     def cancel(self) -> None:
         """Stop the timer and forget all counts."""
@@ -173,7 +175,11 @@ class Retry:
         self._leave_pacing()
         self.waiting = False
         qp.spent = 0
-        following = self._batch()
+        self.resending = True
+        try:
+            following = self._batch()
+        finally:
+            self.resending = False
         if following is not None:
             self._next = following
             self.waiting = True

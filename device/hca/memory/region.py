@@ -7,8 +7,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Final
 
+from bluebridge.device.hca.memory.page_joins import pieces_of
 from bluebridge.device.pci.bus import Run
+
+MANY_PAGES: Final = 4096
+"""Pages from which on work on whole arrays is faster than a loop."""
 
 
 def pages_of(start: int, length: int, page_shift: int) -> int:
@@ -85,12 +90,15 @@ class MemoryRegion:
         The first page is the one that holds address `start`.
         """
         size = 1 << page_shift
-        aligned = array("Q", [page & -size for page in pages])
-        breaks = [0] if aligned else []
-        breaks += [i for i, (a, b) in enumerate(pairwise(aligned), 1) if b - a != size]
-        self.starts = array("Q", [index * size for index in breaks])
-        self.addresses = array("Q", [aligned[index] for index in breaks])
-        self.mapped = len(aligned) * size
+        if len(pages) >= MANY_PAGES:
+            self.starts, self.addresses = pieces_of(array("Q", pages), size)
+        else:
+            aligned = array("Q", [page & -size for page in pages])
+            breaks = [0] if aligned else []
+            breaks += [i for i, (a, b) in enumerate(pairwise(aligned), 1) if b - a != size]
+            self.starts = array("Q", [index * size for index in breaks])
+            self.addresses = array("Q", [aligned[index] for index in breaks])
+        self.mapped = len(pages) * size
         self.page_shift = page_shift
         self.origin = self.start >> page_shift << page_shift
 

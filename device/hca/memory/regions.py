@@ -113,7 +113,11 @@ class MemoryRegions:
 
         Linux `mlx4/mr.c: mlx4_mr_hw_write_mpt`; used by re-registration of user MRs only.
         """
+        pages = 0
         for index in list(self._returned):
+            if pages > MAX_PAGES:  # no driver gives back so much at once; the rest is forgotten
+                self._returned.clear()
+                return
             try:
                 entry = self._icm.read(self._home(index), MPT_SIZE, What.MPT, index)
                 if entry[0]:
@@ -121,8 +125,10 @@ class MemoryRegions:
                 region = self._parse(index, entry)
             except CommandError:
                 del self._returned[index]
+                pages += MAX_PAGES // 16  # it may have failed after all of them
                 continue
             del self._returned[index]
+            pages += region.mapped >> region.page_shift
             self._regions[index] = region
             self._pieces += region.pieces
 

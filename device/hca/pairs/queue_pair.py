@@ -26,6 +26,8 @@ from bluebridge.device.pci.bus import HostBus
 
 DEFAULT_MTU: Final = 1024
 DEFAULT_LOG_MESSAGE: Final = 30
+SEND_ERROR: Final = DATAGRAMS | {Role.UC}
+"""Roles of queue pairs whose receive queue goes on after a failed send."""
 FLUSH_BUDGET: Final = 256
 """Receives flushed in one go, whatever the number of queue pairs."""
 
@@ -196,11 +198,15 @@ class QueuePair:
             self._failed(self)
 
     def enter_send_error(self) -> None:
-        """After a failed send: unconnected services flush the send queue only and may go on."""
-        if self.role not in DATAGRAMS:
+        """After a failed send: unreliable services flush the send queue only and may go on.
+
+        InfiniBand vol. 1, 10.3.1, Send Queue Error state.
+        """
+        if self.role not in SEND_ERROR:
             self.enter_error()
-        elif self.state is QpState.RTS:
+        elif self.state in (QpState.RTS, QpState.SQD):
             self.set_state(QpState.SQER)
+            self.engine.abort()
             if self.sq is not None:
                 self.sq.run()
 

@@ -112,6 +112,7 @@ class Port:
         self._last_change = now
         self._next_poll = now
         self._ping(now, self.state)
+        self._owner.entered(self.state)
 
     def quiesce(self, reason: str, now: float) -> None:
         """Part from the peer and begin anew."""

@@ -76,23 +76,22 @@ class Interface:
             return []
         return [(self.port.fileno(), select.POLLIN)]
 
-    def serve(self, readable: bool) -> bool:
-        """Send a burst of frames, if there may be some; whether the engine has to run now.
+    def serve(self, readable: bool) -> None:
+        """Send a burst of frames, if there may be some; it leaves when the engine runs.
 
         A frame that was just delivered is answered by the kernel at once, often.
         """
         ethernet = self._ethernet
         if ethernet is None or not (readable or self._delivered):
-            return False
+            return
         self._delivered = False
-        for count in range(BURST):
+        for _ in range(BURST):
             space = ethernet.space()
             length = 0 if space is None else self.port.read_into(space)
             if not length:
-                return count > 0
+                return
             self.sent_bytes += length
             ethernet.send(length)
-        return True
 
     # -- for users ------------------------------------------------------------------------------
 

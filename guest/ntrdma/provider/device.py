@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from bluebridge.device.layout.ntrdma.port import PortState
@@ -33,6 +34,7 @@ from bluebridge.guest.verbs.values import AddressVector, DeviceAttr, PortAttr
 NAME = "ntrdma0"
 RESERVED_KEY = 1
 """In every protection domain a region over all memory, which only its owner may use."""
+MOST_EVENTS = 1024
 _ADDRESS_TAG = b"ntrd"
 _ADDRESS_BYTES = 12
 _MTU = 4096
@@ -118,8 +120,8 @@ class NtrdmaDevice:
         self.health = self.service.health
         self.address = _ADDRESS_TAG + os.urandom(_ADDRESS_BYTES - len(_ADDRESS_TAG))
         self.local_dma_lkey: int | None = RESERVED_KEY
-        self.async_events: list[tuple[Event, int]] = []
-        """Port up and down, queue pairs that failed with their number, oldest first."""
+        self.async_events: deque[tuple[Event, int]] = deque(maxlen=MOST_EVENTS)
+        """Port up and down, queue pairs that failed with their number, oldest first; the last."""
         self._numbers = Numbers()
         self._back_end = back_end
         self._open = True

@@ -1,0 +1,19 @@
+"""`python3 -m bluebridge.guest.ntrdma.survival`, on the bridge of this machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.guest.ntrdma.open import DMA, open_ntrdma
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.survival.program import main
+
+
+def _open(watchers: Sequence[Callable[[PortState], None]], back_end: str) -> NtrdmaDevice:
+    return open_ntrdma(back_end or DMA, False, watchers=watchers)
+
+
+if __name__ == "__main__":
+    sys.exit(main(_open))

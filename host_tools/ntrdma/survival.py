@@ -1,0 +1,119 @@
+"""`bluebridge ntrdma survive`: guest a lives on; what runs in guest b ends in every state."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.pair import Pair
+
+KILLED, RELOADED, REBOOTED = "killed", "reloaded", "rebooted"
+WORDS = {KILLED: "stop", RELOADED: "close", REBOOTED: "hold"}
+GROWTH = 2 << 20
+"""Bytes by which a process may grow: caches of its interpreter."""
+_SAID = "/tmp/survival"
+_SECONDS = 300.0
+_PROGRAM = "python3 -m bluebridge.guest.ntrdma.survival"
+_ERRATUM = "erratum "
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What must not pile up: in the side that stays, and in the device server."""
+
+    files: int
+    threads: int
+    bytes: int
+    server_bytes: int
+
+    def grown(self, before: Stock) -> str:
+        """What has grown since; empty when nothing has."""
+        found = []
+        for name in ("files", "threads"):
+            if getattr(self, name) > getattr(before, name):
+                found.append(f"{name}: {getattr(before, name)}, then {getattr(self, name)}")
+        for name in ("bytes", "server_bytes"):
+            if getattr(self, name) > getattr(before, name) + GROWTH:
+                found.append(f"{name}: {getattr(before, name)}, then {getattr(self, name)}")
+        return "; ".join(found)
+
+
+def plan(times: int) -> Iterator[list[tuple[PortState, str]]]:
+    """So many ends in rounds; each ends in all states, the last of them by a reboot."""
+    states, last = len(PortState), 0
+    while times:
+        ends = [
+            (state, (KILLED, RELOADED)[(last + state) % 2])
+            for state in PortState
+            if state != last % states
+        ]
+        ends = [*ends, (PortState(last % states), REBOOTED)][-times:]
+        yield ends
+        times, last = times - len(ends), last + 1
+
+
+class Survival:
+    """Ends guest b's side of NTRDMA again and again; `counts` says how often in which way."""
+
+    def __init__(self, pair: Pair, back_end: str, say: Callable[[str], None]) -> None:
+        self._pair, self._say = pair, say
+        self._words = f"--backend {back_end}"
+        self._visits = 0
+        self.counts: Counter[tuple[PortState, str]] = Counter()
+
+    def run(self, times: int) -> None:
+        """So many ends, each followed by a visit whose data are right. Raises `LabError`."""
+        line = f"({_PROGRAM} stay {self._words}; echo ended with $?) > {_SAID} 2>&1 < /dev/null &"
+        self._pair.a.run(["sh", "-c", line])
+        self._lives([])
+        before, done = self._stock(), 0
+        for ends in plan(times):
+            self._lives(ends)
+            if ends[-1][1] == REBOOTED:
+                self._pair.restart("b")
+            done += len(ends)
+            self._say(f"{done} ends of {times}")
+        self._lives([])
+        after = self._stock()
+        if grown := after.grown(before):
+            raise LabError(f"after {times} ends there is more than before: {grown}")
+        self._say(f"before {before}")
+        self._say(f"after  {after}")
+
+    def _lives(self, ends: list[tuple[PortState, str]]) -> None:
+        """Lives of guest b's side: a whole one, then one for each end, each with a whole one."""
+        words = [f"{int(state)}:{WORDS[how]}" for state, how in ends]
+        line = f"{_PROGRAM} lives {self._words} --ends {' '.join(words)}"
+        said = self._pair.b.run(f"{line} < /dev/null 2>&1", timeout=_SECONDS).text
+        ended = [each for each in said.splitlines() if each in words]
+        if ended != words:
+            raise LabError(f"wanted were {words}, there came {said}")
+        self.counts.update(ends)
+        self._visits += 1 + len(ends) - sum(how == REBOOTED for _, how in ends)
+
+    def _stock(self) -> Stock:
+        """When the side that stays has seen all visits end."""
+        deadline = time.monotonic() + _SECONDS
+        while True:
+            lines = self._pair.a.run(f"cat {_SAID}").text.splitlines()
+            said = [json.loads(line) for line in lines if line.startswith("{")]
+            if said and said[-1]["orderly"] >= self._visits:
+                break
+            if time.monotonic() > deadline:
+                raise LabError(f"the side that stays has lost count: {lines[-3:]}")
+            time.sleep(0.2)
+        last = said[-1]
+        mine = self._pair.server.resident_bytes()
+        return Stock(last["files"], last["threads"], last["kilobytes"] << 10, mine)
+
+
+def errata(logs: Path) -> list[str]:
+    """Accesses that would have hung the first generation, as the log tells of them."""
+    return [event.text for event in LogReader(logs) if event.text.startswith(_ERRATUM)]

@@ -1,0 +1,75 @@
+"""`python -m tests.hostile [--accesses N]`: attack a server, print what it and a bystander showed.
+
+The exit status is 1 when an exception escaped, a descriptor leaked or the bystander saw a wrong
+byte or completion; times are printed only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from math import inf
+from pathlib import Path
+
+from bluebridge.device.layout.ntb.models import MODELS
+from bluebridge.device.pyvfio_user import ENVIRONMENT
+from bluebridge.images.artefacts import Artefacts
+from tests.hostile.bystander import Report
+from tests.hostile.campaign import Campaign, Outcome, Plan
+
+MIB = 1 << 20
+
+
+def main() -> int:
+    """Run once."""
+    options = _options()
+    if not os.environ.get(ENVIRONMENT):
+        os.environ[ENVIRONMENT] = str(Artefacts().libvfio_user())
+    with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
+        plan = Plan(options.accesses, options.seed, options.seconds, options.bridge)
+        campaign = Campaign(plan, Path(folder), lambda text: print(text, file=sys.stderr))
+        outcome = campaign.run(options.quiet)
+    print(*lines(outcome), sep="\n")
+    return 0 if not (outcome.exceptions or outcome.leaked or outcome.bystander.wrong) else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
+    parser.add_argument("--accesses", type=int, default=100_000, help="(default 100000)")
+    parser.add_argument("--seconds", type=float, default=inf, help="no longer than that")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--bridge", choices=[model.name for model in MODELS], default="intel-gen4")
+    parser.add_argument("--quiet", type=float, default=10.0, help="seconds without attacks first")
+    return parser.parse_args()
+
+
+def lines(outcome: Outcome) -> list[str]:
+    """The figures, one a line."""
+    first, most, last = (size / MIB for size in outcome.memory)
+    attacks = ", ".join(f"{name} {count}" for name, count in sorted(outcome.by_attack.items()))
+    return [
+        f"hostile accesses: {outcome.accesses} in {outcome.seconds:.0f} s, {outcome.lives} guests",
+        f"  {attacks}",
+        f"escaped exceptions: {outcome.exceptions}",
+        f"calls of more than 50 ms: {len(outcome.stalls)} lines",
+        *(f"  {line}" for line in outcome.stalls[:10]),
+        f"leaked descriptors: {outcome.leaked}",
+        f"server's memory: {first:.1f} MiB after the first guest, {most:.1f} at most, "
+        f"{last:.1f} at the end",
+        f"bystander beside the attacks: {_times(outcome.bystander)}",
+        f"bystander alone: {_times(outcome.quiet)}",
+    ]
+
+
+def _times(report: Report) -> str:
+    return (
+        f"{report.operations} operations, {report.wrong} wrong; answers p99.9 "
+        f"{report.permille * 1e3:.1f} ms, worst {report.worst * 1e3:.1f} ms; without waiting "
+        f"for a processor {report.own_permille * 1e3:.1f} and {report.own_worst * 1e3:.1f} ms"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

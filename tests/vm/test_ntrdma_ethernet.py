@@ -1,0 +1,69 @@
+"""Network interfaces over NTRDMA between two guests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from bluebridge.host_tools.lab import ntrdma
+from bluebridge.host_tools.machine import pings
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.ntrdma.interfaces import ADDRESSES, interfaces
+from bluebridge.host_tools.programs.checked_transfer import transfer
+from bluebridge.host_tools.pytest_plugin.lab import Lab
+from tests.vm.conftest import BOOT_SECONDS, Tool
+
+pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+
+A, B = ADDRESSES
+KRPING = "python3 -m bluebridge.guest.krping --provider ntrdma --ethernet --json"
+
+
+def test_the_comparison_with_the_kernels(tool: Callable[..., Tool]) -> None:
+    """Both ways over the bridge of one pair, whose devices change hands."""
+    words = "--seconds", "1", "--mtu", "65510", "--json", "--quiet"
+    bluebridge = tool("ntrdma", "ethernet", *words)
+    status, output = bluebridge.finish()
+    assert status == 0, bluebridge.errors
+    rows = json.loads(output.splitlines()[-1])
+    assert [row["way"] for row in rows] == ["NTRDMA, ntb+dma", "ntb_netdev use_dma=1"]
+    assert all(row["ping_us"] > 0 and row["to_a"] > 0 and row["to_b"] > 0 for row in rows)
+    assert rows[0]["frames_per_burst"] >= 1
+    bluebridge.assert_nothing_left()
+
+
+@pytest.mark.parametrize("back_end", ["ntb+dma", "ntb+cpu"])
+def test_large_pings_tcp_and_a_program_that_comes_back(lab: Lab, back_end: str) -> None:
+    """Nothing is dropped, and the interface is gone when its program has ended."""
+    with lab.pair(hca=False, bridge=ntrdma.bridge()) as pair:
+        for mtu in (1500, 9000):
+            with interfaces(pair, back_end, mtu) as both:
+                size = pair.a.run("cat /sys/class/net/ntrdma0/mtu").text
+                assert int(size) == mtu
+                pings.check(pair.a, B, f"-c 3 -i {pings.SELDOM} -M do -s {mtu - 28}")
+                transfer(pair, B, 1, lambda line: None)
+            counted = [both.numbers(guest) for guest in (0, 1)]
+            assert [each["unsent"] + each["lost"] for each in counted] == [0, 0]
+            assert 3 < counted[1]["received"] <= counted[0]["sent"]
+            assert 3 < counted[0]["received"] <= counted[1]["sent"]
+            for machine in pair.machines:
+                assert machine.run("ip link show ntrdma0", check=False).status
+
+
+def test_connections_by_the_interfaces_addresses(lab: Lab) -> None:
+    """krping with the interface of its own device."""
+    said: dict[str, str] = {}
+
+    def run(guest: Vm, words: str) -> None:
+        said[guest.name] = guest.run(f"{KRPING} {words}", timeout=BOOT_SECONDS).text
+
+    options = f"addr={A},port=9999,count=20,size=20000,validate"
+    with lab.pair(hca=False, bridge=ntrdma.bridge()) as pair:
+        pair.together(
+            partial(run, pair.a, f"server,{options}"), partial(run, pair.b, f"client,{options}")
+        )
+    results = [json.loads(text.splitlines()[-1]) for text in said.values()]
+    assert [each["validated"] for each in results] == [20, 20]
