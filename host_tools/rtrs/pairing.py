@@ -61,13 +61,15 @@ def _cut_all(
     say = _with_time(begin, progress)
     routes = mapped.routes[::-1] if mapped.pair.config.bridge else mapped.routes[-1:]
     done: list[bool] = []
-    end = begin + seconds
-    while (start := max(begin + (len(done) + 0.25) * period, time.monotonic())) + period / 2 < end:
+    end, start = begin + seconds, begin + period / 4
+    while start + period / 2 < end:
         time.sleep(max(0.0, start - time.monotonic()))
         if not _all_connected(mapped, end):
             break
         cut = Interruption(mapped, cutter, routes[len(done) % len(routes)], say)
-        done.append(cut.run(period / 2, start + period))
+        done.append(cut.run(period / 2, time.monotonic() + period))
+        # A path whose end nobody has noticed yet is noticed before the other one is cut.
+        start = max(start + period, time.monotonic() + period / 4)
     time.sleep(max(0.0, end - time.monotonic()))
     return done
 

@@ -14,7 +14,7 @@ HOSTILE, PARTNER, BYSTANDER, INFINIBAND = "x", "y", "b", "ib"
 _LINE = re.compile(
     r"^(Traceback \(most recent call last\)|.*\bfailed \(\d+ so far\))", re.MULTILINE
 )
-_ANONYMOUS = re.compile(r"^RssAnon:\s+(\d+) kB", re.MULTILINE)
+_OWN = re.compile(r"^(?:RssAnon|VmSwap):\s+(\d+) kB", re.MULTILINE)
 
 
 @contextmanager
@@ -40,6 +40,5 @@ def exceptions(server: ServerProcess) -> int:
 
 
 def own_memory(server: ServerProcess) -> int:
-    """Bytes of the server's own memory: without that of guests, which is shared."""
-    found = _ANONYMOUS.search(Path(f"/proc/{server.pid}/status").read_text())
-    return int(found[1]) << 10 if found else 0
+    """Bytes of the server's own memory, swapped or not: without that of guests, which is shared."""
+    return sum(map(int, _OWN.findall(Path(f"/proc/{server.pid}/status").read_text()))) << 10

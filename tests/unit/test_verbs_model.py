@@ -10,4 +10,4 @@ from tests.unit.verbs_model.runner import run
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_two_hcas_do_what_the_model_says(seed: int) -> None:
-    assert run(600, seed) >= 600
+    assert run(320, seed) >= 320

@@ -88,14 +88,17 @@ def test_a_file_system_on_a_disk_over_the_bridge(lab: Lab) -> None:
 
 
 def test_a_short_row_of_the_matrix(tool: Callable[..., Tool]) -> None:
-    """A path over the bridge and one over an HCA, each cut once."""
-    words = "--provider", "ntrdma", "--minutes", "0.5", "--period", "14", "--quiet"
+    """A path over the bridge and one over an HCA, cut in turn.
+
+    A cut of 5 s is shorter than the HCA's retries, so only the order to disconnect ends a path.
+    """
+    words = "--provider", "ntrdma", "--minutes", "0.5", "--period", "10", "--quiet"
     bluebridge = tool("rtrs", "matrix", *words)
     status, output = bluebridge.finish()
     assert status == 0, bluebridge.errors + output
     cells = [cell.strip() for cell in output.splitlines()[-1].strip("|").split("|")]
     assert cells[:2] == ["python, ntrdma ntb+dma"] * 2
-    assert (cells[3], cells[5:7]) == ("2", ["0", "0"]), cells
+    assert cells[5:7] == ["0", "0"] and int(cells[3]) >= 2, cells
     assert int(cells[7]) > 0
     bluebridge.assert_nothing_left()
 

@@ -6,23 +6,17 @@ from collections.abc import Sequence
 from struct import pack
 
 from bluebridge.device.fabric.local import LocalFabric
-from bluebridge.device.hca.memory.protection_entry import Rights, hardware_key
+from bluebridge.device.hca.memory.protection_entry import hardware_key
 from bluebridge.device.layout.mlx4.commands import Opcode, OptPar, Status
 from bluebridge.device.layout.mlx4.contexts import MPT, QPC, QPC_SIZE, ServiceType
-from bluebridge.device.layout.mlx4.cqe import RecvOpcode
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.device.layout.mlx4.wqe import BindFlag, SendOpcode
-from tests.unit.rdma_node import ALL_REMOTE, SPECIAL_BASE, Node, Wc, data, inline, remote
+from tests.unit.rdma_node import ALL_REMOTE, SPECIAL_BASE, Node
 from tests.unit.rdma_node import TestQp as Queues
+from tests.unit.verbs_model.encoding import plain, segments_of
 from tests.unit.verbs_model.pair import ENTRIES, PD
 from tests.unit.verbs_model.protection import Place
 from tests.unit.verbs_model.values import (
-    ATOMICS,
-    RETURNING,
-    WRITES,
-    Bind,
     Completion,
-    Invalidate,
     Register,
     Sge,
     Work,
@@ -39,14 +33,6 @@ EVENTS = (
     EventType.SRQ_QP_LAST_WQE,
 )
 """Those about queue pairs."""
-PLAIN = (RecvOpcode.SEND,)
-"""Receives whose immediate says nothing."""
-_BIND = (
-    (Rights.REMOTE_READ, BindFlag.REMOTE_READ),
-    (Rights.REMOTE_WRITE, BindFlag.REMOTE_WRITE),
-    (Rights.REMOTE_ATOMIC, BindFlag.REMOTE_ATOMIC),
-)
-_FAST_REGISTER_SHIFT = 17
 
 
 class Machine:
@@ -146,43 +132,19 @@ class Machine:
         self.node.post_send(
             self.queues[slot],
             work.opcode,
-            self._segments(work),
+            segments_of(work, self._list_of(work)),
             signalled=work.signalled,
             fence=work.fence,
             solicited=work.solicited,
             immediate=work.immediate,
         )
 
-    def _segments(self, work: Work) -> bytes:
-        raw = self._action(work) if work.action else b""
-        if work.opcode in WRITES or work.opcode in RETURNING:
-            raw += remote(work.remote, work.rkey)
-        if work.opcode in ATOMICS:
-            raw += _operands(work)
-        return raw + (data(*work.sges) if work.inline is None else inline(work.inline))
-
-    def _action(self, work: Work) -> bytes:
-        action = work.action
-        if isinstance(action, Register):
-            pages = b"".join(pack(">Q", page | 1) for page in action.pages)
+    def _list_of(self, work: Work) -> int:
+        """Address of the page list of a registration, which is written there."""
+        if isinstance(work.action, Register):
+            pages = b"".join(pack(">Q", page | 1) for page in work.action.pages)
             self.node.host.poke(self.list_page, pages)
-            flags = action.rights << _FAST_REGISTER_SHIFT & 0xFFFFFFFF
-            return pack(
-                ">IIQQQII",
-                flags,
-                action.key,
-                self.list_page,
-                action.start,
-                action.length,
-                0,
-                12,
-            )
-        if isinstance(action, Bind):
-            access = sum(int(flag) for right, flag in _BIND if action.rights & right)
-            kind = BindFlag.TYPE_2 * action.second_type | BindFlag.ZERO_BASED * action.zero_based
-            return pack(">IIIIQQ", access, kind, action.key, action.lkey, action.va, action.length)
-        assert isinstance(action, Invalidate)
-        return pack(">8xI20x", action.key)
+        return self.list_page
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -217,7 +179,7 @@ class Machine:
         queues = self.queues[slot]
         found = self.node.completions(queues)
         assert all(wc.qpn == queues.qpn for wc in found)
-        return [_plain(wc) for wc in found]
+        return [plain(wc) for wc in found]
 
     def events(self) -> list[tuple[EventType, int]]:
         """New ones about queue pairs."""
@@ -229,24 +191,6 @@ class Machine:
             for kind, raw in told
             if kind in EVENTS and isinstance(raw, bytes)
         ]
-
-
-def _operands(work: Work) -> bytes:
-    first, compare, mask, compare_mask = work.operands
-    if work.opcode is SendOpcode.MASKED_ATOMIC_CS:
-        return pack(">QQQQ", first, compare, mask, compare_mask)
-    if work.opcode is SendOpcode.MASKED_ATOMIC_FA:
-        return pack(">QQ", first, mask)
-    return pack(">QQ", first, compare)
-
-
-def _plain(wc: Wc) -> Completion:
-    if wc.status:
-        return Completion(wc.send, wc.index, wc.status)
-    if wc.send:
-        return Completion(True, wc.index, 0, wc.opcode, wc.length)
-    immediate = 0 if wc.opcode in PLAIN else wc.immediate
-    return Completion(False, wc.index, 0, wc.opcode, wc.length, immediate, wc.remote_qpn)
 
 
 class Hardware:

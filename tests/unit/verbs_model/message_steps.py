@@ -23,6 +23,7 @@ from tests.unit.verbs_model.draws import (
 )
 from tests.unit.verbs_model.guest import SLOTS, Guest
 from tests.unit.verbs_model.hardware import Hardware
+from tests.unit.verbs_model.protection import Place
 from tests.unit.verbs_model.values import (
     ATOMICS,
     RETURNING,
@@ -34,6 +35,8 @@ from tests.unit.verbs_model.values import (
     Work,
 )
 from tests.unit.verbs_model.world import World
+
+ODD = 10
 
 
 class MessageSteps(RuleBasedStateMachine):
@@ -94,15 +97,23 @@ class MessageSteps(RuleBasedStateMachine):
 
     # -- messages -------------------------------------------------------------------------------
 
+    def _place(self, guest: Guest, number: int) -> Place:
+        """Any, one that was made valid by a work request, or the one that is always good."""
+        made = [each for each in guest.places if each.valid and (each.window or each.fast)]
+        if number <= 4 or number == ODD:
+            return guest.places[number % len(guest.places)]
+        if number <= 9 and made:
+            return made[number % len(made)]
+        return guest.places[0]
+
     def sge(self, guest: Guest, spot: Spot, length: int | None = None) -> Sge:
-        """A piece of memory; place numbers above ten mean the one that is good for everything."""
+        """A piece of memory; the place `ODD` with a key byte that is wrong."""
         number, offset, size, fits = spot
-        places = guest.places
-        place = places[number % len(places)] if number <= 10 else places[0]
+        place = self._place(guest, number)
         size = size if length is None else length
         room = place.length - size
         at = offset % (room + 1) if fits and room >= 0 else offset - 64
-        return place.key ^ (number == 10), max(0, place.start + at), size
+        return place.key ^ (number == ODD), max(0, place.start + at), size
 
     def _post(self, slot: int, message: Message) -> None:
         """Post a message; `ready`: with a receive for it."""
