@@ -11,6 +11,6 @@
 Modules, ground first: `transport` (what an engine stands on), `indices`, `memory`, `bells`,
 `entries`, `regions`, `peer_ethernet`, `peer`, `port`, `command_ring`, `completions`, `receives`,
 `sends`, `queue_pair`, `remote_pair`, `remote` (twins of the peer's resources), `requester`,
-`responder`, `local` (own resources), `frame_memory`, `frame_receiver`, `frame_sender`, `ethernet`,
-`engine`.
+`responder`, `own_commands`, `local` (own resources), `frame_memory`, `frame_receiver`,
+`frame_sender`, `ethernet`, `engine`.
 """

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum, auto
 
 from bluebridge.device.layout.fields import Struct, Value
 from bluebridge.device.layout.ntrdma import commands as layout
 from bluebridge.device.layout.ntrdma.commands import CommandCode, QueueState
 from bluebridge.guest.ntrdma.engine.command_ring import CommandRequests
-from bluebridge.guest.ntrdma.engine.entries import SEGMENT
 from bluebridge.guest.ntrdma.engine.fast_regions import FastRegion
+from bluebridge.guest.ntrdma.engine.own_commands import attributes, region_commands, succeeded
 from bluebridge.guest.ntrdma.engine.peer import Peer
 from bluebridge.guest.ntrdma.engine.queue_pair import RECEIVING, Domain, QueuePair, Rings
 from bluebridge.guest.ntrdma.engine.regions import Region
@@ -73,7 +73,7 @@ class LocalResources:
 
     def _ask(self, form: Struct, op: CommandCode, done: Done, **values: Value) -> None:
         """Post a command whose response is a status only."""
-        self._send(form, op, values, lambda response: done(_succeeded(response)))
+        self._send(form, op, values, lambda response: done(succeeded(response)))
 
     def _drop(self, form: Struct, op: CommandCode, done: Done, **values: Value) -> None:
         """End a twin, or what it does. A peer that refuses has none: that is as good."""
@@ -120,7 +120,7 @@ class LocalResources:
         self._drop(layout.MR_DELETE, CommandCode.MR_DELETE, done, pd_key=domain.key, key=key)
 
     def _tell_region(self, domain: Domain, region: Region, done: Done) -> None:
-        pieces = list(_parts(region))
+        pieces = list(region_commands(region))
         results: list[bool] = []
 
         def told(good: bool) -> None:
@@ -129,7 +129,7 @@ class LocalResources:
                 done(all(results))
 
         def answered(response: bytes | None) -> None:
-            told(_succeeded(response))
+            told(succeeded(response))
 
         for command in pieces:
             layout.RESPONSE.set(command, "pd_key", domain.key)
@@ -237,7 +237,7 @@ class LocalResources:
 
     def modify_pair(self, pair: QueuePair, done: Done = ignore) -> None:
         """Tell the peer of a queue pair's state, rights and peer."""
-        values = _attributes(pair)
+        values = attributes(pair)
         self._ask(layout.QP_MODIFY, CommandCode.QP_MODIFY, done, **values)
 
     def fail(self, pair: QueuePair) -> None:
@@ -255,7 +255,7 @@ class LocalResources:
                 pair.flush()
             done(good)
 
-        values = _attributes(pair)
+        values = attributes(pair)
         self._drop(layout.QP_MODIFY, CommandCode.QP_MODIFY, stopped, **values)
 
     def reset_pair(self, pair: QueuePair, done: Done = ignore) -> None:
@@ -291,7 +291,7 @@ class LocalResources:
         epoch, sizes = pair.epoch, pair.sizes
 
         def answered(response: bytes | None) -> None:
-            good = _succeeded(response)
+            good = succeeded(response)
             if response is not None and good and pair.epoch == epoch:
                 pair.rings = self._rings(response, pair)
                 pair.push_receives(self._peer)
@@ -362,52 +362,3 @@ class LocalResources:
         for pair in tuple(self.pairs.values()):
             if pair.state is QueueState.ERROR and not pair.flushed:
                 pair.flush()
-
-
-def _attributes(pair: QueuePair) -> dict[str, Value]:
-    return {
-        "pd_key": pair.domain.key,
-        "key": pair.key,
-        "state": int(pair.state),
-        "access": pair.access,
-        "peer_key": pair.peer_key,
-    }
-
-
-def _succeeded(response: bytes | None) -> bool:
-    """What a response says; none means that there is no peer, so nothing to do."""
-    if response is None:
-        return True
-    keyed = CommandCode.MR_CREATE <= layout.RESPONSE.get(response, "op") <= CommandCode.QP_MODIFY
-    form = layout.KEYED_RESPONSE if keyed else layout.RESPONSE
-    return form.get(response, "status") == layout.OK
-
-
-def _parts(region: Region) -> Iterator[bytearray]:
-    """The commands that make the twin of a region, without its domain."""
-    segments, first = region.segments, layout.CREATE_SEGMENTS
-    count = min(len(segments), first)
-    command = layout.MR_CREATE.pack(
-        op=CommandCode.MR_CREATE,
-        key=region.key,
-        access=region.access,
-        address=region.address,
-        length=region.length,
-        capacity=len(segments),
-        count=count,
-    )
-    for number in range(count):
-        SEGMENT.pack_into(command, layout.CREATE_LIST + number * SEGMENT.size, *segments[number])
-    yield command
-    for start in range(first, len(segments), layout.APPEND_SEGMENTS):
-        part = segments[start : start + layout.APPEND_SEGMENTS]
-        command = layout.MR_APPEND.pack(
-            op=CommandCode.MR_APPEND,
-            key=region.key,
-            capacity=len(segments),
-            position=start,
-            count=len(part),
-        )
-        for number, segment in enumerate(part):
-            SEGMENT.pack_into(command, layout.APPEND_LIST + number * SEGMENT.size, *segment)
-        yield command
