@@ -41,12 +41,17 @@ def server(path: Path) -> Iterator[ServerProcess]:
         yield server
 
 
-@pytest.fixture
-def probe(server: ServerProcess, path: Path) -> Iterator[Client]:
-    """A client; after the test the server must still serve the next one, without a leak."""
+@pytest.fixture(scope="module")
+def files(server: ServerProcess, path: Path) -> int:
+    """Descriptors that it has open with one client, before anything strange has come."""
     with Client(path) as idle:
         idle.read32(BAR0, 0)
-        files = server.open_files()
+        return server.open_files()
+
+
+@pytest.fixture
+def probe(server: ServerProcess, path: Path, files: int) -> Iterator[Client]:
+    """A client; after the test the server must still serve the next one, without a leak."""
     with Client(path) as client:
         yield client
     with Client(path) as after:
