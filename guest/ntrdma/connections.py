@@ -27,6 +27,10 @@ MAD_HEAD = bytes((1, 7, 2, 3, 0, 0, 0, 0))
 """The first 8 bytes of every CM MAD: versions, management class, method Send, no status."""
 
 
+MOST_ARRIVED = 1024
+"""Messages that wait to be received; further ones are lost, and their sender repeats them."""
+
+
 class CommandTransport:
     """`MadTransport` and `Resolver` by commands of NTRDMA, for the own address `ip`."""
 
@@ -98,7 +102,7 @@ class CommandTransport:
     def _came(self, mad: bytes, ip: int) -> None:
         sender = Peer(ipv4_gid(ip.to_bytes(4, "big")), mac_of(ip))
         with self._lock:
-            if self._fd >= 0:
+            if self._fd >= 0 and len(self._arrived) < MOST_ARRIVED:
                 self._arrived.append(Received(MAD_HEAD + mad, sender))
                 os.eventfd_write(self._fd, 1)
 

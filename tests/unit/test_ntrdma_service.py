@@ -1,0 +1,223 @@
+"""What runs an engine of NTRDMA: its thread, devices that go, what is given back when it ends."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+
+from bluebridge.device.layout.ntrdma.stream import TAG, MessageKind
+from bluebridge.guest import dma, ntb
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.ntrdma import open as opening
+from bluebridge.guest.ntrdma.connections import MAD_HEAD, MOST_ARRIVED, CommandTransport
+from bluebridge.guest.ntrdma.engine.engine import Engine
+from bluebridge.guest.ntrdma.ethernet.interface import Interface
+from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.ntrdma.transports import ntb as ntb_transports
+from bluebridge.guest.ntrdma.transports.stream import HEADER
+from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
+from tests.unit.ntrdma_port import FRAME_BYTES, FRAME_COUNT, SocketPort
+
+HERE = "s:127.0.0.1:0"
+SECONDS = 20.0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for it."""
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+class Throttled(Interface):
+    """Whoever asks what to wait for finds that frames wait for stores, until the next turn."""
+
+    turns = 0
+
+    @property
+    def wait_for(self) -> list[tuple[int, int]]:
+        assert self._ethernet is not None
+        self._ethernet.sender.throttled = True
+        return []
+
+    def serve(self, readable: bool) -> None:
+        assert self._ethernet is not None
+        self._ethernet.sender.throttled = False
+        self.turns += 1
+
+
+def test_frames_that_wait_for_stores_are_looked_at_soon() -> None:
+    port = SocketPort()
+    network = Throttled(port, FRAME_BYTES, FRAME_COUNT)
+    with port.user, NtrdmaDevice(TcpTransport(HERE), network=network):
+        begin = time.monotonic()
+        until(lambda: network.turns > 20)
+        assert time.monotonic() - begin < 10.0  # else one turn takes a second
+
+
+def test_the_thread_looks_at_the_engine_under_the_lock_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While somebody polls, who changes it."""
+    real = Engine.deadline.fget  # type: ignore[attr-defined]
+    looks: list[bool] = []
+    with NtrdmaDevice(TcpTransport(HERE)) as device:
+        lock = device.service.lock
+
+        def deadline(engine: Engine) -> float:
+            looks.append(lock._is_owned())  # type: ignore[attr-defined]
+            return float(real(engine))
+
+        monkeypatch.setattr(Engine, "deadline", property(deadline))
+        cq = device.create_cq(1)
+        until(lambda: bool(cq.poll()) or len(looks) > 10)
+        assert all(looks)
+
+
+class Gone(TcpTransport):
+    """A device whose registers cannot be touched any more once it is `gone`."""
+
+    gone = False
+
+    def _touch(self) -> None:
+        if self.gone:
+            raise DeviceError("the bridge is gone")
+
+    def load_spad(self, index: int) -> int:
+        self._touch()
+        return super().load_spad(index)
+
+    def shut(self) -> None:
+        self._touch()
+        super().shut()
+
+
+def test_a_device_that_goes_is_lost() -> None:
+    """Whatever finds out; whoever waits is told, and closing gives the rest back."""
+    port = SocketPort()
+    server = Gone(HERE)
+    network = Interface(port, FRAME_BYTES, FRAME_COUNT)
+    with NtrdmaDevice(server, network=network) as device:
+        with NtrdmaDevice(TcpTransport(f"c:127.0.0.1:{server.port}")) as peer:
+            for each in (device, peer):
+                each.wait_ready(SECONDS)
+            server.gone = True
+        until(lambda: device.health.lost)
+        with pytest.raises(DeviceError, match="the bridge is gone"):
+            device.wait_ready(SECONDS)
+    with port.user:
+        assert port.user.recv(1) == b""
+
+
+def test_a_device_that_has_gone_unseen_can_be_closed() -> None:
+    server = Gone(HERE)
+    device = NtrdmaDevice(server)
+    with NtrdmaDevice(TcpTransport(f"c:127.0.0.1:{server.port}")) as peer:
+        for each in (device, peer):
+            each.wait_ready(SECONDS)
+        server.gone = True
+        device.close()
+    assert device.health.lost
+    assert server.wait_for == []
+
+
+def test_nothing_is_written_to_the_descriptor_of_a_closed_device() -> None:
+    with NtrdmaDevice(TcpTransport(HERE)) as device:
+        channel = device.create_comp_channel()
+        cq = device.create_cq(1, channel)
+
+        def rests() -> bool:
+            cq.poll()
+            return device.service._rest > 0
+
+        until(rests)
+    cq.req_notify()
+
+
+def test_messages_of_connections_that_nobody_receives_are_bounded() -> None:
+    with NtrdmaDevice(TcpTransport(HERE)) as device:
+        transport = CommandTransport(device, 1)
+        for number in range(MOST_ARRIVED + 10):
+            device.service.cm_message(number.to_bytes(4, "big"), 2)
+        found = transport.receive()
+        assert len(found) == MOST_ARRIVED
+        assert found[-1].mad == MAD_HEAD + (MOST_ARRIVED - 1).to_bytes(4, "big")
+        device.service.cm_message(b"next", 2)
+        assert [each.mad for each in transport.receive()] == [MAD_HEAD + b"next"]
+        transport.close()
+
+
+def store(address: int, data: bytes) -> bytes:
+    """A store as it travels."""
+    return HEADER.pack(TAG, MessageKind.DATA, len(data), address, TAG) + data
+
+
+@pytest.mark.parametrize("length", [100, 1 << 20])
+def test_the_rest_of_a_store_does_not_land_once_memory_is_shut(length: int) -> None:
+    """By way of the buffer, and directly into memory; the stream stays in step."""
+    transport = TcpTransport(HERE)
+    memory = transport.map(length)
+    transport.open()
+    half = length // 2
+    with socket.create_connection(("127.0.0.1", transport.port)) as peer:
+        whole = store(memory.address, b"x" * length)
+        peer.sendall(whole[:-half])
+        until(lambda: bool(transport.serve()) and memory.view[length - half - 1] == ord("x"))
+        transport.shut()
+        peer.sendall(whole[-half:] + store(8, b"spad"))
+        until(lambda: bool(transport.serve()) and transport.load_spad(2) != 0)
+        assert bytes(memory.view[length - half :]) == bytes(half)
+        transport.open()
+        peer.sendall(store(memory.address, b"again"))
+        until(lambda: bool(transport.serve()) and bytes(memory.view[:5]) == b"again")
+    transport.close()
+
+
+def test_a_scratchpad_is_written_although_memory_is_shut() -> None:
+    transport = TcpTransport(HERE)
+    with socket.create_connection(("127.0.0.1", transport.port)) as peer:
+        whole = store(8, b"spad")
+        peer.sendall(whole[:-2])
+        until(lambda: bool(transport.serve()) and transport.load_spad(2) != 0)
+        transport.shut()
+        peer.sendall(whole[-2:])
+        until(
+            lambda: (
+                bool(transport.serve())
+                and transport.load_spad(2) == int.from_bytes(b"spad", "little")
+            )
+        )
+    transport.close()
+
+
+class Closing:
+    """Something that must be closed."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _refuse(*_arguments: object, **_more: object) -> None:
+    raise MemoryError("no memory")
+
+
+def test_what_was_opened_is_closed_when_opening_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    bridge, engine, transport = Closing(), Closing(), Closing()
+    monkeypatch.setattr(ntb, "open_bridge", lambda: bridge)
+    monkeypatch.setattr(dma, "open_engine", lambda: engine)
+    monkeypatch.setattr(ntb_transports, "DmaTransport", _refuse)
+    with pytest.raises(MemoryError):
+        opening.open_ntrdma()
+    assert bridge.closed and engine.closed
+    monkeypatch.setattr(opening, "_back_end", lambda word: transport)
+    monkeypatch.setattr(opening, "NtrdmaDevice", _refuse)
+    with pytest.raises(MemoryError):
+        opening.open_ntrdma()
+    assert transport.closed
