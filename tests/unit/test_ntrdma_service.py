@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
+from operator import contains as holds
 
 import pytest
 
@@ -14,12 +16,16 @@ from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntrdma import open as opening
 from bluebridge.guest.ntrdma.connections import MAD_HEAD, MOST_ARRIVED, CommandTransport
 from bluebridge.guest.ntrdma.engine.engine import Engine
+from bluebridge.guest.ntrdma.engine.local import Event
 from bluebridge.guest.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.ntrdma.transports import ntb as ntb_transports
 from bluebridge.guest.ntrdma.transports.stream import HEADER
 from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
+from bluebridge.guest.verbs import SendWr, Sge, WcStatus, WrOpcode
 from tests.unit.ntrdma_port import FRAME_BYTES, FRAME_COUNT, SocketPort
+from tests.verbs.contract.common import join
+from tests.verbs.player import ALL, Player
 
 HERE = "s:127.0.0.1:0"
 SECONDS = 20.0
@@ -192,6 +198,36 @@ def test_a_scratchpad_is_written_although_memory_is_shut() -> None:
             )
         )
     transport.close()
+
+
+LARGE = 24 << 20
+
+
+def test_memory_of_flushed_work_is_its_users_although_the_peer_has_stood_still() -> None:
+    """What a peer that takes nothing has not taken when the port gives up, it never gets."""
+    server = TcpTransport(HERE)
+    with (
+        NtrdmaDevice(server) as device,
+        NtrdmaDevice(TcpTransport(f"c:127.0.0.1:{server.port}")) as peer,
+    ):
+        for each in (device, peer):
+            each.wait_ready(SECONDS)
+        x, y = join(Player(device), Player(peer))
+        here, there = device.allocate(LARGE), peer.allocate(LARGE)
+        source = x.pd.reg_mr(here.address, LARGE)
+        target = y.pd.reg_mr(there.address, LARGE, access=ALL)
+        request = SendWr(1, WrOpcode.RDMA_WRITE, (Sge(here.address, LARGE, source.lkey),))
+        request.remote_addr, request.rkey = there.address, target.rkey
+        with peer.service.lock:
+            x.qp.post_send(request)
+            with device.service.lock:
+                device.service.engine.port.quiesce("the test wants it", time.monotonic())
+            x.expect(WcStatus.WR_FLUSH_ERR)
+            here.view[:] = b"x" * LARGE
+        for each in (device, peer):
+            until(partial(holds, each.async_events, (Event.PORT_DOWN, 0)))
+            each.wait_ready(SECONDS)
+        assert b"x" not in bytes(there.view)
 
 
 class Closing:

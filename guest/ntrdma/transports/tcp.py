@@ -206,6 +206,10 @@ class TcpTransport:
             self._receiver.restart()
             self._news.links.append(True)
 
+    def abandon(self) -> None:
+        """The connection ends: what the peer has not taken is lost with it."""
+        self._lose()
+
     def _lose(self) -> None:
         """The connection has ended."""
         if self._stream is not None:
