@@ -70,7 +70,7 @@ class Service:
         self.health = Health(name)
         self.watchers = watchers
         self.listeners: list[Callable[[Event, int], None]] = []
-        self.cm_receiver: Callable[[bytes, int], None] = lambda mad, ip: None
+        self.cm_receiver: Callable[[bytes, int], None] | None = None
         self.addresses: set[int] = set()
         """Own IPv4 addresses, as numbers."""
         self.back_end = back_end
@@ -104,7 +104,8 @@ class Service:
 
     def cm_message(self, mad: bytes, ip: int) -> None:
         """The peer's connection manager says something."""
-        self.cm_receiver(mad, ip)
+        if self.cm_receiver is not None:
+            self.cm_receiver(mad, ip)
 
     def has_address(self, ip: int) -> bool:
         """Whether an IPv4 address is this side's."""

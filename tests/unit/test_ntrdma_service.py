@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from operator import contains as holds
 
@@ -12,6 +14,7 @@ import pytest
 
 from bluebridge.device.layout.ntrdma.stream import TAG, MessageKind
 from bluebridge.guest import dma, ntb
+from bluebridge.guest.connections import open_connections
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntrdma import open as opening
 from bluebridge.guest.ntrdma.connections import MAD_HEAD, MOST_ARRIVED, CommandTransport
@@ -22,7 +25,7 @@ from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.ntrdma.transports import ntb as ntb_transports
 from bluebridge.guest.ntrdma.transports.stream import HEADER
 from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
-from bluebridge.guest.verbs import SendWr, Sge, WcStatus, WrOpcode
+from bluebridge.guest.verbs import SendWr, Sge, VerbsError, WcStatus, WrOpcode
 from tests.unit.ntrdma_port import FRAME_BYTES, FRAME_COUNT, SocketPort
 from tests.verbs.contract.common import join
 from tests.verbs.player import ALL, Player
@@ -155,6 +158,18 @@ def test_messages_of_connections_that_nobody_receives_are_bounded() -> None:
         device.service.cm_message(b"next", 2)
         assert [each.mad for each in transport.receive()] == [MAD_HEAD + b"next"]
         transport.close()
+
+
+def test_a_device_has_one_connection_manager_at_a_time() -> None:
+    with NtrdmaDevice(TcpTransport(HERE)) as device:
+        with ExitStack() as owned:
+            open_connections(device, "10.9.2.1", owned)
+            with pytest.raises(VerbsError, match="has a connection manager already"):
+                open_connections(device, "10.9.2.3", owned)
+        with ExitStack() as owned:
+            open_connections(device, "10.9.2.3", owned)
+            assert device.service.has_address(int(ipaddress.IPv4Address("10.9.2.3")))
+            assert not device.service.has_address(int(ipaddress.IPv4Address("10.9.2.1")))
 
 
 def store(address: int, data: bytes) -> bytes:
