@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
 import socket
 import time
 from collections.abc import Callable
@@ -21,12 +23,13 @@ from bluebridge.guest.ntrdma.connections import MAD_HEAD, MOST_ARRIVED, CommandT
 from bluebridge.guest.ntrdma.engine.engine import Engine
 from bluebridge.guest.ntrdma.engine.local import Event
 from bluebridge.guest.ntrdma.ethernet.interface import Interface
+from bluebridge.guest.ntrdma.ethernet.tap import Tap
 from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.ntrdma.transports import ntb as ntb_transports
 from bluebridge.guest.ntrdma.transports.stream import HEADER
 from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
 from bluebridge.guest.verbs import SendWr, Sge, VerbsError, WcStatus, WrOpcode
-from tests.unit.ntrdma_port import FRAME_BYTES, FRAME_COUNT, SocketPort
+from tests.unit.ntrdma_port import FRAME_BYTES, FRAME_COUNT, SocketPort, with_port
 from tests.verbs.contract.common import join
 from tests.verbs.player import ALL, Player
 
@@ -40,6 +43,42 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.001)
+
+
+class Deleted(SocketPort):
+    """An interface that somebody deletes: its descriptor has an event for ever, and no frame."""
+
+    def read_into(self, space: memoryview) -> int:
+        raise DeviceError("interface test0 was deleted")
+
+
+def test_an_interface_that_is_deleted_ends_the_device() -> None:
+    port = Deleted()
+    server = TcpTransport(HERE)
+    network = Interface(port, FRAME_BYTES, FRAME_COUNT)
+    other = SocketPort()
+    with other.user, port.user, NtrdmaDevice(server, network=network) as device:
+        with with_port(f"c:127.0.0.1:{server.port}", other) as peer:
+            device.wait_ready(SECONDS)
+            port.user.send(bytes(14))
+            until(lambda: device.health.lost)
+            until(partial(holds, peer.async_events, (Event.PORT_DOWN, 0)))
+        with pytest.raises(DeviceError, match="interface test0 was deleted"):
+            device.health.check()
+
+
+def test_what_the_kernel_says_of_a_deleted_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    tap = object.__new__(Tap)
+    tap.name, tap._fd, tap._beyond = "test0", -1, bytearray(1)
+    numbers = [errno.EAGAIN, errno.EBADFD]
+
+    def readv(fd: int, buffers: object) -> int:
+        raise OSError(numbers.pop(0), "as the kernel says")
+
+    monkeypatch.setattr(os, "readv", readv)
+    assert tap.read_into(memoryview(bytearray(14))) == 0
+    with pytest.raises(DeviceError, match="interface test0 was deleted"):
+        tap.read_into(memoryview(bytearray(14)))
 
 
 class Throttled(Interface):
