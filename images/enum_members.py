@@ -2,8 +2,8 @@
 
 `QpState.RTS` in a function costs two look-ups by name each time it runs, in native code as well,
 since classes of `enum` are ordinary Python. So each member of an imported enumeration that
-functions use becomes a constant of the module, which native code reads from its own memory. Lines
-keep their numbers.
+functions use outside of patterns becomes a constant of the module, which native code reads from its
+own memory. Lines keep their numbers.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ def hoisted(source: str) -> str:
         for alias in node.names
         if (found := _members(str(node.module), alias.name))
     }
+    # In a pattern a plain name takes any value: members stay what they are there.
+    patterns = {
+        id(each)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.pattern)
+        for each in ast.walk(node)
+    }
     uses = [
         node
         for function in ast.walk(tree)
@@ -50,6 +57,7 @@ def hoisted(source: str) -> str:
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and node.attr in members.get(node.value.id, ())
+        and id(node) not in patterns
     ]
     if not uses:
         return source

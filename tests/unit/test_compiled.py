@@ -12,6 +12,7 @@ import pytest
 
 from bluebridge import compiled, hot_modules
 from bluebridge.compiled import CompiledFinder, Group
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.images import device_build, wheel
 from bluebridge.images.cache import Cache
 from bluebridge.images.enum_members import hoisted
@@ -180,6 +181,28 @@ def test_enumerations_are_looked_up_once() -> None:
     assert callable(kind)
     assert [kind("x").name, kind("").name] == ["NOTE", "IRQ"]
     assert hoisted("x = 1\n") == "x = 1\n"
+
+
+def test_members_in_patterns_of_match_stay_what_they_are() -> None:
+    """A plain name there takes any value."""
+    source = (
+        "from bluebridge.device.layout.buslog import Kind\n"
+        "def name(kind):\n"
+        "    match kind:\n"
+        "        case Kind.NOTE | Kind.IRQ:\n"
+        "            return 'told'\n"
+        "        case _:\n"
+        "            return Kind.RESET.name\n"
+    )
+    names: dict[str, object] = {}
+    exec(hoisted(source), names)
+    name = names["name"]
+    assert callable(name)
+    assert [name(kind) for kind in (Kind.NOTE, Kind.IRQ, Kind.MMIO_READ)] == [
+        "told",
+        "told",
+        "RESET",
+    ]
 
 
 def test_doctor_says_which_it_is() -> None:
