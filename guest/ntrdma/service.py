@@ -217,11 +217,10 @@ class Service:
             with self.lock:
                 now = _clock()
                 polled = self._rest and self._polled(now)
-                if polled and not readable and self.engine.deadline > now:
-                    continue
-                if not self._closing:
-                    self._serve(readable)
-                self._changed.notify_all()
+                if not polled or readable or self.engine.deadline <= now:
+                    if not self._closing:
+                        self._serve(readable)
+                    self._changed.notify_all()
 
     def _plan(self, now: float) -> list[tuple[int, int]]:
         """Set how long to sleep; what to wait for meanwhile, which is nothing while it rests.
