@@ -11,9 +11,8 @@ from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntrdma.ethernet.options import (
     DEFAULT_MTU,
     DEFAULT_NAME,
-    LARGEST_MTU,
-    SMALLEST_MTU,
     EthernetOptions,
+    parse_mtu,
 )
 from bluebridge.guest.ntrdma.open import open_ntrdma
 from bluebridge.guest.providers import BACK_END
@@ -52,7 +51,9 @@ def _parser() -> argparse.ArgumentParser:
         "SIGTERM; its counters are the last line. It has a carrier while the peer is there.",
     )
     ethernet.add_argument("--address", type=_address, required=True, help="such as 10.9.2.1/24")
-    ethernet.add_argument("--mtu", type=_mtu, default=DEFAULT_MTU, help=f"default {DEFAULT_MTU}")
+    ethernet.add_argument(
+        "--mtu", type=parse_mtu, default=DEFAULT_MTU, help=f"default {DEFAULT_MTU}"
+    )
     ethernet.add_argument("--name", default=DEFAULT_NAME, help=f"default {DEFAULT_NAME}")
     ethernet.add_argument(
         "--backend",
@@ -64,13 +65,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _address(text: str) -> str:
     return str(ipaddress.IPv4Interface(text))
-
-
-def _mtu(text: str) -> int:
-    mtu = int(text)
-    if not SMALLEST_MTU <= mtu <= LARGEST_MTU:
-        raise argparse.ArgumentTypeError(f"{mtu} is not from {SMALLEST_MTU} to {LARGEST_MTU}")
-    return mtu
 
 
 if __name__ == "__main__":

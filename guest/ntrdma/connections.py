@@ -27,16 +27,26 @@ MAD_HEAD = bytes((1, 7, 2, 3, 0, 0, 0, 0))
 """The first 8 bytes of every CM MAD: versions, management class, method Send, no status."""
 
 
+MOST_ARRIVED = 1024
+"""Messages that wait to be received; further ones are lost, and their sender repeats them."""
+
+
 class CommandTransport:
-    """`MadTransport` and `Resolver` by commands of NTRDMA, for the own address `ip`."""
+    """`MadTransport` and `Resolver` by commands of NTRDMA, for the own address `ip`.
+
+    Messages do not say to which of several addresses they go, so a device has one of these.
+    """
 
     def __init__(self, device: NtrdmaDevice, ip: int) -> None:
+        """Raises `VerbsError` when the device has one already."""
         self._device, self._ip = device, ip
         self._service = device.service
         self._arrived: deque[Received] = deque()
-        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         with self._service.lock:
+            if self._service.cm_receiver is not None:
+                raise VerbsError(f"{device.name} has a connection manager already")
+            self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             if device.network is None:
                 self._service.addresses.add(ip)
             self._service.cm_receiver = self._came
@@ -69,7 +79,7 @@ class CommandTransport:
     def close(self) -> None:
         """Receive no more."""
         with self._service.lock:
-            self._service.cm_receiver = lambda mad, ip: None
+            self._service.cm_receiver = None
             self._service.addresses.discard(self._ip)
         with self._lock:
             os.close(self._fd)
@@ -98,7 +108,7 @@ class CommandTransport:
     def _came(self, mad: bytes, ip: int) -> None:
         sender = Peer(ipv4_gid(ip.to_bytes(4, "big")), mac_of(ip))
         with self._lock:
-            if self._fd >= 0:
+            if self._fd >= 0 and len(self._arrived) < MOST_ARRIVED:
                 self._arrived.append(Received(MAD_HEAD + mad, sender))
                 os.eventfd_write(self._fd, 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.ntrdma.ethernet.interface import Interface
@@ -32,12 +33,13 @@ def open_ntrdma(
     a minute.
     """
     network = _interface(ethernet) if ethernet is not None else None
-    try:
-        device = NtrdmaDevice(_back_end(back_end), watchers, network)
-    except BaseException:
+    with ExitStack() as undo:
         if network is not None:
-            network.close()
-        raise
+            undo.callback(network.close)
+        opened = _back_end(back_end)
+        undo.callback(opened.close)
+        device = NtrdmaDevice(opened, watchers, network)
+        undo.pop_all()
     try:
         if wait:
             device.wait_ready(READY_SECONDS)
@@ -61,13 +63,16 @@ def _back_end(word: str) -> BackEnd:
     from bluebridge.guest.ntb import open_bridge
     from bluebridge.guest.ntrdma.transports.ntb import CpuTransport, DmaTransport
 
-    bridge = open_bridge()
-    if word == CPU:
-        return CpuTransport(bridge)
-    from bluebridge.guest.dma import open_engine
+    with ExitStack() as undo:
+        bridge = open_bridge()
+        undo.callback(bridge.close)
+        if word == CPU:
+            transport: BackEnd = CpuTransport(bridge)
+        else:
+            from bluebridge.guest.dma import open_engine
 
-    try:
-        return DmaTransport(bridge, open_engine())
-    except BaseException:
-        bridge.close()
-        raise
+            engine = open_engine()
+            undo.callback(engine.close)
+            transport = DmaTransport(bridge, engine)
+        undo.pop_all()
+        return transport

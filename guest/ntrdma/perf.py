@@ -300,6 +300,8 @@ def serve(link: Link) -> None:
         if not test:
             link.linger()
             return
+        if size > link.size:
+            raise Failed(f"the peer asks for messages of {size} bytes: begin with --size {size}")
         _prepare(link, test, size)
         link.tell(b"ready")
         _run(link, test, count, size, False)
@@ -381,13 +383,21 @@ def _next(identifier: CmId, wanted: EventType) -> bytes:
     return event.private_data
 
 
+def positive(text: str) -> int:
+    """A number from 1 on, as an argument. Raises `argparse.ArgumentTypeError`."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("tests", nargs="*", metavar="TEST", help=", ".join(TESTS))
     parser.add_argument("--serve", action="store_true", help="be the peer")
     parser.add_argument("--backend", default=BACK_END, help=f"default {BACK_END}")
-    parser.add_argument("--size", type=int, default=1 << 20, help="bytes of bandwidth tests")
-    parser.add_argument("--count", type=int, default=100, help="messages of a test")
+    parser.add_argument("--size", type=positive, default=1 << 20, help="bytes of bandwidth tests")
+    parser.add_argument("--count", type=positive, default=100, help="messages of a test")
     parser.add_argument(
         "--batch",
         type=int,
@@ -414,7 +424,7 @@ def main(arguments: list[str] | None = None) -> int:
             else:
                 _ask_all(link, given)
             link.close()
-    except (DeviceError, OSError, Failed) as error:
+    except (DeviceError, OSError, MemoryError, Failed) as error:
         print(f"perf: {error}", file=sys.stderr, flush=True)
         return 1
     return 0

@@ -70,7 +70,7 @@ class Service:
         self.health = Health(name)
         self.watchers = watchers
         self.listeners: list[Callable[[Event, int], None]] = []
-        self.cm_receiver: Callable[[bytes, int], None] = lambda mad, ip: None
+        self.cm_receiver: Callable[[bytes, int], None] | None = None
         self.addresses: set[int] = set()
         """Own IPv4 addresses, as numbers."""
         self.back_end = back_end
@@ -104,7 +104,8 @@ class Service:
 
     def cm_message(self, mad: bytes, ip: int) -> None:
         """The peer's connection manager says something."""
-        self.cm_receiver(mad, ip)
+        if self.cm_receiver is not None:
+            self.cm_receiver(mad, ip)
 
     def has_address(self, ip: int) -> bool:
         """Whether an IPv4 address is this side's."""
@@ -173,6 +174,7 @@ class Service:
                     lambda: self.engine.ready or self.health.lost or self._closing, timeout
                 )
                 and self.engine.ready
+                and not self.health.lost
             )
 
     def close(self) -> None:
@@ -181,38 +183,44 @@ class Service:
             if self._closing:
                 return
             self._closing = True
-            self.engine.part(_clock())
-            self.back_end.drain()
+            try:
+                self.engine.part(_clock())
+                self.back_end.drain()
+            except DeviceError as error:
+                self.health.lose(str(error))
             self.engine.close()
             self._changed.notify_all()
         self._nudge()
         self._worker.join()
-        self.back_end.close()
-        os.close(self._wake)
-        if self.network is not None:
-            self.network.close()
+        try:
+            self.back_end.close()
+        finally:
+            with self.lock:
+                os.close(self._wake)
+                self._wake = -1
+            if self.network is not None:
+                self.network.close()
 
     # -- the thread -----------------------------------------------------------------------------
 
     def _nudge(self) -> None:
-        if threading.current_thread() is not self._worker:
+        if self._wake >= 0 and threading.current_thread() is not self._worker:
             os.eventfd_write(self._wake, 1)
 
     def _run(self) -> None:
         while not self._closing and not self.health.lost:
             with self.lock:
-                waiting = self._plan(_clock())
                 frames = self.network.wait_for if self.network is not None else []
+                waiting = self._plan(_clock())  # after `frames`, which may have to wait for stores
             found = self._sleep(waiting + frames, self._wakes_at)
             readable = any(descriptor in found for descriptor, _ in frames)
-            now = _clock()
-            polled = self._rest and self._polled(now)
-            if polled and not readable and self.engine.deadline > now:
-                continue
             with self.lock:
-                if not self._closing:
-                    self._serve(readable)
-                self._changed.notify_all()
+                now = _clock()
+                polled = self._rest and self._polled(now)
+                if not polled or readable or self.engine.deadline <= now:
+                    if not self._closing:
+                        self._serve(readable)
+                    self._changed.notify_all()
 
     def _plan(self, now: float) -> list[tuple[int, int]]:
         """Set how long to sleep; what to wait for meanwhile, which is nothing while it rests.
@@ -248,11 +256,14 @@ class Service:
     def _serve(self, frames: bool = False) -> None:
         """Take what has come; `frames`: the network has some, which leave with all else."""
         try:
-            news = self.back_end.serve()
+            self._take(frames)
         except DeviceError as error:
             self.health.lose(str(error))
-            self.engine.link(False, _clock())
-            return
+            with contextlib.suppress(DeviceError):
+                self.engine.link(False, _clock())
+
+    def _take(self, frames: bool) -> None:
+        news = self.back_end.serve()
         for up in news.links:
             self.engine.link(up, _clock())
         if news.failed:

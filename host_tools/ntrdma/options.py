@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
-from bluebridge.guest.ntrdma.perf import TESTS
+from bluebridge.guest.ntrdma.ethernet.options import parse_mtu
+from bluebridge.guest.ntrdma.perf import TESTS, positive
 from bluebridge.guest.providers import BACK_END, BRIDGE_BACK_ENDS
 from bluebridge.host_tools.lab.ntrdma import TCP
 from bluebridge.host_tools.ntrdma.network import MTUS, SECONDS
@@ -32,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "in its format; over TCP also between two processes of this machine.",
     )
     perf.add_argument("tests", nargs="*", metavar="TEST", help=f"default all: {', '.join(TESTS)}")
-    perf.add_argument("--size", type=int, default=1 << 20, help="bytes of bandwidth tests")
-    perf.add_argument("--count", type=int, default=100, help="messages of a test")
+    perf.add_argument("--size", type=positive, default=1 << 20, help="bytes of bandwidth tests")
+    perf.add_argument("--count", type=positive, default=100, help="messages of a test")
     perf.add_argument("--json", action="store_true", help="one JSON object as the last line")
     ethernet = actions.add_parser(
         "ethernet",
@@ -43,12 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "copies in the same way.",
     )
     ethernet.add_argument(
-        "--seconds", type=int, default=SECONDS, help=f"of each iperf3 (default {SECONDS})"
+        "--seconds", type=positive, default=SECONDS, help=f"of each iperf3 (default {SECONDS})"
     )
-    ethernet.add_argument("--rounds", type=int, default=1, help="medians of so many (default 1)")
+    ethernet.add_argument(
+        "--rounds", type=positive, default=1, help="medians of so many (default 1)"
+    )
     ethernet.add_argument(
         "--mtu",
-        type=int,
+        type=parse_mtu,
         nargs="+",
         default=list(MTUS),
         help=f"default {' '.join(map(str, MTUS))}",
@@ -62,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "After each end the next program must find its peer and its data must be right; at the end "
         "neither process may have grown.",
     )
-    survive.add_argument("--times", type=int, default=21, help="ends in all (default 21)")
+    survive.add_argument("--times", type=positive, default=21, help="ends in all (default 21)")
     perf.add_argument(
         "--no-guests", action="store_true", help="between two processes; with the back end tcp"
     )

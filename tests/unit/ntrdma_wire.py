@@ -135,6 +135,9 @@ class ModelTransport:
     def flush(self) -> None:
         pass
 
+    def abandon(self) -> None:
+        self._epochs = deque([Epoch()])
+
     def store_spad(self, index: int, value: int) -> None:
         self.spad_accesses += 1
 

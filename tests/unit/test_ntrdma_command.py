@@ -37,6 +37,27 @@ def test_a_test_that_is_none() -> None:
         main(arguments.parse(["ntrdma", "perf", "ud_lat"]))
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["survive", "--times", "0"],
+        ["survive", "--times", "-1"],
+        ["perf", "--count", "0"],
+        ["perf", "--size", "0"],
+        ["ethernet", "--rounds", "0"],
+        ["ethernet", "--mtu", "1500", "67"],
+        ["ethernet", "--mtu", "65522"],
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_before_a_pair_boots(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        arguments.parse(["ntrdma", *words])
+    said = capsys.readouterr().err
+    assert "is less than 1" in said or "is not from 68 to 65521" in said
+
+
 def test_processes_have_no_bridge() -> None:
     with pytest.raises(UsageError, match="a bridge stands between guests"):
         main(arguments.parse(["ntrdma", "perf", "--no-guests", "--backend", "ntb+cpu"]))

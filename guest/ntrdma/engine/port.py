@@ -22,7 +22,7 @@ MISSES = 10
 EAGER_SECONDS = 0.02
 """Both periods until the port is ready."""
 DRAIN_SECONDS = 1.0
-"""How long stores may take to be carried out when a port quiesces."""
+"""How long stores may take to be carried out when a port quiesces; then they are abandoned."""
 _PING_OFFSET = layout.PEER_INFO.field("ping").offset
 
 
@@ -148,9 +148,11 @@ class Port:
 
     def _drain(self, now: float) -> None:
         """Quiesced: until what was posted is carried out, and its sources can be given back."""
-        if self._transport.done < self._transport.posted and now < self._drain_until:
-            self._next_ping = now + EAGER_SECONDS / 10
-            return
+        if self._transport.done < self._transport.posted:
+            if now < self._drain_until:
+                self._next_ping = now + EAGER_SECONDS / 10
+                return
+            self._transport.abandon()
         self._owner.disabled()
         self._seen = 0
         self._enter(PortState.RESET_REQUESTED, now)

@@ -63,6 +63,9 @@ class Transport(Protocol):
     def flush(self) -> None:
         """Begin with everything that was asked for."""
 
+    def abandon(self) -> None:
+        """What is not carried out never will be; `done` is `posted` then."""
+
     def store_spad(self, index: int, value: int) -> None:
         """Write a scratchpad of the peer, behind all stores so far."""
 

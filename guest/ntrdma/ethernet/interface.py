@@ -22,7 +22,10 @@ class FramePort(Protocol):
         """Readable when there is a frame to send."""
 
     def read_into(self, space: memoryview) -> int:
-        """The length of the next frame, which is put into `space`; 0 when there is none."""
+        """The length of the next frame, which is put into `space`; 0 when there is none.
+
+        Raises `DeviceError` when the port has gone.
+        """
 
     def write(self, frame: memoryview) -> bool:
         """A frame has come; whether it was taken."""

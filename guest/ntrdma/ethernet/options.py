@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
 
 from bluebridge.device.layout.ntrdma.port import ETHERNET_CAPACITY
@@ -33,3 +34,11 @@ class EthernetOptions:
         """Buffers for each direction: what fits into 4 MiB, as a power of two."""
         fitting = _MEMORY_BYTES // self.frame_bytes
         return int(min(ETHERNET_CAPACITY, 1 << fitting.bit_length() - 1))
+
+
+def parse_mtu(text: str) -> int:
+    """An MTU, as an argument. Raises `argparse.ArgumentTypeError`."""
+    mtu = int(text)
+    if not SMALLEST_MTU <= mtu <= LARGEST_MTU:
+        raise argparse.ArgumentTypeError(f"{mtu} is not from {SMALLEST_MTU} to {LARGEST_MTU}")
+    return mtu

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 
+from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.ntrdma.ethernet.addresses import addresses_of, mac_of
 from bluebridge.guest.ntrdma.ethernet.options import EthernetOptions
 
@@ -75,12 +76,15 @@ class Tap:
     def read_into(self, space: memoryview) -> int:
         """Take the next frame of the kernel's; its length, 0 when there is none.
 
-        Frames that are longer than `space` are lost: somebody has raised the MTU.
+        Frames that are longer than `space` are lost: somebody has raised the MTU. Raises
+        `DeviceError` when somebody has deleted the interface, of which no event would tell again.
         """
         while True:
             try:
                 length = os.readv(self._fd, (space, self._beyond))
-            except OSError:
+            except OSError as error:
+                if error.errno == errno.EBADFD:
+                    raise DeviceError(f"interface {self.name} was deleted") from error
                 return 0
             if length <= len(space):
                 return length

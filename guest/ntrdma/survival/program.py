@@ -44,7 +44,7 @@ def main(opener: Opener, arguments: list[str] | None = None) -> int:
 def _reported(action: Callable[[], None]) -> int:
     try:
         action()
-    except (DeviceError, OSError, Lost, WrongData) as error:
+    except (DeviceError, OSError, MemoryError, Lost, WrongData) as error:
         print(f"survival: {error}", file=sys.stderr, flush=True)
         return 1
     return 0

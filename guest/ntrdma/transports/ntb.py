@@ -134,6 +134,10 @@ class NtbTransport(ABC):
     def flush(self) -> None:
         """Begin with everything that was asked for."""
 
+    @abstractmethod
+    def abandon(self) -> None:
+        """What is not carried out never will be."""
+
     def imm32(self, target: int, value: int) -> None:
         """Store a word."""
         self.write(target, value.to_bytes(4, "little"))
@@ -271,11 +275,16 @@ class DmaTransport(NtbTransport):
         """A channel that halted is reset."""
         if self.done <= self.posted and not self._failed:
             return False
-        self._failed = False
-        self._before += self._channel.posted
-        self._channel.reset()
-        self._begun = 0
+        self.abandon()
         return True
+
+    def abandon(self) -> None:
+        """Reset the channel. Raises `DmaError` when it does not come out of that."""
+        posted = self._channel.posted
+        self._channel.reset()
+        self._before += posted
+        self._begun = 0
+        self._failed = False
 
     def close(self) -> None:
         """Let what was asked for leave, then give bridge and engine back."""
@@ -330,6 +339,9 @@ class CpuTransport(NtbTransport):
 
     def flush(self) -> None:
         """Stores leave at once."""
+
+    def abandon(self) -> None:
+        """All are carried out."""
 
     def _recovered(self) -> bool:
         """Stores never fail."""

@@ -31,6 +31,10 @@ class Receiver:
         self._target: memoryview | None = None
         self._missing = 0
 
+    def drop(self) -> None:
+        """The rest of the store that is coming goes nowhere."""
+        self._target = None
+
     def receive(self, stream: socket.socket) -> None:
         """Take what has come, up to `MOST_RECEIVED` bytes. Raises `OSError` at the stream's end."""
         taken = 0

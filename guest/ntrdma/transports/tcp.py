@@ -47,6 +47,8 @@ class TcpTransport:
         self._arena = Arena()
         self._arena.add(FIRST_ADDRESS, self._memory[FIRST_ADDRESS:])
         self._let_in = False
+        self._into_memory = False
+        """Whether the store that came last is not one to a scratchpad."""
         self._out: deque[tuple[bytes | memoryview, bool]] = deque()
         """Bytes to send; True with the last of a store."""
         self._news = News()
@@ -84,8 +86,10 @@ class TcpTransport:
         self._let_in = True
 
     def shut(self) -> None:
-        """Drop stores. Those under way come before whatever the peer sends later."""
+        """Drop stores, the rest of one that has begun to come too."""
         self._let_in = False
+        if self._into_memory:
+            self._receiver.drop()
 
     def load_spad(self, index: int) -> int:
         """Read an own scratchpad."""
@@ -202,6 +206,10 @@ class TcpTransport:
             self._receiver.restart()
             self._news.links.append(True)
 
+    def abandon(self) -> None:
+        """The connection ends: what the peer has not taken is lost with it."""
+        self._lose()
+
     def _lose(self) -> None:
         """The connection has ended."""
         if self._stream is not None:
@@ -213,6 +221,7 @@ class TcpTransport:
 
     def _arrived(self, address: int, length: int) -> memoryview | None:
         """Where a store of the peer goes; None drops it. Raises `OSError` for nonsense."""
+        self._into_memory = address >= FIRST_ADDRESS
         if address + length > len(self._memory):
             return None
         if address + length <= 4 * SPADS or (self._let_in and address >= FIRST_ADDRESS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from bluebridge.guest.ntrdma.perf import TESTS
-from tests.unit.ntrdma_tcp.programs import program, success
+from tests.unit.ntrdma_tcp.programs import SECONDS, program, success
 
 FEW = ("--count", "20", "--size", "100000")
 
@@ -22,3 +22,24 @@ def test_every_test_has_a_figure(free_port: int) -> None:
     found = json.loads(said.splitlines()[-1])
     assert list(found) == list(TESTS)
     assert all(value > 0 for figures in found.values() for value in figures.values())
+
+
+def test_a_client_asks_for_more_than_the_server_has(free_port: int) -> None:
+    """The server says what it would need, and both end."""
+    place = f"127.0.0.1:{free_port}"
+    with (
+        program("ntrdma.perf", "--serve", "--backend", f"s:{place}", "--size", "5000") as server,
+        program("ntrdma.perf", "rc_bw", "--backend", f"c:{place}", "--size", "5001") as client,
+    ):
+        said, _ = server.communicate(timeout=SECONDS)
+        assert server.returncode == 1
+        assert "perf: the peer asks for messages of 5001 bytes: begin with --size 5001" in said
+        said, _ = client.communicate(timeout=SECONDS)
+        assert client.returncode == 1 and said.startswith("perf: ")
+
+
+def test_memory_that_is_not_there(free_port: int) -> None:
+    place = f"s:127.0.0.1:{free_port}"
+    with program("ntrdma.perf", "--serve", "--backend", place, "--size", str(1 << 30)) as server:
+        said, _ = server.communicate(timeout=SECONDS)
+    assert server.returncode == 1 and said.startswith("perf: ") and "do not fit" in said
