@@ -123,7 +123,15 @@ def _sources() -> list[Path]:
     names = [*sysconfig.get_paths().values(), *sys.path, sys.prefix, sys.base_prefix]
     names += [cache_root(), "/usr/lib", "/lib", "/lib64", "/etc/localtime", "/usr/share/zoneinfo"]
     paths = [package, *(Path(name) for name in names if name)]
-    return sorted({path.resolve() for path in paths if path.exists()})
+    return sorted({path.resolve() for path in paths if _is_there(path)})
+
+
+def _is_there(path: Path) -> bool:
+    """Whether this user can reach it: what Python's path names may be another's."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 # -- system calls -----------------------------------------------------------------------------

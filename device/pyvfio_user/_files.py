@@ -64,11 +64,14 @@ def _is_eventfd(fd: int) -> bool:
 
 
 def close_memory(fd: int) -> None:
-    """Close the file of memory that is no longer mapped, in a thread.
+    """Close the file of memory that is no longer mapped, in a thread if there can be one.
 
     Whoever closes it last gives all its pages back: a tenth of a second for each GiB.
     """
-    _thread.start_new_thread(os.close, (fd,))  # threading would wait until the thread runs
+    try:
+        _thread.start_new_thread(os.close, (fd,))  # threading would wait until the thread runs
+    except RuntimeError:  # the machine or the user has no thread left
+        os.close(fd)
 
 
 class Closer:

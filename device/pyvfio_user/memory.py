@@ -64,7 +64,11 @@ class DmaMap:
         self.on_unmap: DmaCallback = _ignore
 
     def offer(self, address: int, fd: int, offset: int) -> None:
-        """Remember the file that the region at `address` will map; duplicates the descriptor."""
+        """Remember the file that the region at `address` will map; duplicates the descriptor.
+
+        The library may have refused to map one that was offered for the same address before.
+        """
+        self._forget(self._offered.pop(address, None))
         self._offered[address] = SharedFile(os.dup(fd), offset)
 
     def _forget(self, file: SharedFile | None) -> None:
@@ -75,9 +79,8 @@ class DmaMap:
         """Close the files of regions that the library has removed, or refused, by now."""
         for address in list(self._offered):
             self._forget(self._offered.pop(address))
-        for fd in self._unmapped:
-            close_memory(fd)
-        self._unmapped.clear()
+        while self._unmapped:
+            close_memory(self._unmapped.pop())
 
     def regions(self) -> list[DmaRegion]:
         """The regions that are mapped now."""

@@ -86,7 +86,10 @@ class Frame(NamedTuple):
 
     def object(self) -> dict[str, Any]:
         """The payload of a {} kind. Raises `ValueError` if it is something else."""
-        value = json.loads(self.payload or b"{}")
+        try:
+            value = json.loads(self.payload or b"{}")
+        except RecursionError as error:
+            raise ValueError("the payload is nested too deep") from error
         if not isinstance(value, dict):
             raise ValueError("the payload is no JSON object")
         return value

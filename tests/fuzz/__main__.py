@@ -3,7 +3,8 @@
     python -m tests.fuzz --replay TARGET FILE      one input again, with its traceback
     python -m tests.fuzz --coverage                coverage of the corpora as they are
 
-Findings are files in `tests/fuzz/findings`; the exit status is then 1.
+Findings are files in `tests/fuzz/findings`; the exit status is then 1, as it is when a target could
+not be fuzzed.
 """
 
 from __future__ import annotations
@@ -59,20 +60,23 @@ def _fuzz(names: list[str], options: argparse.Namespace) -> int:
     FINDINGS.mkdir(exist_ok=True)
     with ThreadPoolExecutor(workers) as pool:
         outputs = list(pool.map(lambda name: _one(name, seconds), names))
-    print(*outputs, sep="\n")
+    print(*(line for _, line in outputs), sep="\n")
     found = sorted(_findings())
     for path in found:
         name = max((each for each in targets.TARGETS if path.name.startswith(each)), key=len)
         print(f"found: python -m tests.fuzz --replay {name} {path}")
-    return 1 if found else 0
+    return 1 if found or any(status for status, _ in outputs) else 0
 
 
 def _findings() -> Iterator[Path]:
     return (path for path in FINDINGS.glob("*") if path.is_file())
 
 
-def _one(name: str, seconds: int) -> str:
-    """Fuzz a target from its corpus, then add to the corpus what reaches more; the last line."""
+def _one(name: str, seconds: int) -> tuple[int, str]:
+    """Fuzz a target from its corpus, then add to the corpus what reaches more.
+
+    The exit status of either that did not end well, else 0, and a line about both.
+    """
     corpus = CORPUS / name
     corpus.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
@@ -82,15 +86,17 @@ def _one(name: str, seconds: int) -> str:
         prefix = f"-artifact_prefix={FINDINGS / name}-"
         limits = [f"-max_len={LONGEST}", "-len_control=0", f"-timeout={ONE_INPUT_SECONDS}"]
         limits += [f"-max_total_time={seconds}", "-rss_limit_mb=0", prefix]
-        said = _run("tests.fuzz.one", name, *limits, work, str(corpus))
+        status, said = _run("tests.fuzz.one", name, *limits, work, str(corpus))
         before = len(list(corpus.iterdir()))
-        _run("tests.fuzz.keep", name, work, str(corpus))
+        unkept, trouble = _run("tests.fuzz.keep", name, work, str(corpus))
         kept = len(list(corpus.iterdir()))
-    return f"{name}: {said}; {kept} inputs kept, {kept - before} of them new"
+    if unkept:
+        said = f"{said}; {trouble}"
+    return status or unkept, f"{name}: {said}; {kept} inputs kept, {kept - before} of them new"
 
 
-def _run(module: str, *words: str) -> str:
-    """Its last line."""
+def _run(module: str, *words: str) -> tuple[int, str]:
+    """Its exit status and its last line."""
     done = subprocess.run(
         [sys.executable, "-m", module, *words],
         cwd=HERE.parents[1],
@@ -102,7 +108,7 @@ def _run(module: str, *words: str) -> str:
         check=False,
     )
     lines = [line for line in done.stderr.splitlines() if line.strip()]
-    return lines[-1] if lines else f"exit status {done.returncode}"
+    return done.returncode, lines[-1] if lines else f"exit status {done.returncode}"
 
 
 if __name__ == "__main__":

@@ -20,12 +20,13 @@ from bluebridge.device.pyvfio_user._message_filter import Verdict
 from bluebridge.device.pyvfio_user._messages import HEADER, VfioUserCommand
 from bluebridge.device.pyvfio_user._region_filter import RegionFilter
 from bluebridge.device.pyvfio_user._regions import BulkRegion, LineStores, RegisterRegion
-from bluebridge.guest.agent.frames import FrameReader
+from bluebridge.guest.agent import frames
 from tests.fuzz.bytes_left import BytesLeft
 from tests.unit.hca_driver import Driver
 
 SIZE = 1 << 16
 MESSAGES = 24
+SESSION = b"session1"
 
 
 def _region() -> RegisterRegion:
@@ -110,13 +111,21 @@ def lines(data: bytes) -> None:
 
 
 def agent(data: bytes) -> None:
-    """Frames as the host reads them from a guest."""
+    """Frames as the host reads them from a guest: whole ones, parts of them, other bytes."""
     left = BytesLeft(data)
-    reader = FrameReader(b"session1")
+    reader = frames.FrameReader(SESSION)
     while left:
-        reader.feed(left.take(1 + left.number(1)))
-        while reader.take() is not None:
-            pass
+        how, size = left.number(1), left.number(2) & 0x7FF
+        sent = left.take(size)
+        if how & 1:
+            session = SESSION if how & 6 else bytes(8)
+            kind = left.choice((*frames.Kind, 0))
+            sent = frames.encode(session, kind, left.number(1), sent)
+        reader.feed(sent[: left.number(1)] if how >> 3 == 0 else sent)
+        while (frame := reader.take()) is not None:
+            frame.number()
+            with contextlib.suppress(ValueError):
+                frame.object()
 
 
 @cache

@@ -90,3 +90,9 @@ def test_a_payload_that_is_too_long_is_refused() -> None:
         encode(SESSION, Kind.DATA, 1, bytes(frames.PAYLOAD_BYTES + 1))
     with pytest.raises(ValueError, match="no JSON object"):
         Frame(SESSION, Kind.OPEN, 1, b"[1]").object()
+
+
+def test_a_payload_that_is_nested_too_deep_is_nonsense_as_any_other() -> None:
+    """A guest can send it: the host's reading thread must not end by it."""
+    with pytest.raises(ValueError, match="nested"):
+        Frame(SESSION, Kind.DONE, 1, b"[" * 30000).object()
