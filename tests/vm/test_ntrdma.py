@@ -33,7 +33,7 @@ def test_the_demonstration(tool: Callable[..., Tool], tmp_path: Path) -> None:
     assert "iperf3 from b to a: " in network
     assert network.count(" 0 dropped") == 4
     write = output.split("-- one RDMA write")[1]
-    for said in ("CHANNEL[0].dma_count", "through the peer's window into", "interrupt message"):
+    for said in ("doorbell of the DMA engine", "write into the window", "descriptor, interrupt"):
         assert said in write
     bluebridge.assert_nothing_left()
 
