@@ -121,11 +121,17 @@ def _between_processes(options: argparse.Namespace) -> str:
                 text=True,
                 timeout=SECONDS,
             )
+        except subprocess.TimeoutExpired as error:
+            raise LabError(f"the tests took more than {SECONDS} s") from error
         finally:
             server.terminate()
     if client.returncode:
-        raise LabError(client.stderr.strip().splitlines()[-1])
+        raise LabError(_last_line(client.stderr) or f"the client ended with {client.returncode}")
     return client.stdout.strip()
+
+
+def _last_line(text: str) -> str:
+    return next(iter(reversed(text.strip().splitlines())), "")
 
 
 def _ethernet(options: argparse.Namespace) -> None:
