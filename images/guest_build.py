@@ -36,7 +36,7 @@ OWN = (
     "recipes/python_headers.py",
 )
 COMPILE = ("-O1", "-fPIC", "-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-DNDEBUG", "-w")
-LINK = ("-shared", "-nostdlib", "-Wl,-s")
+LINK = ("-shared", "-nostdlib", "-Wl,-s", "-Wl,-z,noseparate-code")
 
 
 def key(code: str) -> str:
