@@ -16,6 +16,7 @@ from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.device.layout.ntrdma.port import PortState
 from bluebridge.guest.ntrdma.ethernet.options import DEFAULT_MTU
 from bluebridge.guest.ntrdma.perf import TESTS
+from bluebridge.guest.providers import BRIDGE_BACK_ENDS
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import command as krping
 from bluebridge.host_tools.lab import ntrdma
@@ -33,6 +34,9 @@ PERF = ("python3", "-m", "bluebridge.guest.ntrdma.perf")
 SECONDS = 300.0
 PINGS = 20
 TRANSFER_MIB = 16
+LONG = 1 << 20
+_SIZES = {BRIDGE_BACK_ENDS[1]: 1 << 16}
+"""Bytes of bandwidth tests, unless a user says them."""
 KRPING = f"addr=10.9.2.1,port=9999,count={PINGS},validate,size=100000"
 
 
@@ -82,7 +86,8 @@ def _survive(options: argparse.Namespace) -> None:
 
 def _words(options: argparse.Namespace) -> list[str]:
     """The options of the measuring program."""
-    words = [*options.tests, "--size", str(options.size), "--count", str(options.count)]
+    size = options.size or _SIZES.get(options.backend, LONG)
+    words = [*options.tests, "--size", str(size), "--count", str(options.count)]
     return [*words, "--json"] if options.json else words
 
 
