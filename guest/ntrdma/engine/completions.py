@@ -67,6 +67,11 @@ class CompletionQueue:
                 found.append(completion)
         return found
 
+    @property
+    def armed(self) -> bool:
+        """Whether an event is asked for and has not come."""
+        return self._armed is not None
+
     def arm(self, solicited_only: bool) -> None:
         """One event at the next completion; at once when some are waiting."""
         self._armed = solicited_only

@@ -85,6 +85,8 @@ class NtrdmaCq:
             found = self.queue.poll(limit)
             if not found:
                 service.progress()
+                if self.queue.armed:
+                    service.watch()  # who waits for an event polls no more
                 found = self.queue.poll(limit)
             if service.engine.throttled:
                 service.run()
