@@ -253,6 +253,8 @@ class RssFlag(IntFlag):
     IPV4 = 1 << 5
 
 
+RSS_HASHES = (0, 1)
+"""Hash functions: XOR, Toeplitz."""
 RSS_OFFSET = 0x3C
 RSS = Struct(
     "RSS",
@@ -261,8 +263,8 @@ RSS = Struct(
         u8("log_table_size", 0x00),
         u24("base_qpn", 0x01),
         bits("default_qpn", 0x04, 4, 23, 0),
-        u8("hash_fn", 0x0A),
-        u8("flags", 0x0B),
+        u8("hash_fn", 0x0A, "0 XOR, 1 Toeplitz"),
+        u8("flags", 0x0B, "RssFlag"),
         raw("key", 0x0C, 40),
         bits("base_qpn_udp", 0x34, 4, 23, 0),
     ],
