@@ -128,7 +128,7 @@ def main(argv: list[str] | None = None) -> int:
         specs = [parse_hca(text, number, link) for number, text in enumerate(arguments.hca)]
         events = EventLog()
         if arguments.log and not arguments.no_log:
-            events = FileLog(arguments.log, capture=chosen.capture)
+            events = FileLog(arguments.log, capture=chosen.capture, total=chosen.log_limit)
         bridges = bridge_arguments.bridge_spec(arguments)
         server = Server(
             specs,
