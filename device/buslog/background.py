@@ -56,6 +56,6 @@ class Background:
             try:
                 self._write(batch)
             except Exception:
-                log.exception("the bus log lost %d events", batch.count)
+                log.exception("the bus log lost %d events", batch.events)
             with self._lock:
                 self._waiting -= len(batch.data)

@@ -36,7 +36,7 @@ class Batch(NamedTuple):
     """Records that are written together: how many, and the monotonic time of the first, in ns."""
 
     data: bytes
-    count: int
+    events: int
     first: int
 
 
@@ -85,7 +85,7 @@ class Segments:
             self._index_event(batch.first)
             _write_all(file, batch.data)
             self._written += len(batch.data)
-            self._count += batch.count
+            self._count += batch.events
             if self._written >= self._segment_bytes:
                 self._next_segment()
         except OSError as error:
