@@ -97,7 +97,9 @@ class Testpmd:
         return self._machine.agent.run(f"cat {_LOG}").text.replace("\r", "")
 
     def _wait(self, condition: str, seconds: float) -> None:
-        line = f"for n in $(seq {int(seconds * 10)}); do {condition} && exit; sleep 0.1; done; exit 1"
+        line = (
+            f"for n in $(seq {int(seconds * 10)}); do {condition} && exit; sleep 0.1; done; exit 1"
+        )
         found = self._machine.agent.run(f"({line}) > /dev/null", timeout=seconds * 2)
         if found.status != 0:
             raise LabError("testpmd does not answer", "see its output", self.log())

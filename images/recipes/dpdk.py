@@ -69,6 +69,7 @@ class DpdkRecipe(Recipe):
     """`dpdk.tar`: programs, libraries and plug-ins, by their paths below the guest's root."""
 
     name = "dpdk"
+    archive = "dpdk.tar"
 
     def __init__(self, cache: Cache, packages: Packages, guest: GuestRecipe) -> None:
         super().__init__(cache, packages)
@@ -86,7 +87,7 @@ class DpdkRecipe(Recipe):
         _keep_programs(root)
         prune.libraries(root, ())
         base = self.guest.folder() / "root"
-        with tarfile.open(folder / "dpdk.tar", "w") as archive:
+        with tarfile.open(folder / self.archive, "w") as archive:
             for path in _lacking(root, base):
                 archive.add(path, path.relative_to(root).as_posix(), recursive=False)
         shutil.rmtree(root)
