@@ -210,10 +210,16 @@ class Train:
 
 @dataclass(slots=True)
 class Frames:
-    """A burst of Ethernet frames to one address."""
+    """A burst of Ethernet frames to one address.
+
+    `own_qpn` is the queue pair that sent them if they come back to its port, else -1. `mirrored`:
+    they are what the port sent, for those that want to see it.
+    """
 
     address: bytes
     trains: list[Train]
+    own_qpn: int = -1
+    mirrored: bool = False
     work: int = field(default=0, compare=False)
 
 

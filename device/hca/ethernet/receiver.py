@@ -5,14 +5,14 @@ Linux `en_rx.c: mlx4_en_process_rx_cq`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.hca.ethernet.frame import TCP, UDP, FrameHeaders
 from bluebridge.device.hca.ethernet.receive_batch import Batch
 from bluebridge.device.hca.ethernet.receive_scaling import Spreader
-from bluebridge.device.hca.ethernet.steering import targets
+from bluebridge.device.hca.ethernet.steering import targets, targets_by_rules
 from bluebridge.device.hca.ethernet.train_forms import TAG_SIZE, TrainForms
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.ports.flow_control import RECEIVING
@@ -21,6 +21,7 @@ from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.rings.completions import SERVICE_VLAN_PRESENT, VLAN_PRESENT
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.layout.mlx4.cqe import CHECKSUM_GOOD, L4_CHECKED, FrameStatus
+from bluebridge.device.layout.mlx4.steering import RuleMode
 from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_MAC_CONTROL,
     ETHERTYPE_ROCE,
@@ -88,15 +89,24 @@ class FrameReceiver:
             if kind == _MAC_CONTROL:
                 port.flow.receive(first)
                 continue
-            numbers = targets(port, first, self._groups, self._parameters)
+            numbers = self._targets(port, first, message)
             copies += len(numbers) * len(train.frames)
-            port.counters.receive(train.frames, wanted=bool(numbers))
+            if not message.mirrored:
+                port.counters.receive(train.frames, wanted=bool(numbers))
             forms = TrainForms(train.frames)
             for number in numbers:
                 self._assign(port, train, forms, number, batches)
         for batch in batches.values():
             port.flow.accept(batch)
         return copies
+
+    def _targets(self, port: Port, frame: bytes, message: Frames) -> Sequence[int]:
+        """Numbers of the queue pairs that get a copy of a frame of `message`."""
+        if not self._parameters.flow_steering:
+            return targets(port, frame, self._groups, self._parameters)
+        if message.mirrored:
+            return [qpn for qpn, _ in port.rules.of_mode(RuleMode.MIRROR_SENT)]
+        return targets_by_rules(port, frame, message.own_qpn)
 
     def _assign(
         self, port: Port, train: Train, forms: TrainForms, number: int, batches: dict[int, Batch]
