@@ -29,6 +29,7 @@ FLAGS = (
     | DevFlag.UD_MCAST
     | DevFlag.IBOE
     | DevFlag.UC_LOOPBACK
+    | DevFlag.FCS_KEEP
     | DevFlag.UDP_RSS
     | DevFlag.VEP_UC_STEER
     | DevFlag.VEP_MC_STEER
