@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.rings.completion_queues import CompletionQueue
@@ -12,10 +14,10 @@ from bluebridge.device.layout.mlx4.contexts import CQC, CQC_SIZE
 RESIZE, MODERATION = 0, 1
 
 
-def sw2hw_cq(adapter: Adapter, command: Command) -> None:
+def sw2hw_cq(adapter: Adapter, command: Command) -> Iterator[None]:
     """Hand a ring over to the device; op modifier 1: software gave every entry away already."""
     context = command.mailbox(CQC_SIZE)
-    adapter.cqs.create(command.in_modifier, context, fill=command.op_modifier == 0)
+    return adapter.cqs.create(command.in_modifier, context, fill=command.op_modifier == 0)
 
 
 def hw2sw_cq(adapter: Adapter, command: Command) -> bytes | None:
@@ -39,16 +41,16 @@ def _find(adapter: Adapter, command: Command) -> CompletionQueue:
     return queue
 
 
-def modify_cq(adapter: Adapter, command: Command) -> None:
+def modify_cq(adapter: Adapter, command: Command) -> Iterator[None] | None:
     """Another buffer, or interrupt moderation: how many entries one event may stand for."""
     queue = _find(adapter, command)
     context = command.mailbox(CQC_SIZE)
     if command.op_modifier == MODERATION:
         queue.period, queue.max_count = CQC.get(context, "period"), CQC.get(context, "max_count")
-    elif command.op_modifier == RESIZE:
-        queue.resize(adapter.cqs.buffer_of(context), context)
-    else:
-        raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
+        return None
+    if command.op_modifier == RESIZE:
+        return queue.resize(adapter.cqs.buffer_of(context), context)
+    raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
 
 
 RULES: dict[int, Rule] = {

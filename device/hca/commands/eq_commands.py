@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.settings.refusal import CommandError
@@ -9,9 +11,9 @@ from bluebridge.device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode, St
 from bluebridge.device.layout.mlx4.contexts import EQC_SIZE
 
 
-def sw2hw_eq(adapter: Adapter, command: Command) -> None:
+def sw2hw_eq(adapter: Adapter, command: Command) -> Iterator[None]:
     """Hand a ring over to the device."""
-    adapter.eqs.create(command.in_modifier, command.mailbox(EQC_SIZE))
+    return adapter.eqs.create(command.in_modifier, command.mailbox(EQC_SIZE))
 
 
 def hw2sw_eq(adapter: Adapter, command: Command) -> bytes | None:

@@ -204,7 +204,7 @@ ENTRIES = (
         (
             (_TYPE, "type subtype"),
             (
-                told("commands/register.py: CommandRegister._execute"),
+                told("commands/register.py: CommandRegister._complete"),
                 "token status out_param",
             ),
         ),

@@ -17,7 +17,7 @@ REGISTERS = (
             (used(_COMMAND, by_position=True), "control.event control.op_modifier control.opcode"),
             (used("commands/register.py: CommandRegister.write", by_position=True), "control.go"),
             (
-                told("commands/register.py: CommandRegister._execute", by_position=True),
+                told("commands/register.py: CommandRegister._complete", by_position=True),
                 "control.status",
             ),
             (

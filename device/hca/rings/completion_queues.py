@@ -5,6 +5,7 @@ Rules: Linux `ib/cq.c`, `mlx4/cq.c: mlx4_cq_completion`, `include/linux/mlx4/cq.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from bluebridge.device.hca.rings.completion_forms import CqeForm
@@ -206,25 +207,18 @@ class CompletionQueue:
         CQC.set(context, "producer_index", self.producer)
         return bytes(context)
 
-    def resize(self, buffer: QueueBuffer, context: bytes) -> None:
+    def resize(self, buffer: QueueBuffer, context: bytes) -> Iterator[None]:
         """Move to another buffer: a marker in the old one tells software where to go on.
 
-        `context` says where it is and how large.
-
-        Raises `CommandError`, and nothing has changed then: BAD_PARAM when what is unread would not
-        fit (drivers report BAD_SIZE as a lack of memory) or a ring is no memory, RESOURCE_BUSY when
-        the old ring has no room for the marker, BAD_RES_STATE when the queue is broken.
+        `context` says where it is and how large; it is prepared in portions. Raises `CommandError`,
+        and the queue is as it was then: BAD_PARAM when what is unread would not fit (drivers report
+        BAD_SIZE as a lack of memory) or a ring is no memory, RESOURCE_BUSY when the old ring has no
+        room for the marker, BAD_RES_STATE when the queue is broken.
         """
         log_size = CQC.get(context, "log_size")
-        if self.broken:
-            raise CommandError(Status.BAD_RES_STATE, f"CQ {self.cqn:#x} is broken")
-        self._read_consumer()
-        unread = (self.producer - self._consumer) & INDEX_MASK
-        if unread >= 1 << log_size:
-            raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
-        if unread >= self.size:
-            raise CommandError(Status.RESOURCE_BUSY, f"CQ {self.cqn:#x} is full")
-        buffer.fill_owner(self._stride, self.cqn)
+        self._check_resize(log_size)
+        yield from buffer.fill_owner(self._stride, self.cqn)
+        self._check_resize(log_size)
         marker = bytearray(self._stride)
         marker[-1] = OPCODE_RESIZE | (OWNER_BIT if self.producer & self.size else 0)
         offset = (self.producer & (self.size - 1)) * self._stride
@@ -238,6 +232,16 @@ class CompletionQueue:
         for name in ("log_size", "page_offset", "log_page_size", "mtt_addr"):
             CQC.set(moved, name, CQC.get(context, name))
         self._context = bytes(moved)
+
+    def _check_resize(self, log_size: int) -> None:
+        if self.broken:
+            raise CommandError(Status.BAD_RES_STATE, f"CQ {self.cqn:#x} is broken")
+        self._read_consumer()
+        unread = (self.producer - self._consumer) & INDEX_MASK
+        if unread >= 1 << log_size:
+            raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
+        if unread >= self.size:
+            raise CommandError(Status.RESOURCE_BUSY, f"CQ {self.cqn:#x} is full")
 
     def _full(self) -> bool:
         if self._overwrites:
@@ -312,8 +316,8 @@ class CompletionQueues:
         """The queue `cqn` if hardware owns it."""
         return self._queues.get(cqn)
 
-    def create(self, cqn: int, context: bytes, *, fill: bool) -> None:
-        """SW2HW_CQ; `fill` gives every entry to hardware, else software did.
+    def create(self, cqn: int, context: bytes, *, fill: bool) -> Iterator[None]:
+        """SW2HW_CQ, in portions; `fill` gives every entry to hardware, else software did.
 
         Raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, BAD_RESOURCE, ICM_ERROR.
         """
@@ -327,7 +331,7 @@ class CompletionQueues:
             raise CommandError(Status.BAD_PARAM, "collapsed CQs are not offered")
         buffer = self.buffer_of(context)
         if fill:
-            buffer.fill_owner(self._stride, cqn)
+            yield from buffer.fill_owner(self._stride, cqn)
         self._queues[cqn] = CompletionQueue(
             self._bus, self._eqs, cqn, context, buffer, self._form_of(context)
         )

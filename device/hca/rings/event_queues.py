@@ -6,6 +6,7 @@ Rules: Linux `mlx4/eq.c: mlx4_eq_int, eq_set_ci, next_eqe_sw`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -93,8 +94,10 @@ class EventQueues:
         """The queue `eqn` if hardware owns it."""
         return self._queues.get(eqn)
 
-    def create(self, eqn: int, context: bytes) -> None:
-        """SW2HW_EQ. Every entry is given to hardware, since drivers hand over zeroed buffers.
+    def create(self, eqn: int, context: bytes) -> Iterator[None]:
+        """SW2HW_EQ, in portions.
+
+        Every entry is given to hardware, since drivers hand over zeroed buffers.
 
         Raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, ICM_ERROR.
         """
@@ -114,7 +117,7 @@ class EventQueues:
         buffer = self._pages.buffer(
             EQC.get(context, "mtt_addr"), shift, EQE_SIZE << log_size, start
         )
-        buffer.fill_owner(EQE_SIZE, eqn)
+        yield from buffer.fill_owner(EQE_SIZE, eqn)
         state = EQC.get(context, "state")
         self._queues[eqn] = EventQueue(
             eqn,
