@@ -33,6 +33,8 @@ def aligned_test(module: Any) -> type[unittest.TestCase]:
     attributes = import_module("pyverbs.qp").QPAttr
 
     class AlignedResources(module.RssRes):  # type: ignore[misc]
+        wqs: list[Any]
+
         def create_ind_table(self) -> None:
             self.ind_tbl = module.RwqIndTable(self.ctx, self.initiate_table_attr())
             self.hash_conf = self.init_rx_hash_config()
