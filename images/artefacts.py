@@ -10,8 +10,10 @@ from pathlib import Path
 
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
 from bluebridge.images.cache import Cache
+from bluebridge.images.recipes.boot_files import BootFilesRecipe
 from bluebridge.images.recipes.dpdk import DpdkRecipe
 from bluebridge.images.recipes.guest import GuestRecipe
+from bluebridge.images.recipes.ipxe import IpxeRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe
 from bluebridge.images.recipes.libvfio_user import LibvfioUserRecipe
 from bluebridge.images.recipes.python_headers import PythonHeadersRecipe
@@ -63,6 +65,17 @@ class Artefacts:
         ]
         return {recipe.name: recipe for recipe in recipes}
 
+    @cached_property
+    def on_demand(self) -> dict[str, Recipe]:
+        """Recipes by name of what is built when it is first asked for, not by `build`."""
+        kernel, guest = self.recipes["kernel"], self.recipes["guest"]
+        assert isinstance(kernel, KernelRecipe)
+        assert isinstance(guest, GuestRecipe)
+        return {
+            IpxeRecipe.name: IpxeRecipe(self.cache, self.packages),
+            BootFilesRecipe.name: BootFilesRecipe(self.cache, self.packages, kernel, guest),
+        }
+
     def qemu(self) -> Qemu:
         """The host's QEMU when it has a vfio-user client, else the one of the cache."""
         return host_qemu() or unpacked_qemu(self.folder("qemu"))
@@ -87,12 +100,13 @@ class Artefacts:
 
     def folder(self, name: str) -> Path:
         """The finished folder of the artefact `name`."""
+        recipe = self.recipes.get(name) or self.on_demand[name]
         try:
-            return self.recipes[name].folder()
+            return recipe.folder()
         except StaleVersions:
             # The mirror no longer has a remembered version: resolve them anew.
             self.packages.refresh()
-            return self.recipes[name].folder()
+            return recipe.folder()
 
     def present(self, name: str) -> Path | None:
         """The folder of the artefact `name` if it is in the cache; needs no network."""

@@ -59,9 +59,19 @@ class QueuePairs:
         return len(self._pairs)
 
     def reset(self) -> None:
-        """Forget all queue pairs; no completion and no DMA of theirs from now on."""
-        for qpn in list(self._pairs):
-            self.destroy(qpn)
+        """Forget all queue pairs; no completion and no DMA of theirs from now on.
+
+        Their windows are the regions' affair, which are reset, too.
+        """
+        pairs = list(self._pairs.values())
+        self._pairs.clear()
+        self._indices.clear()
+        self.failed.clear()
+        self._frames.clear()
+        for qp in pairs:
+            qp.state = QpState.RST
+            qp.engine.stop()
+        collector.discarded(len(pairs))
 
     def get(self, qpn: int) -> QueuePair | None:
         """The queue pair with exactly this number, generation bits included."""

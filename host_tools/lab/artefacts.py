@@ -61,6 +61,27 @@ def ensure_artefacts(progress: Progress) -> LabArtefacts:
         )
 
 
+@dataclass(frozen=True)
+class NetworkBootFiles:
+    """Paths of what it takes to boot a guest over the network."""
+
+    firmware: Path
+    kernel: Path
+    """As boot loaders start it."""
+    root: Path
+    """The guest's root, compressed."""
+
+
+def network_boot_files(progress: Progress) -> NetworkBootFiles:
+    """Fetched and made if they are not cached. Raises `LabError`."""
+    progress("looking for iPXE and what it is to boot")
+    with image_errors():
+        artefacts = Artefacts()
+        files = artefacts.folder("boot-files")
+        firmware = artefacts.folder("ipxe") / "ipxe.lkrn"
+        return NetworkBootFiles(firmware, files / "vmlinuz", files / "root.zst")
+
+
 def ntb_modules(progress: Progress) -> Path:
     """The folder of the NTB drivers and their clients, built if they are not cached."""
     return _modules(NtbRecipe, "the NTB drivers", progress)

@@ -171,6 +171,8 @@ def init_hca(adapter: Adapter, command: Command) -> None:
         raise CommandError(Status.BAD_PARAM, "big-endian hosts and 64-byte entries are not offered")
     if get(mailbox, "uar_page_size"):
         raise CommandError(Status.BAD_PARAM, "UAR pages are 4 KiB")
+    if get(mailbox, "mc_hash_fn"):
+        raise CommandError(Status.BAD_PARAM, "another hash function of multicast addresses")
     parameters = Parameters.of_mailbox(mailbox)
     table = RULE_LIMITS if parameters.flow_steering else GROUP_LIMITS
     for name, allowed in (INIT_LIMITS | table).items():

@@ -10,7 +10,7 @@ from bluebridge.device.hca.pairs.costs import MESSAGE_COST
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import Role
 from bluebridge.device.hca.pairs.unconnected_sender import UnconnectedSender
-from bluebridge.device.hca.ports.datagram_headers import HeaderError
+from bluebridge.device.hca.ports.datagram_headers import HeaderError, LostPacketError
 from bluebridge.device.hca.ports.network_headers import build_network_header
 from bluebridge.device.hca.rings.work_requests import (
     DATAGRAM,
@@ -20,7 +20,7 @@ from bluebridge.device.hca.rings.work_requests import (
     WqeError,
     parse_data,
 )
-from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.wqe import CTRL_SIZE
 from bluebridge.device.layout.net.roce import GSI_QPN, NO_GID, SMI_QPN
 
@@ -53,7 +53,11 @@ class DatagramSender(UnconnectedSender):
             message = self._addressed(wqe, raw, payload)
         else:
             packet = self._gather(wqe, raw, CTRL_SIZE, What.MAD)
-            message = qp.port.parse_packet(packet, qp.qkey)
+            try:
+                message = qp.port.parse_packet(packet, qp.qkey)
+            except LostPacketError as lost:
+                qp.bus.note(Kind.NOTE, f"QP {qp.qpn:#x} WQE {wqe.index}: {lost}", obj=qp.qpn)
+                return
             # QP1's helper for RoCE v2 sends as itself: mlx4_ib_create_qp, roce_v2_gsi.
             if message.source_qpn not in (_SPECIAL_QPNS[qp.role], qp.qpn):
                 raise HeaderError(f"{qp.role.name} sends as QP {message.source_qpn:#x}")

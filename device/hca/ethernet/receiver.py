@@ -70,6 +70,10 @@ class FrameReceiver:
         """A queue pair is gone."""
         self._spreaders.pop(qpn, None)
 
+    def clear(self) -> None:
+        """All queue pairs are gone."""
+        self._spreaders.clear()
+
     def receive(self, port: Port, message: Frames) -> int:
         """Frames that came in by `port`: to the queue pairs that steering names, or dropped.
 

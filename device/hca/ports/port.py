@@ -256,7 +256,7 @@ class Port:
         return 0
 
     def parse_packet(self, packet: bytes, own_qkey: int) -> Datagram:
-        """A packet whose headers software built; raises `HeaderError`."""
+        """A packet whose headers software built; raises `HeaderError`, `LostPacketError`."""
         return parse_datagram(packet, own_qkey)
 
     # -- filters ----------------------------------------------------------------------------
