@@ -103,7 +103,7 @@ class Session:
             archive = dpdk_archive(Reporter(quiet=True))
             self.pair.both(partial(testpmd.install, archive=archive))
         if self.setup.before:
-            self.pair.both(lambda machine: machine.run(self.setup.before))
+            self.run_in_both(self.setup.before)
         self.pair.both(bring_up)
         self.words = self.find_words()
 
@@ -113,6 +113,14 @@ class Session:
         _own_address(self.pair.b)  # nobody can send from an address that is not settled yet
         gid = _gid(self.pair.b, self.setup.gid_type) if self.setup.ethernet else None
         return Words(netdev, local, gid)
+
+    def run_in_both(self, line: str) -> None:
+        """Run a shell line in both guests. Raises `LabError` where it fails."""
+
+        def run(machine: Vm) -> None:
+            machine.run(line)
+
+        self.pair.both(run)
 
     def complaints(self) -> list[str]:
         """What the kernels have complained about since the last call."""

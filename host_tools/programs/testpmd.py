@@ -113,3 +113,12 @@ def timed(sender: Testpmd, receiver: Testpmd, seconds: float) -> float:
     time.sleep(seconds)
     sender.tell("stop")
     return time.monotonic() - start
+
+
+def race(sender: Testpmd, receiver: Testpmd, seconds: float) -> tuple[float, Counters, Counters]:
+    """Seconds, and the counters of both when all that was sent is through."""
+    took = timed(sender, receiver, seconds)
+    sent, received = sender.counters(), receiver.counters()
+    while (later := receiver.counters()) != received:
+        received = later
+    return took, sent, received
