@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.fuzz import coverage, targets
+from tests.fuzz import mutate, targets
 
 HERE = Path(__file__).resolve().parent
 CORPUS, FINDINGS = HERE / "corpus", HERE / "findings"
-LONGEST = 2048
-"""Bytes of an input."""
+LONGEST, LONGEST_STEPS = 2048, 16384
+"""Bytes of an input, and of one that is steps."""
 ONE_INPUT_SECONDS = 20
 SEEDS = 24
 """Random inputs to start from besides the corpus, of many lengths."""
@@ -38,10 +38,12 @@ def main() -> int:
         targets.run(name, Path(path).read_bytes())
         return 0
     status = 0 if options.coverage else _fuzz(options.targets or list(targets.TARGETS), options)
-    lines = coverage.Lines()
-    count = coverage.replay(CORPUS, lines)
-    print(f"{count} inputs in {CORPUS.relative_to(HERE.parents[1])}")
-    print(*coverage.table(lines), sep="\n")
+    subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.coverage"],
+        cwd=HERE.parents[1],
+        env=os.environ | {"BLUEBRIDGE_PURE": "1"},
+        check=True,
+    )
     return status
 
 
@@ -83,16 +85,20 @@ def _one(name: str, seconds: int) -> tuple[int, str]:
         for number in range(SEEDS):
             dice = random.Random(number)
             Path(work, f"seed{number}").write_bytes(dice.randbytes(LONGEST >> number % 8))
+        longest = LONGEST_STEPS if name in mutate.FORMS else LONGEST
         prefix = f"-artifact_prefix={FINDINGS / name}-"
-        limits = [f"-max_len={LONGEST}", "-len_control=0", f"-timeout={ONE_INPUT_SECONDS}"]
+        limits = [f"-max_len={longest}", "-len_control=0", f"-timeout={ONE_INPUT_SECONDS}"]
         limits += [f"-max_total_time={seconds}", "-rss_limit_mb=0", prefix]
         status, said = _run("tests.fuzz.one", name, *limits, work, str(corpus))
-        before = len(list(corpus.iterdir()))
+        before = {path.name for path in corpus.iterdir()}
         unkept, trouble = _run("tests.fuzz.keep", name, work, str(corpus))
-        kept = len(list(corpus.iterdir()))
+        kept = {path.name for path in corpus.iterdir()}
     if unkept:
         said = f"{said}; {trouble}"
-    return status or unkept, f"{name}: {said}; {kept} inputs kept, {kept - before} of them new"
+    return (
+        status or unkept,
+        f"{name}: {said}; {len(kept)} inputs kept, {len(kept - before)} of them new",
+    )
 
 
 def _run(module: str, *words: str) -> tuple[int, str]:
