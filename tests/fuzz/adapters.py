@@ -22,6 +22,8 @@ THIRD = 1
 """Of its second byte: there is a third HCA."""
 PLUG, FAULT = range(2)
 """What an operator does: the cable of a port in or out, an internal error."""
+MOST_DRAINS = 5
+"""Times `timed_host.CALLS` calls, after the last step: more than any queue has entries for."""
 _SIZES = {0: bar0.BAR0_SIZE, 2: uar.BAR2_SIZE}
 
 
@@ -65,6 +67,14 @@ class Adapters(guests.Machine):
             ports[(number >> 1) % len(ports)].plug(bool(number & 1))
         else:
             hca.fail("as an operator says")
+
+    def end(self) -> None:
+        """Nothing that a driver posts makes an HCA work for ever: rings have an end."""
+        for host in self.hosts:
+            for _ in range(MOST_DRAINS):
+                host.run()
+            assert not host.busy, f"{host.name} has work without an end"
+        super().end()
 
 
 def mac_of(number: int) -> bytes:

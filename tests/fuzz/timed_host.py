@@ -69,6 +69,11 @@ class TimedHost(FakeHost):
         """Run with the next step."""
         super().call_soon(timed(action))
 
+    @property
+    def busy(self) -> bool:
+        """Whether calls wait that need no time to pass."""
+        return bool(self._soon)
+
     def _drain(self) -> None:
         calls = 0
         while self._soon and calls < CALLS:
