@@ -7,6 +7,7 @@ from bluebridge.host_tools.conformance.setups import BRIDGES, QUICK, SETUPS, Set
 from bluebridge.host_tools.conformance.suites import (
     connections,
     devices,
+    firmware,
     network,
     ntb,
     perftest,
@@ -18,7 +19,18 @@ from bluebridge.host_tools.conformance.suites import (
 
 Choice = tuple[Setup, Program]
 
-_SUITES = (devices, network, pingpong, connections, perftest, qperf, rdma_core, storage, ntb)
+_SUITES = (
+    devices,
+    network,
+    pingpong,
+    connections,
+    perftest,
+    qperf,
+    rdma_core,
+    storage,
+    ntb,
+    firmware,
+)
 
 
 def everything() -> list[Choice]:
