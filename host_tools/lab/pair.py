@@ -177,10 +177,10 @@ class Pair:
     def network_boot(self, name: str) -> NetworkBoot:
         """What `restart` takes to have iPXE boot guest `name` over its HCA: its peer serves it.
 
-        Raises `LabError`, `UsageError` where that cannot be.
+        The peer's kernel must drive its HCA, with an address of `ADDRESSES`, and the pair must
+        have no bridge (`network_boot.check`). Raises `LabError`.
         """
         machine = self.machine(name)
-        network_boot.check(self.config)
         peer = next(each for each in self.machines if each is not machine)
         files = network_boot_files(self._progress)
         return network_boot.prepare(self.config, name, peer, self._artefacts, files)

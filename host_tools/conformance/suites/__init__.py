@@ -8,6 +8,7 @@ from bluebridge.host_tools.conformance.suites import (
     connections,
     devices,
     dpdk,
+    firmware,
     network,
     ntb,
     perftest,
@@ -19,7 +20,19 @@ from bluebridge.host_tools.conformance.suites import (
 
 Choice = tuple[Setup, Program]
 
-_SUITES = (devices, network, pingpong, connections, perftest, qperf, rdma_core, storage, dpdk, ntb)
+_SUITES = (
+    devices,
+    network,
+    pingpong,
+    connections,
+    perftest,
+    qperf,
+    rdma_core,
+    storage,
+    dpdk,
+    ntb,
+    firmware,
+)
 
 
 def everything() -> list[Choice]:
