@@ -218,7 +218,7 @@ class Pair:
         """The second guest, which plays the client."""
         return self.machines[1]
 
-    def both(self, action: Callable[[Vm], None]) -> None:
+    def both(self, action: Callable[[Vm], object]) -> None:
         """Do something on both consoles at once; the first failure ends the other's wait too."""
         self.together(*(lambda machine=machine: action(machine) for machine in self.machines))
 

@@ -43,6 +43,16 @@ def test_programs_are_there_and_find_their_libraries(guest_a: Vm) -> None:
     assert guest_a.run("ulimit -l").text == "unlimited"
 
 
+def test_what_programs_besides_python_expect_of_a_system(guest_a: Vm) -> None:
+    """DPDK refuses hugepages below a folder that all may write to; kernel selftests need bash."""
+    assert guest_a.run("stat -c %a /").text.strip() == "755"
+    assert (
+        guest_a.run(["bash", "-c", "for ((n = 0; n < 3; n++)); do printf $n; done"]).text == "012"
+    )
+    loaded = "import ctypes; ctypes.CDLL('libmlx4.so.1').mlx4dv_init_obj"
+    guest_a.run(["python3", "-c", loaded])
+
+
 def test_every_module_of_the_image_can_be_loaded(guest_a: Vm) -> None:
     """Asked for as modprobe would load it, with what it depends on; nothing is loaded here."""
     names = " ".join(MODULES)
