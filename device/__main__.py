@@ -64,6 +64,18 @@ def parse_hca(text: str, number: int = 0, link: LinkLayer = LinkLayer.ETHERNET) 
     )
 
 
+def _check_addresses(specs: list[HcaSpec]) -> None:
+    """Raise `ValueError` for two HCAs of one network with one MAC address, or GUID made of it."""
+    found: dict[tuple[LinkLayer, int, bytes], str] = {}
+    for spec in specs:
+        other = found.setdefault((spec.link, spec.network, spec.mac), spec.name)
+        if other != spec.name:
+            raise ValueError(
+                f"HCAs {other} and {spec.name} both have MAC address {spec.mac.hex(':')} and its "
+                "GUIDs: give one of them another mac= or net=, or write --trusting"
+            )
+
+
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bluebridge.device", description="the emulated hardware"
@@ -126,9 +138,11 @@ def main(argv: list[str] | None = None) -> int:
     try:
         link = LinkLayer(chosen.link)
         specs = [parse_hca(text, number, link) for number, text in enumerate(arguments.hca)]
+        if not chosen.trusting:
+            _check_addresses(specs)
         events = EventLog()
         if arguments.log and not arguments.no_log:
-            events = FileLog(arguments.log, capture=chosen.capture)
+            events = FileLog(arguments.log, capture=chosen.capture, total=chosen.log_limit)
         bridges = bridge_arguments.bridge_spec(arguments)
         server = Server(
             specs,

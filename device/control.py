@@ -2,7 +2,7 @@
 
     link NAME[/PORT] up|down    plug the cable of a port in, or pull it
     fault NAME [TEXT]           an internal error: the adapter stops until software resets it
-    status                      a line for each port
+    status                      a line for each port, and how often it used addresses of others
     profile start               from now on, sample what the server does
     profile stop FILE           write the stacks found, with their counts, one a line
     drop, delay, duplicate, hold, rules, release, remove    `bluebridge.device.fault_control`
@@ -19,21 +19,34 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.interface import FabricPort
+from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fault_control import FaultCommands
 from bluebridge.device.hca.device import Hca
-from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.profile import Sampler
 
 MAX_LINE = 4096
 MAX_CLIENTS = 16
 BACKLOG = 16
+REST_SECONDS = 1.0
+"""Until a client is accepted again after there was no descriptor for one."""
 
 
 class ControlCommands:
-    """Executes the lines above on the HCAs of a server, given by name."""
+    """Executes the lines above on the HCAs of a server, given by name.
 
-    def __init__(self, hcas: Mapping[str, Hca], faults: FaultRules) -> None:
+    `fabrics` are those that ports are on, by the names of their links (`a/1`).
+    """
+
+    def __init__(
+        self,
+        hcas: Mapping[str, Hca],
+        faults: FaultRules,
+        fabrics: Mapping[str, LocalFabric] | None = None,
+    ) -> None:
         self._hcas = hcas
+        self._fabrics = fabrics or {}
         self._sampler = Sampler()
         self._words: dict[str, Callable[[Sequence[str]], list[str]]] = {
             "link": self._link,
@@ -94,8 +107,17 @@ class ControlCommands:
             for port in hca.adapter.ports:
                 cable = "in" if port.cable else "out"
                 link = "up" if port.link_up else "down"
-                lines.append(f"{name}/{port.number} {state} cable {cable} link {link}")
+                words = f"{name}/{port.number} {state} cable {cable} link {link}"
+                lines.append(words + self._trespasses(f"{name}/{port.number}", port))
         return lines
+
+    def _trespasses(self, link: str, port: FabricPort) -> str:
+        """What a port did with addresses that belong to others; empty if nothing."""
+        fabric = self._fabrics.get(link)
+        spoofed, refused = (0, 0) if fabric is None else fabric.trespasses(port)
+        if not spoofed and not refused:
+            return ""
+        return f" addresses of others: {spoofed} messages dropped, {refused} claims refused"
 
     def _profile(self, words: Sequence[str]) -> list[str]:
         if len(words) == 1 and words[0] == "start":
@@ -128,10 +150,16 @@ class ControlSocket:
         except OSError as error:
             self._socket.close()
             raise OSError(error.errno, f"control socket {path}: {error.strerror}") from error
-        loop.add_reader(self._socket.fileno(), self._accept)
+        self._resting: LoopTimer | None = None
+        self._listen()
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
         """Stop listening and remove the socket."""
+        if self._resting is not None:
+            self._resting.cancel()
         for number in list(self._clients):
             self._drop(number)
         self._loop.remove_reader(self._socket.fileno())
@@ -141,7 +169,11 @@ class ControlSocket:
     def _accept(self) -> None:
         try:
             client, _ = self._socket.accept()
-        except OSError:  # the client has closed again
+        except BlockingIOError:
+            return
+        except OSError:  # no descriptor is left: the client waits, and the socket stays readable
+            self._loop.remove_reader(self._socket.fileno())
+            self._resting = self._loop.call_later(REST_SECONDS, self._listen)
             return
         if len(self._clients) >= MAX_CLIENTS:
             client.close()

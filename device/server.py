@@ -15,6 +15,7 @@ from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.hca.device import Hca
 from bluebridge.device.hca.settings.config import PLAIN, Features, HcaConfig
 from bluebridge.device.layout import pci as layout
@@ -95,6 +96,7 @@ class Server:
         self._endpoints: list[Endpoint] = []
         self._hcas: dict[str, Hca] = {}
         self._faults = FaultRules(self.loop.call_later, events)
+        self._fabrics: dict[str, LocalFabric] = {}
         self._control: ControlSocket | None = None
         self._hosts = Hosts() if bridges is not None else None
         self._bridges: Bridges | None = None
@@ -130,11 +132,14 @@ class Server:
         networks = self._networks.of(spec.link, spec.network)
         for fabric, port in zip(networks, hca.adapter.ports, strict=True):
             device = log_name(spec.name, port.number)
-            self._faults.add_link(f"{spec.name}/{port.number}", device, port, fabric)
+            link = f"{spec.name}/{port.number}"
+            self._faults.add_link(link, device, port, fabric)
+            self._fabrics[link] = fabric
         endpoint.plug(hca)
 
     def _control_socket(self, path: Path) -> ControlSocket:
-        return ControlSocket(path, ControlCommands(self._hcas, self._faults), self.loop)
+        commands = ControlCommands(self._hcas, self._faults, self._fabrics)
+        return ControlSocket(path, commands, self.loop)
 
     def _cables(self, spec: HcaSpec) -> list[Fabric]:
         """The fabrics as the ports of an HCA reach them: with a log, through a capture each."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
 from bluebridge.images.cache import Cache
+from bluebridge.images.recipes.dpdk import DpdkRecipe
 from bluebridge.images.recipes.guest import GuestRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe
 from bluebridge.images.recipes.libvfio_user import LibvfioUserRecipe
@@ -20,6 +21,8 @@ from bluebridge.images.recipes.vfio import VfioRecipe
 from bluebridge.images.unpack import LIBRARIES, foreign
 
 CLIENT = 'name "vfio-user-pci"'
+OPTIONAL = (DpdkRecipe.name,)
+"""Artefacts that are built when a program asks for them."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +51,15 @@ class Artefacts:
         """All recipes by name, in the order they are built."""
         kernel = KernelRecipe(self.cache, self.packages)
         vfio = VfioRecipe(self.cache, self.packages, kernel)
+        guest = GuestRecipe(self.cache, self.packages, kernel, vfio)
         recipes: list[Recipe] = [
             LibvfioUserRecipe(self.cache, self.packages),
             kernel,
             vfio,
-            GuestRecipe(self.cache, self.packages, kernel, vfio),
+            guest,
             QemuRecipe(self.cache, self.packages),
             PythonHeadersRecipe(self.cache, self.packages),
+            DpdkRecipe(self.cache, self.packages, guest),
         ]
         return {recipe.name: recipe for recipe in recipes}
 
@@ -98,8 +103,9 @@ class Artefacts:
             return None
 
     def build(self) -> None:
-        """Build missing artefacts, then remove the downloads."""
-        wanted = [name for name in self.recipes if name != "qemu" or host_qemu() is None]
+        """Build missing artefacts but the `OPTIONAL` ones, then remove the downloads."""
+        needed = [name for name in self.recipes if name not in OPTIONAL]
+        wanted = [name for name in needed if name != "qemu" or host_qemu() is None]
         if all(self.present(name) for name in wanted):
             return
         for name in wanted:

@@ -68,6 +68,7 @@ class LocalFabric:
         self.statistics = Statistics()
         self._ownership = None if trusting else Ownership()
         self._spoofed = Throttle()
+        self._spoofed_by: dict[FabricPort, int] = {}
         self.stage: Stage | None = None
         self._announced: dict[FabricPort, Set[bytes] | None] = {}
         """Addresses of each attached port, in the order they came; None while its link is down."""
@@ -88,6 +89,7 @@ class LocalFabric:
         self._announced.pop(port, None)
         if self._ownership is not None:
             self._ownership.forget(port)
+        self._spoofed_by.pop(port, None)
         self._tabulate()
 
     def announce(self, port: FabricPort, addresses: Set[bytes], *, up: bool) -> None:
@@ -126,7 +128,13 @@ class LocalFabric:
         route = message.route
         return ownership.permits(source, route.smac) and ownership.permits(source, route.sgid)
 
-    def _drop_spoofed(self, message: Message) -> None:
+    def trespasses(self, port: FabricPort) -> tuple[int, int]:
+        """Of a port: messages dropped as they came from another's address, addresses refused."""
+        refused = self._ownership.refused if self._ownership is not None else {}
+        return self._spoofed_by.get(port, 0), refused.get(port, 0)
+
+    def _drop_spoofed(self, source: FabricPort, message: Message) -> None:
+        self._spoofed_by[source] = self._spoofed_by.get(source, 0) + 1
         self.statistics.spoofed += 1
         self.statistics.lost += 1
         if self._spoofed.admits():
@@ -172,7 +180,7 @@ class LocalFabric:
     def _deliver(self, source: FabricPort, message: Message) -> int:
         """The copies that receivers and the stage made."""
         if not self._is_genuine(source, message):
-            self._drop_spoofed(message)
+            self._drop_spoofed(source, message)
             return 0
         targets = self._targets(source, message)
         stage = self.stage

@@ -16,10 +16,12 @@ _NOTHING: Final[frozenset[bytes]] = frozenset()
 
 
 class Ownership:
-    """The owners of a fabric's addresses. `refused` counts announcements of another's address."""
+    """The owners of a fabric's addresses. `refused` counts announcements of another's address, of
+    each port that made one.
+    """
 
     def __init__(self) -> None:
-        self.refused = 0
+        self.refused: dict[FabricPort, int] = {}
         self._burned_in: dict[FabricPort, frozenset[bytes]] = {}
         self._wanted: dict[FabricPort, frozenset[bytes]] = {}
         self._owners: dict[bytes, FabricPort] = {}
@@ -31,12 +33,15 @@ class Ownership:
         if self._wanted.get(port) != wanted:
             self._wanted[port] = wanted
             self._settle()
-            self.refused += sum(self._owners[address] is not port for address in wanted)
+            refused = sum(self._owners[address] is not port for address in wanted)
+            if refused:
+                self.refused[port] = self.refused.get(port, 0) + refused
 
     def forget(self, port: FabricPort) -> None:
         """A port has left."""
         self._burned_in.pop(port, None)
         self._wanted.pop(port, None)
+        self.refused.pop(port, None)
         self._settle()
 
     def _settle(self) -> None:

@@ -84,10 +84,10 @@ class QueuePairs:
         if len(self._pairs) >= MAX_LIVE:
             raise CommandError(Status.EXCEED_LIM, f"{MAX_LIVE} queue pairs are in use")
         qp = self._factory.make(qpn, context, self.failed.add)
-        self._pairs[qpn] = qp
-        self._indices[index] = qpn
         if qp.role is Role.RSS:
             self._frames.spread(qpn, Spreader(context))
+        self._pairs[qpn] = qp
+        self._indices[index] = qpn
         qp.set_state(QpState.INIT)
         return qp
 

@@ -58,10 +58,14 @@ class LibrarySocket:
     def attach(self, client: socket.socket, first_message: bytes) -> socket.socket | None:
         """Let the library answer the VERSION message of `client`; its private connection.
 
-        None when the library refuses the client.
+        None when the library refuses the client. Raises OSError when the process has no
+        descriptor left.
         """
         private = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            # A connection that the library cannot accept would stay in its queue, and the next
+            # client would get it.
+            os.close(os.dup(private.fileno()))
             # The file is unlinked; a descriptor of the socket's inode still reaches it.
             private.connect(f"/proc/self/fd/{self._socket_fd}")
             private.sendall(first_message)

@@ -80,24 +80,37 @@ class Closer:
     def __init__(self) -> None:
         self._lock = _thread.allocate_lock()
         self._closing = 0
+        self._waiting: list[int] = []
+        """Those for which no thread could be started yet."""
 
-    @property
-    def free(self) -> bool:
+    def ready(self) -> bool:
         """Whether there is a thread left; without one, descriptors must not be accepted."""
-        return self._closing < MOST_CLOSING
+        self._start()
+        return not self._waiting and self._closing < MOST_CLOSING
 
     def close(self, fds: Sequence[int]) -> None:
-        """Close memory and eventfds now, other files soon."""
-        unknown = []
+        """Close memory and eventfds now, other files soon: at the next call, without a thread."""
         for fd in fds:
             if _seals(fd) >= 0 or _is_eventfd(fd):
                 os.close(fd)
             else:
-                unknown.append(fd)
-        if unknown:
+                self._waiting.append(fd)
+        self._start()
+
+    def _start(self) -> None:
+        """Close those that wait, in a thread if one can be had."""
+        fds = self._waiting
+        if not fds:
+            return
+        with self._lock:
+            self._closing += 1
+        try:
+            _thread.start_new_thread(self._close, (fds,))
+        except RuntimeError:  # the machine or the user has no thread left
             with self._lock:
-                self._closing += 1
-            _thread.start_new_thread(self._close, (unknown,))
+                self._closing -= 1
+        else:
+            self._waiting = []
 
     def _close(self, fds: list[int]) -> None:
         try:

@@ -13,11 +13,13 @@ import logging
 import os
 import select
 import socket
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from ._messages import HEADER, Header
+from ._throttle import Complaints
 
 log: Final = logging.getLogger(__name__)
 
@@ -26,6 +28,8 @@ BACKLOG: Final = 128
 """Connections the kernel queues for `accept`; beyond it a non-blocking `connect` fails."""
 ACCEPTED_AT_ONCE: Final = 64
 """Connections accepted in one call of `next_client` at most, so that it returns soon."""
+REST_SECONDS: Final = 0.002
+"""Slept where a client can neither be accepted nor turned away: its socket stays readable."""
 
 
 class Listener:
@@ -41,6 +45,9 @@ class Listener:
         self._pending: socket.socket | None = None
         self._poll = select.epoll()
         self._poll.register(self._socket, select.EPOLLIN)
+        self._complain = Complaints(log, str(path))
+        self._reserve = -1
+        self._renew_reserve()
 
     def fileno(self) -> int:
         """A descriptor that is readable when `next_client` may have something."""
@@ -94,11 +101,40 @@ class Listener:
                 client, _ = self._socket.accept()
             except BlockingIOError:
                 return
+            except OSError as error:
+                self._turn_away(error)
+                return
             self._close_pending()
+            if self._reserve < 0:
+                self._renew_reserve()
             client.setblocking(False)
             # By edges: an incomplete message that nobody completes must not keep the loop awake.
             self._poll.register(client, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
             self._pending = client
+
+    def _turn_away(self, error: OSError) -> None:
+        """Close a client that could not be accepted, by means of the descriptor in reserve.
+
+        Left in the queue it would wait for nothing, and keep the socket readable.
+        """
+        self._complain(f"turned a client away: {error.strerror}; see `ulimit -n`")
+        self._close_reserve()
+        try:
+            client, _ = self._socket.accept()
+            client.close()
+        except OSError:  # the machine's limit: other processes take what becomes free
+            time.sleep(REST_SECONDS)
+
+        self._renew_reserve()
+
+    def _renew_reserve(self) -> None:
+        with contextlib.suppress(OSError):
+            self._reserve = os.dup(self._poll.fileno())
+
+    def _close_reserve(self) -> None:
+        if self._reserve >= 0:
+            os.close(self._reserve)
+        self._reserve = -1
 
     def _close_pending(self) -> None:
         # Cleared first: a signal handler may raise in the middle, and then `close` is called again.
@@ -110,6 +146,7 @@ class Listener:
         """Stop listening and remove the socket file, if it is still this one's."""
         self._close_pending()
         self._poll.close()
+        self._close_reserve()
         self._socket.close()
         try:
             if self.path.stat().st_ino == self._inode:

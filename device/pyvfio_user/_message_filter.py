@@ -158,7 +158,7 @@ class MessageFilter:
 
     def _with_files(self, length: int, check: Callable[[bytes, list[int]], int]) -> int:
         """`check(message, descriptors)` of a message of which the first `length` bytes count."""
-        if not closer.free:
+        if not closer.ready():
             return errno.EBUSY
         message, fds = _peek_with_fds(self._client, length)
         error = errno.EIO

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import select
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -203,7 +204,7 @@ class Context:
         if found is None:
             return False
         client, first_message = found
-        private = self._library_socket.attach(client, first_message)
+        private = self._introduce(client, first_message)
         if private is None:
             client.close()
             return False
@@ -220,6 +221,14 @@ class Context:
         self._poll.register(self._connection, select.EPOLLIN)
         log.info("%s: a client has connected", self.path)
         return True
+
+    def _introduce(self, client: socket.socket, first_message: bytes) -> socket.socket | None:
+        """A new client's private connection to the library; None when there can be none."""
+        try:
+            return self._library_socket.attach(client, first_message)
+        except OSError as error:
+            self._complain(f"turned a client away: {error.strerror}; see `ulimit -n`")
+            return None
 
     def run(self, limit: int = 64) -> int:
         """Attach if need be and handle up to `limit` waiting messages; how many there were.

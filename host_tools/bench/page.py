@@ -24,8 +24,8 @@ _TEXT = """\
 # Benchmarks
 
 Measured by `make bench` (`python -m bluebridge.host_tools.bench [up] [cycles] [hca] [rdma] [log]
-[ntb] [ntrdma] [rtrs] [growth]`, `--long` for the long run), which writes this page. Guests have
-2 vCPUs and 1 GiB each and share the machine with the device server.
+[ntb] [ntrdma] [ntrdma-network] [rtrs] [growth]`, `--long` for the long run), which writes this
+page. Guests have 2 vCPUs and 1 GiB each and share the machine with the device server.
 
 | machine | |
 |---|---|

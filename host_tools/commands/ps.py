@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import end_record, registry
 from bluebridge.host_tools.keeper.end_record import EndRecord
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
+from bluebridge.host_tools.lab import hardware_control
 
 _STEPS = ((86400, "d"), (3600, "h"), (60, "min"))
+_ANSWER_SECONDS = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,10 +55,24 @@ def _show(pair: PairRecord) -> None:
     print(f"pair {pair.number}  {state}  up {age}  {server}keeper {pair.keeper}")
     for guest in pair.guests:
         print(f"  {guest.name:<4} {_state(guest)}")
+    for line in _trespasses(pair):
+        print(f"  note: {line}")
     for warning in pair.warnings:
         print(f"  note: {warning}")
     if pair.logs:
         print(f"  logs: {pair.logs}")
+
+
+def _trespasses(pair: PairRecord) -> list[str]:
+    """Ports whose guest used addresses of others, as the device server counted."""
+    agents = [agent for guest in pair.guests for agent in guest.agents]
+    if not pair.server or not agents:
+        return []
+    socket = Path(agents[0]).parent / hardware_control.SOCKET
+    with contextlib.suppress(LabError):
+        lines = hardware_control.tell(socket, "status", _ANSWER_SECONDS)
+        return [f"port {line}" for line in lines if "addresses of others" in line]
+    return []
 
 
 def _state(guest: GuestRecord) -> str:

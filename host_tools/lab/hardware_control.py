@@ -13,14 +13,16 @@ _SECONDS = 10.0
 _LONGEST = 1 << 16
 
 
-def tell(path: Path, line: str) -> list[str]:
+def tell(path: Path, line: str, seconds: float = _SECONDS) -> list[str]:
     """Have the server at `path` carry out a line; the lines of its answer without the final `ok`.
+
+    Waits `seconds` for each part of the answer.
 
     Raises `UsageError` with what the server says against it, `LabError` when there is no answer.
     """
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(_SECONDS)
+            connection.settimeout(seconds)
             connection.connect(str(path))
             connection.sendall(f"{line}\n".encode())
             answer = _answer(connection)

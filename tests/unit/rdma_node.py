@@ -49,6 +49,7 @@ class TestQp:
     cq: Ring
     rq_offset: int
     rq_shift: int = RQ_SHIFT
+    log_rq: int = LOG_RQ
     sent: int = 0
     received: int = 0
 
@@ -245,7 +246,7 @@ class Node(Driver):
         raw = _sges(sges)
         if len(raw) < 1 << qp.rq_shift:
             raw += pack(">IIQ", 0, INVALID_LKEY, 0)
-        slot = qp.received & (1 << LOG_RQ) - 1
+        slot = qp.received & (1 << qp.log_rq) - 1
         self.host.poke(qp.address + qp.rq_offset + (slot << qp.rq_shift), raw)
         qp.received += 1
         self.host.poke(qp.record, pack(">I", qp.received & 0xFFFF))

@@ -9,6 +9,7 @@ from typing import NoReturn, cast
 
 import pytest
 
+from bluebridge.device.pyvfio_user._files import Closer
 from bluebridge.device.pyvfio_user._library import Library
 from bluebridge.device.pyvfio_user.memory import DmaMap
 
@@ -47,13 +48,29 @@ def test_offers_for_one_address_that_are_refused_leave_no_descriptor() -> None:
     assert _opened(before) == set()
 
 
-def test_files_are_closed_where_there_is_no_thread_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> NoReturn:
-        raise RuntimeError("can't start new thread")
+def refuse(*_: object) -> NoReturn:
+    raise RuntimeError("can't start new thread")
 
+
+def test_files_are_closed_where_there_is_no_thread_left(monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(_thread, "start_new_thread", refuse)
     memory = _map()
     _offer(memory, 1)
     memory.close_unmapped()
+    assert _opened(before) == set()
+
+
+def test_files_for_which_there_is_no_thread_are_closed_when_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Until then no more are accepted."""
+    before = set(os.listdir("/proc/self/fd"))
+    closer, start = Closer(), _thread.start_new_thread
+    reading, writing = os.pipe()
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    closer.close([reading, writing])
+    assert not closer.ready()
+    monkeypatch.setattr(_thread, "start_new_thread", start)
+    assert closer.ready()
     assert _opened(before) == set()

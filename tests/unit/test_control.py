@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import resource
+import socket
 import time
 from pathlib import Path
 
@@ -87,12 +90,40 @@ def test_the_socket_is_never_open_to_others(
     monkeypatch.setattr(Path, "chmod", lambda *_: None)
     before, loop = os.umask(0), EventLoop()
     try:
-        socket = ControlSocket(tmp_path / "control", commands, loop)
+        control = ControlSocket(tmp_path / "control", commands, loop)
         assert (tmp_path / "control").stat().st_mode & 0o777 == 0o600
-        socket.close()
+        control.close()
     finally:
         loop.close()
         os.umask(before)
+
+
+def test_the_socket_rests_while_there_is_no_descriptor(
+    commands: ControlCommands, tmp_path: Path
+) -> None:
+    """The client waits in the queue; the loop does not spin for it."""
+    path, loop = tmp_path / "control", EventLoop()
+    control = ControlSocket(path, commands, loop)
+    client = socket.socket(socket.AF_UNIX)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        client.connect(str(path))
+        loop.step(0)
+        assert loop.timers_kept == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    client.send(b"status\n")
+    client.settimeout(0)
+    answer = b""
+    while not answer:
+        loop.step(2)
+        with contextlib.suppress(BlockingIOError):
+            answer = client.recv(100)
+    assert answer.endswith(b"ok\n")
+    client.close()
+    control.close()
+    loop.close()
 
 
 def test_a_fault_stops_everything_until_a_reset(driver: Driver, commands: ControlCommands) -> None:

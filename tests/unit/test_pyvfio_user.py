@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import resource
+import select
 import socket
 import struct
 import subprocess
@@ -224,6 +227,50 @@ def test_listener_leaves_other_files_alone(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="is not a socket"):
         Listener(path)
     assert path.read_text() == "data"
+
+
+def test_clients_are_turned_away_when_no_descriptor_is_left(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They would keep the socket readable for ever, and their QEMUs waiting."""
+    path = tmp_path / "socket"
+    listener, loop = Listener(path), select.epoll()
+    loop.register(listener, select.EPOLLIN)
+    callers = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), hard))
+    try:
+        fill = _descriptors_left()
+        for caller in callers:
+            caller.connect(str(path))
+        for _ in range(len(callers) + 1):
+            assert listener.next_client() is None
+        assert loop.poll(0) == []
+        assert [caller.recv(1) for caller in callers] == [b""] * len(callers)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for each in fill:
+        os.close(each)
+    assert "turned a client away: Too many open files" in caplog.text
+    with socket.socket(socket.AF_UNIX) as later:
+        later.connect(str(path))
+        later.send(message(VfioUserCommand.VERSION, b"hello"))
+        found = listener.next_client()
+        assert found is not None
+        found[0].close()
+    listener.close()
+    loop.close()
+    for caller in callers:
+        caller.close()
+
+
+def _descriptors_left() -> list[int]:
+    """All that the process may still open, opened."""
+    opened: list[int] = []
+    with contextlib.suppress(OSError):
+        while True:
+            opened.append(os.dup(0))
+    return opened
 
 
 def test_listener_does_not_remove_a_successors_socket(tmp_path: Path) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.control import ControlCommands
+from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Frames, Response, Route, Train
 from bluebridge.device.layout.mlx4.commands import SetPort
@@ -69,6 +74,19 @@ def test_the_owner_goes_on_receiving() -> None:
     assert pair.a.host.peek(there, 5) == b"for a"
 
 
+def test_status_says_whose_port_used_addresses_of_others() -> None:
+    tenants = Tenants(Pair())
+    tenants.impersonate_a()
+    tenants.write_as_a()
+    pair, evil = tenants.pair, tenants.evil
+    rules = FaultRules(pair.a.host.call_later, EventLog())
+    fabrics = dict.fromkeys(("a/1", "c/1"), pair.fabric)
+    commands = ControlCommands({"a": pair.a.hca, "c": evil.hca}, rules, fabrics)
+    a, c, _ = commands.execute("status")
+    assert a == "a/1 working cable in link up"
+    assert re.search("addresses of others: [1-9]+ messages dropped, [1-9]+ claims refused", c)
+
+
 def test_another_port_gets_an_address_when_its_owner_gives_it_up() -> None:
     """An address that was not burned in, such as that of a service which moves."""
     fabric = LocalFabric()
@@ -79,6 +97,8 @@ def test_another_port_gets_an_address_when_its_owner_gives_it_up() -> None:
     route = Route(b.mac, a.mac, moving, a.gid)
     fabric.send(b.port, Response(route, 1, 0, 0))
     assert fabric.statistics.spoofed == 1
+    assert fabric.trespasses(b.port) == (1, 1)
+    assert fabric.trespasses(a.port) == (0, 0)
     a.set_port(SetPort.GID_TABLE, a.gid.ljust(2048, b"\0"))
     fabric.send(b.port, Response(route, 1, 0, 0))
     assert fabric.statistics.spoofed == 1

@@ -139,6 +139,15 @@ def test_the_socket_of_a_dead_server_is_replaced(
         (["--hca", "name=a"], "socket="),
         (["--hca", "nonsense"], "nonsense"),
         (["--hca", "name=a,socket={free},mac=01:00:00:00:00:00"], "unicast"),
+        (
+            [
+                "--hca",
+                "name=a,socket={free}",
+                "--hca",
+                "name=b,socket={free},mac=00:02:c9:bb:00:01",
+            ],
+            "HCAs a and b both have MAC address 00:02:c9:bb:00:01",
+        ),
         (["--hca", "name=a,socket={free}", "--log", "/proc/nowhere/log"], "/proc/nowhere"),
     ],
 )

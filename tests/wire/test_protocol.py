@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import resource
 import struct
 import time
 from collections.abc import Iterator
@@ -237,6 +239,27 @@ def test_a_second_client_is_refused_at_once(server: ServerProcess, path: Path) -
         assert first.read32(BAR0, 0x08) == lost
     with Client(path) as third:
         assert third.read32(BAR0, 0x08) == lost + 1
+
+
+def test_clients_are_served_again_after_a_lack_of_descriptors(
+    server: ServerProcess, path: Path
+) -> None:
+    """Wherever in a client's introduction the last descriptor was used."""
+    soft, hard = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
+    files = server.open_files()
+    served = []
+    for more in range(8):
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (files + more, hard))
+        with contextlib.suppress(ConnectionError), Client(path) as probe:
+            served.append(probe.alive())
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (soft, hard))
+    assert served
+    assert all(served)
+    with Client(path) as probe:
+        assert probe.alive()
+    assert server.has_open(files)
+    assert server.text().count("turned a client away: Too many open files") >= 8 - len(served)
+    assert "Traceback" not in server.text()
 
 
 def test_the_next_client_need_not_wait_for_the_servers_notice(

@@ -13,6 +13,7 @@ from bluebridge.device.hca.ethernet.frame import FrameHeaders
 from bluebridge.device.hca.ethernet.receive_batch import Batch
 from bluebridge.device.hca.ethernet.receive_scaling import Spreader
 from bluebridge.device.hca.ethernet.steering import targets, targets_by_rules
+from bluebridge.device.hca.ethernet.train_forms import TAG_SIZE, TrainForms
 from bluebridge.device.hca.ethernet.verdicts import findings
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.ports.flow_control import RECEIVING
@@ -30,7 +31,6 @@ from bluebridge.device.layout.net.ethernet import (
 )
 
 _TYPE_OFFSET: Final = 12
-_TAG_SIZE: Final = 4
 _ROCE: Final = ETHERTYPE_ROCE.to_bytes(2, "big")
 _MAC_CONTROL: Final = ETHERTYPE_MAC_CONTROL.to_bytes(2, "big")
 _TAG_BITS: Final = dict(zip(VLAN_TAG_TYPES, (VLAN_PRESENT, SERVICE_VLAN_PRESENT), strict=True))
@@ -83,9 +83,9 @@ class FrameReceiver:
             copies += len(numbers) * len(train.frames)
             if not message.mirrored:
                 port.counters.receive(train.frames, wanted=bool(numbers))
-            bare: list[bytes] = []
+            forms = TrainForms(train.frames)
             for number in numbers:
-                self._assign(port, train, bare, number, batches)
+                self._assign(port, train, forms, number, batches)
         for batch in batches.values():
             port.flow.accept(batch)
         return copies
@@ -99,37 +99,36 @@ class FrameReceiver:
         return targets_by_rules(port, frame, message.own_qpn)
 
     def _assign(
-        self, port: Port, train: Train, bare: list[bytes], number: int, batches: dict[int, Batch]
+        self, port: Port, train: Train, forms: TrainForms, number: int, batches: dict[int, Batch]
     ) -> None:
-        """Put a train into the batch of its ring.
-
-        `bare` are its frames without tag, once a ring wanted them: a group may have a thousand
-        rings.
-        """
-        frames, first = train.frames, train.frames[0]
+        """Put a train into the batch of its ring."""
+        first = train.frames[0]
         headers, value = FrameHeaders(first), 0
+        qp = self._receiving(number)
         spreader = self._spreaders.get(number)
-        if spreader is not None:
+        if qp is not None and spreader is not None:
             value, number = spreader.choose(first, headers)
-        qp = self._find(number)
-        if qp is None or qp.state not in RECEIVING:
-            port.counters.rx.dropped += len(frames)
+            qp = self._receiving(number)
+        if qp is None:
+            port.counters.rx.dropped += len(train.frames)
             return
         batch = batches.get(number)
         if batch is None:
             batch = batches[number] = Batch(qp)
         tag = _tag(first)
-        if tag[0] and qp.strip_vlan:
-            if not bare:
-                cut = _TYPE_OFFSET + _TAG_SIZE
-                bare += [frame[:_TYPE_OFFSET] + frame[cut:] for frame in frames]
-            frames = bare
-        elif tag[0] != VLAN_PRESENT:  # a customer's tag is told of even where it stays
+        strip = bool(tag[0]) and qp.strip_vlan
+        frames = forms.frames(strip, qp.keep_fcs)
+        if not strip and tag[0] != VLAN_PRESENT:  # a customer's tag is told of even where it stays
             tag = _NO_TAG
         status, verdict = findings(first, headers, train.good)
-        if headers.network != (HEADER_SIZE + _TAG_SIZE if tag[0] else HEADER_SIZE):
+        if headers.network != (HEADER_SIZE + TAG_SIZE if tag[0] else HEADER_SIZE):
             status &= ~_ANY_IP  # more tags than software expects
         batch.add(frames, (tag, status, verdict, value))
+
+    def _receiving(self, number: int) -> QueuePair | None:
+        """The queue pair with that number if its state lets it receive."""
+        qp = self._find(number)
+        return qp if qp is not None and qp.state in RECEIVING else None
 
 
 def _tag(frame: bytes) -> tuple[int, int]:

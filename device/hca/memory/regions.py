@@ -12,6 +12,7 @@ from typing import Final
 from bluebridge.device.hca.memory.icm import Icm, IcmError
 from bluebridge.device.hca.memory.protection_entry import (
     ALL_RIGHTS,
+    EVERYTHING,
     KEY_INDEX_MASK,
     PD_MASK,
     REMOTE_CHANGES,
@@ -31,8 +32,6 @@ from bluebridge.device.pci.bus import Run
 
 PAGE_SHIFTS: Final = range(12, 32)
 SOFTWARE_OWNED: Final = bytes((MPT_STATUS_SOFTWARE << 4,))
-EVERYTHING: Final = (1 << 64) - 1
-"""Length of an MR over all memory."""
 MAX_PAGES: Final = 1 << 20
 """Pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
 MAX_PIECES = 1 << 22

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Final
 
 from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.layout.mlx4.capabilities import (
@@ -29,6 +30,7 @@ FLAGS = (
     | DevFlag.UD_MCAST
     | DevFlag.IBOE
     | DevFlag.UC_LOOPBACK
+    | DevFlag.FCS_KEEP
     | DevFlag.UDP_RSS
     | DevFlag.VEP_UC_STEER
     | DevFlag.VEP_MC_STEER
@@ -45,7 +47,7 @@ BMME_FLAGS = (
     | BmmeFlag.CONFIG_DEV
 )
 
-MAX_ICM_BYTES = 1 << 40
+MAX_ICM_BYTES: Final = 1 << 40
 
 INTERFACE_COUNTERS = 256
 """Counters that the paths of queue pairs may name (QUERY_IF_STAT)."""

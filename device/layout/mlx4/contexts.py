@@ -58,13 +58,15 @@ MPT = Struct(
         u64("length", 0x18, "bytes; all ones for a DMA MR"),
         u32("lkey", 0x20),
         u32("win_cnt", 0x24),
+        bits("len64", 0x28, 4, 22, doc="all addresses, whatever length says"),
         u8("mtt_rep", 0x2B),
         u64("mtt_addr", 0x2C, "byte offset from the MTT base"),
         u32("mtt_sz", 0x34, "entries, fast registration only"),
         u32("entity_size", 0x38, "page shift"),
         u32("first_byte_offset", 0x3C),
     ],
-    source="core/mlx4.h: struct mlx4_mpt_entry; core/mr.c: mlx4_mr_enable",
+    source="core/mlx4.h: struct mlx4_mpt_entry; core/mr.c: mlx4_mr_enable; len64: iPXE "
+    "hermon.c: hermon_setup_mpt",
 )
 
 RING_UNIT, WORK_RING_UNIT = 32, 64
@@ -251,6 +253,8 @@ class RssFlag(IntFlag):
     IPV4 = 1 << 5
 
 
+RSS_HASHES = (0, 1)
+"""Hash functions: XOR, Toeplitz."""
 RSS_OFFSET = 0x3C
 RSS = Struct(
     "RSS",
@@ -259,8 +263,8 @@ RSS = Struct(
         u8("log_table_size", 0x00),
         u24("base_qpn", 0x01),
         bits("default_qpn", 0x04, 4, 23, 0),
-        u8("hash_fn", 0x0A),
-        u8("flags", 0x0B),
+        u8("hash_fn", 0x0A, "0 XOR, 1 Toeplitz"),
+        u8("flags", 0x0B, "RssFlag"),
         raw("key", 0x0C, 40),
         bits("base_qpn_udp", 0x34, 4, 23, 0),
     ],

@@ -7,6 +7,7 @@ from bluebridge.host_tools.conformance.setups import BRIDGES, QUICK, SETUPS, Set
 from bluebridge.host_tools.conformance.suites import (
     connections,
     devices,
+    dpdk,
     network,
     ntb,
     perftest,
@@ -18,7 +19,7 @@ from bluebridge.host_tools.conformance.suites import (
 
 Choice = tuple[Setup, Program]
 
-_SUITES = (devices, network, pingpong, connections, perftest, qperf, rdma_core, storage, ntb)
+_SUITES = (devices, network, pingpong, connections, perftest, qperf, rdma_core, storage, dpdk, ntb)
 
 
 def everything() -> list[Choice]:
