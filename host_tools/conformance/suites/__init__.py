@@ -14,12 +14,25 @@ from bluebridge.host_tools.conformance.suites import (
     pingpong,
     qperf,
     rdma_core,
+    steering,
     storage,
 )
 
 Choice = tuple[Setup, Program]
 
-_SUITES = (devices, network, pingpong, connections, perftest, qperf, rdma_core, storage, dpdk, ntb)
+_SUITES = (
+    devices,
+    network,
+    pingpong,
+    connections,
+    perftest,
+    qperf,
+    rdma_core,
+    storage,
+    steering,
+    dpdk,
+    ntb,
+)
 
 
 def everything() -> list[Choice]:
