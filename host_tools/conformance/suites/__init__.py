@@ -15,6 +15,7 @@ from bluebridge.host_tools.conformance.suites import (
     pingpong,
     qperf,
     rdma_core,
+    steering,
     storage,
 )
 
@@ -29,6 +30,7 @@ _SUITES = (
     qperf,
     rdma_core,
     storage,
+    steering,
     dpdk,
     ntb,
     firmware,
