@@ -142,7 +142,7 @@ def main(argv: list[str] | None = None) -> int:
             _check_addresses(specs)
         events = EventLog()
         if arguments.log and not arguments.no_log:
-            events = FileLog(arguments.log, capture=chosen.capture)
+            events = FileLog(arguments.log, capture=chosen.capture, total=chosen.log_limit)
         bridges = bridge_arguments.bridge_spec(arguments)
         server = Server(
             specs,

@@ -10,6 +10,7 @@ import argparse
 from dataclasses import dataclass
 
 from bluebridge.device.buslog.packing import CAPTURE, WINDOW_CAPTURE
+from bluebridge.device.buslog.segments import TOTAL_BYTES
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.hca.settings.config import BLUEFLAME_REGISTERS, MAX_PORTS, PLAIN
 from bluebridge.device.option_table import option
@@ -20,6 +21,20 @@ def byte_count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text} is no number of bytes, 0 or more")
     return int(text)
+
+
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+LEAST_LOG = 1 << 20
+"""Bytes that a bus log may have at least."""
+
+
+def log_limit(text: str) -> int:
+    """A size as `4GiB` or in bytes, at least `LEAST_LOG`; `argparse.ArgumentTypeError`."""
+    unit = _UNITS.get(text[-3:], 1)
+    size = byte_count(text if unit == 1 else text[:-3]) * unit
+    if size < LEAST_LOG:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1MiB")
+    return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +83,13 @@ class ServerOptions:
         "anyway",
         metavar="BYTES",
         read=byte_count,
+    )
+    log_limit: int = option(
+        TOTAL_BYTES,
+        f"how large the bus log may be, such as 4GiB (default {TOTAL_BYTES >> 20}MiB): its oldest "
+        "events are deleted and counted",
+        metavar="SIZE",
+        read=log_limit,
     )
     trace: str = option(
         "warning",

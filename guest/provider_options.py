@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from bluebridge.guest.providers import BACK_END, HCA, PROVIDERS, open_ntrdma
+from bluebridge.guest.ntrdma.back_ends import BACK_END, HELP
+from bluebridge.guest.providers import HCA, PROVIDERS, open_ntrdma
 from bluebridge.guest.verbs import Device
 
 
@@ -17,7 +18,7 @@ def add_provider_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--backend",
         default=BACK_END,
-        help=f"of ntrdma: ntb+dma, ntb+cpu, s:ADDRESS:PORT, c:ADDRESS:PORT (default {BACK_END})",
+        help=f"of ntrdma: {HELP}",
     )
 
 

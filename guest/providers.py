@@ -7,6 +7,7 @@ from bluebridge.guest.bus.interface import Bus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.hca.posting.blueflame import USES, use_of
 from bluebridge.guest.hca.resources.vectors import DEFAULT_VECTORS
+from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.guest.verbs.errors import DeviceLost
 from bluebridge.guest.verbs.interface import Device
 
@@ -17,9 +18,6 @@ BLUEFLAME_USES = USES
 HCA, NTRDMA = "hca", "ntrdma"
 PROVIDERS = (HCA, NTRDMA)
 """The words for `--provider` of programs."""
-BRIDGE_BACK_ENDS = "ntb+dma", "ntb+cpu"
-BACK_END = BRIDGE_BACK_ENDS[0]
-"""How NTRDMA reaches its peer unless it is told."""
 
 
 def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "off") -> Device:
@@ -39,9 +37,10 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
 def open_ntrdma(back_end: str = BACK_END, wait: bool = True, ethernet: str = "") -> Device:
     """NTRDMA through the bridge of this machine, or over TCP; with its peer there, if it waits.
 
-    `back_end` is one of the words of `guest.ntrdma.open`. With `ethernet`, such as 10.9.2.1/24, it
-    has a network interface of that address, ntrdma0. Raises `DeviceError`, `OSError`, `ValueError`
-    for an address that is none. Imported when it is chosen: start-up in a guest is slow.
+    `back_end` is one of the words of `guest.ntrdma.back_ends`. With `ethernet`, such as
+    10.9.2.1/24, it has a network interface of that address, ntrdma0. Raises `DeviceError`,
+    `OSError`, `ValueError` for an address that is none. Imported when it is chosen: start-up in a
+    guest is slow.
     """
     from bluebridge.guest.ntrdma.ethernet.options import EthernetOptions
     from bluebridge.guest.ntrdma.open import open_ntrdma

@@ -64,6 +64,7 @@ COMMANDS = {
     "console": _one("the serial console of a guest; Ctrl-] leaves it", f"{_COMMANDS}.console"),
     "ps": _one("what runs, and what has ended", f"{_COMMANDS}.ps"),
     "restart": _one("switch a guest off and bring it up anew", f"{_COMMANDS}.restart"),
+    "boot": _one("have iPXE boot a guest over its HCA", f"{_COMMANDS}.boot"),
     "link": _one("pull the cable out of a guest's HCA, or plug it in", f"{_COMMANDS}.link"),
     "fault": _one("break a guest's HCA, for its driver to mend", f"{_COMMANDS}.fault"),
     "down": _one("end pairs, and wait until nothing of them is left", f"{_COMMANDS}.down"),

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
 from bluebridge.images.cache import Cache
+from bluebridge.images.recipes.boot_files import BootFilesRecipe
+from bluebridge.images.recipes.dpdk import DpdkRecipe
 from bluebridge.images.recipes.guest import GuestRecipe
+from bluebridge.images.recipes.ipxe import IpxeRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe
 from bluebridge.images.recipes.libvfio_user import LibvfioUserRecipe
 from bluebridge.images.recipes.python_headers import PythonHeadersRecipe
@@ -20,6 +23,8 @@ from bluebridge.images.recipes.vfio import VfioRecipe
 from bluebridge.images.unpack import LIBRARIES, foreign
 
 CLIENT = 'name "vfio-user-pci"'
+OPTIONAL = (DpdkRecipe.name,)
+"""Artefacts that are built when a program asks for them."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +53,28 @@ class Artefacts:
         """All recipes by name, in the order they are built."""
         kernel = KernelRecipe(self.cache, self.packages)
         vfio = VfioRecipe(self.cache, self.packages, kernel)
+        guest = GuestRecipe(self.cache, self.packages, kernel, vfio)
         recipes: list[Recipe] = [
             LibvfioUserRecipe(self.cache, self.packages),
             kernel,
             vfio,
-            GuestRecipe(self.cache, self.packages, kernel, vfio),
+            guest,
             QemuRecipe(self.cache, self.packages),
             PythonHeadersRecipe(self.cache, self.packages),
+            DpdkRecipe(self.cache, self.packages, guest),
         ]
         return {recipe.name: recipe for recipe in recipes}
+
+    @cached_property
+    def on_demand(self) -> dict[str, Recipe]:
+        """Recipes by name of what is built when it is first asked for, not by `build`."""
+        kernel, guest = self.recipes["kernel"], self.recipes["guest"]
+        assert isinstance(kernel, KernelRecipe)
+        assert isinstance(guest, GuestRecipe)
+        return {
+            IpxeRecipe.name: IpxeRecipe(self.cache, self.packages),
+            BootFilesRecipe.name: BootFilesRecipe(self.cache, self.packages, kernel, guest),
+        }
 
     def qemu(self) -> Qemu:
         """The host's QEMU when it has a vfio-user client, else the one of the cache."""
@@ -82,12 +100,13 @@ class Artefacts:
 
     def folder(self, name: str) -> Path:
         """The finished folder of the artefact `name`."""
+        recipe = self.recipes.get(name) or self.on_demand[name]
         try:
-            return self.recipes[name].folder()
+            return recipe.folder()
         except StaleVersions:
             # The mirror no longer has a remembered version: resolve them anew.
             self.packages.refresh()
-            return self.recipes[name].folder()
+            return recipe.folder()
 
     def present(self, name: str) -> Path | None:
         """The folder of the artefact `name` if it is in the cache; needs no network."""
@@ -98,8 +117,9 @@ class Artefacts:
             return None
 
     def build(self) -> None:
-        """Build missing artefacts, then remove the downloads."""
-        wanted = [name for name in self.recipes if name != "qemu" or host_qemu() is None]
+        """Build missing artefacts but the `OPTIONAL` ones, then remove the downloads."""
+        needed = [name for name in self.recipes if name not in OPTIONAL]
+        wanted = [name for name in needed if name != "qemu" or host_qemu() is None]
         if all(self.present(name) for name in wanted):
             return
         for name in wanted:

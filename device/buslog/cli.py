@@ -68,7 +68,7 @@ def main(arguments: argparse.Namespace) -> int:
         print(f"bluebridge log: {error}", file=sys.stderr)
         return 2
     if reader.dropped:
-        print("the oldest events were dropped to keep the log bounded", file=sys.stderr)
+        print(reader.dropped_text, file=sys.stderr)
     try:
         if arguments.pcap is not None:
             export.run(reader, options.wanted, arguments)

@@ -79,6 +79,15 @@ class LogReader:
         """Whether older events were deleted to keep the log bounded."""
         return bool(self.meta.get("segments_dropped"))
 
+    @property
+    def dropped_text(self) -> str:
+        """One line about the events that were deleted."""
+        events, size = self.meta.get("events_dropped", 0), self.meta.get("bytes_dropped", 0)
+        return (
+            f"the oldest {events} events ({size / (1 << 20):.1f} MiB) were deleted to keep the log "
+            "within its limit (--log-limit)"
+        )
+
     def __iter__(self) -> Iterator[Event]:
         """All events, oldest first; an incomplete record at the end is left out."""
         return self.events(_EVERYTHING)

@@ -30,6 +30,8 @@ log: Final = logging.getLogger(__name__)
 
 SEGMENT_BYTES: Final = 16 << 20
 TOTAL_BYTES: Final = 256 << 20
+LEAST_SEGMENTS: Final = 4
+"""Segments that a log may have at least, so that at most a quarter of it goes at once."""
 
 
 class Batch(NamedTuple):
@@ -54,14 +56,20 @@ class Segments:
         _drop_old(folder)
         self._folder = folder
         self._capture = capture
-        self._segment_bytes = segment
-        self._keep = max(2, total // segment)
+        self._segment_bytes = min(segment, max(1, total // LEAST_SEGMENTS))
+        self._keep = max(2, total // self._segment_bytes)
+        self._total = total
         self._names: list[str] = []
         self._started = (time.time_ns(), time.monotonic_ns())
         self._number = 0
         self._written = 0
+        self._sizes: list[tuple[int, int]] = []
+        """Events and bytes of each full segment that is kept."""
         self._lost_segments = 0
+        self._lost_events = 0
+        self._lost_bytes = 0
         self._count = 0  # events written
+        self._began = 0  # and those in front of the present segment
         self._indexed: int | None = None  # number of the last event in the index of this segment
         # The meta file first: without it the folder of a server that is killed now is not
         # recognised as a log by the next one.
@@ -100,8 +108,15 @@ class Segments:
             _write_all(self._index, entry)
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files; a warning counts what was deleted."""
         if self._file is not None:
+            if self._lost_events:
+                log.warning(
+                    "the bus log kept its newest %d events; %d before them (%d MiB) were deleted",
+                    self._count - self._lost_events,
+                    self._lost_events,
+                    self._lost_bytes >> 20,
+                )
             self._file.close()
             self._index.close()
             self._file = None
@@ -117,15 +132,30 @@ class Segments:
             self._file.close()
             self._index.close()
         self._number += 1
+        self._sizes.append((self._count - self._began, self._written))
+        self._began = self._count
         self._written = 0
         self._open()
         oldest = self._number - self._keep
         if oldest >= 0:
-            path = self._folder / segment_name(oldest)
-            path.unlink(missing_ok=True)
-            path.with_suffix(INDEX_SUFFIX).unlink(missing_ok=True)
-            self._lost_segments = oldest + 1
-            self._write_meta()
+            self._delete(oldest)
+
+    def _delete(self, oldest: int) -> None:
+        """Delete the oldest segment, which has this number."""
+        if not self._lost_segments:
+            log.warning(
+                "the bus log has %d MiB, its limit (--log-limit): from now on its oldest events "
+                "are deleted",
+                self._total >> 20,
+            )
+        path = self._folder / segment_name(oldest)
+        path.unlink(missing_ok=True)
+        path.with_suffix(INDEX_SUFFIX).unlink(missing_ok=True)
+        events, size = self._sizes.pop(0)
+        self._lost_segments = oldest + 1
+        self._lost_events += events
+        self._lost_bytes += size
+        self._write_meta()
 
     def _write_meta(self) -> None:
         meta = {
@@ -135,6 +165,8 @@ class Segments:
             "devices": self._names,
             "capture": self._capture,
             "segments_dropped": self._lost_segments,
+            "events_dropped": self._lost_events,
+            "bytes_dropped": self._lost_bytes,
             "code": compiled.kind_of(DEVICE),
         }
         new = self._folder / (META_NAME + ".new")

@@ -18,6 +18,7 @@ from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.hca.steering.registrations import Registrations
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ib.link import partitions_match
 from bluebridge.device.layout.mlx4.commands import Status
@@ -40,6 +41,7 @@ class QueuePairs:
         parameters: Parameters,
         regions: MemoryRegions,
         groups: MulticastGroups,
+        rules: Registrations,
         factory: PairFactory,
     ) -> None:
         self._bus = bus
@@ -49,7 +51,7 @@ class QueuePairs:
         self._pairs: dict[int, QueuePair] = {}
         self._indices: dict[int, int] = {}  # index in the context table to full number
         self._foreign_messages = Throttle()
-        self._datagrams = DatagramReceiver(self._pairs.get, groups)
+        self._datagrams = DatagramReceiver(self._pairs.get, groups, rules, parameters)
         self._frames = FrameReceiver(self._pairs.get, groups, parameters)
         self.failed = FailedPairs(bus)
 
@@ -92,10 +94,10 @@ class QueuePairs:
         if len(self._pairs) >= MAX_LIVE:
             raise CommandError(Status.EXCEED_LIM, f"{MAX_LIVE} queue pairs are in use")
         qp = self._factory.make(qpn, context, self.failed.add)
-        self._pairs[qpn] = qp
-        self._indices[index] = qpn
         if qp.role is Role.RSS:
             self._frames.spread(qpn, Spreader(context))
+        self._pairs[qpn] = qp
+        self._indices[index] = qpn
         qp.set_state(QpState.INIT)
         return qp
 

@@ -287,7 +287,7 @@ class RegionFilter(MessageFilter):
 
     def _drop_from_socket(self, length: int) -> None:
         while length:
-            got = self._receive(self._view[:length], length, _DONT_WAIT)
+            got = self._receive(self._batch, length, _DONT_WAIT)
             if not got:
                 raise ConnectionResetError
             length -= got

@@ -8,6 +8,7 @@ import signal
 import sys
 
 from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.ntrdma.back_ends import BACK_END, HELP
 from bluebridge.guest.ntrdma.ethernet.options import (
     DEFAULT_MTU,
     DEFAULT_NAME,
@@ -15,7 +16,6 @@ from bluebridge.guest.ntrdma.ethernet.options import (
     parse_mtu,
 )
 from bluebridge.guest.ntrdma.open import open_ntrdma
-from bluebridge.guest.providers import BACK_END
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     ethernet.add_argument(
         "--backend",
         default=BACK_END,
-        help=f"ntb+dma, ntb+cpu, s:ADDRESS:PORT, c:ADDRESS:PORT (default {BACK_END})",
+        help=HELP,
     )
     return parser
 

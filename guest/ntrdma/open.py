@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.guest.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS, NTB_CPU, WORDS
 from bluebridge.guest.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.ntrdma.ethernet.options import EthernetOptions
 from bluebridge.guest.ntrdma.ethernet.tap import Tap
@@ -14,13 +15,10 @@ from bluebridge.guest.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.errors import VerbsError
 
 READY_SECONDS = 60.0
-DMA, CPU = "ntb+dma", "ntb+cpu"
-BACK_ENDS = (DMA, CPU)
-"""Besides these, `s:ADDRESS:PORT` waits for a peer over TCP and `c:ADDRESS:PORT` connects to it."""
 
 
 def open_ntrdma(
-    back_end: str = DMA,
+    back_end: str = BACK_END,
     wait: bool = True,
     ethernet: EthernetOptions | None = None,
     watchers: Sequence[Callable[[PortState], None]] = (),
@@ -58,15 +56,15 @@ def _back_end(word: str) -> BackEnd:
         from bluebridge.guest.ntrdma.transports.tcp import TcpTransport
 
         return TcpTransport(word)
-    if word not in BACK_ENDS:
-        raise VerbsError(f"{word} is no back end of NTRDMA: {', '.join(BACK_ENDS)}, s:ADDRESS:PORT")
+    if word not in BRIDGE_BACK_ENDS:
+        raise VerbsError(f"{word} is no back end of NTRDMA: {', '.join(WORDS)}")
     from bluebridge.guest.ntb import open_bridge
     from bluebridge.guest.ntrdma.transports.ntb import CpuTransport, DmaTransport
 
     with ExitStack() as undo:
         bridge = open_bridge()
         undo.callback(bridge.close)
-        if word == CPU:
+        if word == NTB_CPU:
             transport: BackEnd = CpuTransport(bridge)
         else:
             from bluebridge.guest.dma import open_engine

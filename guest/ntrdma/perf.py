@@ -17,7 +17,8 @@ from contextlib import ExitStack, suppress
 from bluebridge.guest.cm import CmId, ConnectionManager, ConnParam, EventType
 from bluebridge.guest.connections import open_connections
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.providers import BACK_END, open_ntrdma
+from bluebridge.guest.ntrdma.back_ends import BACK_END
+from bluebridge.guest.providers import open_ntrdma
 from bluebridge.guest.verbs import (
     AccessFlags,
     Device,

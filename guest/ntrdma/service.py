@@ -123,13 +123,15 @@ class Service:
         if due < self._wakes_at and not self._polled(now):
             self._nudge()
 
-    def progress(self) -> None:
+    def progress(self, awaits_event: bool = False) -> None:
         """Take what has come from the peer; under the lock.
 
-        While somebody calls this again and again the thread stays out of his way.
+        While somebody calls this again and again the thread stays out of his way, unless he
+        `awaits_event`, which the thread has to bring.
         """
         now = _clock()
-        self._polled_at = now
+        if not awaits_event:
+            self._polled_at = now
         if self.back_end.seen_in_memory:
             self.engine.run(now)
         else:

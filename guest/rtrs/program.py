@@ -12,7 +12,7 @@ from types import FrameType
 
 from bluebridge.device.layout.net.rtrs import DEFAULT_PORT
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.providers import BACK_END
+from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.guest.rtrs.engine.actions import AddressPair
 from bluebridge.guest.rtrs.engine.settings import ClientSettings, ServerSettings
 from bluebridge.guest.rtrs.files.commands import run_file_command

@@ -8,18 +8,18 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.buslog.analysis import Transfer, transfers
 from bluebridge.device.buslog.analysis.work_requests import modelled
 from bluebridge.device.buslog.model import load
 from bluebridge.device.buslog.ntrdma.batches import batches
 from bluebridge.device.buslog.ntrdma.counts import Counts, operation, peer_counts, sender_counts
-from bluebridge.device.layout.ntb.models import GEN4, BarSizes
+from bluebridge.device.layout.ntb.models import GEN4
+from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.guest.ntrdma.perf import LATENCY_BYTES
-from bluebridge.guest.providers import BACK_END
 from bluebridge.host_tools.bench import bridge
 from bluebridge.host_tools.bench.figures import Figure, at_least, at_most, plain
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.ntrdma.command import perf
@@ -57,8 +57,8 @@ def figures(progress: Progress) -> list[Figure]:
 
 
 def _config(logs: Path | None) -> LabConfig:
-    options = BridgeOptions(GEN4.name, BarSizes.NTRDMA.value)
-    return LabConfig(hca=False, bridge=options, bus_log=logs is not None, log=logs)
+    base = LabConfig(bus_log=logs is not None, log=logs)
+    return ntrdma.config(base, BACK_END, GEN4.name)
 
 
 def _measured(pair: Pair, *words: str) -> dict[str, dict[str, float]]:

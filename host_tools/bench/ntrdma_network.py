@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.ntb.models import DEFAULT
+from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.host_tools.bench.figures import Figure, plain
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import LabConfig
@@ -16,7 +17,7 @@ ROUNDS = 3
 
 def figures(progress: Progress) -> list[Figure]:
     """Everything of the section. Raises `LabError`."""
-    config = LabConfig(hca=False, bridge=ntrdma.bridge(), bus_log=False)
+    config = ntrdma.config(LabConfig(bus_log=False), BACK_END)
     with Pair(config, progress) as pair:
         rows = network.compare(pair, Plan(DEFAULT, rounds=ROUNDS), progress)
     return [figure for row in rows for figure in figures_of(row)]

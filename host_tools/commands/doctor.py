@@ -20,9 +20,7 @@ def main(options: argparse.Namespace) -> int:
 def _sandbox() -> doctor.Check:
     """Which measures hold a device server that is ready; without them all works as well."""
     missing = sandbox.missing()
-    held = [
-        f"{name}" for name in ("seccomp", "Landlock") if not any(name in line for line in missing)
-    ]
+    held = [name for name in ("seccomp", "Landlock") if not any(name in line for line in missing)]
     found = ", ".join(["no new privileges"] * bool(held) + held + ["limits", *missing])
     installed = not any("not installed" in line for line in missing)
     return doctor.Check("sandbox", installed, found, "" if installed else "make setup")

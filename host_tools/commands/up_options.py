@@ -15,7 +15,7 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import options as lab_options
 from bluebridge.host_tools.lab.config import KERNEL, MAX_HCAS, SIDES
 
-_HARDWARE = ("link", "sm", "ports", "blueflame", "blueflame_size", "pro", "capture")
+_HARDWARE = ("link", "sm", "ports", "blueflame", "blueflame_size", "pro", "capture", "log_limit")
 """Options of the device server that `up` has as well; others are given behind `--`."""
 _BRIDGE = ("bar_sizes", "window_alias")
 """Options of the device server's bridge likewise; its model is given with `--ntb`."""

@@ -23,6 +23,10 @@ class Setup:
     """Kind of the GID that programs are told to use, as the kernel's `gid_attrs/types` calls it."""
     service: str = ""
     """A shell line that runs in guest a from before its HCA comes up to the pair's end."""
+    before: str = ""
+    """A shell line that runs in both guests before the drivers are loaded."""
+    dpdk: bool = False
+    """Whether the guests have DPDK's testpmd."""
     bridge: BridgeOptions | None = None
     """A bridge and DMA engines instead of HCAs, with their drivers loaded."""
 
@@ -46,7 +50,13 @@ OPENSM = Setup(
     service="modprobe mlx4_core; until [ -e /dev/infiniband/umad0 ]; do sleep 0.1; done; "
     "exec opensm --log_file /var/log/opensm.log",
 )
-SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM)
+DPDK = Setup(
+    "dpdk",
+    "RoCE v1, steering rules kept by the device (`mlx4_core.log_num_mgm_entry_size=-1`), DPDK",
+    before="echo options mlx4_core log_num_mgm_entry_size=-1 > /etc/modprobe.d/mlx4.conf",
+    dpdk=True,
+)
+SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM, DPDK)
 
 
 def _bridge_setup(model: BridgeModel) -> Setup:

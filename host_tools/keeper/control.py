@@ -15,8 +15,8 @@ from bluebridge.host_tools.progress import Progress
 _PATIENCE = 5.0
 """Seconds between connecting and the end of the request."""
 
-Handler = Callable[[dict[str, Any], Progress], None]
-"""Does what a request asks for. Raises `LabError`."""
+Handler = Callable[[dict[str, Any], Progress], dict[str, Any]]
+"""Does what a request asks for; what there is to tell of it. Raises `LabError`."""
 
 
 class Control:
@@ -50,8 +50,7 @@ class Control:
         try:
             request = next(messages.Reader(connection).read(), None)
             if request is not None:
-                self._handler(request, progress)
-                messages.send(connection, done={})
+                messages.send(connection, done=self._handler(request, progress))
         except LabError as error:
             messages.send(connection, error=messages.error_fields(error))
 
@@ -60,8 +59,11 @@ class Control:
         self.socket.close()
 
 
-def ask(path: Path, request: dict[str, Any], progress: Progress) -> None:
-    """Ask a keeper for something and wait until it is done. Raises `LabError`, its own too."""
+def ask(path: Path, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Ask a keeper for something, wait until it is done; what it tells of it.
+
+    Raises `LabError`, its own too.
+    """
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(path))
@@ -74,7 +76,7 @@ def ask(path: Path, request: dict[str, Any], progress: Progress) -> None:
             elif "error" in message:
                 raise messages.as_error(message["error"])
             elif "done" in message:
-                return
+                return dict(message["done"])
     raise LabError("the keeper ended meanwhile", _LOOK)
 
 

@@ -23,8 +23,9 @@ from bluebridge.host_tools.keeper.end_watch import EndWatch, remark
 from bluebridge.host_tools.keeper.folder_removal import removed_at_end
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
-from bluebridge.host_tools.lab import folders
+from bluebridge.host_tools.lab import folders, network_boot
 from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.processes import process
 from bluebridge.host_tools.processes.termination import termination_as_exception
@@ -202,30 +203,38 @@ class Keeper:
 
     # Requests.
 
-    def _handle(self, request: dict[str, Any], progress: Progress) -> None:
-        name = request.get("restart")
-        if name not in self._plan.config.names:
+    def _handle(self, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
+        ((kind, name),) = request.items() if len(request) == 1 else (("", ""),)
+        if kind not in ("restart", "boot") or name not in self._plan.config.names:
             raise LabError(f"the keeper does not understand {request!r}", "is it of this version?")
         if self._plan.config.window_alias:
             raise LabError(
                 "a guest whose memory is its peer's window cannot be restarted alone",
                 "use `bluebridge down` and `up`",
             )
-        self._restart(self._pair.machine(str(name)), progress)
+        if kind == "boot":
+            network_boot.check(self._plan.config)
+        machine = self._pair.machine(str(name))
+        self._listener = progress
+        try:
+            boot = self._pair.network_boot(machine.name) if kind == "boot" else None
+            return {"seconds": self._restart(machine, boot, progress)}
+        finally:
+            self._listener = print
 
-    def _restart(self, machine: Vm, progress: Progress) -> None:
+    def _restart(self, machine: Vm, boot: NetworkBoot | None, progress: Progress) -> float:
         guest = self._record.guest(machine.name)
         guest.state, guest.why = record.RESTARTING, "it is being restarted"
         self._rewrite()
         progress(f"restarting guest {machine.name}")
-        self._listener = progress
         try:
-            self._pair.restart(machine.name)
+            seconds = self._pair.restart(machine.name, boot)
             self._record.warnings = list(self._pair.warnings)
             machine = self._pair.machine(machine.name)
             self._load_modules([machine])
             self._describe(machine)
             self._watch.add_guest(machine)
+            return seconds
         except LabError as error:
             guest.why = f"it did not restart: {error.what}"
             if machine.was_killed():  # that is the end of the pair, as `_look` will find
@@ -235,7 +244,6 @@ class Keeper:
                 guest.state = record.ENDED
             raise
         finally:
-            self._listener = print
             self._rewrite()
 
     # The end.

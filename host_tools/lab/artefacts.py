@@ -16,6 +16,7 @@ from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.errors import ImageError
 from bluebridge.images.module_sets import ModuleSet
+from bluebridge.images.recipes.dpdk import DpdkRecipe
 from bluebridge.images.recipes.module_build import ModuleRecipe
 from bluebridge.images.recipes.ntb import NtbRecipe
 from bluebridge.images.recipes.rtrs import RtrsRecipe
@@ -60,6 +61,27 @@ def ensure_artefacts(progress: Progress) -> LabArtefacts:
         )
 
 
+@dataclass(frozen=True)
+class NetworkBootFiles:
+    """Paths of what it takes to boot a guest over the network."""
+
+    firmware: Path
+    kernel: Path
+    """As boot loaders start it."""
+    root: Path
+    """The guest's root, compressed."""
+
+
+def network_boot_files(progress: Progress) -> NetworkBootFiles:
+    """Fetched and made if they are not cached. Raises `LabError`."""
+    progress("looking for iPXE and what it is to boot")
+    with image_errors():
+        artefacts = Artefacts()
+        files = artefacts.folder("boot-files")
+        firmware = artefacts.folder("ipxe") / "ipxe.lkrn"
+        return NetworkBootFiles(firmware, files / "vmlinuz", files / "root.zst")
+
+
 def ntb_modules(progress: Progress) -> Path:
     """The folder of the NTB drivers and their clients, built if they are not cached."""
     return _modules(NtbRecipe, "the NTB drivers", progress)
@@ -68,6 +90,13 @@ def ntb_modules(progress: Progress) -> Path:
 def rtrs_modules(progress: Progress) -> Path:
     """The folder of RTRS, RNBD and what goes with them, built if they are not cached."""
     return _modules(RtrsRecipe, "RTRS and RNBD", progress)
+
+
+def dpdk_archive(progress: Progress) -> Path:
+    """The archive of DPDK's testpmd for guests, fetched if it is not cached."""
+    progress("looking for DPDK's testpmd")
+    with image_errors():
+        return Artefacts().folder(DpdkRecipe.name) / DpdkRecipe.archive
 
 
 def _modules(recipe: type[ModuleRecipe], what: str, progress: Progress) -> Path:

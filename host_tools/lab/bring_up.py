@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from bluebridge.host_tools.errors import LabError
-from bluebridge.host_tools.lab import root_ports
+from bluebridge.host_tools.lab import network_boot, root_ports
 from bluebridge.host_tools.lab.artefacts import LabArtefacts
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer
 from bluebridge.host_tools.lab.guest_drivers import GuestDrivers, RunTogether
-from bluebridge.host_tools.machine.qemu_arguments import Boot
+from bluebridge.host_tools.machine.qemu_arguments import Boot, NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Progress
 from bluebridge.images.snapshot import Snapshot
 
 _DRIVER = "vfio-pci"
 _RESTORE_SECONDS = 60.0
+_NETWORK_SECONDS = 300.0
 
 
 class BringUp:
@@ -141,6 +143,26 @@ class BringUp:
                 self._server.wait()
                 self._server_ready = True
                 self._detail("device server: ready")
+
+    # From power-on, over the network.
+
+    def boot_over_network(self, machine: Vm, boot: NetworkBoot) -> float:
+        """Have firmware boot `machine`; the seconds from power-on until its agent answered.
+
+        Raises `LabError`.
+        """
+        machine.power_on(boot)
+        machine.attach()
+        self._progress(f"guest {machine.name}: iPXE boots it over its HCA")
+        with network_boot.watched(machine):
+            begin = time.monotonic()
+            machine.release()
+            machine.wait_for_agent(_NETWORK_SECONDS)
+            seconds = time.monotonic() - begin
+        self._detail(f"guest {machine.name}: its agent answers after {seconds:.1f} s")
+        self._drivers.load(machine)
+        machine.touched = False
+        return seconds
 
     # From power-on.
 

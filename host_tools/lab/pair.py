@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 
 from bluebridge.host_tools.errors import UsageError
-from bluebridge.host_tools.lab import folders, hardware_control, root_ports, roots, snapshot
-from bluebridge.host_tools.lab.artefacts import ensure_artefacts, ntb_modules, rtrs_modules
+from bluebridge.host_tools.lab import (
+    folders,
+    hardware_control,
+    network_boot,
+    root_ports,
+    roots,
+    snapshot,
+)
+from bluebridge.host_tools.lab.artefacts import (
+    ensure_artefacts,
+    network_boot_files,
+    ntb_modules,
+    rtrs_modules,
+)
 from bluebridge.host_tools.lab.bring_up import BringUp
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from bluebridge.host_tools.lab.guest_drivers import GuestDrivers
 from bluebridge.host_tools.lab.hardware import Hardware
+from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.processes.side_by_side import SideBySide
 from bluebridge.host_tools.processes.termination import termination_as_exception
@@ -160,16 +174,32 @@ class Pair:
         """
         self._drivers.probe_bridges(self.machines if machines is None else machines)
 
-    def restart(self, name: str) -> None:
-        """Switch guest `name` off and bring it up anew, at the same device server.
+    def network_boot(self, name: str) -> NetworkBoot:
+        """What `restart` takes to have iPXE boot guest `name` over its HCA: its peer serves it.
 
-        Its devices come back as after a reset; its peer goes on. Main thread only.
+        The peer's kernel must drive its HCA, with an address of `ADDRESSES`, and the pair must
+        have no bridge (`network_boot.check`). Raises `LabError`.
+        """
+        machine = self.machine(name)
+        peer = next(each for each in self.machines if each is not machine)
+        files = network_boot_files(self._progress)
+        return network_boot.prepare(self.config, name, peer, self._artefacts, files)
+
+    def restart(self, name: str, boot: NetworkBoot | None = None) -> float:
+        """Switch guest `name` off and bring it up anew, at the same device server, or by `boot`.
+
+        Its devices come back as after a reset; its peer goes on. Main thread only. Returns the
+        seconds it took.
         """
         machine = self.machine(name)
         if self.config.window_alias:
             raise UsageError("a guest whose memory is its peer's window cannot be restarted alone")
         machine.stop()
+        if boot is not None:
+            return self._guests.boot_over_network(machine, boot)
+        begin = time.monotonic()
         self._guests.bring_up([machine])
+        return time.monotonic() - begin
 
     def machine(self, name: str) -> Vm:
         """The guest of that name. Raises `UsageError`."""
@@ -188,11 +218,11 @@ class Pair:
         """The second guest, which plays the client."""
         return self.machines[1]
 
-    def both(self, action: Callable[[Vm], None]) -> None:
+    def both(self, action: Callable[[Vm], object]) -> None:
         """Do something on both consoles at once; the first failure ends the other's wait too."""
         self.together(*(lambda machine=machine: action(machine) for machine in self.machines))
 
-    def together(self, *actions: Callable[[], None]) -> None:
+    def together(self, *actions: Callable[[], object]) -> None:
         """Run `actions` side by side. Raises the first failure, or what caused it.
 
         An action waits on a guest, so it ends soon after another one has failed: every guest has

@@ -12,7 +12,12 @@ from typing import Any, TypeVar
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import qemu_arguments
-from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
+from bluebridge.host_tools.machine.qemu_arguments import (
+    Boot,
+    Emulator,
+    GuestSize,
+    NetworkBoot,
+)
 from bluebridge.host_tools.machine.qmp import Qmp, QmpError
 from bluebridge.host_tools.machine.transcript import Transcript
 from bluebridge.host_tools.processes import alarms, process
@@ -50,7 +55,9 @@ class Qemu:
         self._process: subprocess.Popen[bytes] | None = None
         self._qmp: Qmp | None = None
 
-    def spawn(self, boot: Boot | None, devices: Mapping[int, Path] | None = None) -> None:
+    def spawn(
+        self, boot: Boot | NetworkBoot | None, devices: Mapping[int, Path] | None = None
+    ) -> None:
         """Start QEMU with its CPUs halted, for a boot or for a restore; main thread only.
 
         `devices` are vfio-user sockets for a boot, by root port.
@@ -58,8 +65,9 @@ class Qemu:
         self._kernel.skip()
         self._cause_awaited = False
         more = qemu_arguments.start_arguments(boot) if boot else ["-incoming", "defer"]
+        seen = boot.device_ids if isinstance(boot, NetworkBoot) else {}
         for port, path in (devices or {}).items():
-            more += qemu_arguments.device_arguments(port, path)
+            more += qemu_arguments.device_arguments(port, path, seen.get(port))
         with self._messages.open("ab") as messages:
             self._said_before = messages.tell()
             self._process = process.spawn(

@@ -21,6 +21,8 @@ ROOT_PORTS = 6
 """An HCA, a bridge and two DMA engines, and room for two more."""
 WIDE_PORT = ROOT_PORTS - 1
 """The root port with a window for a BAR of several GiB."""
+HCA_WINDOW = "64M"
+"""Prefetchable memory behind every other port."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,18 @@ class Boot:
     initrd: Path
     words: str
     """The kernel's command line."""
+
+
+@dataclass(frozen=True)
+class NetworkBoot:
+    """A start at power-on from firmware that fetches the rest over a device of the guest."""
+
+    firmware: Path
+    """Something that QEMU starts like a kernel."""
+    device_ids: Mapping[int, int]
+    """By root port: the PCI device id that the guest sees instead of the device's own."""
+    script: Path | None = None
+    """Commands for the firmware; without it, it does what its own program says."""
 
 
 EMULATED_CPU = "max,-erms,-fsrm"
@@ -74,6 +88,9 @@ class GuestSize:
         log = f",logfile={_escape(transcript)},logappend=on"
         argv += _socket(folder, name, "console", log)
         argv += ["-serial", "chardev:console"]
+        # The agent writes the kernel's errors there (guest/agent/kernel_log.py).
+        argv += ["-chardev", f"file,id=errors,path={_escape(transcript)},append=on"]
+        argv += ["-serial", "chardev:errors"]
         argv += _socket(folder, name, "qmp", "")
         argv += ["-mon", "chardev=qmp,mode=control"]
         argv += _agent_ports(folder, name)
@@ -82,10 +99,24 @@ class GuestSize:
         return argv
 
 
-def start_arguments(boot: Boot) -> list[str]:
+def start_arguments(boot: Boot | NetworkBoot) -> list[str]:
     """QEMU's arguments for a start at power-on."""
+    if isinstance(boot, NetworkBoot):
+        return _firmware_arguments(boot)
     kernel = ["-kernel", str(boot.kernel), "-initrd", str(boot.initrd)]
     return [*kernel, "-append", boot.words]
+
+
+def _firmware_arguments(boot: NetworkBoot) -> list[str]:
+    """With `graphics=off` SeaBIOS shows on the serial port what programs print through the BIOS.
+
+    All windows are small, so that it assigns addresses below 4 GiB: iPXE's programs for a BIOS
+    have 32-bit pointers, and `pci.c: pci_bar_start` gives them 0 for a BAR above.
+    """
+    argv = ["-machine", "graphics=off"]
+    argv += ["-set", f"device.port{WIDE_PORT}.pref64-reserve={HCA_WINDOW}"]
+    argv += ["-kernel", str(boot.firmware)]
+    return [*argv, "-initrd", str(boot.script)] if boot.script is not None else argv
 
 
 def command_line(name: str, size: GuestSize, vfio: bool) -> str:
@@ -110,19 +141,20 @@ def vfio_user(port: int, socket: Path) -> dict[str, Any]:
     """The device of a vfio-user server at `socket`, as for `device_add` and `-device`."""
     return {
         "driver": "vfio-user-pci",
-        "id": device_id(port),
+        "id": device_name(port),
         "bus": f"port{port}",
         "socket": {"path": str(socket), "type": "unix"},
         "x-msg-timeout": MESSAGE_TIMEOUT_MS,
     }
 
 
-def device_arguments(port: int, socket: Path) -> list[str]:
-    """The same on QEMU's command line."""
-    return ["-device", json.dumps(vfio_user(port, socket))]
+def device_arguments(port: int, socket: Path, device_id: int | None = None) -> list[str]:
+    """The same on QEMU's command line; `device_id` is what the guest sees, if that is given."""
+    identity = {} if device_id is None else {"x-pci-device-id": device_id}
+    return ["-device", json.dumps(vfio_user(port, socket) | identity)]
 
 
-def device_id(port: int) -> str:
+def device_name(port: int) -> str:
     """QEMU's name of the device behind a root port."""
     return f"device{port}"
 
@@ -131,7 +163,7 @@ def _root_port(number: int) -> list[str]:
     """A root port; firmware assigns windows once, so they are as large as any device needs."""
     # 1 MiB of registers and 16 MiB of UAR and BlueFlame pages, aligned to their size; a memory
     # window of the bridge may have 4 GiB.
-    prefetchable = "16G" if number == WIDE_PORT else "64M"
+    prefetchable = "16G" if number == WIDE_PORT else HCA_WINDOW
     words = f"id=port{number},chassis={number + 1},slot={number + 1},addr={number + 1:x}"
     reserve = f"pref64-reserve={prefetchable},mem-reserve=16M"
     return ["-device", f"pcie-root-port,{words},{reserve}"]

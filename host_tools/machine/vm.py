@@ -12,7 +12,12 @@ from bluebridge.host_tools.agent import Agent, AgentRefused, Completed, Identity
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu import PAUSE, Qemu
-from bluebridge.host_tools.machine.qemu_arguments import Boot, Emulator, GuestSize
+from bluebridge.host_tools.machine.qemu_arguments import (
+    Boot,
+    Emulator,
+    GuestSize,
+    NetworkBoot,
+)
 from bluebridge.host_tools.machine.qmp import Qmp
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.processes.alarms import Alarm
@@ -63,7 +68,7 @@ class Vm(Qemu):
         """Give a restored guest its own host name, machine-id, clock and randomness."""
         self.agent.personalise(Identity(self.name))
 
-    def power_on(self, boot: Boot | None) -> None:
+    def power_on(self, boot: Boot | NetworkBoot | None) -> None:
         """Start QEMU: for a boot with the devices in place, or for a restore; main thread only."""
         self.spawn(boot, self.config.sockets if boot else {})
 

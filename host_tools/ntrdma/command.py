@@ -14,9 +14,9 @@ from pathlib import Path
 
 from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.guest.ntrdma.back_ends import NTB_CPU
 from bluebridge.guest.ntrdma.ethernet.options import DEFAULT_MTU
 from bluebridge.guest.ntrdma.perf import TESTS
-from bluebridge.guest.providers import BRIDGE_BACK_ENDS
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import command as krping
 from bluebridge.host_tools.lab import ntrdma
@@ -35,7 +35,7 @@ SECONDS = 300.0
 PINGS = 20
 TRANSFER_MIB = 16
 LONG = 1 << 20
-_SIZES = {BRIDGE_BACK_ENDS[1]: 1 << 16}
+_SIZES = {NTB_CPU: 1 << 16}
 """Bytes of bandwidth tests, unless a user says them."""
 KRPING = f"addr=10.9.2.1,port=9999,count={PINGS},validate,size=100000"
 

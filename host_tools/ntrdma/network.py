@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from bluebridge.device.layout.ntb.models import BridgeModel
-from bluebridge.guest.providers import BRIDGE_BACK_ENDS
+from bluebridge.guest.ntrdma.back_ends import NTB_DMA
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
@@ -24,7 +24,6 @@ SECONDS = 4
 MTUS = (1500, 65510)
 """The usual one, and ntb_netdev's own."""
 _TIME = re.compile(r"time=([\d.]+) ms")
-_DMA = BRIDGE_BACK_ENDS[0]
 _LIMIT = 120.0
 
 
@@ -49,7 +48,7 @@ class Plan:
     """What is measured: `back_end` of NTRDMA; ntb_netdev copies in the same way."""
 
     model: BridgeModel
-    back_end: str = _DMA
+    back_end: str = NTB_DMA
     mtus: Sequence[int] = MTUS
     seconds: int = SECONDS
     rounds: int = 1
@@ -57,7 +56,7 @@ class Plan:
     @property
     def kernel_options(self) -> str:
         """Of ntb_transport."""
-        return "use_dma=1" if self.back_end == _DMA else ""
+        return "use_dma=1" if self.back_end == NTB_DMA else ""
 
 
 def compare(pair: Pair, plan: Plan, progress: Progress) -> list[Measured]:

@@ -8,7 +8,8 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bluebridge.guest.providers import BACK_END, NTRDMA
+from bluebridge.guest.ntrdma.back_ends import BACK_END
+from bluebridge.guest.providers import NTRDMA
 from bluebridge.host_tools.agent.command import Command
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.config import NTRDMA_ADDRESSES, LabConfig

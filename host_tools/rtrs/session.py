@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.device.options import ServerOptions
-from bluebridge.guest.providers import BACK_END, NTRDMA
+from bluebridge.guest.ntrdma.back_ends import BACK_END
+from bluebridge.guest.providers import NTRDMA
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import PYTHON, LabConfig
 from bluebridge.host_tools.lab.pair import Pair

@@ -6,6 +6,7 @@ REQUEST = (
     "install",
     # The system
     "busybox-static",
+    "bash",
     "dash",
     "libc-bin",
     "kmod",
@@ -34,7 +35,9 @@ REQUEST = (
 )
 UNWANTED = (
     "adduser",
+    "base-files",
     "base-passwd",
+    "debianutils",
     "dmsetup",
     "init-system-helpers",
     "libpam-modules",
@@ -54,8 +57,9 @@ UNWANTED = (
 )
 """Dependencies that only maintainer scripts and services need, none of which runs here."""
 
-OPENED_BY_NAME = ("libgcc_s.so.1", "libnss_dns.so.2", "libnss_files.so.2")
-"""Libraries that glibc opens itself: to end a thread, to look up names."""
+OPENED_BY_NAME = ("libgcc_s.so.1", "libnss_dns.so.2", "libnss_files.so.2", "libmlx4.so.1")
+"""Libraries that glibc opens itself, to end a thread and to look up names; libmlx4 under the name
+that programs are linked to, besides the one under which libibverbs opens it."""
 
 MODULES = (
     # The ConnectX-3 and the RDMA stack over it

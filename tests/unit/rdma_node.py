@@ -49,6 +49,7 @@ class TestQp:
     cq: Ring
     rq_offset: int
     rq_shift: int = RQ_SHIFT
+    log_rq: int = LOG_RQ
     sent: int = 0
     received: int = 0
 
@@ -245,7 +246,7 @@ class Node(Driver):
         raw = _sges(sges)
         if len(raw) < 1 << qp.rq_shift:
             raw += pack(">IIQ", 0, INVALID_LKEY, 0)
-        slot = qp.received & (1 << LOG_RQ) - 1
+        slot = qp.received & (1 << qp.log_rq) - 1
         self.host.poke(qp.address + qp.rq_offset + (slot << qp.rq_shift), raw)
         qp.received += 1
         self.host.poke(qp.record, pack(">I", qp.received & 0xFFFF))
@@ -262,11 +263,12 @@ class Node(Driver):
         immediate: int = 0,
         ring: bool = True,
         srqn: int = 0,
+        flags: int = 0,
     ) -> None:
         """Write an entry, its ownership dword last, and ring."""
         slot, lap = qp.sent & (1 << LOG_SQ) - 1, qp.sent >> LOG_SQ & 1
         ds = (16 + len(segments) + 15) // 16
-        flags = CQE_REQUEST * signalled | SOLICITED * solicited | srqn << 8
+        flags |= CQE_REQUEST * signalled | SOLICITED * solicited | srqn << 8
         raw = pack(">IIII", lap << 31 | opcode, FENCE * fence | ds, flags, immediate) + segments
         assert len(raw) <= 1 << SQ_SHIFT
         self.host.poke(qp.address + (slot << SQ_SHIFT), raw)

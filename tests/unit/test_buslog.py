@@ -65,7 +65,9 @@ def test_a_record_cut_short_is_left_out(tmp_path: Path) -> None:
         assert len(list(LogReader(tmp_path))) < 4
 
 
-def test_the_log_is_bounded_and_counts_dropped_segments(tmp_path: Path) -> None:
+def test_the_log_is_bounded_and_counts_what_is_dropped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log = FileLog(tmp_path, total=1 << 20, segment=1 << 18)
     device = log.device("a")
     for number in range(20000):
@@ -74,7 +76,23 @@ def test_the_log_is_bounded_and_counts_dropped_segments(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in tmp_path.glob("events-*.bin")) < 3 << 19
     reader = LogReader(tmp_path)
     assert reader.dropped
-    assert list(reader)[-1].address == 19999
+    kept = list(reader)
+    assert kept[-1].address == 19999
+    assert kept[0].number == 20000 - len(kept) == kept[0].address
+    assert f"the oldest {20000 - len(kept)} events (" in reader.dropped_text
+    assert caplog.messages == [
+        "the bus log has 1 MiB, its limit (--log-limit): from now on its oldest events are deleted",
+        f"the bus log kept its newest {len(kept)} events; {20000 - len(kept)} before them "
+        f"({reader.meta['bytes_dropped'] >> 20} MiB) were deleted",
+    ]
+
+
+def test_a_small_limit_makes_small_segments(tmp_path: Path) -> None:
+    log = FileLog(tmp_path, total=1 << 20)
+    for number in range(20000):
+        log.record(0, Kind.DMA_READ, 0, number, 64, bytes(64))
+    log.close()
+    assert sum(path.stat().st_size for path in tmp_path.glob("events-*.bin")) < 3 << 19
 
 
 def test_a_full_disk_ends_the_log_with_one_warning(

@@ -30,6 +30,7 @@ def _parse(
             ServerOptions(blueflame="on", blueflame_size=256),
             ["--blueflame", "on", "--blueflame-size", "256"],
         ),
+        (ServerOptions(log_limit=4 << 30), ["--log-limit", str(4 << 30)]),
         (ServerOptions(capture=0, large_cqes=True), ["--large-cqes", "--capture", "0"]),
         (BridgeOptions(), []),
         (
@@ -75,3 +76,12 @@ def test_values_that_no_bridge_has(words: list[str]) -> None:
 def test_defaults() -> None:
     assert _parse([]) == options.DEFAULTS
     assert _parse([], table=BridgeOptions) == bridge_options.DEFAULTS
+
+
+def test_the_limit_of_the_log_has_units(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _parse(["--log-limit", "4GiB"]) == ServerOptions(log_limit=4 << 30)
+    assert _parse(["--log-limit", "1048576"]) == ServerOptions(log_limit=1 << 20)
+    for wrong in ("1KiB", "4TB", "-1GiB"):
+        with pytest.raises(SystemExit):
+            _parse(["--log-limit", wrong])
+    assert "1KiB is less than 1MiB" in capsys.readouterr().err

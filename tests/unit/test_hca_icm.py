@@ -101,6 +101,23 @@ def test_icm_ends_where_the_capabilities_say() -> None:
     assert Driver().try_command(Opcode.MAP_ICM, entry, 1)[0] == Status.EXCEED_LIM
 
 
+def test_mapping_for_ever_ends_at_the_size_that_was_announced() -> None:
+    driver = Driver()
+    driver.command(Opcode.SET_ICM_SIZE, 1 << 30)
+    most = bytes(MAP_ENTRY.pack(page=BASE >> 12, virtual=1 << 30, log_pages=6))
+    driver.command(Opcode.MAP_ICM, most, 1)  # the last chunk of a table, as mlx4_core has it
+    commands = 0
+    status = Status.OK
+    while status == Status.OK:
+        entry = MAP_ENTRY.pack(page=BASE >> 12, virtual=commands << 28, log_pages=16)
+        status, _ = driver.try_command(Opcode.MAP_ICM, bytes(entry), 1)
+        commands += 1
+    assert (status, commands) == (Status.EXCEED_LIM, 5)
+    assert driver.try_command(Opcode.SET_ICM_SIZE, (1 << 40) + 1)[0] == Status.EXCEED_LIM
+    driver.hca.reset()
+    driver.command(Opcode.MAP_ICM, bytes(MAP_ENTRY.pack(virtual=1 << 32)), 1)
+
+
 def test_software_may_leave_the_table_of_translations_to_commands() -> None:
     """As iPXE does (hermon.c: hermon_alloc_mtt), an entry at a time."""
     driver = Driver().start()

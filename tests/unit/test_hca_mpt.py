@@ -62,6 +62,15 @@ def test_bounds(first: int, length: int) -> None:
             resolve(driver, _shared_key, START + first, length)
 
 
+def test_len64_is_all_of_memory_whatever_the_length_says(driver: Driver) -> None:
+    """The words that iPXE's `hermon.c: hermon_setup_mpt` writes; its length is 0."""
+    words = [0x00007F00, 0, 0x77000010, 0x00123456, *[0] * 6, 0x00400000, *[0] * 5]
+    driver.command(Opcode.SW2HW_MPT, b"".join(word.to_bytes(4, "big") for word in words), 0x10)
+    regions, pd = driver.adapter.regions, 0x123456
+    assert regions.resolve(0x1077, 0x3FF49800, 0x5A, 0, pd) == [(0x3FF49800, 0x5A)]
+    assert regions.is_everything(0x1077, int(Rights.LOCAL_WRITE), pd)
+
+
 @given(va=st.integers(0, (1 << 64) - 1), length=st.integers(1, (1 << 64) - 1))
 def test_nothing_wraps_around(va: int, length: int) -> None:
     driver = _shared()

@@ -7,6 +7,7 @@ import pytest
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Datagram, Message
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
+from bluebridge.device.layout.ib.link import MTU_2048, MTU_4096
 from bluebridge.device.layout.ib.perf import PORT_COUNTERS
 from bluebridge.device.layout.ib.smp import (
     DIRECTION,
@@ -16,6 +17,8 @@ from bluebridge.device.layout.ib.smp import (
     SWITCH_INFO,
     SwitchAttribute,
 )
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.ports import SET_PORT_IB
 from bluebridge.device.layout.net.mad import (
     MAD,
     NODE_INFO,
@@ -121,6 +124,22 @@ def test_service_comes_some_time_after_the_link() -> None:
     assert subnet.a.agent.state == 2
     subnet.clock.run(0.2)
     assert subnet.a.agent.state == 4
+
+
+def test_a_link_has_the_mtu_that_both_ends_can(managed: Subnet) -> None:
+    """IPXE limits its port to 2048 bytes: `hermon.c: hermon_ib_open`."""
+    node = managed.a
+    node.command(Opcode.CLOSE_PORT, 0, 1)
+    node.command(Opcode.SET_PORT, bytes(SET_PORT_IB.pack(change_mtu=1, mtu=MTU_2048)), 1)
+    node.command(Opcode.INIT_PORT, 0, 1)
+    managed.clock.run(10)
+    assert (node.agent.lid, node.agent.state) == (2, 4)
+    links = [node.agent, managed.fabric.switch.node.ports[1], managed.b.agent]
+    assert [link.get("neighbour_mtu") for link in links] == [MTU_2048, MTU_2048, MTU_4096]
+    managed.b.hca.reset()  # and the manager goes on
+    managed.b.agent.open()
+    managed.clock.run(10)
+    assert managed.b.agent.state == 4
 
 
 def test_a_port_that_comes_back_has_its_lid_again(managed: Subnet) -> None:

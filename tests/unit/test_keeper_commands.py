@@ -174,18 +174,19 @@ def test_an_error_travels() -> None:
 def test_control(tmp_path: Path) -> None:
     path = tmp_path / "control.sock"
 
-    def handle(request: dict[str, object], progress: object) -> None:
+    def handle(request: dict[str, object], progress: object) -> dict[str, object]:
         assert callable(progress)
         progress(f"doing {request['restart']}")
         if request["restart"] == "b":
             raise LabError("it did not work", "try again")
+        return {"seconds": 2.5}
 
     control = Control(path, handle)
     heard: list[str] = []
     failures: list[LabError] = []
 
     def use() -> None:
-        ask(path, {"restart": "a"}, heard.append)
+        assert ask(path, {"restart": "a"}, heard.append) == {"seconds": 2.5}
         try:
             ask(path, {"restart": "b"}, heard.append)
         except LabError as error:
@@ -203,7 +204,7 @@ def test_control(tmp_path: Path) -> None:
 
 
 def test_somebody_who_connects_and_says_nothing(tmp_path: Path) -> None:
-    control = Control(tmp_path / "control.sock", lambda _request, _progress: None)
+    control = Control(tmp_path / "control.sock", lambda _request, _progress: {})
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(tmp_path / "control.sock"))
         silent.close()

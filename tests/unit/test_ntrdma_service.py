@@ -311,3 +311,14 @@ def test_what_was_opened_is_closed_when_opening_fails(monkeypatch: pytest.Monkey
     with pytest.raises(MemoryError):
         opening.open_ntrdma()
     assert transport.closed
+
+
+def test_who_awaits_an_event_is_served_although_he_looks_once_more() -> None:
+    """A look at the queue after `req_notify` is no polling: the thread brings the event."""
+    with NtrdmaDevice(TcpTransport(HERE)) as device:
+        cq = device.create_cq(1, device.create_comp_channel())
+        until(lambda: not cq.poll() and device.service._rest > 0)
+        cq.req_notify()
+        with device.service.lock:
+            cq.poll()
+            assert not device.service._polled(time.monotonic())

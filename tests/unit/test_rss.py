@@ -26,12 +26,37 @@ ALL = RssFlag.IPV4 | RssFlag.TCP_IPV4 | RssFlag.IPV6 | RssFlag.TCP_IPV6
 RSS_QPN = 0x2C000
 
 
-def test_toeplitz_vectors() -> None:
-    assert toeplitz(SOURCE + TARGET, KEY) == 0x323E8FC2
-    assert toeplitz(SOURCE + TARGET + PORTS, KEY) == 0x51CCC178
-    six = ip_address("3ffe:2501:200:1fff::7").packed + ip_address("3ffe:2501:200:3::1").packed
-    assert toeplitz(six, KEY) == 0x2CC18CD5
-    assert toeplitz(six + PORTS, KEY) == 0x40207D3D
+@pytest.mark.parametrize(
+    ("source", "source_port", "target", "target_port", "addresses", "with_ports"),
+    [
+        ("66.9.149.187", 2794, "161.142.100.80", 1766, 0x323E8FC2, 0x51CCC178),
+        ("199.92.111.2", 14230, "65.69.140.83", 4739, 0xD718262A, 0xC626B0EA),
+        ("24.19.198.95", 12898, "12.22.207.184", 38024, 0xD2D0A5DE, 0x5C2B394A),
+        ("38.27.205.30", 48228, "209.142.163.6", 2217, 0x82989176, 0xAFC7327F),
+        ("153.39.163.191", 44251, "202.188.127.2", 1303, 0x5D1809C5, 0x10E828A2),
+        ("3ffe:2501:200:1fff::7", 2794, "3ffe:2501:200:3::1", 1766, 0x2CC18CD5, 0x40207D3D),
+        ("3ffe:501:8::260:97ff:fe40:efab", 14230, "ff02::1", 4739, 0x0F0C461C, 0xDDE51BBF),
+        (
+            "3ffe:1900:4545:3:200:f8ff:fe21:67cf",
+            44251,
+            "fe80::200:f8ff:fe21:67cf",
+            38024,
+            0x4B61E985,
+            0x02D1FEEF,
+        ),
+    ],
+)
+def test_toeplitz_vectors(
+    source: str,
+    source_port: int,
+    target: str,
+    target_port: int,
+    addresses: int,
+    with_ports: int,
+) -> None:
+    flow = ip_address(source).packed + ip_address(target).packed
+    assert toeplitz(flow, KEY) == addresses
+    assert toeplitz(flow + pack(">HH", source_port, target_port), KEY) == with_ports
 
 
 def test_xor() -> None:
@@ -70,6 +95,8 @@ def tcp(protocol: int = 6) -> bytearray:
         (ALL | RssFlag.UDP_IPV4, 17, 0x51CCC178),
         (RssFlag.IPV4, 6, 0x323E8FC2),
         (RssFlag.IPV6, 6, 0),
+        (RssFlag.TCP_IPV4, 6, 0x51CCC178),
+        (RssFlag.TCP_IPV4, 17, 0),
     ],
 )
 def test_fields_follow_the_context(flags: int, protocol: int, expected: int) -> None:

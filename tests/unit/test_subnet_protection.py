@@ -6,6 +6,8 @@ import pytest
 
 from bluebridge.device.fabric.subnet.management_key import ManagementKey
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LRH, PHYSICAL_DISABLED
+from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO
+from bluebridge.device.layout.ib.sa import SaAttribute
 from bluebridge.device.layout.ib.smp import SMP
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import ServiceType
@@ -14,6 +16,7 @@ from bluebridge.device.layout.net.mad import PORT_INFO, Method, SmpAttribute
 from bluebridge.device.layout.net.roce import BTH, DETH, BthOpcode
 from tests.unit.ib_node import Subnet, datagram_segment, smp
 from tests.unit.rdma_node import data, inline
+from tests.unit.test_ib_administrator import query
 
 SWITCH_LID = 1
 KEY = 0x1122334455667788
@@ -58,6 +61,21 @@ def test_headers_that_qp1_builds_do_not_reach_qp0(subnet: Subnet, lane: int, sou
     node.post_send(node.gsi, SendOpcode.SEND, entry)
     subnet.clock.run(1)
     assert subnet.b.agent.state == LINK_ACTIVE
+
+
+def test_a_packet_on_the_wrong_lane_is_sent_and_lost(subnet: Subnet) -> None:
+    """The headers of iPXE's leave request, made of a NULL address: `ib_mcast.c: ib_mcast_leave`."""
+    node = subnet.a
+    headers = bytes.fromhex("00020000004800026400ffff00000000007d86f98001000000000001")
+    address, key = node.memory(4096)
+    node.host.poke(address, headers)
+    entry = data((key, address, len(headers)), (key, address + 64, 260))
+    node.post_send(node.gsi, SendOpcode.SEND, entry)
+    (sent,) = node.completions(node.gsi)
+    assert (sent.send, sent.status) == (True, 0)
+    request = query(CLASS_PORT_INFO, SaAttribute.CLASS_PORT_INFO)
+    node.send_mad(node.gsi, SWITCH_LID, request, 1)
+    assert len(node.mads(node.gsi)) == 1, "the queue pair goes on"
 
 
 def question(method: int = Method.GET, key: int = 0) -> bytes:

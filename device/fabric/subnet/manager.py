@@ -11,7 +11,7 @@ from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.subnet.administrator import Administrator
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric, Later
 from bluebridge.device.fabric.subnet.port import DEFAULT_PREFIX, DEFAULT_TIMEOUT, Change, PortAgent
-from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_ARMED, LINK_DOWN, LINK_INIT, MTU_4096
+from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_ARMED, LINK_DOWN, LINK_INIT
 from bluebridge.device.layout.ib.smp import SM_INFO, SM_MASTER, SWITCH_INFO, PortCapability
 from bluebridge.device.layout.net.mad import PORT_INFO
 
@@ -144,6 +144,15 @@ class SubnetManager:
                 end.set_info(_port_info(end, end.lid, 0))
 
 
+def _link_mtu(agent: PortAgent) -> int:
+    """Code of what both ends of the cable can (14.2.5.6: NeighborMTU is at most MTUCap).
+
+    Software limits its own: iPXE `hermon.c: hermon_ib_open` to 2048 bytes.
+    """
+    ends = (agent,) if agent.peer is None else (agent, agent.peer)
+    return min(end.get("mtu_cap") for end in ends)
+
+
 def _port_info(agent: PortAgent, lid: int, state: int) -> bytes:
     info = bytearray(agent.info)
     for name, value in {
@@ -152,7 +161,7 @@ def _port_info(agent: PortAgent, lid: int, state: int) -> bytes:
         "lmc": 0,
         "sm_lid": SM_LID,
         "sm_sl": 0,
-        "neighbour_mtu": MTU_4096,
+        "neighbour_mtu": _link_mtu(agent),
         "subnet_timeout": DEFAULT_TIMEOUT,
         "client_reregister": 1,
         "state": state,

@@ -16,9 +16,18 @@ def sw2hw_eq(adapter: Adapter, command: Command) -> Iterator[None]:
     return adapter.eqs.create(command.in_modifier, command.mailbox(EQC_SIZE))
 
 
-def hw2sw_eq(adapter: Adapter, command: Command) -> None:
-    """Take a ring back."""
-    adapter.eqs.destroy(command.in_modifier)
+def hw2sw_eq(adapter: Adapter, command: Command) -> bytes | None:
+    """Take a ring back; op modifier 0 wants the context in the output mailbox, if there is one."""
+    wanted = not command.op_modifier and command.out_param
+    eqn = command.in_modifier
+    context = adapter.eqs.query(eqn) if wanted and adapter.eqs.get(eqn) else None
+    adapter.eqs.destroy(eqn)
+    return context
+
+
+def query_eq(adapter: Adapter, command: Command) -> bytes:
+    """The context as it stands."""
+    return adapter.eqs.query(command.in_modifier)
 
 
 def map_eq(adapter: Adapter, command: Command) -> None:
@@ -33,5 +42,6 @@ def map_eq(adapter: Adapter, command: Command) -> None:
 RULES: dict[int, Rule] = {
     Opcode.SW2HW_EQ: Rule(sw2hw_eq),
     Opcode.HW2SW_EQ: Rule(hw2sw_eq, closing=True),
+    Opcode.QUERY_EQ: Rule(query_eq),
     Opcode.MAP_EQ: Rule(map_eq),
 }

@@ -6,8 +6,9 @@ from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.memory.icm import MTT_ENTRY, PAGE, PAGE_SHIFT
 from bluebridge.device.hca.settings.capabilities import (
+    GROUP_LIMITS,
     INIT_LIMITS,
-    MAX_ICM_BYTES,
+    RULE_LIMITS,
     device_capabilities,
 )
 from bluebridge.device.hca.settings.clock import CORE_CLOCK_MHZ
@@ -83,6 +84,7 @@ def nothing(adapter: Adapter, command: Command) -> None:
 
 def set_icm_size(adapter: Adapter, command: Command) -> int:
     """The size of ICM is immediate input, the number of auxiliary pages wanted the output."""
+    adapter.icm.announce(command.in_param)
     return adapter.auxiliary_pages.wanted
 
 
@@ -92,8 +94,7 @@ def map_icm(adapter: Adapter, command: Command) -> None:
     for virtual, physical, log_pages in _map_entries(command):
         if virtual & (PAGE - 1) or log_pages > MAX_LOG_MAP_PAGES:
             raise CommandError(Status.BAD_PARAM, f"ICM {virtual:#x}, 2**{log_pages} pages")
-        if virtual + (PAGE << log_pages) > MAX_ICM_BYTES:
-            raise CommandError(Status.EXCEED_LIM, f"ICM {virtual:#x} is beyond what is offered")
+        adapter.icm.check(virtual, log_pages)
         entries.append((virtual, physical, log_pages))
     for entry in entries:
         adapter.icm.map(*entry)
@@ -170,8 +171,11 @@ def init_hca(adapter: Adapter, command: Command) -> None:
         raise CommandError(Status.BAD_PARAM, "big-endian hosts and 64-byte entries are not offered")
     if get(mailbox, "uar_page_size"):
         raise CommandError(Status.BAD_PARAM, "UAR pages are 4 KiB")
+    if get(mailbox, "mc_hash_fn"):
+        raise CommandError(Status.BAD_PARAM, "another hash function of multicast addresses")
     parameters = Parameters.of_mailbox(mailbox)
-    for name, allowed in INIT_LIMITS.items():
+    table = RULE_LIMITS if parameters.flow_steering else GROUP_LIMITS
+    for name, allowed in (INIT_LIMITS | table).items():
         wanted = getattr(parameters, name)
         if wanted not in allowed:
             status = Status.EXCEED_LIM if wanted >= allowed.stop else Status.BAD_PARAM

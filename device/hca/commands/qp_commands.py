@@ -14,6 +14,7 @@ from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
+from bluebridge.device.hca.pairs.role import Role
 from bluebridge.device.hca.queue_pairs import QPN_MASK, empty_context
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import MODIFIER_SQD_EVENT, Opcode, OptPar, Status
@@ -71,7 +72,10 @@ def _merge_rtr(qp: QueuePair, source: bytes, mask: int) -> None:
     _take(qp.context, source, "remote_qpn", "next_recv_psn", "rra_max")
     _take_if_set(qp.context, source, "mtu_msgmax", "roce_mode")
     _take_if_set(qp.context, source, "min_rnr_timer")
-    if qp.connected or any(QPC.get_raw(source, "pri_path")):
+    if qp.role is Role.RSS:
+        # the RSS context lies over the rest of the path
+        _take(qp.context, source, "pri_counter_index", "pri_sched_queue")
+    elif qp.connected or any(QPC.get_raw(source, "pri_path")):
         timeout = QPC.get(qp.context, "pri_ack_timeout")
         pkey_index = QPC.get(qp.context, "pri_pkey_index")
         _take(qp.context, source, "pri_path")

@@ -9,20 +9,24 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.hca.ethernet.frame import TCP, UDP, Frame, FrameHeaders
-from bluebridge.device.layout.mlx4.contexts import RSS, RSS_OFFSET, RssFlag
+from bluebridge.device.hca.settings.capabilities import LOG_RSS_TABLE
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.layout.mlx4.contexts import RSS, RSS_HASHES, RSS_OFFSET, RssFlag
 
 HASH_XOR: Final = 0
 PORT_BYTES: Final = 4
 MAX_FLOWS: Final = 4096
 """Flows whose hash is remembered; a guest can invent as many as it likes."""
 
-_ADDRESS_FLAG: Final = {4: RssFlag.IPV4, 6: RssFlag.IPV6}
+_ADDRESS_FLAG: Final = {4: int(RssFlag.IPV4), 6: int(RssFlag.IPV6)}
 _PORT_FLAG: Final = {
-    (4, TCP): RssFlag.TCP_IPV4,
-    (6, TCP): RssFlag.TCP_IPV6,
-    (4, UDP): RssFlag.UDP_IPV4,
-    (6, UDP): RssFlag.UDP_IPV6,
+    (4, TCP): int(RssFlag.TCP_IPV4),
+    (6, TCP): int(RssFlag.TCP_IPV6),
+    (4, UDP): int(RssFlag.UDP_IPV4),
+    (6, UDP): int(RssFlag.UDP_IPV6),
 }
+_ALL_FLAGS: Final = sum(_ADDRESS_FLAG.values()) + sum(_PORT_FLAG.values())
 
 
 def toeplitz(data: bytes, key: bytes) -> int:
@@ -44,12 +48,17 @@ def xor_hash(data: bytes) -> int:
 
 
 class Spreader:
-    """What one RSS queue pair does: `choose` gives hash and queue pair number of a frame."""
+    """What one RSS queue pair does: `choose` gives hash and queue pair number of a frame.
+
+    Raises `CommandError` (BAD_PARAM) for what QUERY_DEV_CAP does not offer: a larger table,
+    another hash, headers inside of tunnels.
+    """
 
     __slots__ = ("_base", "_base_udp", "_default", "_flags", "_flows", "_key", "_mask", "_xor")
 
     def __init__(self, context: bytes | bytearray) -> None:
-        self._mask = (1 << (RSS.get(context, "log_table_size", RSS_OFFSET) & 0xF)) - 1
+        _check(context)
+        self._mask = (1 << RSS.get(context, "log_table_size", RSS_OFFSET)) - 1
         self._base = RSS.get(context, "base_qpn", RSS_OFFSET)
         self._base_udp = RSS.get(context, "base_qpn_udp", RSS_OFFSET) or self._base
         self._default = RSS.get(context, "default_qpn", RSS_OFFSET)
@@ -74,10 +83,28 @@ class Spreader:
 
     def _flow(self, frame: Frame, headers: FrameHeaders) -> bytes:
         """The bytes that are hashed: addresses, with ports where the context wants them."""
-        if not headers.version or not self._flags & _ADDRESS_FLAG[headers.version]:
+        if not headers.version:
             return b""
-        flow = headers.addresses(frame)
-        flag = _PORT_FLAG.get((headers.version, headers.protocol), 0)
-        if headers.whole and self._flags & flag:
-            flow += bytes(frame[headers.transport : headers.transport + PORT_BYTES])
-        return flow
+        if headers.whole and self._flags & _PORT_FLAG[headers.version, headers.protocol]:
+            ports = frame[headers.transport : headers.transport + PORT_BYTES]
+            return headers.addresses(frame) + bytes(ports)
+        if self._flags & _ADDRESS_FLAG[headers.version]:
+            return headers.addresses(frame)
+        return b""
+
+
+def _check(context: bytes | bytearray) -> None:
+    """Raises `CommandError` (BAD_PARAM) unless QUERY_DEV_CAP offers what an RSS context asks for.
+
+    Of the flags those of headers inside of tunnels are not offered (Linux `mlx4_en.h:
+    MLX4_RSS_BY_INNER_HEADERS`).
+    """
+    log_size = RSS.get(context, "log_table_size", RSS_OFFSET)
+    if log_size > LOG_RSS_TABLE:
+        raise CommandError(Status.BAD_PARAM, f"an RSS table of 2^{log_size} entries")
+    function = RSS.get(context, "hash_fn", RSS_OFFSET)
+    if function not in RSS_HASHES:
+        raise CommandError(Status.BAD_PARAM, f"RSS hash function {function}")
+    flags = RSS.get(context, "flags", RSS_OFFSET)
+    if flags & ~_ALL_FLAGS:
+        raise CommandError(Status.BAD_PARAM, f"RSS flags {flags:#x}")

@@ -11,6 +11,7 @@ from array import array
 from typing import Final
 
 from bluebridge.device.hca.memory.page_ranges import PageRanges
+from bluebridge.device.hca.settings.capabilities import MAX_ICM_BYTES
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import What
@@ -22,6 +23,9 @@ PAGE: Final = 1 << PAGE_SHIFT
 MTT_ENTRY: Final = 8
 MTT_PRESENT: Final = 1
 MTT_OFFSET_BITS: Final = 40
+BEYOND_SIZE: Final = 16 << 20
+"""Bytes that may be mapped behind the size that SET_ICM_SIZE announced: drivers map whole chunks of
+each table, the last one included (Linux `mlx4/icm.c: mlx4_init_icm_table`)."""
 MAX_RANGES = 1 << 18
 """Ranges of lent pages that are remembered: all of a driver's tables by single pages fit."""
 
@@ -44,10 +48,23 @@ class Icm:
         self._bus = bus
         self._parameters = parameters
         self._pages = PageRanges()
+        self._end = MAX_ICM_BYTES
 
     def reset(self) -> None:
-        """Forget every mapping."""
+        """Forget every mapping, and the size."""
         self._pages.clear()
+        self._end = MAX_ICM_BYTES
+
+    def announce(self, size: int) -> None:
+        """SET_ICM_SIZE: how many bytes will be mapped; raises `CommandError` (EXCEED_LIM)."""
+        if size > MAX_ICM_BYTES:
+            raise CommandError(Status.EXCEED_LIM, f"ICM of {size:#x} bytes")
+        self._end = min(size + BEYOND_SIZE, MAX_ICM_BYTES)
+
+    def check(self, virtual: int, log_pages: int) -> None:
+        """Whether 2**`log_pages` pages may be mapped there; raises `CommandError` (EXCEED_LIM)."""
+        if virtual + (PAGE << log_pages) > self._end:
+            raise CommandError(Status.EXCEED_LIM, f"ICM {virtual:#x} is beyond its size")
 
     @property
     def mapped_pages(self) -> int:
@@ -57,7 +74,6 @@ class Icm:
     def map(self, virtual: int, physical: int, log_pages: int) -> None:
         """Map 2**`log_pages` pages; the last mapping wins, at any address.
 
-        No size is checked: the driver maps the EQ context table beyond the one it announced.
         Raises `CommandError` (EXCEED_LIM) when the guest lends its pages in too many pieces.
         """
         if len(self._pages) >= MAX_RANGES:

@@ -26,6 +26,8 @@ class Rights(IntFlag):
 
 
 ALL_RIGHTS: Final = 0x3F << 10
+EVERYTHING: Final = (1 << 64) - 1
+"""Length of an MR over all memory."""
 REMOTE_CHANGES: Final = int(Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
 """Rights that need LOCAL_WRITE, too (InfiniBand vol. 1, 10.6.3.1)."""
 
@@ -64,7 +66,7 @@ def region_of_entry(index: int, entry: bytes, log_mpts: int) -> MemoryRegion:
         pd=get(entry, "pd"),
         rights=int.from_bytes(entry[:4], "big") & ALL_RIGHTS,
         start=get(entry, "start"),
-        length=get(entry, "length"),
+        length=EVERYTHING if get(entry, "len64") else get(entry, "length"),
         page_shift=get(entry, "entity_size"),
         physical=bool(get(entry, "physical")),
         fast=bool(get(entry, "fast_reg")),
@@ -77,6 +79,8 @@ def region_of_entry(index: int, entry: bytes, log_mpts: int) -> MemoryRegion:
     )
     if region.key & (1 << log_mpts) - 1 != index:
         raise CommandError(Status.BAD_PARAM, f"key {region.key:#x} does not name MPT {index:#x}")
+    if get(entry, "first_byte_offset") or get(entry, "mtt_rep"):
+        raise CommandError(Status.BAD_PARAM, f"MPT {index:#x}: an offset or a repeated page list")
     if region.window:
         if region.fast or region.physical:
             raise CommandError(Status.BAD_PARAM, f"MPT {index:#x} is a window and an MR")

@@ -13,6 +13,7 @@ from typing import Final
 from bluebridge.device.hca.memory.icm import MTT_ENTRY, Icm, IcmError
 from bluebridge.device.hca.memory.protection_entry import (
     ALL_RIGHTS,
+    EVERYTHING,
     KEY_INDEX_MASK,
     PD_MASK,
     REMOTE_CHANGES,
@@ -32,8 +33,6 @@ from bluebridge.device.pci.bus import Run
 
 PAGE_SHIFTS: Final = range(12, 32)
 SOFTWARE_OWNED: Final = bytes((MPT_STATUS_SOFTWARE << 4,))
-EVERYTHING: Final = (1 << 64) - 1
-"""Length of an MR over all memory."""
 PORTION_PAGES: Final = 1 << 14
 """Pages of an MR that are looked at in one turn of the loop: a millisecond or two."""
 MAX_PAGES: Final = 1 << 20

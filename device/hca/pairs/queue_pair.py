@@ -76,7 +76,7 @@ class QueuePair:
 
     __slots__ = (
         "_counters", "_failed", "_ports", "_srqs", "ack_timeout", "answer_limit", "bus",
-        "completions", "connected", "context", "engine", "established", "fast_register",
+        "completions", "connected", "context", "engine", "established", "fast_register", "keep_fcs",
         "last_wqe_told", "max_message", "memory", "min_rnr_timer", "mtu", "pd", "port", "qkey",
         "qpn", "read_limit", "regions", "remote_atomic", "remote_qpn", "remote_read",
         "remote_write", "responder", "retry_count", "rnr_retry", "role", "route", "rq", "spent",
@@ -145,6 +145,7 @@ class QueuePair:
         self.read_limit = 1 << get(context, "sra_max")
         self.answer_limit = 1 << get(context, "rra_max")
         self.strip_vlan = not get(context, "no_vlan_strip")
+        self.keep_fcs = bool(get(context, "keep_fcs"))
         self.traffic = self._counters.of(get(context, "pri_counter_index"))
         ports, number = self._ports, get(context, "pri_port")
         self.port = ports[number] if number < len(ports) else ports[0]

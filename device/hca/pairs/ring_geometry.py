@@ -42,10 +42,12 @@ def ring_geometry(context: bytes | bytearray, role: Role) -> RingGeometry:
 def _has_receive_queue(context: bytes | bytearray, role: Role) -> bool:
     """Whether the context describes a receive queue.
 
-    Without one its size byte and doorbell record may be anything: drivers leave garbage.
+    Without one its size byte and doorbell record may be anything: drivers leave garbage. A size
+    byte of zero is one entry of 16 bytes where the send queue has one entry, too, as receive work
+    queues have (Linux `ib/qp.c: create_rq`), and no queue else.
     """
     get = QPC.get
     if get(context, "use_srq") or not get(context, "doorbell_record"):
         return False
     sized = get(context, "log_rq_size") or get(context, "log_rq_stride")
-    return role is not Role.ETHERNET or bool(sized)
+    return role is not Role.ETHERNET or bool(sized) or not get(context, "log_sq_size")

@@ -22,6 +22,10 @@ class HeaderError(WqeError):
     """A packet whose headers are not those of a datagram."""
 
 
+class LostPacketError(Exception):
+    """A packet that the first switch or adapter discards: to who sends it, it is sent."""
+
+
 class Transport(NamedTuple):
     """What BTH and DETH say. `pad` are the padding bytes, `end` is the offset of the payload."""
 

@@ -11,7 +11,12 @@ from typing import Final
 
 from bluebridge.device.fabric.addresses import PERMISSIVE, lid_bytes, lid_of
 from bluebridge.device.fabric.messages import Datagram, Route
-from bluebridge.device.hca.ports.datagram_headers import HeaderError, datagram, parse_transport
+from bluebridge.device.hca.ports.datagram_headers import (
+    HeaderError,
+    LostPacketError,
+    datagram,
+    parse_transport,
+)
 from bluebridge.device.layout.ib.link import LRH, LRH_SIZE, MANAGEMENT_LANE, NEXT_BTH, NEXT_GRH
 from bluebridge.device.layout.net.roce import (
     BTH_SIZE,
@@ -29,8 +34,10 @@ SourceLid = Callable[[int], bytes]
 
 
 def parse_ib_datagram(packet: bytes, own_qkey: int, source_lid: SourceLid) -> Datagram:
-    """The datagram in a whole InfiniBand packet; raises `HeaderError`.
+    """The datagram in a whole InfiniBand packet; raises `HeaderError`, `LostPacketError`.
 
+    Hardware does not hold the lane that software wrote against the target: who receives the packet
+    does (InfiniBand vol. 1, 9.6.1.3). iPXE `ib_mcast.c: ib_mcast_leave` sends such packets.
     `source_lid` makes the adapter's LID of the source's path bits, so that no packet leaves with
     that of another port; `own_qkey` stands for a Q_Key of zero.
     """
@@ -38,7 +45,7 @@ def parse_ib_datagram(packet: bytes, own_qkey: int, source_lid: SourceLid) -> Da
     transport = parse_transport(packet, position, own_qkey)
     managing = transport.target_qpn == SMI_QPN
     if managing != (LRH.get(packet, "virtual_lane") == MANAGEMENT_LANE):
-        raise HeaderError("virtual lane 15 is for subnet management, and only that one")
+        raise LostPacketError("virtual lane 15 is for QP0, and only that one: discarded")
     body = packet[transport.end :]
     payload = body[: max(0, len(body) - ICRC_SIZE - transport.pad)]
     route = _route(packet, grh, source_lid, transport.pkey)

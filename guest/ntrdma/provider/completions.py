@@ -84,9 +84,7 @@ class NtrdmaCq:
         with service.lock:
             found = self.queue.poll(limit)
             if not found:
-                service.progress()
-                if self.queue.armed:
-                    service.watch()  # who waits for an event polls no more
+                service.progress(awaits_event=self.queue.armed)
                 found = self.queue.poll(limit)
             if service.engine.throttled:
                 service.run()

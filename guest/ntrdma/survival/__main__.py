@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Sequence
 
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.guest.ntrdma.open import DMA, open_ntrdma
+from bluebridge.guest.ntrdma.back_ends import BACK_END
+from bluebridge.guest.ntrdma.open import open_ntrdma
 from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
 from bluebridge.guest.ntrdma.survival.program import main
 
 
 def _open(watchers: Sequence[Callable[[PortState], None]], back_end: str) -> NtrdmaDevice:
-    return open_ntrdma(back_end or DMA, False, watchers=watchers)
+    return open_ntrdma(back_end or BACK_END, False, watchers=watchers)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from bluebridge.guest.bus.vfio import VfioBus, find_device
 from bluebridge.guest.cm import CmEvent, ConnectionManager
 from bluebridge.guest.cm.event_queue import CmEvents
 from bluebridge.guest.connections import open_connections
-from bluebridge.guest.providers import BACK_END, BRIDGE_BACK_ENDS, NTRDMA, open_device, open_ntrdma
+from bluebridge.guest.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
+from bluebridge.guest.providers import NTRDMA, open_device, open_ntrdma
 from bluebridge.guest.verbs import (
     AccessFlags,
     CompletionChannel,

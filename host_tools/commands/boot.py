@@ -1,0 +1,69 @@
+"""`bluebridge boot GUEST --pxe`: iPXE boots a guest over its emulated HCA, from its peer."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.keeper import control, guests, record
+from bluebridge.host_tools.keeper.guests import Guest
+from bluebridge.host_tools.lab.artefacts import network_boot_files
+from bluebridge.host_tools.progress import Progress, Reporter
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = (
+        "Switch a guest off and boot it over its HCA: its firmware is iPXE, which gets an address "
+        "and a boot script from the other guest, then a kernel and the guest's root. The pair is "
+        "one of `bluebridge up --driver kernel`. See docs/ipxe.md."
+    )
+    parser.add_argument("guest", metavar="GUEST")
+    parser.add_argument("--pxe", action="store_true", required=True, help="over the network")
+    parser.add_argument(
+        "--times",
+        type=int,
+        default=1,
+        metavar="N",
+        help="so many times, with a line for each, and how many came up",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Boot it; returns 0 when it came up each time, 1 otherwise."""
+    if options.times < 1:
+        raise UsageError(f"--times {options.times} asks for nothing", "give 1 or more")
+    guest = guests.find(options.guest)
+    progress = Reporter(quiet=options.quiet)
+    network_boot_files(progress)  # here, not in the keeper: what is missing may take a while
+    if options.times == 1:
+        print(f"guest {guest.name} booted over its HCA in {_boot(guest, progress):.1f} s")
+        return 0
+    return _often(guest, options.times, progress)
+
+
+def _boot(guest: Guest, progress: Progress) -> float:
+    """Seconds from power-on until the agent answered. Raises `LabError`."""
+    if guest.pair.state != record.RUNNING:
+        raise LabError(f"pair {guest.pair.number} is {guest.pair.state}", "try again in a moment")
+    return float(control.ask(guest.entry.control, {"boot": guest.name}, progress)["seconds"])
+
+
+def _often(guest: Guest, times: int, progress: Progress) -> int:
+    """Boot it again and again; a boot that fails is told, and the next one tried."""
+    took: list[float] = []
+    for number in range(1, times + 1):
+        try:
+            seconds = _boot(guest, progress)
+        except LabError as error:
+            print(f"boot {number} of {times}: {error}", flush=True)
+            continue
+        took.append(seconds)
+        print(f"boot {number} of {times}: {seconds:.1f} s", flush=True)
+    spread = ""
+    if took:
+        spread = f"; {min(took):.1f} to {max(took):.1f} s, median {statistics.median(took):.1f} s"
+    print(f"{len(took)} of {times} boots came up{spread}")
+    return 0 if len(took) == times else 1

@@ -1,0 +1,121 @@
+"""A guest that iPXE boots over its HCA, and what its peer serves: an address, and files by HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.lab import root_ports
+from bluebridge.host_tools.lab.artefacts import LabArtefacts, NetworkBootFiles
+from bluebridge.host_tools.lab.config import ADDRESSES, LabConfig
+from bluebridge.host_tools.machine import qemu_arguments
+from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
+from bluebridge.host_tools.machine.vm import Vm
+
+CONNECTX2 = 0x673C
+"""MT26428, the ConnectX-2 with ports of either kind. iPXE's driver has the interface of ConnectX-3,
+but no PCI id of one (`hermon.c: hermon_nics`), so firmware and kernel see this id."""
+FOLDER = "/srv/boot"
+_STAMP = f"{FOLDER}/stamp"
+_NOTHING_TO_BOOT = "No bootable device"
+"""SeaBIOS's last words, after firmware that could not boot has given up."""
+
+_SERVE = """\
+cd {folder}
+I=$(ip -o -4 addr show to {address} | cut -d' ' -f2)
+[ -n "$I" ] || {{ echo "no device has {address}"; exit 1; }}
+[ -e pid ] && kill $(cat pid) && while [ -e /proc/$(cat pid) ]; do sleep 0.1; done
+python3 -SP -m bluebridge.guest.boot_server $I {address} {client} . < /dev/null > log 2>&1 &
+echo $! > pid
+until grep -q ready log; do [ -e /proc/$! ] || {{ cat log; exit 1; }}; sleep 0.1; done
+"""
+
+_SCRIPT = """\
+#!ipxe
+kernel vmlinuz initrd=root.zst initrd=code.cpio {words}
+initrd root.zst
+initrd code.cpio
+boot
+"""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a peer serves: files, and the guest code that is a second archive of the root."""
+
+    files: NetworkBootFiles
+    code: Path
+
+    @property
+    def stamp(self) -> str:
+        """Changes with the contents."""
+        return f"{self.files.root.parent.name} {self.code.parent.name}"
+
+
+def check(config: LabConfig) -> None:
+    """Raises `UsageError` for pairs whose guests cannot boot so."""
+    if not (config.hca and config.kernel):
+        raise UsageError(
+            "a guest boots from its peer, whose kernel must drive the HCA for that",
+            "bluebridge up --driver kernel",
+        )
+    if config.bridge is not None:
+        raise UsageError(
+            "a bridge's windows are above 4 GiB, where iPXE reaches no register",
+            "use a pair without --ntb",
+        )
+
+
+def prepare(
+    config: LabConfig, name: str, peer: Vm, artefacts: LabArtefacts, files: NetworkBootFiles
+) -> NetworkBoot:
+    """Have `peer` serve what guest `name` boots; how that guest starts. Raises `LabError`."""
+    own, other = (config.names.index(each) for each in (peer.name, name))
+    address, client = (ADDRESSES[index].partition("/")[0] for index in (own, other))
+    served = Served(files, artefacts.guest_code())
+    if peer.run(f"cat {_STAMP}", check=False).text.strip() != served.stamp:
+        _put(peer, served)
+    words = qemu_arguments.command_line(name, config.size, vfio=False)
+    peer.agent.put(_SCRIPT.format(words=words).encode(), f"{FOLDER}/boot.ipxe")
+    peer.run(_SERVE.format(address=address, client=client, folder=FOLDER))
+    return start(config, files)
+
+
+def start(config: LabConfig, files: NetworkBootFiles, script: Path | None = None) -> NetworkBoot:
+    """How a guest starts with iPXE, which follows `script` if there is one."""
+    ids = {root_ports.HCAS[number]: CONNECTX2 for number in range(config.hcas)}
+    return NetworkBoot(files.firmware, ids, script)
+
+
+def _put(peer: Vm, served: Served) -> None:
+    peer.run(f"mkdir -p {FOLDER}; rm -f {_STAMP}")
+    for source, name in (
+        (served.files.kernel, "vmlinuz"),
+        (served.files.root, "root.zst"),
+        (served.code, "code.cpio"),
+    ):
+        peer.agent.put(source, f"{FOLDER}/{name}")
+    peer.agent.put(served.stamp.encode(), _STAMP)
+
+
+@contextlib.contextmanager
+def watched(machine: Vm) -> Iterator[None]:
+    """Within it, waits for the guest end when its firmware finds nothing to boot."""
+    begin = machine.transcript.stat().st_size if machine.transcript.exists() else 0
+
+    def gave_up() -> LabError | None:
+        said = machine.transcript.read_bytes()[begin:] if machine.transcript.exists() else b""
+        text = said.decode(errors="replace")
+        if _NOTHING_TO_BOOT not in text:
+            return None
+        what = f"guest {machine.name}: iPXE did not boot it"
+        return LabError(what, f"read {machine.transcript}", text)
+
+    machine.alarms.append(gave_up)
+    try:
+        yield
+    finally:
+        machine.alarms.remove(gave_up)
