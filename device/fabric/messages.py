@@ -182,6 +182,7 @@ class Datagram:
     """A UD message, MADs included.
 
     `grh` are the 40 bytes the receiver finds before the payload; empty on InfiniBand without.
+    `good`: the sending adapter computed the checksums of the IP packet in it itself.
     """
 
     route: Route
@@ -194,6 +195,7 @@ class Datagram:
     immediate: int | None = None
     solicited: bool = False
     pkey: int = 0xFFFF
+    good: bool = False
     work: int = field(default=0, compare=False)
 
 

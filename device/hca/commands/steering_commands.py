@@ -55,6 +55,6 @@ def _check_mode(adapter: Adapter) -> None:
 
 RULES: dict[int, Rule] = {
     Opcode.QP_FLOW_STEERING_ATTACH: Rule(attach),
-    Opcode.QP_FLOW_STEERING_DETACH: Rule(detach, closing=True),
+    Opcode.QP_FLOW_STEERING_DETACH: Rule(detach),
     Opcode.FLOW_STEERING_IB_UC_QP_RANGE: Rule(set_datagram_range),
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from bluebridge.device.fabric.addresses import is_group
+from bluebridge.device.fabric.addresses import LinkLayer, is_group
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.hca.datagrams.datagram_fields import steered
+from bluebridge.device.hca.datagrams.ipoib import found
 from bluebridge.device.hca.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
@@ -91,7 +92,11 @@ class DatagramReceiver:
         if wqe is None:
             _drop(qp, "no receive")
         elif _store(qp, wqe, message):
-            _complete(qp, wqe.index, message, pkey_index)
+            address, checksum = message.route.smac, 0
+            if self._parameters.ipoib_checksums and port.link is LinkLayer.INFINIBAND:
+                behind, checksum = found(message)
+                address += behind
+            _complete(qp, wqe.index, message, pkey_index, address, checksum)
 
 
 def _drop(qp: QueuePair, why: str) -> None:
@@ -136,7 +141,9 @@ def _fail(qp: QueuePair, wqe: ReceiveWqe, status: CompletionStatus) -> bool:
     return False
 
 
-def _complete(qp: QueuePair, index: int, message: Datagram, pkey_index: int) -> None:
+def _complete(
+    qp: QueuePair, index: int, message: Datagram, pkey_index: int, address: bytes, checksum: int
+) -> None:
     """The completion names the sender: software answers to what it reads here."""
     source, sl_vid = qp.port.sender_of(message)
     immediate = message.immediate
@@ -146,7 +153,8 @@ def _complete(qp: QueuePair, index: int, message: Datagram, pkey_index: int) -> 
         GRH_SIZE + len(message.payload),
         pkey_index if immediate is None else immediate,
         source,
-        message.route.smac,
+        address,
         sl_vid,
         message.solicited,
+        checksum,
     )

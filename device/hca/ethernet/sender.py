@@ -7,13 +7,12 @@ event, and the sender one. Linux `en_tx.c: mlx4_en_xmit, mlx4_en_process_tx_cq`.
 from __future__ import annotations
 
 from collections import deque
-from struct import Struct
 from typing import Final
 
 from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.hca.ethernet.frame import FrameHeaders
 from bluebridge.device.hca.ethernet.offloads import fill_ip_checksum, fill_l4_checksum, tagged
-from bluebridge.device.hca.ethernet.segmentation import LargeSendHeaders, SegmentError
+from bluebridge.device.hca.ethernet.segmentation import LargeSendHeaders
 from bluebridge.device.hca.ethernet.steering import is_steered
 from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.pairs.costs import COPY_COST, FRAME_COST
@@ -22,12 +21,14 @@ from bluebridge.device.hca.pairs.unconnected_sender import UnconnectedSender
 from bluebridge.device.hca.rings.completions import send_cqe
 from bluebridge.device.hca.rings.send_queue import COST_LIMIT
 from bluebridge.device.hca.rings.work_requests import (
+    LSO,
     NOP,
     SEND,
     SendWqe,
     WqeError,
     parse_data,
     parse_header,
+    parse_large_send,
 )
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
@@ -36,7 +37,6 @@ from bluebridge.device.layout.mlx4.wqe import (
     FORCE_LOOPBACK,
     IP_CSUM,
     TCP_UDP_CSUM,
-    SendOpcode,
 )
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
 from bluebridge.device.pci.bus import DmaError
@@ -47,10 +47,6 @@ MAX_SEND: Final = 1 << 19
 MAX_SEGMENTS: Final = 8192
 BURST: Final = 128
 """Frames after which a burst leaves, so that the receiver's processor starts on them."""
-
-_LSO_SIZE: Final = 4
-_LSO: Final = Struct(">HH")
-_LSO_OPCODE: Final = int(SendOpcode.LSO)
 
 
 class EthernetSender(UnconnectedSender):
@@ -78,9 +74,9 @@ class EthernetSender(UnconnectedSender):
             wqe = parse_header(raw, index)
             if wqe.opcode != NOP:
                 self._send(wqe, raw)
-        except (WqeError, SegmentError) as error:
+        except WqeError as error:
             self.finish()
-            self._fail(index, getattr(error, "status", CompletionStatus.LOCAL_QP_OP_ERR), error)
+            self._fail(index, error.status, error)
         except (AccessError, DmaError) as fault:
             self.finish()
             self._fail(index, CompletionStatus.LOCAL_PROT_ERR, fault)
@@ -139,7 +135,7 @@ class EthernetSender(UnconnectedSender):
     def _send(self, wqe: SendWqe, raw: bytes) -> None:
         if wqe.opcode == SEND:
             train = self._frame(wqe, raw)
-        elif wqe.opcode == _LSO_OPCODE:
+        elif wqe.opcode == LSO:
             train = self._segments(wqe, raw)
         else:
             raise WqeError(f"opcode {wqe.opcode:#x}")
@@ -200,17 +196,10 @@ class EthernetSender(UnconnectedSender):
         return Train([frame.ljust(MIN_FRAME, b"\0")], good)
 
     def _segments(self, wqe: SendWqe, raw: bytes) -> Train:
-        start = CTRL_SIZE + _LSO_SIZE
-        if len(raw) < start:
-            raise WqeError("no segment for the headers of a large send")
-        mss, size = _LSO.unpack_from(raw, CTRL_SIZE)
-        end = start + size
-        if end > len(raw) or not mss or mss + size > MAX_FRAME:
-            raise WqeError(f"a large send of {mss} bytes behind {size} bytes of headers")
-        parse_data(wqe, raw, (end + 15) & ~15)
+        mss, header = parse_large_send(wqe, raw, CTRL_SIZE, MAX_FRAME)
         if wqe.length > MAX_SEND or wqe.length > mss * MAX_SEGMENTS:
             raise WqeError(f"a large send of {wqe.length} bytes, {mss} in each frame")
-        frames = LargeSendHeaders(tagged(raw[start:end], wqe.word1)).cut(self._gather(wqe), mss)
+        frames = LargeSendHeaders(tagged(header, wqe.word1)).cut(self._gather(wqe), mss)
         frames[-1] = frames[-1].ljust(MIN_FRAME, b"\0")
-        wqe.length += size
+        wqe.length += len(header)
         return Train(frames, True)

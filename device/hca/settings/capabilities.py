@@ -20,6 +20,7 @@ FLAGS = (
     | DevFlag.UD
     | DevFlag.XRC
     | DevFlag.SRQ
+    | DevFlag.IPOIB_CSUM
     | DevFlag.BAD_PKEY_CNTR
     | DevFlag.BAD_QKEY_CNTR
     | DevFlag.MEM_WINDOW
@@ -57,6 +58,9 @@ MAX_EQUAL_RULES = 24
 HIGH_RATE_FIRST, HIGH_RATE_COUNT = 1 << 6, 1 << 8
 """Queue pairs that static A0 rules may name: those behind the reserved ones."""
 
+MAX_GSO_LOG = 18
+"""Bytes of one large send of a UD queue pair."""
+
 RSS_XOR, RSS_TOEPLITZ, LOG_RSS_TABLE = 1 << 5, 1 << 4, 7
 
 _LIMITS = {
@@ -76,6 +80,7 @@ _LIMITS = {
     "log_reserved_mrws": 4,  # the reserved lkey is MPT index 5
     "log_max_requester_depth": 4,
     "log_max_responder_depth": 4,
+    "log_max_gso": MAX_GSO_LOG,
     "rss": RSS_XOR | RSS_TOEPLITZ | LOG_RSS_TABLE,
     "flow_stats": 1,
     "eth_prot_ctrl": 1,

@@ -46,9 +46,14 @@ class Match:
         self._layer = 0
 
     def add(self, kind: RuleHeader, raw: bytes) -> None:
-        """Take one header of the rule in."""
+        """Take one header of the rule in.
+
+        That of InfiniBand may come twice: Linux puts an empty one in front of each rule
+        (`ib/main.c: __mlx4_ib_create_default_rules`).
+        """
         layer = _LAYERS[kind]
-        if layer <= self._layer or (kind in _OUTER_ONLY and self._base):
+        least = layer if kind is RuleHeader.INFINIBAND else layer - 1
+        if self._layer > least or (kind in _OUTER_ONLY and self._base):
             raise CommandError(Status.BAD_PARAM, f"{kind.name} header out of order")
         self._layer = layer
         if kind is RuleHeader.ETHERNET:
