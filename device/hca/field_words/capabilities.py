@@ -49,10 +49,11 @@ CAPABILITIES = (
                 "log_max_msg log_max_gids log_max_pkeys rate_support timestamps uar_size_code "
                 "log_page_size max_sq_sge max_sq_desc max_rq_sge max_rq_desc log_max_qp_per_mcg "
                 "log_max_mcgs flow_stats eth_prot_ctrl reserved_pds log_max_pds reserved_xrcds "
-                "log_max_xrcds max_counters reserved_lkey max_icm_size map_clock",
+                "log_max_xrcds max_counters reserved_lkey max_icm_size map_clock log_max_gso "
+                "steers_datagrams flow_steering steering_sniffers max_qp_per_rule high_rate_qpn "
+                "high_rate_count",
             ),
             (ignored(f"{_ZERO}: events have queues of software's only"), "num_sys_eqs"),
-            (ignored(f"{_ZERO}: large sends of IPoIB are not offered"), "log_max_gso"),
             (ignored(f"{_ZERO}: Linux keeps 128 pages to itself anyway"), "reserved_uars"),
             (ignored(f"{_ZERO}: all records are software's"), "reserved_mgms"),
         ),
@@ -65,6 +66,7 @@ CAPABILITIES = (
                 "link_up autoneg suggested_type supported_types ib_mtu eth_mtu link_speed "
                 "max_width log_max_gids log_max_pkeys log_max_vlans log_max_macs max_tc max_vl mac",
             ),
+            (told("commands/port_commands.py: query_port"), "high_rate_steering"),
             (ignored(f"{_ZERO}: a port has one kind of link"), "default_sense"),
         ),
     ),
@@ -81,7 +83,8 @@ CAPABILITIES = (
             (
                 _PARAMETERS,
                 "log_qps log_srqs log_cqs log_eqs log_mpts log_mc_entry_size log_mc_hash_size "
-                "log_mc_table_size log_rd_per_qp mtt_base dmpt_base uc_steering",
+                "log_mc_table_size log_rd_per_qp mtt_base dmpt_base uc_steering "
+                "log_rule_entry_size log_rule_table_size high_rate_mode",
             ),
             (checked(f"{_FIRMWARE}: init_hca", Status.BAD_PARAM, "2"), "version"),
             (
@@ -108,7 +111,11 @@ CAPABILITIES = (
             (
                 ignored(f"such contexts live in the device, none in ICM; {_TOLD_BACK}"),
                 "qpc_base srqc_base cqc_base altc_base auxc_base eqc_base rdmarc_base mc_base "
-                "cmpt_base",
+                "cmpt_base rule_base",
+            ),
+            (
+                ignored(f"rules are looked up for all protocols; {_TOLD_BACK}"),
+                "eth_rule_bits eth_rule_addresses ib_rule_bits ib_rule_addresses",
             ),
             (ignored(f"all pages of BAR2 work; {_TOLD_BACK}"), "log_uars"),
             (ignored(f"windows always work; {_TOLD_BACK}"), "mw_enabled"),

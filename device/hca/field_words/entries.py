@@ -66,7 +66,9 @@ ENTRIES = (
     TableWords(
         wqe.DATA, ((used(f"{_PARSE}: parse_data", by_position=True), "byte_count lkey va"),)
     ),
-    TableWords(wqe.LSO, ((used(f"{_SENDER}._segments", by_position=True), "mss header_size"),)),
+    TableWords(
+        wqe.LSO, ((used(f"{_PARSE}: parse_large_send", by_position=True), "mss header_size"),)
+    ),
     TableWords(
         wqe.INLINE_SEG,
         ((used(f"{_PARSE}: parse_data", by_position=True), "inline byte_count"),),
@@ -133,7 +135,7 @@ ENTRIES = (
             ),
             (
                 told(f"{_COMPLETIONS}.complete_datagram", by_position=True),
-                "grh path_bits sl_vid smac cvlan_present",
+                "grh path_bits sl_vid smac cvlan_present checksum",
             ),
             (told(f"{_COMPLETIONS}.complete_send", by_position=True), "is_send"),
             (
@@ -141,8 +143,8 @@ ENTRIES = (
                 "owner",
             ),
             (
-                ignored("told as 0: datagrams have customer tags only, no checksums are offered"),
-                "svlan_present checksum",
+                ignored("told as 0: datagrams have customer tags only"),
+                "svlan_present",
             ),
         ),
     ),

@@ -13,6 +13,7 @@ from bluebridge.device.hca.field_words.opcodes import REFUSED
 from bluebridge.device.hca.field_words.ports import PORTS
 from bluebridge.device.hca.field_words.queue_pair import QUEUE_PAIR
 from bluebridge.device.hca.field_words.registers import REGISTERS
+from bluebridge.device.hca.field_words.steering import STEERING
 from bluebridge.device.hca.field_words.word import TableWords, Verdict, Word
 from bluebridge.device.layout.mlx4.commands import Opcode
 
@@ -22,6 +23,7 @@ ALL: tuple[TableWords, ...] = (
     *CONTEXTS,
     *QUEUE_PAIR,
     *ENTRIES,
+    *STEERING,
     *PORTS,
 )
 
