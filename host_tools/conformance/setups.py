@@ -39,8 +39,14 @@ INFINIBAND = Setup(
     ethernet=False,
 )
 BLUEFLAME = Setup("blueflame", "RoCE v1, sends through BlueFlame", ServerOptions(blueflame="on"))
+_OWN_RULES = "echo options mlx4_core log_num_mgm_entry_size=-1 > /etc/modprobe.d/mlx4.conf"
+"""The adapter keeps the rules of steering: what ibv_create_flow needs."""
 ROCE_V2 = Setup(
-    "roce-v2", "RoCE v2 of the ConnectX-3 Pro", ServerOptions(pro=True), gid_type="RoCE v2"
+    "roce-v2",
+    "RoCE v2 of the ConnectX-3 Pro, steering rules kept by the device",
+    ServerOptions(pro=True),
+    gid_type="RoCE v2",
+    before=_OWN_RULES,
 )
 OPENSM = Setup(
     "opensm",
@@ -52,8 +58,8 @@ OPENSM = Setup(
 )
 DPDK = Setup(
     "dpdk",
-    "RoCE v1, steering rules kept by the device (`mlx4_core.log_num_mgm_entry_size=-1`), DPDK",
-    before="echo options mlx4_core log_num_mgm_entry_size=-1 > /etc/modprobe.d/mlx4.conf",
+    "RoCE v1, steering rules kept by the device, DPDK's programs in the guests",
+    before=_OWN_RULES,
     dpdk=True,
 )
 SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM, DPDK)

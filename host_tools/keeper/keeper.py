@@ -23,7 +23,7 @@ from bluebridge.host_tools.keeper.end_watch import EndWatch, remark
 from bluebridge.host_tools.keeper.folder_removal import removed_at_end
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
-from bluebridge.host_tools.lab import folders
+from bluebridge.host_tools.lab import folders, network_boot
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm
@@ -212,6 +212,8 @@ class Keeper:
                 "a guest whose memory is its peer's window cannot be restarted alone",
                 "use `bluebridge down` and `up`",
             )
+        if kind == "boot":
+            network_boot.check(self._plan.config)
         machine = self._pair.machine(str(name))
         self._listener = progress
         try:

@@ -177,10 +177,10 @@ class Pair:
     def network_boot(self, name: str) -> NetworkBoot:
         """What `restart` takes to have iPXE boot guest `name` over its HCA: its peer serves it.
 
-        Raises `LabError`, `UsageError` where that cannot be.
+        The peer's kernel must drive its HCA, with an address of `ADDRESSES`, and the pair must
+        have no bridge (`network_boot.check`). Raises `LabError`.
         """
         machine = self.machine(name)
-        network_boot.check(self.config)
         peer = next(each for each in self.machines if each is not machine)
         files = network_boot_files(self._progress)
         return network_boot.prepare(self.config, name, peer, self._artefacts, files)
@@ -222,7 +222,7 @@ class Pair:
         """Do something on both consoles at once; the first failure ends the other's wait too."""
         self.together(*(lambda machine=machine: action(machine) for machine in self.machines))
 
-    def together(self, *actions: Callable[[], None]) -> None:
+    def together(self, *actions: Callable[[], object]) -> None:
         """Run `actions` side by side. Raises the first failure, or what caused it.
 
         An action waits on a guest, so it ends soon after another one has failed: every guest has

@@ -21,7 +21,8 @@ _TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
 """On a terminal testpmd prints line by line, in the order of its commands."""
 _EAL = "-l 0-1 -n 2 --no-telemetry --file-prefix=lab"
 _POOL = "--total-num-mbufs=8192 --no-lsc-interrupt --nb-cores=1"
-_COUNTER = re.compile(r"([RT]X-(?:packets|dropped|missed|errors)): *(\d+)")
+_COUNTER = re.compile(r"([RT]X-(?:packets|missed|errors)): *(\d+)")
+_COUNTERS = ("RX-packets", "RX-missed", "TX-packets", "TX-errors")
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,10 @@ class Testpmd:
 
     def counters(self) -> Counters:
         """The counters of its port since its start or `clear`."""
-        found = dict(_COUNTER.findall(self.tell("show port stats 0")))
-        names = ("RX-packets", "RX-missed", "TX-packets", "TX-errors")
-        if not all(name in found for name in names):
+        found = counters_of(self.tell("show port stats 0"))
+        if found is None:
             raise LabError("testpmd printed no counters", transcript=self.log())
-        return Counters(*(int(found[name]) for name in names))
+        return found
 
     def log(self) -> str:
         """Everything printed so far."""
@@ -103,6 +103,14 @@ class Testpmd:
         found = self._machine.agent.run(f"({line}) > /dev/null", timeout=seconds * 2)
         if found.status != 0:
             raise LabError("testpmd does not answer", "see its output", self.log())
+
+
+def counters_of(text: str) -> Counters | None:
+    """The counters in what testpmd prints of a port; None when there are none."""
+    found = dict(_COUNTER.findall(text))
+    if not found.keys() >= set(_COUNTERS):
+        return None
+    return Counters(*(int(found[name]) for name in _COUNTERS))
 
 
 def timed(sender: Testpmd, receiver: Testpmd, seconds: float) -> float:

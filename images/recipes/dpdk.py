@@ -84,23 +84,23 @@ class DpdkRecipe(Recipe):
         root = folder / "root"
         packages = [*self.packages.fetch(REQUEST), *self.packages.fetch(PROGRAMS)]
         unpack(packages, root)
-        _keep_programs(root)
+        keep_programs(root)
         prune.libraries(root, ())
         base = self.guest.folder() / "root"
         with tarfile.open(folder / self.archive, "w") as archive:
-            for path in _lacking(root, base):
+            for path in lacking(root, base):
                 archive.add(path, path.relative_to(root).as_posix(), recursive=False)
         shutil.rmtree(root)
 
 
-def _keep_programs(root: Path) -> None:
+def keep_programs(root: Path) -> None:
     """Remove all but testpmd, libraries and DPDK's drivers."""
     folders = [f"{LIBRARIES}/{path.name}" for path in (root / LIBRARIES).iterdir() if path.is_dir()]
     others = ("etc", "usr/[!l]*", "usr/lib/[!x]*", "usr/lib64", "var")
     prune.remove(root, (*others, *folders), kept=(PROGRAM, PLUGINS))
 
 
-def _lacking(root: Path, base: Path) -> Iterator[Path]:
+def lacking(root: Path, base: Path) -> Iterator[Path]:
     """The files of `root` that `base` does not have."""
     for path in sorted((root / "usr").rglob("*")):
         inside = base / path.relative_to(root)

@@ -8,18 +8,33 @@ from bluebridge.host_tools.conformance.suites import (
     connections,
     devices,
     dpdk,
+    firmware,
     network,
     ntb,
     perftest,
     pingpong,
     qperf,
     rdma_core,
+    steering,
     storage,
 )
 
 Choice = tuple[Setup, Program]
 
-_SUITES = (devices, network, pingpong, connections, perftest, qperf, rdma_core, storage, dpdk, ntb)
+_SUITES = (
+    devices,
+    network,
+    pingpong,
+    connections,
+    perftest,
+    qperf,
+    rdma_core,
+    storage,
+    steering,
+    dpdk,
+    ntb,
+    firmware,
+)
 
 
 def everything() -> list[Choice]:
