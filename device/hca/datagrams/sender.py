@@ -74,7 +74,7 @@ class DatagramSender(UnconnectedSender):
             good = False
             if wqe.flags & CHECKSUM_FLAGS:
                 payload, good = with_checksums(payload, wqe.flags)
-            message = self._addressed(wqe, raw, payload, good)
+            (message,) = self._addressed(wqe, raw, [payload], good)
         else:
             if wqe.opcode == LSO:
                 raise WqeError("a large send of management datagrams")
@@ -103,7 +103,7 @@ class DatagramSender(UnconnectedSender):
             raise TooLongError(f"a large send of {wqe.length} bytes, {mss} in each datagram")
         payload = b"".join(qp.memory.gather(wqe.parts, note=True, what=What.PAYLOAD))
         packets = LargeSendHeaders(header, ipoib=True).cut(payload, mss)
-        self._rest.extend(self._addressed(wqe, raw, packet, True) for packet in packets)
+        self._rest.extend(self._addressed(wqe, raw, packets, True))
         self._send_rest()
         wqe.length += len(header)
 
@@ -135,8 +135,10 @@ class DatagramSender(UnconnectedSender):
             raise TooLongError(f"a message of {wqe.length} bytes")
         return b"".join(qp.memory.gather(wqe.parts, note=True, what=what))
 
-    def _addressed(self, wqe: SendWqe, raw: bytes, payload: bytes, good: bool) -> Datagram:
-        """A UD message by the address vector of its entry."""
+    def _addressed(
+        self, wqe: SendWqe, raw: bytes, payloads: list[bytes], good: bool
+    ) -> list[Datagram]:
+        """UD messages by the address vector of their entry."""
         qp = self._qp
         av, target, qkey, vlan, dmac = DATAGRAM.unpack_from(raw, CTRL_SIZE)
         domain = int.from_bytes(av[AV_PD], "big")
@@ -144,20 +146,24 @@ class DatagramSender(UnconnectedSender):
             raise WqeError(f"an address vector of PD {domain}, not {qp.pd}")
         route = self._route(av, vlan, dmac)
         immediate = wqe.immediate if wqe.opcode == SEND_IMM else None
-        self._psn = (self._psn + 1) & 0xFFFFFF
-        return Datagram(
-            route=route,
-            source_qpn=qp.qpn,
-            target_qpn=target & 0xFFFFFF,
-            qkey=qp.qkey if qkey & OWN_QKEY else qkey,
-            psn=self._psn,
-            grh=_header(route, len(payload), immediate is not None),
-            payload=payload,
-            immediate=immediate,
-            solicited=wqe.solicited,
-            pkey=route.pkey,
-            good=good,
-        )
+        first = self._psn + 1
+        self._psn = self._psn + len(payloads) & 0xFFFFFF
+        return [
+            Datagram(
+                route=route,
+                source_qpn=qp.qpn,
+                target_qpn=target & 0xFFFFFF,
+                qkey=qp.qkey if qkey & OWN_QKEY else qkey,
+                psn=psn & 0xFFFFFF,
+                grh=_header(route, len(payload), immediate is not None),
+                payload=payload,
+                immediate=immediate,
+                solicited=wqe.solicited,
+                pkey=route.pkey,
+                good=good,
+            )
+            for psn, payload in enumerate(payloads, first)
+        ]
 
     def _route(self, av: bytes, vlan: int, dmac: bytes) -> Route:
         """The way an address vector describes; on Ethernet it is worked out once."""
