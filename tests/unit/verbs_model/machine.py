@@ -300,12 +300,13 @@ class VerbsMachine(MessageSteps):
     def come_again(
         self, number: int, slot: int, first: SendOpcode, second: SendOpcode, fence: bool
     ) -> None:
-        """Two requests whose answers are lost, the second behind a fence or not, and their time."""
+        """Requests whose answers are lost, one behind a fence or not, one more, and their time."""
         self.heal(slot)
         guest, peer = self.guests[number], self.guests[1 - number]
         self.lose_answers(2)
         self._reach(guest, slot, first, peer.places[0])
         self._reach(guest, slot, second, peer.places[0], fence=fence)
+        self._reach(guest, slot, first, peer.places[0])
         self.let_pass(0.3)
 
     @rule(seconds=st.sampled_from((0.0005, 0.003, 0.03, 0.1, 0.7, 3.0)))
