@@ -1,6 +1,7 @@
 """Brings a ConnectX-3 up from the tables in device/layout, and writes a word over a loop.
 
     python docs/hello_adapter.py [FOLDER]
+    python3 hello_adapter.py --guest            # in a guest of `bluebridge up`
 
 No driver is used: the program starts a device server, stores to the registers of its HCA as the
 kernel of a guest would, and leaves the bus log in FOLDER/log. docs/hello-adapter.md explains it.
@@ -28,10 +29,7 @@ from bluebridge.device.layout.mlx4.contexts import CQC, EQC, MAP_ENTRY, MPT, QPC
 from bluebridge.device.layout.mlx4.cqe import CQE
 from bluebridge.device.layout.mlx4.eqe import EQE, EventType
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, CTRL, DATA, RADDR, SendOpcode
-from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.guest.bus.interface import Bus, DmaMemory
-from bluebridge.host_tools.vfio_user.bus import WireBus
-from bluebridge.images.artefacts import Artefacts
 
 WORDS = b"hello, adapter"
 LOGS = {"qps": 7, "srqs": 4, "cqs": 8, "eqs": 3, "mpts": 5}
@@ -168,8 +166,19 @@ def hello(adapter: Adapter) -> None:
     print(bytes(target.view[: len(WORDS)]).decode())
 
 
-def main(folder: Path) -> None:
+def say(bus: Bus) -> None:
+    """All steps, on any way to the registers of an HCA that nobody else uses."""
+    adapter = Adapter(bus)
+    for step in (start, events, hello):
+        step(adapter)
+
+
+def serve(folder: Path) -> None:
     """Serve one HCA, say hello to it."""
+    from bluebridge.device.pyvfio_user import ENVIRONMENT
+    from bluebridge.host_tools.vfio_user.bus import WireBus
+    from bluebridge.images.artefacts import Artefacts
+
     words = ["--hca", f"name=a,socket={folder / 'a'}", "--log", str(folder / "log")]
     command = [sys.executable, "-m", "bluebridge.device", *words]
     library = os.environ.get(ENVIRONMENT) or str(Artefacts().libvfio_user())
@@ -177,12 +186,15 @@ def main(folder: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
         assert server.stdout is not None and server.stdout.readline() == "ready\n"
         try:
-            adapter = Adapter(WireBus(folder / "a"))
-            for step in (start, events, hello):
-                step(adapter)
+            say(WireBus(folder / "a"))
         finally:
             server.terminate()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()))
+    if "--guest" in sys.argv:  # in a guest whose HCA is bound to vfio-pci
+        from bluebridge.guest.bus.vfio import VfioBus
+
+        say(VfioBus())
+    else:
+        serve(Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from bluebridge.device.hca.settings.config import Features
-from bluebridge.device.layout.fields import Value
+from bluebridge.device.layout.fields import Struct, Value
 from bluebridge.device.layout.mlx4 import uar
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, MAC_VALID
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort, Status
@@ -27,6 +27,7 @@ LARGE_ENTRIES = 1 << 30
 EQN, CQN, SRQN, QPN, PD, UAR_PAGE = 6, 0x81, 3, 0x55, 9, 131
 MPT_INDEX = 20
 KEY = MPT_INDEX << 8
+_TABLES = {Opcode.SW2HW_EQ: EQC, Opcode.SW2HW_CQ: CQC, Opcode.SW2HW_SRQ: SRQC}
 GID = bytes(10) + b"\xff\xff" + bytes((10, 0, 0, 1))
 
 
@@ -65,15 +66,26 @@ class Place:
         return False
 
 
+def undeclared(table: Struct) -> int:
+    """The bits of a structure that no field has, as a number of its whole size."""
+    free = (1 << 8 * table.size) - 1
+    for item in table:
+        end = 8 * (table.size - item.offset - item.width)
+        free &= ~(item.mask << item.low + end)
+    return free
+
+
 class TableDriver(CommandDriver):
     """One HCA whose port loops; `allowed` are the places that the device may write.
 
     `table` is where the MTT is in memory, `records` the doorbell records, the newest one last.
+    With `noise` the bits of contexts that no table has are set at random.
     """
 
-    def __init__(self, *, large: bool = False, seed: int = 0) -> None:
+    def __init__(self, *, large: bool = False, seed: int = 0, noise: bool = False) -> None:
         super().__init__(memory=MEMORY, features=Features(large_cqes=True))
         self.large = large
+        self._noise = Random(seed) if noise else None
         self._next_mtt = 0x100
         self.table = self.host.allocate(TABLE)
         self._dmpt = self.host.allocate(TABLE)
@@ -170,11 +182,18 @@ class TableDriver(CommandDriver):
     def _made(
         self, opcode: Opcode, context: bytearray, number: int, place: Place
     ) -> tuple[Status, Place]:
-        status, _ = self.try_command(opcode, bytes(context), number)
+        status, _ = self.try_command(opcode, self._noisy(_TABLES[opcode], context), number)
         self.finish()
         if status is Status.OK and opcode is not Opcode.SW2HW_SRQ:
             self.allowed.append(place)
         return status, place
+
+    def _noisy(self, table: Struct, context: bytes | bytearray) -> bytes:
+        """A context with noise in the bits that say nothing."""
+        if self._noise is None:
+            return bytes(context)
+        noise = self._noise.getrandbits(8 * table.size) & undeclared(table)
+        return (int.from_bytes(context, "big") | noise).to_bytes(table.size, "big")
 
     @property
     def entry(self) -> int:
@@ -208,7 +227,7 @@ class TableDriver(CommandDriver):
         values |= {"mtt_addr": place.mtt, "log_page_size": place.layout.shift - 12}
         values |= {"page_offset": place.layout.start // 64, "mtu": 3, "msg_max": 20}
         values |= {"remote_qpn": QPN, "pri_dmac": MAC, "pri_rgid": GID, "retry_count": 7, **rings}
-        mailbox = bytes(8) + bytes(QPC.pack(values))
+        mailbox = bytes(8) + self._noisy(QPC, QPC.pack(values))
         for step in (Opcode.RST2INIT_QP, Opcode.INIT2RTR_QP, Opcode.RTR2RTS_QP):
             self.command(step, mailbox, QPN)
 

@@ -88,11 +88,11 @@ def test_it_boots_a_guest_whose_kernel_then_has_the_hca(bluebridge: Commands, li
 
 @pytest.mark.long
 def test_firmware_without_a_server_says_so(bluebridge: Commands) -> None:
-    """Nobody answers where the cable is out: the command ends, and with it the guest."""
+    """Nobody answers whose cable is out: the command ends, and with it the guest."""
     bluebridge.good("up", "--driver", "kernel", "--quiet")
-    bluebridge.good("link", "a", "down")
+    bluebridge.good("link", "b", "down")
     status, line = bluebridge.bad("boot", "a", "--pxe", "--quiet")
     assert (status, "iPXE did not boot it" in line) == (1, True)
     assert "did not restart" in bluebridge.good("ps")
-    bluebridge.good("link", "a", "up")
+    bluebridge.good("link", "b", "up")
     assert "booted over its HCA" in bluebridge.good("boot", "a", "--pxe", "--quiet")

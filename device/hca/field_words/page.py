@@ -42,7 +42,7 @@ and what it means.
 | ignored | nothing depends on it, and why |
 
 Functions stand in `device/hca`. A function with `(place)` has the field's place in a format and not
-its name.
+its name. Bits that no table has are ignored.
 """
 
 

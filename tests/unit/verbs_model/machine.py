@@ -24,11 +24,14 @@ from tests.unit.verbs_model.guest import ALL, BASES, PAGES, START, TRANSITIONS, 
 from tests.unit.verbs_model.message_steps import MessageSteps
 from tests.unit.verbs_model.protection import PAGE, Place
 from tests.unit.verbs_model.values import (
+    ATOMICS,
     Bind,
     Invalidate,
     Register,
     Work,
 )
+
+AGAIN = (SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ, *sorted(ATOMICS))
 
 
 class VerbsMachine(MessageSteps):
@@ -233,13 +236,16 @@ class VerbsMachine(MessageSteps):
         for place in (window, region):
             guest.destroy(place)
 
-    def _reach(self, guest: Guest, slot: int, opcode: SendOpcode, place: Place) -> None:
-        """The first eight bytes of a place of the peer's, from the good place of a guest."""
+    def _reach(
+        self, guest: Guest, slot: int, opcode: SendOpcode, place: Place, *, fence: bool = False
+    ) -> None:
+        """The first aligned word of a place of the peer's, from the good place of a guest."""
         if guest.pair(slot) is None:
             return
         good = guest.places[0]
         sges = ((good.key, good.start, 8),)
-        work = Work(opcode, sges, None, place.start, place.key, 0, (1, 2, 3, 4))
+        there = place.start if place.length < 16 else -(-place.start // 8) * 8
+        work = Work(opcode, sges, None, there, place.key, 0, (1, 2, 3, 4), fence=fence)
         guest.post_send(slot, work)
         self.compare()
 
@@ -283,6 +289,24 @@ class VerbsMachine(MessageSteps):
     def lose_answers(self, count: int) -> None:
         """The next answers of whichever side never arrive: their requests come again."""
         self.world.answers_to_lose = self.hardware.loss.answers = count
+
+    @rule(
+        number=guests,
+        slot=st.integers(0, 1),
+        first=st.sampled_from(AGAIN),
+        second=st.sampled_from(AGAIN),
+        fence=st.booleans(),
+    )
+    def come_again(
+        self, number: int, slot: int, first: SendOpcode, second: SendOpcode, fence: bool
+    ) -> None:
+        """Two requests whose answers are lost, the second behind a fence or not, and their time."""
+        self.heal(slot)
+        guest, peer = self.guests[number], self.guests[1 - number]
+        self.lose_answers(2)
+        self._reach(guest, slot, first, peer.places[0])
+        self._reach(guest, slot, second, peer.places[0], fence=fence)
+        self.let_pass(0.3)
 
     @rule(seconds=st.sampled_from((0.0005, 0.003, 0.03, 0.1, 0.7, 3.0)))
     def wait(self, seconds: float) -> None:
