@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from bluebridge.host_tools.conformance import known_failures, ntb_page, page
 from bluebridge.host_tools.conformance.__main__ import main
 from bluebridge.host_tools.conformance.journal import Entry, Journal
+from bluebridge.host_tools.conformance.lacking import lacking
 from bluebridge.host_tools.conformance.program import (
     FAILED,
     PASSED,
@@ -174,3 +176,10 @@ def test_the_command_line_lists_and_refuses(capsys: pytest.CaptureFixture[str]) 
     assert all("rping" in line for line in capsys.readouterr().out.splitlines())
     assert main(["--list", "--only", "no such program"]) == 2
     assert "see --list" in capsys.readouterr().err
+
+
+def test_every_skip_of_the_page_says_what_the_card_lacks() -> None:
+    text = page.PAGE.read_text().partition("## Skipped")[2].partition("## Programs")[0]
+    reasons = re.findall(r"^- (.*?)(?: \*\((.*)\)\*)?$", text, re.MULTILINE)
+    assert reasons and all(lacking(reason) == why != "" for reason, why in reasons)
+    assert lacking("the moon is full") == ""
