@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import math
 import os
 import random
 import subprocess
 import sys
 import tempfile
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -76,21 +78,31 @@ def _fuzz(names: list[str], options: argparse.Namespace) -> int:
     share = options.seconds * workers / sum(SHARES.get(name, 1) for name in names)
     FINDINGS.mkdir(exist_ok=True)
     before = set(_findings())
+    until = time.monotonic() + options.seconds if options.brief else math.inf
     with ThreadPoolExecutor(workers) as pool:  # the longest first, so that all end together
-        order = sorted(names, key=lambda name: -SHARES.get(name, 1))
-        outputs = list(pool.map(lambda name: _one(name, share, options.brief), order))
-    print(*(line for _, line in outputs), sep="\n")
+        order = sorted(random.sample(names, len(names)), key=lambda name: -SHARES.get(name, 1))
+        statuses = list(pool.map(lambda name: _report(name, share, until), order))
     found = sorted(set(_findings()) - (before if options.brief else set()))
     for path in found:
         name = max((each for each in targets.TARGETS if path.name.startswith(each)), key=len)
         print(f"found: python -m tests.fuzz --replay {name} {path}")
         if options.brief:
             print(f"    {b64encode(path.read_bytes()).decode()}")
-    return 1 if found or any(status for status, _ in outputs) else 0
+    return 1 if found or any(statuses) else 0
 
 
 def _findings() -> Iterator[Path]:
     return (path for path in FINDINGS.glob("*") if path.is_file())
+
+
+def _report(name: str, share: float, until: float) -> int:
+    """Fuzz a target unless it is too late, which is for the brief runs, and say what came of it."""
+    if time.monotonic() >= until:
+        print(f"{name}: no time left")
+        return 0
+    status, said = _one(name, share, until < math.inf)
+    print(said, flush=True)
+    return status
 
 
 def _one(name: str, share: float, brief: bool) -> tuple[int, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from struct import pack
 
 from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.pci.memory import GuestMemory
 from tests.unit.rdma_node import Pair
 
 
@@ -17,3 +18,7 @@ def test_an_entry_longer_than_its_ring_is_flushed_once() -> None:
     for _ in range(10):
         pair.a.host.turn()
     assert len(pair.a.completions(pair.qa)) == 1
+
+
+def test_no_bytes_can_be_stored_at_address_zero_of_a_guest_without_memory() -> None:
+    GuestMemory().write(0, b"")
