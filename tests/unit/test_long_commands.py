@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from time import sleep
+
 import pytest
+from pytest import MonkeyPatch
 
 from bluebridge.device.hca.memory.regions import ENTRY_PAGES, PORTION_PAGES
 from bluebridge.device.hca.memory.transfer import NOTED_RUNS
@@ -12,6 +16,7 @@ from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import CQC, MAP_ENTRY, MPT, MPT_SIZE
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE
+from bluebridge.device.pci.loop import SOON_SECONDS, EventLoop
 from tests.unit.hca_driver import COMP_EQN, DMPT_BASE, MTT_BASE, Driver
 
 PAGE = 4096
@@ -194,3 +199,70 @@ def test_a_large_ring_takes_turns_and_few_lines(driver: Driver) -> None:
     ]
     assert len(fills) == NOTED_RUNS + 1
     assert sum(event.length for event in fills) == length
+
+
+def test_the_output_is_the_same_for_few_portions_and_for_many(driver: Driver) -> None:
+    """There is none."""
+    outputs = []
+    for pages in (1, PORTIONS * PORTION_PAGES):
+        fill_mtt(driver, [PAGE * page for page in range(pages)])
+        entry = driver.mpt(0x100, 0, pages * PAGE)
+        driver.host.poke(driver.mailbox_in, bytes(entry).ljust(PAGE, b"\0"))
+        driver.post(Opcode.SW2HW_MPT, driver.mailbox_in, 1, out_param=driver.mailbox_out)
+        turns(driver)
+        assert status(driver) == Status.OK
+        outputs.append([driver.read32(bar0.HCR_BASE + word) for word in (0x0C, 0x10)])
+        driver.command(Opcode.HW2SW_MPT, 0, 1, 1)
+    assert outputs == [[0, 0], [0, 0]]
+
+
+def test_portions_belong_to_no_work_request(driver: Driver, monkeypatch: MonkeyPatch) -> None:
+    """Whatever another guest's queue pair did before them in the loop."""
+    works = [0]
+    writes: list[int] = []
+    write = driver.host.write
+
+    def noted(address: int, data: bytes, what: What, obj: int = 0) -> None:
+        writes.append(works[-1])
+        write(address, data, what, obj)
+
+    monkeypatch.setattr(driver.host, "resume", works.append)
+    monkeypatch.setattr(driver.host, "write", noted)
+    post_region(driver, PORTIONS * PORTION_PAGES)
+    while running(driver):
+        works.append(0x123)
+        driver.host.turn()
+    assert status(driver) == Status.OK
+    assert writes and not any(writes)
+
+
+def test_thousands_of_busy_queue_pairs_of_another_guest_cost_one_of_them_per_portion(
+    driver: Driver, monkeypatch: MonkeyPatch
+) -> None:
+    """Each takes its share of the loop, at once or by a timer, time and again."""
+    loop = EventLoop()
+    shares = 0
+
+    def share(schedule: Callable[[Callable[[], None]], object]) -> Callable[[], None]:
+        def run() -> None:
+            nonlocal shares
+            shares += 1
+            sleep(SOON_SECONDS)
+            schedule(run)
+
+        return run
+
+    def later(action: Callable[[], None]) -> None:
+        loop.call_later(0, action)
+
+    for _ in range(4096):
+        loop.call_soon(share(loop.call_soon))
+        later(share(later))
+    for name in ("call_soon", "call_later", "call_next_turn"):
+        monkeypatch.setattr(driver.host, name, getattr(loop, name))
+    post_region(driver, PORTIONS * PORTION_PAGES)
+    while running(driver) and shares < 100:
+        loop.step(0)
+    loop.close()
+    assert status(driver) == Status.OK
+    assert shares <= 2 * PORTIONS
