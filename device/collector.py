@@ -39,12 +39,6 @@ def discarded(count: int = 1) -> None:
         gc.unfreeze()
 
 
-def collect() -> None:
-    """Free all circular garbage at once."""
-    gc.unfreeze()
-    gc.collect()
-
-
 def _collected(phase: str, info: dict[str, int]) -> None:
     global _collections
     if phase == "stop" and info["generation"] == 2:

@@ -101,6 +101,7 @@ class Adapter:
         self.regions.reset()
         self.cqs.reset()
         self.eqs.reset()
+        self.ring_pages.reset()
         self.multicast.reset()
         self.rules.reset()
         self.counters.reset()

@@ -114,6 +114,7 @@ class QueuePairs:
         self._frames.forget(qpn)
         qp.state = QpState.RST
         qp.engine.stop()
+        qp.sq = qp.rq = None  # their pages are free for others at once
         self._discard([qp])
         self._regions.forget_queue_pair(qpn)
 

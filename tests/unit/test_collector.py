@@ -53,12 +53,3 @@ def test_circles_that_were_put_aside_are_freed_after_many_were_discarded() -> No
         collector.discarded()
     gc.collect()
     assert one() is None
-
-
-def test_all_garbage_can_be_freed_at_once() -> None:
-    circles = [_Circle()]
-    one = weakref.ref(circles[0])
-    gc.collect()
-    circles.clear()
-    collector.collect()
-    assert one() is None

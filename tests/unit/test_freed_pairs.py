@@ -78,3 +78,23 @@ def test_a_reset_frees_many_in_portions() -> None:
     for left in (3, 2, 1, 0):
         assert alive(QueuePair) - before == left * PORTION
         node.host.turn()
+
+
+def test_the_pages_of_rings_are_free_for_others_at_once() -> None:
+    """Not when the queues are: the driver's next command may need them."""
+    pair = Pair()
+    node, rings = pair.a, pair.a.adapter.ring_pages
+    before = rings.count
+    qp = node.create_qp(0x300, ServiceType.RC)
+    node.create_srq(0x42)
+    node.create_eq(9, 0, 6)
+    assert rings.count > before
+    node.command(Opcode.TORST_QP, 0, 0x300)
+    node.command(Opcode.HW2SW_SRQ, 0, 0x42, 1)
+    node.command(Opcode.HW2SW_EQ, 0, 9, 1)
+    node.command(Opcode.HW2SW_CQ, 0, qp.cq.number, 1)
+    assert rings.count == before
+    node.write32(bar0.RESET_OFFSET, bar0.RESET_VALUE)
+    assert rings.count == 0
+    node.host.run()
+    assert rings.count == 0

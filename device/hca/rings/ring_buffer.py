@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from bluebridge.device import collector
 from bluebridge.device.hca.memory.icm import Icm
 from bluebridge.device.hca.memory.transfer import NOTED_RUNS
 from bluebridge.device.hca.settings.refusal import CommandError
@@ -32,14 +31,9 @@ class PageAccount:
         self.count = 0
 
     def check(self, more: int) -> None:
-        """Whether `more` pages may be remembered; raises `CommandError` (EXCEED_LIM).
-
-        Queue pairs that are gone keep their rings until Python's collector runs.
-        """
+        """Whether `more` pages may be remembered; raises `CommandError` (EXCEED_LIM)."""
         if self.count + more > MAX_PAGES:
-            collector.collect()
-            if self.count + more > MAX_PAGES:
-                raise CommandError(Status.EXCEED_LIM, f"queues of more than {MAX_PAGES} pages")
+            raise CommandError(Status.EXCEED_LIM, f"queues of more than {MAX_PAGES} pages")
 
 
 @lru_cache(maxsize=2)
@@ -225,6 +219,10 @@ class RingPages:
     def count(self) -> int:
         """Pages of all rings that exist."""
         return self._account.count
+
+    def reset(self) -> None:
+        """Every ring is forgotten, even if its queue pair is not yet freed: count anew."""
+        self._account = PageAccount()
 
     def buffer(self, mtt_addr: int, page_shift: int, length: int, start: int = 0) -> QueueBuffer:
         """The ring of `length` bytes in pages of `1 << page_shift` behind a byte offset of the MTT.
