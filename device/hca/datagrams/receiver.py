@@ -20,14 +20,13 @@ from bluebridge.device.hca.rings.receive_queue import ReceiveWqe
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.steering.registrations import Registrations
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4.contexts import QpState
+from bluebridge.device.layout.mlx4.contexts import RECEIVING
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN, SMI_QPN
 from bluebridge.device.pci.bus import DmaError
 
 NO_GRH: Final = bytes(GRH_SIZE)
 MAX_MAD: Final = 256
-_RECEIVING: Final = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
 
 
 class DatagramReceiver:
@@ -77,7 +76,7 @@ class DatagramReceiver:
 
     def _deliver(self, port: Port, qpn: int, message: Datagram) -> None:
         qp = self._find(qpn)
-        if qp is None or qp.role not in DATAGRAMS or qp.state not in _RECEIVING:
+        if qp is None or qp.role not in DATAGRAMS or qp.state not in RECEIVING:
             return
         if qp.port is not port:
             return
