@@ -9,7 +9,7 @@ CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
 BLUEFLAME ?= blueflame
 
-.PHONY: setup krping test ntrdma-tcp conformance conformance-short soak blueflame wheel fuzz lint bench doctor clean
+.PHONY: setup krping test ntrdma-tcp conformance conformance-short soak blueflame wheel fuzz fuzz-brief lint bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -30,6 +30,7 @@ krping: setup
 test: setup
 	$(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
 	BLUEBRIDGE_PURE=1 $(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
+	@$(MAKE) --no-print-directory fuzz-brief
 	$(BIN)/python -m tests.run -n $(VM_WORKERS)
 
 # NTRDMA over TCP: contracts of verbs, krping and RTRS, stress, a killed peer; under half a minute.
@@ -64,6 +65,12 @@ SECONDS ?= 600
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .[fuzz]
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
+
+# A part of `test`: what it finds is a file in tests/fuzz/findings, and in the output.
+BRIEF ?= 90
+fuzz-brief: .venv/.installed
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || true
+	$(BIN)/python -m tests.fuzz --brief --seconds $(BRIEF)
 
 lint: .venv/.installed
 	$(BIN)/ruff check .

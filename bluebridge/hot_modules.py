@@ -25,6 +25,7 @@ DEVICE = Group(
         "bluebridge.device.hca.ports",
         "bluebridge.device.hca.registers",
         "bluebridge.device.hca.rings",
+        "bluebridge.device.hca.steering",
         "bluebridge.device.packets",
         "bluebridge.device.pci",
     ),

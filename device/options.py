@@ -10,7 +10,7 @@ import argparse
 from dataclasses import dataclass
 
 from bluebridge.device.buslog.packing import CAPTURE, WINDOW_CAPTURE
-from bluebridge.device.buslog.writer import TOTAL_BYTES
+from bluebridge.device.buslog.segments import TOTAL_BYTES
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.hca.settings.config import BLUEFLAME_REGISTERS, MAX_PORTS, PLAIN
 from bluebridge.device.option_table import option

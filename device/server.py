@@ -156,12 +156,12 @@ class Server:
         """Serve until SIGTERM or SIGINT."""
         self.loop.stop_on(signal.SIGTERM, signal.SIGINT)
         self._events.when_noted(self._flush_soon)
-        self._events.flush()
+        self._events.write_behind()
         print("ready", flush=True)
         self.loop.run()
 
     def _flush_soon(self) -> None:
-        self.loop.call_later(FLUSH_SECONDS, self._events.flush)
+        self.loop.call_later(FLUSH_SECONDS, self._events.hand_over)
 
     def close(self) -> None:
         """Close sockets and log."""

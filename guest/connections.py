@@ -1,22 +1,26 @@
-"""A connection manager for an open device at an IPv4 address, whichever provider it has."""
+"""A connection manager for an open device at an IP address, whichever provider it has."""
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 
 from bluebridge.guest.cm.manager import ConnectionManager
 from bluebridge.guest.verbs import Device
 
-PREFIX_LENGTH = 24
+PREFIX_LENGTHS = {4: 24, 6: 64}
+"""Bits of network of an address, by the version of IP."""
 
 
 def open_connections(
-    device: Device, ip: str, owned: contextlib.ExitStack, prefix_length: int = PREFIX_LENGTH
+    device: Device, ip: str, owned: contextlib.ExitStack, prefix_length: int = 0
 ) -> ConnectionManager:
-    """Manage connections of address `ip` (dotted IPv4); `owned` closes what that takes.
+    """Manage connections of the IP address `ip`; `owned` closes what that takes.
 
-    The prefix says who is a neighbour on Ethernet. Raises `VerbsError`.
+    The prefix says who is a neighbour on Ethernet: that of `PREFIX_LENGTHS` for 0. Raises
+    `VerbsError`.
     """
+    prefix_length = prefix_length or PREFIX_LENGTHS[ipaddress.ip_address(ip).version]
     if device.ethernet_port:
         manager = _over_ethernet(device, ip, owned, prefix_length)
     else:
@@ -42,4 +46,6 @@ def _by_peer(device: Device, ip: str) -> ConnectionManager:
 
     if not isinstance(device, NtrdmaDevice):
         raise VerbsError(f"{device.name} has no Ethernet port")
+    if ipaddress.ip_address(ip).version != 4:
+        raise VerbsError(f"NTRDMA has IPv4 addresses, {ip} is none")
     return open_ntrdma_cm(device, ip)

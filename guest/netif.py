@@ -1,11 +1,12 @@
-"""An Ethernet interface with one IPv4 address: enough to answer ARP and to resolve addresses.
+"""An Ethernet interface with one IP address: enough to be found and to find neighbours.
 
     with NetInterface(device, "192.168.69.127") as net:
         mac = net.resolve("192.168.69.128")         # 6 bytes, or TimeoutError
 
 It owns an Ethernet queue pair of the driver. A thread of its own waits on that queue pair's
 completion channel, answers requests and wakes the threads in `resolve`; the same thread gives
-receive buffers back. The IPv4-mapped GID of the address is added to the port.
+receive buffers back. The GID of the address is added to the port. An IPv4 address is found by ARP,
+an IPv6 address by neighbour discovery.
 """
 
 from __future__ import annotations
@@ -15,18 +16,8 @@ import ipaddress
 import math
 import threading
 
-from bluebridge.device.layout.net.ethernet import (
-    ARP,
-    ARP_REPLY,
-    ARP_REQUEST,
-    BROADCAST,
-    ETHERNET,
-    ETHERTYPE_ARP,
-    ETHERTYPE_IPV4,
-    HEADER_SIZE,
-    MIN_FRAME,
-)
-from bluebridge.device.layout.net.roce import ipv4_gid
+from bluebridge.device.layout.net.roce import ip_gid
+from bluebridge.guest.neighbours import neighbours_of
 from bluebridge.guest.verbs import (
     AccessFlags,
     Device,
@@ -51,7 +42,7 @@ _NO_MAC = bytes(6)
 
 
 class NetInterface:
-    """Address `ip` (dotted IPv4) with `prefix` bits of network on the port of `device`.
+    """Address `ip` with `prefix` bits of network on the port of `device`.
 
     Raises `VerbsError` for a device that is not on Ethernet.
     """
@@ -61,9 +52,10 @@ class NetInterface:
         if port is None:
             raise VerbsError(f"{device.name} has no Ethernet port")
         self._health = device.health
-        self.network = ipaddress.IPv4Interface(f"{ip}/{prefix}")
+        self.network = ipaddress.ip_interface(f"{ip}/{prefix}")
         self.mac = port.mac
-        self.gid_index = port.add_gid(ipv4_gid(self.network.ip.packed))
+        self.gid_index = port.add_gid(ip_gid(self.network.ip.packed))
+        self._protocol = neighbours_of(self.network.ip.packed, self.mac)
         self._neighbours: dict[bytes, bytes] = {}
         self._changed = threading.Condition()
         self._closing = False
@@ -81,10 +73,10 @@ class NetInterface:
         self._qp.post_recv([self._receive_request(slot) for slot in range(RECEIVES)])
         self._qp.modify_rtr()
         self._qp.modify_rts()
-        port.steer_frames(self._qp.qpn)
+        port.steer_frames(self._qp.qpn, self._protocol.groups)
         self._thread = threading.Thread(target=self._run, name="netif", daemon=True)
         self._thread.start()
-        self._announce()
+        self._send(self._protocol.announcement())
 
     def resolve(self, ip: str, timeout: float = DEFAULT_TIMEOUT) -> bytes:
         """The MAC address behind `ip`; asks every half second.
@@ -92,7 +84,7 @@ class NetInterface:
         Raises `TimeoutError` without an answer in time, `ValueError` for an address that is no
         neighbour, `DeviceLost`.
         """
-        address = ipaddress.IPv4Address(ip)
+        address = ipaddress.ip_address(ip)
         if address not in self.network.network:
             raise ValueError(f"{ip} is not in {self.network.network}: there is no router here")
         if address == self.network.ip:
@@ -104,8 +96,8 @@ class NetInterface:
             while target not in self._neighbours:
                 self._health.check()
                 if questions == 0:
-                    raise TimeoutError(f"{ip} does not answer ARP requests")
-                self._send_arp(ARP_REQUEST, BROADCAST, _NO_MAC, target)
+                    raise TimeoutError(f"{ip} does not answer: nobody has this address")
+                self._send(self._protocol.question(target))
                 patience = min(RETRY_SECONDS, timeout)
                 self._changed.wait_for(lambda: target in self._neighbours, patience)
                 questions -= 1
@@ -114,7 +106,7 @@ class NetInterface:
     def forget(self, ip: str) -> None:
         """Drop what is known of `ip`, so that the next `resolve` asks again."""
         with self._changed:
-            self._neighbours.pop(ipaddress.IPv4Address(ip).packed, None)
+            self._neighbours.pop(ipaddress.ip_address(ip).packed, None)
 
     def close(self) -> None:
         """Stop the thread and give the queue pair back; a second call does nothing."""
@@ -160,48 +152,19 @@ class NetInterface:
             self._take(frame)
 
     def _take(self, frame: bytes) -> None:
-        """Act on a frame; anything that is not a well-formed ARP packet is dropped."""
-        if len(frame) < HEADER_SIZE + ARP.size:
-            return
-        if ETHERNET.get(frame, "ethertype") != ETHERTYPE_ARP:
-            return
-        arp = frame[HEADER_SIZE:]
-        kind = (ARP.get(arp, "hardware"), ARP.get(arp, "protocol"))
-        sizes = (ARP.get(arp, "hardware_size"), ARP.get(arp, "protocol_size"))
-        if kind != (1, ETHERTYPE_IPV4) or sizes != (6, 4):
-            return
-        self._learn(arp)
-
-    def _learn(self, arp: bytes) -> None:
-        sender, mac = ARP.get_raw(arp, "sender_ip"), ARP.get_raw(arp, "sender_mac")
-        for_us = ARP.get_raw(arp, "target_ip") == self.network.ip.packed
-        if mac[0] & 1 or mac == _NO_MAC:
+        """Act on a frame; anything but well-formed questions and answers is dropped."""
+        heard = self._protocol.heard(frame)
+        if heard is None or heard.mac[0] & 1 or heard.mac == _NO_MAC:
             return
         with self._changed:
-            if any(sender) and (for_us or sender in self._neighbours):
-                self._neighbours[sender] = mac
+            if any(heard.sender) and (heard.for_us or heard.sender in self._neighbours):
+                self._neighbours[heard.sender] = heard.mac
                 self._changed.notify_all()
-        if for_us and ARP.get(arp, "operation") == ARP_REQUEST:
-            self._send_arp(ARP_REPLY, mac, mac, sender)
+        if heard.for_us and heard.asks:
+            self._send(self._protocol.answer(heard))
 
-    def _announce(self) -> None:
-        """Gratuitous ARP: neighbours that knew another MAC for the address learn ours."""
-        self._send_arp(ARP_REQUEST, BROADCAST, _NO_MAC, self.network.ip.packed)
-
-    def _send_arp(self, operation: int, dmac: bytes, target_mac: bytes, target_ip: bytes) -> None:
-        """Send an ARP packet; it is dropped when all slots are busy, as a full link would."""
-        frame = ETHERNET.pack(dmac=dmac, smac=self.mac, ethertype=ETHERTYPE_ARP) + ARP.pack(
-            hardware=1,
-            protocol=ETHERTYPE_IPV4,
-            hardware_size=6,
-            protocol_size=4,
-            operation=operation,
-            sender_mac=self.mac,
-            sender_ip=self.network.ip.packed,
-            target_mac=target_mac,
-            target_ip=target_ip,
-        )
-        frame = frame.ljust(MIN_FRAME, b"\0")
+    def _send(self, frame: bytes) -> None:
+        """Send a frame; it is dropped when all slots are busy, as a full link would."""
         with self._send_lock:
             if not self._free:
                 return

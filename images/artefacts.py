@@ -11,6 +11,7 @@ from pathlib import Path
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
 from bluebridge.images.cache import Cache
 from bluebridge.images.recipes.boot_files import BootFilesRecipe
+from bluebridge.images.recipes.dpdk import DpdkRecipe
 from bluebridge.images.recipes.guest import GuestRecipe
 from bluebridge.images.recipes.ipxe import IpxeRecipe
 from bluebridge.images.recipes.kernel import KernelRecipe
@@ -22,6 +23,8 @@ from bluebridge.images.recipes.vfio import VfioRecipe
 from bluebridge.images.unpack import LIBRARIES, foreign
 
 CLIENT = 'name "vfio-user-pci"'
+OPTIONAL = (DpdkRecipe.name,)
+"""Artefacts that are built when a program asks for them."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Artefacts:
             guest,
             QemuRecipe(self.cache, self.packages),
             PythonHeadersRecipe(self.cache, self.packages),
+            DpdkRecipe(self.cache, self.packages, guest),
         ]
         return {recipe.name: recipe for recipe in recipes}
 
@@ -113,8 +117,9 @@ class Artefacts:
             return None
 
     def build(self) -> None:
-        """Build missing artefacts, then remove the downloads."""
-        wanted = [name for name in self.recipes if name != "qemu" or host_qemu() is None]
+        """Build missing artefacts but the `OPTIONAL` ones, then remove the downloads."""
+        needed = [name for name in self.recipes if name not in OPTIONAL]
+        wanted = [name for name in needed if name != "qemu" or host_qemu() is None]
         if all(self.present(name) for name in wanted):
             return
         for name in wanted:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from bluebridge.device.fabric.addresses import is_group
 from bluebridge.device.fabric.interface import FabricPort
-from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response
+from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route
 from bluebridge.device.fabric.ownership import Ownership
 from bluebridge.device.throttle import Throttle
 
@@ -26,18 +26,6 @@ class Statistics:
     lost: int = 0
     spoofed: int = 0
     """Messages from an address that belongs to another port; they are lost, too."""
-    bytes: int = 0
-    by_kind: dict[str, int] = field(default_factory=dict)
-
-
-def _length(message: Message) -> int:
-    if isinstance(message, Request):
-        return message.length
-    if isinstance(message, Frames):
-        return sum(len(frame) for train in message.trains for frame in train.frames)
-    if isinstance(message, Response):
-        return sum(view.nbytes for view in message.payload)
-    return len(message.payload)
 
 
 class Stage(Protocol):
@@ -69,6 +57,8 @@ class LocalFabric:
         self._ownership = None if trusting else Ownership()
         self._spoofed = Throttle()
         self._spoofed_by: dict[FabricPort, int] = {}
+        self._proven: dict[FabricPort, Route] = {}
+        """Of each port the route that was found genuine last; a queue pair has one for all."""
         self.stage: Stage | None = None
         self._announced: dict[FabricPort, Set[bytes] | None] = {}
         """Addresses of each attached port, in the order they came; None while its link is down."""
@@ -102,6 +92,7 @@ class LocalFabric:
 
     def _tabulate(self) -> None:
         """Make new tables: a delivery that runs goes on with the old ones."""
+        self._proven.clear()
         up = {port: own for port, own in self._announced.items() if own is not None}
         self._others = {port: [other for other in up if other is not port] for port in up}
         owners: dict[bytes, list[FabricPort]] = {}
@@ -126,7 +117,12 @@ class LocalFabric:
                 for frame in train.frames
             )
         route = message.route
-        return ownership.permits(source, route.smac) and ownership.permits(source, route.sgid)
+        if self._proven.get(source) is route:
+            return True
+        genuine = ownership.permits(source, route.smac) and ownership.permits(source, route.sgid)
+        if genuine:
+            self._proven[source] = route
+        return genuine
 
     def trespasses(self, port: FabricPort) -> tuple[int, int]:
         """Of a port: messages dropped as they came from another's address, addresses refused."""
@@ -195,17 +191,15 @@ class LocalFabric:
         if not targets:
             statistics.lost += 1
             return 0
-        kind = type(message).__name__
-        statistics.by_kind[kind] = statistics.by_kind.get(kind, 0) + 1
         statistics.delivered += 1
-        statistics.bytes += _length(message)
         copies = 0
         for port in targets:
             try:
                 copies += port.receive(message)
             except Exception:
                 if self._failures.admits():
-                    _LOG.exception("a port failed on a %s (%d so far)", kind, self._failures.count)
+                    kind, count = type(message).__name__, self._failures.count
+                    _LOG.exception("a port failed on a %s (%d so far)", kind, count)
         return copies
 
     def _targets(self, source: FabricPort, message: Message) -> Sequence[FabricPort]:

@@ -182,6 +182,7 @@ class Datagram:
     """A UD message, MADs included.
 
     `grh` are the 40 bytes the receiver finds before the payload; empty on InfiniBand without.
+    `good`: the sending adapter computed the checksums of the IP packet in it itself.
     """
 
     route: Route
@@ -194,6 +195,7 @@ class Datagram:
     immediate: int | None = None
     solicited: bool = False
     pkey: int = 0xFFFF
+    good: bool = False
     work: int = field(default=0, compare=False)
 
 
@@ -210,10 +212,16 @@ class Train:
 
 @dataclass(slots=True)
 class Frames:
-    """A burst of Ethernet frames to one address."""
+    """A burst of Ethernet frames to one address.
+
+    `own_qpn` is the queue pair that sent them if they come back to its port, else -1. `mirrored`:
+    they are what the port sent, for those that want to see it.
+    """
 
     address: bytes
     trains: list[Train]
+    own_qpn: int = -1
+    mirrored: bool = False
     work: int = field(default=0, compare=False)
 
 

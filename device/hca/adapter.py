@@ -24,6 +24,7 @@ from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
 from bluebridge.device.hca.settings.config import HcaConfig
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.hca.steering.registrations import Registrations
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.pci.bus import HostBus
 
@@ -50,6 +51,7 @@ class Adapter:
         self.srqs = SharedReceiveQueues(bus, self.ring_pages, self.eqs, self.parameters)
         self.regions = MemoryRegions(self.icm, self.parameters)
         self.multicast = MulticastGroups(self.parameters)
+        self.rules = Registrations(self.parameters)
         self.ports = tuple(self._port(n, fabric) for n, fabric in enumerate(fabrics, 1))
         factory = PairFactory(
             bus=bus,
@@ -61,7 +63,9 @@ class Adapter:
             ports=self.ports,
             counters=self.counters,
         )
-        self.qps = QueuePairs(bus, self.parameters, self.regions, self.multicast, factory)
+        self.qps = QueuePairs(
+            bus, self.parameters, self.regions, self.multicast, self.rules, factory
+        )
         self.uar = UserAccessRegion(
             bus, config.features, self.parameters, qps=self.qps, cqs=self.cqs, eqs=self.eqs
         )
@@ -98,6 +102,7 @@ class Adapter:
         self.cqs.reset()
         self.eqs.reset()
         self.multicast.reset()
+        self.rules.reset()
         self.counters.reset()
         for port in self.ports:
             port.reset()

@@ -18,6 +18,7 @@ from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.hca.steering.registrations import Registrations
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ib.link import partitions_match
 from bluebridge.device.layout.mlx4.commands import Status
@@ -40,6 +41,7 @@ class QueuePairs:
         parameters: Parameters,
         regions: MemoryRegions,
         groups: MulticastGroups,
+        rules: Registrations,
         factory: PairFactory,
     ) -> None:
         self._bus = bus
@@ -49,7 +51,7 @@ class QueuePairs:
         self._pairs: dict[int, QueuePair] = {}
         self._indices: dict[int, int] = {}  # index in the context table to full number
         self._foreign_messages = Throttle()
-        self._datagrams = DatagramReceiver(self._pairs.get, groups)
+        self._datagrams = DatagramReceiver(self._pairs.get, groups, rules, parameters)
         self._frames = FrameReceiver(self._pairs.get, groups, parameters)
         self.failed = FailedPairs(bus)
 
@@ -57,9 +59,19 @@ class QueuePairs:
         return len(self._pairs)
 
     def reset(self) -> None:
-        """Forget all queue pairs; no completion and no DMA of theirs from now on."""
-        for qpn in list(self._pairs):
-            self.destroy(qpn)
+        """Forget all queue pairs; no completion and no DMA of theirs from now on.
+
+        Their windows are the regions' affair, which are reset, too.
+        """
+        pairs = list(self._pairs.values())
+        self._pairs.clear()
+        self._indices.clear()
+        self.failed.clear()
+        self._frames.clear()
+        for qp in pairs:
+            qp.state = QpState.RST
+            qp.engine.stop()
+        collector.discarded(len(pairs))
 
     def get(self, qpn: int) -> QueuePair | None:
         """The queue pair with exactly this number, generation bits included."""

@@ -19,7 +19,7 @@ class GuestMemory:
         self._regions: dict[int, memoryview] = {}
         self._low = 0
         self._high = 0
-        self._view = memoryview(b"")
+        self._view = memoryview(bytearray())
 
     def add(self, address: int, view: memoryview) -> None:
         """Add a region at `address`; `view` is writable and of format B."""
@@ -40,7 +40,7 @@ class GuestMemory:
         self._forget()
 
     def _forget(self) -> None:
-        self._low, self._high, self._view = 0, 0, memoryview(b"")
+        self._low, self._high, self._view = 0, 0, memoryview(bytearray())
 
     def _find(self, address: int, length: int) -> None:
         """Make the region that holds `address` the current one; raises `DmaError`."""

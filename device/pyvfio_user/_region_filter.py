@@ -113,12 +113,15 @@ class RegionFilter(MessageFilter):
         start = end = width = place = -1
         parts: list[bytes] = []
         while position + _HEAD <= count:
-            _, command, size, flags, _, offset, index, length = _unpack(batch, position)
-            window = windows.get(index)
+            window = None
+            if windows:  # most functions have none: a header is unpacked once then
+                _, command, size, flags, _, offset, index, length = _unpack(batch, position)
+                window = windows.get(index)
             if window is None:
                 self._served = position
-                self._flush(place, start, parts, width)
-                parts, end = [], -1
+                if parts:
+                    self._flush(place, start, parts, width)
+                    parts, end = [], -1
                 if accesses:
                     # The clock is read from the second access on: most are alone.
                     now = monotonic()
@@ -141,14 +144,16 @@ class RegionFilter(MessageFilter):
                     break
                 if offset != end or index != place or length != width:
                     self._served = position
-                    self._flush(place, start, parts, width)
-                    parts = []
+                    if parts:
+                        self._flush(place, start, parts, width)
+                        parts = []
                     start, place, width = offset, index, length
                 parts.append(bytes(batch[position + _HEAD : position + size]))
                 end = offset + length
                 position += size
         self._served = position
-        self._flush(place, start, parts, width)
+        if parts:
+            self._flush(place, start, parts, width)
 
     def _serve(self, position: int, count: int) -> int:
         """Serve a valid and complete access to registers, with stores that continue its line.
@@ -282,12 +287,11 @@ class RegionFilter(MessageFilter):
             self._client.send(head + body, _SENDING)
 
     def _flush(self, number: int, start: int, parts: list[bytes], width: int) -> None:
-        if parts:
-            self._windows[number].write(start, b"".join(parts), width)
+        self._windows[number].write(start, b"".join(parts), width)
 
     def _drop_from_socket(self, length: int) -> None:
         while length:
-            got = self._receive(self._view[:length], length, _DONT_WAIT)
+            got = self._receive(self._batch, length, _DONT_WAIT)
             if not got:
                 raise ConnectionResetError
             length -= got

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 from bluebridge.guest.agent import PROTOCOL, VERSION, identity, pci, ports
 from bluebridge.guest.agent.files import Get, Put
+from bluebridge.guest.agent.kernel_log import KernelErrors
 from bluebridge.guest.agent.loop import Loop
 from bluebridge.guest.agent.operation import Operation, OperationError, Outlet
 from bluebridge.guest.agent.processes import spare_from_oom
@@ -43,6 +45,8 @@ class Server:
         self._loop = Loop()
         self._serving: list[ServedPort] = []
         self._known_nodes: set[str] = set()
+        with contextlib.suppress(OSError):  # a machine without a second serial line
+            self._errors = KernelErrors(self._loop, root)
 
     def serve(self, fd: int) -> None:
         """Serve a port that is open."""

@@ -97,7 +97,9 @@ class GsiTransport:
                 SEND_FLAG | slot,
                 sg_list=[Sge(self._memory.address + start, MAD_SIZE, self._mr.lkey)],
                 send_flags=SendFlags.SIGNALED,
-                address_vector=RoceAddress(peer.gid, peer.mac, self._gid_index),
+                address_vector=RoceAddress(
+                    peer.gid, peer.mac, self._gid_index, traffic_class=peer.traffic_class
+                ),
                 remote_qpn=GSI_QPN,
                 remote_qkey=GSI_QKEY,
             )
@@ -130,6 +132,10 @@ class GsiTransport:
         """DMA address of a slot."""
         return self._memory.address + slot * SLOT
 
+    @staticmethod
+    def _peer(grh: bytes, mac: bytes) -> Peer:
+        return Peer(GRH.get_raw(grh, "sgid"), mac, GRH.get(grh, "traffic_class"))
+
     def _take(self, completion: Wc) -> Received:
         """Copy a datagram out of its slot and post the slot anew."""
         slot = completion.wr_id
@@ -137,4 +143,4 @@ class GsiTransport:
         grh = bytes(self._memory.view[start : start + GRH_SIZE])
         mad = bytes(self._memory.view[start + GRH_SIZE : start + completion.byte_len])
         self._qp.post_recv(self._receives[slot])
-        return Received(mad, Peer(GRH.get_raw(grh, "sgid"), completion.smac))
+        return Received(mad, self._peer(grh, completion.smac))

@@ -6,10 +6,10 @@ import errno
 import ipaddress
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from bluebridge.device.layout.net.cm import RejectReason
-from bluebridge.device.layout.net.roce import ipv4_gid
+from bluebridge.device.layout.net.roce import ip_gid
 from bluebridge.guest.cm.connection import Connection, Notice, State
 from bluebridge.guest.cm.event_queue import CmEvents
 from bluebridge.guest.cm.events import CmError, ConnParam, EventType
@@ -48,7 +48,8 @@ class CmId:
 
     Events arrive in `events`; a connection a listener hands out shares the listener's queue, so
     that one thread serves both, and each event names its identifier. `qp` is the queue pair that
-    `attach` got, `peer` the other end once it is known.
+    `attach` got, `peer` the other end once it is known. `traffic_class` is the type of service of
+    what an active side sends, to be set before `resolve_addr` (rdma_set_service_type).
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class CmId:
         self.port = 0
         self.peer_address = ""
         self.peer_port = 0
+        self.traffic_class = 0
         self._table = table
         self._resolver = resolver
         self._path_qp = path_qp
@@ -82,9 +84,9 @@ class CmId:
         return self._connection.deadline if self._connection else None
 
     def bind_addr(self, address: str, port: int) -> None:
-        """Choose the local address (0.0.0.0 for any) and port; `CmError` EADDRNOTAVAIL."""
+        """Choose the local address (0.0.0.0 or :: for any) and port; `CmError` EADDRNOTAVAIL."""
         own = self._table.port.ip
-        if address not in (own, "0.0.0.0"):
+        if address not in (own, "0.0.0.0", "::"):
             reason = f"{address} is not an address of this HCA, which has {own}"
             raise CmError(errno.EADDRNOTAVAIL, reason)
         if not 0 < port <= 0xFFFF:
@@ -103,9 +105,9 @@ class CmId:
         Blocks up to `timeout` seconds: the caller's own thread speaks ARP.
         """
         try:
-            packed = ipaddress.IPv4Address(address).packed
+            packed = ipaddress.ip_address(address).packed
         except ValueError as error:
-            raise CmError(errno.EINVAL, f"{address!r} is no IPv4 address") from error
+            raise CmError(errno.EINVAL, f"{address!r} is no IP address") from error
         local = self._table.port
         try:
             mac = local.mac if address == local.ip else self._resolver.resolve(address, timeout)
@@ -118,7 +120,7 @@ class CmId:
         self.address = self.address or local.ip
         self.port = self.port or self._table.ephemeral_port()
         self.peer_address, self.peer_port = address, port
-        self.peer = Peer(ipv4_gid(packed), mac)
+        self.peer = Peer(ip_gid(packed), mac, self.traffic_class)
         self._tell(EventType.ADDR_RESOLVED)
 
     def resolve_route(self) -> None:
@@ -208,6 +210,8 @@ class CmId:
 
     def child(self, request: Message, peer: Peer) -> CmId | None:
         """A listener's new connection; None when the request is not for its address."""
+        # The path that a REQ describes is that of both directions (core/cm.c: cm_req_handler).
+        peer = replace(peer, traffic_class=request["primary_traffic_class"])
         child = CmId(self._table, self._resolver, self._path_qp, self.events)
         connection = self._table.new_connection(child, peer)
         connection.requested(request)

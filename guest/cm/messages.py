@@ -15,6 +15,9 @@ from bluebridge.device.layout.net.cm import (
 )
 from bluebridge.device.layout.net.mad import DATA_OFFSET, MAD, MAD_SIZE, Method, MgmtClass
 
+_ADDRESSES = {4: (4, ipaddress.IPv4Address), 6: (16, ipaddress.IPv6Address)}
+"""Bytes of an address and its class, by the version of IP."""
+
 
 class MalformedMessage(ValueError):
     """A MAD that is no CM message; it is dropped, as the kernel does."""
@@ -79,21 +82,22 @@ def decode(mad: bytes) -> Message:
 
 
 def ip_header(source: str, port: int, destination: str) -> bytes:
-    """The RDMA IP CM service header for two dotted IPv4 addresses and the requester's port."""
+    """The RDMA IP CM service header for two IP addresses and the requester's port."""
+    own = ipaddress.ip_address(source)
     return bytes(
         IP_HEADER.pack(
             cma_version=0,
-            ip_version=4,
+            ip_version=own.version,
             port=port,
-            source=bytes(12) + ipaddress.IPv4Address(source).packed,
-            destination=bytes(12) + ipaddress.IPv4Address(destination).packed,
+            source=own.packed.rjust(16, b"\0"),
+            destination=ipaddress.ip_address(destination).packed.rjust(16, b"\0"),
         )
     )
 
 
 @dataclass(frozen=True, slots=True)
 class IpHeader:
-    """The addresses of a REQ: dotted IPv4 source and destination, requester's port."""
+    """The addresses of a REQ: source and destination as text, requester's port."""
 
     source: str
     port: int
@@ -101,16 +105,15 @@ class IpHeader:
 
 
 def parse_ip_header(private_data: bytes) -> IpHeader:
-    """Read the header from a REQ's private data; `MalformedMessage` when it is not for IPv4."""
+    """Read the header from a REQ's private data; `MalformedMessage` when it is not for IP."""
     version, ip = (IP_HEADER.get(private_data, name) for name in ("cma_version", "ip_version"))
-    if version != 0 or ip != 4:
+    if version != 0 or ip not in _ADDRESSES:
         raise MalformedMessage(f"IP service header of version {version} for IPv{ip}")
-    source = IP_HEADER.get_raw(private_data, "source")[12:]
-    destination = IP_HEADER.get_raw(private_data, "destination")[12:]
+    length, address = _ADDRESSES[ip]
+    source = IP_HEADER.get_raw(private_data, "source")[-length:]
+    destination = IP_HEADER.get_raw(private_data, "destination")[-length:]
     return IpHeader(
-        str(ipaddress.IPv4Address(source)),
-        IP_HEADER.get(private_data, "port"),
-        str(ipaddress.IPv4Address(destination)),
+        str(address(source)), IP_HEADER.get(private_data, "port"), str(address(destination))
     )
 
 

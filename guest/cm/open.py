@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from bluebridge.device.layout.net.roce import ipv4_gid
+from bluebridge.device.layout.net.roce import ip_gid
 from bluebridge.guest.cm.gsi import GsiTransport
 from bluebridge.guest.cm.manager import ConnectionManager
 from bluebridge.guest.cm.qp import roce_path_qp
@@ -13,9 +13,9 @@ from bluebridge.guest.verbs import Device, VerbsError
 
 
 def open_cm(device: Device, ip: str, resolver: Resolver) -> ConnectionManager:
-    """Take queue pair 1 of `device` and manage connections of address `ip` (dotted IPv4).
+    """Take queue pair 1 of `device` and manage connections of the IP address `ip`.
 
-    Adds the address's IPv4-mapped GID to the port when it is not there yet. Raises `VerbsError`.
+    Adds the address's GID to the port when it is not there yet. Raises `VerbsError`.
     """
     port = roce_port(device, ip)
     transport = GsiTransport(device, port.gid_index)
@@ -27,5 +27,5 @@ def roce_port(device: Device, ip: str) -> LocalPort:
     port = device.ethernet_port
     if port is None:
         raise VerbsError(f"{device.name} has no Ethernet port")
-    gid = ipv4_gid(ipaddress.IPv4Address(ip).packed)
+    gid = ip_gid(ipaddress.ip_address(ip).packed)
     return LocalPort(ip, port.mac, gid, port.add_gid(gid), device.query_device().node_guid)

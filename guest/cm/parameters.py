@@ -19,7 +19,7 @@ DEFAULT_PKEY = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a connection goes: the peer's dotted IPv4 address and port, its GID and MAC."""
+    """Where a connection goes: the peer's IP address and port, its GID and MAC."""
 
     address: str
     port: int
@@ -51,6 +51,7 @@ def request_fields(
         "max_cm_retries": CM_MAX_RETRIES,
         "primary_local_gid": local.gid,
         "primary_remote_gid": to.peer.gid,
+        "primary_traffic_class": to.peer.traffic_class,
         "primary_hop_limit": HOP_LIMIT,
         "primary_ack_timeout": ACK_TIMEOUT_CODE,
         "private_data": header + param.private_data,

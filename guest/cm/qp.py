@@ -78,4 +78,10 @@ def roce_path_qp(qp: QueuePair) -> RcPathQp:
 
 
 def _roce_address(rtr: Rtr) -> RoceAddress:
-    return RoceAddress(rtr.peer.gid, rtr.peer.mac, rtr.gid_index, hop_limit=HOP_LIMIT)
+    return RoceAddress(
+        rtr.peer.gid,
+        rtr.peer.mac,
+        rtr.gid_index,
+        traffic_class=rtr.peer.traffic_class,
+        hop_limit=HOP_LIMIT,
+    )

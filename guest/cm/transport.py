@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where a MAD goes to or came from: 16-byte GID and 6-byte MAC address."""
+    """Where a MAD goes to or came from: 16-byte GID, 6-byte MAC address, traffic class.
+
+    Two that differ in the traffic class only are the same peer.
+    """
 
     gid: bytes
     mac: bytes
+    traffic_class: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class LocalPort:
-    """This device's port: dotted IPv4 address, 6-byte MAC, 16-byte GID and its index, node GUID."""
+    """This device's port: IP address, 6-byte MAC, 16-byte GID and its index, node GUID."""
 
     ip: str
     mac: bytes
@@ -34,7 +38,7 @@ class LocalPort:
 
 
 class Resolver(Protocol):
-    """Finds the MAC address behind an IPv4 address (bluebridge.guest.netif.NetInterface)."""
+    """Finds the MAC address behind an IP address (bluebridge.guest.netif.NetInterface)."""
 
     def resolve(self, ip: str, timeout: float = ...) -> bytes:
         """6 bytes; raises `OSError` when nobody answers, `ValueError` for no neighbour."""

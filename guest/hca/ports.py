@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+from collections.abc import Sequence
 
 from bluebridge.device.layout.mlx4.capabilities import (
     GID_TABLE_ENTRIES,
@@ -115,8 +116,8 @@ class Port:
                 self.gids[self.gids.index(gid)] = _NO_GID
                 self._write_gids()
 
-    def steer_frames(self, qpn: int) -> None:
-        """Deliver Ethernet frames for us, broadcasts and multicasts to queue pair `qpn`."""
+    def steer_frames(self, qpn: int, groups: Sequence[bytes] = ()) -> None:
+        """Deliver Ethernet frames for us, broadcasts and those of `groups` to queue pair `qpn`."""
         calc = SET_PORT_RQP_CALC.pack(
             base_qpn=qpn,
             log_macs=7,
@@ -129,6 +130,9 @@ class Port:
         run = self._commands.run
         run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_DISABLE)
         run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_CONFIG, param=_FILTER_CLEAR | _BROADCAST)
+        for group in groups:
+            address = int.from_bytes(group, "big")
+            run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_CONFIG, param=address)
         run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_ENABLE)
 
     def _write_gids(self) -> None:

@@ -10,7 +10,7 @@ import sys
 from types import FrameType
 
 from bluebridge.guest.bus.vfio import VfioBus
-from bluebridge.guest.connections import PREFIX_LENGTH
+from bluebridge.guest.connections import PREFIX_LENGTHS
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.krping.host import Host, host_of, open_hca
 from bluebridge.guest.krping.log import Log
@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _open(given: argparse.Namespace, ip: str, log: Log, wait: bool) -> Host:
     """The provider that was chosen, with the address `ip`; NTRDMA may wait for its peer."""
-    ethernet = f"{ip}/{PREFIX_LENGTH}" if given.ethernet else ""
+    ethernet = f"{ip}/{PREFIX_LENGTHS[ipaddress.ip_address(ip).version]}" if given.ethernet else ""
     device = open_chosen(given, lambda: open_hca(VfioBus(), given.blueflame), wait, ethernet)
     return host_of(device, ip, log, given.hca_port)
 
@@ -69,12 +69,12 @@ def own_address(options: Options, ip: str | None) -> str:
     """The HCA's address: as told, else the server's own, else the next one after the server's."""
     if ip is not None:
         try:
-            return str(ipaddress.IPv4Address(ip))
+            return str(ipaddress.ip_address(ip))
         except ValueError as error:
-            raise OptionError(f"--ip {ip} is no IPv4 address") from error
+            raise OptionError(f"--ip {ip} is no IP address") from error
     if options.server:
-        if options.addr == "0.0.0.0":
-            raise OptionError("a server on 0.0.0.0 needs its HCA's address: --ip A.B.C.D")
+        if options.addr in ("0.0.0.0", "::"):
+            raise OptionError(f"a server on {options.addr} needs its HCA's address: --ip A.B.C.D")
         return options.addr
     return next_address(options.addr)
 

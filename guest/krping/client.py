@@ -8,6 +8,7 @@ from bluebridge.guest.krping.benchmarks import bench_client
 from bluebridge.guest.krping.errors import KrpingError
 from bluebridge.guest.krping.options import Test
 from bluebridge.guest.krping.pattern import ping_data, shown
+from bluebridge.guest.krping.registrations import register_again
 from bluebridge.guest.krping.resources import Resources
 from bluebridge.guest.krping.state import State
 from bluebridge.guest.krping.thread import CONN_PARAM, KrpingThread
@@ -21,6 +22,7 @@ class Client(KrpingThread):
     def run(self) -> None:
         """Resolve the address, connect, run the test; raises `KrpingError` or `Cancelled`."""
         options = self.options
+        self.cm_id.traffic_class = options.tos
         self.cm_id.resolve_addr(options.addr, options.port, RESOLVE_SECONDS)
         self.wait_for(State.ROUTE_RESOLVED, boundary=True)
         self.log.line("rdma_resolve_addr - rdma_resolve_route successful")
@@ -32,6 +34,8 @@ class Client(KrpingThread):
         self.log.line("rdma_connect successful")
         if options.test is Test.PING:
             self._pings(resources)
+        elif options.test is Test.FR:
+            register_again(self, resources)
         else:
             bench_client(self, resources)
 

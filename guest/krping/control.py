@@ -108,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     add_provider_options(parser)
     given = parser.parse_args(arguments)
     try:
-        ipaddress.IPv4Address(given.ip)
+        ipaddress.ip_address(given.ip)
         need_fuse()
         log = Log(path=given.log, debugging=given.debug)
         host = host_of(open_chosen(given, lambda: open_hca(VfioBus()), wait=False), given.ip, log)

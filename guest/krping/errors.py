@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 
 from bluebridge.device.layout.net.cm import RejectReason
 from bluebridge.guest.cm import CmEvent, EventType
+from bluebridge.guest.connections import PREFIX_LENGTHS
 from bluebridge.guest.krping.options import Options
 
 
@@ -22,7 +24,8 @@ def explain(event: CmEvent, options: Options) -> str:
     """One line for the user about a connection that did not come up."""
     addr, port = options.addr, options.port
     if event.status == -errno.ENETUNREACH:
-        return f"{addr} is not in this HCA's network of 24 bits: there is no router here"
+        bits = PREFIX_LENGTHS[ipaddress.ip_address(addr).version]
+        return f"{addr} is not in this HCA's network of {bits} bits: there is no router here"
     if event.type in (EventType.ADDR_ERROR, EventType.ROUTE_ERROR):
         return f"nobody answers at {addr}: is krping running on the server with that address?"
     if event.type is EventType.REJECTED and event.status == RejectReason.INVALID_SERVICE_ID:

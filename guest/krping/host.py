@@ -119,7 +119,7 @@ class Host:
 
 
 def open_host(bus: Bus, ip: str, log: Log, blueflame: str = "off", port: int = 1) -> Host:
-    """A host on a port of the RoCE device behind `bus` with the address `ip` (dotted IPv4).
+    """A host on a port of the RoCE device behind `bus` with the address `ip`.
 
     `blueflame` is one of `guest.providers.BLUEFLAME_USES`. Raises `DeviceError`, `OSError`,
     `MemoryError`.
@@ -133,7 +133,7 @@ def open_hca(bus: Bus, blueflame: str = "off") -> Device:
 
 
 def host_of(opened: Device, ip: str, log: Log, port: int = 1) -> Host:
-    """A host on a port of an open device, which it closes, with the address `ip`.
+    """A host on a port of an open device, which it closes, with the IP address `ip`.
 
     Raises `DeviceError`.
     """
@@ -154,6 +154,12 @@ def _echo(name: str, operand: str | None) -> str:
     """What the module logs for an option it understood."""
     if name == "addr":
         return f"ipaddr ({operand})"
+    if name == "addr6":
+        return f"ipv6addr ({operand})"
+    if name == "tos":
+        return f"type of service, tos={operand}"
+    if name == "fr":
+        return "fast-reg test!"
     if name == "validate":
         return "validate data"
     if name == "local_dma_lkey":

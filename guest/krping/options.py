@@ -6,7 +6,7 @@ import ipaddress
 from dataclasses import dataclass, field
 from enum import Enum
 
-DEFAULT_SIZE = 65
+DEFAULT_SIZE = 64
 DEFAULT_TX_DEPTH = 64
 MAX_SIZE = 1 << 21
 """Ours is a hugepage, all of which lies in one piece; the kernel module stops at 128 KiB."""
@@ -34,11 +34,12 @@ class Test(Enum):
     WLAT = "wlat"
     RLAT = "rlat"
     BW = "bw"
+    FR = "fr"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A checked command. `count` 0 means endless; `size` in bytes; `addr` dotted IPv4."""
+    """A checked command. `count` 0 means endless; `size` in bytes; `addr` dotted IPv4, or IPv6."""
 
     server: bool
     addr: str
@@ -55,13 +56,14 @@ class Options:
     poll: bool = False
     duplex: bool = False
     tx_depth: int = DEFAULT_TX_DEPTH
+    tos: int = 0
     given: tuple[tuple[str, str | None], ...] = field(default=(), compare=False)
 
 
 FLAGS = frozenset(
     (
         "client", "server", "verbose", "validate", "server_inv", "local_dma_lkey", "read_inv",
-        "wlat", "rlat", "poll", "bw", "duplex",
+        "wlat", "rlat", "poll", "bw", "duplex", "fr",
     )
 )  # fmt: skip
 NUMBERS = {
@@ -69,13 +71,16 @@ NUMBERS = {
     "count": (0, MAX_COUNT),
     "size": (1, MAX_SIZE),
     "tx-depth": (1, MAX_TX_DEPTH),
+    "tos": (0, 0xFF),
 }
-STRINGS = frozenset(("addr", "mem_mode"))
+STRINGS = frozenset(("addr", "addr6", "mem_mode"))
 ALIASES = {"txdepth": "tx-depth", "tx_depth": "tx-depth"}
 
 
 def next_address(address: str) -> str:
-    """The host address after `address` in its /24, wrapping at the end: the client's by custom."""
+    """The host address after `address`: the client's by custom. It wraps at the end of a /24."""
+    if (own := ipaddress.ip_address(address)).version == 6:
+        return str(own + 1)
     network = ipaddress.IPv4Network(f"{address}/24", strict=False)
     hosts = list(network.hosts())
     following = int(ipaddress.IPv4Address(address)) - int(network.network_address)
@@ -91,11 +96,15 @@ def parse(command: str) -> Options:
     server = "server" in given
     if "port" not in given:
         raise OptionError("port=N is missing")
-    if not server and "addr" not in given:
+    if "addr" in given and "addr6" in given:
+        raise OptionError("addr and addr6 are given: choose one")
+    if not server and not {"addr", "addr6"} & given.keys():
         raise OptionError("a client needs the server's address: addr=A.B.C.D is missing")
     options = Options(
         server=server,
-        addr=_address(given.get("addr") or "0.0.0.0", server),
+        addr=_address6(given["addr6"] or "", server)
+        if "addr6" in given
+        else _address(given.get("addr") or "0.0.0.0", server),
         port=numbers["port"],
         count=numbers.get("count", 0),
         size=numbers.get("size", DEFAULT_SIZE),
@@ -109,6 +118,7 @@ def parse(command: str) -> Options:
         poll="poll" in given,
         duplex="duplex" in given,
         tx_depth=numbers.get("tx-depth", DEFAULT_TX_DEPTH),
+        tos=numbers.get("tos", 0),
         given=tuple(given.items()),
     )
     _check(options)
@@ -157,6 +167,17 @@ def _address(text: str, server: bool) -> str:
     return str(address)
 
 
+def _address6(text: str, server: bool) -> str:
+    """An IPv6 address; its scope, the name of an interface, says nothing where there is one."""
+    try:
+        address = ipaddress.IPv6Address(text.partition("%")[0])
+    except ValueError as error:
+        raise OptionError(f"addr6={text} is no IPv6 address") from error
+    if not server and address.is_unspecified:
+        raise OptionError("a client cannot connect to ::")
+    return str(address)
+
+
 def _mem_mode(text: str) -> MemMode:
     """dma or reg."""
     try:
@@ -167,9 +188,12 @@ def _mem_mode(text: str) -> MemMode:
 
 def _test(given: dict[str, str | None]) -> Test:
     """The one test that was picked."""
-    picked = [test for test in (Test.WLAT, Test.RLAT, Test.BW) if test.value in given]
+    tests = (Test.FR, Test.WLAT, Test.RLAT, Test.BW)
+    picked = [test for test in tests if test.value in given]
     if len(picked) > 1:
-        raise OptionError("Pick only one test: bw, rlat, wlat")
+        raise OptionError("Pick only one test: fr, bw, rlat, wlat")
+    if Test.FR in picked and "server" in given:
+        raise OptionError("must be client to run fr: the server is one without a test")
     return picked[0] if picked else Test.PING
 
 
@@ -185,9 +209,9 @@ def _check(options: Options) -> None:
         raise OptionError("poll is valid only with rlat")
     if options.test is not Test.PING:
         name = options.test.value
-        if options.mem_mode is not MemMode.DMA:
+        if options.test is not Test.FR and options.mem_mode is not MemMode.DMA:
             raise OptionError(f"{name} is valid only with mem_mode=dma")
-        if not options.count:
+        if options.test is not Test.FR and not options.count:
             raise OptionError(f"{name} needs count=N, on both sides the same")
         if options.validate or options.verbose:
             raise OptionError(f"{name} moves no ping data: leave validate and verbose out")

@@ -74,13 +74,13 @@ class Resources:
         self._log.note(f"krping_setup_buffers called on qp {self.qp.qpn:#x}")
         self._control = device.allocate(PAGE)
         self.control = self._control.view
-        self._rdma = device.allocate(_whole_pages(options.size))
+        self._rdma = device.allocate(whole_pages(options.size))
         self.rdma = self._rdma.view[: options.size]
         self.rdma_address = self._rdma.address
         self._start: DmaMemory | None = None
         self.start, self.start_address = memoryview(b""), 0
         if not options.server or options.test is not Test.PING:
-            self._start = device.allocate(_whole_pages(options.size))
+            self._start = device.allocate(whole_pages(options.size))
             self.start = self._start.view[: options.size]
             self.start_address = self._start.address
         self.dma_mr = self.pd.get_dma_mr(ALL_ACCESS)
@@ -93,7 +93,7 @@ class Resources:
 
     def _set_up_reg_mr(self) -> None:
         """The fast registration region and the page lists of both buffers."""
-        count = _whole_pages(self.options.size) // PAGE
+        count = whole_pages(self.options.size) // PAGE
         if count > MAX_REG_PAGES:
             raise KrpingError(
                 f"size={self.options.size} is too large for mem_mode=reg, "
@@ -228,6 +228,6 @@ class Resources:
         self.pd.close()
 
 
-def _whole_pages(length: int) -> int:
+def whole_pages(length: int) -> int:
     """`length` rounded up to pages."""
     return (length + PAGE - 1) & -PAGE

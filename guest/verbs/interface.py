@@ -60,7 +60,7 @@ class EthernetPort(Protocol):
     def remove_gid(self, gid: bytes) -> None:
         """Take a GID out of the table; the others keep their indices."""
 
-    def steer_frames(self, qpn: int) -> None:
+    def steer_frames(self, qpn: int, groups: Sequence[bytes] = ()) -> None:
         """Deliver Ethernet frames for us, broadcasts and multicasts to queue pair `qpn`."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from bluebridge.host_tools.bench import (
     bridge,
     doorbell,
+    dpdk,
     log,
     measure,
     ntrdma,
@@ -135,6 +136,11 @@ def _rtrs(long: bool, progress: Progress) -> list[Figure]:
     return rtrs.figures(progress)
 
 
+def _dpdk(long: bool, progress: Progress) -> list[Figure]:
+    """Frames per second of DPDK's testpmd, on the HCA and on virtio-net."""
+    return dpdk.figures(progress)
+
+
 def _growth(long: bool, progress: Progress) -> list[Figure]:
     """What costs grow with."""
     library = ensure_artefacts(progress).library
@@ -178,6 +184,7 @@ _SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {
     "ntrdma": _ntrdma,
     "ntrdma-network": _ntrdma_network,
     "rtrs": _rtrs,
+    "dpdk": _dpdk,
     "growth": _growth,
 }
 

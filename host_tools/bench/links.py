@@ -52,6 +52,11 @@ def guest_links(pair: Pair) -> tuple[GuestLink, GuestLink]:
     )
 
 
+def nic_mac(number: int) -> str:
+    """The address of the NIC in the guest of that number."""
+    return f"52:54:00:00:10:{number + 1:02x}"
+
+
 def plug_nic(pair: Pair, number: int, port: int = _PORT) -> str:
     """A virtio-net NIC in the guest of that number; the name of its network device."""
     machine = pair.machines[number]
@@ -65,7 +70,7 @@ def plug_nic(pair: Pair, number: int, port: int = _PORT) -> str:
         driver="virtio-net-pci",
         bus=f"port{port}",
         netdev="nic",
-        mac=f"52:54:00:00:10:{number + 1:02x}",
+        mac=nic_mac(number),
         romfile="",  # an option ROM is for booting from the network
     )
     place = f"/sys/bus/pci/devices/0000:{port + 1:02x}:00.0/virtio*/net"

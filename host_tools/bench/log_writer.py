@@ -11,7 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bluebridge.device.buslog.writer import TOTAL_BYTES, FileLog
+from bluebridge.device.buslog.segments import TOTAL_BYTES
+from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.messages import Request, Response, Route

@@ -24,8 +24,8 @@ _TEXT = """\
 # Benchmarks
 
 Measured by `make bench` (`python -m bluebridge.host_tools.bench [up] [cycles] [hca] [rdma] [log]
-[ntb] [ntrdma] [ntrdma-network] [rtrs] [growth]`, `--long` for the long run), which writes this
-page. Guests have 2 vCPUs and 1 GiB each and share the machine with the device server.
+[ntb] [ntrdma] [ntrdma-network] [rtrs] [dpdk] [growth]`, `--long` for the long run), which writes
+this page. Guests have 2 vCPUs and 1 GiB each and share the machine with the device server.
 
 | machine | |
 |---|---|
@@ -119,6 +119,13 @@ frames as datagrams between the two QEMUs, no bridge, no vhost, no offloads) wit
   of each write, and for a batch entries, index, doorbell and interrupt there and back.
 - **Modelled** times are those of `bluebridge model` for the transactions of one request and its
   answer, up to the sender's interrupt.
+
+## DPDK
+
+`dpdk` measures DPDK's [testpmd](dpdk.md), one queue, one forwarding core in each guest: txonly in
+b, rxonly in a, frames of 64 bytes and their FCS, 3 s, in turn five times over the HCA and over a
+virtio-net NIC that vfio-pci has (`-netdev dgram`, no vhost, DPDK's own driver); the medians of what
+arrived. Frames lost are those of all rounds: sent less received.
 
 ## Where the time goes
 

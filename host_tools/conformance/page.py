@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from bluebridge.host_tools.conformance.journal import Entry
 from bluebridge.host_tools.conformance.known_failures import cause
+from bluebridge.host_tools.conformance.lacking import lacking
 from bluebridge.host_tools.conformance.program import FAILED, PASSED, SKIPPED, Verdict
 from bluebridge.host_tools.conformance.setups import SETUPS
 from bluebridge.images.source import HOME
@@ -35,7 +36,7 @@ rdma-core's tests: {tests}
 ## Failed
 {failed}
 
-## Skipped, with the reason each printed
+## Skipped, with the reason each printed, and what the card or its drivers lack
 {skipped}
 
 ## Programs
@@ -130,10 +131,16 @@ def _skipped(entries: Sequence[Entry]) -> str:
                 reasons[verdict.reason][name].append(entry.setup)
     rows = []
     for reason, names in sorted(reasons.items()):
-        rows.append(f"- {reason}")
+        rows.append(skip_line(reason))
         for name, setups in sorted(names.items()):
             rows.append(f"  - `{name}` ({', '.join(setups)})")
     return "\n".join(rows)
+
+
+def skip_line(reason: str) -> str:
+    """A reason that a test gave, and what the card or its drivers lack."""
+    why = lacking(reason)
+    return f"- {reason}" + (f" *({why})*" if why else "")
 
 
 def _programs(entries: Sequence[Entry]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,9 +13,12 @@ from typing import Self
 from bluebridge.host_tools.agent import Command
 from bluebridge.host_tools.conformance.setups import Setup
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.artefacts import dpdk_archive
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs import testpmd
+from bluebridge.host_tools.progress import Reporter
 
 ADDRESSES = {"a": "10.9.0.1", "b": "10.9.0.2"}
 _COMPLAINTS = re.compile(
@@ -95,6 +99,11 @@ class Session:
             return
         if self.setup.service:
             stack.callback(_end, self.pair.a.agent.start(self.setup.service))
+        if self.setup.dpdk:
+            archive = dpdk_archive(Reporter(quiet=True))
+            self.pair.both(partial(testpmd.install, archive=archive))
+        if self.setup.before:
+            self.run_in_both(self.setup.before)
         self.pair.both(bring_up)
         self.words = self.find_words()
 
@@ -104,6 +113,14 @@ class Session:
         _own_address(self.pair.b)  # nobody can send from an address that is not settled yet
         gid = _gid(self.pair.b, self.setup.gid_type) if self.setup.ethernet else None
         return Words(netdev, local, gid)
+
+    def run_in_both(self, line: str) -> None:
+        """Run a shell line in both guests. Raises `LabError` where it fails."""
+
+        def run(machine: Vm) -> None:
+            machine.run(line)
+
+        self.pair.both(run)
 
     def complaints(self) -> list[str]:
         """What the kernels have complained about since the last call."""

@@ -23,6 +23,10 @@ class Setup:
     """Kind of the GID that programs are told to use, as the kernel's `gid_attrs/types` calls it."""
     service: str = ""
     """A shell line that runs in guest a from before its HCA comes up to the pair's end."""
+    before: str = ""
+    """A shell line that runs in both guests before the drivers are loaded."""
+    dpdk: bool = False
+    """Whether the guests have DPDK's testpmd."""
     bridge: BridgeOptions | None = None
     """A bridge and DMA engines instead of HCAs, with their drivers loaded."""
 
@@ -35,8 +39,14 @@ INFINIBAND = Setup(
     ethernet=False,
 )
 BLUEFLAME = Setup("blueflame", "RoCE v1, sends through BlueFlame", ServerOptions(blueflame="on"))
+_OWN_RULES = "echo options mlx4_core log_num_mgm_entry_size=-1 > /etc/modprobe.d/mlx4.conf"
+"""The adapter keeps the rules of steering: what ibv_create_flow needs."""
 ROCE_V2 = Setup(
-    "roce-v2", "RoCE v2 of the ConnectX-3 Pro", ServerOptions(pro=True), gid_type="RoCE v2"
+    "roce-v2",
+    "RoCE v2 of the ConnectX-3 Pro, steering rules kept by the device",
+    ServerOptions(pro=True),
+    gid_type="RoCE v2",
+    before=_OWN_RULES,
 )
 OPENSM = Setup(
     "opensm",
@@ -46,7 +56,13 @@ OPENSM = Setup(
     service="modprobe mlx4_core; until [ -e /dev/infiniband/umad0 ]; do sleep 0.1; done; "
     "exec opensm --log_file /var/log/opensm.log",
 )
-SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM)
+DPDK = Setup(
+    "dpdk",
+    "RoCE v1, steering rules kept by the device, DPDK's programs in the guests",
+    before=_OWN_RULES,
+    dpdk=True,
+)
+SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM, DPDK)
 
 
 def _bridge_setup(model: BridgeModel) -> Setup:

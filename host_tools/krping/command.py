@@ -93,7 +93,8 @@ def _validating(text: str) -> str:
 
 def _same_options(server: Options, client: Options) -> None:
     """Both sides must agree on what moves; a mismatch would only show as a protection error."""
-    for name in ("size", "mem_mode", "server_inv", "read_inv", "test", "duplex"):
+    names = ("size", "mem_mode", "server_inv", "read_inv", "duplex", "test")
+    for name in names[: -1 if client.test is Test.FR else None]:
         if getattr(server, name) != getattr(client, name):
             option = {
                 "size": f"size={client.size}",

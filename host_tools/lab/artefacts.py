@@ -16,6 +16,7 @@ from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.errors import ImageError
 from bluebridge.images.module_sets import ModuleSet
+from bluebridge.images.recipes.dpdk import DpdkRecipe
 from bluebridge.images.recipes.module_build import ModuleRecipe
 from bluebridge.images.recipes.ntb import NtbRecipe
 from bluebridge.images.recipes.rtrs import RtrsRecipe
@@ -89,6 +90,13 @@ def ntb_modules(progress: Progress) -> Path:
 def rtrs_modules(progress: Progress) -> Path:
     """The folder of RTRS, RNBD and what goes with them, built if they are not cached."""
     return _modules(RtrsRecipe, "RTRS and RNBD", progress)
+
+
+def dpdk_archive(progress: Progress) -> Path:
+    """The archive of DPDK's testpmd for guests, fetched if it is not cached."""
+    progress("looking for DPDK's testpmd")
+    with image_errors():
+        return Artefacts().folder(DpdkRecipe.name) / DpdkRecipe.archive
 
 
 def _modules(recipe: type[ModuleRecipe], what: str, progress: Progress) -> Path:

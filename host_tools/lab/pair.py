@@ -218,11 +218,11 @@ class Pair:
         """The second guest, which plays the client."""
         return self.machines[1]
 
-    def both(self, action: Callable[[Vm], None]) -> None:
+    def both(self, action: Callable[[Vm], object]) -> None:
         """Do something on both consoles at once; the first failure ends the other's wait too."""
         self.together(*(lambda machine=machine: action(machine) for machine in self.machines))
 
-    def together(self, *actions: Callable[[], None]) -> None:
+    def together(self, *actions: Callable[[], object]) -> None:
         """Run `actions` side by side. Raises the first failure, or what caused it.
 
         An action waits on a guest, so it ends soon after another one has failed: every guest has

@@ -88,6 +88,9 @@ class GuestSize:
         log = f",logfile={_escape(transcript)},logappend=on"
         argv += _socket(folder, name, "console", log)
         argv += ["-serial", "chardev:console"]
+        # The agent writes the kernel's errors there (guest/agent/kernel_log.py).
+        argv += ["-chardev", f"file,id=errors,path={_escape(transcript)},append=on"]
+        argv += ["-serial", "chardev:errors"]
         argv += _socket(folder, name, "qmp", "")
         argv += ["-mon", "chardev=qmp,mode=control"]
         argv += _agent_ports(folder, name)

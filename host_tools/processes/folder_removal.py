@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,4 +32,5 @@ def removed_at_end(folder: Path, keep_open: Sequence[int] = ()) -> Iterator[None
     finally:
         assert shell.stdin is not None
         shell.stdin.close()
-        shell.wait()
+        if shell.wait():  # it was killed
+            shutil.rmtree(folder, ignore_errors=True)

@@ -19,7 +19,7 @@ class SideBySide:
         """That another action has failed, if one has: an alarm."""
         return self._trouble
 
-    def run(self, actions: Sequence[Callable[[], None]]) -> None:
+    def run(self, actions: Sequence[Callable[[], object]]) -> None:
         """Run `actions` at the same time, the last in this thread. Raises the first failure.
 
         Failures of an earlier run are forgotten: a guest may be restarted after a vain attempt.
@@ -41,7 +41,7 @@ class SideBySide:
         if self._failure is not None:
             raise self._failure
 
-    def _guarded(self, action: Callable[[], None]) -> None:
+    def _guarded(self, action: Callable[[], object]) -> None:
         try:
             action()
         except Exception as error:

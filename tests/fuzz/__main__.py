@@ -1,5 +1,6 @@
 """`python -m tests.fuzz [--seconds N] [TARGET ...]`: fuzz, keep what is new, print the coverage.
 
+    python -m tests.fuzz --brief --seconds 90      what `make test` does: nothing is kept
     python -m tests.fuzz --replay TARGET FILE      one input again, with its traceback
     python -m tests.fuzz --coverage                coverage of the corpora as they are
 
@@ -10,22 +11,32 @@ not be fuzzed.
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import math
 import os
 import random
 import subprocess
 import sys
 import tempfile
+import time
+from base64 import b64encode
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.fuzz import coverage, targets
+from tests.fuzz import mutate, targets
 
 HERE = Path(__file__).resolve().parent
 CORPUS, FINDINGS = HERE / "corpus", HERE / "findings"
-LONGEST = 2048
-"""Bytes of an input."""
-ONE_INPUT_SECONDS = 20
+LONGEST, LONGEST_STEPS = 2048, 16384
+"""Bytes of an input, and of one that is steps."""
+ONE_INPUT_SECONDS = 60
+"""Of this machine's clock, for what never ends; `timed_host.STALL_SECONDS` is of processor time."""
+START_SECONDS = 4
+"""Until a target is imported and instrumented."""
+SHARES = {"hca": 4, "sockets": 3, "ntb": 2}
+"""Of the time, for targets that reach most; others have one."""
+MISSING = "fuzz: no atheris for this Python, so the corpora are replayed only (tests/unit)"
 SEEDS = 24
 """Random inputs to start from besides the corpus, of many lengths."""
 
@@ -37,11 +48,18 @@ def main() -> int:
         name, path = options.replay
         targets.run(name, Path(path).read_bytes())
         return 0
+    if options.brief and importlib.util.find_spec("atheris") is None:
+        print(MISSING)
+        return 0
     status = 0 if options.coverage else _fuzz(options.targets or list(targets.TARGETS), options)
-    lines = coverage.Lines()
-    count = coverage.replay(CORPUS, lines)
-    print(f"{count} inputs in {CORPUS.relative_to(HERE.parents[1])}")
-    print(*coverage.table(lines), sep="\n")
+    if options.brief:
+        return status
+    subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.coverage"],
+        cwd=HERE.parents[1],
+        env=os.environ | {"BLUEBRIDGE_PURE": "1"},
+        check=True,
+    )
     return status
 
 
@@ -50,49 +68,72 @@ def _options() -> argparse.Namespace:
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=", ".join(targets.TARGETS))
     parser.add_argument("--seconds", type=int, default=600, help="for all targets (default 600)")
     parser.add_argument("--replay", nargs=2, metavar=("TARGET", "FILE"))
+    parser.add_argument("--brief", action="store_true", help="keep nothing, print no coverage")
     parser.add_argument("--coverage", action="store_true", help="fuzz nothing")
     return parser.parse_args()
 
 
 def _fuzz(names: list[str], options: argparse.Namespace) -> int:
     workers = min(os.cpu_count() or 1, len(names))
-    seconds = max(1, options.seconds * workers // len(names))
+    share = options.seconds * workers / sum(SHARES.get(name, 1) for name in names)
     FINDINGS.mkdir(exist_ok=True)
-    with ThreadPoolExecutor(workers) as pool:
-        outputs = list(pool.map(lambda name: _one(name, seconds), names))
-    print(*(line for _, line in outputs), sep="\n")
-    found = sorted(_findings())
+    before = set(_findings())
+    until = time.monotonic() + options.seconds if options.brief else math.inf
+    with ThreadPoolExecutor(workers) as pool:  # the longest first, so that all end together
+        order = sorted(random.sample(names, len(names)), key=lambda name: -SHARES.get(name, 1))
+        statuses = list(pool.map(lambda name: _report(name, share, until), order))
+    found = sorted(set(_findings()) - (before if options.brief else set()))
     for path in found:
         name = max((each for each in targets.TARGETS if path.name.startswith(each)), key=len)
         print(f"found: python -m tests.fuzz --replay {name} {path}")
-    return 1 if found or any(status for status, _ in outputs) else 0
+        if options.brief:
+            print(f"    {b64encode(path.read_bytes()).decode()}")
+    return 1 if found or any(statuses) else 0
 
 
 def _findings() -> Iterator[Path]:
     return (path for path in FINDINGS.glob("*") if path.is_file())
 
 
-def _one(name: str, seconds: int) -> tuple[int, str]:
-    """Fuzz a target from its corpus, then add to the corpus what reaches more.
+def _report(name: str, share: float, until: float) -> int:
+    """Fuzz a target unless it is too late, which is for the brief runs, and say what came of it."""
+    if time.monotonic() >= until:
+        print(f"{name}: no time left")
+        return 0
+    status, said = _one(name, share, until < math.inf)
+    print(said, flush=True)
+    return status
+
+
+def _one(name: str, share: float, brief: bool) -> tuple[int, str]:
+    """Fuzz a target from its corpus, then, unless `brief`, keep what reaches more.
 
     The exit status of either that did not end well, else 0, and a line about both.
     """
+    seconds = max(1, round(share * SHARES.get(name, 1)) - START_SECONDS)
     corpus = CORPUS / name
     corpus.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         for number in range(SEEDS):
             dice = random.Random(number)
             Path(work, f"seed{number}").write_bytes(dice.randbytes(LONGEST >> number % 8))
+        longest = LONGEST_STEPS if name in mutate.FORMS else LONGEST
         prefix = f"-artifact_prefix={FINDINGS / name}-"
-        limits = [f"-max_len={LONGEST}", "-len_control=0", f"-timeout={ONE_INPUT_SECONDS}"]
+        limits = [f"-max_len={longest}", "-len_control=0", f"-timeout={ONE_INPUT_SECONDS}"]
         limits += [f"-max_total_time={seconds}", "-rss_limit_mb=0", prefix]
+        limits.append(f"-report_slow_units={ONE_INPUT_SECONDS}")
         status, said = _run("tests.fuzz.one", name, *limits, work, str(corpus))
-        before = len(list(corpus.iterdir()))
+        if brief:
+            return status, f"{name}: {said}"
+        before = {path.name for path in corpus.iterdir()}
         unkept, trouble = _run("tests.fuzz.keep", name, work, str(corpus))
-        kept = len(list(corpus.iterdir()))
+        kept = {path.name for path in corpus.iterdir()}
     if unkept:
         said = f"{said}; {trouble}"
-    return status or unkept, f"{name}: {said}; {kept} inputs kept, {kept - before} of them new"
+    return (
+        status or unkept,
+        f"{name}: {said}; {len(kept)} inputs kept, {len(kept - before)} of them new",
+    )
 
 
 def _run(module: str, *words: str) -> tuple[int, str]:

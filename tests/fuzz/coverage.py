@@ -1,19 +1,29 @@
-"""Which lines of the device the corpora reach."""
+"""`python -m tests.fuzz.coverage`: which lines of the device the corpora reach, and which not.
+
+A program of its own: what runs while modules are imported is told apart from what inputs reach.
+"""
 
 from __future__ import annotations
 
+import dis
+import logging
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from tests.fuzz import targets
-
-DEVICE = Path(targets.__file__).resolve().parents[2] / "device"
-FOLDERS = (DEVICE, DEVICE.parent / "guest" / "agent")
+HERE = Path(__file__).resolve().parent
+CORPUS = HERE / "corpus"
+_PACKAGE = HERE.parents[1] / "bluebridge"
+DEVICE = (_PACKAGE / "device").resolve()
+FOLDERS = (DEVICE, (_PACKAGE / "guest" / "agent").resolve())
 """What is fuzzed: lines below them count when inputs are kept."""
 ROOMS = ("hca", "ntb", "dma", "pyvfio_user", "fabric", "pci")
+_EMPTY = {"RESUME", "LOAD_CONST", "RETURN_VALUE", "RETURN_CONST"}
+"""All that a function without a statement consists of, such as a method of a protocol."""
 
 
 class Lines:
@@ -21,12 +31,8 @@ class Lines:
 
     def __init__(self) -> None:
         self.executed: dict[str, set[int]] = defaultdict(set)
-        self._ours: dict[str, bool] = {}
-
-    @property
-    def count(self) -> int:
-        """How many there are."""
-        return sum(len(found) for found in self.executed.values())
+        self._ours: dict[str, str] = {}
+        """Files by the name that code objects have; empty for others."""
 
     def __enter__(self) -> Lines:
         sys.settrace(self._call)
@@ -40,54 +46,88 @@ class Lines:
         ours = self._ours.get(name)
         if ours is None:
             path = Path(name).resolve()
-            ours = self._ours[name] = any(path.is_relative_to(folder) for folder in FOLDERS)
+            counts = any(path.is_relative_to(folder) for folder in FOLDERS)
+            ours = self._ours[name] = str(path) if counts else ""
         return self._line if ours else None
 
     def _line(self, frame: FrameType, event: str, _: Any) -> Any:
         if event == "line":
-            self.executed[frame.f_code.co_filename].add(frame.f_lineno)
+            self.executed[self._ours[frame.f_code.co_filename]].add(frame.f_lineno)
         return self._line
 
 
-def replay(corpus: Path, lines: Lines) -> int:
+def replay(lines: Lines) -> int:
     """Run every input of the corpora; how many there were."""
+    from tests.fuzz import targets
+
     count = 0
     for name in targets.TARGETS:
-        for path in sorted((corpus / name).glob("*")):
+        for path in sorted((CORPUS / name).glob("*")):
             with lines:
-                targets.run(name, path.read_bytes())
+                targets.TARGETS[name](path.read_bytes())
             count += 1
     return count
 
 
-def table(lines: Lines) -> list[str]:
-    """A line for each room, with the files of which least was reached."""
-    reached = {str(Path(name).resolve()): found for name, found in lines.executed.items()}
-    return [_room(room, reached) for room in ROOMS]
+@dataclass(slots=True)
+class Function:
+    """One function of a file."""
+
+    file: Path
+    name: str
+    possible: set[int]
+    reached: set[int]
 
 
-def _room(room: str, reached: dict[str, set[int]]) -> str:
-    found: list[tuple[float, str]] = []
-    done = possible = 0
+def functions(room: str, imported: Lines, lines: Lines) -> Iterator[Function]:
+    """Those of a room that inputs could reach: what only an import runs is left out."""
     for path in sorted((DEVICE / room).rglob("*.py")):
         if "samples" in path.parts:
             continue
-        lines = _statements(compile(path.read_text(), str(path), "exec"))
-        hit = lines & reached.get(str(path), set())
-        done, possible = done + len(hit), possible + len(lines)
-        if lines:
-            found.append((len(hit) / len(lines), path.name))
-    least = ", ".join(f"{name} {share:.0%}" for share, name in sorted(found)[:6] if share < 0.85)
-    return f"device/{room}: {done / possible:.0%} of {possible} lines in functions; least: {least}"
+        reached, before = (each.executed.get(str(path), set()) for each in (lines, imported))
+        for name, possible in _functions(compile(path.read_text(), str(path), "exec")):
+            hit = possible & reached
+            if hit or not possible & before:
+                yield Function(path, name, possible, hit)
 
 
-def _statements(code: CodeType) -> set[int]:
-    """Lines of all functions inside: what runs at import is not counted."""
-    found: set[int] = set()
+def _functions(code: CodeType) -> Iterator[tuple[str, set[int]]]:
     for inner in code.co_consts:
         if isinstance(inner, CodeType):
             if inner.co_flags & 0x2:  # CO_NEWLOCALS: a function, not the body of a class
-                found |= {line for _, _, line in inner.co_lines() if line}
+                found = {line for _, _, line in inner.co_lines() if line}
                 found.discard(inner.co_firstlineno)
-            found |= _statements(inner)
-    return found
+                if found and not {each.opname for each in dis.get_instructions(inner)} <= _EMPTY:
+                    yield inner.co_qualname, found
+            yield from _functions(inner)
+
+
+def report(imported: Lines, lines: Lines) -> Iterator[str]:
+    """A line for each room, then the functions of it that nothing reached, file by file."""
+    for room in ROOMS:
+        found = list(functions(room, imported, lines))
+        done, possible = (
+            sum(len(getattr(each, part)) for each in found) for part in ("reached", "possible")
+        )
+        yield f"device/{room}: {done / possible:.1%} of {possible} lines in functions"
+        missed: dict[Path, list[str]] = defaultdict(list)
+        for each in found:
+            if not each.reached and "<" not in each.name.rpartition(".")[2]:
+                missed[each.file.relative_to(DEVICE)].append(each.name)
+        for file, names in missed.items():
+            yield f"    not reached: {file}: {', '.join(names)}"
+
+
+def main() -> None:
+    """Print it."""
+    logging.lastResort = None
+    imported, lines = Lines(), Lines()
+    with imported:
+        from tests.fuzz import targets  # noqa: F401
+    count = replay(lines)
+    print(f"{count} inputs in {CORPUS.relative_to(HERE.parents[1])}")
+    print(*report(imported, lines), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -40,9 +40,7 @@ def mads(data_: bytes) -> None:
 def frames(data_: bytes) -> None:
     """Ethernet frames with any flags of the send entry."""
     left = BytesLeft(data_)
-    pair = Pair()
-    sender = _ethernet(pair.a, 0x60)
-    _ethernet(pair.b, 0x61)
+    pair, sender = ethernet_pair()
     address, key = pair.a.memory(65536)
     for _ in range(FRAMES):
         if not left:
@@ -53,6 +51,14 @@ def frames(data_: bytes) -> None:
         length = left.choice((len(payload), 60, left.number(2)))
         _post(pair.a, sender, left, data((key, address, length)))
         pair.run()
+
+
+def ethernet_pair() -> tuple[Pair, TestQp]:
+    """Two guests with a queue pair for frames each; the first one's sends."""
+    pair = Pair()
+    sender = _ethernet(pair.a, 0x60)
+    _ethernet(pair.b, 0x61)
+    return pair, sender
 
 
 def _ethernet(node: Node, qpn: int) -> TestQp:

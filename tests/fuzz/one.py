@@ -14,8 +14,11 @@ def main() -> None:
     # What is logged would be printed for each input; `targets.run` listens for errors itself.
     logging.lastResort = None
     with atheris.instrument_imports(include=["bluebridge.device", "bluebridge.guest.agent"]):
-        from tests.fuzz import targets
-    atheris.Setup(sys.argv, lambda data: targets.run(name, data))
+        from tests.fuzz import mutate, targets
+    more = {}
+    if name in mutate.FORMS:
+        more["custom_mutator"] = mutate.mutator(name)
+    atheris.Setup(sys.argv, lambda data: targets.run(name, data), **more)
     atheris.Fuzz()
 
 

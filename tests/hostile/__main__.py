@@ -1,7 +1,9 @@
 """`python -m tests.hostile [--accesses N]`: attack a server, print what it and a bystander showed.
 
 The exit status is 1 when an exception escaped, a descriptor leaked or the bystander saw a wrong
-byte or completion; times are printed only.
+byte or completion. With `--strict` it is 1, too, when a call of the server's loop computed or
+waited for more than 50 ms, or the bystander's answers, without what it and the server waited for a
+processor, took longer than `--permille` (99.9 % of them) or `--worst` milliseconds.
 """
 
 from __future__ import annotations
@@ -32,7 +34,22 @@ def main() -> int:
         campaign = Campaign(plan, Path(folder), lambda text: print(text, file=sys.stderr))
         outcome = campaign.run(options.quiet)
     print(*lines(outcome), sep="\n")
-    return 0 if not (outcome.exceptions or outcome.leaked or outcome.bystander.wrong) else 1
+    failed = outcome.exceptions or outcome.leaked or outcome.bystander.wrong
+    late = too_late(outcome, options.permille, options.worst)
+    if options.strict:
+        print(*(f"too late: {line}" for line in late), sep="\n", end="\n" if late else "")
+    return int(bool(failed or (options.strict and late)))
+
+
+def too_late(outcome: Outcome, permille: float, worst: float) -> list[str]:
+    """What took longer than permitted, a line each; times are in milliseconds."""
+    report = outcome.bystander
+    times = (
+        ("99.9 % of the answers", report.own_permille * 1e3, permille),
+        ("the worst answer", report.own_worst * 1e3, worst),
+    )
+    lines = [f"{what}: {took:.1f} ms of {most:g}" for what, took, most in times if took > most]
+    return lines + outcome.stalls
 
 
 def _options() -> argparse.Namespace:
@@ -42,6 +59,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bridge", choices=[model.name for model in MODELS], default="intel-gen4")
     parser.add_argument("--quiet", type=float, default=10.0, help="seconds without attacks first")
+    parser.add_argument("--strict", action="store_true", help="late answers fail the run, too")
+    parser.add_argument("--permille", type=float, default=20.0, metavar="MS", help="(default 20)")
+    parser.add_argument("--worst", type=float, default=100.0, metavar="MS", help="(default 100)")
     return parser.parse_args()
 
 

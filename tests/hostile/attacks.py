@@ -6,6 +6,7 @@ outlives its attack, such as endless descriptors and messages of 1 GiB, goes on 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -29,6 +30,7 @@ from bluebridge.guest.verbs import (
 )
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.messages import CONFIG
+from tests.hostile import descriptors
 from tests.hostile.guest import (
     BRIDGE_BARS,
     ENGINE_BAR,
@@ -234,7 +236,7 @@ def _descriptor(guest: HostileGuest, link: int) -> bytes:
 
 
 def messages(guest: HostileGuest, count: int) -> int:
-    """Messages of the protocol with any body, and callers that never introduce themselves."""
+    """Messages of the protocol with any body and descriptors, and callers that say nothing."""
     chance, path = guest.chance, guest.folder / INFINIBAND
     guest.infiniband.close()
     client = Client(path)
@@ -244,9 +246,9 @@ def messages(guest: HostileGuest, count: int) -> int:
             small = (chance.choice((0, 1, 2, 7, 32, 64)).to_bytes(4, "little") for _ in range(4))
             body = b"".join(small) + body[16:]
         size = None if chance.getrandbits(6) else chance.randrange(100)
-        fds = [0] * chance.choice((0, 0, 0, 1, 3))
+        request = client.pack(chance.randrange(2, 16), body, size=size)
         try:
-            client.send(client.pack(chance.randrange(2, 16), body, size=size), fds)
+            _send_with(client, request, descriptors.draw(chance))
             client.socket.settimeout(0.05 if size is not None else 5.0)
             client.receive()
         except OSError:
@@ -256,6 +258,15 @@ def messages(guest: HostileGuest, count: int) -> int:
     client.close()
     guest.infiniband = Client(path)
     return count
+
+
+def _send_with(client: Client, request: bytes, fds: list[int]) -> None:
+    """Send a message with descriptors, which are closed here at once."""
+    try:
+        client.send(request, fds)
+    finally:
+        for fd in fds:
+            os.close(fd)
 
 
 def _call_in_vain(guest: HostileGuest) -> None:

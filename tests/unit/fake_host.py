@@ -57,7 +57,7 @@ class FakeHost:
         self.interrupts: list[int] = []
         self.notes: list[tuple[Kind, str, int]] = []
         self.events: list[Event] = []
-        self.map(base, size)
+        self.give_memory(base, size)
 
     @property
     def name(self) -> str:
@@ -65,6 +65,10 @@ class FakeHost:
         return self._name
 
     # -- the guest's side ---------------------------------------------------------------------
+
+    def give_memory(self, base: int, size: int) -> None:
+        """Add what the guest starts with."""
+        self.map(base, size)
 
     def map(self, base: int, size: int) -> bytearray:
         """Add zeroed memory."""

@@ -91,9 +91,14 @@ class IbNode(Node):
 
 
 class Subnet:
-    """Two guests on one switch; `managed` says whether the switch has a subnet manager."""
+    """Two guests on one switch; `managed` says whether the switch has a subnet manager.
 
-    def __init__(self, *, managed: bool = True, settle: bool = True) -> None:
+    `second` is the class of the second guest, whose driver may have asked for more.
+    """
+
+    def __init__(
+        self, *, managed: bool = True, settle: bool = True, second: type[IbNode] = IbNode
+    ) -> None:
         self.clock = FakeHost("clock", size=4096)
         self.fabric = InfinibandFabric()
         if managed:
@@ -102,7 +107,7 @@ class Subnet:
             TrapSender(self.fabric, self.clock.call_later)
         self.watched = WatchedFabric(self.fabric)
         self.a = IbNode("a", 1, self.watched)
-        self.b = IbNode("b", 2, self.watched)
+        self.b = second("b", 2, self.watched)
         if managed and settle:
             self.clock.run(10)
 

@@ -263,11 +263,12 @@ class Node(Driver):
         immediate: int = 0,
         ring: bool = True,
         srqn: int = 0,
+        flags: int = 0,
     ) -> None:
         """Write an entry, its ownership dword last, and ring."""
         slot, lap = qp.sent & (1 << LOG_SQ) - 1, qp.sent >> LOG_SQ & 1
         ds = (16 + len(segments) + 15) // 16
-        flags = CQE_REQUEST * signalled | SOLICITED * solicited | srqn << 8
+        flags |= CQE_REQUEST * signalled | SOLICITED * solicited | srqn << 8
         raw = pack(">IIII", lap << 31 | opcode, FENCE * fence | ds, flags, immediate) + segments
         assert len(raw) <= 1 << SQ_SHIFT
         self.host.poke(qp.address + (slot << SQ_SHIFT), raw)

@@ -146,7 +146,7 @@ def test_an_event_is_found_without_reading_all_before(
         sender.post()
     sender.log.close()
     status, out, err = _run(capsys, tmp_path, "--view", "table", "--event", 17004, "--limit", 1)
-    assert (status, err) == (0, "the oldest events were dropped to keep the log bounded\n")
+    assert status == 0 and err.startswith("the oldest ") and err.count("\n") == 1
     assert out.splitlines()[1].split()[0] == "17004"
     first = sorted(tmp_path.glob("events-*.bin"))[0]
     first.write_bytes(b"\xee" * 900)  # earlier segments are not read

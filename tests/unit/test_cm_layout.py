@@ -88,8 +88,18 @@ def test_ip_header() -> None:
     assert header[16:20] == bytes([192, 168, 69, 128])
     back = parse_ip_header(header + b"private data of the consumer")
     assert (back.source, back.port, back.destination) == ("192.168.69.128", 49152, "192.168.69.127")
-    with pytest.raises(MalformedMessage):
-        parse_ip_header(b"\0\x60" + header[2:])
+    for version in (b"\0\x50", b"\1\x40"):
+        with pytest.raises(MalformedMessage):
+            parse_ip_header(version + header[2:])
+
+
+def test_ip_header_of_ipv6() -> None:
+    """The same places, all 16 bytes of them."""
+    header = ip_header("fd00::2", 49152, "fd00::1")
+    assert header[:4] == bytes([0, 0x60, 0xC0, 0x00])
+    assert header[4:6] == b"\xfd\0" and header[-1] == 1
+    back = parse_ip_header(header)
+    assert (back.source, back.port, back.destination) == ("fd00::2", 49152, "fd00::1")
 
 
 def test_service_ids() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from bluebridge.host_tools.conformance import known_failures, ntb_page, page
 from bluebridge.host_tools.conformance.__main__ import main
 from bluebridge.host_tools.conformance.journal import Entry, Journal
+from bluebridge.host_tools.conformance.lacking import lacking
 from bluebridge.host_tools.conformance.program import (
     FAILED,
     PASSED,
@@ -160,8 +162,9 @@ def test_programs_have_names_of_their_own_and_placeholders_that_exist() -> None:
 
 def test_the_short_run_has_something_of_each_suite() -> None:
     quick = [program for setup, program in everything() if program.short and setup in QUICK]
-    # How drivers come and go, firmware, and the tools of a subnet are in tests/vm.
-    left_out = {"drivers", "firmware", "management"}
+    # Drivers' comings and goings, firmware, a subnet's tools, rules of steering are in tests/vm;
+    # DPDK is fetched for the long run only.
+    left_out = {"dpdk", "drivers", "firmware", "management", "steering"}
     assert {program.suite for program in quick} == {
         program.suite for _, program in everything()
     } - left_out
@@ -173,3 +176,10 @@ def test_the_command_line_lists_and_refuses(capsys: pytest.CaptureFixture[str]) 
     assert all("rping" in line for line in capsys.readouterr().out.splitlines())
     assert main(["--list", "--only", "no such program"]) == 2
     assert "see --list" in capsys.readouterr().err
+
+
+def test_every_skip_of_the_page_says_what_the_card_lacks() -> None:
+    text = page.PAGE.read_text().partition("## Skipped")[2].partition("## Programs")[0]
+    reasons = re.findall(r"^- (.*?)(?: \*\((.*)\)\*)?$", text, re.MULTILINE)
+    assert reasons and all(lacking(reason) == why != "" for reason, why in reasons)
+    assert lacking("the moon is full") == ""

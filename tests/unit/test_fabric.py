@@ -118,7 +118,7 @@ def test_detached_ports_get_nothing(ports: tuple[Port, Port, Port]) -> None:
     a.fabric.detach(b)
     a.fabric.send(a, response(B))
     assert b.got == []
-    assert a.fabric.statistics.bytes == 0
+    assert a.fabric.statistics.delivered == 0
 
 
 def test_failures_that_a_guest_repeats_are_not_all_logged(

@@ -62,7 +62,7 @@ def test_an_eight_byte_store_may_end_in_the_control_word(driver: Driver) -> None
     assert driver.read32(CONTROL) >> 24 == Status.OK
 
 
-@pytest.mark.parametrize("opcode", [0x000, 0x051, 0x123, Opcode.QUERY_EQ, Opcode.QUERY_FUNC])
+@pytest.mark.parametrize("opcode", [0x000, 0x051, 0x123, Opcode.READ_MTT, Opcode.QUERY_FUNC])
 def test_unknown_opcodes(driver: Driver, opcode: int) -> None:
     assert driver.start().try_command(opcode)[0] == Status.BAD_OP
 

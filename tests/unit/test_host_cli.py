@@ -51,7 +51,7 @@ def test_a_server_on_every_address_gets_the_one_the_client_asks_for() -> None:
         (SERVER + ",frob", CLIENT, "unknown option frob"),
         (SERVER, CLIENT.replace("127", "5"), "addr=192.168.69.5 is unreachable"),
         (SERVER, CLIENT.replace("9999", "9998"), "port 9999, the client asks for 9998"),
-        (SERVER, CLIENT + ",size=64", "differ in size=64"),
+        (SERVER, CLIENT + ",size=65", "differ in size=65"),
         (SERVER, CLIENT + ",mem_mode=reg", "differ in mem_mode=reg"),
         ("server,addr=0.0.0.0,port=9999", CLIENT.replace("127", "255"), "address of a host"),
         ("server,addr=10.0.0.300,port=9999", CLIENT, "no IPv4 address"),

@@ -151,7 +151,7 @@ _HEAD: tuple[Name, ...] = ("qpn", "immediate", ("grh", "remote_qpn"))
         (completions._CQE, (*_HEAD, "byte_count", "wqe_index", _OWNER)),
         (
             completions._DATAGRAM_CQE,
-            (*_HEAD, "sl_vid", "smac", "byte_count", "wqe_index", _OWNER),
+            (*_HEAD, "sl_vid", "smac", "byte_count", "wqe_index", "checksum", _OWNER),
         ),
         (guest_cq._ENTRY, (*_HEAD, "smac", "byte_count", "wqe_index")),
     ],

@@ -16,7 +16,7 @@ def test_examples_of_the_readme() -> None:
     assert server.server and (server.addr, server.port) == ("192.168.69.127", 9999)
     client = parse("client,addr=192.168.69.127,port=9999,count=100")
     assert not client.server
-    assert (client.count, client.size, client.tx_depth) == (100, 65, 64)
+    assert (client.count, client.size, client.tx_depth) == (100, 64, 64)
     assert (client.mem_mode, client.test) == (MemMode.DMA, Test.PING)
     assert parse("server,port=1").addr == "0.0.0.0"
     assert parse("client,addr=1.2.3.4,port=1").count == 0
@@ -32,6 +32,8 @@ def test_all_options() -> None:
         server=False, addr="1.2.3.4", port=65535, count=7, size=4096, verbose=True, validate=True,
         mem_mode=MemMode.REG, server_inv=True, local_dma_lkey=True, read_inv=True, tx_depth=8,
     )  # fmt: skip
+    other = parse("client,addr6=FD00::0:1%ens3,port=1,tos=104,fr,mem_mode=reg")
+    assert (other.addr, other.tos, other.test) == ("fd00::1", 104, Test.FR)
     bench = parse("server,port=1,bw,duplex,count=5,txdepth=9")
     assert (bench.test, bench.duplex, bench.tx_depth) == (Test.BW, True, 9)
     assert parse("client,addr=1.2.3.4,port=1,rlat,poll,count=5").poll
@@ -66,6 +68,12 @@ def test_all_options() -> None:
         ("server,port=1,duplex", "duplex is valid only with bw"),
         ("server,port=1,bw,poll,count=1", "poll is valid only with rlat"),
         ("server,port=1,bw,rlat,count=1", "Pick only one test"),
+        ("client,addr=1.2.3.4,port=1,fr,bw", "Pick only one test: fr, bw, rlat, wlat"),
+        ("server,port=1,fr", "must be client to run fr"),
+        ("server,port=1,tos=256", "Invalid tos 256"),
+        ("server,port=1,addr6=1.2.3.4", "addr6=1.2.3.4 is no IPv6 address"),
+        ("server,port=1,addr6=::1,addr=1.2.3.4", "addr and addr6 are given"),
+        ("client,port=1,addr6=::", "cannot connect to ::"),
         ("server,port=1,wlat", "wlat needs count=N"),
         ("server,port=1,wlat,count=1,mem_mode=reg", "wlat is valid only with mem_mode=dma"),
         ("server,port=1,bw,count=1,validate", "bw moves no ping data"),
@@ -94,6 +102,7 @@ def test_own_address() -> None:
     assert own_address(parse("client,addr=192.168.69.127,port=1"), None) == "192.168.69.128"
     assert own_address(parse("client,addr=192.168.69.254,port=1"), None) == "192.168.69.1"
     assert own_address(parse("client,addr=192.168.69.127,port=1"), "10.0.0.9") == "10.0.0.9"
+    assert own_address(parse("client,addr6=fd00::1,port=1"), None) == "fd00::2"
     for command, ip in (("server,port=1", None), ("server,port=1", "nowhere")):
         with pytest.raises(OptionError):
             own_address(parse(command), ip)

@@ -14,6 +14,7 @@ from bluebridge.guest import boot_server
 from bluebridge.guest.boot_server import HEADER, MAGIC, answer, message_type
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import network_boot
+from bluebridge.host_tools.lab.artefacts import NetworkBootFiles
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
@@ -95,5 +96,5 @@ def test_pairs_that_cannot(config: LabConfig, why: str) -> None:
 
 
 def test_every_hca_of_a_guest_is_one_that_ipxe_knows() -> None:
-    files = network_boot.NetworkBootFiles(Path("/ipxe"), Path("/vmlinuz"), Path("/root"))
+    files = NetworkBootFiles(Path("/ipxe"), Path("/vmlinuz"), Path("/root"))
     assert network_boot.start(LabConfig(hcas=2), files).device_ids == {0: 0x673C, 2: 0x673C}

@@ -43,6 +43,16 @@ def test_programs_are_there_and_find_their_libraries(guest_a: Vm) -> None:
     assert guest_a.run("ulimit -l").text == "unlimited"
 
 
+def test_what_programs_besides_python_expect_of_a_system(guest_a: Vm) -> None:
+    """DPDK refuses hugepages below a folder that all may write to; kernel selftests need bash."""
+    assert guest_a.run("stat -c %a /").text.strip() == "755"
+    assert (
+        guest_a.run(["bash", "-c", "for ((n = 0; n < 3; n++)); do printf $n; done"]).text == "012"
+    )
+    loaded = "import ctypes; ctypes.CDLL('libmlx4.so.1').mlx4dv_init_obj"
+    guest_a.run(["python3", "-c", loaded])
+
+
 def test_every_module_of_the_image_can_be_loaded(guest_a: Vm) -> None:
     """Asked for as modprobe would load it, with what it depends on; nothing is loaded here."""
     names = " ".join(MODULES)
@@ -67,3 +77,29 @@ def test_the_hand_over_says_what_is_wrong(guest_a: Vm) -> None:
     refused = guest_a.run(["bluebridge-mlx4", "10.9.0.999/24"], check=False)
     assert refused.status == 1
     assert b"takes no 10.9.0.999/24" in refused.stderr
+
+
+def test_errors_of_the_kernel_are_in_the_transcript_and_not_on_the_console(guest_a: Vm) -> None:
+    """Programs read the console; messages about a guest name the transcript."""
+    message = "bluebridge: an error for the transcript"
+    guest_a.agent.run(f"echo '<3>{message}' > /dev/kmsg; echo '<4>{message} too' > /dev/kmsg")
+    assert guest_a.console.run("echo asked") == "asked"
+    transcript = guest_a.console.transcript
+    while f"] {message}\n" not in (text := transcript.read_text().replace("\r", "")):
+        guest_a.agent.run("sleep 0.1")
+    assert f"{message} too" not in text
+
+
+def test_every_function_of_ours_goes_to_vfio(guest_a: Vm) -> None:
+    """By its identity, or by its address; what cannot be has one line."""
+    agent = guest_a.agent
+    agent.run("bluebridge-vfio", timeout=60, check=True)
+    bound = agent.run("ls -d /sys/bus/pci/drivers/vfio-pci/0000:*", check=True).text.split()
+    assert len(bound) == 1
+    address = bound[0].rpartition("/")[2]
+    agent.run(f"bluebridge-vfio {address}", timeout=60, check=True)
+    done = agent.run("bluebridge-vfio 0000:77:00.0", timeout=60)
+    assert (done.status, done.stderr) == (
+        1,
+        b"bluebridge-vfio: there is no PCI function 0000:77:00.0\n",
+    )

@@ -49,6 +49,18 @@ def test_ipoib_pings(subnet: Pair) -> None:
     assert link.strip() == "4092"
 
 
+def test_ipoib_leaves_checksums_and_segments_to_the_adapter(subnet: Pair) -> None:
+    """Not one segment of the other tests was found broken by software either."""
+    serve_iperf3(subnet.b)
+    subnet.a.run("iperf3 -t 1 -c 10.8.0.2", timeout=PROGRAM_SECONDS)
+    for machine in subnet.machines:
+        features = machine.run("ethtool -k ib0").text
+        for name in ("rx-checksumming", "tx-checksumming", "tcp-segmentation-offload"):
+            assert f"{name}: on" in features
+        counts = machine.run("nstat -az TcpInCsumErrors UdpInCsumErrors").text
+        assert re.findall(r"InCsumErrors\s+(\d+)", counts) == ["0", "0"]
+
+
 def test_ipoib_carries_ipv6_and_tcp(subnet: Pair) -> None:
     peer = link_local(subnet.b, "ib0", PROGRAM_SECONDS)
     pings.check(subnet.a, f"{peer}%ib0", "-c 5 -i 0.05")

@@ -40,7 +40,7 @@ def test_the_command(tool: Callable[..., Tool]) -> None:
         assert f"{side}:\n{line}\n" in output
     assert report["client"]["send_msgs"] == 200
     assert report["server"]["write_msgs"] == report["server"]["read_msgs"] == 100
-    assert report["server"]["read_bytes"] == 100 * 65
+    assert report["server"]["read_bytes"] == 100 * 64
     assert "100 of 100 iterations validated" in output
     bus = output.partition("-- the last iteration on the bus")[2].partition("-- statistics")[0]
     assert "SEND" in bus and "RDMA_READ" in bus and "RDMA_WRITE" in bus, bus

@@ -21,6 +21,7 @@ from tests.vm.conftest import BOOT_SECONDS
 pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
 
 KERNEL, OWN = "192.168.69.127", "192.168.69.128"
+KERNEL6, OWN6 = "fd00:69::127", "fd00:69::128"
 PORT, CLOSED = 9999, 9998
 SIZE, COUNT = 4097, 50
 """Five packets of 1024 bytes, the last of a single byte."""
@@ -118,6 +119,19 @@ def test_rping_serves_krping(kernel: Vm, own: Vm, mode: str) -> None:
     assert "server DISCONNECT EVENT..." in _ended(kernel).text
 
 
+def test_rping_serves_krping_at_an_ipv6_address(kernel: Vm, own: Vm) -> None:
+    """Both find each other by neighbour discovery; neither is told a size."""
+    interface = kernel.run(f"ip -o -4 addr show to {KERNEL}").text.split()[1]
+    kernel.run(f"ip -6 addr replace {KERNEL6}/64 dev {interface} nodad; ip neigh flush all")
+    kernel.run(f"rping -s -a {KERNEL6} -p {PORT} > {LOG} 2>&1 & echo $! > {LOG}.pid")
+    kernel.run(_until("rdma resource show cm_id | grep -q LISTEN"), timeout=PATIENCE)
+    command = f"client,addr6={KERNEL6},port={PORT},count={COUNT},validate,tos=104"
+    krping = f"python3 -m bluebridge.guest.krping --ip {OWN6} --json {command}"
+    result = _result(own.run(krping, timeout=PATIENCE).text)
+    assert (result["ok"], result["validated"]) == (True, COUNT)
+    assert "server DISCONNECT EVENT..." in _ended(kernel).text
+
+
 def test_krping_serves_rping(kernel: Vm, own: Vm) -> None:
     _serve_by_krping(own, f"size={SIZE},validate,count={COUNT}")
     client = _rping(kernel, f"-S {SIZE} -C {COUNT}")
@@ -131,7 +145,7 @@ def test_the_kernel_finds_its_neighbour_by_arp(kernel: Vm, own: Vm) -> None:
     """Nothing remembers the other's address: both ask, both are answered."""
     kernel.run("ip neigh flush all")
     _serve_by_krping(own, "count=1")
-    assert _rping(kernel, "-S 65 -C 1").status == 0
+    assert _rping(kernel, "-C 1").status == 0
     assert _served(own)["ok"]
     known = kernel.run(f"ip neigh show {OWN}").text
     assert re.search(r"lladdr 00:02:c9:bb:00:02", known), known
@@ -154,10 +168,10 @@ def test_nobody_listens(kernel: Vm, own: Vm) -> None:
     assert asked.status == 1
     assert _result(asked.text)["error"].startswith(f"nobody listens on port {CLOSED}")
     _serve_by_krping(own, "count=1")
-    refused = _rping(kernel, "-S 65 -C 1", CLOSED)
+    refused = _rping(kernel, "-C 1", CLOSED)
     assert refused.status != 0
     assert f"RDMA_CM_EVENT_REJECTED, error {REJECTED_SERVICE_ID}" in _errors(refused)
-    assert _rping(kernel, "-S 65 -C 1").status == 0  # the server was not disturbed
+    assert _rping(kernel, "-C 1").status == 0  # the server was not disturbed
     assert _served(own)["ok"]
 
 

@@ -76,6 +76,34 @@ def test_tcp_in_both_directions_without_a_silent_second(net: Pair) -> None:
         assert (counts["rx_dropped"], counts["tx_dropped"]) == (0, 0)
 
 
+FCS_RESIDUE = "2144df1c"
+"""CRC-32 of any frame with its frame check sequence, in hex digits."""
+FIRST_FRAME = """
+import socket, zlib
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+wire.bind(("eth0", 0x0800))
+print("ready", flush=True)
+while True:
+    frame, sender = wire.recvfrom(2048)
+    if sender[2] != socket.PACKET_OUTGOING:
+        print(len(frame), f"{zlib.crc32(frame):x}", flush=True)
+        break
+"""
+
+
+def test_the_fcs_reaches_software_that_asks_for_it(net: Pair) -> None:
+    """Traffic goes on with `rx-fcs`, and what is captured of it ends with the right FCS."""
+    net.a.run("ethtool -K eth0 rx-fcs on")
+    try:
+        capture = net.a.agent.start(["python3", "-c", FIRST_FRAME], timeout=60)
+        net.b.run(f"for n in 1 2 3 4 5; do ping -c 1 -W 2 -s 100 {address(net.a)}; sleep 1; done")
+        said = capture.wait().text.split()
+    finally:
+        net.a.run("ethtool -K eth0 rx-fcs off")
+    assert said == ["ready", str(14 + 20 + 8 + 100 + 4), FCS_RESIDUE]
+    ping(net.b, address(net.a))
+
+
 def test_software_finds_the_checksums_right_too(net: Pair) -> None:
     """With the receive offload off the kernel verifies what the device computed."""
     net.a.run("ethtool -K eth0 rx off gro off")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.hostile.__main__ import too_late
 from tests.hostile.attacks import LAST, SLICES
-from tests.hostile.campaign import Campaign, Plan
+from tests.hostile.bystander import Report
+from tests.hostile.campaign import Campaign, Outcome, Plan
 
 MIB = 1 << 20
 
@@ -21,3 +23,13 @@ def test_a_bystander_beside_all_attacks(vfio_user_library: Path, tmp_path: Path)
     assert {*outcome.by_attack} == {attack.__name__ for attack in (*SLICES, *LAST)}, told
     first, _, last = outcome.memory
     assert last < first + 16 * MIB
+
+
+def test_late_answers_and_slow_calls_are_told() -> None:
+    report = Report.of(0, [0.3] * 1000, [0.001] * 998 + [0.03, 0.09])
+    outcome = Outcome(0, {}, 0, 0.0, 0, ["a call held the loop"], 0, (0, 0, 0), report, report, "")
+    assert too_late(outcome, 20, 100) == [
+        "99.9 % of the answers: 30.0 ms of 20",
+        "a call held the loop",
+    ]
+    assert too_late(outcome, 30, 80) == ["the worst answer: 90.0 ms of 80", "a call held the loop"]

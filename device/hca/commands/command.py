@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from bluebridge.device.hca.adapter import Adapter
@@ -35,8 +35,9 @@ class Command:
             raise CommandError(Status.BAD_PARAM, f"input mailbox: {error}") from error
 
 
-Result = int | bytes | None
-"""Of a handler: the immediate output, the output mailbox from its start, or nothing."""
+Result = int | bytes | Iterator[None] | None
+"""Of a handler: the immediate output, the output mailbox from its start, or nothing; an iterator
+does the work in portions, between which others have their turns, and then there is no output."""
 
 Handler = Callable[[Adapter, Command], Result]
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
+from bluebridge.device.hca.rings.completion_queues import CompletionQueue
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import CQC, CQC_SIZE
@@ -11,33 +14,48 @@ from bluebridge.device.layout.mlx4.contexts import CQC, CQC_SIZE
 RESIZE, MODERATION = 0, 1
 
 
-def sw2hw_cq(adapter: Adapter, command: Command) -> None:
+def sw2hw_cq(adapter: Adapter, command: Command) -> Iterator[None]:
     """Hand a ring over to the device; op modifier 1: software gave every entry away already."""
     context = command.mailbox(CQC_SIZE)
-    adapter.cqs.create(command.in_modifier, context, fill=command.op_modifier == 0)
+    return adapter.cqs.create(command.in_modifier, context, fill=command.op_modifier == 0)
 
 
-def hw2sw_cq(adapter: Adapter, command: Command) -> None:
-    """Take a ring back."""
+def hw2sw_cq(adapter: Adapter, command: Command) -> bytes | None:
+    """Take a ring back; op modifier 0 wants the context in the output mailbox, if there is one."""
+    queue = adapter.cqs.get(command.in_modifier)
+    wanted = not command.op_modifier and command.out_param and queue is not None
+    context = queue.query() if wanted and queue is not None else None
     adapter.cqs.destroy(command.in_modifier)
+    return context
 
 
-def modify_cq(adapter: Adapter, command: Command) -> None:
-    """Another buffer, or interrupt moderation: how many entries one event may stand for."""
+def query_cq(adapter: Adapter, command: Command) -> bytes:
+    """The context as it stands."""
+    return _find(adapter, command).query()
+
+
+def _find(adapter: Adapter, command: Command) -> CompletionQueue:
     queue = adapter.cqs.get(command.in_modifier)
     if queue is None:
         raise CommandError(Status.BAD_INDEX, f"CQ {command.in_modifier:#x}")
+    return queue
+
+
+def modify_cq(adapter: Adapter, command: Command) -> Iterator[None] | None:
+    """Another buffer, or interrupt moderation: how many entries one event may stand for."""
+    queue = _find(adapter, command)
     context = command.mailbox(CQC_SIZE)
     if command.op_modifier == MODERATION:
         queue.period, queue.max_count = CQC.get(context, "period"), CQC.get(context, "max_count")
-    elif command.op_modifier == RESIZE:
-        queue.resize(adapter.cqs.buffer_of(context), CQC.get(context, "log_size"))
-    else:
-        raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
+        return None
+    if command.op_modifier == RESIZE:
+        return queue.resize(adapter.cqs.buffer_of(context), context)
+    raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
 
 
 RULES: dict[int, Rule] = {
     Opcode.SW2HW_CQ: Rule(sw2hw_cq),
     Opcode.HW2SW_CQ: Rule(hw2sw_cq, closing=True),
+    Opcode.QUERY_CQ: Rule(query_cq),
     Opcode.MODIFY_CQ: Rule(modify_cq),
 }

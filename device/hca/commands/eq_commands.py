@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.settings.refusal import CommandError
@@ -9,14 +11,23 @@ from bluebridge.device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode, St
 from bluebridge.device.layout.mlx4.contexts import EQC_SIZE
 
 
-def sw2hw_eq(adapter: Adapter, command: Command) -> None:
+def sw2hw_eq(adapter: Adapter, command: Command) -> Iterator[None]:
     """Hand a ring over to the device."""
-    adapter.eqs.create(command.in_modifier, command.mailbox(EQC_SIZE))
+    return adapter.eqs.create(command.in_modifier, command.mailbox(EQC_SIZE))
 
 
-def hw2sw_eq(adapter: Adapter, command: Command) -> None:
-    """Take a ring back."""
-    adapter.eqs.destroy(command.in_modifier)
+def hw2sw_eq(adapter: Adapter, command: Command) -> bytes | None:
+    """Take a ring back; op modifier 0 wants the context in the output mailbox, if there is one."""
+    wanted = not command.op_modifier and command.out_param
+    eqn = command.in_modifier
+    context = adapter.eqs.query(eqn) if wanted and adapter.eqs.get(eqn) else None
+    adapter.eqs.destroy(eqn)
+    return context
+
+
+def query_eq(adapter: Adapter, command: Command) -> bytes:
+    """The context as it stands."""
+    return adapter.eqs.query(command.in_modifier)
 
 
 def map_eq(adapter: Adapter, command: Command) -> None:
@@ -31,5 +42,6 @@ def map_eq(adapter: Adapter, command: Command) -> None:
 RULES: dict[int, Rule] = {
     Opcode.SW2HW_EQ: Rule(sw2hw_eq),
     Opcode.HW2SW_EQ: Rule(hw2sw_eq, closing=True),
+    Opcode.QUERY_EQ: Rule(query_eq),
     Opcode.MAP_EQ: Rule(map_eq),
 }

@@ -6,7 +6,9 @@ from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.memory.icm import MTT_ENTRY, PAGE, PAGE_SHIFT
 from bluebridge.device.hca.settings.capabilities import (
+    GROUP_LIMITS,
     INIT_LIMITS,
+    RULE_LIMITS,
     device_capabilities,
 )
 from bluebridge.device.hca.settings.clock import CORE_CLOCK_MHZ
@@ -169,8 +171,11 @@ def init_hca(adapter: Adapter, command: Command) -> None:
         raise CommandError(Status.BAD_PARAM, "big-endian hosts and 64-byte entries are not offered")
     if get(mailbox, "uar_page_size"):
         raise CommandError(Status.BAD_PARAM, "UAR pages are 4 KiB")
+    if get(mailbox, "mc_hash_fn"):
+        raise CommandError(Status.BAD_PARAM, "another hash function of multicast addresses")
     parameters = Parameters.of_mailbox(mailbox)
-    for name, allowed in INIT_LIMITS.items():
+    table = RULE_LIMITS if parameters.flow_steering else GROUP_LIMITS
+    for name, allowed in (INIT_LIMITS | table).items():
         wanted = getattr(parameters, name)
         if wanted not in allowed:
             status = Status.EXCEED_LIM if wanted >= allowed.stop else Status.BAD_PARAM

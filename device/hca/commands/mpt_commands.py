@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import MPT_SIZE
 
 
-def sw2hw_mpt(adapter: Adapter, command: Command) -> None:
+def sw2hw_mpt(adapter: Adapter, command: Command) -> Iterator[None]:
     """Make an MPT entry valid."""
-    adapter.regions.create(command.in_modifier, command.mailbox(MPT_SIZE))
+    return adapter.regions.create(command.in_modifier, command.mailbox(MPT_SIZE))
 
 
 def hw2sw_mpt(adapter: Adapter, command: Command) -> bytes | None:
@@ -28,9 +30,9 @@ def query_mpt(adapter: Adapter, command: Command) -> bytes:
     return adapter.regions.query(command.in_modifier)
 
 
-def sync_tpt(adapter: Adapter, command: Command) -> None:
+def sync_tpt(adapter: Adapter, command: Command) -> Iterator[None]:
     """Take entries over that software edited in its table."""
-    adapter.regions.synchronise()
+    return adapter.regions.synchronise()
 
 
 RULES: dict[int, Rule] = {

@@ -5,10 +5,12 @@ from __future__ import annotations
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.ports.frame_counters import FrameCounters
+from bluebridge.device.hca.settings.parameters import HighRate
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT, VLAN_TABLE_ENTRIES
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 
+HIGH_RATES = (HighRate.DYNAMIC, HighRate.STATIC)
 MCAST_CONFIG, MCAST_DISABLE, MCAST_ENABLE = 0, 1, 2
 MCAST_FLUSH = 1 << 63
 STATS_RESET = 1 << 8
@@ -17,7 +19,13 @@ STATS_FLOW_CONTROL = 1 << 12
 
 def query_port(adapter: Adapter, command: Command) -> bytes:
     """What a port is."""
-    return bytes(QUERY_PORT.pack(adapter.port_of(command.in_modifier).properties()))
+    parameters = adapter.parameters
+    return bytes(
+        QUERY_PORT.pack(
+            adapter.port_of(command.in_modifier).properties(),
+            high_rate_steering=parameters.flow_steering and parameters.high_rate in HIGH_RATES,
+        )
+    )
 
 
 def init_port(adapter: Adapter, command: Command) -> None:

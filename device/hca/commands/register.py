@@ -1,4 +1,6 @@
-"""The host command register: takes a command when GO is written and carries it out at once.
+"""The host command register: takes a command when GO is written and carries it out.
+
+At once, but for what takes long: that moves on in turns of the loop, and GO stays meanwhile.
 
 Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, cmd_pending, mlx4_cmd_poll, mlx4_cmd_wait`.
 """
@@ -6,6 +8,8 @@ Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, cmd_pending, mlx4_cmd_poll, mlx4_cmd_wa
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from pkgutil import iter_modules
 from time import perf_counter_ns
@@ -46,6 +50,16 @@ def _all_rules() -> dict[int, Rule]:
 
 
 RULES = _all_rules()
+_DONE = object()
+
+
+@dataclass(slots=True)
+class Execution:
+    """A command that is being carried out since `begin`, in ns; its `steps` if it has portions."""
+
+    command: Command
+    begin: int
+    steps: Iterator[None] | None = None
 
 
 class CommandRegister:
@@ -56,9 +70,11 @@ class CommandRegister:
         self._health = health
         self._words = bytearray(HCR.size)
         self._failures = Throttle()
+        self._execution: Execution | None = None
 
     def reset(self) -> None:
         """All zero. The toggle too: the driver's first command after a reset carries 1."""
+        self._execution = None
         self._words[:] = bytes(HCR.size)
 
     def covers(self, offset: int, length: int) -> bool:
@@ -70,16 +86,19 @@ class CommandRegister:
         return bytes(self._words[offset : offset + length])
 
     def write(self, offset: int, data: bytes) -> None:
-        """Store bytes; a control word with GO starts the command, which is done on return.
+        """Store bytes; a control word with GO starts the command. While one runs, nothing is taken.
 
-        The driver sees GO clear and its own toggle when it polls next. After an internal error
+        The driver sees GO clear and its own toggle when it is done. After an internal error
         GO stays, as the command is not taken.
         """
+        if self._execution is not None:
+            return
         self._words[offset : offset + len(data)] = data
         if self._health.failed:
             return
         if offset + len(data) == HCR.size and self._word(CONTROL) & HCR_GO:
-            self._execute()
+            self._execution = Execution(self._command(), perf_counter_ns())
+            self._carry_on(self._execution)
 
     def _word(self, offset: int) -> int:
         return int.from_bytes(self._words[offset : offset + 4], "big")
@@ -97,14 +116,18 @@ class CommandRegister:
             bus=self._adapter.bus,
         )
 
-    def _execute(self) -> None:
-        command = self._command()
-        begin = perf_counter_ns()
-        immediate = command.out_param
-        reason = ""
+    def _carry_on(self, execution: Execution) -> None:
+        """Carry a command, or its next portion, out; after a reset, or when failed, nothing."""
+        if execution is not self._execution or self._health.failed:
+            return
+        command, reason = execution.command, ""
+        immediate, status = command.out_param, Status.OK
         try:
-            immediate = self._run(command)
-            status = Status.OK
+            if execution.steps is None:
+                immediate = self._run(execution)
+            if execution.steps is not None and next(execution.steps, _DONE) is not _DONE:
+                self._adapter.bus.call_soon(lambda: self._carry_on(execution))
+                return
         except CommandError as error:
             status, reason = error.status, error.reason
         except Exception as error:
@@ -112,7 +135,11 @@ class CommandRegister:
                 name, failures = self._adapter.config.name, self._failures.count
                 log.exception("%s: command %s (%d so far)", name, name_of(command.opcode), failures)
             status, reason = Status.INTERNAL_ERR, repr(error)
-        self._note(command, status, reason, (perf_counter_ns() - begin) // 1000)
+        self._execution = None
+        self._note(command, status, reason, (perf_counter_ns() - execution.begin) // 1000)
+        self._complete(command, status, immediate)
+
+    def _complete(self, command: Command, status: Status, immediate: int) -> None:
         control = self._word(CONTROL) & 0x00FFFFFF & ~HCR_GO | status << 24
         self._words[0x0C:0x14] = immediate.to_bytes(8, "big")
         self._words[CONTROL:] = control.to_bytes(4, "big")
@@ -120,8 +147,9 @@ class CommandRegister:
             event = CMD_EQE.pack(token=command.token, status=status, out_param=immediate)
             self._adapter.eqs.post_async(EventType.CMD, bytes(event[DATA_OFFSET:-4]))
 
-    def _run(self, command: Command) -> int:
-        """Carry a command out; returns the value of the output parameter."""
+    def _run(self, execution: Execution) -> int:
+        """Carry a command out, or find its `steps`; returns the value of the output parameter."""
+        command = execution.command
         rule = RULES.get(command.opcode)
         if rule is None:
             raise CommandError(Status.BAD_OP, "unknown opcode")
@@ -134,8 +162,11 @@ class CommandRegister:
             return 0
         if isinstance(result, int):
             return result
-        self._answer(command, result)
-        return command.out_param
+        if isinstance(result, bytes):
+            self._answer(command, result)
+            return command.out_param
+        execution.steps = result
+        return 0
 
     def _answer(self, command: Command, data: bytes) -> None:
         try:

@@ -7,7 +7,7 @@ from bluebridge.device.hca.commands.command import Command, Rule
 from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.contexts import SRQC, SRQC_SIZE
+from bluebridge.device.layout.mlx4.contexts import SRQC_SIZE
 
 SRQN_MASK = 0xFFFFFF
 LIMIT_MASK = 0xFFFF
@@ -30,33 +30,17 @@ def destroy(adapter: Adapter, command: Command) -> bytes | None:
     srqn = command.in_modifier & SRQN_MASK
     srq = adapter.srqs.get(srqn)
     adapter.srqs.destroy(srqn)
-    return None if command.op_modifier or srq is None else _context(srq)
+    return None if command.op_modifier or srq is None else srq.query()
 
 
 def query(adapter: Adapter, command: Command) -> bytes:
     """QUERY_SRQ: the context as it stands."""
-    return _context(_find(adapter, command))
+    return _find(adapter, command).query()
 
 
 def arm(adapter: Adapter, command: Command) -> None:
     """ARM_SRQ: an event when fewer entries than the immediate are left."""
     _find(adapter, command).arm(command.in_param & LIMIT_MASK)
-
-
-def _context(srq: SharedReceiveQueue) -> bytes:
-    return bytes(
-        SRQC.pack(
-            log_size=srq.log_size,
-            srqn=srq.srqn,
-            log_stride=srq.shift - 4,
-            pd=srq.pd,
-            xrcd=srq.xrcd,
-            cqn=srq.cqn,
-            limit_watermark=srq.limit,
-            wqe_counter=srq.consumed,
-            doorbell_record=srq.record,
-        )
-    )
 
 
 RULES: dict[int, Rule] = {

@@ -54,8 +54,8 @@ def _register(qp: QueuePair, wqe: SendWqe) -> CompletionStatus | None:
     """REG_MR: the page list is read and copied now, software may reuse it afterwards."""
     if len(wqe.segment) < FAST_REG.size or not qp.fast_register:
         return CompletionStatus.LOCAL_QP_OP_ERR
-    flags, key, page_list, start, length, _, shift = FAST_REG.unpack_from(wqe.segment)
-    if shift not in PAGE_SHIFTS or not length or start + length > 1 << 64:
+    flags, key, page_list, start, length, offset, shift = FAST_REG.unpack_from(wqe.segment)
+    if shift not in PAGE_SHIFTS or offset or not length or start + length > 1 << 64:
         return CompletionStatus.MW_BIND_ERR
     count = pages_of(start, length, shift)
     if count > MAX_PAGES:

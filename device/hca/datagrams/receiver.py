@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from bluebridge.device.fabric.addresses import is_group
+from bluebridge.device.fabric.addresses import LinkLayer, is_group
 from bluebridge.device.fabric.messages import Datagram
+from bluebridge.device.hca.datagrams.datagram_fields import steered
+from bluebridge.device.hca.datagrams.ipoib import found
 from bluebridge.device.hca.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.memory.transfer import copy_views, note_runs
@@ -15,6 +17,8 @@ from bluebridge.device.hca.pairs.role import DATAGRAMS, Role
 from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.rings.receive_queue import ReceiveWqe
+from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.hca.steering.registrations import Registrations
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.contexts import QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
@@ -29,12 +33,21 @@ _RECEIVING: Final = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
 class DatagramReceiver:
     """Gives the datagrams of the fabric to the queue pairs of one HCA.
 
-    `find` is the queue pair with a number, if there is one; `groups` are the multicast groups.
+    `find` is the queue pair with a number, if there is one; `groups` are the multicast groups,
+    `rules` those of flow steering where `parameters` say that it is on.
     """
 
-    def __init__(self, find: Callable[[int], QueuePair | None], groups: MulticastGroups) -> None:
+    def __init__(
+        self,
+        find: Callable[[int], QueuePair | None],
+        groups: MulticastGroups,
+        rules: Registrations,
+        parameters: Parameters,
+    ) -> None:
         self._find = find
         self._groups = groups
+        self._rules = rules
+        self._parameters = parameters
 
     def receive(self, port: Port, message: Datagram) -> int:
         """A datagram that came in by `port`; what nobody wants is dropped.
@@ -43,13 +56,20 @@ class DatagramReceiver:
         """
         if is_group(message.route.dmac):
             own = message.route.smac in port.mac_addresses
-            members = self._groups.members(message.route.dgid)
+            if self._parameters.flow_steering:
+                members = steered(port, message)
+            else:
+                members = self._groups.members(message.route.dgid)
             for qpn, refuses_own in members:
                 if not (own and refuses_own and qpn == message.source_qpn):
                     self._deliver(port, qpn, message)
             return len(members)
         if message.target_qpn == SMI_QPN and message.source_qpn != SMI_QPN:
             return 0  # subnet management is between QP0s, not with a user's queue pair
+        if self._parameters.flow_steering and message.target_qpn in self._rules.datagram_range:
+            for qpn, _ in steered(port, message):
+                self._deliver(port, qpn, message)
+            return 0
         special = {SMI_QPN: port.smi_qpn, GSI_QPN: port.gsi_qpn}
         self._deliver(port, special.get(message.target_qpn, message.target_qpn), message)
         return 0
@@ -72,7 +92,11 @@ class DatagramReceiver:
         if wqe is None:
             _drop(qp, "no receive")
         elif _store(qp, wqe, message):
-            _complete(qp, wqe.index, message, pkey_index)
+            address, checksum = message.route.smac, 0
+            if self._parameters.ipoib_checksums and port.link is LinkLayer.INFINIBAND:
+                behind, checksum = found(message)
+                address += behind
+            _complete(qp, wqe.index, message, pkey_index, address, checksum)
 
 
 def _drop(qp: QueuePair, why: str) -> None:
@@ -117,7 +141,9 @@ def _fail(qp: QueuePair, wqe: ReceiveWqe, status: CompletionStatus) -> bool:
     return False
 
 
-def _complete(qp: QueuePair, index: int, message: Datagram, pkey_index: int) -> None:
+def _complete(
+    qp: QueuePair, index: int, message: Datagram, pkey_index: int, address: bytes, checksum: int
+) -> None:
     """The completion names the sender: software answers to what it reads here."""
     source, sl_vid = qp.port.sender_of(message)
     immediate = message.immediate
@@ -127,7 +153,8 @@ def _complete(qp: QueuePair, index: int, message: Datagram, pkey_index: int) -> 
         GRH_SIZE + len(message.payload),
         pkey_index if immediate is None else immediate,
         source,
-        message.route.smac,
+        address,
         sl_vid,
         message.solicited,
+        checksum,
     )

@@ -80,15 +80,16 @@ class FrameHeaders:
         "end", "fragment", "network", "options", "protocol", "transport", "version", "whole",
     )  # fmt: skip
 
-    def __init__(self, frame: Frame) -> None:
+    def __init__(self, frame: Frame, link_header: int = HEADER_SIZE) -> None:
+        """Read a frame, or a packet of IPoIB, whose `link_header` has 4 bytes."""
         self.version = self.protocol = 0
         self.fragment = self.options = self.whole = False
-        self.network = position = HEADER_SIZE
+        self.network = position = link_header
         self.transport = self.end = len(frame)
         length = len(frame)
-        if length < HEADER_SIZE:
+        if length < link_header:
             return
-        (kind,) = _U16(frame, _TYPE_OFFSET)
+        (kind,) = _U16(frame, _TYPE_OFFSET if link_header == HEADER_SIZE else 0)
         while kind in _TAGS and position + _TAG <= length:
             (kind,) = _U16(frame, position + 2)
             position += _TAG

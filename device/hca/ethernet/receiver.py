@@ -5,22 +5,24 @@ Linux `en_rx.c: mlx4_en_process_rx_cq`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from bluebridge.device.fabric.messages import Frames, Train
-from bluebridge.device.hca.ethernet.frame import TCP, UDP, FrameHeaders
+from bluebridge.device.hca.ethernet.frame import FrameHeaders
 from bluebridge.device.hca.ethernet.receive_batch import Batch
 from bluebridge.device.hca.ethernet.receive_scaling import Spreader
-from bluebridge.device.hca.ethernet.steering import targets
+from bluebridge.device.hca.ethernet.steering import targets, targets_by_rules
 from bluebridge.device.hca.ethernet.train_forms import TAG_SIZE, TrainForms
+from bluebridge.device.hca.ethernet.verdicts import findings
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.ports.flow_control import RECEIVING
 from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.rings.completions import SERVICE_VLAN_PRESENT, VLAN_PRESENT
 from bluebridge.device.hca.settings.parameters import Parameters
-from bluebridge.device.layout.mlx4.cqe import CHECKSUM_GOOD, L4_CHECKED, FrameStatus
+from bluebridge.device.layout.mlx4.cqe import FrameStatus
+from bluebridge.device.layout.mlx4.steering import RuleMode
 from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_MAC_CONTROL,
     ETHERTYPE_ROCE,
@@ -32,15 +34,8 @@ _TYPE_OFFSET: Final = 12
 _ROCE: Final = ETHERTYPE_ROCE.to_bytes(2, "big")
 _MAC_CONTROL: Final = ETHERTYPE_MAC_CONTROL.to_bytes(2, "big")
 _TAG_BITS: Final = dict(zip(VLAN_TAG_TYPES, (VLAN_PRESENT, SERVICE_VLAN_PRESENT), strict=True))
-_GOOD: Final = (L4_CHECKED, CHECKSUM_GOOD)
-_UNKNOWN = _NO_TAG = (0, 0)
+_NO_TAG = (0, 0)
 _ANY_IP: Final = int(FrameStatus.IPV4 | FrameStatus.IPV6)
-_IPV4: Final = int(FrameStatus.IPV4)
-_IPV6: Final = int(FrameStatus.IPV6)
-_FRAGMENT: Final = int(FrameStatus.IPV4_FRAGMENT)
-_OPTIONS: Final = int(FrameStatus.IPV4_OPTIONS)
-_IP_OK: Final = int(FrameStatus.IP_OK)
-_TRANSPORT: Final = {TCP: int(FrameStatus.TCP), UDP: int(FrameStatus.UDP)}
 
 
 class FrameReceiver:
@@ -69,6 +64,10 @@ class FrameReceiver:
         """A queue pair is gone."""
         self._spreaders.pop(qpn, None)
 
+    def clear(self) -> None:
+        """All queue pairs are gone."""
+        self._spreaders.clear()
+
     def receive(self, port: Port, message: Frames) -> int:
         """Frames that came in by `port`: to the queue pairs that steering names, or dropped.
 
@@ -84,15 +83,24 @@ class FrameReceiver:
             if kind == _MAC_CONTROL:
                 port.flow.receive(first)
                 continue
-            numbers = targets(port, first, self._groups, self._parameters)
+            numbers = self._targets(port, first, message)
             copies += len(numbers) * len(train.frames)
-            port.counters.receive(train.frames, wanted=bool(numbers))
+            if not message.mirrored:
+                port.counters.receive(train.frames, wanted=bool(numbers))
             forms = TrainForms(train.frames)
             for number in numbers:
                 self._assign(port, train, forms, number, batches)
         for batch in batches.values():
             port.flow.accept(batch)
         return copies
+
+    def _targets(self, port: Port, frame: bytes, message: Frames) -> Sequence[int]:
+        """Numbers of the queue pairs that get a copy of a frame of `message`."""
+        if not self._parameters.flow_steering:
+            return targets(port, frame, self._groups, self._parameters)
+        if message.mirrored:
+            return [qpn for qpn, _ in port.rules.of_mode(RuleMode.MIRROR_SENT)]
+        return targets_by_rules(port, frame, message.own_qpn)
 
     def _assign(
         self, port: Port, train: Train, forms: TrainForms, number: int, batches: dict[int, Batch]
@@ -116,7 +124,7 @@ class FrameReceiver:
         frames = forms.frames(strip, qp.keep_fcs)
         if not strip and tag[0] != VLAN_PRESENT:  # a customer's tag is told of even where it stays
             tag = _NO_TAG
-        status, verdict = _findings(train, headers)
+        status, verdict = findings(first, headers, train.good)
         if headers.network != (HEADER_SIZE + TAG_SIZE if tag[0] else HEADER_SIZE):
             status &= ~_ANY_IP  # more tags than software expects
         batch.add(frames, (tag, status, verdict, value))
@@ -131,26 +139,3 @@ def _tag(frame: bytes) -> tuple[int, int]:
     """The bit and the value of the outermost VLAN tag; zeros without one."""
     bit = _TAG_BITS.get(frame[_TYPE_OFFSET:HEADER_SIZE], 0)
     return (bit, int.from_bytes(frame[HEADER_SIZE : HEADER_SIZE + 2], "big")) if bit else (0, 0)
-
-
-def _findings(train: Train, headers: FrameHeaders) -> tuple[int, tuple[int, int]]:
-    """Status bits of a train, and its L4 checksum: verified, or the sum that software goes on with.
-
-    Linux `en_rx.c: mlx4_en_process_rx_cq, check_csum`: CHECKSUM_UNNECESSARY and _COMPLETE.
-    """
-    if not headers.version:
-        return 0, _UNKNOWN
-    if headers.version == 4:
-        status = _IPV4 | (_FRAGMENT if headers.fragment else 0) | headers.options * _OPTIONS
-    else:
-        status = _IPV6
-    if headers.whole:
-        status |= _TRANSPORT[headers.protocol]
-    if train.good:
-        return status | _IP_OK, _GOOD
-    first = train.frames[0]
-    if headers.header_is_good(first):
-        status |= _IP_OK
-    if headers.transport_is_good(first):
-        return status, _GOOD
-    return status, (0, headers.partial_sum(first))

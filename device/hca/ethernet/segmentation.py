@@ -19,6 +19,7 @@ from bluebridge.device.hca.ethernet.frame import (
     checksum_of,
     ones_sum,
 )
+from bluebridge.device.hca.rings.work_requests import WqeError
 from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -26,6 +27,7 @@ from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_VLAN,
     HEADER_SIZE,
 )
+from bluebridge.device.layout.net.ipoib import HEADER_SIZE as IPOIB_HEADER
 
 FIN: Final = 1
 PSH: Final = 8
@@ -46,22 +48,26 @@ _U32: Final = Struct(">I")
 _LENGTH_ID: Final = Struct(">HH")
 
 
-class SegmentError(Exception):
+class SegmentError(WqeError):
     """Headers that no large send can be cut with."""
 
 
 class LargeSendHeaders:
     """The headers of a large send, taken apart once.
 
-    Raises `SegmentError` unless they are Ethernet, VLAN tags, IPv4 or IPv6, and TCP to the end.
+    Raises `SegmentError` unless they are Ethernet and VLAN tags or (`ipoib`) the header of IPoIB,
+    IPv4 or IPv6, and TCP to the end.
     """
 
     __slots__ = ("_ip_sum", "_network", "_tcp", "_tcp_sum", "_template", "_v4", "first_id", "size")
 
-    def __init__(self, header: bytes) -> None:
+    def __init__(self, header: bytes, *, ipoib: bool = False) -> None:
         self._template = template = bytearray(header)
         self.size = len(header)
-        self._network, kind = _network(header)
+        if ipoib:
+            self._network, kind = IPOIB_HEADER, int.from_bytes(header[:2], "big")
+        else:
+            self._network, kind = _network(header)
         self._v4 = kind == ETHERTYPE_IPV4
         if self._v4:
             self._tcp = self._begin_ipv4(template)

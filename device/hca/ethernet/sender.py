@@ -7,13 +7,13 @@ event, and the sender one. Linux `en_tx.c: mlx4_en_xmit, mlx4_en_process_tx_cq`.
 from __future__ import annotations
 
 from collections import deque
-from struct import Struct
 from typing import Final
 
 from bluebridge.device.fabric.messages import Frames, Train
 from bluebridge.device.hca.ethernet.frame import FrameHeaders
 from bluebridge.device.hca.ethernet.offloads import fill_ip_checksum, fill_l4_checksum, tagged
-from bluebridge.device.hca.ethernet.segmentation import LargeSendHeaders, SegmentError
+from bluebridge.device.hca.ethernet.segmentation import LargeSendHeaders
+from bluebridge.device.hca.ethernet.steering import is_steered
 from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.pairs.costs import COPY_COST, FRAME_COST
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
@@ -21,12 +21,14 @@ from bluebridge.device.hca.pairs.unconnected_sender import UnconnectedSender
 from bluebridge.device.hca.rings.completions import send_cqe
 from bluebridge.device.hca.rings.send_queue import COST_LIMIT
 from bluebridge.device.hca.rings.work_requests import (
+    LSO,
     NOP,
     SEND,
     SendWqe,
     WqeError,
     parse_data,
     parse_header,
+    parse_large_send,
 )
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
@@ -35,7 +37,6 @@ from bluebridge.device.layout.mlx4.wqe import (
     FORCE_LOOPBACK,
     IP_CSUM,
     TCP_UDP_CSUM,
-    SendOpcode,
 )
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
 from bluebridge.device.pci.bus import DmaError
@@ -47,23 +48,21 @@ MAX_SEGMENTS: Final = 8192
 BURST: Final = 128
 """Frames after which a burst leaves, so that the receiver's processor starts on them."""
 
-_LSO_SIZE: Final = 4
-_LSO: Final = Struct(">HH")
-_LSO_OPCODE: Final = int(SendOpcode.LSO)
-
 
 class EthernetSender(UnconnectedSender):
     """Sends the entries of one ring; that of an RSS queue pair has none.
 
     `_rest` are bursts of a large send that wait for the next turn: its share of time was over.
+    The burst goes to the wire, or (`_loop`) back to the port; with `_also_back` to both.
     """
 
-    __slots__ = ("_address", "_done", "_frames", "_loop", "_rest", "_trains")
+    __slots__ = ("_address", "_also_back", "_done", "_frames", "_loop", "_rest", "_trains")
 
     def __init__(self, qp: QueuePair) -> None:
         super().__init__(qp)
         self._address = b""
         self._loop = False
+        self._also_back = False
         self._frames = 0
         self._trains: list[Train] = []
         self._rest: deque[Train] = deque()
@@ -75,9 +74,9 @@ class EthernetSender(UnconnectedSender):
             wqe = parse_header(raw, index)
             if wqe.opcode != NOP:
                 self._send(wqe, raw)
-        except (WqeError, SegmentError) as error:
+        except WqeError as error:
             self.finish()
-            self._fail(index, getattr(error, "status", CompletionStatus.LOCAL_QP_OP_ERR), error)
+            self._fail(index, error.status, error)
         except (AccessError, DmaError) as fault:
             self.finish()
             self._fail(index, CompletionStatus.LOCAL_PROT_ERR, fault)
@@ -117,8 +116,11 @@ class EthernetSender(UnconnectedSender):
 
     def _send_burst(self) -> None:
         trains, self._trains, self._frames = self._trains, [], 0
-        message = Frames(self._address, trains)
-        copies = self._qp.port.send_frames(message, loop=self._loop)
+        port, loop = self._qp.port, self._loop
+        own = self._qp.qpn if loop else -1
+        copies = port.send_frames(Frames(self._address, trains, own), loop=loop)
+        if self._also_back:
+            copies += port.return_frames(Frames(self._address, trains, self._qp.qpn))
         self._qp.spent += COPY_COST * copies
 
     def _send_rest(self) -> None:
@@ -133,16 +135,21 @@ class EthernetSender(UnconnectedSender):
     def _send(self, wqe: SendWqe, raw: bytes) -> None:
         if wqe.opcode == SEND:
             train = self._frame(wqe, raw)
-        elif wqe.opcode == _LSO_OPCODE:
+        elif wqe.opcode == LSO:
             train = self._segments(wqe, raw)
         else:
             raise WqeError(f"opcode {wqe.opcode:#x}")
         frames = train.frames
-        address, loop = frames[0][:6], bool(wqe.flags & FORCE_LOOPBACK) or self._self_test(wqe)
+        address = frames[0][:6]
+        back = self._returns(wqe, frames[0])
+        group = bool(address[0] & 1)
+        loop = bool(wqe.flags & FORCE_LOOPBACK) or (back and not group)
+        back = back and group
         large = len(frames) > BURST
-        if large or address != self._address or loop != self._loop or self._frames >= BURST:
+        way = address, loop, back
+        if large or self._frames >= BURST or way != (self._address, self._loop, self._also_back):
             self.finish()
-            self._address, self._loop = address, loop
+            self._address, self._loop, self._also_back = way
         if large:
             for start in range(0, len(frames), BURST):
                 self._rest.append(Train(frames[start : start + BURST], train.good))
@@ -152,16 +159,20 @@ class EthernetSender(UnconnectedSender):
         self._frames += len(frames)
         self._qp.spent += FRAME_COST * len(frames)
 
-    def _self_test(self, wqe: SendWqe) -> bool:
-        """Whether the control segment repeats the destination and that is the port itself.
+    def _returns(self, wqe: SendWqe, frame: bytes) -> bool:
+        """Whether the control segment repeats the destination, and the port itself has that.
 
-        Linux does so for its loopback test (`en_tx.c`: MLX4_EN_FLAG_ENABLE_HW_LOOPBACK).
+        Linux does so for its loopback test (`en_tx.c`: MLX4_EN_FLAG_ENABLE_HW_LOOPBACK), user
+        space always (rdma-core `providers/mlx4/qp.c: mlx4_post_send`).
         """
         high = wqe.flags >> 16
         if not high and not wqe.immediate:
             return False
         address = high.to_bytes(2, "big") + wqe.immediate.to_bytes(4, "big")
-        return address in self._qp.port.mac_addresses
+        port = self._qp.port
+        if address in port.mac_addresses:
+            return True
+        return is_steered(port, frame)
 
     def _gather(self, wqe: SendWqe) -> bytes:
         """What the entry sends, read once: software may change it while it is on its way."""
@@ -185,17 +196,10 @@ class EthernetSender(UnconnectedSender):
         return Train([frame.ljust(MIN_FRAME, b"\0")], good)
 
     def _segments(self, wqe: SendWqe, raw: bytes) -> Train:
-        start = CTRL_SIZE + _LSO_SIZE
-        if len(raw) < start:
-            raise WqeError("no segment for the headers of a large send")
-        mss, size = _LSO.unpack_from(raw, CTRL_SIZE)
-        end = start + size
-        if end > len(raw) or not mss or mss + size > MAX_FRAME:
-            raise WqeError(f"a large send of {mss} bytes behind {size} bytes of headers")
-        parse_data(wqe, raw, (end + 15) & ~15)
+        mss, header = parse_large_send(wqe, raw, CTRL_SIZE, MAX_FRAME)
         if wqe.length > MAX_SEND or wqe.length > mss * MAX_SEGMENTS:
             raise WqeError(f"a large send of {wqe.length} bytes, {mss} in each frame")
-        frames = LargeSendHeaders(tagged(raw[start:end], wqe.word1)).cut(self._gather(wqe), mss)
+        frames = LargeSendHeaders(tagged(header, wqe.word1)).cut(self._gather(wqe), mss)
         frames[-1] = frames[-1].ljust(MIN_FRAME, b"\0")
-        wqe.length += size
+        wqe.length += len(header)
         return Train(frames, True)

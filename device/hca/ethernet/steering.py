@@ -1,8 +1,9 @@
 """Which queue pairs get an Ethernet frame.
 
-Two ways, as INIT_HCA says. A0: RQP_CALC names one queue pair for the port's addresses. B0: groups
+Three ways, as INIT_HCA says. A0: RQP_CALC names one queue pair for the port's addresses. B0: groups
 of the multicast table name queue pairs per address, unicast ones too, and default records those
-that want everything (Linux `mlx4/mcg.c`, `en_netdev.c: mlx4_en_uc_steer_add`).
+that want everything (Linux `mlx4/mcg.c`, `en_netdev.c: mlx4_en_uc_steer_add`). Device-managed:
+the first rule by priority that matches a frame names them (`mlx4_flow_attach`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 
+from bluebridge.device.hca.ethernet.frame_fields import number_of
 from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.layout.mlx4.steering import RuleMode
 
 PROTOCOL_ETHERNET: Final = 1
 
@@ -33,7 +36,7 @@ def group_of(mac: bytes, port: int, steer: SteerType) -> bytes:
 def targets(
     port: Port, frame: bytes, groups: MulticastGroups, parameters: Parameters
 ) -> Sequence[int]:
-    """Numbers of the queue pairs that get a copy of `frame`; empty for none."""
+    """Numbers of the queue pairs that get a copy of `frame` by A0 or B0; empty for none."""
     if parameters.unicast_steering:
         return _targets_b0(port, frame, groups)
     steering = port.steering
@@ -56,3 +59,30 @@ def _targets_b0(port: Port, frame: bytes, groups: MulticastGroups) -> Sequence[i
         return ()
     members = groups.members(group_of(mac, port.number, steer), PROTOCOL_ETHERNET)
     return [qpn for qpn, _ in members] if members else everything
+
+
+def targets_by_rules(port: Port, frame: bytes, sender: int = -1) -> Sequence[int]:
+    """The same by the rules of a port; `sender` is its own queue pair that sent the frame, or -1.
+
+    The VLAN filter holds where neither the rule names a tag nor a queue pair wants all frames.
+    """
+    rules = port.rules
+    entry = rules.find(number_of(frame, rules.depth))
+    if entry is None:
+        members = rules.default(frame[0])
+    elif entry.names_tag or port.admits_tag(frame) or rules.of_mode(RuleMode.ALL_DEFAULT):
+        members = entry.targets
+    else:
+        members = []
+    if rules.sniffers:
+        members = members + rules.copies(frame[0])
+    if len(members) == 1:  # mostly
+        qpn, refuses_own = members[0]
+        return () if refuses_own and qpn == sender else (qpn,)
+    return list(dict.fromkeys(qpn for qpn, own in members if not (own and qpn == sender)))
+
+
+def is_steered(port: Port, frame: bytes) -> bool:
+    """Whether a rule of the port is for a frame."""
+    rules = port.rules
+    return rules.find(number_of(frame, rules.depth)) is not None

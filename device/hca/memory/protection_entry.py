@@ -79,6 +79,8 @@ def region_of_entry(index: int, entry: bytes, log_mpts: int) -> MemoryRegion:
     )
     if region.key & (1 << log_mpts) - 1 != index:
         raise CommandError(Status.BAD_PARAM, f"key {region.key:#x} does not name MPT {index:#x}")
+    if get(entry, "first_byte_offset") or get(entry, "mtt_rep"):
+        raise CommandError(Status.BAD_PARAM, f"MPT {index:#x}: an offset or a repeated page list")
     if region.window:
         if region.fast or region.physical:
             raise CommandError(Status.BAD_PARAM, f"MPT {index:#x} is a window and an MR")

@@ -89,18 +89,29 @@ class MemoryRegion:
 
         The first page is the one that holds address `start`.
         """
-        size = 1 << page_shift
+        self.forget_pages()
+        self.page_shift = page_shift
+        self.origin = self.start >> page_shift << page_shift
+        self.add_pages(pages)
+
+    def add_pages(self, pages: Sequence[int]) -> None:
+        """Continue a translation with more pages."""
+        size, mapped = 1 << self.page_shift, self.mapped
         if len(pages) >= MANY_PAGES:
-            self.starts, self.addresses = pieces_of(array("Q", pages), size)
+            starts, addresses = pieces_of(array("Q", pages), size)
         else:
             aligned = array("Q", [page & -size for page in pages])
             breaks = [0] if aligned else []
             breaks += [i for i, (a, b) in enumerate(pairwise(aligned), 1) if b - a != size]
-            self.starts = array("Q", [index * size for index in breaks])
-            self.addresses = array("Q", [aligned[index] for index in breaks])
-        self.mapped = len(pages) * size
-        self.page_shift = page_shift
-        self.origin = self.start >> page_shift << page_shift
+            starts = array("Q", [index * size for index in breaks])
+            addresses = array("Q", [aligned[index] for index in breaks])
+        self.mapped = mapped + len(pages) * size
+        if not mapped:
+            self.starts, self.addresses = starts, addresses
+            return
+        joined = int(addresses[0] == self.addresses[-1] + mapped - self.starts[-1])
+        self.starts.extend([start + mapped for start in starts[joined:]])
+        self.addresses.extend(addresses[joined:])
 
     def forget_pages(self) -> None:
         """No translation any more."""

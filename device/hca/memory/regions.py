@@ -6,10 +6,11 @@ An MPT entry says who may reach which addresses of an MR, the MTT where they are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from bluebridge.device.hca.memory.icm import Icm, IcmError
+from bluebridge.device.hca.memory.icm import MTT_ENTRY, Icm, IcmError
 from bluebridge.device.hca.memory.protection_entry import (
     ALL_RIGHTS,
     EVERYTHING,
@@ -32,6 +33,8 @@ from bluebridge.device.pci.bus import Run
 
 PAGE_SHIFTS: Final = range(12, 32)
 SOFTWARE_OWNED: Final = bytes((MPT_STATUS_SOFTWARE << 4,))
+PORTION_PAGES: Final = 1 << 14
+"""Pages of an MR that are looked at in one turn of the loop: a millisecond or two."""
 MAX_PAGES: Final = 1 << 20
 """Pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
 MAX_PIECES = 1 << 22
@@ -70,8 +73,10 @@ class MemoryRegions:
 
     # -- the guest's side: commands ---------------------------------------------------------
 
-    def create(self, index: int, entry: bytes) -> MemoryRegion:
+    def create(self, index: int, entry: bytes) -> Iterator[None]:
         """SW2HW_MPT: check an MPT entry, copy its translation, mirror it into the dMPT table.
+
+        In portions: others have their turns in between.
 
         Raises `CommandError`: BAD_INDEX, BAD_RES_STATE when hardware owns the entry already,
         BAD_PARAM, ICM_ERROR, EXCEED_LIM.
@@ -80,12 +85,12 @@ class MemoryRegions:
             raise CommandError(Status.BAD_INDEX, f"MPT {index:#x}")
         if index in self._regions:
             raise CommandError(Status.BAD_RES_STATE, f"MPT {index:#x} is in use")
-        region = self._parse(index, entry)
+        region = region_of_entry(index, entry, self._parameters.log_mpts)
+        yield from self._load_pages(region)
         self._mirror(region, b"\0")
         self._returned.pop(index, None)
         self._regions[index] = region
         self._pieces += region.pieces
-        return region
 
     def destroy(self, index: int) -> None:
         """HW2SW_MPT: the entry goes back to software.
@@ -107,8 +112,10 @@ class MemoryRegions:
         if len(self._returned) > MAX_RETURNED:
             del self._returned[next(iter(self._returned))]
 
-    def synchronise(self) -> None:
+    def synchronise(self) -> Iterator[None]:
         """SYNC_TPT: entries that software edited in the dMPT table and gave back become valid.
+
+        In portions.
 
         Linux `mlx4/mr.c: mlx4_mr_hw_write_mpt`; used by re-registration of user MRs only.
         """
@@ -121,7 +128,8 @@ class MemoryRegions:
                 entry = self._icm.read(self._home(index), MPT_SIZE, What.MPT, index)
                 if entry[0]:
                     continue  # still software's
-                region = self._parse(index, entry)
+                region = region_of_entry(index, entry, self._parameters.log_mpts)
+                yield from self._load_pages(region)
             except CommandError:
                 del self._returned[index]
                 pages += MAX_PAGES // 16  # it may have failed after all of them
@@ -145,13 +153,10 @@ class MemoryRegions:
         image = first + bytes(region.entry[1:])
         self._icm.write(self._home(region.index), image, What.MPT, region.index)
 
-    def _parse(self, index: int, entry: bytes) -> MemoryRegion:
-        region = region_of_entry(index, entry, self._parameters.log_mpts)
-        if not (region.window or region.physical or region.free):
-            self._load_pages(region)
-        return region
-
-    def _load_pages(self, region: MemoryRegion) -> None:
+    def _load_pages(self, region: MemoryRegion) -> Iterator[None]:
+        """Copy the translation of an MR that has one; raises `CommandError`."""
+        if region.window or region.physical or region.free:
+            return
         if region.page_shift not in PAGE_SHIFTS:
             raise CommandError(Status.BAD_PARAM, f"page shift {region.page_shift}")
         if region.start + region.length > 1 << 64:
@@ -159,9 +164,16 @@ class MemoryRegions:
         count = pages_of(region.start, region.length, region.page_shift)
         if count > MAX_PAGES:
             raise CommandError(Status.EXCEED_LIM, f"an MR of {count} pages")
-        region.set_pages(self._icm.read_mtt(region.mtt_addr, count), region.page_shift)
-        if self._pieces + region.pieces > MAX_PIECES:
-            raise CommandError(Status.EXCEED_LIM, f"MRs of more than {MAX_PIECES} pieces")
+        region.set_pages(array("Q"), region.page_shift)
+        mtt = region.mtt_addr & -MTT_ENTRY
+        self._icm.runs(self._parameters.mtt_base + mtt, count * MTT_ENTRY)
+        for first in range(0, count, PORTION_PAGES):
+            if first:
+                yield
+            portion = min(PORTION_PAGES, count - first)
+            region.add_pages(self._icm.read_mtt(mtt + first * MTT_ENTRY, portion))
+            if self._pieces + region.pieces > MAX_PIECES:
+                raise CommandError(Status.EXCEED_LIM, f"MRs of more than {MAX_PIECES} pieces")
 
     def _release(self, region: MemoryRegion) -> None:
         """The translation goes, or what a window is bound to."""

@@ -13,7 +13,7 @@ from bluebridge.device.hca.pairs.queue_pair import FLUSH_BUDGET, QueuePair
 from bluebridge.device.pci.bus import HostBus, Timer
 
 POLL_SECONDS: Final = 0.002
-MAX_POLL_SECONDS: Final = 0.032
+MAX_POLL_SECONDS: Final = 1.024
 LOOKS: Final = 256
 """Queue pairs looked at in one go."""
 
@@ -47,6 +47,13 @@ class FailedPairs:
         """Forget a queue pair, if it is known."""
         self._pairs.pop(qpn, None)
         if not self._pairs and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def clear(self) -> None:
+        """Forget all queue pairs."""
+        self._pairs.clear()
+        if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 

@@ -182,6 +182,8 @@ class QueuePair:
 
         A completion in error, if there is one, was written before: it comes first.
         """
+        if self.state is QpState.ERR and self.rq is not None:
+            self._failed(self)  # who says so once more posts receives, as ib_drain_rq does
         if self.state in (QpState.ERR, QpState.RST):
             return
         self.set_state(QpState.ERR)

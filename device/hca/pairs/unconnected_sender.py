@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from bluebridge.device.fabric.messages import Response
 from bluebridge.device.hca.memory.protection_entry import AccessError
@@ -25,6 +26,7 @@ class UnconnectedSender(ABC):
     """A send engine that waits for nothing; what differs is `_send`."""
 
     __slots__ = ("_qp", "next_psn")
+    opcodes: ClassVar[frozenset[int]] = frozenset((SEND, SEND_IMM))
 
     def __init__(self, qp: QueuePair) -> None:
         self._qp = qp
@@ -34,7 +36,7 @@ class UnconnectedSender(ABC):
         """Send one message, or complete the entry in error."""
         try:
             wqe = parse_header(raw, index)
-            if wqe.opcode in (SEND, SEND_IMM):
+            if wqe.opcode in self.opcodes:
                 self._send(wqe, raw)
             elif wqe.opcode != NOP:
                 raise WqeError(f"opcode {wqe.opcode:#x}")

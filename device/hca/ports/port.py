@@ -20,6 +20,7 @@ from bluebridge.device.hca.ports.roce_routes import connected_route, datagram_ro
 from bluebridge.device.hca.rings.event_queues import EventQueues
 from bluebridge.device.hca.settings.config import HcaConfig
 from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.hca.steering.table import RuleTable
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT
 from bluebridge.device.layout.mlx4.eqe import (
@@ -56,7 +57,7 @@ class Port:
 
     `cable` says whether the fabric is plugged in; the rest comes from the guest. `burned_in` is
     the MAC address of the port until its table has others. `rerouted` is called when addresses
-    that connections send from have changed.
+    that connections send from have changed. `rules` are those of device-managed flow steering.
     """
 
     link: ClassVar[LinkLayer] = LinkLayer.ETHERNET
@@ -75,6 +76,7 @@ class Port:
         self._tables = Tables(self.burned_in)
         self.flow = FlowControl(bus, self)
         self.pacing = Pacing()
+        self.rules = RuleTable()
         self._own: frozenset[bytes] = frozenset((self.burned_in,))
 
     def attach(self, deliver: Deliver) -> None:
@@ -86,6 +88,7 @@ class Port:
     def reset(self) -> None:
         """Tables empty, link down; the cable stays where it is."""
         self._tables = Tables(self.burned_in)
+        self.rules.clear()
         self.flow.reset()
         self._own = frozenset((self.burned_in,))
         self._announce()
@@ -135,9 +138,16 @@ class Port:
                 sent.count(train.frames)
             else:
                 sent.dropped += len(train.frames)
+        copies = 0
+        if self.rules.mirrors:
+            copies = self._deliver(self, Frames(message.address, message.trains, mirrored=True))
         if loop:
-            return self._deliver(self, message)
-        return self._fabric.send(self, message)
+            return copies + self._deliver(self, message)
+        return copies + self._fabric.send(self, message)
+
+    def return_frames(self, message: Frames) -> int:
+        """Frames to a group that went to the wire, for those of this port that belong to it."""
+        return self._deliver(self, message)
 
     def receive(self, message: Message) -> int:
         """A message from the fabric; nothing happens while the link is down."""
@@ -268,6 +278,11 @@ class Port:
         group = frame[0] & 1 and tables.multicast_filter_on
         if group and frame[:6] not in tables.multicast_filter:
             return False
+        return self.admits_tag(frame)
+
+    def admits_tag(self, frame: bytes) -> bool:
+        """Whether a frame passes the VLAN filter."""
+        tables = self._tables
         if not tables.vlan_filter or frame[12:14] not in VLAN_TAG_TYPES or len(frame) < 16:
             return True
         vlan = int.from_bytes(frame[14:16], "big") & 0xFFF

@@ -5,6 +5,7 @@ Rules: Linux `ib/cq.c`, `mlx4/cq.c: mlx4_cq_completion`, `include/linux/mlx4/cq.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from bluebridge.device.hca.rings.completion_forms import CqeForm
@@ -17,7 +18,7 @@ from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.contexts import CQC, RING_UNIT
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE, OPCODE_RESIZE, OWNER_BIT, OWNER_OFFSET
 from bluebridge.device.layout.mlx4.eqe import COMP_EQE, CQ_ERROR_EQE, DATA_OFFSET, EventType
-from bluebridge.device.layout.mlx4.uar import CQ_ARM_NEXT, CQ_ARM_SOLICITED
+from bluebridge.device.layout.mlx4.uar import CQ_ARM_COUNT, CQ_ARM_NEXT, CQ_ARM_SOLICITED
 from bluebridge.device.pci.bus import DmaError, HostBus
 
 INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
@@ -46,6 +47,8 @@ class CompletionQueue:
         self._eqs = eqs
         self._event = bytes(COMP_EQE.pack(type=EventType.COMP, cqn=cqn))
         self.cqn = cqn
+        self._context = context
+        self._overwrites = bool(CQC.get(context, "overrun_ignore"))
         self.buffer = buffer
         self.form = form
         self._stride = CQE_SIZE if self.form is None else self.form.size
@@ -53,12 +56,13 @@ class CompletionQueue:
         self.eqn = CQC.get(context, "eqn")
         self.uar = CQC.get(context, "uar")
         self.record = CQC.get(context, "doorbell_record") & ~7
-        self.period = 0
-        self.max_count = 0
+        self.period = CQC.get(context, "period")
+        self.max_count = CQC.get(context, "max_count")
         self.producer = 0
         self.broken = False
         self._consumer = 0  # last one seen in the doorbell record
-        self._armed = 0  # 0, CQ_ARM_SOLICITED or CQ_ARM_NEXT
+        self._armed = 0  # 0, CQ_ARM_SOLICITED, CQ_ARM_NEXT or CQ_ARM_COUNT
+        self._target = 0  # index of the entry that CQ_ARM_COUNT waits for
         self._unreported = 0  # entries that moderation holds back
         self._delayed = False  # whether their time runs
         self._sn = 0  # number of the last request
@@ -100,6 +104,8 @@ class CompletionQueue:
             self._fire()
         elif self._armed == CQ_ARM_NEXT:
             self._due(1)
+        elif self._armed == CQ_ARM_COUNT and self._reached():
+            self._fire()
 
     def post_many(self, entries: list[bytes]) -> None:
         """Append entries that are neither solicited nor errors; an event comes after the last.
@@ -121,6 +127,8 @@ class CompletionQueue:
             position += count
         if self._armed == CQ_ARM_NEXT and entries and not self.broken:
             self._due(len(entries))
+        elif self._armed == CQ_ARM_COUNT and not self.broken and self._reached():
+            self._fire()
 
     def _page_entries(self, slot: int) -> int:
         """How many entries from `slot` on lie in one page."""
@@ -157,6 +165,8 @@ class CompletionQueue:
         arms before it reads, and counts each event as a new entry (ctx_notify_events). Software
         that reads everything and then arms misses nothing: later entries were not announced.
         """
+        if command == CQ_ARM_COUNT and not self.broken:
+            self._arm_for(consumer)
         if self.broken or command not in (CQ_ARM_SOLICITED, CQ_ARM_NEXT):
             return
         if sn == self._answered[0]:
@@ -177,22 +187,38 @@ class CompletionQueue:
         if due:
             self._fire()
 
-    def resize(self, buffer: QueueBuffer, log_size: int) -> None:
+    def _arm_for(self, target: int) -> None:
+        """An event when the entry with index `target` is written; at once if it is already."""
+        self._armed, self._target = CQ_ARM_COUNT, target
+        if self._reached():
+            self._fire()
+
+    def _reached(self) -> bool:
+        """Whether the entry that CQ_ARM_COUNT waits for is written; indices are modulo 2^24."""
+        return (self.producer - 1 - self._target) & INDEX_MASK <= INDEX_MASK >> 1
+
+    def query(self) -> bytes:
+        """QUERY_CQ: the context as it stands."""
+        context = bytearray(self._context)
+        CQC.set(context, "period", self.period)
+        CQC.set(context, "max_count", self.max_count)
+        CQC.set(context, "last_notified", self._notified)
+        CQC.set(context, "consumer_index", self._consumer)
+        CQC.set(context, "producer_index", self.producer)
+        return bytes(context)
+
+    def resize(self, buffer: QueueBuffer, context: bytes) -> Iterator[None]:
         """Move to another buffer: a marker in the old one tells software where to go on.
 
-        Raises `CommandError`, and nothing has changed then: BAD_PARAM when what is unread would not
-        fit (drivers report BAD_SIZE as a lack of memory) or a ring is no memory, RESOURCE_BUSY when
-        the old ring has no room for the marker, BAD_RES_STATE when the queue is broken.
+        `context` says where it is and how large; it is prepared in portions. Raises `CommandError`,
+        and the queue is as it was then: BAD_PARAM when what is unread would not fit (drivers report
+        BAD_SIZE as a lack of memory) or a ring is no memory, RESOURCE_BUSY when the old ring has no
+        room for the marker, BAD_RES_STATE when the queue is broken.
         """
-        if self.broken:
-            raise CommandError(Status.BAD_RES_STATE, f"CQ {self.cqn:#x} is broken")
-        self._read_consumer()
-        unread = (self.producer - self._consumer) & INDEX_MASK
-        if unread >= 1 << log_size:
-            raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
-        if unread >= self.size:
-            raise CommandError(Status.RESOURCE_BUSY, f"CQ {self.cqn:#x} is full")
-        buffer.fill_owner(self._stride, self.cqn)
+        log_size = CQC.get(context, "log_size")
+        self._check_resize(log_size)
+        yield from buffer.fill_owner(self._stride, self.cqn)
+        self._check_resize(log_size)
         marker = bytearray(self._stride)
         marker[-1] = OPCODE_RESIZE | (OWNER_BIT if self.producer & self.size else 0)
         offset = (self.producer & (self.size - 1)) * self._stride
@@ -202,8 +228,25 @@ class CompletionQueue:
             raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x}: {error}") from error
         self.producer = (self.producer + 1) & INDEX_MASK
         self.buffer, self.size = buffer, 1 << log_size
+        moved = bytearray(self._context)
+        for name in ("log_size", "page_offset", "log_page_size", "mtt_addr"):
+            CQC.set(moved, name, CQC.get(context, name))
+        self._context = bytes(moved)
+
+    def _check_resize(self, log_size: int) -> None:
+        if self.broken:
+            raise CommandError(Status.BAD_RES_STATE, f"CQ {self.cqn:#x} is broken")
+        self._read_consumer()
+        unread = (self.producer - self._consumer) & INDEX_MASK
+        if unread >= 1 << log_size:
+            raise CommandError(Status.BAD_PARAM, f"CQ {self.cqn:#x} holds more than 2**{log_size}")
+        if unread >= self.size:
+            raise CommandError(Status.RESOURCE_BUSY, f"CQ {self.cqn:#x} is full")
 
     def _full(self) -> bool:
+        if self._overwrites:
+            self._consumer = self.producer
+            return False
         self._read_consumer()
         return (self.producer - self._consumer) & INDEX_MASK >= self.size
 
@@ -273,8 +316,8 @@ class CompletionQueues:
         """The queue `cqn` if hardware owns it."""
         return self._queues.get(cqn)
 
-    def create(self, cqn: int, context: bytes, *, fill: bool) -> None:
-        """SW2HW_CQ; `fill` gives every entry to hardware, else software did.
+    def create(self, cqn: int, context: bytes, *, fill: bool) -> Iterator[None]:
+        """SW2HW_CQ, in portions; `fill` gives every entry to hardware, else software did.
 
         Raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, BAD_RESOURCE, ICM_ERROR.
         """
@@ -288,7 +331,7 @@ class CompletionQueues:
             raise CommandError(Status.BAD_PARAM, "collapsed CQs are not offered")
         buffer = self.buffer_of(context)
         if fill:
-            buffer.fill_owner(self._stride, cqn)
+            yield from buffer.fill_owner(self._stride, cqn)
         self._queues[cqn] = CompletionQueue(
             self._bus, self._eqs, cqn, context, buffer, self._form_of(context)
         )

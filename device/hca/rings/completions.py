@@ -13,7 +13,7 @@ from bluebridge.device.layout.mlx4.cqe import IS_SEND_BIT, OPCODE_ERROR
 from bluebridge.device.pci.bus import HostBus
 
 _CQE: Final = Struct(">III8xIH5xB")
-_DATAGRAM_CQE: Final = Struct(">IIIH6sIH5xB")
+_DATAGRAM_CQE: Final = Struct(">IIIH6sIHH3xB")
 _FRAME_CQE: Final = Struct(">II4xH2xHBBIHH3xB")
 _ERROR_CQE: Final = Struct(">I20xHBB3xB")
 
@@ -97,14 +97,24 @@ class Completions:
         address: bytes,
         sl_vid: int,
         solicited: bool = False,
+        checksum: int = 0,
     ) -> None:
         """A datagram; `length` counts the 40 GRH bytes, `source` is the word with the sender's QPN.
 
-        `address` is the sender's MAC address or LID: both stand at the same place.
+        `address` is the sender's MAC address, or its LID with what was found in a packet of IPoIB:
+        both stand at the same place. `checksum` is that packet's, as `frame_cqe` has it.
         """
         vlan = VLAN_PRESENT if sl_vid & 0xFFF else 0
         cqe = _DATAGRAM_CQE.pack(
-            vlan | self._qpn, immediate, source, sl_vid, address, length, index & 0xFFFF, opcode
+            vlan | self._qpn,
+            immediate,
+            source,
+            sl_vid,
+            address,
+            length,
+            index & 0xFFFF,
+            checksum,
+            opcode,
         )
         self._post(self._recv_cqn, cqe, solicited)
 

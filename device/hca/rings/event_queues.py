@@ -6,6 +6,7 @@ Rules: Linux `mlx4/eq.c: mlx4_eq_int, eq_set_ci, next_eqe_sw`.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +15,13 @@ from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
-from bluebridge.device.layout.mlx4.contexts import EQC, RING_UNIT
+from bluebridge.device.layout.mlx4.contexts import (
+    EQ_STATE_ALWAYS_ARMED,
+    EQ_STATE_ARMED,
+    EQ_STATE_FIRED,
+    EQC,
+    RING_UNIT,
+)
 from bluebridge.device.layout.mlx4.eqe import (
     DATA_OFFSET,
     DATA_SIZE,
@@ -26,7 +33,6 @@ from bluebridge.device.layout.mlx4.uar import EQ_ARM
 from bluebridge.device.pci.bus import DmaError, HostBus
 
 INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
-STATE_ALWAYS_ARMED: Final = 0xB
 MAX_LOG_SIZE: Final = 22
 MAX_BACKLOG = 1 << 16
 """Bound on the events of one HCA that wait for room in their rings. Correct drivers stay below it:
@@ -38,7 +44,8 @@ EVENT_TYPES: Final = 64
 class EventQueue:
     """One ring. `backlog` holds events that found the ring full.
 
-    `overflowed`: an event was lost, since software read the others.
+    `overflowed`: an event was lost, since software read the others. `overwrites`: none is kept
+    back, since software asked for that. `context` is what it said at the start.
     """
 
     eqn: int
@@ -46,7 +53,9 @@ class EventQueue:
     size: int
     vector: int
     always_armed: bool
-    armed: bool = True
+    armed: bool
+    overwrites: bool
+    context: bytes
     producer: int = 0
     consumer: int = 0
     overflowed: bool = False
@@ -85,8 +94,10 @@ class EventQueues:
         """The queue `eqn` if hardware owns it."""
         return self._queues.get(eqn)
 
-    def create(self, eqn: int, context: bytes) -> None:
-        """SW2HW_EQ. Every entry is given to hardware, since drivers hand over zeroed buffers.
+    def create(self, eqn: int, context: bytes) -> Iterator[None]:
+        """SW2HW_EQ, in portions.
+
+        Every entry is given to hardware, since drivers hand over zeroed buffers.
 
         Raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, ICM_ERROR.
         """
@@ -106,9 +117,30 @@ class EventQueues:
         buffer = self._pages.buffer(
             EQC.get(context, "mtt_addr"), shift, EQE_SIZE << log_size, start
         )
-        buffer.fill_owner(EQE_SIZE, eqn)
-        always = EQC.get(context, "state") == STATE_ALWAYS_ARMED
-        self._queues[eqn] = EventQueue(eqn, buffer, 1 << log_size, vector, always)
+        yield from buffer.fill_owner(EQE_SIZE, eqn)
+        state = EQC.get(context, "state")
+        self._queues[eqn] = EventQueue(
+            eqn,
+            buffer,
+            1 << log_size,
+            vector,
+            always_armed=state == EQ_STATE_ALWAYS_ARMED,
+            armed=state != EQ_STATE_FIRED,
+            overwrites=bool(EQC.get(context, "overrun_ignore")),
+            context=context,
+        )
+
+    def query(self, eqn: int) -> bytes:
+        """QUERY_EQ: the context as it stands; raises `CommandError` (BAD_INDEX)."""
+        queue = self._queues.get(eqn)
+        if queue is None:
+            raise CommandError(Status.BAD_INDEX, f"EQ {eqn:#x}")
+        context = bytearray(queue.context)
+        if not queue.always_armed:
+            EQC.set(context, "state", EQ_STATE_ARMED if queue.armed else EQ_STATE_FIRED)
+        EQC.set(context, "consumer_index", queue.consumer)
+        EQC.set(context, "producer_index", queue.producer)
+        return bytes(context)
 
     def destroy(self, eqn: int) -> None:
         """HW2SW_EQ: nothing is written to the ring from now on."""
@@ -146,7 +178,7 @@ class EventQueues:
         if queue is None:
             self._bus.note(Kind.NOTE, f"event {eqe[1]:#x} for EQ {eqn:#x}, which does not exist")
             return
-        if queue.backlog or queue.waiting >= queue.size:
+        if (queue.backlog or queue.waiting >= queue.size) and not queue.overwrites:
             if self._backlog < MAX_BACKLOG:
                 self._backlog += 1
                 queue.backlog.append(bytes(eqe))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
 from bluebridge.device import collector
 from bluebridge.device.hca.memory.icm import Icm
+from bluebridge.device.hca.memory.transfer import NOTED_RUNS
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
@@ -16,6 +17,8 @@ from bluebridge.device.pci.bus import DmaError, HostBus, Run
 OWNER_HARDWARE: Final = 0x80
 FILL_BYTES: Final = 1 << 16
 """How much is written in one go when a whole queue is filled."""
+PORTION_BYTES: Final = 1 << 22
+"""How much of a queue is filled in one turn of the loop: a millisecond or two, in single pages."""
 MAX_PAGES = 1 << 20
 """Pages of all queues of an HCA: 40 MiB of the server's memory, 4 GiB of the guest's."""
 
@@ -157,26 +160,57 @@ class QueueBuffer:
         for start in range(0, length, size):
             note(Kind.DMA_WRITE, address + start, size, image[start : start + size], what, obj)
 
-    def fill_owner(self, entry_bytes: int, obj: int = 0) -> None:
-        """Give every entry of the queue to hardware.
+    def fill_owner(self, entry_bytes: int, obj: int = 0) -> Iterator[None]:
+        """Give every entry of the queue to hardware, in portions: others have turns in between.
 
         Drivers hand over zeroed buffers and zero means "valid" on the first lap. Raises
-        `CommandError` (BAD_PARAM) before a byte moves when a page is no guest memory.
+        `CommandError` (BAD_PARAM) before a byte moves when a page is no guest memory. The log has
+        the first `NOTED_RUNS` pieces of memory, and the others as one.
         """
-        runs = self.runs(0, self.length)
+        for start in range(0, self.length, PORTION_BYTES):
+            if start:
+                yield
+            self._portion(start, obj)
         image = _owner_image(entry_bytes)
+        unnoted: list[Run] = []
+        left = NOTED_RUNS
+        for start in range(0, self.length, PORTION_BYTES):
+            if start:
+                yield
+            runs, views = self._portion(start, obj)
+            for view in views:  # more than there are runs where regions of guest memory meet
+                for at in range(0, len(view), FILL_BYTES):
+                    part = view[at : at + FILL_BYTES]
+                    part[:] = image[: len(part)]
+            for address, length in runs[:left]:
+                self._note_fill(address, length, image[:entry_bytes], obj)
+            unnoted += runs[left:]
+            left -= min(left, len(runs))
+        if unnoted:
+            self._note_together(unnoted, image[:entry_bytes], obj)
+
+    def _note_fill(self, address: int, length: int, entry: memoryview, obj: int) -> None:
+        self.bus.note_dma(Kind.DMA_WRITE, address, length, entry, What.OWNERSHIP, obj)
+
+    def _note_together(self, runs: Sequence[Run], entry: memoryview, obj: int) -> None:
+        """Log `runs` as one transfer from the address of the first one."""
+        address, total = runs[0][0], sum(length for _, length in runs)
+        self.bus.note(
+            Kind.NOTE,
+            f"queue {obj:#x}: {NOTED_RUNS + len(runs)} pieces of memory; the next transfer is the "
+            f"last {len(runs)}, {total} bytes of which only {runs[0][1]} are at its address",
+            address,
+            obj,
+        )
+        self._note_fill(address, total, entry, obj)
+
+    def _portion(self, start: int, obj: int) -> tuple[list[Run], list[memoryview]]:
+        """`PORTION_BYTES` from `start` on, or the rest."""
+        runs = self.runs(start, min(PORTION_BYTES, self.length - start))
         try:
-            views = self.bus.views(runs)
+            return runs, self.bus.views(runs)
         except DmaError as error:
             raise CommandError(Status.BAD_PARAM, f"queue {obj:#x}: {error}") from error
-        for view in views:  # more than there are runs where regions of guest memory meet
-            for start in range(0, len(view), FILL_BYTES):
-                part = view[start : start + FILL_BYTES]
-                part[:] = image[: len(part)]
-        for address, length in runs:
-            self.bus.note_dma(
-                Kind.DMA_WRITE, address, length, image[:entry_bytes], What.OWNERSHIP, obj
-            )
 
 
 class RingPages:

@@ -185,12 +185,15 @@ class SendQueue:
         return True
 
     def _flush_one(self) -> bool:
-        """Fail the next entry, if there is one."""
+        """Fail the next entry, if there is one.
+
+        One that is longer than the ring takes all of it: more could lead to itself again.
+        """
         header = self._peek(self.index)
         if header is None:
             return False
         index = self.index
-        self.index += slots_of(header, self.shift)
+        self.index += min(slots_of(header, self.shift), 1 << self.log_size)
         self._completions.fail_send(index, CompletionStatus.WR_FLUSH_ERR)
         return True
 

@@ -27,6 +27,7 @@ class SharedReceiveQueue:
 
     __slots__ = (
         "_bus",
+        "_context",
         "_eqs",
         "_known",
         "buffer",
@@ -49,6 +50,7 @@ class SharedReceiveQueue:
         self._bus = bus
         self._eqs = eqs
         self.srqn = srqn
+        self._context = context
         self.log_size = get(context, "log_size")
         self.shift = get(context, "log_stride") + 4
         self.pd = get(context, "pd")
@@ -67,6 +69,14 @@ class SharedReceiveQueue:
             1 << (self.log_size + self.shift),
             get(context, "page_offset") * WORK_RING_UNIT,
         )
+
+    def query(self) -> bytes:
+        """QUERY_SRQ: the context as it stands."""
+        context = bytearray(self._context)
+        SRQC.set(context, "srqn", self.srqn)
+        SRQC.set(context, "limit_watermark", self.limit)
+        SRQC.set(context, "wqe_counter", self.consumed)
+        return bytes(context)
 
     def waiting(self) -> bool:
         """Whether an entry is posted."""

@@ -29,6 +29,7 @@ DATA: Final = Struct(">IIQ")
 PAIR: Final = Struct(">IIQ4xI8x")
 """Two data segments, of the second one the key."""
 DATAGRAM: Final = Struct(">32sIIH6s")
+LARGE_SEND: Final = Struct(">HH")
 FAST_REG: Final = Struct(">IIQQQII")
 
 OPCODE_MASK: Final = 0x1F
@@ -47,6 +48,7 @@ MASKED_CS: Final = int(SendOpcode.MASKED_ATOMIC_CS)
 MASKED_FA: Final = int(SendOpcode.MASKED_ATOMIC_FA)
 FAST_REG_MR: Final = int(SendOpcode.FAST_REG_MR)
 LOCAL_INVAL: Final = int(SendOpcode.LOCAL_INVAL)
+LSO: Final = int(SendOpcode.LSO)
 BIND_MW: Final = int(SendOpcode.BIND_MW)
 
 SENDS: Final = frozenset((SEND, SEND_IMM, SEND_INVAL))
@@ -207,6 +209,22 @@ def parse_data(wqe: SendWqe, raw: bytes, position: int) -> None:
             position += 16
         total += count
     wqe.length = total
+
+
+def parse_large_send(wqe: SendWqe, raw: bytes, position: int, limit: int) -> tuple[int, bytes]:
+    """The segment of a large send and the data behind it: payload bytes of each piece, headers.
+
+    Raises `WqeError` for pieces of nothing, or of more than `limit` bytes with their headers.
+    """
+    start = position + LARGE_SEND.size
+    if len(raw) < start:
+        raise WqeError("no segment for the headers of a large send")
+    mss, size = LARGE_SEND.unpack_from(raw, position)
+    end = start + size
+    if end > len(raw) or not mss or mss + size > limit:
+        raise WqeError(f"a large send of {mss} bytes behind {size} bytes of headers")
+    parse_data(wqe, raw, (end + 15) & ~15)
+    return mss, raw[start:end]
 
 
 def parse_receive(raw: bytes) -> list[Sge]:

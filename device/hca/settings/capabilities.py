@@ -20,6 +20,7 @@ FLAGS = (
     | DevFlag.UD
     | DevFlag.XRC
     | DevFlag.SRQ
+    | DevFlag.IPOIB_CSUM
     | DevFlag.BAD_PKEY_CNTR
     | DevFlag.BAD_QKEY_CNTR
     | DevFlag.MEM_WINDOW
@@ -51,6 +52,15 @@ MAX_ICM_BYTES: Final = 1 << 40
 INTERFACE_COUNTERS = 256
 """Counters that the paths of queue pairs may name (QUERY_IF_STAT)."""
 
+MAX_EQUAL_RULES = 24
+"""Queue pairs that one and the same rule may name: what Linux has entries of 128 bytes for."""
+
+HIGH_RATE_FIRST, HIGH_RATE_COUNT = 1 << 6, 1 << 8
+"""Queue pairs that static A0 rules may name: those behind the reserved ones."""
+
+MAX_GSO_LOG = 18
+"""Bytes of one large send of a UD queue pair."""
+
 RSS_XOR, RSS_TOEPLITZ, LOG_RSS_TABLE = 1 << 5, 1 << 4, 7
 
 _LIMITS = {
@@ -70,6 +80,7 @@ _LIMITS = {
     "log_reserved_mrws": 4,  # the reserved lkey is MPT index 5
     "log_max_requester_depth": 4,
     "log_max_responder_depth": 4,
+    "log_max_gso": MAX_GSO_LOG,
     "rss": RSS_XOR | RSS_TOEPLITZ | LOG_RSS_TABLE,
     "flow_stats": 1,
     "eth_prot_ctrl": 1,
@@ -89,6 +100,12 @@ _LIMITS = {
     "max_rq_desc": 512,
     "log_max_qp_per_mcg": 8,
     "log_max_mcgs": 13,
+    "steers_datagrams": 1,
+    "flow_steering": 1,
+    "steering_sniffers": 1,
+    "max_qp_per_rule": MAX_EQUAL_RULES,
+    "high_rate_qpn": HIGH_RATE_FIRST,
+    "high_rate_count": HIGH_RATE_COUNT,
     "reserved_pds": 1,
     "log_max_pds": 15,
     "reserved_xrcds": 0,
@@ -116,11 +133,22 @@ INIT_LIMITS = {
     "log_cqs": range(_LIMITS["log_max_cqs"] + 1),
     "log_eqs": range(_LIMITS["log_max_eqs"] + 1),
     "log_mpts": range(_LIMITS["log_max_mpts"] + 1),
-    "log_mc_entries": range(_LIMITS["log_max_mcgs"] + 1),
-    "log_mc_hash": range(_LIMITS["log_max_mcgs"] + 1),
-    "log_mc_entry_size": range(6, 13),  # a header of 32 bytes, then members
 }
 """What INIT_HCA may ask for, by the name of the parameter."""
+
+LOG_ENTRY_SIZES = range(6, 13)  # a header of 32 bytes, then members
+GROUP_LIMITS = {
+    "log_mc_entries": range(_LIMITS["log_max_mcgs"] + 1),
+    "log_mc_hash": range(_LIMITS["log_max_mcgs"] + 1),
+    "log_mc_entry_size": LOG_ENTRY_SIZES,
+}
+"""The same of the table that software keeps, in the modes A0 and B0."""
+
+RULE_LIMITS = {
+    "log_rules": range(18),  # Linux: MLX4_FS_NUM_MCG
+    "log_rule_size": LOG_ENTRY_SIZES,
+}
+"""The same of the table that the device keeps."""
 
 
 def log2(power: int) -> int:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from enum import IntEnum
 
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
 
 UNICAST_STEERING = 1 << 3
+IPOIB_CHECKSUMS, FLOW_STEERING = 1 << 3, 1 << 6
 LARGE_EQES, LARGE_CQES = 1 << 29, 1 << 30
+
+
+class HighRate(IntEnum):
+    """Which rules for the destination address are looked up in the fast A0 table."""
+
+    DEFAULT = 0
+    DYNAMIC = 1
+    STATIC = 2
+    DISABLED = 3
 
 
 @dataclass(slots=True)
@@ -32,12 +43,18 @@ class Parameters:
     mtt_base: int = 0
     dmpt_base: int = 0
     unicast_steering: bool = False
+    flow_steering: bool = False
+    high_rate: int = HighRate.DISABLED
+    log_rules: int = 0
+    log_rule_size: int = 0
+    ipoib_checksums: bool = False
     large_cqes: bool = False
 
     @classmethod
     def of_mailbox(cls, raw: bytes) -> Parameters:
         """The parameters in an INIT_HCA mailbox; the low bits of a base hold its logarithm."""
         get = INIT_HCA.get
+        flags = get(raw, "flags")
         return cls(
             initialised=True,
             raw=raw,
@@ -54,6 +71,11 @@ class Parameters:
             dmpt_base=get(raw, "dmpt_base"),
             large_cqes=bool(get(raw, "eqe_cqe_size") & LARGE_CQES),
             unicast_steering=bool(get(raw, "uc_steering") & UNICAST_STEERING),
+            flow_steering=bool(flags & FLOW_STEERING),
+            high_rate=get(raw, "high_rate_mode"),
+            log_rules=get(raw, "log_rule_table_size") & 0x1F,
+            log_rule_size=get(raw, "log_rule_entry_size") & 0x1F,
+            ipoib_checksums=bool(flags & IPOIB_CHECKSUMS),
         )
 
     def take(self, other: Parameters) -> None:

@@ -75,14 +75,15 @@ RING_UNIT, WORK_RING_UNIT = 32, 64
 EQC_SIZE = 64
 EQ_STATE_ARMED = 9
 EQ_STATE_FIRED = 0xA
+EQ_STATE_ALWAYS_ARMED = 0xB
 EQC = Struct(
     "EQC",
     EQC_SIZE,
     [
         bits("status", 0x00, 4, 31, 28),
-        bits("ec", 0x00, 4, 18),
-        bits("overrun_ignore", 0x00, 4, 17),
-        bits("state", 0x00, 4, 11, 8, "9 armed, 0xA fired"),
+        bits("ec", 0x00, 4, 18, doc="events of one kind are collapsed into one entry"),
+        bits("overrun_ignore", 0x00, 4, 17, doc="a full ring is written over"),
+        bits("state", 0x00, 4, 11, 8, "9 armed, 0xA fired, 0xB always armed"),
         bits("page_offset", 0x08, 4, 11, 5, "where the ring begins in its page, in 32 bytes"),
         bits("log_size", 0x0C, 1, 4, 0, "log2 of the entries"),
         u8("period", 0x11),
@@ -102,8 +103,9 @@ CQC = Struct(
     CQC_SIZE,
     [
         bits("status", 0x00, 4, 31, 28),
-        bits("timestamps", 0x00, 4, 19),
-        bits("collapsed", 0x00, 4, 18),
+        bits("timestamps", 0x00, 4, 19, doc="entries have the time of the adapter's clock"),
+        bits("collapsed", 0x00, 4, 18, doc="all entries are written to the first place"),
+        bits("overrun_ignore", 0x00, 4, 17, doc="a full ring is written over"),
         bits("page_offset", 0x08, 4, 11, 5, "where the ring begins in its page, in 32 bytes"),
         bits("log_size", 0x0C, 4, 28, 24, "log2 of the entries"),
         bits("uar", 0x0C, 4, 23, 0, "UAR index"),
@@ -112,13 +114,13 @@ CQC = Struct(
         u8("eqn", 0x17, "completion EQ"),
         bits("log_page_size", 0x18, 1, 5, 0),
         u40("mtt_addr", 0x1B),
-        bits("last_notified", 0x20, 4, 23, 0),
+        bits("last_notified", 0x20, 4, 23, 0, "producer index when the last event fired"),
         bits("solicit_producer", 0x24, 4, 23, 0),
         bits("consumer_index", 0x28, 4, 23, 0),
         bits("producer_index", 0x2C, 4, 23, 0),
         u64("doorbell_record", 0x38, "DMA address of {ci, arm}"),
     ],
-    source="core/mlx4.h: struct mlx4_cq_context; core/cq.c: mlx4_cq_alloc",
+    source="core/mlx4.h: struct mlx4_cq_context; core/cq.c: mlx4_cq_alloc; iPXE's MT25408_PRM.h",
 )
 
 SRQC_SIZE = 64
@@ -149,7 +151,10 @@ PATH_SIZE = 44
 
 def _path(prefix: str, base: int) -> list[Field]:
     return [
-        bits(f"{prefix}vlan_valid", base + 0x00, 1, 6, doc="a VLAN is used"),
+        bits(f"{prefix}force_loopback", base + 0x00, 1, 7),
+        bits(f"{prefix}vlan_valid", base + 0x00, 1, 6, doc="a customer VLAN is used"),
+        bits(f"{prefix}svlan_valid", base + 0x00, 1, 5, doc="a service VLAN is used"),
+        bits(f"{prefix}source_check", base + 0x00, 1, 1, 0, "drop own frames that come back"),
         bits(f"{prefix}pkey_index", base + 0x03, 1, 6, 0),
         u8(f"{prefix}counter_index", base + 0x04),
         bits(f"{prefix}grh", base + 0x05, 1, 7),
@@ -205,6 +210,8 @@ QPC = Struct(
         bits("retry_count", 0x70, 4, 18, 16),
         bits("rnr_retry", 0x70, 4, 15, 13, "7 = for ever"),
         bits("fast_reg_enable", 0x70, 4, 11),
+        bits("current_rnr_retry", 0x70, 4, 10, 8, "QUERY_QP: RNR retries that are left"),
+        bits("current_retry", 0x70, 4, 7, 5, "QUERY_QP: retries that are left"),
         bits("next_send_psn", 0x78, 4, 23, 0),
         bits("cqn_send", 0x7C, 4, 23, 0),
         u16("roce_entropy", 0x80),
@@ -215,7 +222,7 @@ QPC = Struct(
         bits("remote_write", 0x90, 4, 14),
         bits("remote_atomic", 0x90, 4, 13),
         bits("page_offset", 0x90, 4, 11, 6, "where the rings begin in their page, in 64 bytes"),
-        bits("rsvd_ic", 0x90, 4, 4, doc="RIC: set with an SRQ"),
+        bits("invalid_credits", 0x90, 4, 4, doc="acknowledgements tell no credits: with an SRQ"),
         bits("min_rnr_timer", 0x94, 4, 28, 24),
         bits("next_recv_psn", 0x94, 4, 23, 0),
         bits("xrcd", 0x98, 4, 15, 0),
@@ -230,9 +237,11 @@ QPC = Struct(
         u16("rq_wqe_counter", 0xB4),
         u16("sq_wqe_counter", 0xB6),
         u16("rate_limit", 0xBC),
+        bits("base_mkey_used", 0xC0, 4, 31, doc="keys of peers count from a base"),
         bits("no_vlan_strip", 0xC0, 4, 30),
         bits("keep_fcs", 0xC0, 4, 29),
-        bits("inline_receive", 0xC0, 4, 25),
+        bits("inline_receive", 0xC0, 4, 25, doc="short receives may stand in their completion"),
+        bits("header_separation", 0xC0, 4, 24, doc="headers go to the first buffer"),
         bits("log_page_size", 0xC8, 1, 5, 0),
         u40("mtt_addr", 0xCB),
     ],

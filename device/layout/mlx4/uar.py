@@ -17,6 +17,7 @@ EQ_DOORBELL = 0x800  # + 8 * (eqn & 3), page eqn // 4
 
 CQ_ARM_SOLICITED = 1
 CQ_ARM_NEXT = 2
+CQ_ARM_COUNT = 3
 EQ_ARM = 1 << 31
 
 UAR = RegisterBlock(
@@ -42,7 +43,7 @@ UAR = RegisterBlock(
             CQ_DOORBELL,
             64,
             Access.WO,
-            "ask for an event: command 1 next solicited, 2 next completion",
+            "ask for an event: command 1 next solicited, 2 next one, 3 that with index ci",
             fields={"sn": (61, 60), "cmd": (57, 56), "cqn": (55, 32), "ci": (23, 0)},
         ),
         *(

@@ -16,8 +16,6 @@ VLAN_TAG_TYPES = (ETHERTYPE_VLAN.to_bytes(2, "big"), ETHERTYPE_SERVICE_VLAN.to_b
 BROADCAST = b"\xff" * 6
 HEADER_SIZE = 14
 MIN_FRAME = 60
-FCS_SIZE = 4
-"""Bytes of the frame check sequence, which is no part of `MIN_FRAME`."""
 NO_VLAN = 0xFFFF
 """VLAN id that stands for a frame without a tag."""
 

@@ -123,6 +123,11 @@ def ipv4_gid(address: bytes) -> bytes:
     return bytes(10) + b"\xff\xff" + address
 
 
+def ip_gid(address: bytes) -> bytes:
+    """The GID of an IP address of 4 or 16 bytes: an IPv6 address is one itself."""
+    return address if len(address) == 16 else ipv4_gid(address)
+
+
 RNR_TIMER_US: tuple[int, ...] = (
     655360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920,
     2560, 3840, 5120, 7680, 10240, 15360, 20480, 30720, 40960, 61440, 81920, 122880,

@@ -153,7 +153,7 @@ class Qp(WorkQueues):
             "log_rq_stride": self._rq_shift - 4,
         }
         if self.srq is not None:
-            values |= {"use_srq": 1, "srqn": self.srq.srqn, "rsvd_ic": 1}
+            values |= {"use_srq": 1, "srqn": self.srq.srqn, "invalid_credits": 1}
         return values
 
     def _memory_fields(self) -> dict[str, Value]:

@@ -7,6 +7,7 @@ from bluebridge.host_tools.conformance.setups import BRIDGES, QUICK, SETUPS, Set
 from bluebridge.host_tools.conformance.suites import (
     connections,
     devices,
+    dpdk,
     firmware,
     network,
     ntb,
@@ -14,6 +15,7 @@ from bluebridge.host_tools.conformance.suites import (
     pingpong,
     qperf,
     rdma_core,
+    steering,
     storage,
 )
 
@@ -28,6 +30,8 @@ _SUITES = (
     qperf,
     rdma_core,
     storage,
+    steering,
+    dpdk,
     ntb,
     firmware,
 )

@@ -93,6 +93,13 @@ def _tools() -> list[Program]:
         ),
         Program(
             "network",
+            "ethtool -k: checksums and large sends of IPoIB",
+            "ethtool -k {netdev} | grep '^[rt].*: on'",
+            expect=r"(?s)rx-checksumming.*tx-checksumming.*tcp-segmentation-offload",
+            setups=(INFINIBAND,),
+        ),
+        Program(
+            "network",
             "ethtool -S",
             "ethtool -S {netdev}",
             expect=r"rx_packets: [1-9]|tx_packets: [1-9]",

@@ -84,6 +84,7 @@ def to_rtr(psn: int = 100, longest: int = 30, **_: int) -> dict[str, int]:
         "mtu": 3,
         "msg_max": longest,
         "min_rnr_timer": 16,
+        "rra_max": 7,
         "remote_read": 1,
         "remote_write": 1,
         "remote_atomic": 1,

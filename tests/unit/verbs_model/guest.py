@@ -176,7 +176,11 @@ class Guest:
                 assert seen == wanted, (self.side.name, slot)
             pair.completions = []
         events = self.machine.events() if self.side.alive else []
-        assert sorted(events) == sorted(self.side.events), self.side.name
+        assert sorted(events) == sorted(self.side.events), (
+            self.side.name,
+            events,
+            self.side.events,
+        )
         self.side.events = []
         for base, block in self.machine.blocks.items():
             assert block == self.side.memory.blocks[base], (self.side.name, hex(base))

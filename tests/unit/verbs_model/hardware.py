@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import pack
 
+from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.messages import Message, Response
 from bluebridge.device.hca.memory.protection_entry import hardware_key
 from bluebridge.device.layout.mlx4.commands import Opcode, OptPar, Status
 from bluebridge.device.layout.mlx4.contexts import MPT, QPC, QPC_SIZE, ServiceType
@@ -193,11 +195,28 @@ class Machine:
         ]
 
 
+class Loss:
+    """In front of delivery: drops the next `answers`."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def admit(
+        self, source: FabricPort, targets: Sequence[FabricPort], message: Message
+    ) -> tuple[Sequence[FabricPort], int]:
+        """Whom a message reaches, and no copies."""
+        if self.answers and targets and isinstance(message, Response):
+            self.answers -= 1
+            return (), 0
+        return targets, 0
+
+
 class Hardware:
-    """Both machines and their clock."""
+    """Both machines, their cable and their clock."""
 
     def __init__(self) -> None:
         fabric = LocalFabric()
+        self.loss = fabric.stage = Loss()
         self.a = Machine("a", 1, fabric, 0x800240)
         self.b = Machine("b", 2, fabric, 0x250)
         self.a.peer, self.b.peer = self.b, self.a

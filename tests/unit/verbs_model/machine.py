@@ -20,15 +20,18 @@ from tests.unit.verbs_model.draws import (
     to_rtr,
     to_rts,
 )
-from tests.unit.verbs_model.guest import BASES, PAGES, START, TRANSITIONS
+from tests.unit.verbs_model.guest import ALL, BASES, PAGES, START, TRANSITIONS, Guest
 from tests.unit.verbs_model.message_steps import MessageSteps
 from tests.unit.verbs_model.protection import PAGE, Place
 from tests.unit.verbs_model.values import (
+    ATOMICS,
     Bind,
     Invalidate,
     Register,
     Work,
 )
+
+AGAIN = (SendOpcode.RDMA_WRITE, SendOpcode.RDMA_READ, *sorted(ATOMICS))
 
 
 class VerbsMachine(MessageSteps):
@@ -177,6 +180,75 @@ class VerbsMachine(MessageSteps):
             opcode = SendOpcode.FAST_REG_MR
         guest.post_send(slot, Work(opcode, action=action, signalled=signalled, fence=fence))
 
+    @rule(
+        number=guests,
+        slot=st.integers(0, 1),
+        rights=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    )
+    def permit(self, number: int, slot: int, rights: tuple[bool, bool, bool]) -> None:
+        """What a peer may do on a connection that is well, and a write, a read and an atomic."""
+        self.heal(slot)
+        names = ("remote_read", "remote_write", "remote_atomic")
+        values = dict(zip(names, map(int, rights), strict=True))
+        guest, peer = self.guests[number], self.guests[1 - number]
+        for opcode in (
+            SendOpcode.RDMA_WRITE,
+            SendOpcode.RDMA_READ,
+            SendOpcode.ATOMIC_FA,
+        ):
+            self.heal(slot)
+            guest.transit(slot, Opcode.RTS2RTS_QP, values)
+            self._reach(peer, slot, opcode, guest.places[0])
+
+    @rule(
+        number=guests,
+        on=st.tuples(st.integers(0, 1), st.integers(0, 1)),
+        flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+        pages=st.lists(st.sampled_from(PAGES), min_size=2, max_size=2),
+        at=st.integers(0, 64),
+    )
+    def show(
+        self,
+        number: int,
+        on: tuple[int, int],
+        flags: tuple[bool, bool, bool],
+        pages: list[int],
+        at: int,
+    ) -> None:
+        """A window into a fresh region, which the peer uses on any queue pair; then it all ends."""
+        second, region_first, own_first = flags
+        for slot in (0, 1):
+            self.heal(slot)
+        guest, peer, slot = self.guests[number], self.guests[1 - number], on[0]
+        region = Place(0, 1, ALL, START, PAGE + 100, pages)
+        window = Place(0, 1, window=True, second_type=second)
+        for place in (region, window):
+            guest.add(place)
+        access = int(Rights.REMOTE_READ | Rights.REMOTE_WRITE)
+        bind = Bind(window.key, region.key, START + at, 200, access, own_first, second)
+        guest.post_send(slot, Work(SendOpcode.BIND_MW, action=bind))
+        self._reach(peer, on[1], SendOpcode.RDMA_WRITE, window)
+        if region_first:
+            guest.destroy(region)
+        self.heal(slot)
+        guest.post_send(slot, Work(SendOpcode.LOCAL_INVAL, action=Invalidate(window.key)))
+        self._reach(peer, slot, SendOpcode.RDMA_READ, window)
+        for place in (window, region):
+            guest.destroy(place)
+
+    def _reach(
+        self, guest: Guest, slot: int, opcode: SendOpcode, place: Place, *, fence: bool = False
+    ) -> None:
+        """The first aligned word of a place of the peer's, from the good place of a guest."""
+        if guest.pair(slot) is None:
+            return
+        good = guest.places[0]
+        sges = ((good.key, good.start, 8),)
+        there = place.start if place.length < 16 else -(-place.start // 8) * 8
+        work = Work(opcode, sges, None, there, place.key, 0, (1, 2, 3, 4), fence=fence)
+        guest.post_send(slot, work)
+        self.compare()
+
     # -- the world ------------------------------------------------------------------------------
 
     @rule(number=guests, base=st.sampled_from(BASES), seed=st.integers(0, 255))
@@ -212,6 +284,30 @@ class VerbsMachine(MessageSteps):
     def join(self, number: int) -> None:
         """The link is up."""
         self.live(number).link(up=True)
+
+    @rule(count=st.integers(1, 3))
+    def lose_answers(self, count: int) -> None:
+        """The next answers of whichever side never arrive: their requests come again."""
+        self.world.answers_to_lose = self.hardware.loss.answers = count
+
+    @rule(
+        number=guests,
+        slot=st.integers(0, 1),
+        first=st.sampled_from(AGAIN),
+        second=st.sampled_from(AGAIN),
+        fence=st.booleans(),
+    )
+    def come_again(
+        self, number: int, slot: int, first: SendOpcode, second: SendOpcode, fence: bool
+    ) -> None:
+        """Requests whose answers are lost, one behind a fence or not, one more, and their time."""
+        self.heal(slot)
+        guest, peer = self.guests[number], self.guests[1 - number]
+        self.lose_answers(2)
+        self._reach(guest, slot, first, peer.places[0])
+        self._reach(guest, slot, second, peer.places[0], fence=fence)
+        self._reach(guest, slot, first, peer.places[0])
+        self.let_pass(0.3)
 
     @rule(seconds=st.sampled_from((0.0005, 0.003, 0.03, 0.1, 0.7, 3.0)))
     def wait(self, seconds: float) -> None:

@@ -76,7 +76,8 @@ class PairModel:
         peer = self.side.peer.pairs.get(self.slot)
         if peer is None or not (self.side.up and self.side.peer.up):
             return None
-        return peer.responder.respond(request)
+        answer = peer.responder.respond(request)
+        return None if answer is None or self.side.world.loses_answer() else answer
 
     # -- software -------------------------------------------------------------------------------
 

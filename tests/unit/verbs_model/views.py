@@ -20,6 +20,9 @@ class ClockView(Protocol):
     def cancel(self, number: int) -> None:
         """Forget a call."""
 
+    def loses_answer(self) -> bool:
+        """Whether an answer that is sent now gets lost on the way."""
+
 
 class Responds(Protocol):
     """A responder."""

@@ -70,6 +70,7 @@ class World:
         self._number = 0
         self._calls: list[tuple[float, str, int, Callable[[], None]]] = []
         self._cancelled: set[int] = set()
+        self.answers_to_lose = 0
         self.a, self.b = Side(self, "a", 0x800240), Side(self, "b", 0x250)
         self.a.peer, self.b.peer = self.b, self.a
         self.sides = (self.a, self.b)
@@ -79,6 +80,12 @@ class World:
         self._number += 1
         heapq.heappush(self._calls, (self.now + seconds, side, self._number, action))
         return self._number
+
+    def loses_answer(self) -> bool:
+        """Whether an answer that is sent now gets lost on the way."""
+        lost = self.answers_to_lose > 0
+        self.answers_to_lose -= lost
+        return lost
 
     def cancel(self, number: int) -> None:
         """Forget a call."""

@@ -1,0 +1,61 @@
+"""A thread that writes: whoever hands something over never waits for the disk."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Final
+
+from bluebridge.device.buslog.segments import Batch
+
+log: Final = logging.getLogger(__name__)
+
+MOST_BYTES: Final = 64 << 20
+"""Handed over and not yet written; what is beyond is lost."""
+
+
+class Background:
+    """Calls `write` with each batch, in order, in a thread of its own."""
+
+    def __init__(self, write: Callable[[Batch], None], most: int = MOST_BYTES) -> None:
+        self._write = write
+        self._most = most
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._batches: SimpleQueue[Batch | threading.Event | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="bus log", daemon=True)
+        self._thread.start()
+
+    def put(self, batch: Batch) -> bool:
+        """Hand a batch over; whether there was room for it."""
+        with self._lock:
+            if self._waiting + len(batch.data) > self._most:
+                return False
+            self._waiting += len(batch.data)
+        self._batches.put(batch)
+        return True
+
+    def wait(self) -> None:
+        """Return when all that was handed over is written."""
+        written = threading.Event()
+        self._batches.put(written)
+        written.wait()
+
+    def close(self) -> None:
+        """End the thread when all is written."""
+        self._batches.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            if isinstance(batch, threading.Event):
+                batch.set()
+                continue
+            try:
+                self._write(batch)
+            except Exception:
+                log.exception("the bus log lost %d events", batch.events)
+            with self._lock:
+                self._waiting -= len(batch.data)

@@ -1,0 +1,206 @@
+"""The bus log on disk: segments of bounded total size.
+
+A folder holds `meta.json` (version, start of both clocks, device names), `events-NNNNNN.bin`
+segments, and an index of each with the offsets of some events. A record is `RECORD`
+(device/buslog/record.py) followed by the captured bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+from bluebridge import compiled
+from bluebridge.device.buslog.record import (
+    INDEX,
+    INDEX_EVERY,
+    INDEX_SUFFIX,
+    META_NAME,
+    SEGMENT_GLOB,
+    segment_name,
+)
+from bluebridge.device.layout.buslog import VERSION
+from bluebridge.hot_modules import DEVICE
+
+log: Final = logging.getLogger(__name__)
+
+SEGMENT_BYTES: Final = 16 << 20
+TOTAL_BYTES: Final = 256 << 20
+LEAST_SEGMENTS: Final = 4
+"""Segments that a log may have at least, so that at most a quarter of it goes at once."""
+
+
+class Batch(NamedTuple):
+    """Records that are written together: how many, and the monotonic time of the first, in ns."""
+
+    data: bytes
+    events: int
+    first: int
+
+
+class Segments:
+    """Writes batches to `folder`, which is made; raises OSError when that is impossible.
+
+    A log in the folder is replaced; other files of its names raise FileExistsError.
+
+    `total` bounds the bytes on disk: the oldest segments, of `segment` bytes each, are deleted. A
+    full disk ends the log with one warning and does not affect the device.
+    """
+
+    def __init__(self, folder: Path, capture: int, total: int, segment: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        _drop_old(folder)
+        self._folder = folder
+        self._capture = capture
+        self._segment_bytes = min(segment, max(1, total // LEAST_SEGMENTS))
+        self._keep = max(2, total // self._segment_bytes)
+        self._total = total
+        self._names: list[str] = []
+        self._started = (time.time_ns(), time.monotonic_ns())
+        self._number = 0
+        self._written = 0
+        self._sizes: list[tuple[int, int]] = []
+        """Events and bytes of each full segment that is kept."""
+        self._lost_segments = 0
+        self._lost_events = 0
+        self._lost_bytes = 0
+        self._count = 0  # events written
+        self._began = 0  # and those in front of the present segment
+        self._indexed: int | None = None  # number of the last event in the index of this segment
+        # The meta file first: without it the folder of a server that is killed now is not
+        # recognised as a log by the next one.
+        self._write_meta()
+        self._file: BinaryIO | None = None
+        self._open()
+
+    def device(self, name: str) -> int:
+        """Number of the device called `name`; adds it to the meta file."""
+        if name not in self._names:
+            self._names.append(name)
+            self._write_meta()
+        return self._names.index(name)
+
+    def write(self, batch: Batch) -> None:
+        """Write a batch; begins a new segment when the present one is full."""
+        file = self._file
+        if file is None:
+            return
+        try:
+            self._index_event(batch.first)
+            _write_all(file, batch.data)
+            self._written += len(batch.data)
+            self._count += batch.events
+            if self._written >= self._segment_bytes:
+                self._next_segment()
+        except OSError as error:
+            log.warning("the bus log ends here: %s; free some space and start again", error)
+            self._file = None
+
+    def _index_event(self, when: int) -> None:
+        """Add the offset of the next event, of monotonic time `when`, to the index if it is due."""
+        if self._indexed is None or self._count - self._indexed >= INDEX_EVERY:
+            self._indexed = self._count
+            entry = INDEX.pack(self._count, when, self._written)
+            _write_all(self._index, entry)
+
+    def close(self) -> None:
+        """Close the files; a warning counts what was deleted."""
+        if self._file is not None:
+            if self._lost_events:
+                log.warning(
+                    "the bus log kept its newest %d events; %d before them (%d MiB) were deleted",
+                    self._count - self._lost_events,
+                    self._lost_events,
+                    self._lost_bytes >> 20,
+                )
+            self._file.close()
+            self._index.close()
+            self._file = None
+
+    def _open(self) -> None:
+        path = self._folder / segment_name(self._number)
+        self._index: BinaryIO = open(path.with_suffix(INDEX_SUFFIX), "wb", buffering=0)  # noqa: SIM115
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115
+        self._indexed = None
+
+    def _next_segment(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._index.close()
+        self._number += 1
+        self._sizes.append((self._count - self._began, self._written))
+        self._began = self._count
+        self._written = 0
+        self._open()
+        oldest = self._number - self._keep
+        if oldest >= 0:
+            self._delete(oldest)
+
+    def _delete(self, oldest: int) -> None:
+        """Delete the oldest segment, which has this number."""
+        if not self._lost_segments:
+            log.warning(
+                "the bus log has %d MiB, its limit (--log-limit): from now on its oldest events "
+                "are deleted",
+                self._total >> 20,
+            )
+        path = self._folder / segment_name(oldest)
+        path.unlink(missing_ok=True)
+        path.with_suffix(INDEX_SUFFIX).unlink(missing_ok=True)
+        events, size = self._sizes.pop(0)
+        self._lost_segments = oldest + 1
+        self._lost_events += events
+        self._lost_bytes += size
+        self._write_meta()
+
+    def _write_meta(self) -> None:
+        meta = {
+            "version": VERSION,
+            "started_ns": self._started[0],
+            "started_monotonic_ns": self._started[1],
+            "devices": self._names,
+            "capture": self._capture,
+            "segments_dropped": self._lost_segments,
+            "events_dropped": self._lost_events,
+            "bytes_dropped": self._lost_bytes,
+            "code": compiled.kind_of(DEVICE),
+        }
+        new = self._folder / (META_NAME + ".new")
+        new.write_text(json.dumps(meta))
+        os.replace(new, self._folder / META_NAME)
+
+
+def _drop_old(folder: Path) -> None:
+    """Remove the segments of the log in `folder`; raises OSError if they are not a log's."""
+    meta = folder / META_NAME
+    segments = sorted(folder.glob(SEGMENT_GLOB))
+    if not _is_meta(meta):
+        foreign = [path for path in (meta, *segments) if path.exists()]
+        if foreign:
+            raise FileExistsError(
+                f"{foreign[0]} is not of a bus log: remove it or name another folder"
+            )
+    for old in segments:
+        old.unlink()
+        old.with_suffix(INDEX_SUFFIX).unlink(missing_ok=True)
+
+
+def _is_meta(path: Path) -> bool:
+    """Whether `path` was written by `Segments`."""
+    try:
+        meta = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return False
+    return isinstance(meta, dict) and {"version", "started_monotonic_ns", "devices"} <= set(meta)
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    """Write all of `data` to an unbuffered file, which may take only a part at a time."""
+    left = memoryview(data)
+    while left:
+        written = file.write(left)
+        left = left[written:]

@@ -1,0 +1,59 @@
+"""What software did to functions, one step after the other, as bytes: any bytes are such steps.
+
+A step is a byte, whose lower half is its kind and whose upper half the function, then the numbers
+of its kind, little-endian, then for some kinds two bytes of length and so many bytes of data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tests.fuzz.bytes_left import BytesLeft
+
+LONGEST_DATA = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The numbers of a kind of step, by their bytes, and whether data follow."""
+
+    widths: tuple[int, ...] = ()
+    data: bool = False
+
+
+Forms = Mapping[int, Form]
+"""By kind: 16 at most, without a gap from 0 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One of them."""
+
+    kind: int
+    function: int
+    numbers: tuple[int, ...] = ()
+    data: bytes = b""
+
+
+def decode(forms: Forms, left: BytesLeft) -> Iterator[Step]:
+    """Steps until nothing is left; a kind that does not exist is one that does."""
+    while left:
+        first = left.number(1)
+        kind = (first & 15) % len(forms)
+        form = forms[kind]
+        numbers = tuple(left.number(width) for width in form.widths)
+        data = left.take(left.number(2)) if form.data else b""
+        yield Step(kind, first >> 4, numbers, data)
+
+
+def encode(forms: Forms, step: Step) -> bytes:
+    """The bytes of a step; numbers are cut to their width."""
+    form = forms[step.kind]
+    raw = bytes((step.kind | (step.function & 15) << 4,))
+    for width, number in zip(form.widths, step.numbers, strict=True):
+        raw += (number & (1 << 8 * width) - 1).to_bytes(width, "little")
+    if form.data:
+        data = step.data[:LONGEST_DATA]
+        raw += len(data).to_bytes(2, "little") + data
+    return raw

@@ -1,0 +1,35 @@
+"""Device-managed flow steering under the unmodified drivers: mlx4_en's rules, ibv_create_flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bluebridge.host_tools.conformance.program import PASSED
+from bluebridge.host_tools.conformance.runner import Run
+from bluebridge.host_tools.conformance.session import Session
+from bluebridge.host_tools.conformance.setups import DPDK, Setup
+from bluebridge.host_tools.conformance.suites import steering
+from tests.vm.conftest import BOOT_SECONDS
+from tests.vm.network import complaints
+
+pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
+
+RULES = Setup("rules", "RoCE v1, steering rules kept by the device", before=DPDK.before)
+PROGRAMS = {program.name: program for program in steering.programs() if program.brief}
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A pair whose mlx4_core chose device-managed steering."""
+    with Session(RULES, tmp_path_factory.mktemp("logs")) as up:
+        assert "Steering Mode 2" in up.pair.b.run("dmesg").text
+        yield up
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_stock_programs_steer(session: Session, name: str) -> None:
+    entry = Run(session, PROGRAMS[name]).entry()
+    assert [verdict.status for verdict in entry.verdicts] == [PASSED], entry
+    assert not complaints(session.pair.a) + complaints(session.pair.b)
