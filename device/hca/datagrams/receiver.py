@@ -52,7 +52,7 @@ class DatagramReceiver:
     def receive(self, port: Port, message: Datagram) -> int:
         """A datagram that came in by `port`; what nobody wants is dropped.
 
-        Returns how many members its group has, 0 if it is for one queue pair.
+        Returns how many members its group or its rule has, 0 if it is for one queue pair.
         """
         if is_group(message.route.dmac):
             own = message.route.smac in port.mac_addresses
@@ -67,9 +67,10 @@ class DatagramReceiver:
         if message.target_qpn == SMI_QPN and message.source_qpn != SMI_QPN:
             return 0  # subnet management is between QP0s, not with a user's queue pair
         if self._parameters.flow_steering and message.target_qpn in self._rules.datagram_range:
-            for qpn, _ in steered(port, message):
+            members = steered(port, message)
+            for qpn, _ in members:
                 self._deliver(port, qpn, message)
-            return 0
+            return len(members)
         special = {SMI_QPN: port.smi_qpn, GSI_QPN: port.gsi_qpn}
         self._deliver(port, special.get(message.target_qpn, message.target_qpn), message)
         return 0

@@ -80,7 +80,7 @@ class FrameReceiver:
             kind = first[_TYPE_OFFSET:HEADER_SIZE]
             if len(first) < HEADER_SIZE or kind == _ROCE:
                 continue
-            if kind == _MAC_CONTROL:
+            if kind == _MAC_CONTROL and not message.mirrored:
                 port.flow.receive(first)
                 continue
             numbers = self._targets(port, first, message)
