@@ -82,6 +82,12 @@ class HostBus(Protocol):
     def call_soon(self, action: Callable[[], None]) -> None:
         """Run `action` in the server's loop after the current message, before sleeping."""
 
+    def call_next_turn(self, action: Callable[[], None]) -> None:
+        """Run `action` in the next turn of the server's loop, however much others have to do.
+
+        For one short call of a function at a time.
+        """
+
 
 class Model(Protocol):
     """A device model, as the PCI endpoint calls it.

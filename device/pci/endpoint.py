@@ -251,5 +251,9 @@ class Endpoint:
         """Run `action` in the loop after the current message."""
         self._loop.call_soon(action)
 
+    def call_next_turn(self, action: Callable[[], None]) -> None:
+        """Run `action` in the next turn of the loop."""
+        self._loop.call_next_turn(action)
+
 
 __all__ = ["Bar", "DmaError", "Endpoint", "Identity"]

@@ -69,6 +69,10 @@ class TimedHost(FakeHost):
         """Run with the next step."""
         super().call_soon(timed(action))
 
+    def call_next_turn(self, action: Callable[[], None]) -> None:
+        """Run with the next step."""
+        super().call_next_turn(timed(action))
+
     @property
     def busy(self) -> bool:
         """Whether calls wait that need no time to pass."""

@@ -192,3 +192,7 @@ class FakeHost:
     def call_soon(self, action: Callable[[], None]) -> None:
         """Run at the next `run`."""
         self._soon.append(action)
+
+    def call_next_turn(self, action: Callable[[], None]) -> None:
+        """Run at the next `run` or `turn`."""
+        self._soon.append(action)

@@ -227,7 +227,8 @@ def test_one_command_takes_a_bounded_number_of_entries_back(driver: Driver) -> N
         if key is not keys[-1]:
             MPT.set(entry, "length", (1 << 33) - 1)  # more pages than are permitted
         driver.host.poke(address, entry)
-    driver.command(Opcode.SYNC_TPT)
+    driver.post(Opcode.SYNC_TPT)
+    driver.host.run()
     assert len(driver.adapter.regions) == 0
 
 

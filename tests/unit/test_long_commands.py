@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import Callable
+from time import sleep
 
-from bluebridge.device.hca.memory.regions import PORTION_PAGES
+import pytest
+from pytest import MonkeyPatch
+
+from bluebridge.device.hca.memory.regions import ENTRY_PAGES, PORTION_PAGES
 from bluebridge.device.hca.memory.transfer import NOTED_RUNS
 from bluebridge.device.hca.rings.ring_buffer import PORTION_BYTES
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
-from bluebridge.device.layout.mlx4.contexts import CQC, MAP_ENTRY
+from bluebridge.device.layout.mlx4.contexts import CQC, MAP_ENTRY, MPT, MPT_SIZE
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE
-from tests.unit.hca_driver import COMP_EQN, MTT_BASE, Driver
+from bluebridge.device.pci.loop import SOON_SECONDS, EventLoop
+from tests.unit.hca_driver import COMP_EQN, DMPT_BASE, MTT_BASE, Driver
 
 PAGE = 4096
 CONTROL = bar0.HCR_BASE + 0x18
@@ -45,6 +50,20 @@ def post_region(driver: Driver, pages: int) -> None:
     entry = driver.mpt(0x100, 0, pages * PAGE)
     driver.host.poke(driver.mailbox_in, bytes(entry).ljust(PAGE, b"\0"))
     driver.post(Opcode.SW2HW_MPT, driver.mailbox_in, 1)
+
+
+def give_back(driver: Driver, count: int, pages: int, **changes: int) -> None:
+    """Regions of the same pages that were given back and edited in the table of entries."""
+    fill_mtt(driver, [PAGE * page for page in range(pages)])
+    for index in range(1, count + 1):
+        driver.command(Opcode.SW2HW_MPT, bytes(driver.mpt(index << 8, 0, pages * PAGE)), index)
+        driver.command(Opcode.HW2SW_MPT, 0, index, 1)
+        (address, _), *_ = driver.adapter.icm.runs(DMPT_BASE + index * MPT_SIZE, MPT_SIZE)
+        entry = bytearray(driver.host.peek(address, MPT_SIZE))
+        MPT.set(entry, "status", 0)
+        for name, value in changes.items():
+            MPT.set(entry, name, value)
+        driver.host.poke(address, entry)
 
 
 def running(driver: Driver) -> bool:
@@ -131,6 +150,35 @@ def test_an_internal_error_keeps_the_command_waiting_for_ever(driver: Driver) ->
     assert not len(driver.adapter.regions)
 
 
+def test_many_middling_regions_take_turns_to_become_valid(driver: Driver) -> None:
+    """SYNC_TPT of regions each of which is done at once."""
+    give_back(driver, 16, PORTION_PAGES // 4)
+    driver.post(Opcode.SYNC_TPT)
+    assert 0 < len(driver.adapter.regions) <= 4
+    assert turns(driver) >= 3
+    assert status(driver) == Status.OK
+    assert len(driver.adapter.regions) == 16
+
+
+def test_regions_that_cannot_become_valid_take_turns_too(driver: Driver) -> None:
+    """Which is known after the last of their pages."""
+    give_back(driver, 4, PORTION_PAGES)
+    (address, _), *_ = driver.adapter.icm.runs(MTT_BASE, 8 * PORTION_PAGES)
+    driver.host.poke(address + 8 * (PORTION_PAGES - 1), bytes(8))
+    driver.post(Opcode.SYNC_TPT)
+    assert turns(driver) == 3
+    assert status(driver) == Status.OK
+    assert len(driver.adapter.regions) == 0
+
+
+def test_many_entries_that_software_keeps_take_turns(driver: Driver) -> None:
+    give_back(driver, 3 * PORTION_PAGES // ENTRY_PAGES, 1, status=0xF)
+    driver.post(Opcode.SYNC_TPT)
+    assert turns(driver) == 2
+    assert status(driver) == Status.OK
+    assert len(driver.adapter.regions) == 0
+
+
 def test_a_large_ring_takes_turns_and_few_lines(driver: Driver) -> None:
     """Of pages that are no neighbours: all of them belong to hardware in the end."""
     length = CQE_SIZE << LOG_CQES
@@ -151,3 +199,70 @@ def test_a_large_ring_takes_turns_and_few_lines(driver: Driver) -> None:
     ]
     assert len(fills) == NOTED_RUNS + 1
     assert sum(event.length for event in fills) == length
+
+
+def test_the_output_is_the_same_for_few_portions_and_for_many(driver: Driver) -> None:
+    """There is none."""
+    outputs = []
+    for pages in (1, PORTIONS * PORTION_PAGES):
+        fill_mtt(driver, [PAGE * page for page in range(pages)])
+        entry = driver.mpt(0x100, 0, pages * PAGE)
+        driver.host.poke(driver.mailbox_in, bytes(entry).ljust(PAGE, b"\0"))
+        driver.post(Opcode.SW2HW_MPT, driver.mailbox_in, 1, out_param=driver.mailbox_out)
+        turns(driver)
+        assert status(driver) == Status.OK
+        outputs.append([driver.read32(bar0.HCR_BASE + word) for word in (0x0C, 0x10)])
+        driver.command(Opcode.HW2SW_MPT, 0, 1, 1)
+    assert outputs == [[0, 0], [0, 0]]
+
+
+def test_portions_belong_to_no_work_request(driver: Driver, monkeypatch: MonkeyPatch) -> None:
+    """Whatever another guest's queue pair did before them in the loop."""
+    works = [0]
+    writes: list[int] = []
+    write = driver.host.write
+
+    def noted(address: int, data: bytes, what: What, obj: int = 0) -> None:
+        writes.append(works[-1])
+        write(address, data, what, obj)
+
+    monkeypatch.setattr(driver.host, "resume", works.append)
+    monkeypatch.setattr(driver.host, "write", noted)
+    post_region(driver, PORTIONS * PORTION_PAGES)
+    while running(driver):
+        works.append(0x123)
+        driver.host.turn()
+    assert status(driver) == Status.OK
+    assert writes and not any(writes)
+
+
+def test_thousands_of_busy_queue_pairs_of_another_guest_cost_one_of_them_per_portion(
+    driver: Driver, monkeypatch: MonkeyPatch
+) -> None:
+    """Each takes its share of the loop, at once or by a timer, time and again."""
+    loop = EventLoop()
+    shares = 0
+
+    def share(schedule: Callable[[Callable[[], None]], object]) -> Callable[[], None]:
+        def run() -> None:
+            nonlocal shares
+            shares += 1
+            sleep(SOON_SECONDS)
+            schedule(run)
+
+        return run
+
+    def later(action: Callable[[], None]) -> None:
+        loop.call_later(0, action)
+
+    for _ in range(4096):
+        loop.call_soon(share(loop.call_soon))
+        later(share(later))
+    for name in ("call_soon", "call_later", "call_next_turn"):
+        monkeypatch.setattr(driver.host, name, getattr(loop, name))
+    post_region(driver, PORTIONS * PORTION_PAGES)
+    while running(driver) and shares < 100:
+        loop.step(0)
+    loop.close()
+    assert status(driver) == Status.OK
+    assert shares <= 2 * PORTIONS

@@ -77,3 +77,14 @@ def test_commands_on_queues_that_do_not_exist() -> None:
     assert status == Status.BAD_RES_STATE
     pair.b.command(Opcode.HW2SW_SRQ, modifier=SRQN, op_modifier=1)
     assert pair.b.try_command(Opcode.ARM_SRQ, 1, SRQN)[0] == Status.BAD_INDEX
+
+
+def test_a_queue_that_is_taken_back_leaves_its_context_where_there_is_a_mailbox() -> None:
+    """Address 0 is memory of the guest as well, and no mailbox."""
+    pair = Pair()
+    pair.b.host.map(0, 4096)
+    pair.b.create_srq(SRQN)
+    pair.b.command(Opcode.HW2SW_SRQ, modifier=SRQN)
+    assert not any(pair.b.host.peek(0, 4096))
+    pair.b.create_srq(SRQN)
+    assert any(pair.b.query(Opcode.HW2SW_SRQ, SRQN))

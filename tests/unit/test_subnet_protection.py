@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.fabric.subnet.management_key import ManagementKey
+from bluebridge.device.fabric.subnet.port import Change, PortAgent
+from bluebridge.device.fabric.subnet.port_info import BadField
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LRH, PHYSICAL_DISABLED
 from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO
 from bluebridge.device.layout.ib.sa import SaAttribute
@@ -128,3 +130,46 @@ def test_a_guest_without_the_key_changes_nothing(subnet: Subnet) -> None:
     asked = bytes(smp(SmpAttribute.PORT_INFO, 1))
     assert subnet.b.try_command(Opcode.MAD_IFC, asked, 1, 0, out=True)[0] == Status.BAD_PKT
     assert subnet.b.try_command(Opcode.MAD_IFC, asked, 1, 1, out=True)[0] == Status.OK
+
+
+class Refusal:
+    """A listener that refuses what is set while `broken`."""
+
+    def __init__(self) -> None:
+        self.broken = True
+
+    def __call__(self, agent: PortAgent, change: Change) -> None:
+        """A port changed."""
+        if self.broken and change & Change.LID:
+            raise BadField("a value that no port takes")
+
+
+def test_a_port_that_cannot_be_served_keeps_no_other_from_service() -> None:
+    """Not in the same sweep, and not in later ones."""
+    subnet = Subnet(settle=False)
+    refusal = Refusal()
+    subnet.a.agent.listeners.append(refusal)
+    subnet.clock.run(10)
+    assert subnet.a.agent.state != LINK_ACTIVE
+    assert subnet.b.agent.state == LINK_ACTIVE
+    subnet.b.command(Opcode.CLOSE_PORT, modifier=1)
+    subnet.b.command(Opcode.INIT_PORT, modifier=1)
+    assert subnet.b.agent.state != LINK_ACTIVE
+    refusal.broken = False
+    subnet.clock.run(10)
+    assert (subnet.a.agent.state, subnet.b.agent.state) == (LINK_ACTIVE, LINK_ACTIVE)
+
+
+def test_a_sweep_that_fails_as_a_whole_is_not_the_last() -> None:
+    subnet = Subnet(settle=False)
+    refusal = Refusal()
+    own = subnet.fabric.switch.agent
+    own.listeners.append(refusal)
+    PORT_INFO.set(own.info, "lid", 0)  # so that the manager sets it again
+    with pytest.raises(BadField):
+        subnet.clock.run(10)
+    refusal.broken = False
+    subnet.a.command(Opcode.CLOSE_PORT, modifier=1)
+    subnet.a.command(Opcode.INIT_PORT, modifier=1)
+    subnet.clock.run(10)
+    assert (subnet.a.agent.state, subnet.b.agent.state) == (LINK_ACTIVE, LINK_ACTIVE)

@@ -7,6 +7,9 @@ of it (Linux `ib/mad.c: handle_port_mgmt_change_event`).
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.fabric.subnet.administrator import Administrator
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric, Later
@@ -14,6 +17,9 @@ from bluebridge.device.fabric.subnet.port import DEFAULT_PREFIX, DEFAULT_TIMEOUT
 from bluebridge.device.layout.ib.link import LINK_ACTIVE, LINK_ARMED, LINK_DOWN, LINK_INIT
 from bluebridge.device.layout.ib.smp import SM_INFO, SM_MASTER, SWITCH_INFO, PortCapability
 from bluebridge.device.layout.net.mad import PORT_INFO
+from bluebridge.device.throttle import Throttle
+
+log: Final = logging.getLogger(__name__)
 
 SM_LID = 1
 PRIORITY = 14
@@ -37,6 +43,7 @@ class SubnetManager:
         self._fabric = fabric
         self._later = later
         self._activity = 0
+        self._failures = Throttle()
         self._sweeping = False  # a sweep is due
         self._setting = False  # changes are made by this manager at present
         self._unconfirmed: dict[int, PortAgent] = {}
@@ -106,14 +113,28 @@ class SubnetManager:
         own.changed()
 
     def _sweep(self) -> None:
+        """Serve every port there is; one that fails is left as it is, until it changes."""
         self._setting = True
-        self._serve_switch()
-        for port, end in self._fabric.topology.links():
+        try:
+            self._serve_switch()
+            for port, end in self._fabric.topology.links():
+                self._serve_link(port, end)
+        finally:
+            self._setting = self._sweeping = False
+            self._later(CONFIRM_SECONDS, self._confirm)
+
+    def _serve_link(self, port: PortAgent, end: PortAgent) -> None:
+        try:
             self._serve(port, 0)
             if self._serve(end, SM_LID + port.number):
                 self._unconfirmed[id(end)] = end
-        self._setting = self._sweeping = False
-        self._later(CONFIRM_SECONDS, self._confirm)
+        except Exception:
+            self._note_failure(port.number)
+
+    def _note_failure(self, port: int) -> None:
+        """Of what was done for one port of the switch; others have no part in it."""
+        if self._failures.admits():
+            log.exception("port %d of the switch (%d so far)", port, self._failures.count)
 
     def _serve(self, agent: PortAgent, lid: int) -> bool:
         """Addresses first, then ARMED, then ACTIVE; whether there was anything to do."""
@@ -138,10 +159,13 @@ class SubnetManager:
         for key, end in waiting.items():
             if end.state != LINK_ACTIVE:
                 continue
-            if key in askers:
-                end.confirm_pkeys()
-            else:
-                end.set_info(_port_info(end, end.lid, 0))
+            try:
+                if key in askers:
+                    end.confirm_pkeys()
+                else:
+                    end.set_info(_port_info(end, end.lid, 0))
+            except Exception:
+                self._note_failure(end.lid - SM_LID)
 
 
 def _link_mtu(agent: PortAgent) -> int:

@@ -34,6 +34,14 @@ class Command:
         except DmaError as error:
             raise CommandError(Status.BAD_PARAM, f"input mailbox: {error}") from error
 
+    @property
+    def wants_context(self) -> bool:
+        """Of a HW2SW command: op modifier 0 asks for the context, where there is a mailbox for it.
+
+        Linux says both or neither (`mlx4/srq.c: mlx4_HW2SW_SRQ`, for example).
+        """
+        return self.op_modifier == 0 and self.out_param != 0
+
 
 Result = int | bytes | Iterator[None] | None
 """Of a handler: the immediate output, the output mailbox from its start, or nothing; an iterator

@@ -21,10 +21,9 @@ def sw2hw_cq(adapter: Adapter, command: Command) -> Iterator[None]:
 
 
 def hw2sw_cq(adapter: Adapter, command: Command) -> bytes | None:
-    """Take a ring back; op modifier 0 wants the context in the output mailbox, if there is one."""
+    """Take a ring back; `wants_context`: in the output mailbox."""
     queue = adapter.cqs.get(command.in_modifier)
-    wanted = not command.op_modifier and command.out_param and queue is not None
-    context = queue.query() if wanted and queue is not None else None
+    context = queue.query() if command.wants_context and queue is not None else None
     adapter.cqs.destroy(command.in_modifier)
     return context
 

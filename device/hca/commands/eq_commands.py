@@ -17,10 +17,9 @@ def sw2hw_eq(adapter: Adapter, command: Command) -> Iterator[None]:
 
 
 def hw2sw_eq(adapter: Adapter, command: Command) -> bytes | None:
-    """Take a ring back; op modifier 0 wants the context in the output mailbox, if there is one."""
-    wanted = not command.op_modifier and command.out_param
+    """Take a ring back; `wants_context`: in the output mailbox."""
     eqn = command.in_modifier
-    context = adapter.eqs.query(eqn) if wanted and adapter.eqs.get(eqn) else None
+    context = adapter.eqs.query(eqn) if command.wants_context and adapter.eqs.get(eqn) else None
     adapter.eqs.destroy(eqn)
     return context
 

@@ -16,13 +16,12 @@ def sw2hw_mpt(adapter: Adapter, command: Command) -> Iterator[None]:
 
 
 def hw2sw_mpt(adapter: Adapter, command: Command) -> bytes | None:
-    """Give an MPT entry back; op modifier 0 wants a copy in the output mailbox."""
-    if command.op_modifier == 0 and command.out_param and command.in_modifier in adapter.regions:
-        entry = adapter.regions.query(command.in_modifier)
-        adapter.regions.destroy(command.in_modifier)
-        return entry
-    adapter.regions.destroy(command.in_modifier)
-    return None
+    """Give an MPT entry back; `wants_context`: a copy in the output mailbox."""
+    index = command.in_modifier
+    wanted = command.wants_context and index in adapter.regions
+    entry = adapter.regions.query(index) if wanted else None
+    adapter.regions.destroy(index)
+    return entry
 
 
 def query_mpt(adapter: Adapter, command: Command) -> bytes:

@@ -123,11 +123,11 @@ class CommandRegister:
         command, reason = execution.command, ""
         immediate, status = command.out_param, Status.OK
         try:
-            if execution.steps is None:
-                immediate = self._run(execution)
+            output = 0 if execution.steps is not None else self._run(execution)
             if execution.steps is not None and next(execution.steps, _DONE) is not _DONE:
-                self._adapter.bus.call_soon(lambda: self._carry_on(execution))
+                self._adapter.bus.call_next_turn(lambda: self._continue(execution))
                 return
+            immediate = output
         except CommandError as error:
             status, reason = error.status, error.reason
         except Exception as error:
@@ -138,6 +138,11 @@ class CommandRegister:
         self._execution = None
         self._note(command, status, reason, (perf_counter_ns() - execution.begin) // 1000)
         self._complete(command, status, immediate)
+
+    def _continue(self, execution: Execution) -> None:
+        """The next portion, which belongs to no work request, whatever ran before."""
+        self._adapter.bus.resume(0)
+        self._carry_on(execution)
 
     def _complete(self, command: Command, status: Status, immediate: int) -> None:
         control = self._word(CONTROL) & 0x00FFFFFF & ~HCR_GO | status << 24

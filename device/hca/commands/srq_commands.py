@@ -26,11 +26,11 @@ def create(adapter: Adapter, command: Command) -> None:
 
 
 def destroy(adapter: Adapter, command: Command) -> bytes | None:
-    """HW2SW_SRQ; closing commands never fail. Op modifier 1 wants no output mailbox."""
+    """HW2SW_SRQ; closing commands never fail. `wants_context`: in the output mailbox."""
     srqn = command.in_modifier & SRQN_MASK
     srq = adapter.srqs.get(srqn)
     adapter.srqs.destroy(srqn)
-    return None if command.op_modifier or srq is None else srq.query()
+    return srq.query() if command.wants_context and srq is not None else None
 
 
 def query(adapter: Adapter, command: Command) -> bytes:

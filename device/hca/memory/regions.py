@@ -7,7 +7,7 @@ An MPT entry says who may reach which addresses of an MR, the MTT where they are
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
 from bluebridge.device.hca.memory.icm import MTT_ENTRY, Icm, IcmError
@@ -35,6 +35,8 @@ PAGE_SHIFTS: Final = range(12, 32)
 SOFTWARE_OWNED: Final = bytes((MPT_STATUS_SOFTWARE << 4,))
 PORTION_PAGES: Final = 1 << 14
 """Pages of an MR that are looked at in one turn of the loop: a millisecond or two."""
+ENTRY_PAGES: Final = 1 << 7
+"""Pages that take as long as reading one entry of the dMPT table."""
 MAX_PAGES: Final = 1 << 20
 """Pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
 MAX_PIECES = 1 << 22
@@ -119,25 +121,36 @@ class MemoryRegions:
 
         Linux `mlx4/mr.c: mlx4_mr_hw_write_mpt`; used by re-registration of user MRs only.
         """
-        pages = 0
+        pages = turn = 0
         for index in list(self._returned):
             if pages > MAX_PAGES:  # no driver gives back so much at once; the rest is forgotten
                 self._returned.clear()
                 return
-            try:
-                entry = self._icm.read(self._home(index), MPT_SIZE, What.MPT, index)
-                if entry[0]:
-                    continue  # still software's
-                region = region_of_entry(index, entry, self._parameters.log_mpts)
-                yield from self._load_pages(region)
-            except CommandError:
-                del self._returned[index]
-                pages += MAX_PAGES // 16  # it may have failed after all of them
-                continue
+            if turn >= PORTION_PAGES:
+                turn = 0
+                yield
+            looked_at = yield from self._take_over(index)
+            pages += looked_at
+            turn += looked_at + ENTRY_PAGES
+
+    def _take_over(self, index: int) -> Generator[None, None, int]:
+        """An entry that was given back becomes valid, if software is done with it.
+
+        Returns the pages that were looked at.
+        """
+        try:
+            entry = self._icm.read(self._home(index), MPT_SIZE, What.MPT, index)
+            if entry[0]:
+                return 0  # still software's
+            region = region_of_entry(index, entry, self._parameters.log_mpts)
+            yield from self._load_pages(region)
+        except CommandError:
             del self._returned[index]
-            pages += region.mapped >> region.page_shift
-            self._regions[index] = region
-            self._pieces += region.pieces
+            return MAX_PAGES // 16  # it may have failed after all of them
+        del self._returned[index]
+        self._regions[index] = region
+        self._pieces += region.pieces
+        return region.mapped >> region.page_shift
 
     def query(self, index: int) -> bytes:
         """QUERY_MPT: the entry as it stands."""
