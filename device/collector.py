@@ -14,9 +14,9 @@ THRESHOLDS = (700, 10, 2)
 """A full collection every 23,000 objects that stay (`gc.set_threshold`): some milliseconds."""
 WHOLE = 1000
 MANY = 4096
-"""Discarded queue pairs, of 4 KB each."""
+"""Discarded objects of some kilobytes each."""
 RESET = 512
-"""What a function discards when it is reset, besides its queue pairs; an estimate."""
+"""What a function discards when it is reset; an estimate. Its queue pairs are no circles."""
 
 _collections = 0
 _discarded = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from bluebridge.device import collector
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response, Route
 from bluebridge.device.hca.datagrams.receiver import DatagramReceiver
 from bluebridge.device.hca.ethernet.receive_scaling import Spreader
@@ -31,6 +30,9 @@ MAX_LIVE = 1 << 16
 """Queue pairs at a time. The table cannot be the bound: Linux asks INIT_HCA for 2^18, whatever the
 capabilities say, and gives up when that is refused (`mlx4/main.c: default_profile`)."""
 
+PORTION: Final = 128
+"""Queue pairs that are freed in one turn of the loop: about a millisecond."""
+
 
 class QueuePairs:
     """The queue pairs of one HCA, by their full 24-bit number; `failed` are those in ERR."""
@@ -49,6 +51,7 @@ class QueuePairs:
         self._regions = regions
         self._factory = factory
         self._pairs: dict[int, QueuePair] = {}
+        self._leaving: list[QueuePair] = []  # forgotten, not yet free
         self._indices: dict[int, int] = {}  # index in the context table to full number
         self._foreign_messages = Throttle()
         self._datagrams = DatagramReceiver(self._pairs.get, groups, rules, parameters)
@@ -71,7 +74,7 @@ class QueuePairs:
         for qp in pairs:
             qp.state = QpState.RST
             qp.engine.stop()
-        collector.discarded(len(pairs))
+        self._discard(pairs)
 
     def get(self, qpn: int) -> QueuePair | None:
         """The queue pair with exactly this number, generation bits included."""
@@ -111,8 +114,20 @@ class QueuePairs:
         self._frames.forget(qpn)
         qp.state = QpState.RST
         qp.engine.stop()
-        collector.discarded()
+        self._discard([qp])
         self._regions.forget_queue_pair(qpn)
+
+    def _discard(self, pairs: list[QueuePair]) -> None:
+        """Free queue pairs soon, `PORTION` in a turn: 2^16 of them take a while."""
+        if pairs and not self._leaving:
+            self._bus.call_next_turn(self._dismantle)
+        self._leaving += pairs
+
+    def _dismantle(self) -> None:
+        for _ in range(min(PORTION, len(self._leaving))):
+            self._leaving.pop().dismantle()
+        if self._leaving:
+            self._bus.call_next_turn(self._dismantle)
 
     def doorbell(self, page: int, qpn: int) -> None:
         """A send doorbell on a UAR page: walk the ring, if it is there and the page is its own."""

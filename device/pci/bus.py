@@ -85,7 +85,7 @@ class HostBus(Protocol):
     def call_next_turn(self, action: Callable[[], None]) -> None:
         """Run `action` in the next turn of the server's loop, however much others have to do.
 
-        For one short call of a function at a time.
+        For short calls of which a function makes one of each kind at a time.
         """
 
 

@@ -111,8 +111,8 @@ class EventLoop:
     def call_next_turn(self, action: Action) -> None:
         """Run `action` in the next turn for certain, however many calls and timers are due.
 
-        For calls of a millisecond or two of which each function makes one at a time: a turn runs
-        all of them.
+        For calls of a millisecond or two, of which each function makes one of each kind at a
+        time: a turn runs all of them.
         """
         self._next.append(action)
 

@@ -138,6 +138,10 @@ class Requester:
         self._reads = 0
         self.retry.cancel()
 
+    def close(self) -> None:
+        """The timer is all that refers to this engine."""
+        self.retry.close()
+
     # -- sending ------------------------------------------------------------------------------
 
     def _must_wait(self, wqe: SendWqe) -> bool:

@@ -44,6 +44,24 @@ class Requests(Protocol):
         """Complete the oldest request in error and flush the rest."""
 
 
+class NoRequests:
+    """The requests of a queue pair that is gone."""
+
+    __slots__ = ("pending",)
+
+    def __init__(self) -> None:
+        self.pending: deque[SendWqe] = deque()
+
+    def transmit(self, wqe: SendWqe, *, note: bool) -> None:
+        """There are none."""
+
+    def fail(self, status: CompletionStatus) -> None:
+        """There are none."""
+
+
+_NONE: Final = NoRequests()
+
+
 class Retry:
     """The retry counters and the one timer of a requester.
 
@@ -66,7 +84,7 @@ class Retry:
 
     def __init__(self, qp: QueuePair, requests: Requests) -> None:
         self._qp = qp
-        self._requests = requests
+        self._requests: Requests = requests
         self._timer: Timer | None = None
         self._retries = 0
         self._rnr = 0
@@ -86,6 +104,10 @@ class Retry:
         self._held = 0.0
         self._next = None
         self.waiting = False
+
+    def close(self) -> None:
+        """Forget the requests for good; the timer was cancelled."""
+        self._requests = _NONE
 
     def progress(self) -> None:
         """A request was answered: every count starts anew."""

@@ -8,7 +8,9 @@ from typing import Final, Protocol
 from bluebridge.device.fabric.messages import Request, Response
 from bluebridge.device.hca.memory.regions import MemoryRegions
 from bluebridge.device.hca.memory.scatter_gather import LocalMemory
+from bluebridge.device.hca.pairs.closed_engine import CLOSED
 from bluebridge.device.hca.pairs.role import CONNECTED, DATAGRAMS, Role
+from bluebridge.device.hca.pairs.unconnected_responder import UnconnectedResponder
 from bluebridge.device.hca.ports.interface_counters import InterfaceCounters
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.rings.completions import Completions
@@ -50,6 +52,9 @@ class SendEngine(Executor, Protocol):
 
     def stop(self) -> None:
         """Forget everything outstanding without a trace, timers too."""
+
+    def close(self) -> None:
+        """Let go of the parts that refer to this engine: after `stop`, it is not used again."""
 
 
 class ReceiveEngine(Protocol):
@@ -122,6 +127,17 @@ class QueuePair:
         self.rq: ReceiveQueue | None = None
         completions.lost = self.completions_lost
         self.load()
+
+    def dismantle(self) -> None:
+        """Take a queue pair in RST apart, which nobody finds any more.
+
+        Its parts refer to each other: without this only Python's collector would free them.
+        """
+        self.engine.close()
+        self.engine = CLOSED
+        self.responder = UnconnectedResponder()
+        self.sq = self.rq = None
+        self.completions.lost = _nothing
 
     def load(self) -> None:
         """Take the attributes over from the context, after each transition."""
@@ -235,3 +251,7 @@ class QueuePair:
                 self.completions.fail_receive(queue.drop(), CompletionStatus.WR_FLUSH_ERR)
                 flushed += 1
         return flushed
+
+
+def _nothing() -> None:
+    pass

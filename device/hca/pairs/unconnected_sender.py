@@ -69,6 +69,9 @@ class UnconnectedSender(ABC):
     def stop(self) -> None:  # noqa: B027
         """Nothing is ever outstanding."""
 
+    def close(self) -> None:  # noqa: B027
+        """It has no parts that refer to it."""
+
     @abstractmethod
     def _send(self, wqe: SendWqe, raw: bytes) -> None:
         """Send the message of a SEND; raises `WqeError`, `AccessError` or `DmaError`."""
