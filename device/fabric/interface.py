@@ -34,8 +34,8 @@ class FabricPort(Protocol):
     def receive(self, message: Message) -> int:
         """Take a message; must not raise for anything that a peer may send.
 
-        Returns the copies made for members of a group, or for rings that get the same frame: 0 for
-        a message to one queue. They are the sender's cost.
+        Returns the copies made for members of a group or of a rule, or for rings that get the same
+        frame: 0 for a message to one queue. They are the sender's cost.
         """
 
 

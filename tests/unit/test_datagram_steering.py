@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.device.hca.pairs.costs import MESSAGE_COST
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.steering import RuleHeader
@@ -101,6 +102,20 @@ def test_packets_of_ipoib_are_told_apart(link: Link) -> None:
     assert link.arrivals(b"\x08") == [FIRST]
     link.b.detach(number)
     assert link.arrivals(packet) == [FIRST]
+
+
+def test_copies_for_equal_rules_are_counted(link: Link) -> None:
+    """They are the sender's cost: `FabricPort.receive`."""
+    copies = []
+    set_range(link.b, FIRST, SECOND)
+    for qpn in (FIRST, SECOND):
+        link.b.attach(qpn, only(FIRST))
+        qp = link.a.adapter.qps.get(link.qa.qpn)
+        assert qp is not None and qp.sq is not None
+        before = qp.spent
+        link.arrivals()
+        copies.append(qp.spent - before)
+    assert copies[1] - copies[0] == MESSAGE_COST, copies
 
 
 @pytest.mark.parametrize(("first", "last"), [(2, 1), (1, 1 << 18), (1 << 18, 1 << 19)])

@@ -279,7 +279,7 @@ def test_calls_in_the_wrong_order(ends: tuple[End, End]) -> None:
             call()
     with pytest.raises(CmError, match="not an address of this HCA"):
         cm_id.bind_addr("10.1.1.1", PORT)
-    with pytest.raises(CmError, match="no IPv4 address"):
+    with pytest.raises(CmError, match="is no IP address"):
         cm_id.resolve_addr(socket.gethostname() + ".invalid", PORT)
     listener(ends[0])
     cm_id.bind_addr("0.0.0.0", PORT)

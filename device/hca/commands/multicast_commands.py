@@ -1,9 +1,14 @@
-"""Commands on multicast groups."""
+"""Commands on multicast groups: there are none where the device keeps rules in their place.
+
+Linux `mlx4/mcg.c: mlx4_multicast_attach, mlx4_init_mcg_table`: with device-managed steering groups
+are rules, and the driver has no table of records.
+"""
 
 from __future__ import annotations
 
 from bluebridge.device.hca.adapter import Adapter
 from bluebridge.device.hca.commands.command import Command, Rule
+from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 
@@ -12,25 +17,33 @@ DEFAULT_RECORD = 1
 
 def read_mcg(adapter: Adapter, command: Command) -> bytes:
     """One record."""
-    return adapter.multicast.read(command.in_modifier)
+    return _groups(adapter).read(command.in_modifier)
 
 
 def write_mcg(adapter: Adapter, command: Command) -> None:
     """Store one record, or (op modifier 1) the default one of a port and a kind of addresses."""
+    groups = _groups(adapter)
     if command.op_modifier == DEFAULT_RECORD:
         port = adapter.port_of(command.in_modifier >> 16 & 0xFF)
         steer = command.in_modifier >> 1 & 1
-        record = command.mailbox(adapter.multicast.record_bytes)
-        adapter.multicast.write_default(port.number, steer, record)
+        record = command.mailbox(groups.record_bytes)
+        groups.write_default(port.number, steer, record)
         return
     if command.op_modifier:
         raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
-    adapter.multicast.write(command.in_modifier, command.mailbox(adapter.multicast.record_bytes))
+    groups.write(command.in_modifier, command.mailbox(groups.record_bytes))
 
 
 def mgid_hash(adapter: Adapter, command: Command) -> int:
     """The hash bucket of a GID."""
-    return adapter.multicast.hash(command.mailbox(16))
+    return _groups(adapter).hash(command.mailbox(16))
+
+
+def _groups(adapter: Adapter) -> MulticastGroups:
+    """The table, whose sizes INIT_HCA checked; BAD_SYS_STATE with device-managed steering."""
+    if adapter.parameters.flow_steering:
+        raise CommandError(Status.BAD_SYS_STATE, "groups are rules of device-managed steering")
+    return adapter.multicast
 
 
 RULES: dict[int, Rule] = {

@@ -21,7 +21,7 @@ from bluebridge.device.hca.pairs.role import Role
 from bluebridge.device.hca.rings.receive_queue import ReceiveQueue, ReceiveWqe
 from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueue
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4.contexts import QpState
+from bluebridge.device.layout.mlx4.contexts import RECEIVING, QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.operations import Op, Syndrome
@@ -42,7 +42,6 @@ _RECEIVE_OPCODE: Final = {
     Op.SEND_INV: int(RecvOpcode.SEND_WITH_INVALIDATE),
     Op.WRITE_IMM: int(RecvOpcode.RDMA_WRITE_WITH_IMM),
 }
-_READY: Final = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
 _WORD: Final = Struct("<Q")  # atomics work on the host's integers
 _ALIGNMENT: Final = 7
 _RECEIVE_FAILURE: Final = {CompletionStatus.LOCAL_LENGTH_ERR: Syndrome.NAK_INVALID_REQUEST}
@@ -70,7 +69,7 @@ class Responder(PartReceiver):
         """Carry out a request of the connected peer; anything else is dropped without a word."""
         qp = self._qp
         if (
-            qp.state not in _READY
+            qp.state not in RECEIVING
             or request.source_qpn != qp.remote_qpn
             or request.reliable != self._reliable
             or (request.srqn is None) == self._xrc

@@ -18,7 +18,7 @@ _NOBODY: Final[Sequence[Member]] = ()
 
 def steered(port: Port, message: Datagram) -> Sequence[Member]:
     """The queue pairs that the rules of a port give a datagram to."""
-    entry = port.rules.find(number_of(message))
+    entry = port.rules.find_datagram(number_of(message))
     return _NOBODY if entry is None else entry.targets
 
 

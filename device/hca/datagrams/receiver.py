@@ -20,14 +20,13 @@ from bluebridge.device.hca.rings.receive_queue import ReceiveWqe
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.steering.registrations import Registrations
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.layout.mlx4.contexts import QpState
+from bluebridge.device.layout.mlx4.contexts import RECEIVING
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN, SMI_QPN
 from bluebridge.device.pci.bus import DmaError
 
 NO_GRH: Final = bytes(GRH_SIZE)
 MAX_MAD: Final = 256
-_RECEIVING: Final = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
 
 
 class DatagramReceiver:
@@ -52,7 +51,7 @@ class DatagramReceiver:
     def receive(self, port: Port, message: Datagram) -> int:
         """A datagram that came in by `port`; what nobody wants is dropped.
 
-        Returns how many members its group has, 0 if it is for one queue pair.
+        Returns how many members its group or its rule has, 0 if it is for one queue pair.
         """
         if is_group(message.route.dmac):
             own = message.route.smac in port.mac_addresses
@@ -67,16 +66,17 @@ class DatagramReceiver:
         if message.target_qpn == SMI_QPN and message.source_qpn != SMI_QPN:
             return 0  # subnet management is between QP0s, not with a user's queue pair
         if self._parameters.flow_steering and message.target_qpn in self._rules.datagram_range:
-            for qpn, _ in steered(port, message):
+            members = steered(port, message)
+            for qpn, _ in members:
                 self._deliver(port, qpn, message)
-            return 0
+            return len(members)
         special = {SMI_QPN: port.smi_qpn, GSI_QPN: port.gsi_qpn}
         self._deliver(port, special.get(message.target_qpn, message.target_qpn), message)
         return 0
 
     def _deliver(self, port: Port, qpn: int, message: Datagram) -> None:
         qp = self._find(qpn)
-        if qp is None or qp.role not in DATAGRAMS or qp.state not in _RECEIVING:
+        if qp is None or qp.role not in DATAGRAMS or qp.state not in RECEIVING:
             return
         if qp.port is not port:
             return

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.messages import Datagram, Route
-from bluebridge.device.hca.datagrams.ipoib import CHECKSUM_FLAGS, with_checksums
+from bluebridge.device.hca.ethernet.offloads import CHECKSUM_FLAGS, with_checksums
 from bluebridge.device.hca.ethernet.segmentation import LargeSendHeaders
 from bluebridge.device.hca.pairs.costs import MESSAGE_COST
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
@@ -30,6 +30,7 @@ from bluebridge.device.hca.rings.work_requests import (
 from bluebridge.device.hca.settings.capabilities import MAX_GSO_LOG
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.wqe import CTRL_SIZE
+from bluebridge.device.layout.net.ipoib import HEADER_SIZE
 from bluebridge.device.layout.net.roce import GSI_QPN, NO_GID, SMI_QPN
 
 _SPECIAL_QPNS: Final = {Role.SMI: SMI_QPN, Role.GSI: GSI_QPN}
@@ -73,7 +74,7 @@ class DatagramSender(UnconnectedSender):
             payload = self._gather(wqe, raw, _DATA_OFFSET, What.PAYLOAD)
             good = False
             if wqe.flags & CHECKSUM_FLAGS:
-                payload, good = with_checksums(payload, wqe.flags)
+                payload, good = with_checksums(payload, wqe.flags, HEADER_SIZE)
             (message,) = self._addressed(wqe, raw, [payload], good)
         else:
             if wqe.opcode == LSO:

@@ -14,10 +14,20 @@ from bluebridge.device.hca.ethernet.frame import (
     ones_complement,
     ones_sum,
 )
-from bluebridge.device.layout.mlx4.wqe import INSERT_CVLAN, INSERT_SVLAN
-from bluebridge.device.layout.net.ethernet import ETHERTYPE_SERVICE_VLAN, ETHERTYPE_VLAN
+from bluebridge.device.layout.mlx4.wqe import (
+    INSERT_CVLAN,
+    INSERT_SVLAN,
+    IP_CSUM,
+    TCP_UDP_CSUM,
+)
+from bluebridge.device.layout.net.ethernet import (
+    ETHERTYPE_SERVICE_VLAN,
+    ETHERTYPE_VLAN,
+    HEADER_SIZE,
+)
 
 ADDRESSES: Final = 12
+CHECKSUM_FLAGS: Final = IP_CSUM | TCP_UDP_CSUM
 _TAG_TYPES: Final = {
     INSERT_CVLAN: ETHERTYPE_VLAN.to_bytes(2, "big"),
     INSERT_SVLAN: ETHERTYPE_SERVICE_VLAN.to_bytes(2, "big"),
@@ -30,6 +40,20 @@ def tagged(frame: bytes, word1: int) -> bytes:
     if kind is None:
         return frame
     return frame[:ADDRESSES] + kind + (word1 >> 16).to_bytes(2, "big") + frame[ADDRESSES:]
+
+
+def with_checksums(packet: bytes, flags: int, link_header: int = HEADER_SIZE) -> tuple[bytes, bool]:
+    """A packet with the checksums that the control segment asks for, and whether all are right.
+
+    Of datagrams these are the flags of IB_SEND_IP_CSUM (Linux `ib/qp.c: mlx4_ib_post_send`).
+    """
+    image = bytearray(packet)
+    headers = FrameHeaders(image, link_header)
+    if flags & IP_CSUM:
+        fill_ip_checksum(image, headers)
+    if flags & TCP_UDP_CSUM:
+        fill_l4_checksum(image, headers)
+    return bytes(image), flags & CHECKSUM_FLAGS == CHECKSUM_FLAGS and headers.whole
 
 
 def fill_ip_checksum(frame: bytearray, headers: FrameHeaders) -> None:

@@ -16,11 +16,11 @@ from bluebridge.device.hca.ethernet.steering import targets, targets_by_rules
 from bluebridge.device.hca.ethernet.train_forms import TAG_SIZE, TrainForms
 from bluebridge.device.hca.ethernet.verdicts import findings
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
-from bluebridge.device.hca.ports.flow_control import RECEIVING
 from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.rings.completions import SERVICE_VLAN_PRESENT, VLAN_PRESENT
 from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.layout.mlx4.contexts import RECEIVING
 from bluebridge.device.layout.mlx4.cqe import FrameStatus
 from bluebridge.device.layout.mlx4.steering import RuleMode
 from bluebridge.device.layout.net.ethernet import (
@@ -80,7 +80,7 @@ class FrameReceiver:
             kind = first[_TYPE_OFFSET:HEADER_SIZE]
             if len(first) < HEADER_SIZE or kind == _ROCE:
                 continue
-            if kind == _MAC_CONTROL:
+            if kind == _MAC_CONTROL and not message.mirrored:
                 port.flow.receive(first)
                 continue
             numbers = self._targets(port, first, message)

@@ -10,10 +10,9 @@ from collections import deque
 from typing import Final
 
 from bluebridge.device.fabric.messages import Frames, Train
-from bluebridge.device.hca.ethernet.frame import FrameHeaders
-from bluebridge.device.hca.ethernet.offloads import fill_ip_checksum, fill_l4_checksum, tagged
+from bluebridge.device.hca.ethernet.offloads import CHECKSUM_FLAGS, tagged, with_checksums
 from bluebridge.device.hca.ethernet.segmentation import LargeSendHeaders
-from bluebridge.device.hca.ethernet.steering import is_steered
+from bluebridge.device.hca.ethernet.steering import rule_for
 from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.pairs.costs import COPY_COST, FRAME_COST
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
@@ -32,12 +31,7 @@ from bluebridge.device.hca.rings.work_requests import (
 )
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.layout.mlx4.wqe import (
-    CTRL_SIZE,
-    FORCE_LOOPBACK,
-    IP_CSUM,
-    TCP_UDP_CSUM,
-)
+from bluebridge.device.layout.mlx4.wqe import CTRL_SIZE, FORCE_LOOPBACK
 from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
 from bluebridge.device.pci.bus import DmaError
 
@@ -141,10 +135,7 @@ class EthernetSender(UnconnectedSender):
             raise WqeError(f"opcode {wqe.opcode:#x}")
         frames = train.frames
         address = frames[0][:6]
-        back = self._returns(wqe, frames[0])
-        group = bool(address[0] & 1)
-        loop = bool(wqe.flags & FORCE_LOOPBACK) or (back and not group)
-        back = back and group
+        loop, back = self._returns(wqe, frames[0])
         large = len(frames) > BURST
         way = address, loop, back
         if large or self._frames >= BURST or way != (self._address, self._loop, self._also_back):
@@ -159,20 +150,30 @@ class EthernetSender(UnconnectedSender):
         self._frames += len(frames)
         self._qp.spent += FRAME_COST * len(frames)
 
-    def _returns(self, wqe: SendWqe, frame: bytes) -> bool:
-        """Whether the control segment repeats the destination, and the port itself has that.
+    def _returns(self, wqe: SendWqe, frame: bytes) -> tuple[bool, bool]:
+        """Whether a frame goes back to its port only, and whether there and to the wire as well.
 
-        Linux does so for its loopback test (`en_tx.c`: MLX4_EN_FLAG_ENABLE_HW_LOOPBACK), user
-        space always (rdma-core `providers/mlx4/qp.c: mlx4_post_send`).
+        Only what is said to come back does, and what has its destination repeated by the control
+        segment if the port itself has that or a rule for the frame: for loopback tests Linux
+        does so (`en_tx.c`: MLX4_EN_FLAG_ENABLE_HW_LOOPBACK), user space always does (rdma-core
+        `providers/mlx4/qp.c: mlx4_post_send`). A rule that does not name the whole address says
+        nothing of who else has it.
         """
+        if wqe.flags & FORCE_LOOPBACK:
+            return True, False
         high = wqe.flags >> 16
         if not high and not wqe.immediate:
-            return False
+            return False, False
+        group = bool(frame[0] & 1)
         address = high.to_bytes(2, "big") + wqe.immediate.to_bytes(4, "big")
         port = self._qp.port
         if address in port.mac_addresses:
-            return True
-        return is_steered(port, frame)
+            return not group, group
+        entry = rule_for(port, frame)
+        if entry is None:
+            return False, False
+        alone = entry.names_address and not group
+        return alone, not alone
 
     def _gather(self, wqe: SendWqe) -> bytes:
         """What the entry sends, read once: software may change it while it is on its way."""
@@ -184,15 +185,8 @@ class EthernetSender(UnconnectedSender):
             raise WqeError(f"a frame of {wqe.length} bytes")
         frame = tagged(self._gather(wqe), wqe.word1)
         good = False
-        if wqe.flags & (IP_CSUM | TCP_UDP_CSUM):
-            image = bytearray(frame)
-            headers = FrameHeaders(image)
-            if wqe.flags & IP_CSUM:
-                fill_ip_checksum(image, headers)
-            if wqe.flags & TCP_UDP_CSUM:
-                fill_l4_checksum(image, headers)
-                good = headers.whole and bool(wqe.flags & IP_CSUM)
-            frame = bytes(image)
+        if wqe.flags & CHECKSUM_FLAGS:
+            frame, good = with_checksums(frame, wqe.flags)
         return Train([frame.ljust(MIN_FRAME, b"\0")], good)
 
     def _segments(self, wqe: SendWqe, raw: bytes) -> Train:

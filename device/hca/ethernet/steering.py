@@ -16,6 +16,7 @@ from bluebridge.device.hca.ethernet.frame_fields import number_of
 from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
 from bluebridge.device.hca.ports.port import Port
 from bluebridge.device.hca.settings.parameters import Parameters
+from bluebridge.device.hca.steering.table import Entry
 from bluebridge.device.layout.mlx4.steering import RuleMode
 
 PROTOCOL_ETHERNET: Final = 1
@@ -67,7 +68,7 @@ def targets_by_rules(port: Port, frame: bytes, sender: int = -1) -> Sequence[int
     The VLAN filter holds where neither the rule names a tag nor a queue pair wants all frames.
     """
     rules = port.rules
-    entry = rules.find(number_of(frame, rules.depth))
+    entry = rule_for(port, frame)
     if entry is None:
         members = rules.default(frame[0])
     elif entry.names_tag or port.admits_tag(frame) or rules.of_mode(RuleMode.ALL_DEFAULT):
@@ -82,7 +83,7 @@ def targets_by_rules(port: Port, frame: bytes, sender: int = -1) -> Sequence[int
     return list(dict.fromkeys(qpn for qpn, own in members if not (own and qpn == sender)))
 
 
-def is_steered(port: Port, frame: bytes) -> bool:
-    """Whether a rule of the port is for a frame."""
+def rule_for(port: Port, frame: bytes) -> Entry | None:
+    """The equal rules of a port that are for a frame."""
     rules = port.rules
-    return rules.find(number_of(frame, rules.depth)) is not None
+    return rules.find(number_of(frame, rules.depth))

@@ -22,7 +22,7 @@ class TrainForms:
 
     def __init__(self, frames: list[bytes]) -> None:
         self._frames = frames
-        self._made: dict[int, list[bytes]] = {0: frames}
+        self._made: dict[int, list[bytes]] = {}
 
     def frames(self, strip: bool, keep_fcs: bool) -> list[bytes]:
         """The frames; `strip` removes the outermost tag, which must be there.
@@ -30,6 +30,8 @@ class TrainForms:
         `keep_fcs` appends the frame check sequence (IEEE 802.3, 3.2.9), which covers the frame with
         its tag: so it came over the wire.
         """
+        if not (strip or keep_fcs):
+            return self._frames
         form = (_STRIP if strip else 0) | (_KEEP if keep_fcs else 0)
         made = self._made.get(form)
         if made is None:
@@ -37,10 +39,9 @@ class TrainForms:
         return made
 
     def _make(self, strip: bool, keep_fcs: bool) -> list[bytes]:
-        made, pack = self._frames, _FCS.pack
-        if keep_fcs:
-            made = [frame + pack(crc32(frame)) for frame in made]
-        if strip:
-            cut = _TYPE_OFFSET + TAG_SIZE
-            made = [frame[:_TYPE_OFFSET] + frame[cut:] for frame in made]
+        cut, pack = _TYPE_OFFSET + TAG_SIZE, _FCS.pack
+        made = []
+        for frame in self._frames:
+            form = frame + pack(crc32(frame)) if keep_fcs else frame
+            made.append(form[:_TYPE_OFFSET] + form[cut:] if strip else form)
         return made

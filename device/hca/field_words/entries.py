@@ -31,8 +31,11 @@ ENTRIES = (
                 used("ethernet/offloads.py: tagged", by_position=True),
                 "vlan_tag insert_vlan",
             ),
-            (used(f"{_SENDER}._frame", by_position=True), "tcp_udp_csum ip_csum"),
-            (used(f"{_SENDER}._send", "of frames", by_position=True), "loopback"),
+            (
+                used("ethernet/offloads.py: with_checksums", by_position=True),
+                "tcp_udp_csum ip_csum",
+            ),
+            (used(f"{_SENDER}._returns", "of frames", by_position=True), "loopback"),
             (
                 used(
                     "connected/requester.py: Requester.transmit",

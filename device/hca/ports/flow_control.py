@@ -14,7 +14,7 @@ from typing import Final, Protocol, Self
 
 from bluebridge.device.fabric.messages import Frames, Message, Train
 from bluebridge.device.hca.ports.frame_counters import FrameCounters
-from bluebridge.device.layout.mlx4.contexts import QpState
+from bluebridge.device.layout.mlx4.contexts import RECEIVING, QpState
 from bluebridge.device.layout.mlx4.ports import FLOW_STATS, FLOW_STATS_PRIORITIES
 from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_MAC_CONTROL,
@@ -24,7 +24,6 @@ from bluebridge.device.layout.net.ethernet import (
 )
 from bluebridge.device.pci.bus import HostBus, Timer
 
-RECEIVING: Final = (QpState.RTR, QpState.RTS, QpState.SQD)
 POLL_SECONDS: Final = 0.001
 MOST_LOOKS: Final = 2000
 """Looks without a new receive after which a ring is given up: some two seconds. A guest may not be

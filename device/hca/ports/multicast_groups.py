@@ -7,11 +7,9 @@ from typing import Final
 
 from bluebridge.device.hca.settings.parameters import Parameters
 from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.hca.steering.table import Member
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.ports import MCG, MCG_BLOCK_LOOPBACK, MCG_QPN_OFFSET
-
-Member = tuple[int, bool]
-"""QP number, and whether it refuses what it sent itself."""
 
 MAX_CACHED: Final = 1024
 """Groups whose members are kept until a record changes."""

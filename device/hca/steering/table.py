@@ -7,13 +7,20 @@ from typing import Final
 
 from bluebridge.device.hca.settings.capabilities import MAX_EQUAL_RULES
 from bluebridge.device.hca.settings.refusal import CommandError
-from bluebridge.device.hca.steering.fields import BY_ADDRESS, VLAN, depth_of
+from bluebridge.device.hca.steering.fields import (
+    ADDRESS_BITS,
+    BY_ADDRESS,
+    INFINIBAND,
+    VLAN,
+    depth_of,
+)
 from bluebridge.device.hca.steering.rule import Rule
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.steering import RuleMode
 
-MAX_MASKS: Final = 64
-"""Different masks of the rules of a port: each costs a look at every packet."""
+MAX_MASKS: Final = 32
+"""Different masks of the rules of a port: each costs a look at every packet, some 0.1 us, which the
+sender's `pairs.costs` have to cover."""
 
 _SEQUENCE_BITS: Final = 48
 _MIDDLE: Final = 1 << _SEQUENCE_BITS - 1
@@ -27,16 +34,20 @@ class Entry:
     """All rules of one priority that match the same packets.
 
     `order` is lower the earlier the entry counts; `members` are in the order they came, one for
-    each rule, and `targets` names each queue pair once. `names_tag`: the tag of VLAN is matched.
+    each rule, and `targets` names each queue pair once. `names_address`: all bits of the
+    destination address are matched, `names_tag`: the tag of VLAN is.
     """
 
-    __slots__ = ("exclusive", "mask", "members", "names_tag", "order", "targets", "value")
+    __slots__ = (
+        "exclusive", "mask", "members", "names_address", "names_tag", "order", "targets", "value",
+    )  # fmt: skip
 
     def __init__(self, rule: Rule, order: int) -> None:
         self.order = order
         self.mask = rule.mask
         self.value = rule.value
         self.exclusive = rule.exclusive
+        self.names_address = rule.mask & ADDRESS_BITS == ADDRESS_BITS
         self.names_tag = bool(rule.mask & _TAG_BITS)
         self.members: list[Member] = []
         self.targets: list[Member] = []
@@ -72,11 +83,15 @@ class _SameMask:
 class RuleTable:
     """Which queue pairs of one port get a packet.
 
-    `depth` is how far into a frame the rules look (`fields.depth_of`), `sniffers` says whether
-    there are any that want copies of what comes in, `mirrors` the same of what the port sends.
+    `depth` is how far into an Ethernet frame the rules look (`fields.depth_of`), `sniffers` says
+    whether there are any that want copies of what comes in, `mirrors` the same of what the port
+    sends. Rules of InfiniBand are not looked at for frames (`_frame_groups`), none of which they
+    match.
     """
 
-    __slots__ = ("_groups", "_modes", "_sequence", "depth", "mirrors", "sniffers")
+    __slots__ = (
+        "_frame_groups", "_groups", "_modes", "_sequence", "depth", "mirrors", "sniffers",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._sequence = 0
@@ -85,6 +100,7 @@ class RuleTable:
     def clear(self) -> None:
         """No rules."""
         self._groups: list[_SameMask] = []
+        self._frame_groups: list[_SameMask] = []
         self._modes: dict[RuleMode, list[Member]] = {}
         self.depth = BY_ADDRESS
         self.sniffers = self.mirrors = False
@@ -171,22 +187,21 @@ class RuleTable:
 
     def _summarise(self) -> None:
         self._groups.sort(key=_first_of)
-        self.depth = max([depth_of(group.mask) for group in self._groups], default=BY_ADDRESS)
+        frames = [group for group in self._groups if not group.mask & INFINIBAND]
+        self._frame_groups = frames
+        self.depth = max([depth_of(group.mask) for group in frames], default=BY_ADDRESS)
         self.sniffers = any(self._modes.get(mode) for mode in _COPIES)
         self.mirrors = bool(self._modes.get(RuleMode.MIRROR_SENT))
 
     # -- packets --------------------------------------------------------------------------------
 
     def find(self, number: int) -> Entry | None:
-        """The entry that a packet with these fields belongs to."""
-        best: Entry | None = None
-        for group in self._groups:
-            if best is not None and best.order < group.first:
-                break
-            found = group.entries.get(number & group.mask)
-            if found is not None and (best is None or found[0].order < best.order):
-                best = found[0]
-        return best
+        """The entry that an Ethernet frame with these fields belongs to."""
+        return _first_match(self._frame_groups, number)
+
+    def find_datagram(self, number: int) -> Entry | None:
+        """The entry that a datagram with these fields belongs to."""
+        return _first_match(self._groups, number)
 
     def of_mode(self, mode: RuleMode) -> list[Member]:
         """Queue pairs that rules of one mode name."""
@@ -211,6 +226,18 @@ _COPIES: Final = (
     RuleMode.UNICAST_SNIFFER,
     RuleMode.MULTICAST_SNIFFER,
 )
+
+
+def _first_match(groups: list[_SameMask], number: int) -> Entry | None:
+    """The entry that counts first of those for a number; `groups` are in the order of `first`."""
+    best: Entry | None = None
+    for group in groups:
+        if best is not None and best.order < group.first:
+            break
+        found = group.entries.get(number & group.mask)
+        if found is not None and (best is None or found[0].order < best.order):
+            best = found[0]
+    return best
 
 
 def _first_of(group: _SameMask) -> int:

@@ -31,6 +31,9 @@ class QpState(IntEnum):
     SQDRAINING = 7
 
 
+RECEIVING = (QpState.RTR, QpState.RTS, QpState.SQD, QpState.SQER)
+"""States in which a queue pair takes messages in."""
+
 MPT_SIZE = 64
 MPT_STATUS_SOFTWARE = 0xF
 MPT_STATUS_FREE = 0x3
