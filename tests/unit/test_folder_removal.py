@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 from bluebridge.host_tools.processes.folder_removal import removed_at_end
 
+SECONDS = 10.0
+
 
 def remover_of(folder: Path) -> int:
-    """The process that waits to remove a folder."""
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and str(folder).encode() in _words(entry):
-            return int(entry.name)
+    """The process that waits to remove a folder; its words are there soon after its start."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and str(folder).encode() in _words(entry):
+                return int(entry.name)
     raise AssertionError("no process")
 
 
