@@ -7,6 +7,18 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
 
 _SECONDS = 120.0
+# ntb_msi_setup_mws sets a window to the address that interrupt 0 of the bridge is sent to, which
+# has its CPU in bits 12 to 19, rounded to 4096 bytes; the Switchtec driver refuses an address that
+# is not a multiple of the window's size (switchtec_ntb_mw_set_trans). Only that of CPU 0 is one.
+_ON_FIRST_CPU = """
+default=/proc/irq/default_smp_affinity
+before=$(cat $default)
+echo 1 > $default
+modprobe MODULE
+status=$?
+echo $before > $default
+exit $status
+"""
 _LINK = """
 for try in $(seq 600); do
     for net in /sys/class/net/*; do
@@ -28,7 +40,9 @@ def probe(machine: Vm, model: str) -> None:
     said.
     """
     driver = BY_NAME[model].kernel_driver
-    machine.run(f"modprobe ioatdma && modprobe {driver}", timeout=_SECONDS)
+    machine.run(
+        f"modprobe ioatdma || exit; {_ON_FIRST_CPU.replace('MODULE', driver)}", timeout=_SECONDS
+    )
     if machine.run("ls /sys/bus/ntb/devices | grep -q .", check=False).status:
         raise LabError(
             f"guest {machine.name}: {driver} has registered no bridge",
