@@ -66,8 +66,8 @@ class ResetActivities:
         self._activities.join(run, event, one, place)
         return True
 
-    def reset(self, event: Event, one: Transaction) -> None:
-        """The function was reset."""
+    def reset(self, event: Event, one: Transaction, failure: int | None) -> None:
+        """The function was reset; `failure` is the number of the internal error before."""
         store, self._store = self._store, None
         cause = self._run.number if self._run is not None else None
         self._end_run()
@@ -76,7 +76,7 @@ class ResetActivities:
             activity.cause = cause
         else:
             activity = started(*store, ActivityKind.RESET)
-            activity.cause = self._before
+            activity.cause = failure
             self._activities.join(activity, event, one, 0)
         activity.title = f"{event.text} reset" if "reset" not in event.text else event.text
         self._before = activity.number

@@ -51,6 +51,8 @@ class Role(Enum):
     COMMAND = "command"
     RESET = "reset"
     NOTE = "note"
+    LINK = "link"
+    CONTROL = "control"
 
 
 @dataclass(slots=True)
