@@ -26,7 +26,5 @@ def main(options: argparse.Namespace) -> int:
     (driver,) = device_server.tell(guest, f"fault {guest.name} {options.text}".rstrip())
     print(f"guest {guest.name}: its HCA has failed until it is reset; {driver}")
     if driver == DRIVEN:
-        print(
-            "mlx4_core looks every 5 s, resets it and starts anew; the guest driver does not look"
-        )
+        print("mlx4_core notices within 5 s and starts anew; a program of ours loses its device")
     return 0
