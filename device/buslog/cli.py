@@ -52,7 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="until", type=float, metavar="T", help="seconds")
     parser.add_argument("--event", type=_number, metavar="N", help="from event number N on")
     parser.add_argument("--limit", type=_number, metavar="N", help="at most N rows")
-    parser.add_argument("--format", choices=("table", "jsonl"), default="table")
+    parser.add_argument(
+        "--format", choices=("table", "jsonl"), default="table", help="jsonl: a JSON object a line"
+    )
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const="jsonl", help="same as --format jsonl"
+    )
     parser.add_argument("--decode", action="store_true", help="say what each transfer was")
     file_views.add_arguments(parser)
     export.add_arguments(parser)
@@ -123,8 +128,6 @@ def _check(arguments: argparse.Namespace) -> None:
         for name in ("decode", "pcap"):
             if getattr(arguments, name):
                 raise ValueError(f"--{name} does not go with --view {view.name}: drop one")
-        if arguments.format != "table":
-            raise ValueError(f"--format jsonl is for --view {DEFAULT}")
     if not view.event_filters:
         for name in ("kind", "bar"):
             if getattr(arguments, name) is not None:
