@@ -14,7 +14,7 @@ from bluebridge.device.buslog.analysis.view import Options, View
 from bluebridge.device.buslog.analysis.views import DEFAULT, VIEWS
 from bluebridge.device.buslog.event_lines import KINDS
 from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.pcap import export
+from bluebridge.device.buslog.pcap import dissector, export
 from bluebridge.device.buslog.reader import LogError, LogReader
 
 _TREES = " or ".join(view.name for view in VIEWS.values() if view.tree)
@@ -23,7 +23,13 @@ _MODELLED = " or ".join(view.name for view in VIEWS.values() if view.modelled)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a run or of a bus log")
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        metavar="DIR",
+        type=Path,
+        help="folder of a run or of a bus log",
+    )
     parser.add_argument(
         "--view",
         choices=tuple(VIEWS),
@@ -50,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", action="store_true", help="say what each transfer was")
     file_views.add_arguments(parser)
     export.add_arguments(parser)
+    dissector.add_arguments(parser)
 
 
 def _summary(view: View) -> str:
@@ -60,9 +67,14 @@ def _summary(view: View) -> str:
 def main(arguments: argparse.Namespace) -> int:
     """Print the log; the exit status, 1 if it was cut short."""
     try:
+        if arguments.dissector is not None:
+            dissector.run(arguments.dissector, replace=arguments.force)
+            return 0
         export.check_arguments(arguments)
         _check(arguments)
         options = _options(arguments)
+        if arguments.folder is None:
+            raise ValueError("no DIR: name the folder of a run or of a bus log")
         reader = LogReader(arguments.folder)
     except (LogError, ValueError) as error:
         print(f"bluebridge log: {error}", file=sys.stderr)
