@@ -23,7 +23,13 @@ _MODELLED = " or ".join(view.name for view in VIEWS.values() if view.modelled)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a run or of a bus log")
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        metavar="DIR",
+        type=Path,
+        help="folder of a run or of a bus log (default: of the newest one)",
+    )
     parser.add_argument(
         "--view",
         choices=tuple(VIEWS),
@@ -41,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bar", type=int, choices=(0, 2), help="only accesses of this BAR")
     parser.add_argument("--kind", help=f"comma-separated: {', '.join(KINDS)}")
-    parser.add_argument("--device", help="only this device, a or b")
+    parser.add_argument("--device", help="only this device, such as a, b.1, a.ntb")
     parser.add_argument("--from", dest="since", type=float, metavar="T", help="seconds")
     parser.add_argument("--to", dest="until", type=float, metavar="T", help="seconds")
     parser.add_argument("--event", type=_number, metavar="N", help="from event number N on")
@@ -63,7 +69,7 @@ def main(arguments: argparse.Namespace) -> int:
         export.check_arguments(arguments)
         _check(arguments)
         options = _options(arguments)
-        reader = LogReader(arguments.folder)
+        reader = _reader(arguments)
     except (LogError, ValueError) as error:
         print(f"bluebridge log: {error}", file=sys.stderr)
         return 2
@@ -88,6 +94,18 @@ def main(arguments: argparse.Namespace) -> int:
         print(text, file=sys.stderr)
         return 1
     return 0
+
+
+def _reader(arguments: argparse.Namespace) -> LogReader:
+    """Raises `LogError` for no log, `ValueError` for a device that is not in it."""
+    if arguments.folder is None:
+        raise ValueError("no DIR: name the folder of a run or of a bus log")
+    reader = LogReader(arguments.folder)
+    devices = reader.meta["devices"]
+    if arguments.device is not None and arguments.device not in devices:
+        there = ", ".join(devices) or "none"
+        raise ValueError(f"--device {arguments.device}: not in this log; it has {there}")
+    return reader
 
 
 def _print(lines: Iterator[str]) -> None:
