@@ -85,12 +85,16 @@ class Agent:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes | BinaryIO | None = None,
+        terminal: os.terminal_size | None = None,
     ) -> Command:
         """Start a command, a shell line or a list of words, and return at once.
 
         `timeout` (seconds) is kept in the guest, which kills the command and all of its session.
+        With `terminal` its streams are a terminal of that size, and all output is "stdout".
         """
         request: dict[str, Any] = {"op": "run", "timeout": timeout, "stdin": stdin is not None}
+        if terminal is not None:
+            request["tty"] = {"rows": terminal.lines, "columns": terminal.columns}
         request |= {"cwd": cwd, "env": dict(env or {})}
         request["shell" if isinstance(command, str) else "argv"] = (
             command if isinstance(command, str) else list(command)
