@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+from bluebridge.device.buslog import terminal
 from bluebridge.device.buslog.analysis import file_views
 from bluebridge.device.buslog.analysis.view import Options, View
 from bluebridge.device.buslog.analysis.views import DEFAULT, VIEWS
@@ -118,7 +119,8 @@ def _reader(arguments: argparse.Namespace) -> LogReader:
 
 
 def _print(lines: Iterator[str]) -> None:
-    for line in lines:
+    shown = lines if terminal.width() is None else terminal.fitted(lines)
+    for line in shown:
         print(line)
 
 
@@ -150,6 +152,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         arguments.tree,
         arguments.decode,
         arguments.format == "jsonl",
+        terminal.width(),
     )
 
 
