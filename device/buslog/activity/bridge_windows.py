@@ -99,5 +99,3 @@ def join(first: Transaction, one: Transaction) -> None:
     first.length += one.length
     first.stores += one.stores
     first.last = one.number
-
-

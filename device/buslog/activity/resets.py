@@ -53,14 +53,15 @@ class ResetActivities:
             self._activities.join(run, event, one)
 
     def note(self, event: Event, one: Transaction) -> bool:
-        """Whether a note says what the config access before it changed."""
-        run = self._run
-        if (
-            run is None
-            or not self._activities.is_open(run)
-            or not event.text.startswith(BUS_MASTER)
-        ):
+        """Whether a note says what the config access or the reset before it changed."""
+        if not event.text.startswith(BUS_MASTER):
             return False
+        run = self._run
+        if run is None or not self._activities.is_open(run):
+            activity = lone(event, one)
+            activity.cause = self._before
+            self._activities.complete(activity)
+            return True
         place = len(run.transactions) - 1
         run.notes.append(event.text)
         self._activities.join(run, event, one, place)
