@@ -99,3 +99,5 @@ def join(first: Transaction, one: Transaction) -> None:
     first.length += one.length
     first.stores += one.stores
     first.last = one.number
+
+
