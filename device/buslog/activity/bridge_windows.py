@@ -31,7 +31,8 @@ class WindowAccess:
         self._place = len(arrivals)
         for each in arrivals:
             self._arrive(each)
-        one.text = words
+        way = "store into" if self.writes else "load from"
+        one.text = words or f"{way} BAR{one.bar}+{one.address:#x}"
         self._root = one
         self.activity.add(one)
         self._last: Transaction | None = arrivals[-1] if arrivals else None
@@ -99,5 +100,3 @@ def join(first: Transaction, one: Transaction) -> None:
     first.length += one.length
     first.stores += one.stores
     first.last = one.number
-
-
