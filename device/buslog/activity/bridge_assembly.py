@@ -21,7 +21,7 @@ from bluebridge.device.buslog.activity.bridge_registers import (
 from bluebridge.device.buslog.activity.bridge_windows import MOST_READS, WindowAccess
 from bluebridge.device.buslog.activity.engine_channel import EngineChannel, Running
 from bluebridge.device.buslog.activity.lone import lone
-from bluebridge.device.buslog.analysis.transaction import Tlp, Transaction
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.buslog.bridges import family
 from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.reader import Event
@@ -299,6 +299,7 @@ class BridgeAssembler:
 
     def _await(self, activity: Activity, peer: str, bits: int, slot: int | None) -> None:
         bells = self._bells(peer)
+        activity.transactions[0].role = Role.DOORBELL
         rung = bells.ring(activity, bits) if slot is None else bells.message(activity, slot)
         self._take(bells.given)
         self._rung = rung

@@ -6,7 +6,7 @@ from collections import deque
 
 from bluebridge.device.buslog.activity.activity import Activity, ActivityKind, begun
 from bluebridge.device.buslog.analysis.queue_entries import OK
-from bluebridge.device.buslog.analysis.transaction import Tlp, Transaction
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.device.layout.ioat.registers import State
 
@@ -65,6 +65,7 @@ class EngineChannel:
         """Software writes the count."""
         title = f"descriptors up to {wanted} of channel {self._number}"
         activity = begun(one, ActivityKind.ACCESS, title)
+        activity.transactions[0].role = Role.DOORBELL
         activity.transactions[0].text = f"channel {self._number}, descriptors up to {wanted}"
         if self._fetched is not None and wanted & COUNT_BITS == self._fetched:
             self.given.append(activity)  # all of them were executed before
@@ -196,6 +197,7 @@ class EngineChannel:
         if running is not None:
             if running.over and not running.activity.status:
                 running.activity.status = OK
+            running.activity.title += _through_windows(running.activity)
             self.given.append(running.activity)
 
     def close_if_over(self) -> None:
@@ -212,3 +214,14 @@ class EngineChannel:
     def _release(self, ring: Ring) -> None:
         if not ring.begun:
             self.given.append(ring.activity)
+
+
+def _through_windows(activity: Activity) -> str:
+    """Where the peer's memory was read and written, for a title."""
+    words = ""
+    for tlp, way in ((Tlp.MEMORY_READ, "from"), (Tlp.MEMORY_WRITE, "to")):
+        through = [one for one in activity.transactions if one.remote and one.tlp is tlp]
+        if through:
+            first = through[0]
+            words += f", {way} {first.address:#x} of {first.device.partition('.')[0]}"
+    return words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.device.buslog.activity import activity_view
+from bluebridge.device.buslog.activity import activity_view, bridge_view
 from bluebridge.device.buslog.analysis import (
     event_view,
     ntrdma_view,
@@ -18,6 +18,7 @@ VIEWS = {
         transaction_table.VIEW,
         work_requests.VIEW,
         activity_view.VIEW,
+        bridge_view.VIEW,
         traffic.VIEW,
         ntrdma_view.VIEW,
     )
