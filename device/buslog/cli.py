@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+from bluebridge.device.buslog import terminal
 from bluebridge.device.buslog.analysis import file_views
 from bluebridge.device.buslog.analysis.view import Options, View
 from bluebridge.device.buslog.analysis.views import DEFAULT, VIEWS
 from bluebridge.device.buslog.event_lines import KINDS
 from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.pcap import export
+from bluebridge.device.buslog.pcap import dissector, export
 from bluebridge.device.buslog.reader import LogError, LogReader
 
 _TREES = " or ".join(view.name for view in VIEWS.values() if view.tree)
@@ -61,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--decode", action="store_true", help="say what each transfer was")
     file_views.add_arguments(parser)
     export.add_arguments(parser)
+    dissector.add_arguments(parser)
 
 
 def _summary(view: View) -> str:
@@ -71,6 +73,9 @@ def _summary(view: View) -> str:
 def main(arguments: argparse.Namespace) -> int:
     """Print the log; the exit status, 1 if it was cut short."""
     try:
+        if arguments.dissector is not None:
+            dissector.run(arguments.dissector, replace=arguments.force)
+            return 0
         export.check_arguments(arguments)
         _check(arguments)
         options = _options(arguments)
@@ -114,7 +119,8 @@ def _reader(arguments: argparse.Namespace) -> LogReader:
 
 
 def _print(lines: Iterator[str]) -> None:
-    for line in lines:
+    shown = lines if terminal.width() is None else terminal.fitted(lines)
+    for line in shown:
         print(line)
 
 
@@ -146,6 +152,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         arguments.tree,
         arguments.decode,
         arguments.format == "jsonl",
+        terminal.width(),
     )
 
 

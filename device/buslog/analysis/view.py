@@ -27,6 +27,8 @@ class Options:
     tree: bool = False
     decoded: bool = False
     json: bool = False
+    width: int | None = None
+    """Columns of the terminal that shows it; None for anything else, which gets whole lines."""
 
 
 @dataclass(frozen=True, slots=True)
