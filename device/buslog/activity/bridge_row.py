@@ -1,4 +1,4 @@
-"""An activity of a bridge or DMA engine as a row: from where, translated to where, answered when."""
+"""An activity of a bridge or DMA engine as a row: from where, to where, when it was answered."""
 
 from __future__ import annotations
 
@@ -125,7 +125,11 @@ def _of_registers(activity: Activity) -> BridgeRow:
     interrupt = next(
         (one for one in activity.transactions if one.role is Role.INTERRUPT and one.remote), None
     )
-    vector = "-" if interrupt is None else f"{machine(interrupt.device)} vector {interrupt.address}"
+    notes = [one.text for one in activity.transactions[1:] if one.role is Role.NOTE]
+    effect = ", ".join(notes[:3]) or "-"
+    vector = (
+        effect if interrupt is None else f"{machine(interrupt.device)} vector {interrupt.address}"
+    )
     return BridgeRow(
         activity,
         activity.kind.value,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bluebridge.device.buslog.activity import activity_view, bridge_view
+from bluebridge.device.buslog.activity import activity_view, bridge_view, traffic_view
 from bluebridge.device.buslog.analysis import (
     event_view,
     ntrdma_view,
-    traffic,
     transaction_table,
     work_requests,
 )
@@ -19,7 +18,7 @@ VIEWS = {
         work_requests.VIEW,
         activity_view.VIEW,
         bridge_view.VIEW,
-        traffic.VIEW,
+        traffic_view.VIEW,
         ntrdma_view.VIEW,
     )
 }
