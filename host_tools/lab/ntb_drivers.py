@@ -7,6 +7,8 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
 
 _SECONDS = 120.0
+_LOADS = 3
+_TRANSPORT = "modprobe ntb_transport use_dma=1 max_mw_size=0x100000 && modprobe ntb_netdev"
 # ntb_msi_setup_mws sets a window to the address that interrupt 0 of the bridge is sent to, which
 # has its CPU in bits 12 to 19, rounded to 4096 bytes; the Switchtec driver refuses an address that
 # is not a multiple of the window's size (switchtec_ntb_mw_set_trans). Only that of CPU 0 is one.
@@ -20,7 +22,7 @@ echo $before > $default
 exit $status
 """
 _LINK = """
-for try in $(seq 600); do
+for try in $(seq 200); do
     for net in /sys/class/net/*; do
         [ "$(ethtool -i ${net##*/} 2>/dev/null | head -n 1)" = "driver: ntb_netdev" ] || continue
         ip addr replace ADDRESS dev ${net##*/} && ip link set ${net##*/} up || exit 1
@@ -68,16 +70,19 @@ def settle(machine: Vm) -> None:
 def load(machine: Vm, address: str) -> None:
     """Load transport and network device over a driver that has settled, and give it an address.
 
-    Returns when its carrier is there, which takes the peer. Raises `LabError`.
+    Returns when its carrier is there, which takes the peer. A transport that enables the link first
+    hears that it is down, and the work for that, if it runs only after the peer's "up", cancels the
+    work for "up": then it waits for ever (ntb_transport_link_cleanup). It is loaded again.
+    Raises `LabError`.
     """
-    machine.run(
-        "modprobe ntb_transport use_dma=1 max_mw_size=0x100000 && modprobe ntb_netdev",
-        timeout=_SECONDS,
+    for _ in range(_LOADS):
+        machine.run(_TRANSPORT, timeout=_SECONDS)
+        done = machine.run(_LINK.replace("ADDRESS", address), timeout=_SECONDS, check=False)
+        if not done.status:
+            return
+        machine.run("rmmod ntb_netdev && rmmod ntb_transport", timeout=_SECONDS)
+    raise LabError(
+        f"guest {machine.name}: the NTB link does not come up",
+        "read dmesg in both guests",
+        machine.run("dmesg | tail -n 30", check=False).text,
     )
-    done = machine.run(_LINK.replace("ADDRESS", address), timeout=_SECONDS, check=False)
-    if done.status:
-        raise LabError(
-            f"guest {machine.name}: the NTB link does not come up",
-            "read dmesg in both guests",
-            machine.run("dmesg | tail -n 30", check=False).text,
-        )

@@ -8,18 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from bluebridge.device.buslog.activity.activity import Activity
-from bluebridge.device.buslog.activity.lone import lone, of_transfer
-from bluebridge.device.buslog.analysis.assembly import LINGER, TransferAssembler
+from bluebridge.device.buslog.activity.hca import HcaActivities
+from bluebridge.device.buslog.activity.lone import of_transfer
+from bluebridge.device.buslog.activity.part import WINDOW
+from bluebridge.device.buslog.analysis.assembly import TransferAssembler
 from bluebridge.device.buslog.analysis.classify import transaction_of
 from bluebridge.device.buslog.analysis.transaction import Role, Transaction
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.layout.buslog import Kind
 
-WINDOW = LINGER
-"""Number of events after which a write that posted no work request is an activity of its own."""
 _LATE = (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE)
 """Roles of what a work request takes that begins later."""
-_NOTHING: list[Activity] = []
 
 
 class ActivityAssembler:
@@ -31,38 +31,36 @@ class ActivityAssembler:
     def __init__(self, devices: Sequence[str]) -> None:
         """`devices`: the names in the log's meta file; more may be appended later."""
         self._transfers = TransferAssembler(devices)
-        self._held: deque[Transaction] = deque()  # work requests may take them yet
+        self._held: deque[tuple[Event, Transaction]] = deque()  # work requests may take them yet
+        self._hcas = HcaActivities()
 
     def feed(self, event: Event) -> list[Activity]:
         """The activities that are complete after `event`."""
         one = transaction_of(event)
-        found = _NOTHING
         given = self._transfers.take(event, one)
-        if given:
-            found = [of_transfer(each) for each in given if each.transactions]
         if not one.taken:
-            if one.role in _LATE:
-                self._held.append(one)
+            if one.role in _LATE and (event.obj or event.kind is not Kind.NOTE):
+                self._held.append((event, one))
             else:
-                found = [*found, lone(one)]
-        held = self._held
-        if held and (held[0].taken or held[0].number + WINDOW < event.number):
-            found = [*found, *self._released(event.number - WINDOW)]
-        return found
+                self._hcas.feed(event, one)
+        if self._held:
+            self._release(event.number - WINDOW)
+        found = self._hcas.ready(event.number)
+        return [*map(of_transfer, given), *found] if given else found
 
     def finish(self) -> list[Activity]:
         """All that are left."""
-        rest = [of_transfer(each) for each in self._transfers.finish() if each.transactions]
-        return [*rest, *self._released(None)]
+        rest = [of_transfer(each) for each in self._transfers.finish()]
+        self._release(None)
+        return [*rest, *self._hcas.finish()]
 
-    def _released(self, before: int | None) -> list[Activity]:
+    def _release(self, before: int | None) -> None:
         """What is held since before that event, except what work requests have taken."""
-        held, found = self._held, []
-        while held and (held[0].taken or before is None or held[0].number < before):
-            one = held.popleft()
+        held = self._held
+        while held and (held[0][1].taken or before is None or held[0][1].number < before):
+            event, one = held.popleft()
             if not one.taken:
-                found.append(lone(one))
-        return found
+                self._hcas.late(event, one)
 
 
 def activities(folder: Path | LogReader, wanted: Filter | None = None) -> Iterator[Activity]:

@@ -3,38 +3,51 @@
 from __future__ import annotations
 
 from bluebridge.device.buslog.activity.activity import Activity, ActivityKind
-from bluebridge.device.buslog.analysis.queue_entries import OK
-from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.device.buslog.analysis.transaction import Transaction
+from bluebridge.device.buslog.analysis.transaction_table import purpose
 from bluebridge.device.buslog.analysis.transfer import Transfer
+from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind, What
 
-_BY_TLP = {
-    Tlp.MEMORY_WRITE: ActivityKind.DMA,
-    Tlp.MEMORY_READ: ActivityKind.DMA,
-    Tlp.CONFIG_READ: ActivityKind.CONFIG,
-    Tlp.CONFIG_WRITE: ActivityKind.CONFIG,
-    Tlp.MESSAGE: ActivityKind.DMA,
-    Tlp.NONE: ActivityKind.NOTE,
+_BY_KIND = {
+    Kind.MMIO_READ: ActivityKind.ACCESS,
+    Kind.MMIO_WRITE: ActivityKind.ACCESS,
+    Kind.DMA_READ: ActivityKind.DMA,
+    Kind.DMA_WRITE: ActivityKind.DMA,
+    Kind.IRQ: ActivityKind.INTERRUPT,
+    Kind.COMMAND: ActivityKind.COMMAND,
+    Kind.RESET: ActivityKind.RESET,
+    Kind.CONFIG_READ: ActivityKind.CONFIG,
+    Kind.CONFIG_WRITE: ActivityKind.CONFIG,
+    Kind.NOTE: ActivityKind.NOTE,
+    Kind.WIRE: ActivityKind.DMA,
+    Kind.BLUEFLAME: ActivityKind.ACCESS,
+    Kind.FAULT: ActivityKind.FAULT,
 }
-_BY_ROLE = {
-    Role.COMMAND: ActivityKind.COMMAND,
-    Role.RESET: ActivityKind.RESET,
-    Role.INTERRUPT: ActivityKind.INTERRUPT,
-}
+_KINDS = tuple(_BY_KIND[kind] for kind in Kind)
+_SHORT = (Kind.DMA_READ, Kind.DMA_WRITE)
+"""Kinds of which there are many: their words say less, and are made faster."""
 
 
-def lone(one: Transaction) -> Activity:
-    """A transaction that belongs to nothing else."""
-    kind = _BY_ROLE.get(one.role) or _BY_TLP[one.tlp]
-    if kind is ActivityKind.DMA and not one.upstream:
-        kind = ActivityKind.ACCESS
-    return started(one, kind, one.text or one.role.value)
+def lone(event: Event, one: Transaction) -> Activity:
+    """An event that belongs to nothing else."""
+    return started(event, one, _KINDS[event.kind])
 
 
-def started(one: Transaction, kind: ActivityKind, title: str) -> Activity:
-    """An activity that begins with a transaction."""
-    activity = Activity(one.number, kind, one.device, title, one.time, one.time)
+def started(event: Event, one: Transaction, kind: ActivityKind) -> Activity:
+    """An activity that begins with an event, whose words are its title."""
+    if not one.text:
+        one.text = _words(event, one)
+    activity = Activity(one.number, kind, one.device, one.text, one.time, one.time)
     activity.add(one)
     return activity
+
+
+def _words(event: Event, one: Transaction) -> str:
+    if event.kind in _SHORT and event.what is not What.EQE:
+        return purpose(one)
+    return decode(event)
 
 
 def of_transfer(transfer: Transfer) -> Activity:
@@ -53,8 +66,3 @@ def of_transfer(transfer: Transfer) -> Activity:
         number, ActivityKind.WORK_REQUEST, transfer.device, title, begin, end,
         transfer.status, parts, transfer, None, transfer.notes,
     )  # fmt: skip
-
-
-def failed(activity: Activity) -> bool:
-    """Whether it ended with an error."""
-    return activity.status not in ("", OK)

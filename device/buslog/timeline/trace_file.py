@@ -13,7 +13,7 @@ from typing import Any, Final
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
 from perfetto.trace_builder.proto_builder import TraceProtoBuilder
 
-from bluebridge.device.buslog.timeline.marks import Argument, Mark, Shape
+from bluebridge.device.buslog.timeline.marks import Mark, Shape
 
 SEQUENCE: Final = 1
 """The one packet sequence of the trace; interned numbers hold within it."""
@@ -21,6 +21,11 @@ PIECE_PACKETS: Final = 4096
 MOST_INTERNED: Final = 50_000
 """Texts of one table that are interned; further ones stand in their packets."""
 _EVENTS: Final = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
+KEYS: Final = "debug_annotation_names"
+WORDS: Final = "debug_annotation_string_values"
+"""Tables of interned data: names of arguments, and values that repeat."""
+_ADDRESSES: Final = frozenset(("address",))
+"""Arguments that are shown in hexadecimal."""
 _WORDS: Final = frozenset(("cause", "posted by", "status", "operation"))
 """Arguments whose values repeat, so that they are interned."""
 
@@ -32,7 +37,15 @@ class TraceFile:
         self._write = write
         self._builder = TraceProtoBuilder()
         self._packets = 0
-        self._tables: dict[str, dict[str, int]] = {}
+        self._names: dict[str, int] = {}
+        self._categories: dict[str, int] = {}
+        self._keys: dict[str, int] = {}
+        self._tables: dict[str, dict[str, int]] = {
+            "event_names": self._names,
+            "event_categories": self._categories,
+            KEYS: self._keys,
+            WORDS: {},
+        }
         self._last_uuid = 0
         first = self._packet()
         first.sequence_flags = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
@@ -69,7 +82,7 @@ class TraceFile:
             packet.timestamp = mark.time
             packet.sequence_flags = _EVENTS
             event = packet.track_event
-            event.type, event.track_uuid = int(mark.shape), mark.track
+            event.type, event.track_uuid = mark.shape, mark.track
             if mark.shape is Shape.COUNTER:
                 event.counter_value = mark.value
             elif mark.shape is not Shape.END:
@@ -98,42 +111,41 @@ class TraceFile:
 
     def _describe(self, packet: Any, event: Any, mark: Mark) -> None:
         """Name, category, arguments and flows of a slice."""
-        number = self._interned(packet, "event_names", mark.name)
+        number = self._names.get(mark.name) or self._interned(packet, "event_names", mark.name)
         if number:
             event.name_iid = number
         else:
             event.name = mark.name
-        event.category_iids.append(self._interned(packet, "event_categories", mark.category))
-        for argument in mark.arguments:
-            self._annotate(packet, event.debug_annotations.add(), argument)
+        number = self._categories.get(mark.category)
+        number = number or self._interned(packet, "event_categories", mark.category)
+        event.category_iids.append(number)
+        add, keys = event.debug_annotations.add, self._keys
+        for name, value in mark.arguments:
+            annotation = add()
+            annotation.name_iid = keys.get(name) or self._interned(packet, KEYS, name)
+            if name in _ADDRESSES:
+                annotation.pointer_value = value
+            elif value.__class__ is int:
+                annotation.int_value = value
+            elif name in _WORDS:
+                annotation.string_value_iid = self._interned(packet, WORDS, str(value))
+            else:
+                annotation.string_value = value
         if mark.flows:
             event.flow_ids.extend(mark.flows)
         if mark.ended:
             event.terminating_flow_ids.extend(mark.ended)
 
-    def _annotate(self, packet: Any, annotation: Any, argument: Argument) -> None:
-        name, value = argument
-        annotation.name_iid = self._interned(packet, "debug_annotation_names", name)
-        if name == "address":
-            annotation.pointer_value = value
-        elif isinstance(value, int):
-            annotation.int_value = value
-        elif name in _WORDS:
-            number = self._interned(packet, "debug_annotation_string_values", value)
-            annotation.string_value_iid = number
-        else:
-            annotation.string_value = value
-
     def _interned(self, packet: Any, table: str, text: str) -> int:
         """The number of `text` in a table of interned data; 0 when the table is full."""
-        known = self._tables.setdefault(table, {})
+        known = self._tables[table]
         number = known.get(text, 0)
         if number or len(known) >= MOST_INTERNED:
             return number
         number = known[text] = len(known) + 1
         entry = getattr(packet.interned_data, table).add()
         entry.iid = number
-        if table == "debug_annotation_string_values":
+        if table == WORDS:
             entry.str = text.encode()
         else:
             entry.name = text
