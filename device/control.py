@@ -6,6 +6,7 @@
     profile start               from now on, sample what the server does
     profile stop FILE           write the stacks found, with their counts, one a line
     drop, delay, duplicate, hold, rules, release, remove    `bluebridge.device.fault_control`
+    show                                                    `bluebridge.device.show_control`
 
 The answer to a line is zero or more lines of text and then `ok`, or `error: ` and the reason.
 """
@@ -25,6 +26,8 @@ from bluebridge.device.fault_control import FaultCommands
 from bluebridge.device.hca.device import Hca
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.profile import Sampler
+from bluebridge.device.show.table import Tables
+from bluebridge.device.show_control import ShowCommands
 
 MAX_LINE = 4096
 MAX_CLIENTS = 16
@@ -36,7 +39,8 @@ REST_SECONDS = 1.0
 class ControlCommands:
     """Executes the lines above on the HCAs of a server, given by name.
 
-    `fabrics` are those that ports are on, by the names of their links (`a/1`).
+    `fabrics` are those that ports are on, by the names of their links (`a/1`), `functions` what
+    each function has to show.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class ControlCommands:
         hcas: Mapping[str, Hca],
         faults: FaultRules,
         fabrics: Mapping[str, LocalFabric] | None = None,
+        functions: Mapping[str, Tables] | None = None,
     ) -> None:
         self._hcas = hcas
         self._fabrics = fabrics or {}
@@ -54,6 +59,7 @@ class ControlCommands:
             "status": self._status,
             "profile": self._profile,
             **FaultCommands(faults, self.link_name).words,
+            **ShowCommands(functions or {}, hcas).words,
         }
 
     def execute(self, line: str) -> list[str]:
