@@ -18,6 +18,7 @@ from bluebridge.host_tools.keeper.guests import Guest
 from bluebridge.host_tools.lab import hardware_control
 from bluebridge.host_tools.show import since, text
 from bluebridge.host_tools.show.answer import Answer, Tell, ask
+from bluebridge.host_tools.show.bridges import DMA, NTB
 from bluebridge.host_tools.show.item import Kind
 from bluebridge.host_tools.show.kinds import KINDS
 
@@ -29,7 +30,7 @@ def main(options: argparse.Namespace) -> int:
     """Print the answer; returns 0. Raises `LabError`."""
     kind, name, number = _kind(options), options.name, options.number
     guest = find(name)
-    tell = teller(guest)
+    tell = teller(guest, _mend(kind, name, number))
     before = _before(options, tell, kind)
     answer = ask(tell, name, kind, number)
     document = _document(name, answer)
@@ -71,8 +72,17 @@ def find(name: str) -> Guest:
     return guest
 
 
-def teller(guest: Guest) -> Tell:
-    """Questions to the device server of the guest's pair."""
+def _mend(kind: Kind, name: str, number: str | None) -> str:
+    """What to do when the device server has no answer."""
+    if kind in (NTB, DMA):
+        return "`bluebridge up --ntb` starts guests that have one"
+    if number is not None:
+        return f"`bluebridge show {name} {kind.name}` lists them"
+    return "`bluebridge up --hca` starts guests that have an HCA"
+
+
+def teller(guest: Guest, mend: str) -> Tell:
+    """Questions to the device server of the guest's pair; `mend` ends what it says against one."""
     path = Path(guest.record.agents[0]).parent / hardware_control.SOCKET
     if not path.exists():
         raise UsageError(f"guest {guest.name} has no devices", "`bluebridge up` without --bare")
@@ -81,7 +91,7 @@ def teller(guest: Guest) -> Tell:
         try:
             return hardware_control.tell(path, line)
         except UsageError as error:
-            raise UsageError(error.what, "`bluebridge show --help` has the kinds") from None
+            raise UsageError(error.what, mend) from None
 
     return tell
 

@@ -59,7 +59,7 @@ def queue_pair(row: Row) -> Sequence[Item]:
         "access": [
             name.upper() for name in ("remote_read", "remote_write", "remote_atomic") if get(name)
         ],
-        "path-mig-state": _MIGRATION[get("pm_state")],
+        "path-mig-state": _MIGRATION[get("pm_state")] if row["type"] in CONNECTED else None,
         "port": get("pri_port") + 1,
         **_path(context),
         "min-rnr-timer": get("min_rnr_timer"),
@@ -103,7 +103,7 @@ def _path(context: bytes) -> Item:
     return {
         "gid": gid_text(QPC.get_raw(context, "pri_rgid")),
         "sgid-index": get(context, "pri_mgid_index"),
-        "dmac": QPC.get_raw(context, "pri_dmac").hex(":"),
+        "dmac": _mac(QPC.get_raw(context, "pri_dmac")),
         "lid": get(context, "pri_rlid"),
         "sl": get(context, "pri_sched_queue") >> 2 & 0xF,
         "vlan-index": get(context, "pri_vlan_index") if get(context, "pri_vlan_valid") else None,
@@ -111,6 +111,10 @@ def _path(context: bytes) -> Item:
         "hop-limit": get(context, "pri_hop_limit"),
         "roce-mode": get(context, "roce_mode"),
     }
+
+
+def _mac(address: bytes) -> str | None:
+    return address.hex(":") if any(address) else None
 
 
 def completion_queue(row: Row) -> Sequence[Item]:
@@ -174,7 +178,7 @@ def event_queue(row: Row) -> Sequence[Item]:
 QP = Kind(
     "qp",
     "queue pairs",
-    "QPN",
+    "a QPN",
     queue_pair,
     ("lqpn",),
     (
@@ -187,7 +191,7 @@ QP = Kind(
 CQ = Kind(
     "cq",
     "completion queues",
-    "CQN",
+    "a CQN",
     completion_queue,
     ("cqn",),
     ("cqn", "cqe", "producer", "consumer", "armed", "state", "eqn", "uar", "period", "max-count"),
@@ -196,7 +200,7 @@ CQ = Kind(
 SRQ = Kind(
     "srq",
     "shared receive queues",
-    "SRQN",
+    "an SRQN",
     shared_receive_queue,
     ("srqn",),
     ("srqn", "pdn", "cqn", "size", "posted", "taken", "next-entry", "limit"),
@@ -205,7 +209,7 @@ SRQ = Kind(
 EQ = Kind(
     "eq",
     "event queues",
-    "EQN",
+    "an EQN",
     event_queue,
     ("eqn",),
     ("eqn", "eqe", "producer", "consumer", "vector", "state", "backlog", "overflowed"),

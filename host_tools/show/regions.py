@@ -59,7 +59,7 @@ def _access(rights: int) -> list[str]:
 MR = Kind(
     "mr",
     "memory regions",
-    "lkey or rkey",
+    "an lkey or rkey",
     region,
     ("rkey",),
     ("rkey", "lkey", "type", "state", "iova", "mrlen", "pdn", "access", "page-size", "windows"),
