@@ -51,6 +51,11 @@ class Activity:
     cause: int | None = None
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def duration_us(self) -> float:
+        """From the first transaction to the last, in microseconds by the server's clock."""
+        return (self.end - self.begin) * 1e6
+
     def tree(self) -> Iterator[tuple[int, int]]:
         """Places in `transactions` with their depth, parents before children."""
         return tree_of(self.transactions)

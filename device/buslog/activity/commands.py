@@ -44,7 +44,18 @@ class CommandActivities:
         self._record = 0  # place of its record in it
         self._polled = False
         self._reads: deque[tuple[Event, Transaction]] = deque()
-        self.current: int | None = None  # number of the command after which nothing was accessed
+        self._last: int | None = None  # number of the command after which nothing was accessed
+
+    @property
+    def current(self) -> int | None:
+        """Number of the command that is carried out, or was the last thing that happened."""
+        if self._running is not None and self._go is not None:
+            return self._running.number
+        return self._last
+
+    def accessed(self) -> None:
+        """The host accessed something else."""
+        self._last = None
 
     def covers(self, event: Event) -> bool:
         """Whether an event is an access of the command register."""
@@ -52,7 +63,7 @@ class CommandActivities:
 
     def access(self, event: Event, one: Transaction) -> None:
         """An access of the command register."""
-        self.current = None
+        self._last = None
         if event.kind is Kind.MMIO_WRITE:
             self._write(event, one)
         elif self._running is not None and self._go is not None:
@@ -82,7 +93,7 @@ class CommandActivities:
             self._record = place if place is not None else 0
             self._polled = not self._control & HCR_EVENT
         _describe(activity, event.text)
-        self._done, self.current = activity, activity.number
+        self._done, self._last = activity, activity.number
         self._activities.open(activity, event.number)
 
     def announced(self, event: Event, one: Transaction) -> tuple[Activity, int] | None:

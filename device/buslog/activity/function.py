@@ -71,7 +71,7 @@ class FunctionActivities:
         if self._commands.covers(event):
             self._commands.access(event, one)
             return
-        self._commands.current = None
+        self._commands.accessed()
         if one.role is Role.EQ_ARM:
             self._interrupts.armed(event, one)
         else:

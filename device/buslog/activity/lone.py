@@ -8,7 +8,7 @@ from bluebridge.device.buslog.analysis.transaction_table import purpose
 from bluebridge.device.buslog.analysis.transfer import Transfer
 from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.reader import Event
-from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.buslog import Kind, What
 
 _BY_KIND = {
     Kind.MMIO_READ: ActivityKind.ACCESS,
@@ -38,10 +38,16 @@ def lone(event: Event, one: Transaction) -> Activity:
 def started(event: Event, one: Transaction, kind: ActivityKind) -> Activity:
     """An activity that begins with an event, whose words are its title."""
     if not one.text:
-        one.text = purpose(one) if event.kind in _SHORT else decode(event)
+        one.text = _words(event, one)
     activity = Activity(one.number, kind, one.device, one.text, one.time, one.time)
     activity.add(one)
     return activity
+
+
+def _words(event: Event, one: Transaction) -> str:
+    if event.kind in _SHORT and event.what is not What.EQE:
+        return purpose(one)
+    return decode(event)
 
 
 def of_transfer(transfer: Transfer) -> Activity:
