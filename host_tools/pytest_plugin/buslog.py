@@ -118,7 +118,8 @@ class BusLog:
         """What has been recorded up to now and passes all filters.
 
         `kind` is a `Kind`, its name (`"mmio_write"`), or one of the groups `mmio`, `dma`, `irq`,
-        `command`, `config`, `reset`, `note`; `containing` must occur in the decoded text.
+        `command`, `config`, `reset`, `note`, `link`, `control`, `fault`; `containing` must occur in
+        the decoded text.
         """
         wanted = _filter(kind, guest, containing, bar)
         return [record for record in self if wanted(record)]

@@ -27,9 +27,15 @@ def line(activity: Activity) -> str:
 
 
 def tree(activity: Activity) -> Iterator[str]:
-    """Its transactions below each other, with microseconds since it began, and its notes."""
+    """Its transactions below each other, with microseconds since it began, and its notes.
+
+    None for an activity of one transaction, of which its own line says all.
+    """
+    parts = activity.transactions
+    if len(parts) == 1 and parts[0].text == activity.title:
+        return
     for place, depth in activity.tree():
-        one = activity.transactions[place]
+        one = parts[place]
         clock = f"{(one.time - activity.begin) * 1e6:10.1f}"
         yield f"{one.number:8} {'':13} {clock} {one.device:5} {'  ' * (depth + 1)}{_words(one)}"
     for note in activity.notes:
