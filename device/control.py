@@ -5,6 +5,7 @@
     status                      a line for each port, and how often it used addresses of others
     profile start               from now on, sample what the server does
     profile stop FILE           write the stacks found, with their counts, one a line
+    mark TEXT, log stop [TEXT]  `bluebridge.device.log_control`
     drop, delay, duplicate, hold, rules, release, remove    `bluebridge.device.fault_control`
 
 The answer to a line is zero or more lines of text and then `ok`, or `error: ` and the reason.
@@ -18,11 +19,13 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fault_control import FaultCommands
 from bluebridge.device.hca.device import Hca
+from bluebridge.device.log_control import LogCommands
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.profile import Sampler
 
@@ -44,6 +47,7 @@ class ControlCommands:
         hcas: Mapping[str, Hca],
         faults: FaultRules,
         fabrics: Mapping[str, LocalFabric] | None = None,
+        events: EventLog | None = None,
     ) -> None:
         self._hcas = hcas
         self._fabrics = fabrics or {}
@@ -53,6 +57,7 @@ class ControlCommands:
             "fault": self._fault,
             "status": self._status,
             "profile": self._profile,
+            **LogCommands(events or EventLog()).words,
             **FaultCommands(faults, self.link_name).words,
         }
 

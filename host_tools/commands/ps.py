@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import end_record, registry
 from bluebridge.host_tools.keeper.end_record import EndRecord
@@ -44,7 +45,10 @@ def main(options: argparse.Namespace) -> int:
 
 def _as_json(pairs: list[PairRecord], ended: list[EndRecord]) -> dict[str, Any]:
     now = time.time()
-    living = [{**asdict(pair), "uptime": round(now - pair.started, 1)} for pair in pairs]
+    living = [
+        {**asdict(pair), "uptime": round(now - pair.started, 1), "log_stopped": _log_stopped(pair)}
+        for pair in pairs
+    ]
     return {"pairs": living, "ended": [asdict(each) for each in ended]}
 
 
@@ -57,10 +61,19 @@ def _show(pair: PairRecord) -> None:
         print(f"  {guest.name:<4} {_state(guest)}")
     for line in _trespasses(pair):
         print(f"  note: {line}")
+    if stopped := _log_stopped(pair):
+        print(f"  note: the bus log was stopped: {stopped}")
     for warning in pair.warnings:
         print(f"  note: {warning}")
     if pair.logs:
         print(f"  logs: {pair.logs}")
+
+
+def _log_stopped(pair: PairRecord) -> str:
+    """Why the bus log ended before the pair (`up --stop-on`); empty if it did not."""
+    with contextlib.suppress(LogError):
+        return LogReader(Path(pair.logs)).stopped
+    return ""
 
 
 def _trespasses(pair: PairRecord) -> list[str]:
