@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 import bluebridge
+from bluebridge.host_tools.command_parser import CommandParser
 
 _EPILOG = """\
 examples:
@@ -70,7 +71,11 @@ COMMANDS = {
     "mark": _one("put a note into the bus log, to find a moment again", f"{_COMMANDS}.mark"),
     "down": _one("end pairs, and wait until nothing of them is left", f"{_COMMANDS}.down"),
     "krping": _beside("boot two guests and run krping between them", "krping"),
-    "log": _one("show what crossed the bus", "bluebridge.device.buslog.cli"),
+    "log": Subcommand(
+        "show what crossed the bus",
+        f"{_COMMANDS}.log",
+        "bluebridge.device.buslog.cli",
+    ),
     "model": _one(
         "what a log's sends would take on real machines", "bluebridge.device.buslog.model.cli"
     ),
@@ -80,6 +85,7 @@ COMMANDS = {
     "rtrs": _beside("a block device over RTRS between two guests, while paths die", "rtrs"),
     "ntrdma": _beside("RDMA through a bridge: shown, measured", "ntrdma"),
     "watch": _beside("show what crosses the bus right now", "watch"),
+    "web": _beside("the lab, or a log, as a page in a browser", "web"),
     "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
     "doctor": _one("what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"),
 }
@@ -99,7 +105,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     name, *rest = words
     command = COMMANDS[name]
     module = import_module(command.options)
-    parser = argparse.ArgumentParser(prog=f"bluebridge {name}")
+    parser = CommandParser(prog=f"bluebridge {name}")
     module.add_arguments(parser)
     passed_on: list[str] = []
     if command.passes_on:
@@ -116,7 +122,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _overview() -> argparse.ArgumentParser:
     """The parser that lists the commands, without their options."""
-    parser = argparse.ArgumentParser(
+    parser = CommandParser(
         prog="bluebridge",
         description="A virtual PCIe lab: an emulated ConnectX-3 in each of two QEMU guests.",
         epilog=_EPILOG,

@@ -45,6 +45,8 @@ HEADER = (
     f"{'timestamp':>13} {'dev':3} {'direction':9} {'type':7} {'address':>18} {'length':>7} "
     f"{'data':32} decoded"
 )
+NARROW_HEADER = f"{'timestamp':>13} {'dev':3} {'direction':9} {'type':7} {'address':>12} decoded"
+"""For a terminal that has no room for the data."""
 _SHOWN = 16
 
 
@@ -76,6 +78,14 @@ def plain_line(event: Event, words: Describe = decode) -> str:
     """The line without time, length and data: what an expression is looked for in."""
     direction, kind = _DIRECTION_TYPE[event.kind]
     return " ".join((event.device, direction, kind, _place(event), words(event)))
+
+
+def narrow_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
+    """As `table_line` without data, in the columns of `NARROW_HEADER`: the words tell the most."""
+    direction, kind = _DIRECTION_TYPE[event.kind]
+    tail = event.text or (words(event) if decoded else "")
+    line = f"{event.time:13.6f} {event.device:3} {direction:9} {kind:7} {_place(event):>12} {tail}"
+    return line.rstrip()
 
 
 def json_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:

@@ -20,6 +20,11 @@ from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
 
+_IDLE_GUEST_MIB = 450
+"""What QEMU takes for a restored guest of 1024 MiB that does nothing (VmRSS)."""
+_SERVER_MIB = 40
+"""What a device server takes before there is traffic."""
+
 
 def main(options: argparse.Namespace) -> int:
     """Start pairs, wait until they are ready, say how to reach them."""
@@ -54,6 +59,7 @@ def _plan(options: argparse.Namespace) -> Plan:
             f"a guest cannot have {options.memory_mib} MiB",
             f"give --memory {least} to {_host_mib()}, what this machine has",
         )
+    _check_room(options.pairs, options.memory_mib)
     check_together(options)
     config = LabConfig(
         **lab_options.fields(options),
@@ -73,6 +79,26 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 def _host_mib() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+
+
+def _check_room(pairs: int, memory_mib: int) -> None:
+    """Raises `UsageError` for pairs that this machine's memory cannot hold even when idle.
+
+    What is available is not all that there is, so the first pair is always allowed.
+    """
+    each = _SERVER_MIB + 2 * min(memory_mib, _IDLE_GUEST_MIB)
+    most = max(1, _available_mib() // each)
+    if pairs > most:
+        raise UsageError(
+            f"{pairs} pairs take {pairs * each / 1024:,.0f} GiB of memory even when idle, "
+            f"{_available_mib() / 1024:.0f} GiB are available",
+            f"give --pairs {most} or fewer",
+        )
+
+
+def _available_mib() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) >> 10
 
 
 def _modules(paths: list[Path]) -> tuple[Path, ...]:

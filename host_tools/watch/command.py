@@ -22,6 +22,8 @@ from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.watch.until import watch_until
 
 LATEST = 8
+_UNCUT = 1000
+"""Columns for a file or a pipe: more than any line has."""
 _FRAME = 5
 """Lines of a table besides its rows."""
 
@@ -62,6 +64,8 @@ def _watch(reader: LogReader, follower: Follower, interval: float, seconds: floa
     """A terminal gets one picture that changes, anything else one after the other."""
     live = LiveRates(reader.meta["devices"], LATEST)
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_UNCUT)
     end = None if seconds is None else time.monotonic() + seconds
     before = time.monotonic()
     with Screen(console=console, auto_refresh=False, transient=False) as screen:

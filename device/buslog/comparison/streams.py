@@ -5,19 +5,23 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from bluebridge.device.buslog.comparison.comparable import Comparable, Stream, stream_of
 from bluebridge.device.buslog.event_lines import Describe
 from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind, What
 
-HASH_MASK = (1 << 64) - 1
+_READS: Final = frozenset((Kind.MMIO_READ, Kind.CONFIG_READ))
+HASH_MASK: Final = (1 << 64) - 1
 
 
 @dataclass(slots=True)
 class Lines:
     """A stream's lines as 64-bit hashes, and the number of the event of each.
 
-    A line that repeats the one before it, as reads do that wait for something, stands once.
+    Reads of a register that repeat, as those do that wait for something, stand once,
+    so do the pieces of memory that a queue is filled in.
     """
 
     hashes: array[int] = field(default_factory=lambda: array("Q"))
@@ -27,7 +31,8 @@ class Lines:
     def add(self, event: Event, words: Describe) -> None:
         """The next event of the stream."""
         code = hash(self.normal.line(event, words)) & HASH_MASK
-        if not self.hashes or self.hashes[-1] != code:
+        may_repeat = event.kind in _READS or event.what is What.OWNERSHIP
+        if not may_repeat or not self.hashes or self.hashes[-1] != code:
             self.hashes.append(code)
             self.numbers.append(event.number)
 
