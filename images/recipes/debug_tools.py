@@ -34,6 +34,8 @@ REQUEST = (
     "bash",
     "ncurses-base",
 )
+OPENED_BY_NAME = ("libthread_db.so.1",)
+"""What gdb opens to list a program's threads."""
 _KEPT = (
     *(f"usr/bin/{name}" for name in PROGRAMS),
     "usr/share/gdb",
@@ -63,7 +65,7 @@ class DebugToolsRecipe(Recipe):
         root = folder / "root"
         unpack(self.packages.fetch(REQUEST), root)
         keep_tools(root)
-        prune.libraries(root, ())
+        prune.libraries(root, OPENED_BY_NAME)
         base = self.guest.folder() / "root"
         with tarfile.open(folder / self.archive, "w") as archive:
             for path in dpdk.lacking(root, base):
