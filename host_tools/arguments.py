@@ -84,6 +84,7 @@ COMMANDS = {
     "rtrs": _beside("a block device over RTRS between two guests, while paths die", "rtrs"),
     "ntrdma": _beside("RDMA through a bridge: shown, measured", "ntrdma"),
     "watch": _beside("show what crosses the bus right now", "watch"),
+    "web": _beside("the lab, or a log, as a page in a browser", "web"),
     "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
     "doctor": _one("what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"),
     "completion": _one(

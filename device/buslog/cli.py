@@ -15,7 +15,7 @@ from bluebridge.device.buslog.analysis.view import Options, View
 from bluebridge.device.buslog.analysis.views import DEFAULT, VIEWS
 from bluebridge.device.buslog.event_lines import KINDS
 from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.pcap import export
+from bluebridge.device.buslog.pcap import dissector, export
 from bluebridge.device.buslog.reader import LogError, LogReader
 
 _TREES = " or ".join(view.name for view in VIEWS.values() if view.tree)
@@ -53,10 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to", dest="until", type=float, metavar="T", help="seconds")
     parser.add_argument("--event", type=_number, metavar="N", help="from event number N on")
     parser.add_argument("--limit", type=_number, metavar="N", help="at most N rows")
-    parser.add_argument("--format", choices=("table", "jsonl"), default="table")
+    parser.add_argument(
+        "--format", choices=("table", "jsonl"), default="table", help="jsonl: a JSON object a line"
+    )
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const="jsonl", help="same as --format jsonl"
+    )
     parser.add_argument("--decode", action="store_true", help="say what each transfer was")
     file_views.add_arguments(parser)
     export.add_arguments(parser)
+    dissector.add_arguments(parser)
 
 
 def _summary(view: View) -> str:
@@ -67,6 +73,9 @@ def _summary(view: View) -> str:
 def main(arguments: argparse.Namespace) -> int:
     """Print the log; the exit status, 1 if it was cut short."""
     try:
+        if arguments.dissector is not None:
+            dissector.run(arguments.dissector, replace=arguments.force)
+            return 0
         export.check_arguments(arguments)
         _check(arguments)
         options = _options(arguments)
@@ -125,8 +134,6 @@ def _check(arguments: argparse.Namespace) -> None:
         for name in ("decode", "pcap"):
             if getattr(arguments, name):
                 raise ValueError(f"--{name} does not go with --view {view.name}: drop one")
-        if arguments.format != "table":
-            raise ValueError(f"--format jsonl is for --view {DEFAULT}")
     if not view.event_filters:
         for name in ("kind", "bar"):
             if getattr(arguments, name) is not None:

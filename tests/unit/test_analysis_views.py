@@ -76,7 +76,6 @@ def test_filters_of_the_views(log: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["--view", "wr", "--profile", "nonsense"], "nonsense"),
         (["--tree"], "--tree needs --view wr"),
         (["--view", "wr", "--kind", "dma"], "--kind chooses events"),
-        (["--view", "table", "--format", "jsonl"], "--format jsonl is for --view events"),
         (["--perfetto", "x", "--html", "y"], "one file at a time"),
         (["--html", "x", "--bar", "2"], "--bar chooses what is printed"),
         (["--perfetto", "taken"], "taken exists: name another file or add --force"),

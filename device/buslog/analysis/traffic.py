@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from bluebridge.device.buslog.analysis import json_rows
 from bluebridge.device.buslog.analysis.assembly import TransferAssembler
 from bluebridge.device.buslog.analysis.classify import transaction_of
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
@@ -143,6 +144,23 @@ class Traffic:
             if device in (None, key[0]):
                 yield self._line(key, self._rows[key])
 
+    def rows(self, device: str | None = None) -> Iterator[json_rows.Row]:
+        """The table for JSON lines."""
+        for key in sorted(self._rows, key=lambda key: (key[0], -self._rows[key].count)):
+            if device in (None, key[0]):
+                row = self._rows[key]
+                first = row.wall.worst if row.wall.count else row.first
+                yield {
+                    "device": key[0],
+                    "kind": key[1],
+                    "after": key[2],
+                    "count": row.count,
+                    "bytes": row.bytes,
+                    "event": first,
+                    "wall_us": _summary(row.wall),
+                    **({"modelled_us": _summary(row.modelled)} if self._model is not None else {}),
+                }
+
     def _line(self, key: Key, row: TrafficRow) -> str:
         device, kind, after = key
         text = f"{device:3} {kind:26} {after:22} {row.count:9} {row.bytes:12}"
@@ -159,6 +177,18 @@ class Traffic:
         return text + f" {'#' + str(wall.worst if wall.count else row.first):>9}"
 
 
+def _summary(times: Times) -> json_rows.Row | None:
+    """A distribution for JSON, None if it is empty."""
+    if not times.count:
+        return None
+    return {
+        "min": round(times.least, 3),
+        "avg": round(times.total / times.count, 3),
+        "max": round(times.greatest, 3),
+        "p99": round(times.quantile(P99), 3),
+    }
+
+
 def _gap(times: Sequence[float | None] | None, place: int, parent: int | None) -> float | None:
     """Modelled microseconds since the cause."""
     if times is None or parent is None:
@@ -170,6 +200,9 @@ def _gap(times: Sequence[float | None] | None, place: int, parent: int | None) -
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     traffic = Traffic(reader.meta["devices"], options.model)
     traffic.add(wanted_events(reader, options))
+    if options.json:
+        yield from map(json_rows.line, traffic.rows(options.wanted.device))
+        return
     yield from traffic.lines(options.wanted.device)
     yield ""
     yield "#N is the event of the slowest, or of the first: bluebridge log DIR --event N goes there"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bluebridge.device.buslog.activity import activity_view
 from bluebridge.device.buslog.analysis import (
     event_view,
     ntrdma_view,
@@ -16,6 +17,7 @@ VIEWS = {
         event_view.VIEW,
         transaction_table.VIEW,
         work_requests.VIEW,
+        activity_view.VIEW,
         traffic.VIEW,
         ntrdma_view.VIEW,
     )

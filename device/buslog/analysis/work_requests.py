@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from bluebridge.device.buslog.analysis import json_rows
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
 from bluebridge.device.buslog.analysis.view import Options, View, wanted_transfers
@@ -184,6 +185,10 @@ class Summary:
 
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
+    if options.json:
+        for transfer in islice(wanted_transfers(reader, options), options.limit):
+            yield json_rows.line(json_rows.transfer(transfer, options.model, tree=options.tree))
+        return
     summary = Summary(options.model)
     yield from header(options.model)
     for transfer in islice(wanted_transfers(reader, options), options.limit):
