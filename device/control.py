@@ -6,6 +6,7 @@
     status                      a line for each port, and how often it used addresses of others
     profile start               from now on, sample what the server does
     profile stop FILE           write the stacks found, with their counts, one a line
+    mark TEXT, log stop [TEXT]  `bluebridge.device.log_control`
     drop, delay, duplicate, hold, rules, release, remove    `bluebridge.device.fault_control`
     show                                                    `bluebridge.device.show_control`
 
@@ -30,6 +31,7 @@ from bluebridge.device.fault_control import FaultCommands
 from bluebridge.device.fault_words import ACTIONS, DRIVEN, UNDRIVEN
 from bluebridge.device.hca.device import Hca
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.log_control import LogCommands
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.profile import Sampler
 from bluebridge.device.show.table import Tables
@@ -69,6 +71,7 @@ class ControlCommands:
             "fault": self._fault,
             "status": self._status,
             "profile": self._profile,
+            **LogCommands(events or EventLog()).words,
             **self._faults.words,
             **ShowCommands(functions or {}, hcas).words,
         }
