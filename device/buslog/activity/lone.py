@@ -30,6 +30,7 @@ _BY_KIND = {
 _KINDS = tuple(_BY_KIND[kind] for kind in Kind)
 _SHORT = (Kind.DMA_READ, Kind.DMA_WRITE)
 """Kinds of which there are many: their words say less, and are made faster."""
+_QUEUE_ENTRIES = (What.CQE, What.EQE)
 
 
 def lone(event: Event, one: Transaction) -> Activity:
@@ -47,7 +48,7 @@ def started(event: Event, one: Transaction, kind: ActivityKind) -> Activity:
 
 
 def _words(event: Event, one: Transaction) -> str:
-    if event.kind in _SHORT and event.what is not What.EQE:
+    if event.kind in _SHORT and event.what not in _QUEUE_ENTRIES:
         return purpose(one)
     return decode(event)
 
