@@ -71,6 +71,8 @@ def _words(one: Transaction) -> str:
     if one.tlp is Tlp.MEMORY_READ or one.tlp is Tlp.MEMORY_WRITE:
         way = "read" if one.tlp is Tlp.MEMORY_READ else "write"
         text = f"{way} {text}, {one.length} bytes"
+    elif one.tlp is Tlp.CONFIG_READ or one.tlp is Tlp.CONFIG_WRITE:
+        text = f"{'read' if one.tlp is Tlp.CONFIG_READ else 'write'} {text}"
     return f"{text} *" if one.repeated else text
 
 
