@@ -32,13 +32,14 @@ def tree(activity: Activity) -> Iterator[str]:
     None for an activity of one transaction, of which its own line says all.
     """
     parts = activity.transactions
-    if len(parts) == 1 and parts[0].text == activity.title:
+    if len(parts) == 1 and activity.title.endswith(parts[0].text):
         return
     for place, depth in activity.tree():
         one = parts[place]
         clock = f"{(one.time - activity.begin) * 1e6:10.1f}"
         yield f"{one.number:8} {'':13} {clock} {one.device:5} {'  ' * (depth + 1)}{_words(one)}"
-    for note in activity.notes:
+    said = {one.text for one in parts}
+    for note in (each for each in activity.notes if each not in said):
         yield f"{_PLACE} {'':5}   {note}"
 
 

@@ -27,6 +27,12 @@ _BY_KIND = {
     Kind.LINK: ActivityKind.LINK,
     Kind.CONTROL: ActivityKind.CONTROL,
 }
+_WAYS = {
+    Kind.MMIO_READ: "read",
+    Kind.MMIO_WRITE: "write",
+    Kind.CONFIG_READ: "read",
+    Kind.CONFIG_WRITE: "write",
+}
 _KINDS = tuple(_BY_KIND[kind] for kind in Kind)
 _SHORT = (Kind.DMA_READ, Kind.DMA_WRITE)
 """Kinds of which there are many: their words say less, and are made faster."""
@@ -42,7 +48,9 @@ def started(event: Event, one: Transaction, kind: ActivityKind) -> Activity:
     """An activity that begins with an event, whose words are its title."""
     if not one.text:
         one.text = _words(event, one)
-    activity = Activity(one.number, kind, one.device, one.text, one.time, one.time)
+    way = _WAYS.get(event.kind)
+    title = f"{way} {one.text}" if way else one.text
+    activity = Activity(one.number, kind, one.device, title, one.time, one.time)
     activity.add(one)
     return activity
 
