@@ -16,7 +16,6 @@ from bluebridge.device.buslog.analysis import (
     Tlp,
     Transfer,
     html_page,
-    perfetto,
     transaction_table,
     transfers,
 )
@@ -273,5 +272,4 @@ def test_whatever_is_in_the_log_can_be_assembled(events: list[Event]) -> None:
     traffic = Traffic(["a", "b"])
     traffic.add(events)
     assert list(traffic.lines())
-    assert b"".join(perfetto.write(perfetto.Trace().records(assembled(events, ["a", "b"]))))
     assert b"".join(html_page.write(assembled(events, ["a", "b"]), None, "x"))

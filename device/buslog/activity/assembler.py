@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from pathlib import Path
 
 from bluebridge.device.buslog.activity.activity import Activity
@@ -80,6 +81,20 @@ def activities(folder: Path | LogReader, wanted: Filter | None = None) -> Iterat
     for event in reader.events(replace(wanted, kinds=None, bar=None, device=None)):
         yield from _of(wanted.device, assembler.feed(event))
     yield from _of(wanted.device, assembler.finish())
+
+
+def in_order(found: Iterable[Activity], waiting: int = 4096) -> Iterator[Activity]:
+    """Activities in the order in which they began, as far as `waiting` of them tell.
+
+    One that lasted while that many others were completed comes late.
+    """
+    heap: list[tuple[int, int, Activity]] = []
+    for place, activity in enumerate(found):
+        heappush(heap, (activity.number, place, activity))
+        if len(heap) > waiting:
+            yield heappop(heap)[2]
+    while heap:
+        yield heappop(heap)[2]
 
 
 def _of(device: str | None, found: list[Activity]) -> Iterator[Activity]:

@@ -36,6 +36,15 @@ class TrafficRow:
     modelled: Times = field(default_factory=Times)
 
 
+_UNCOUNTED = (
+    Role.DOORBELL,
+    Role.BLUEFLAME,
+    Role.ENTRY,
+    Role.NOTE,
+    Role.RESET,
+    Role.LINK,
+    Role.CONTROL,
+)
 Key = tuple[str, str, str]
 """Machine, kind, cause."""
 
@@ -80,7 +89,7 @@ class Traffic:
 
     def _other(self, one: Transaction) -> None:
         """Count a transaction of no work request; posts are counted with their work requests."""
-        if one.role in (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE, Role.RESET):
+        if one.role in _UNCOUNTED:
             return
         kind = one.role.value if one.role is not Role.COMMAND else "firmware command"
         row = self._row((one.device, kind, ""))

@@ -48,6 +48,8 @@ _TEXT: dict[Kind, Role] = {
     Kind.RESET: Role.RESET,
     Kind.NOTE: Role.NOTE,
     Kind.FAULT: Role.NOTE,
+    Kind.LINK: Role.LINK,
+    Kind.CONTROL: Role.CONTROL,
 }
 _PLAIN: dict[Kind, tuple[Tlp, Role, bool]] = {
     Kind.MMIO_READ: (Tlp.MEMORY_READ, Role.REGISTER_READ, False),

@@ -56,6 +56,8 @@ class Role(Enum):
     COMMAND = "command"
     RESET = "reset"
     NOTE = "note"
+    LINK = "link"
+    CONTROL = "control"
 
 
 @dataclass(slots=True)
