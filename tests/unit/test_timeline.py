@@ -18,10 +18,11 @@ from bluebridge.device.buslog.timeline import timeline
 from bluebridge.device.buslog.timeline.counters import outstanding
 from bluebridge.device.buslog.timeline.drawing import Drawing
 from bluebridge.device.buslog.timeline.lanes import MOST_LANES, Lanes
-from bluebridge.device.buslog.timeline.overview import BLOCK_EVENTS, Block, Rates
+from bluebridge.device.buslog.timeline.overview import BLOCK_EVENTS, MOST_BINS, Block, Rates
 from bluebridge.device.buslog.timeline.sampling import stretches
 from bluebridge.device.buslog.timeline.trace_file import TraceFile
 from bluebridge.device.buslog.timeline.tracks import Tracks
+from bluebridge.device.layout.buslog import Kind
 from tests.unit.analysis_log import Sender
 from tests.unit.test_analysis import EVENTS
 from tests.unit.trace_reader import TraceReader
@@ -110,13 +111,14 @@ def test_counters(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_bins_of_the_rates_widen_and_lose_nothing() -> None:
     rates = Rates()
     for second in range(20):
-        rates.add(("a", "to the host"), second, 100)
-    (values,) = rates.bins.values()
-    assert sum(values) == 2000
-    assert [place * rates.width // 10**9 for place, value in enumerate(values) if value][:2] == [
-        0,
-        0,
-    ]
+        rates.add((0, Kind.DMA_WRITE), second * 10**9, 100)
+        rates.add((0, Kind.MMIO_READ), second * 10**9, 10)
+    ((key, values),) = rates.ways(["a/2"]).items()
+    assert key == ("a", "to the host")
+    assert len(values) <= MOST_BINS
+    times = [place * rates.width for place, value in enumerate(values) if value]
+    assert sum(values) == 20 * 110
+    assert [(time + rates.width) // 10**9 for time in times] == list(range(20))
 
 
 def test_a_long_log_is_cut_with_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -227,7 +229,7 @@ def test_slices_of_a_lane_never_overlap(slices: list[tuple[int, int]]) -> None:
 def test_stretches_cover_a_log_and_keep_the_limit(
     sizes: list[tuple[int, bool]], limit: int
 ) -> None:
-    blocks = [Block(0, 0.0, 0.0, rare, events) for events, rare in sizes]
+    blocks = [Block(0, 0, 0, rare, events) for events, rare in sizes]
     found = stretches(blocks, limit)
     assert [block for stretch in found for block in stretch.blocks] == blocks
     drawn = sum(stretch.events for stretch in found if stretch.drawn)
