@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,7 +15,7 @@ from bluebridge.device.buslog import cli
 from bluebridge.device.buslog.activity import ActivityAssembler
 from bluebridge.device.buslog.analysis.traffic import Traffic
 from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.device.buslog.timeline import timeline
+from bluebridge.device.buslog.timeline import picture, timeline
 from bluebridge.device.buslog.timeline.counters import outstanding
 from bluebridge.device.buslog.timeline.drawing import Drawing
 from bluebridge.device.buslog.timeline.lanes import MOST_LANES, Lanes
@@ -28,6 +29,7 @@ from tests.unit.test_analysis import EVENTS
 from tests.unit.trace_reader import TraceReader
 
 SQL = Path(timeline.__file__).with_name("response_times.sql")
+SVG = "{http://www.w3.org/2000/svg}"
 REQUESTS = 9
 ADDRESSES = (1 << 64) - 1
 
@@ -201,6 +203,30 @@ def test_the_sql_gives_the_response_times_of_the_traffic_view(
 def _key(line: str) -> tuple[str, str, str]:
     """Machine, kind and cause of a line of the traffic view."""
     return line[:3].strip(), line[4:30].strip(), line[31:53].strip()
+
+
+def test_a_picture_of_a_span(log: Path) -> None:
+    end = max(event.time for event in LogReader(log))
+    path = log.parent / "t.svg"
+    assert picture.main([str(log), str(path), f"0:{end + 1e-4}"]) == 0
+    root = ElementTree.parse(path).getroot()
+    texts = [one.text.strip() for one in root.iter(f"{SVG}text") if one.text]
+    for name in ("machine a · HCA a", "work requests of QP 0x48", "for QP 0x48 of a"):
+        assert name in texts
+    assert len(list(root.iter(f"{SVG}rect"))) >= REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("words", "why"), [(["LOG", "FILE"], "usage: "), (["none", "FILE", "0:1"], "holds no bus log")]
+)
+def test_a_picture_of_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], why: str
+) -> None:
+    path = tmp_path / "t.svg"
+    assert picture.main([word.replace("FILE", str(path)) for word in words]) == 2
+    err = capsys.readouterr().err
+    assert why in err and err.count("\n") == 1
+    assert not path.exists()
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 300)), max_size=200))

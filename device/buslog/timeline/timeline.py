@@ -50,7 +50,7 @@ def write(reader: LogReader, options: Options, out: Callable[[bytes], object]) -
     limit = DEFAULT_LIMIT if options.limit is None else options.limit
     found = stretches(whole.blocks, limit)
     trace = TraceFile(out)
-    tracks = Tracks(trace)
+    tracks = Tracks(trace, reader.meta["devices"])
     drawing = Drawing(tracks)
     modelled = ModelledTime(trace, options.model) if options.model is not None else None
     rates = deque(counters.rates(whole.rates, reader.meta["devices"], tracks))
