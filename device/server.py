@@ -138,7 +138,7 @@ class Server:
         endpoint.plug(hca)
 
     def _control_socket(self, path: Path) -> ControlSocket:
-        commands = ControlCommands(self._hcas, self._faults, self._fabrics)
+        commands = ControlCommands(self._hcas, self._faults, self._fabrics, self._events)
         return ControlSocket(path, commands, self.loop)
 
     def _cables(self, spec: HcaSpec) -> list[Fabric]:
