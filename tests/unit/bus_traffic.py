@@ -37,6 +37,8 @@ def bring_up(log: FileLog) -> None:
     log.record(a, Kind.CONFIG_READ, 0, 0x18, 4, bytes.fromhex("0c000080"))
     _config_write(log, a, 0x06, b"\x10\x02")
     log.record(a, Kind.CONFIG_READ, 0, 0xE0, 64, bytes(range(64)))
+    log.record(a, Kind.LINK, 0, 1, 2, b"up")
+    log.record(a, Kind.CONTROL, 0, 0, 8, b"link a 1")
 
 
 def _config_write(log: FileLog, device: int, offset: int, data: bytes) -> None:

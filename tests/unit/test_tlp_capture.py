@@ -24,6 +24,7 @@ from bluebridge.device.buslog.pcap.tlp_reader import TlpPacket, read_transaction
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.layout.pcie.pseudo_header import Flags, Purpose
 from bluebridge.device.layout.pcie.tlp import TlpType
+from bluebridge.host_tools.cli import main
 from tests.unit import bus_traffic, capture_traffic
 
 
@@ -139,9 +140,11 @@ def test_an_interrupt_whose_message_is_unknown_has_no_data(log: Path) -> None:
 
 def test_what_is_no_packet_is_a_text(log: Path) -> None:
     found = [one for one in tlp_packets(_captured(log)) if one.kind is None]
-    assert [one.payload for one in found[:2]] == [
-        b"function level",
-        b"QUERY_FW op_mod=0 in_mod=0x0 OK 12 us",
+    assert [(Purpose(one.head["purpose"]).name, one.payload) for one in found[:4]] == [
+        ("RESET", b"function level"),
+        ("LINK", b"up"),
+        ("CONTROL", b"link a 1"),
+        ("COMMAND", b"QUERY_FW op_mod=0 in_mod=0x0 OK 12 us"),
     ]
 
 
@@ -174,6 +177,20 @@ def test_options_that_do_not_fit(
     status, said = _main(capsys, log, "--pcap", tmp_path / "x", "--from", "1000")
     assert status == 2
     assert said.endswith("holds no message of the fabric and no access that passes the filters\n")
+
+
+def test_the_dissector_is_written_without_a_log(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plugin.lua"
+    assert main(["log", "--dissector", str(file)]) == 0
+    assert f"-X lua_script:{file}" in capfd.readouterr().err
+    assert "ProtoField" in file.read_text()
+    assert main(["log", "--dissector", str(file)]) == 2
+    assert "exists: name another file or add --force" in capfd.readouterr().err
+    assert main(["log", "--dissector", str(file), "--force"]) == 0
+    assert main(["log", "--dissector", "-"]) == 0
+    assert capfd.readouterr().out == file.read_text()
 
 
 def test_a_damaged_capture_is_refused(log: Path) -> None:
