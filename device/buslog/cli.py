@@ -74,6 +74,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Print the log; the exit status, 1 if it was cut short."""
     try:
         if arguments.dissector is not None:
+            dissector.check_arguments(arguments)
             dissector.run(arguments.dissector, replace=arguments.force)
             return 0
         export.check_arguments(arguments)

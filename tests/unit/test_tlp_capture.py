@@ -174,6 +174,15 @@ def test_options_that_do_not_fit(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _main(capsys, log, "--tlp") == (2, "bluebridge log: --tlp needs --pcap FILE\n")
+    for words, why in (
+        (["--limit", "3"], "--limit bounds rows, --pcap writes packets: use --from, --to or"),
+        (["--format", "jsonl"], "--format is for what is printed, --pcap writes packets: drop one"),
+        (["--profile", "system-x"], "--profile is for what is printed, --pcap writes"),
+        (["--dissector", tmp_path / "y"], "--dissector and --pcap: one file at a time"),
+    ):
+        status, said = _main(capsys, log, "--pcap", tmp_path / "x", *words)
+        assert (status, said.count("\n")) == (2, 1)
+        assert said.startswith(f"bluebridge log: {why}")
     status, said = _main(capsys, log, "--pcap", tmp_path / "x", "--from", "1000")
     assert status == 2
     assert said.endswith("holds no message of the fabric and no access that passes the filters\n")
