@@ -6,7 +6,9 @@
     status                      a line for each port, and how often it used addresses of others
     profile start               from now on, sample what the server does
     profile stop FILE           write the stacks found, with their counts, one a line
+    mark TEXT, log stop [TEXT]  `bluebridge.device.log_control`
     drop, delay, duplicate, hold, rules, release, remove    `bluebridge.device.fault_control`
+    show                                                    `bluebridge.device.show_control`
 
 Lines that change something are in the bus log, in front of what they cause, and once more if they
 were refused. The answer to a line is zero or more lines of text and then `ok`, or `error: ` and the
@@ -29,8 +31,11 @@ from bluebridge.device.fault_control import FaultCommands
 from bluebridge.device.fault_words import ACTIONS, DRIVEN, UNDRIVEN
 from bluebridge.device.hca.device import Hca
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.log_control import LogCommands
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.profile import Sampler
+from bluebridge.device.show.table import Tables
+from bluebridge.device.show_control import ShowCommands
 
 CHANGES = ("link", "fault", *ACTIONS, "release", "remove")
 """Words that change something, which the bus log has therefore."""
@@ -44,8 +49,8 @@ REST_SECONDS = 1.0
 class ControlCommands:
     """Executes the lines above on the HCAs of a server, given by name.
 
-    `fabrics` are those that ports are on, by the names of their links (`a/1`); what the lines
-    change is noted in `events`.
+    `fabrics` are those that ports are on, by the names of their links (`a/1`), `functions` what
+    each function has to show; what the lines change is noted in `events`.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class ControlCommands:
         faults: FaultRules,
         fabrics: Mapping[str, LocalFabric] | None = None,
         events: EventLog | None = None,
+        functions: Mapping[str, Tables] | None = None,
     ) -> None:
         self._hcas = hcas
         self._fabrics = fabrics or {}
@@ -65,7 +71,9 @@ class ControlCommands:
             "fault": self._fault,
             "status": self._status,
             "profile": self._profile,
+            **LogCommands(events or EventLog()).words,
             **self._faults.words,
+            **ShowCommands(functions or {}, hcas).words,
         }
 
     def execute(self, line: str) -> list[str]:

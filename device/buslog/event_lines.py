@@ -80,6 +80,12 @@ def table_line(event: Event, *, decoded: bool = True, words: Describe = decode) 
     return line.rstrip()
 
 
+def plain_line(event: Event, words: Describe = decode) -> str:
+    """The line without time, length and data: what an expression is looked for in."""
+    direction, kind = _DIRECTION_TYPE[event.kind]
+    return " ".join((event.device, direction, kind, _place(event), words(event)))
+
+
 def narrow_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
     """As `table_line` without data, in the columns of `NARROW_HEADER`: the words tell the most."""
     direction, kind = _DIRECTION_TYPE[event.kind]

@@ -88,6 +88,11 @@ class LogReader:
             "within its limit (--log-limit)"
         )
 
+    @property
+    def stopped(self) -> str:
+        """Why the log was ended before its server did (`up --stop-on`); empty if it was not."""
+        return str(self.meta.get("stopped", ""))
+
     def __iter__(self) -> Iterator[Event]:
         """All events, oldest first; an incomplete record at the end is left out."""
         return self.events(_EVERYTHING)

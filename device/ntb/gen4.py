@@ -7,6 +7,7 @@ from bluebridge.device.layout.ntb import gen4 as layout
 from bluebridge.device.layout.ntb.models import WINDOW_BYTES, BarSizes
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.shape import Shape, Wanted
+from bluebridge.device.ntb.state import BridgeState, window_state
 from bluebridge.device.ntb.window import Portal, Window
 from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
@@ -67,6 +68,15 @@ class Gen4Bridge:
     def _strap(self) -> None:
         side = (layout.UPSTREAM, layout.DOWNSTREAM)[self._number]
         self._registers.set("LINK", "ppd1", side)
+
+    def state(self) -> BridgeState:
+        """What the bridge holds now; nothing changes by it."""
+        return BridgeState(
+            link=self._link.up,
+            lost=self._link.lost,
+            windows=[window_state(bar, window) for bar, window in self.windows.items()],
+            lines=self._registers.lines(),
+        )
 
     # -- accesses -----------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import end_record, registry
 from bluebridge.host_tools.keeper.end_record import EndRecord
@@ -45,7 +46,12 @@ def main(options: argparse.Namespace) -> int:
 def _as_json(pairs: list[PairRecord], ended: list[EndRecord]) -> dict[str, Any]:
     now = time.time()
     living = [
-        {**asdict(pair), "uptime": round(now - pair.started, 1), "ports": _json_ports(pair)}
+        {
+            **asdict(pair),
+            "uptime": round(now - pair.started, 1),
+            "ports": _json_ports(pair),
+            "log_stopped": _log_stopped(pair),
+        }
         for pair in pairs
     ]
     return {"pairs": living, "ended": [asdict(each) for each in ended]}
@@ -70,10 +76,19 @@ def _show(pair: PairRecord) -> None:
     for line in _ports(pair):
         if remark := remark_of(line):
             print(f"  note: {remark}")
+    if stopped := _log_stopped(pair):
+        print(f"  note: the bus log was stopped: {stopped}")
     for warning in pair.warnings:
         print(f"  note: {warning}")
     if pair.logs:
         print(f"  logs: {pair.logs}")
+
+
+def _log_stopped(pair: PairRecord) -> str:
+    """Why the bus log ended before the pair (`up --stop-on`); empty if it did not."""
+    with contextlib.suppress(LogError):
+        return LogReader(Path(pair.logs)).stopped
+    return ""
 
 
 def _ports(pair: PairRecord) -> list[str]:
