@@ -22,8 +22,9 @@ from bluebridge.device.buslog.pcap.tlp_reader import read_transactions
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.fabric.messages import Request
-from bluebridge.device.layout.pcie.pseudo_header import PSEUDO_HEADER, Purpose
+from bluebridge.device.layout.pcie.pseudo_header import DISSECTOR, PSEUDO_HEADER, Purpose
 from bluebridge.device.layout.pcie.tlp import BY_TYPE
+from bluebridge.device.packets.exported_pdu import tags
 from tests.unit import bus_traffic, capture_traffic
 
 HOUSE = Path(__file__).parents[2]
@@ -178,6 +179,8 @@ def _is_shown(tlp: Tlp, role: Role) -> bool:
 def test_the_specification_has_the_tables() -> None:
     """Offsets, sizes and meanings of the pseudo-header, and the numbers of purposes."""
     text = SPECIFICATION.read_text()
+    assert f"| {len(tags(DISSECTOR))} | tags of the exported PDU" in text
+    assert f"| {PSEUDO_HEADER.size} | [pseudo-header]" in text
     for item in PSEUDO_HEADER:
         assert f"| {item.offset} | {item.width} | `{item.name}` |" in text
     for role, purpose in PURPOSES.items():
