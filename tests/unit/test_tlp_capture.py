@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import struct
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 
@@ -215,6 +216,25 @@ def test_a_damaged_capture_is_refused(log: Path) -> None:
     cut.seek(0)
     with pytest.raises(LogError, match=f"packets of event {one.number} are missing"):
         list(read_transactions(cut))
+
+
+@given(st.data())
+def test_any_bytes_are_accesses_or_an_error(data: st.DataObject) -> None:
+    file = BytesIO()
+    writer = PcapngWriter(file)
+    cutter = BusPackets(BarBases())
+    for tlp in (Tlp.MEMORY_READ, Tlp.CONFIG_WRITE, Tlp.NONE):
+        one = Transaction(
+            7, 0.5, "a", tlp, Role.OTHER, False, 0x40, 8, b"12345678", 0, 0, "12345678"
+        )
+        for frame in cutter.packets(one):
+            writer.write("a PCIe", 0, frame)
+    damaged = bytearray(file.getvalue())
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(damaged) - 1))
+        damaged[place] = data.draw(st.integers(0, 255))
+    with suppress(LogError):
+        list(read_transactions(BytesIO(damaged)))
 
 
 def test_captures_of_other_writers_are_read() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from io import BytesIO
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from bluebridge.device.buslog.analysis.transaction_stream import transactions
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.pcap import dissector
 from bluebridge.device.buslog.pcap.export import export
+from bluebridge.device.buslog.pcap.pcapng_reader import packets
 from bluebridge.device.buslog.pcap.tlp_packets import PURPOSES
 from bluebridge.device.buslog.pcap.tlp_reader import read_transactions
 from bluebridge.device.buslog.reader import LogReader
@@ -28,7 +30,9 @@ from bluebridge.device.packets.exported_pdu import tags
 from tests.unit import bus_traffic, capture_traffic
 
 HOUSE = Path(__file__).parents[2]
-LIST = Path(__file__).with_name("tlp_list.txt")
+SAMPLE = Path(__file__).with_name("tlp_sample.pcapng")
+LIST = Path(__file__).with_name("tlp_sample.txt")
+"""The sample as Wireshark lists it: captured and original length, source, destination, info."""
 TROUBLE = "_ws.expert || _ws.malformed || _ws.lua.error"
 SPECIFICATION = HOUSE / "docs" / "tlp-capture.md"
 
@@ -82,10 +86,19 @@ def _fields(home: Path, capture: Path, *names: str, only: str = "") -> list[list
     return [line.split("\t") for line in text.splitlines()]
 
 
-def test_wiresharks_list(home: Path, capture: Path) -> None:
+def test_wiresharks_list(home: Path) -> None:
     columns = [f"_ws.col.{name}" for name in ("Source", "Destination", "Protocol", "Info")]
-    rows = _fields(home, capture, "frame.cap_len", "frame.len", *columns)
+    rows = _fields(home, SAMPLE, "frame.cap_len", "frame.len", *columns)
     assert "".join("\t".join(row).rstrip() + "\n" for row in rows) == LIST.read_text()
+
+
+def test_the_format_is_that_of_the_sample(capture: Path) -> None:
+    """Captures that others have written stay readable: all but times is as it was."""
+    then, now = (
+        [(one.interface, one.link, one.length, one.data) for one in packets(BytesIO(raw))]
+        for raw in (SAMPLE.read_bytes(), capture.read_bytes())
+    )
+    assert now == then
 
 
 def test_without_the_dissector_it_opens_as_exported_packets(plain: Path, capture: Path) -> None:
