@@ -27,21 +27,21 @@ def ask(tell: Tell, name: str, kind: Kind, number: str | None) -> Answer:
     """The objects of `name`, or the one with a number. Raises `LabError`, `UsageError`."""
     answer = Answer(kind)
     asked = "" if number is None or kind.offsets or not kind.keys else f" {number}"
-    line = f"show {name} {kind.name}{asked}"
-    while line:
-        line = _take(answer, tell(line), kind.name)
+    where = _take(answer, tell(f"show {name} {kind.name}{asked}"))
+    while where is not None:
+        where = _take(answer, tell(f"show {name} {kind.name} more {where}"))
     if number is not None and kind.offsets:
         answer.items = _at(answer, int(number, 0), name)
     answer.items.sort(key=kind.key)
     return answer
 
 
-def _take(answer: Answer, lines: list[str], what: str) -> str:
-    """Take the rows of one answer; the next question, empty when that was all."""
-    more = ""
+def _take(answer: Answer, lines: list[str]) -> int | None:
+    """Take the rows of one answer; where the next one begins, None when that was all."""
+    more: int | None = None
     for row in map(json.loads, lines):
         if "more" in row:
-            more = f"show {what} more {row['more']}"
+            more = row["more"]
         elif "functions" in row:
             answer.functions = row["functions"]
         else:
