@@ -40,7 +40,7 @@ class ControlCommands:
     """Executes the lines above on the HCAs of a server, given by name.
 
     `fabrics` are those that ports are on, by the names of their links (`a/1`), `functions` what
-    each function has to show.
+    each function has to show, `last` what it had when its client was lost.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class ControlCommands:
         faults: FaultRules,
         fabrics: Mapping[str, LocalFabric] | None = None,
         functions: Mapping[str, Tables] | None = None,
+        last: Mapping[str, Tables] | None = None,
     ) -> None:
         self._hcas = hcas
         self._fabrics = fabrics or {}
@@ -59,7 +60,7 @@ class ControlCommands:
             "status": self._status,
             "profile": self._profile,
             **FaultCommands(faults, self.link_name).words,
-            **ShowCommands(functions or {}, hcas).words,
+            **ShowCommands(functions or {}, hcas, last).words,
         }
 
     def execute(self, line: str) -> list[str]:

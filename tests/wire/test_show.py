@@ -126,3 +126,20 @@ def test_bridges_and_engines(start_server: StartServer, tmp_path: Path) -> None:
     assert len(shown(tmp_path, "b", "config").functions) == 1
     with pytest.raises(UsageError, match="a has no qp, but ntb"):
         shown(tmp_path, "a", "qp")
+
+
+def test_what_was_when_the_client_was_lost(start_server: StartServer, tmp_path: Path) -> None:
+    serve(start_server, tmp_path)
+    bus = WireBus(tmp_path / "a")
+    ctx = open_hca(bus)  # never closed: its guest is gone
+    a, _ = connected(ctx, ctx)
+    bus.close()
+    while shown(tmp_path, "a", "qp").functions[0]["initialised"]:
+        pass
+    assert shown(tmp_path, "a", "qp").items == []
+    kept = ask(teller(tmp_path), "a", KINDS["qp"], hex(a.qp.qpn), last=True)
+    (item,) = kept.items
+    assert (item["state"], item["sq-psn"]) == ("RTS", PSN)
+    with pytest.raises(UsageError, match="a had no qp 7"):
+        ask(teller(tmp_path), "a", KINDS["qp"], "7", last=True)
+    assert ask(teller(tmp_path), "b", KINDS["qp"], None, last=True).items == []
