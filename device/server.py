@@ -29,6 +29,7 @@ from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.show.functions import hca_tables
 from bluebridge.device.show.remains import Remains
 from bluebridge.device.show.table import Tables
+from bluebridge.device.show_control import ShowCommands
 
 log = logging.getLogger(__name__)
 
@@ -152,8 +153,8 @@ class Server:
         endpoint.when_lost(lambda: self._remains.keep(name, tables))
 
     def _control_socket(self, path: Path) -> ControlSocket:
-        functions, last = self._functions, self._remains.tables
-        commands = ControlCommands(self._hcas, self._faults, self._fabrics, functions, last)
+        show = ShowCommands(self._functions, self._hcas, self._remains.tables)
+        commands = ControlCommands(self._hcas, self._faults, self._fabrics, self._events, show)
         return ControlSocket(path, commands, self.loop)
 
     def _cables(self, spec: HcaSpec) -> list[Fabric]:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 import bluebridge
+from bluebridge.host_tools.command_parser import CommandParser
 
 _EPILOG = """\
 examples:
@@ -68,9 +69,14 @@ COMMANDS = {
     "link": _one("pull the cable out of a guest's HCA, or plug it in", f"{_COMMANDS}.link"),
     "fault": _one("break a guest's HCA, for its driver to mend", f"{_COMMANDS}.fault"),
     "show": _beside("what the devices of a guest hold now", "show"),
+    "mark": _one("put a note into the bus log, to find a moment again", f"{_COMMANDS}.mark"),
     "down": _one("end pairs, and wait until nothing of them is left", f"{_COMMANDS}.down"),
     "krping": _beside("boot two guests and run krping between them", "krping"),
-    "log": _one("show what crossed the bus", "bluebridge.device.buslog.cli"),
+    "log": Subcommand(
+        "show what crossed the bus",
+        f"{_COMMANDS}.log",
+        "bluebridge.device.buslog.cli",
+    ),
     "model": _one(
         "what a log's sends would take on real machines", "bluebridge.device.buslog.model.cli"
     ),
@@ -80,8 +86,12 @@ COMMANDS = {
     "rtrs": _beside("a block device over RTRS between two guests, while paths die", "rtrs"),
     "ntrdma": _beside("RDMA through a bridge: shown, measured", "ntrdma"),
     "watch": _beside("show what crosses the bus right now", "watch"),
+    "web": _beside("the lab, or a log, as a page in a browser", "web"),
     "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
     "doctor": _one("what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"),
+    "completion": _one(
+        "have the shell complete commands, options, guests", f"{_COMMANDS}.completion"
+    ),
 }
 """All commands by name, in the order in which `--help` lists them."""
 
@@ -99,7 +109,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     name, *rest = words
     command = COMMANDS[name]
     module = import_module(command.options)
-    parser = argparse.ArgumentParser(prog=f"bluebridge {name}")
+    parser = CommandParser(prog=f"bluebridge {name}")
     module.add_arguments(parser)
     passed_on: list[str] = []
     if command.passes_on:
@@ -114,9 +124,14 @@ def run(options: argparse.Namespace) -> int:
     return int(import_module(COMMANDS[options.command].run).main(options))
 
 
-def _overview() -> argparse.ArgumentParser:
-    """The parser that lists the commands, without their options."""
-    parser = argparse.ArgumentParser(
+def of_line(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of a line that is being typed: all commands, and the options of the one there."""
+    return _overview(words[0] if words and words[0] in COMMANDS else None)
+
+
+def _overview(chosen: str | None = None) -> argparse.ArgumentParser:
+    """The parser that lists the commands, without their options but those of `chosen`."""
+    parser = CommandParser(
         prog="bluebridge",
         description="A virtual PCIe lab: an emulated ConnectX-3 in each of two QEMU guests.",
         epilog=_EPILOG,
@@ -127,5 +142,7 @@ def _overview() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        commands.add_parser(name, help=command.help)
+        parser_of_it = commands.add_parser(name, help=command.help)
+        if name == chosen:
+            import_module(command.options).add_arguments(parser_of_it)
     return parser

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import platform
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bluebridge import compiled, hot_modules
@@ -130,12 +131,20 @@ def _accelerator(artefacts: Artefacts) -> Check:
     return Check("accelerator", True, kind if kind == "kvm" else "tcg (KVM ran no guest here)")
 
 
-def main(more: Sequence[Check] = ()) -> int:
-    """Print the checks and `more` as a table; 0 when nothing is missing."""
+def main(more: Sequence[Check] = (), *, as_json: bool = False) -> int:
+    """Print the checks and `more` as a table, or as JSON; 0 when nothing is missing."""
     found = [*checks(), *more]
+    ok = all(check.ok for check in found)
+    if as_json:
+        print(json.dumps({"ok": ok, "checks": [asdict(check) for check in found]}))
+    else:
+        _print(found)
+    return 0 if ok else 1
+
+
+def _print(found: Sequence[Check]) -> None:
     width = max(len(check.name) for check in found)
     for check in found:
         print(f"{'ok     ' if check.ok else 'MISSING'} {check.name:<{width}}  {check.found}")
         if not check.ok:
             print(f"{'':>{width + 8}}  mend: {check.mend}")
-    return 0 if all(check.ok for check in found) else 1

@@ -58,6 +58,7 @@ NEEDS = (
         "the tests of `bluebridge log --html`",
         _program("chromium-headless-shell"),
     ),
+    Need("tshark", "the tests of captures", _program("tshark")),
     Need("zstd", "unpacking the kernel", _program("zstd")),
     Need(
         "debian-archive-keyring",

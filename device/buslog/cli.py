@@ -6,15 +6,19 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
+from bluebridge.device.buslog import terminal
 from bluebridge.device.buslog.analysis import file_views
 from bluebridge.device.buslog.analysis.view import Options, View
 from bluebridge.device.buslog.analysis.views import DEFAULT, VIEWS
+from bluebridge.device.buslog.comparison.report import compare
 from bluebridge.device.buslog.event_lines import KINDS
 from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.pcap import export
+from bluebridge.device.buslog.marks import find_mark
+from bluebridge.device.buslog.pcap import dissector, export
 from bluebridge.device.buslog.reader import LogError, LogReader
 
 _TREES = " or ".join(view.name for view in VIEWS.values() if view.tree)
@@ -23,7 +27,13 @@ _MODELLED = " or ".join(view.name for view in VIEWS.values() if view.modelled)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
-    parser.add_argument("folder", metavar="DIR", type=Path, help="folder of a run or of a bus log")
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        metavar="DIR",
+        type=Path,
+        help="folder of a run or of a bus log (default: of the newest one)",
+    )
     parser.add_argument(
         "--view",
         choices=tuple(VIEWS),
@@ -41,15 +51,38 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bar", type=int, choices=(0, 2), help="only accesses of this BAR")
     parser.add_argument("--kind", help=f"comma-separated: {', '.join(KINDS)}")
-    parser.add_argument("--device", help="only this device, a or b")
+    parser.add_argument("--device", help="only this device, such as a, b.1, a.ntb")
     parser.add_argument("--from", dest="since", type=float, metavar="T", help="seconds")
     parser.add_argument("--to", dest="until", type=float, metavar="T", help="seconds")
     parser.add_argument("--event", type=_number, metavar="N", help="from event number N on")
+    parser.add_argument(
+        "--from-mark",
+        "--mark",
+        dest="from_mark",
+        metavar="TEXT",
+        help="from the last mark with TEXT on (`bluebridge mark`)",
+    )
+    parser.add_argument(
+        "--to-mark", metavar="TEXT", help="up to the next mark with TEXT, or the last one"
+    )
+    parser.add_argument(
+        "--diff",
+        nargs=2,
+        type=Path,
+        metavar=("A", "B"),
+        help="instead: where two logs differ first, times and addresses aside; status 1 if they do",
+    )
     parser.add_argument("--limit", type=_number, metavar="N", help="at most N rows")
-    parser.add_argument("--format", choices=("table", "jsonl"), default="table")
+    parser.add_argument(
+        "--format", choices=("table", "jsonl"), default="table", help="jsonl: a JSON object a line"
+    )
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const="jsonl", help="same as --format jsonl"
+    )
     parser.add_argument("--decode", action="store_true", help="say what each transfer was")
     file_views.add_arguments(parser)
     export.add_arguments(parser)
+    dissector.add_arguments(parser)
 
 
 def _summary(view: View) -> str:
@@ -58,17 +91,25 @@ def _summary(view: View) -> str:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print the log; the exit status, 1 if it was cut short."""
+    """Print the log; the exit status, 1 if it was cut short, or differs with --diff."""
     try:
+        if arguments.diff is not None:
+            return _compare(*arguments.diff)
+        if arguments.dissector is not None:
+            dissector.run(arguments.dissector, replace=arguments.force)
+            return 0
         export.check_arguments(arguments)
         _check(arguments)
         options = _options(arguments)
-        reader = LogReader(arguments.folder)
+        reader = _reader(arguments)
+        options = replace(options, wanted=_between_marks(reader, options.wanted, arguments))
     except (LogError, ValueError) as error:
         print(f"bluebridge log: {error}", file=sys.stderr)
         return 2
     if reader.dropped:
         print(reader.dropped_text, file=sys.stderr)
+    if reader.stopped:
+        print(f"the log was stopped: {reader.stopped}", file=sys.stderr)
     try:
         if arguments.pcap is not None:
             export.run(reader, options.wanted, arguments)
@@ -90,8 +131,28 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _compare(one: Path, other: Path) -> int:
+    """Print where two logs differ; 0 if they are alike, 1 if not. Raises `LogError`."""
+    alike, lines = compare(LogReader(one), LogReader(other))
+    _print(lines)
+    return 0 if alike else 1
+
+
+def _reader(arguments: argparse.Namespace) -> LogReader:
+    """Raises `LogError` for no log, `ValueError` for a device that is not in it."""
+    if arguments.folder is None:
+        raise ValueError("no DIR: name the folder of a run or of a bus log")
+    reader = LogReader(arguments.folder)
+    devices = reader.meta["devices"]
+    if arguments.device is not None and arguments.device not in devices:
+        there = ", ".join(devices) or "none"
+        raise ValueError(f"--device {arguments.device}: not in this log; it has {there}")
+    return reader
+
+
 def _print(lines: Iterator[str]) -> None:
-    for line in lines:
+    shown = lines if terminal.width() is None else terminal.fitted(lines)
+    for line in shown:
         print(line)
 
 
@@ -105,8 +166,6 @@ def _check(arguments: argparse.Namespace) -> None:
         for name in ("decode", "pcap"):
             if getattr(arguments, name):
                 raise ValueError(f"--{name} does not go with --view {view.name}: drop one")
-        if arguments.format != "table":
-            raise ValueError(f"--format jsonl is for --view {DEFAULT}")
     if not view.event_filters:
         for name in ("kind", "bar"):
             if getattr(arguments, name) is not None:
@@ -125,6 +184,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         arguments.tree,
         arguments.decode,
         arguments.format == "jsonl",
+        terminal.width(),
     )
 
 
@@ -144,6 +204,18 @@ def _filter(arguments: argparse.Namespace) -> Filter:
         arguments.device,
         arguments.event or 0,
     )
+
+
+def _between_marks(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> Filter:
+    """The filter with the limits that --from-mark and --to-mark set; raises `LogError`."""
+    begin = -1
+    if arguments.from_mark is not None:
+        begin = find_mark(reader, arguments.from_mark).number
+        wanted = replace(wanted, first=max(wanted.first, begin))
+    if arguments.to_mark is not None:
+        end = find_mark(reader, arguments.to_mark, begin).time
+        wanted = replace(wanted, until=end if wanted.until is None else min(wanted.until, end))
+    return wanted
 
 
 def _number(text: str) -> int:

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from bluebridge.device.buslog import bridges
 from bluebridge.device.buslog.bridges import FAMILIES, family, register
+from bluebridge.device.buslog.config_text import config_text
 from bluebridge.device.buslog.reader import Event, LogError
 from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.buslog.wire import read_message
@@ -38,7 +39,7 @@ def decode(event: Event) -> str:
     if event.kind == Kind.IRQ:
         return f"MSI-X vector {event.address}"
     if event.kind in (Kind.CONFIG_READ, Kind.CONFIG_WRITE):
-        return f"config {event.address:#x}"
+        return config_text(event.address, event.data, event.length)
     if event.kind == Kind.WIRE and event.what in WIRE:
         return _wire(event)
     if event.kind == Kind.BLUEFLAME:

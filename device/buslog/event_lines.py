@@ -21,6 +21,8 @@ KINDS: dict[str, frozenset[Kind]] = {
     "note": frozenset((Kind.NOTE,)),
     "wire": frozenset((Kind.WIRE,)),
     "fault": frozenset((Kind.FAULT,)),
+    "link": frozenset((Kind.LINK,)),
+    "control": frozenset((Kind.CONTROL,)),
     "blueflame": frozenset((Kind.BLUEFLAME,)),
 }
 
@@ -39,12 +41,16 @@ _DIRECTION_TYPE: dict[Kind, tuple[str, str]] = {
     Kind.WIRE: ("dev->wire", "message"),
     Kind.BLUEFLAME: ("-", "entry"),
     Kind.FAULT: ("-", "fault"),
+    Kind.LINK: ("-", "link"),
+    Kind.CONTROL: ("-", "control"),
 }
 
 HEADER = (
     f"{'timestamp':>13} {'dev':3} {'direction':9} {'type':7} {'address':>18} {'length':>7} "
     f"{'data':32} decoded"
 )
+NARROW_HEADER = f"{'timestamp':>13} {'dev':3} {'direction':9} {'type':7} {'address':>12} decoded"
+"""For a terminal that has no room for the data."""
 _SHOWN = 16
 
 
@@ -55,6 +61,8 @@ def _place(event: Event) -> str:
         return f"vector {event.address}"
     if event.kind in KINDS["fault"]:
         return f"rule {event.address}"
+    if event.kind in KINDS["link"]:
+        return f"port {event.address}"
     return f"{event.address:#x}" if event.address else ""
 
 
@@ -69,6 +77,20 @@ def table_line(event: Event, *, decoded: bool = True, words: Describe = decode) 
         f"{event.time:13.6f} {event.device:3} {direction:9} {kind:7} {_place(event):>18} "
         f"{length:>7} {data:32} {tail}"
     )
+    return line.rstrip()
+
+
+def plain_line(event: Event, words: Describe = decode) -> str:
+    """The line without time, length and data: what an expression is looked for in."""
+    direction, kind = _DIRECTION_TYPE[event.kind]
+    return " ".join((event.device, direction, kind, _place(event), words(event)))
+
+
+def narrow_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
+    """As `table_line` without data, in the columns of `NARROW_HEADER`: the words tell the most."""
+    direction, kind = _DIRECTION_TYPE[event.kind]
+    tail = event.text or (words(event) if decoded else "")
+    line = f"{event.time:13.6f} {event.device:3} {direction:9} {kind:7} {_place(event):>12} {tail}"
     return line.rstrip()
 
 

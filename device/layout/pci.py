@@ -32,7 +32,14 @@ HEADER = Struct(
         u16("vendor", 0x00),
         u16("device", 0x02),
         u16("command", 0x04),
+        bits("io", 0x04, 2, 0),
+        bits("memory", 0x04, 2, 1, doc="answers accesses of its BARs"),
+        bits("bus_master", 0x04, 2, 2, doc="may start accesses"),
+        bits("parity_response", 0x04, 2, 6),
+        bits("serr", 0x04, 2, 8),
+        bits("interrupt_disable", 0x04, 2, 10),
         u16("status", 0x06),
+        bits("capability_list", 0x06, 2, 4),
         u8("revision", 0x08),
         raw("class_code", 0x09, 3, "interface, subclass, class"),
         u8("cache_line_size", 0x0C),
@@ -82,9 +89,16 @@ EXPRESS_CAPABILITY = Struct(
         bits("role_based_errors", 0x04, 4, 15),
         bits("function_reset", 0x04, 4, 28),
         u16("device_control", 0x08),
+        bits("correctable_reporting", 0x08, 2, 0),
+        bits("nonfatal_reporting", 0x08, 2, 1),
+        bits("fatal_reporting", 0x08, 2, 2),
+        bits("unsupported_reporting", 0x08, 2, 3),
         bits("relaxed_ordering", 0x08, 2, 4),
+        bits("max_payload", 0x08, 2, 7, 5, "128 << n bytes"),
+        bits("extended_tag", 0x08, 2, 8),
         bits("no_snoop", 0x08, 2, 11),
         bits("max_read_request", 0x08, 2, 14, 12, "128 << n bytes"),
+        bits("initiate_reset", 0x08, 2, 15, doc="resets the function"),
         u16("device_status", 0x0A),
         bits("link_speed_max", 0x0C, 4, 3, 0, "3 = 8 GT/s"),
         bits("link_width_max", 0x0C, 4, 9, 4, "lanes"),
@@ -116,3 +130,26 @@ MSIX_CAPABILITY = Struct(
     source="PCI Local Bus 3.0, 6.8.2",
     order="little",
 )
+
+CAPABILITIES: dict[int, tuple[str, Struct]] = {
+    0x40: ("PM", PM_CAPABILITY),
+    0x48: ("MSI-X", MSIX_CAPABILITY),
+    0x54: ("PCIe", EXPRESS_CAPABILITY),
+}
+"""Where every function of the device has its capabilities: offset, the name in field terms, layout.
+
+Adapters, bridges and DMA engines declare the same ones in the same order.
+"""
+
+REGISTER_NAMES: dict[tuple[str, int], str] = {
+    ("PM", 2): "capabilities",
+    ("PM", 4): "control and status",
+    ("MSI-X", 2): "message control",
+    ("PCIe", 0x02): "capabilities",
+    ("PCIe", 0x04): "device capabilities",
+    ("PCIe", 0x0C): "link capabilities",
+    ("PCIe", 0x12): "link status",
+    ("PCIe", 0x24): "device capabilities 2",
+    ("PCIe", 0x2C): "link capabilities 2",
+}
+"""Registers whose bits alone have names above, by capability and offset in it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen1 as layout
 from bluebridge.device.ntb.errata import Hazards
 from bluebridge.device.ntb.link import BridgeLink
@@ -164,6 +165,7 @@ class Gen1Bridge:
     def link_changed(self, up: bool) -> None:
         """Status and event; the driver compares the status with what it knew."""
         status = layout.LINK_UP if up else 0
+        self._bus.note(Kind.NOTE, f"link {'up' if up else 'down'}")
         self._bus.set_config(layout.LINK_STATUS, status.to_bytes(2, "little"))
         self.ring(1 << layout.LINK_BIT)
 

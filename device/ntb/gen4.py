@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen4 as layout
 from bluebridge.device.layout.ntb.models import WINDOW_BYTES, BarSizes
 from bluebridge.device.ntb.link import BridgeLink
@@ -152,6 +153,7 @@ class Gen4Bridge:
         """The status register and the event; the driver compares it with what it knew."""
         self._registers.set("LINK", "link_status", layout.LINK_UP if up else 0)
         self._registers.set("LINK", "slot_status", layout.LINK_CHANGED)
+        self._bus.note(Kind.NOTE, f"link {'up' if up else 'down'}")
         self.ring(1 << layout.LINK_BIT)
 
     def ring(self, bits: int) -> None:

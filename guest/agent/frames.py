@@ -74,6 +74,8 @@ class Kind(IntEnum):
     """Agent, {}: the operation ended; its result."""
     FAIL = 11
     """Agent, {}: the operation failed; `message` says why, `code` is an errno name or a word."""
+    RESIZE = 12
+    """Host, {}: `rows` and `columns` that the command's terminal has from now on."""
 
 
 class Frame(NamedTuple):

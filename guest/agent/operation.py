@@ -78,6 +78,9 @@ class Operation:
     def signal(self, number: int) -> None:
         """The host sends the command a signal."""
 
+    def resize(self, rows: int, columns: int) -> None:
+        """The host's terminal has another size."""
+
     def resume(self) -> None:
         """The port has room or the host granted more: send on."""
 

@@ -7,7 +7,7 @@ import fcntl
 import os
 import subprocess
 import time
-from typing import Any
+from typing import IO, Any
 
 from bluebridge.guest.agent.frames import PAYLOAD_BYTES, Kind
 from bluebridge.guest.agent.loop import READ, WRITE, Timer
@@ -43,7 +43,9 @@ class Run(Operation):
         self._pending: list[bytes] = []
         self._last_input = False
         self._input = -1
+        self._input_file: IO[bytes] | None = None
         self._outputs: dict[int, Kind] = {}
+        self._output_files: list[IO[bytes]] = []
         self._status: int | None = None
 
     def start(self) -> None:
@@ -51,34 +53,46 @@ class Run(Operation):
         if self._cwd is not None and not os.path.isdir(self._cwd):
             raise OperationError("ENOENT", f"{self._cwd}: no such folder")
         self._begin = time.monotonic()
-        self._process = subprocess.Popen(
-            self._argv,
-            stdin=subprocess.PIPE if self._wants_input else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=self._cwd,
-            env={**os.environ, **self._env},
-            start_new_session=True,
-            bufsize=0,
-        )
+        self._process = self._spawn({**os.environ, **self._env})
         spare_from_oom(self._process.pid, 0)
         self._watch()
         if self._timeout is not None:
             self._timer = self.loop.later(self._timeout, self._out_of_time)
 
-    def _watch(self) -> None:
-        assert self._process.stdout is not None and self._process.stderr is not None
-        for stream, kind in (
-            (self._process.stdout, Kind.DATA),
-            (self._process.stderr, Kind.ERROR_DATA),
-        ):
-            os.set_blocking(stream.fileno(), False)
+    def _spawn(self, env: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Start the process with pipes as its streams."""
+        process = subprocess.Popen(
+            self._argv,
+            stdin=subprocess.PIPE if self._wants_input else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self._cwd,
+            env=env,
+            start_new_session=True,
+            bufsize=0,
+        )
+        assert process.stdout is not None and process.stderr is not None
+        for stream, kind in ((process.stdout, Kind.DATA), (process.stderr, Kind.ERROR_DATA)):
             with contextlib.suppress(OSError):  # a user may run out of pipe pages
                 fcntl.fcntl(stream.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-            self._outputs[stream.fileno()] = kind
-        if self._process.stdin is not None:
-            self._input = self._process.stdin.fileno()
-            os.set_blocking(self._input, False)
+            self._take_output(stream, kind)
+        if process.stdin is not None:
+            self._take_input(process.stdin)
+        return process
+
+    def _take_output(self, stream: IO[bytes], kind: Kind) -> None:
+        """Forward what comes from `stream` as frames of `kind`."""
+        os.set_blocking(stream.fileno(), False)
+        self._outputs[stream.fileno()] = kind
+        self._output_files.append(stream)
+
+    def _take_input(self, stream: IO[bytes]) -> None:
+        """Write the host's DATA to `stream`."""
+        os.set_blocking(stream.fileno(), False)
+        self._input_file = stream
+        self._input = stream.fileno()
+
+    def _watch(self) -> None:
         self._pid_fd = os.pidfd_open(self._process.pid)
         self.watch(self._pid_fd, READ, self._exited)
         self.resume()
@@ -104,7 +118,7 @@ class Run(Operation):
     def _forward(self, fd: int) -> bool:
         """Send what one read gives; False when the pipe is empty or at its end."""
         try:
-            data = os.read(fd, min(self.allowance, PAYLOAD_BYTES))
+            data = self._read(fd, min(self.allowance, PAYLOAD_BYTES))
         except BlockingIOError:
             return False
         if data:
@@ -113,6 +127,10 @@ class Run(Operation):
         self.loop.remove(fd)
         del self._outputs[fd]
         return False
+
+    def _read(self, fd: int, count: int) -> bytes:
+        """What is there, empty at the end. Raises `BlockingIOError`."""
+        return os.read(fd, count)
 
     def _drain(self) -> None:
         """After the end: send what the pipes still hold, as far as allowed, then report."""
@@ -167,11 +185,11 @@ class Run(Operation):
     def _close_input(self) -> None:
         if self._input < 0:
             return
-        assert self._process.stdin is not None
+        assert self._input_file is not None
         self.loop.remove(self._input)
         self._input = -1
         # Raw, not buffered: closing writes nothing and so cannot fail or block.
-        self._process.stdin.close()
+        self._input_file.close()
         for piece in self._pending:
             self.consumed(len(piece))
         self._pending.clear()
@@ -227,9 +245,9 @@ class Run(Operation):
         for fd in self._outputs:
             self.loop.remove(fd)
         self._outputs.clear()
-        for stream in (self._process.stdout, self._process.stderr):
-            assert stream is not None
+        for stream in self._output_files:
             stream.close()
+        self._output_files.clear()
 
     def _leave_outputs(self) -> None:
         """Close the pipes, but read on what processes in the background still write to."""
@@ -244,7 +262,7 @@ class Run(Operation):
 
     def _discard(self, fd: int) -> None:
         try:
-            data = os.read(fd, PAYLOAD_BYTES)
+            data = self._read(fd, PAYLOAD_BYTES)
         except BlockingIOError:
             return
         if not data:

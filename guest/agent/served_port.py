@@ -181,6 +181,9 @@ class ServedPort:
             operation.grant(frame.number())
         elif frame.kind == Kind.SIGNAL:
             operation.signal(frame.number())
+        elif frame.kind == Kind.RESIZE:
+            size = frame.object()
+            operation.resize(int(size["rows"]), int(size["columns"]))
         elif frame.kind == Kind.CLOSE:
             del self._operations[operation.number]
             operation.abort()

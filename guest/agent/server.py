@@ -75,7 +75,11 @@ class Server:
         """The operation that does what `request` asks for. Raises `OperationError`."""
         kind = request.get("op")
         if kind == "run":
-            return Run(outlet, number, request)
+            if not request.get("tty"):
+                return Run(outlet, number, request)
+            from bluebridge.guest.agent.terminal_run import TerminalRun  # seldom needed
+
+            return TerminalRun(outlet, number, request)
         if kind == "put":
             return Put(outlet, number, request)
         if kind == "get":

@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,9 @@ _START_SECONDS = 120.0
 _RUN_SECONDS = 60.0
 _MOST_OUTPUT = 64 * 1024 * 1024
 _PIECE = 8 * PAYLOAD_BYTES
+
+Moved = Callable[[int], None]
+"""Called with the number of bytes of each piece of a file that has gone over."""
 
 
 class Agent:
@@ -85,12 +88,16 @@ class Agent:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         stdin: bytes | BinaryIO | None = None,
+        terminal: os.terminal_size | None = None,
     ) -> Command:
         """Start a command, a shell line or a list of words, and return at once.
 
         `timeout` (seconds) is kept in the guest, which kills the command and all of its session.
+        With `terminal` its streams are a terminal of that size, and all output is "stdout".
         """
         request: dict[str, Any] = {"op": "run", "timeout": timeout, "stdin": stdin is not None}
+        if terminal is not None:
+            request["tty"] = {"rows": terminal.lines, "columns": terminal.columns}
         request |= {"cwd": cwd, "env": dict(env or {})}
         request["shell" if isinstance(command, str) else "argv"] = (
             command if isinstance(command, str) else list(command)
@@ -127,22 +134,31 @@ class Agent:
 
     # Files.
 
-    def put(self, source: Path | bytes, target: str, mode: int | None = None) -> str:
+    def put(
+        self,
+        source: Path | bytes,
+        target: str,
+        mode: int | None = None,
+        moved: Moved | None = None,
+    ) -> str:
         """Copy a file, or bytes, into the guest; returns its path there.
 
-        `target` may be a folder, or end in /. The mode is that of the source unless given. Raises
-        `AgentError`; no part of a file ever stands under its final name.
+        `target` may be a folder, or end in /. The mode is that of the source unless given; `moved`
+        is told of each piece. Raises `AgentError`; no part of a file ever stands under its final
+        name.
         """
         if isinstance(source, bytes):
             return self._put(io.BytesIO(source), "", target, 0o644 if mode is None else mode)
         try:
             with source.open("rb") as stream:
                 chosen = os.fstat(stream.fileno()).st_mode if mode is None else mode
-                return self._put(stream, source.name, target, chosen & 0o7777)
+                return self._put(stream, source.name, target, chosen & 0o7777, moved)
         except OSError as error:
             raise AgentError(f"{source}: {error.strerror}") from error
 
-    def _put(self, stream: BinaryIO, name: str, target: str, mode: int) -> str:
+    def _put(
+        self, stream: BinaryIO, name: str, target: str, mode: int, moved: Moved | None = None
+    ) -> str:
         request = {"op": "put", "path": target, "name": name, "mode": mode}
         operation = self._connection.open(request, "put")
         size = checksum = 0
@@ -152,6 +168,8 @@ class Agent:
                     break  # it failed; the result says why
                 size += len(data)
                 checksum = zlib.crc32(data, checksum)
+                if moved is not None:
+                    moved(len(data))
             else:
                 operation.end({"size": size, "checksum": checksum})
             return str(operation.result()["path"])
@@ -160,17 +178,18 @@ class Agent:
                 operation.give_up()
             raise
 
-    def get(self, source: str, target: Path) -> Path:
+    def get(self, source: str, target: Path, moved: Moved | None = None) -> Path:
         """Copy a file out of the guest, with its mode; returns its path here.
 
-        `target` may be a folder. Raises `AgentError`; a partial file is removed.
+        `target` may be a folder; `moved` is told of each piece. Raises `AgentError`; a
+        partial file is removed.
         """
         if target.is_dir():
             target = target / os.path.basename(source)
         partial = target.with_name(f".{target.name}.{os.urandom(6).hex()}.partial")
         try:
             with partial.open("xb") as stream:
-                result = self._get(source, stream)
+                result = self._get(source, stream, moved)
             partial.chmod(result["mode"] & 0o777)
             partial.replace(target)
         except OSError as error:
@@ -185,7 +204,7 @@ class Agent:
         self._get(source, stream)
         return stream.getvalue()
 
-    def _get(self, source: str, stream: BinaryIO) -> dict[str, Any]:
+    def _get(self, source: str, stream: BinaryIO, moved: Moved | None = None) -> dict[str, Any]:
         operation = self._connection.open({"op": "get", "path": source}, "get")
         size = checksum = 0
         try:
@@ -193,6 +212,8 @@ class Agent:
                 stream.write(piece[1])
                 size += len(piece[1])
                 checksum = zlib.crc32(piece[1], checksum)
+                if moved is not None:
+                    moved(len(piece[1]))
         except BaseException:
             with contextlib.suppress(AgentError):
                 operation.give_up()

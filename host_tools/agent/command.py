@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import threading
@@ -94,6 +95,10 @@ class Command:
     def signal(self, number: signal.Signals) -> None:
         """Send its process group a signal."""
         self._operation.signal(number)
+
+    def resize(self, size: os.terminal_size) -> None:
+        """Give its terminal another size."""
+        self._operation.resize(size.lines, size.columns)
 
     def kill(self) -> None:
         """End it and all of its session at once; nothing more comes of it."""

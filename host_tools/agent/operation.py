@@ -126,6 +126,10 @@ class Operation:
         """Send the command's process group a signal."""
         self._send(Kind.SIGNAL, bytes([number]))
 
+    def resize(self, rows: int, columns: int) -> None:
+        """Give the command's terminal another size."""
+        self._send(Kind.RESIZE, json.dumps({"rows": rows, "columns": columns}).encode())
+
     def give_up(self) -> None:
         """Let the agent stop the operation and undo what it can."""
         self._session.forget(self.number)

@@ -6,16 +6,13 @@ import argparse
 import contextlib
 import os
 import select
-import signal
 import socket
 import sys
-import termios
-import threading
-import tty
 from collections.abc import Iterator
 from pathlib import Path
 
 from bluebridge.host_tools.agent import AgentError
+from bluebridge.host_tools.commands import terminal
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
@@ -40,7 +37,7 @@ def main(options: argparse.Namespace) -> int:
     with _alone(guest), _connected(guest) as console:
         _adapt(guest)
         print(f"console of guest {guest.name}; Ctrl-] leaves it", flush=True)
-        with _raw_terminal(), _resizing(guest):
+        with terminal.raw(), terminal.resizing(lambda _size: _adapt(guest)):
             console.sendall(b"\n")  # have the shell show where it is
             left = _relay(console)
         print()
@@ -77,34 +74,10 @@ def _connected(guest: Guest) -> Iterator[socket.socket]:
 def _adapt(guest: Guest) -> None:
     """Tell the guest's terminal our size, and to echo; not from within the console, which may be
     busy. A guest that cannot be told has a console all the same."""
-    columns, lines = os.get_terminal_size(sys.stdout.fileno())
+    columns, lines = terminal.size()
     command = ["stty", "-F", "/dev/ttyS0", "echo", "cols", str(columns), "rows", str(lines)]
     with contextlib.suppress(AgentError), guest.agent(_AGENT_SECONDS) as agent:
         agent.run(command, _AGENT_SECONDS)
-
-
-@contextlib.contextmanager
-def _resizing(guest: Guest) -> Iterator[None]:
-    """Pass on that the terminal's size changes."""
-
-    def adapt(*_: object) -> None:
-        threading.Thread(target=_adapt, args=(guest,), daemon=True).start()
-
-    before = signal.signal(signal.SIGWINCH, adapt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGWINCH, before)
-
-
-@contextlib.contextmanager
-def _raw_terminal() -> Iterator[None]:
-    before = termios.tcgetattr(sys.stdin)
-    tty.setraw(sys.stdin)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _relay(console: socket.socket) -> bool:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bluebridge.host_tools.agent import Agent
+from bluebridge.host_tools.commands import copy_progress
 from bluebridge.host_tools.commands.places import Place
 from bluebridge.host_tools.commands.tree import Tree, guest_tree, host_tree
 from bluebridge.host_tools.errors import LabError, UsageError
@@ -101,13 +102,15 @@ class Copier:
     def _get(self, source: Place, target: Path) -> None:
         if target.is_dir():
             raise LabError(f"{target} is a folder", "remove it, or choose another name")
-        self._agent(source.guest).get(source.path, target)
+        with copy_progress.of(str(source)) as moved:
+            self._agent(source.guest).get(source.path, target, moved)
 
     def _put(self, source: Path, target: Place) -> None:
         if not source.is_file():
             why = "is no regular file" if source.exists() else "does not exist"
             raise LabError(f"{source} {why}")
-        self._agent(target.guest).put(source, target.path)
+        with copy_progress.of(source.name, source.stat().st_size) as moved:
+            self._agent(target.guest).put(source, target.path, moved=moved)
 
     def _folder(self, source: Place, target: Place) -> None:
         tree = self._tree(source)

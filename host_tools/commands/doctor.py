@@ -9,12 +9,17 @@ from bluebridge.images import doctor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command has no options."""
+    """The options of the command."""
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object: `ok`, and `checks` with `name`, `ok`, `found`, `mend` of each",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
     """Print what was found; returns 0 if nothing is missing, else 1."""
-    return doctor.main([_sandbox()])
+    return doctor.main([_sandbox()], as_json=options.json)
 
 
 def _sandbox() -> doctor.Check:

@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from bluebridge.host_tools.agent import AgentError, AgentRefused, AgentSilent, CommandTimedOut
 from bluebridge.host_tools.agent.command import Command
+from bluebridge.host_tools.commands import terminal
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
@@ -33,13 +34,17 @@ _GRACE = 3.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command, apart from the command for the guest (see `split`)."""
-    parser.usage = "bluebridge run [-h] [--timeout SECONDS] GUEST -- COMMAND [ARGUMENT ...]"
+    parser.usage = "bluebridge run [-h] [-t] [--timeout SECONDS] GUEST -- COMMAND [ARGUMENT ...]"
     parser.description = (
         "Run a command in a guest with its output, its input (unless that is a "
         "terminal) and its exit status: 128+N if signal N ended it, 124 after the time limit, 127 "
         "for an unknown command, 125 if bluebridge itself failed. One word is a line for the "
         "guest's shell, several are a command and its arguments."
     )
+    parser.add_argument(
+        "-t", "--tty", action="store_true",
+        help="give the command a terminal: for gdb, top, an editor, a shell",
+    )  # fmt: skip
     parser.add_argument("guest", metavar="GUEST")
     parser.add_argument(
         "--timeout", type=_seconds, metavar="SECONDS", help="end the command then (default: never)"
@@ -81,8 +86,12 @@ def main(options: argparse.Namespace) -> int:
     try:
         if not options.words:
             raise UsageError("no command", "bluebridge run GUEST -- COMMAND")
+        if options.tty:
+            terminal.check()
         guest = guests.find(options.guest)
         try:
+            if options.tty:
+                return _run_in_terminal(guest, options.words, options.timeout)
             return _run(guest, options.words, options.timeout)
         except AgentRefused as error:
             return _refused(guest, options.words[0], error)
@@ -96,13 +105,38 @@ def main(options: argparse.Namespace) -> int:
 
 def _run(guest: Guest, words: list[str], timeout: float | None) -> int:
     with guest.agent() as agent:
-        # One word is a line for the guest's shell, several are a command and its arguments.
-        command = agent.start(words[0] if len(words) == 1 else words, timeout, stdin=_input())
+        command = agent.start(_command(words), timeout, stdin=_input())
         try:
             with _ctrl_c(command):
                 return command.wait(_print).status
         except AgentSilent as error:
             raise _explained(guest, error) from None
+
+
+def _run_in_terminal(guest: Guest, words: list[str], timeout: float | None) -> int:
+    """What is typed goes to the command, Ctrl-C too."""
+    with guest.agent() as agent:
+        command = agent.start(
+            _command(words),
+            timeout,
+            env={"TERM": os.environ.get("TERM", "linux")},
+            stdin=_keyboard(),
+            terminal=terminal.size(),
+        )
+        try:
+            with terminal.raw(), terminal.resizing(command.resize):
+                return command.wait(_print).status
+        except AgentSilent as error:
+            raise _explained(guest, error) from None
+
+
+def _command(words: list[str]) -> str | list[str]:
+    """One word is a line for the guest's shell, several are a command and its arguments."""
+    return words[0] if len(words) == 1 else words
+
+
+def _keyboard() -> BinaryIO:
+    return open(0, "rb", buffering=0, closefd=False)
 
 
 def _input() -> BinaryIO | None:

@@ -8,17 +8,22 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bluebridge.host_tools.commands.up_options import bridge, check_together, hardware
+from bluebridge.host_tools.commands.up_options import DEBUG, bridge, check_together, hardware
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import end_record
 from bluebridge.host_tools.keeper.launch import launch
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import PairRecord, guest_names
 from bluebridge.host_tools.lab import options as lab_options
-from bluebridge.host_tools.lab.artefacts import ensure_artefacts
+from bluebridge.host_tools.lab.artefacts import debug_archive, ensure_artefacts
 from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
+
+_IDLE_GUEST_MIB = 450
+"""What QEMU takes for a restored guest of 1024 MiB that does nothing (VmRSS)."""
+_SERVER_MIB = 40
+"""What a device server takes before there is traffic."""
 
 
 def main(options: argparse.Namespace) -> int:
@@ -28,6 +33,9 @@ def main(options: argparse.Namespace) -> int:
     with termination_as_exception():
         # Here, not in a keeper: building takes minutes, and tells of each step on standard error.
         ensure_artefacts(Reporter(quiet=True))
+        if options.image == DEBUG:
+            archive = debug_archive(Reporter(quiet=options.quiet))
+            plan = replace(plan, archives=(archive,))
         for old in end_record.read(set()):
             end_record.remove(old.number)
         records = launch(
@@ -54,6 +62,7 @@ def _plan(options: argparse.Namespace) -> Plan:
             f"a guest cannot have {options.memory_mib} MiB",
             f"give --memory {least} to {_host_mib()}, what this machine has",
         )
+    _check_room(options.pairs, options.memory_mib)
     check_together(options)
     config = LabConfig(
         **lab_options.fields(options),
@@ -66,12 +75,33 @@ def _plan(options: argparse.Namespace) -> Plan:
         bridge=bridge(options),
         options=hardware(options),
         server_words=tuple(options.words),
+        stop_on=options.stop_on,
     )
-    return Plan(config, _modules(options.module), options.verbose)
+    return Plan(config, _modules(options.module), verbose=options.verbose)
 
 
 def _host_mib() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+
+
+def _check_room(pairs: int, memory_mib: int) -> None:
+    """Raises `UsageError` for pairs that this machine's memory cannot hold even when idle.
+
+    What is available is not all that there is, so the first pair is always allowed.
+    """
+    each = _SERVER_MIB + 2 * min(memory_mib, _IDLE_GUEST_MIB)
+    most = max(1, _available_mib() // each)
+    if pairs > most:
+        raise UsageError(
+            f"{pairs} pairs take {pairs * each / 1024:,.0f} GiB of memory even when idle, "
+            f"{_available_mib() / 1024:.0f} GiB are available",
+            f"give --pairs {most} or fewer",
+        )
+
+
+def _available_mib() -> int:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")) >> 10
 
 
 def _modules(paths: list[Path]) -> tuple[Path, ...]:

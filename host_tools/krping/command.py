@@ -7,10 +7,10 @@ import json
 import shlex
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from bluebridge.guest.krping.options import OptionError, Options, Test, next_address, parse
 from bluebridge.guest.krping.stats import Stats
@@ -251,9 +251,10 @@ def main(options: argparse.Namespace) -> int:
         if options.json:
             print(json.dumps({"ok": False, "error": str(error), "log": pair.log_name}))
         raise
-    show(outcome)
     if options.json:
         print(json.dumps(outcome.report()))
+    if not (options.json and options.quiet):
+        show(outcome, sys.stderr if options.json else sys.stdout)
     if not outcome.ok:
         print(f"bluebridge: {outcome.failure()}", file=sys.stderr)
     return 0 if outcome.ok else 1
@@ -265,25 +266,25 @@ def _config(options: argparse.Namespace) -> LabConfig:
     return config if options.provider == HCA else ntrdma.config(config, options.backend)
 
 
-def show(outcome: Outcome) -> None:
+def show(outcome: Outcome, file: TextIO) -> None:
     """Print both sides' log and statistics, the verdict, and the last iteration on the bus."""
+    for line in _lines(outcome):
+        print(line, file=file)
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
     for name, side in (("server", outcome.server), ("client", outcome.client)):
-        print(f"-- {name}")
-        print(side.output)
+        yield from (f"-- {name}", side.output)
     report = outcome.report()
     if not outcome.request.back_end:
-        print("-- the last iteration on the bus")
-        for line in last_iteration(outcome.log):
-            print(line)
-    print("-- statistics: name, bytes and messages of SEND, RECV, RDMA WRITE, RDMA READ")
-    print("server:")
-    print(outcome.server.line)
-    print("client:")
-    print(outcome.client.line)
-    print(f"{report['validated']} of {report['iterations']} iterations validated")
+        yield "-- the last iteration on the bus"
+        yield from last_iteration(outcome.log)
+    yield "-- statistics: name, bytes and messages of SEND, RECV, RDMA WRITE, RDMA READ"
+    yield from ("server:", outcome.server.line, "client:", outcome.client.line)
+    yield f"{report['validated']} of {report['iterations']} iterations validated"
     if (times := report["us_per_iteration"]) is not None:
-        print(
+        yield (
             f"microseconds per iteration: min {times['min']}, median {times['p50']}, "
             f"p99 {times['p99']}"
         )
-    print(f"bus log and transcripts: {outcome.log}")
+    yield f"bus log and transcripts: {outcome.log}"

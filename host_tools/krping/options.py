@@ -20,7 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("server", help='krping string of the server, "server,addr=...,port=..."')
     parser.add_argument("client", help='krping string of the client, "client,addr=...,count=..."')
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="one JSON object on standard output, and nothing else there; the rest goes to "
+        "standard error, or nowhere with --quiet",
+    )
     parser.add_argument(
         "--provider",
         choices=PROVIDERS,

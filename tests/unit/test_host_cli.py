@@ -86,7 +86,9 @@ def test_wrong_command_line(words: list[str], capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit) as caught:
         cli.main(words)
     assert caught.value.code == 2
-    assert "usage: bluebridge" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith("bluebridge") and said.count("\n") == 1
+    assert "--help` " in said or "choose from" in said
 
 
 @pytest.mark.parametrize("words", [["--help"], ["krping", "--help"], ["up", "--help"]])
@@ -131,7 +133,7 @@ def test_short_commands_import_little(words: list[str], tmp_path: Path) -> None:
     assert not heavy & set(done.stderr.split())
     ground = {"bluebridge.cache_root", "bluebridge.compiled", "bluebridge.hot_modules"}
     assert not {name for name in ours - ground if not name.startswith("bluebridge.host_tools")}
-    assert len(ours) <= 17
+    assert len(ours) <= 18
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,7 +61,10 @@ class TransferAssembler:
 
     def feed(self, event: Event) -> list[Transfer]:
         """The work requests that are complete after `event`."""
-        one = transaction_of(event)
+        return self.take(event, transaction_of(event))
+
+    def take(self, event: Event, one: Transaction) -> list[Transfer]:
+        """The same; `one` is the event as a transaction, which is marked when it is taken."""
         role = one.role
         if event.kind is Kind.MMIO_WRITE or event.kind is Kind.MMIO_READ:
             self._triggers.access()
@@ -76,10 +79,10 @@ class TransferAssembler:
         elif role is Role.EQ_ARM:
             self._notifications.armed(one)
         elif role is Role.NOTE:
-            self._note(event)
+            self._note(event, one)
         elif role is Role.ENTRY and not event.work:
             self._entries[one.device, one.obj] = event, one
-        elif event.work:
+        elif event.work and role is not Role.LINK and role is not Role.CONTROL:
             self._part(event, one)
         return self._ready(event.number)
 
@@ -116,12 +119,12 @@ class TransferAssembler:
         elif begins:
             self._triggers.another_line(burst, store)
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: Event, one: Transaction) -> None:
         transfer = self._open.get(event.work)
         if transfer is not None:
-            transfer.notes.append(event.text)
+            transfer.take_note(one)
         elif event.obj:
-            self._triggers.note(event.device, event.obj, event.text)
+            self._triggers.note(one)
 
     def _part(self, event: Event, one: Transaction) -> None:
         """Something the device did for a work request."""
@@ -176,6 +179,8 @@ class TransferAssembler:
 
     def _begin(self, work: int) -> Transfer:
         device, qpn = self._device(work), work >> WORK_QPN_SHIFT & _QPN_MASK
+        if work in self._open:
+            self._give(work)
         transfer = Transfer(device, qpn, work & INDEX_MASK, self.next_number())
         self._open[work] = transfer
         self._ends[device, qpn, work & LOW] = transfer
@@ -289,7 +294,7 @@ def _machine(device: str) -> str:
 
 
 def _add(transfer: Transfer, one: Transaction) -> None:
-    transfer.transactions.append(one)
+    transfer.take(one)
     if one.remote and one.on_bus and not transfer.peer:
         transfer.peer = one.device
 
@@ -332,6 +337,7 @@ def _cause(transfer: Transfer, one: Transaction) -> int | None:
 
 def _finished(transfer: Transfer) -> Transfer:
     """The transfer with `inline` filled in: bytes of the message that were in the entry."""
+    transfer.given = True
     fetched = sum(each.length for each in transfer.of(Role.PAYLOAD_READ, remote=False))
     if transfer.opcode not in _BACK and transfer.count(Role.REQUEST):
         transfer.inline = max(0, transfer.length - fetched)

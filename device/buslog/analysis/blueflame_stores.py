@@ -59,6 +59,8 @@ class BlueFlameStores:
 def _continues(burst: Trigger, store: Transaction) -> bool:
     """Whether the entry of `burst` is not complete yet, so that the store belongs to it."""
     first = burst.writes[0]
+    if burst.writes[-1].given or (burst.owner is not None and burst.owner.given):
+        return False
     done = store.address - first.address
     if done < HEAD_BYTES or first.length < HEAD_BYTES:
         return True

@@ -7,16 +7,25 @@ from itertools import islice
 
 from bluebridge.device.buslog.analysis.view import Options, View
 from bluebridge.device.buslog.decode import decode
-from bluebridge.device.buslog.event_lines import HEADER, Describe, json_line, table_line
+from bluebridge.device.buslog.event_lines import (
+    HEADER,
+    NARROW_HEADER,
+    Describe,
+    json_line,
+    narrow_line,
+    table_line,
+)
 from bluebridge.device.buslog.ntrdma import decoder as ntrdma
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.rtrs import decoder as rtrs
 
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
+    narrow = options.decoded and options.width is not None and options.width < len(HEADER) + 40
     if not options.json:
-        yield HEADER if options.decoded else HEADER.removesuffix(" decoded").rstrip()
-    line = json_line if options.json else table_line
+        header = NARROW_HEADER if narrow else HEADER
+        yield header if options.decoded else header.removesuffix(" decoded").rstrip()
+    line = json_line if options.json else narrow_line if narrow else table_line
     words: Describe = decode
     if options.decoded:
         wanted = options.wanted

@@ -47,7 +47,7 @@ class CompletionNotifications:
             return
         cqn = int.from_bytes(one.data[5:8], "big")
         link = self._completions.pop((one.device, cqn), None)
-        if link is not None:
+        if link is not None and not link.transfer.given:
             self._entries[queue] = _append(one, link)
 
     def armed(self, one: Transaction) -> None:
@@ -58,11 +58,11 @@ class CompletionNotifications:
         """Add an interrupt to the work request of the event entry that it announces."""
         queue = self._latest.pop(one.device, None)
         link = self._entries.pop(queue, None) if queue is not None else None
-        if link is not None:
+        if link is not None and not link.transfer.given:
             _append(one, link)
 
 
 def _append(one: Transaction, cause: _Member) -> _Member:
     one.parent, one.remote = cause.place, cause.remote
-    cause.transfer.transactions.append(one)
+    cause.transfer.take(one)
     return _Member(cause.transfer, len(cause.transfer.transactions) - 1, cause.remote)

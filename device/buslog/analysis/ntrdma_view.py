@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 
+from bluebridge.device.buslog.analysis import json_rows
 from bluebridge.device.buslog.analysis.view import Options, View, before_wanted, wanted_events
 from bluebridge.device.buslog.ntrdma.batches import BatchFinder
 from bluebridge.device.buslog.ntrdma.counts import (
@@ -45,6 +47,21 @@ def line(batch: Batch) -> str:
         f"{operation(batch):15} {len(batch.works):5} {length:9} | {'':7}"
         f"{_counts(sender_counts(batch))} | {'':5}{_counts(peer_counts(batch))} | {_status(batch)}"
     )
+
+
+def _row(batch: Batch) -> json_rows.Row:
+    """A batch for JSON."""
+    return {
+        "event": batch.sent.index.store.event.number,
+        "device": batch.sent.sender,
+        "qpn": batch.queue.key,
+        "operation": operation(batch),
+        "batch": len(batch.works),
+        "bytes": sum(work.entry.length for work in batch.works if work.entry is not None),
+        "sender": asdict(sender_counts(batch)),
+        "peer": asdict(peer_counts(batch)),
+        "status": _status(batch),
+    }
 
 
 def _counts(counts: Counts) -> str:
@@ -97,6 +114,10 @@ def _means(row: Costs, counts: Counts) -> str:
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     finder, table = BatchFinder(), CostTable()
     finder.skip(before_wanted(reader, options))
+    if options.json:
+        for batch in islice(_batches(finder, reader, options), options.limit):
+            yield json_rows.line(_row(batch))
+        return
     yield HEADER
     for batch in islice(_batches(finder, reader, options), options.limit):
         table.add(batch)

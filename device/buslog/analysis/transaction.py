@@ -45,12 +45,19 @@ class Role(Enum):
     REGISTER_WRITE = "register write"
     CONFIG = "config access"
     TABLE = "table access"  # translations, protection entries, mailboxes, page lists
-    ENGINE = "DMA engine"
+    DESCRIPTOR = "descriptor read"
+    COPY_READ = "copy read"
+    COPY_WRITE = "copy write"
+    COMPLETION_WORD = "completion word"
+    WINDOW_STORE = "window store"
+    WINDOW_LOAD = "window load"
     WINDOW = "window access"
     OTHER = "other"
     COMMAND = "command"
     RESET = "reset"
     NOTE = "note"
+    LINK = "link"
+    CONTROL = "control"
 
 
 @dataclass(slots=True)
@@ -61,7 +68,8 @@ class Transaction:
     `data` may be only the beginning of `length` bytes. `obj` is the number of the object (QPN, CQN,
     EQN). `remote`: on the peer's bus, not on that of the work request's poster. `repeated`: it is
     listed with an earlier work request, too, and counted there. `parent` is the index in
-    `Transfer.transactions` of its cause. `text` says more than the role.
+    `Transfer.transactions` of its cause. `text` says more than the role. `taken`: it is in a
+    work request, or joined to a store that may be. `given`: it was given out in an activity.
     """
 
     number: int
@@ -81,6 +89,8 @@ class Transaction:
     remote: bool = False
     repeated: bool = False
     parent: int | None = field(default=None)
+    taken: bool = False
+    given: bool = False
 
     @property
     def on_bus(self) -> bool:
@@ -108,6 +118,7 @@ class Transaction:
         self.length += store.length
         self.last = store.number
         self.stores += 1
+        store.taken = True
 
 
 def pieces(address: int, length: int, limit: int = MAX_PAYLOAD) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from bluebridge.device.buslog.analysis import json_rows
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction, split
 from bluebridge.device.buslog.analysis.transaction_stream import transactions
 from bluebridge.device.buslog.analysis.view import Options, View
@@ -94,8 +95,13 @@ def _line(
 
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
+    found = transactions(reader.events(options.wanted))
+    if options.json:
+        on_bus = (json_rows.transaction(one) for one in found if one.on_bus)
+        yield from map(json_rows.line, islice(on_bus, options.limit))
+        return
     yield HEADER
-    yield from islice(lines(transactions(reader.events(options.wanted))), options.limit)
+    yield from islice(lines(found), options.limit)
 
 
 VIEW = View("table", "a PCIe analyzer's table", _lines, event_filters=True)

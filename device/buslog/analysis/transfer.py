@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
@@ -28,7 +28,8 @@ class Transfer:
     `index` counts slots of the send queue since RESET; `number` counts work requests in the order
     in which the device began them. `opcode` is a `SendOpcode` name, empty if the entry was not in
     the log; `length` the bytes of the message, `inline` those of them inside the entry. `status` is
-    empty, `OK` or the syndrome of the send completion; `notes` are the log's notes about it.
+    empty, `OK` or the syndrome of the send completion; `notes` are the log's notes about it,
+    `noted` their events. `given`: it was given out, nothing is added any more.
     """
 
     device: str
@@ -46,6 +47,22 @@ class Transfer:
     status: str = ""
     notes: list[str] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
+    noted: list[Transaction] = field(default_factory=list)
+    given: bool = False
+
+    def take(self, one: Transaction) -> None:
+        """Add a transaction; one that was given out before as an activity is repeated here."""
+        if one.given:
+            one = replace(one, repeated=True)
+        one.taken = True
+        self.transactions.append(one)
+
+    def take_note(self, one: Transaction) -> None:
+        """Add a note."""
+        self.notes.append(one.text)
+        if not one.given:
+            one.taken = True
+            self.noted.append(one)
 
     @property
     def start(self) -> float:
@@ -80,14 +97,19 @@ class Transfer:
 
     def tree(self) -> Iterator[tuple[int, int]]:
         """Places in `transactions` with their depth, parents before children."""
-        children: dict[int | None, list[int]] = {}
-        for place, each in enumerate(self.transactions):
-            children.setdefault(each.parent, []).append(place)
-        waiting = [(place, 0) for place in reversed(children.get(None, []))]
-        while waiting:
-            place, depth = waiting.pop()
-            yield place, depth
-            waiting += [(child, depth + 1) for child in reversed(children.get(place, []))]
+        return tree_of(self.transactions)
+
+
+def tree_of(transactions: Sequence[Transaction]) -> Iterator[tuple[int, int]]:
+    """Places with their depth, parents before children."""
+    children: dict[int | None, list[int]] = {}
+    for place, each in enumerate(transactions):
+        children.setdefault(each.parent, []).append(place)
+    waiting = [(place, 0) for place in reversed(children.get(None, []))]
+    while waiting:
+        place, depth = waiting.pop()
+        yield place, depth
+        waiting += [(child, depth + 1) for child in reversed(children.get(place, []))]
 
 
 class TimeModel(Protocol):

@@ -25,7 +25,7 @@ class Triggers:
     def __init__(self) -> None:
         self._waiting: dict[Queue, deque[Trigger]] = {}
         self._found: dict[Queue, deque[Transfer]] = {}
-        self._notes: dict[Queue, list[str]] = {}
+        self._notes: dict[Queue, deque[Transaction]] = {}
         self._fresh: Trigger | None = None  # the doorbell being carried out
 
     def doorbell(self, write: Transaction) -> None:
@@ -69,13 +69,14 @@ class Triggers:
 
     def another_line(self, burst: Trigger, line: Transaction) -> None:
         """A further line of an entry that the device has taken."""
-        if burst.owner is not None:
-            burst.owner.transactions.append(line)
+        if burst.owner is not None and not burst.owner.given:
+            burst.owner.take(line)
 
-    def note(self, device: str, qpn: int, text: str) -> None:
-        """A note about a queue pair before the device fetches an entry."""
-        if self._waiting.get((device, qpn)):
-            self._notes.setdefault((device, qpn), []).append(text)
+    def note(self, note: Transaction) -> None:
+        """A note about queue pair `note.obj` before the device fetches an entry."""
+        queue = note.device, note.obj
+        if self._waiting.get(queue):
+            self._notes.setdefault(queue, deque(maxlen=MAX_WAITING)).append(note)
 
     def take(self, transfer: Transfer, *, entry: bool) -> None:
         """Add to `transfer`, whose entry the device has just got, the write that posted it."""
@@ -90,7 +91,8 @@ class Triggers:
             found.append(transfer)
             return
         waiting.remove(trigger)
-        transfer.notes += self._notes.pop(queue, [])
+        for note in self._notes.pop(queue, ()):
+            transfer.take_note(note)
         transfer.posted_by = PostedBy.DOORBELL
         if trigger.blueflame:
             transfer.posted_by = PostedBy.BLUEFLAME if entry else PostedBy.FALLBACK
@@ -109,7 +111,8 @@ class Triggers:
             waiting.popleft()
 
     def _attach(self, transfer: Transfer, trigger: Trigger) -> None:
-        transfer.transactions += trigger.writes
+        for write in trigger.writes:
+            transfer.take(write)
         trigger.owner = transfer
 
 

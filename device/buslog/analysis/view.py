@@ -27,6 +27,8 @@ class Options:
     tree: bool = False
     decoded: bool = False
     json: bool = False
+    width: int | None = None
+    """Columns of the terminal that shows it; None for anything else, which gets whole lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class View:
     """One view; `bluebridge.device.buslog.analysis.views` lists all of them.
 
     `summary` is what `--help` says of it. `lines` gives the lines that are printed and may raise
-    `LogError`. The flags say what it takes: `event_options` for --decode, --format and --pcap,
+    `LogError`. The flags say what it takes: `event_options` for --decode and --pcap,
     `event_filters` for --kind and --bar, `tree` for --tree, `modelled` for --profile.
     """
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bluebridge.device.buslog.activity import activity_view, bridge_view, traffic_view
 from bluebridge.device.buslog.analysis import (
     event_view,
     ntrdma_view,
-    traffic,
     transaction_table,
     work_requests,
 )
@@ -16,7 +16,9 @@ VIEWS = {
         event_view.VIEW,
         transaction_table.VIEW,
         work_requests.VIEW,
-        traffic.VIEW,
+        activity_view.VIEW,
+        bridge_view.VIEW,
+        traffic_view.VIEW,
         ntrdma_view.VIEW,
     )
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from bluebridge.device.buslog.model.model import Model, load
 from bluebridge.device.buslog.model.profile import NAMES, ProfileError, built_in, read_profile
+from bluebridge.device.buslog.model.rows import size_rows, study_rows
 from bluebridge.device.buslog.model.samples import Samples, read_samples
 from bluebridge.device.buslog.model.study import TABLES
 from bluebridge.device.buslog.model.tables import size_lines, study_lines
@@ -34,6 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|FILE",
         help=f"{', '.join(built_in())}, or a TOML file like theirs (default: the table's, "
         f"else {DEFAULT})",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object for each row, instead of a table"
     )
     parser.add_argument(
         "--list", action="store_true", help="the built-in profiles with their constants"
@@ -88,8 +93,18 @@ def _lines(arguments: argparse.Namespace, logs: Sequence[Samples]) -> Iterator[s
     if arguments.list:
         for name in built_in():
             profile = read_profile(name)
+            if arguments.json:
+                constants = {each: getattr(profile.us, each) for each in NAMES}
+                yield json.dumps({"profile": name, "stores": profile.stores, "us": constants})
+                continue
             values = ", ".join(f"{each} {getattr(profile.us, each):g}" for each in NAMES)
             yield f"{name}: stores {profile.stores}; us: {values}"
         return
     table, model = TABLES.get(arguments.table), _model(arguments)
-    yield from size_lines(model, logs) if table is None else study_lines(table, model, logs)
+    if arguments.json:
+        rows = size_rows(arguments.folders, logs) if table is None else study_rows(table, logs)
+        yield from map(json.dumps, rows)
+    elif table is None:
+        yield from size_lines(model, logs, arguments.folders)
+    else:
+        yield from study_lines(table, model, logs)

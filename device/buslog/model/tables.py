@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from bluebridge.device.buslog.model.model import Model
-from bluebridge.device.buslog.model.samples import Samples, SendGroup, Setting, merge
+from bluebridge.device.buslog.model.samples import Key, Samples, SendGroup, Setting, merge
 from bluebridge.device.buslog.model.study import READS_45, StudyRow, StudyTable
 
 
@@ -97,14 +98,30 @@ HEADER = (
 )
 
 
-def size_lines(model: Model, logs: Sequence[Samples]) -> Iterator[str]:
-    """Counts, modelled and wall time by payload and `PostedBy`."""
+def size_lines(model: Model, logs: Sequence[Samples], folders: Sequence[Path]) -> Iterator[str]:
+    """Counts, modelled and wall time by payload and `PostedBy`.
+
+    Of several logs each row begins with the number of its folder; the folders come first.
+    """
     yield f"mean of each send until its message is there; profile {model.name}"
-    yield HEADER
-    groups = [(*key, group) for log in logs for key, group in log.groups.items()]
-    for operation, size, way, group in sorted(groups, key=lambda each: (*each[:2], each[2].value)):
-        yield _size_line(operation, size, way.value, group)
+    many = len(folders) > 1
+    if many:
+        yield from (f"log {number}: {folder}" for number, folder in enumerate(folders, 1))
+    yield f"log {HEADER}" if many else HEADER
+    for number, (operation, size, way), group in sorted_groups(logs):
+        line = _size_line(operation, size, way.value, group)
+        yield f"{number:3} {line}" if many else line
     yield "stores: BlueFlame store operations; writes: in writes of 64 bytes; entries: fetched ones"
+
+
+def sorted_groups(logs: Sequence[Samples]) -> list[tuple[int, Key, SendGroup]]:
+    """The groups of all logs with the number of their log, from 1; by operation, payload, way."""
+    groups = [
+        (number, key, group)
+        for number, log in enumerate(logs, 1)
+        for key, group in log.groups.items()
+    ]
+    return sorted(groups, key=lambda each: (*each[1][:2], each[1][2].value, each[0]))
 
 
 def _size_line(operation: str, size: int, way: str, group: SendGroup) -> str:

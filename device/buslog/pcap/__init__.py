@@ -1,1 +1,1 @@
-"""A log's messages as the packets a real wire would have carried, in a pcapng file."""
+"""A log's messages and accesses as packets of wires and of PCIe, in a pcapng file."""

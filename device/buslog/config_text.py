@@ -1,0 +1,87 @@
+"""Accesses of configuration space in words: capability, register, the bits that are set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bluebridge.device.layout import pci
+from bluebridge.device.layout.fields import Field, Struct
+
+_MOST = 16
+"""Bytes of an access whose registers are told; longer ones copy all of the space."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRegister:
+    """A register: where it begins, its bytes, its name, the bit fields in it."""
+
+    offset: int
+    width: int
+    name: str
+    fields: tuple[Field, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """The offset behind it."""
+        return self.offset + self.width
+
+    def text(self, data: bytes) -> str:
+        """Name and value, or the fields that are not zero, of the register's own bytes."""
+        value = int.from_bytes(data, "little")
+        if not self.fields:
+            return f"{self.name}={value:#x}"
+        values = ((each.name, (value >> each.low) & each.mask) for each in self.fields)
+        given = [
+            f"{name}={part:#x}" if part > 9 else f"{name}={part}" for name, part in values if part
+        ]
+        return " ".join([self.name, *given])
+
+
+def _registers(base: int, title: str, struct: Struct) -> list[ConfigRegister]:
+    """The registers of a header or capability that begins at `base`."""
+    found = []
+    for offset, width in sorted({(item.offset, item.width) for item in struct}):
+        items = [item for item in struct if (item.offset, item.width) == (offset, width)]
+        whole = [item for item in items if item.low == 0 and item.high == 8 * width - 1]
+        parts = tuple(item for item in items if item not in whole)
+        name = whole[0].name.replace("_", " ") if whole else pci.REGISTER_NAMES[title, offset]
+        # The header's registers are called as `lspci` and the specification do.
+        name = f"{title} {name}" if title else _header_name(name)
+        found.append(ConfigRegister(base + offset, width, name, parts))
+    return found
+
+
+def _header_name(name: str) -> str:
+    return name.upper() if name.startswith(("bar", "rom")) else name.capitalize()
+
+
+REGISTERS: tuple[ConfigRegister, ...] = (
+    *_registers(0, "", pci.HEADER),
+    *(
+        register
+        for offset, (title, struct) in pci.CAPABILITIES.items()
+        for register in _registers(offset, title, struct)
+    ),
+)
+"""All registers of a function's configuration space, by offset within header and capabilities."""
+
+
+def config_text(offset: int, data: bytes, length: int) -> str:
+    """What an access of `length` bytes at `offset` read or wrote; `data` may be shorter."""
+    if length > _MOST:
+        return "whole config space" if not offset else f"config {offset:#x}"
+    if offset >= 0x100:
+        return f"extended config space {offset:#x}"
+    parts = [
+        _part(register, offset, data)
+        for register in REGISTERS
+        if register.offset < offset + length and register.end > offset
+    ]
+    return ", ".join(parts) or f"config {offset:#x}"
+
+
+def _part(register: ConfigRegister, offset: int, data: bytes) -> str:
+    begin = register.offset - offset
+    if begin < 0 or begin + register.width > len(data):
+        return f"part of {register.name}"
+    return register.text(data[begin : begin + register.width])

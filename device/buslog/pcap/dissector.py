@@ -1,0 +1,35 @@
+"""`bluebridge log --dissector FILE`: Wireshark's dissector of the packets of buses, in Lua."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from bluebridge.device.buslog.output import STANDARD_OUTPUT, opened
+
+NAME: Final = "bluebridge_tlp.lua"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The option."""
+    parser.add_argument(
+        "--dissector",
+        type=Path,
+        metavar="FILE",
+        help="write the Wireshark dissector of PCIe packets (.lua), and nothing else",
+    )
+
+
+def run(path: Path, *, replace: bool) -> None:
+    """Write the dissector and say how it is used; raises `LogError`, and then there is no file."""
+    with opened(path, replace=replace) as file:
+        file.write(files("bluebridge.device.buslog.pcap").joinpath(NAME).read_bytes())
+    if path != STANDARD_OUTPUT:
+        print(
+            f"{path}: used by `tshark -X lua_script:{path} -r FILE`, and always when it is in "
+            "~/.local/lib/wireshark/plugins",
+            file=sys.stderr,
+        )

@@ -1,0 +1,129 @@
+"""Transaction layer packets of PCI Express: headers and data of one request or completion.
+
+Requests must not be longer than 4096 bytes nor cross a multiple of 4096. Bytes that are not
+enabled, in front of data and behind it, are zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bluebridge.device.layout.pcie.tlp import (
+    COMPLETION,
+    CONFIG,
+    LIMIT_32,
+    MAX_BYTES,
+    MAX_DWORDS,
+    MEMORY_32,
+    MEMORY_64,
+    TlpType,
+)
+from bluebridge.device.packets.packer import Packer
+
+_FMT_SHIFT: Final = 5
+_TYPE_MASK: Final = 0x1F
+_LOWER_ADDRESS: Final = 0x7F
+_ALL: Final = 0xF
+_MEMORY_32: Final = Packer(MEMORY_32)
+_MEMORY_64: Final = Packer(MEMORY_64)
+_CONFIG: Final = Packer(CONFIG)
+_COMPLETION: Final = Packer(COMPLETION)
+
+
+def memory_read(address: int, length: int, requester: int, tag: int) -> bytes:
+    """A request for `length` bytes at `address`."""
+    return _memory(TlpType.MEMORY_READ_32, TlpType.MEMORY_READ_64, address, length, requester, tag)
+
+
+def memory_write(address: int, length: int, requester: int) -> bytes:
+    """The header of a write; `payload` is what follows it."""
+    return _memory(TlpType.MEMORY_WRITE_32, TlpType.MEMORY_WRITE_64, address, length, requester, 0)
+
+
+def config(kind: TlpType, offset: int, length: int, target: int, tag: int) -> bytes:
+    """The header of a config request of type 0 within one dword, from the root complex (id 0)."""
+    return _CONFIG.pack(
+        fmt=kind >> _FMT_SHIFT,
+        type=kind & _TYPE_MASK,
+        length=1,
+        tag=tag,
+        first_enables=enables(offset, length)[0],
+        target=target,
+        register=offset & ~3,
+    )
+
+
+def completion(
+    length: int, address: int, remaining: int, completer: int, requester: int, tag: int
+) -> bytes:
+    """The header of a completion with `length` bytes from `address` on, of `remaining` to come."""
+    return _completion(
+        TlpType.COMPLETION_DATA,
+        dwords(address, length),
+        address & _LOWER_ADDRESS,
+        remaining,
+        (completer, requester, tag),
+    )
+
+
+def config_completion(*, data: bool, completer: int, tag: int) -> bytes:
+    """The header that answers a config request: byte count 4, lower address 0 (2.2.9)."""
+    kind = TlpType.COMPLETION_DATA if data else TlpType.COMPLETION
+    return _completion(kind, int(data), 0, 4, (completer, 0, tag))
+
+
+def payload(address: int, data: bytes, length: int) -> bytes:
+    """`data`, the known beginning of `length` bytes at `address`, within dwords."""
+    lead = bytes(address % 4)
+    if len(data) < length:
+        return lead + data
+    return (lead + data).ljust(4 * dwords(address, length), b"\0")
+
+
+def dwords(address: int, length: int) -> int:
+    """Dwords that hold these bytes; one for none."""
+    return (address % 4 + length + 3) // 4 or 1
+
+
+def enables(address: int, length: int) -> tuple[int, int]:
+    """First and last byte enables of `length` bytes at `address` (2.2.5)."""
+    if not length:
+        return 0, 0
+    start, end = address % 4, address % 4 + length
+    if end <= 4:
+        return _ALL << start & _ALL >> 4 - end, 0
+    return _ALL << start & _ALL, _ALL >> (-end & 3)
+
+
+def _memory(
+    below: TlpType, above: TlpType, address: int, length: int, requester: int, tag: int
+) -> bytes:
+    small = address < LIMIT_32
+    kind, packer = (below, _MEMORY_32) if small else (above, _MEMORY_64)
+    first, last = enables(address, length)
+    return packer.pack(
+        fmt=kind >> _FMT_SHIFT,
+        type=kind & _TYPE_MASK,
+        length=dwords(address, length) % MAX_DWORDS,
+        requester=requester,
+        tag=tag,
+        first_enables=first,
+        last_enables=last,
+        address=address & ~3,
+    )
+
+
+def _completion(
+    kind: TlpType, length: int, lower: int, remaining: int, ids: tuple[int, int, int]
+) -> bytes:
+    completer, requester, tag = ids
+    return _COMPLETION.pack(
+        fmt=kind >> _FMT_SHIFT,
+        type=kind & _TYPE_MASK,
+        length=length % MAX_DWORDS,
+        completer=completer,
+        byte_count=remaining % MAX_BYTES,
+        requester=requester,
+        tag=tag,
+        lower_address=lower,
+    )

@@ -1,0 +1,90 @@
+"""`run` with a terminal: a pseudo-terminal is the command's standard streams."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import subprocess
+import termios
+from typing import Any
+
+from bluebridge.guest.agent.frames import Kind
+from bluebridge.guest.agent.operation import Outlet
+from bluebridge.guest.agent.run import Run
+
+_CONTROL_D = b"\x04"
+_MOST = 0xFFFF
+
+
+class TerminalRun(Run):
+    """As `Run`, with `tty` {`rows`, `columns`}: output and errors come as one stream of DATA.
+
+    What the host sends is typed: Ctrl-C becomes a signal by the terminal's own rules.
+    """
+
+    def __init__(self, outlet: Outlet, number: int, request: dict[str, Any]) -> None:
+        super().__init__(outlet, number, request)
+        size = request["tty"]
+        self._size = int(size["rows"]), int(size["columns"])
+        self._master = -1
+
+    def _spawn(self, env: dict[str, str]) -> subprocess.Popen[bytes]:
+        master, slave = os.openpty()
+        self._master = master
+        try:
+            self.resize(*self._size)
+            process = subprocess.Popen(
+                self._argv,
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                cwd=self._cwd,
+                env=env,
+                start_new_session=True,
+                preexec_fn=_take_terminal,
+            )
+        except BaseException:
+            os.close(master)
+            self._master = -1
+            raise
+        finally:
+            os.close(slave)
+        # One description for each direction: the loop watches a descriptor for one of them.
+        self._take_input(os.fdopen(os.dup(master), "wb", buffering=0))
+        self._take_output(os.fdopen(master, "rb", buffering=0), Kind.DATA)
+        return process
+
+    def _read(self, fd: int, count: int) -> bytes:
+        try:
+            return super()._read(fd, count)
+        except OSError as error:
+            if error.errno == errno.EIO:  # nobody has the terminal open any more
+                return b""
+            raise
+
+    def end(self, summary: dict[str, Any]) -> None:
+        """End of input, as it is typed."""
+        if self._input >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._input, _CONTROL_D)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Another size; the kernel tells the command by SIGWINCH."""
+        if self._master >= 0:
+            size = (min(max(rows, 0), _MOST), min(max(columns, 0), _MOST))
+            termios.tcsetwinsize(self._master, size)
+
+    def _close_outputs(self) -> None:
+        self._master = -1
+        super()._close_outputs()
+
+    def _leave_outputs(self) -> None:
+        """The terminal goes with the command, and what it left in the background is hung up on."""
+        self._close_outputs()
+
+
+def _take_terminal() -> None:
+    """In the new process, a session leader by now: standard input controls it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

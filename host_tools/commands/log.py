@@ -1,0 +1,28 @@
+"""`bluebridge log`: a bus log, by default the newest; its options are those of the log itself."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bluebridge.device.buslog import cli
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.keeper import registry
+from bluebridge.host_tools.lab.roots import state_root
+
+
+def main(options: argparse.Namespace) -> int:
+    """Show it; returns the exit status. Raises `UsageError` where there is no log at all."""
+    if options.folder is None:
+        options.folder = newest()
+    return cli.main(options)
+
+
+def newest() -> Path:
+    """The log of the newest pair that runs, else of the newest run that is kept."""
+    running = [Path(pair.logs) for _, pair in registry.pairs() if pair.logs]
+    # The names of kept runs begin with their time, so they sort by it.
+    kept = sorted(path for path in state_root().glob("run-*") if (path / "bus").is_dir())
+    for folder in (*reversed(running), *reversed(kept)):
+        return folder
+    raise UsageError("there is no log yet", "start a pair with `bluebridge up`, or name a folder")

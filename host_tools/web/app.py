@@ -1,0 +1,150 @@
+"""The requests of the page: files, pages of activities, one activity, events as they come, buttons.
+
+Bottle is one file without dependencies, and its WSGI server of the standard library with a thread
+for each connection streams to several pages at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import bottle
+
+from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.web.book import Book, Query
+from bluebridge.host_tools.web.gate import Gate
+from bluebridge.host_tools.web.lab import Lab
+from bluebridge.host_tools.web.live import Live, TooManyPages
+from bluebridge.host_tools.web.overview import overview
+
+STATIC = Path(__file__).with_name("static")
+COUNT = 200
+"""Activities of a page, at most."""
+_LONGEST_TEXT = 200
+_MOST_BODY = 4096
+
+
+class Site:
+    """The answers; each method is a route."""
+
+    def __init__(self, lab: Lab, book: Book, live: Live) -> None:
+        self._lab = lab
+        self._book = book
+        self._live = live
+
+    def application(self) -> bottle.Bottle:
+        """The routes."""
+        app = bottle.Bottle()
+        app.route("/", "GET", lambda: self.file("index.html"))
+        app.route("/static/<name>", "GET", self.file)
+        app.route("/lab", "GET", _answering(self.lab))
+        app.route("/activities", "GET", _answering(self.activities))
+        app.route("/activity/<number:int>", "GET", _answering(self.activity))
+        app.route("/act", "POST", _answering(self.act))
+        app.route("/events", "GET", self.events)
+        return app
+
+    def file(self, name: str) -> Any:
+        """A file of the page."""
+        return bottle.static_file(name, root=str(STATIC))
+
+    def lab(self) -> dict[str, Any]:
+        """Hosts, functions, and how long the log is."""
+        self._book.forget()
+        reader = LogReader(self._lab.reader.folder)
+        return self._lab.description() | {"log": overview(reader)}
+
+    def activities(self) -> dict[str, Any]:
+        """A page of the list: from event `first` on, or the last before event `before`."""
+        asked = bottle.request.query
+        text = asked.getunicode("text", "")[:_LONGEST_TEXT]
+        failed = asked.get("failed") == "1"
+        query = Query(asked.get("kind", ""), asked.get("device", ""), failed, text)
+        if asked.get("before"):
+            return self._book.before(_number(asked["before"]), COUNT, query).as_json()
+        return self._book.page(_number(asked.get("first", "0")), COUNT, query).as_json()
+
+    def activity(self, number: int) -> dict[str, Any]:
+        """One activity with its steps."""
+        found = self._book.detail(number)
+        if found is None:
+            raise bottle.HTTPError(404, f"no activity begins with event {number}")
+        return found
+
+    def act(self) -> dict[str, Any]:
+        """A button: `{"word": "link", "name": "a/1", "action": "down"}`."""
+        if (bottle.request.content_length or 0) > _MOST_BODY:
+            raise bottle.HTTPError(413, "too long")
+        order = bottle.request.json
+        if not isinstance(order, dict):
+            raise bottle.HTTPError(400, "this is no JSON object")
+        words = (str(order.get(name, "")) for name in ("word", "name", "action"))
+        return {"done": self._lab.act(*words)}
+
+    def events(self) -> Iterator[str]:
+        """The stream of server-sent events."""
+        try:
+            messages = self._live.messages()
+        except TooManyPages:
+            raise bottle.HTTPError(503, "too many pages are open") from None
+        bottle.response.content_type = "text/event-stream; charset=UTF-8"
+        return messages
+
+
+def _answering(action: Callable[..., dict[str, Any]]) -> Callable[..., str]:
+    """The action with its answer as JSON; its errors too, as `{"error": …}` with status 4xx."""
+
+    def answer(**values: Any) -> str:
+        bottle.response.content_type = "application/json"
+        try:
+            return json.dumps(action(**values), separators=(",", ":"))
+        except (LabError, LogError) as error:
+            bottle.response.status = 409
+            return json.dumps({"error": str(error)})
+        except bottle.HTTPError as error:
+            bottle.response.status = error.status_code
+            return json.dumps({"error": error.body})
+
+    return answer
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal():
+        raise bottle.HTTPError(400, f"{text[:40]!r} is no number of an event")
+    return int(text)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, which do not keep the program from ending."""
+
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    """Prints no line for each request."""
+
+    timeout = 30
+    """Seconds for a request to arrive; not of an answer that takes longer."""
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing."""
+
+
+def serve(site: Site, secret: str, port: int) -> WSGIServer:
+    """A server on 127.0.0.1 that is bound and not yet running; `server_port` is its port.
+
+    Raises `OSError` when the port is taken.
+    """
+    server = make_server("127.0.0.1", port, _nothing, _Server, _Quiet)
+    server.set_app(Gate(site.application(), secret, server.server_port))
+    return server
+
+
+def _nothing(environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
+    raise AssertionError("the application is set before the server runs")

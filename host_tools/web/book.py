@@ -1,0 +1,236 @@
+"""A log in pages: activities from an event on, found by the log's index, within a time limit.
+
+Nothing is kept between two pages but the activities that were looked at last, so memory does not
+grow with the log, and the first page of a long log takes no longer than that of a short one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from bluebridge.device.buslog.activity import Activity, ActivityAssembler
+from bluebridge.device.buslog.analysis.transfer import TimeModel
+from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.host_tools.web.places import host_of, peers
+from bluebridge.host_tools.web.rows import detail, row
+
+LEAD = 1024
+"""Events before the first wanted one that the assembler sees: what began earlier is left out."""
+AFTER = 4096
+"""Events after the last wanted one, in which what began before may end."""
+SPAN = 100_000
+"""Events in which a chosen activity has to end."""
+SECONDS = 0.4
+"""Of one page; a search that takes longer goes on with the next page."""
+_LEAST = 2048
+"""Events of a page, however slow the machine."""
+_MOST = 16 * _LEAST
+"""Events that are assembled at once when pages are turned back."""
+_LOOKED_AT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which activities to list; empty for all. `text` is looked for in all words, in any case."""
+
+    kind: str = ""
+    device: str = ""
+    failed: bool = False
+    text: str = ""
+
+    def passes(self, activity: Activity) -> bool:
+        """Whether the activity passes all but `text`."""
+        return (
+            self.kind in ("", activity.kind.value)
+            and self.device in ("", activity.device, host_of(activity.device))
+            and (not self.failed or activity.status not in ("", "OK"))
+        )
+
+
+@dataclass(slots=True)
+class Page:
+    """Activities in the order in which they began; `end` is the event where the next page begins.
+
+    `first` is where this one began. `done`: there is nothing after it now.
+    """
+
+    first: int
+    found: list[Activity] = field(default_factory=list)
+    end: int = 0
+    done: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """As the page in the browser gets it."""
+        rows = [row(each) for each in self.found]
+        return {"first": self.first, "rows": rows, "end": self.end, "done": self.done}
+
+
+class Book:
+    """The activities of a log. Raises `LogError` from every method when it cannot be read.
+
+    Methods may be called from several threads; one at a time reads.
+    """
+
+    def __init__(self, folder: Path, model: TimeModel | None = None) -> None:
+        self.folder = folder
+        self._model = model
+        self._lock = Lock()
+        self._details: OrderedDict[int, dict[str, Any]] = OrderedDict()
+
+    def page(self, first: int, count: int, query: Query, seconds: float = SECONDS) -> Page:
+        """Up to `count` activities that began with event `first` or later."""
+        with self._lock:
+            return _read(LogReader(self.folder), first, count, query, seconds, None)
+
+    def before(self, end: int, count: int, query: Query, seconds: float = SECONDS) -> Page:
+        """The last `count` activities that began before event `end`, within the time limit."""
+        deadline = time.monotonic() + seconds
+        found: list[Activity] = []
+        first, span = end, _LEAST
+        with self._lock:
+            while first and len(found) < count and (first == end or time.monotonic() < deadline):
+                start = max(0, first - span)
+                piece = _read(LogReader(self.folder), start, 1 << 30, query, seconds, first)
+                found = piece.found + found
+                first, span = start, min(2 * span, _MOST)
+        if len(found) > count:
+            found = found[-count:]
+            first = found[0].number
+        return Page(first, found, end, first == 0)
+
+    def detail(self, number: int) -> dict[str, Any] | None:
+        """The activity that began with event `number`, and its steps; None if none did."""
+        with self._lock:
+            known = self._details.get(number)
+            if known is not None:
+                return known
+            reader = LogReader(self.folder)
+            activity, events = _one(reader, number)
+            if activity is None:
+                return None
+            made = detail(activity, events, peers(reader.meta["devices"]), self._model)
+            self._details[number] = made
+            if len(self._details) > _LOOKED_AT:
+                self._details.popitem(last=False)
+            return made
+
+    def whole(self, first: int, count: int) -> tuple[Page, list[dict[str, Any]]]:
+        """A page without time limit, and its activities with their steps; for few of them."""
+        with self._lock:
+            reader = LogReader(self.folder)
+            events: dict[int, Event] = {}
+            page = _read(reader, first, count, Query(), math.inf, None, events)
+            twins = peers(reader.meta["devices"])
+            return page, [detail(each, events, twins, self._model) for each in page.found]
+
+    def forget(self) -> None:
+        """The log has grown: activities may have got more steps."""
+        with self._lock:
+            self._details.clear()
+
+
+def _events(reader: LogReader, first: int) -> Iterator[Event]:
+    return reader.events(Filter(first=max(0, first - LEAD)))
+
+
+def _read(
+    reader: LogReader,
+    first: int,
+    count: int,
+    query: Query,
+    seconds: float,
+    until: int | None,
+    events: dict[int, Event] | None = None,
+) -> Page:
+    """The activities of events from `first` to before `until`, None for the end of the log.
+
+    `events` takes the events that were read.
+    """
+    deadline = time.monotonic() + seconds
+    assembler = ActivityAssembler(reader.meta["devices"])
+    collected = _Collected(query, first)
+    stop, number = until, first - 1
+    for event in _events(reader, first):
+        number = event.number
+        if stop is None and _is_late(number, first, deadline):
+            stop = number
+        if stop is not None and number >= stop + AFTER:
+            break
+        if events is not None:
+            events[number] = event
+        collected.look(event)
+        collected.add(assembler.feed(event))
+        if stop is None and len(collected.found) >= count:
+            stop = number + 1
+    collected.add(assembler.finish())
+    done = stop is None
+    end = number + 1 if stop is None else stop
+    found = sorted((each for each in collected.found if each.number < end), key=_number)
+    if len(found) > count:
+        end, done = found[count].number, False
+        found = found[:count]
+    return Page(first, found, end, done)
+
+
+def _is_late(number: int, first: int, deadline: float) -> bool:
+    """Whether a page ends at this event, since time is up; asked of the clock now and then."""
+    return number & 63 == 0 and number - first >= _LEAST and time.monotonic() > deadline
+
+
+class _Collected:
+    """Activities that pass a query; with a text, the events in whose words it is are noted."""
+
+    def __init__(self, query: Query, first: int) -> None:
+        self.found: list[Activity] = []
+        self._query = query
+        self._first = first
+        self._text = query.text.lower()
+        self._hits: set[int] = set()
+
+    def look(self, event: Event) -> None:
+        """Note whether the event's words have the text."""
+        if self._text and self._text in decode(event).lower():
+            self._hits.add(event.number)
+
+    def add(self, activities: list[Activity]) -> None:
+        """Keep those that pass."""
+        for each in activities:
+            if each.number >= self._first and self._query.passes(each) and self._says(each):
+                self.found.append(each)
+
+    def _says(self, activity: Activity) -> bool:
+        text = self._text
+        if not text:
+            return True
+        words = (activity.title, activity.status, activity.kind.value, *activity.notes)
+        return any(text in each.lower() for each in words) or any(
+            one.number in self._hits for one in activity.transactions
+        )
+
+
+def _one(reader: LogReader, number: int) -> tuple[Activity | None, dict[int, Event]]:
+    """The activity that began with an event, and the events since then up to its end."""
+    assembler = ActivityAssembler(reader.meta["devices"])
+    events: dict[int, Event] = {}
+    for event in _events(reader, number):
+        if event.number > number + SPAN:
+            break
+        if event.number >= number:
+            events[event.number] = event
+        for each in assembler.feed(event):
+            if each.number == number:
+                return each, events
+    return next((each for each in assembler.finish() if each.number == number), None), events
+
+
+def _number(activity: Activity) -> int:
+    return activity.number

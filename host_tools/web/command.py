@@ -1,0 +1,89 @@
+"""`bluebridge web`: the lab, or a finished log, as a page in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import sys
+import webbrowser
+
+from bluebridge.device.buslog import model as models
+from bluebridge.device.buslog.analysis.transfer import TimeModel
+from bluebridge.device.buslog.output import opened
+from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.web.app import Site, serve
+from bluebridge.host_tools.web.book import Book
+from bluebridge.host_tools.web.lab import Lab, find
+from bluebridge.host_tools.web.live import Live
+from bluebridge.host_tools.web.options import SAVED
+from bluebridge.host_tools.web.save import page
+
+_NICE = 10
+"""The guests come first."""
+
+
+def main(options: argparse.Namespace) -> int:
+    """Serve the page until Ctrl-C, or save it; returns 0. Raises `LabError`."""
+    _check(options)
+    folder, title, socket = find(options.folder)
+    try:
+        lab = Lab(LogReader(folder), title, socket)
+        book = Book(lab.reader.folder, _model(options.profile))
+        if options.save is not None:
+            return _save(lab, book, options)
+    except LogError as error:
+        raise UsageError(str(error), "name the folder of a run or of a log") from error
+    os.nice(_NICE)
+    return _serve(lab, book, options)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Raises `UsageError` for options that do not go together."""
+    for name in ("limit", "event", "force"):
+        if options.save is None and getattr(options, name) not in (None, False):
+            raise UsageError(f"--{name} is for a page in a file", "add --save FILE")
+    if options.save is not None and options.port:
+        raise UsageError("--save serves nothing, so it has no --port", "drop one")
+
+
+def _model(name: str | None) -> TimeModel | None:
+    """Raises `UsageError` for a profile that there is not."""
+    if name is None:
+        return None
+    try:
+        return models.load(name)
+    except ValueError as error:
+        raise UsageError(str(error), "name a profile or a file") from error
+
+
+def _save(lab: Lab, book: Book, options: argparse.Namespace) -> int:
+    limit = SAVED if options.limit is None else options.limit
+    try:
+        with opened(options.save, replace=options.force) as file:
+            for piece in page(lab, book, options.event or 0, limit):
+                file.write(piece)
+    except LogError as error:
+        raise LabError(str(error)) from error
+    print(f"{options.save}: written", file=sys.stderr)
+    return 0
+
+
+def _serve(lab: Lab, book: Book, options: argparse.Namespace) -> int:
+    secret = secrets.token_urlsafe(24)
+    try:
+        server = serve(Site(lab, book, Live(lab)), secret, options.port)
+    except OSError as error:
+        raise LabError(f"port {options.port}: {error.strerror}", "choose another --port") from error
+    address = f"http://127.0.0.1:{server.server_port}/{secret}/"
+    print(f"{lab.title}: {address}", flush=True)
+    print("Ctrl-C ends it", file=sys.stderr)
+    if options.open and not webbrowser.open(address):
+        print("no browser was found: open the address yourself", file=sys.stderr)
+    with server:
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+    return 0

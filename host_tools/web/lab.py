@@ -1,0 +1,116 @@
+"""The lab of a page: hosts, functions, their state, and what the buttons do."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.keeper import registry
+from bluebridge.host_tools.keeper.record import PairRecord
+from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.web.places import Function, hosts, peers
+
+_SECONDS = 2.0
+"""For the device server to answer."""
+
+
+class Lab:
+    """A log, and the control socket of the server that writes it, if it runs."""
+
+    def __init__(self, reader: LogReader, title: str, socket: Path | None = None) -> None:
+        self.reader = reader
+        self.title = title
+        self.socket = socket
+
+    def description(self) -> dict[str, Any]:
+        """What does not change: hosts with their functions, and which are wired to each other."""
+        devices = self.reader.meta["devices"]
+        found = hosts(devices)
+        functions = {
+            host: [asdict(each) for each in functions] for host, functions in found.items()
+        }
+        return {
+            "title": self.title,
+            "hosts": functions,
+            "peers": peers(devices),
+            "running": self.socket is not None,
+            "dropped": self.reader.dropped_text if self.reader.dropped else "",
+        }
+
+    def ports(self) -> list[dict[str, Any]] | None:
+        """The state of each HCA port; None when no server answers."""
+        if self.socket is None:
+            return None
+        with contextlib.suppress(LabError):
+            lines = hardware_control.tell(self.socket, "status", _SECONDS)
+            return [state for line in lines if (state := _state(line))]
+        return None
+
+    def act(self, word: str, name: str, action: str = "") -> str:
+        """Pull or plug a cable (`link`), or break an HCA (`fault`); a line that says what was done.
+
+        Raises `UsageError` for anything else, `LabError` when no server answers.
+        """
+        if self.socket is None:
+            raise LabError("this log is not of a pair that runs", "start one with `bluebridge up`")
+        ports = [port for each in self._functions() for port in each.ports]
+        if word == "link" and name in ports and action in ("up", "down"):
+            hardware_control.tell(self.socket, f"link {name} {action}")
+            return f"{name}: cable {'plugged in' if action == 'up' else 'pulled'}"
+        adapters = [each.name for each in self._functions() if each.kind == "HCA"]
+        if word == "fault" and name in adapters:
+            hardware_control.tell(self.socket, f"fault {name}")
+            return f"{name}: its HCA has failed; a driver that is bound resets it within 5 s"
+        raise UsageError(f"{word} {name} {action}: there is no such button", "reload the page")
+
+    def _functions(self) -> Iterator[Function]:
+        for functions in hosts(self.reader.meta["devices"]).values():
+            yield from functions
+
+
+def _state(line: str) -> dict[str, Any] | None:
+    """Of a line of `status`: `a/1 working cable in link up`."""
+    words = line.split()
+    if len(words) < 6:
+        return None
+    return {
+        "port": words[0],
+        "failed": words[1] != "working",
+        "cable": words[3] == "in",
+        "link": words[5] == "up",
+    }
+
+
+def find(folder: Path | None) -> tuple[Path, str, Path | None]:
+    """The log to show, its title, and the control socket if a pair writes it.
+
+    Raises `LabError` when there is no folder and no pair runs.
+    """
+    running = [pair for _, pair in registry.pairs() if pair.logs]
+    if folder is None:
+        if not running:
+            raise LabError(
+                "nothing runs", "start a pair with `bluebridge up`, or name a log's folder"
+            )
+        pair = running[-1]
+        return Path(pair.logs), _title(pair), _socket(pair)
+    real = folder.resolve()
+    for pair in running:
+        if real in (Path(pair.logs).resolve(), (Path(pair.logs) / "bus").resolve()):
+            return folder, _title(pair), _socket(pair)
+    parent = real.parent if real.name == "bus" else real
+    return folder, f"log {parent.name}", None
+
+
+def _title(pair: PairRecord) -> str:
+    return f"pair {pair.number}: guests {' and '.join(pair.names())}"
+
+
+def _socket(pair: PairRecord) -> Path | None:
+    agents = [agent for guest in pair.guests for agent in guest.agents]
+    return Path(agents[0]).parent / hardware_control.SOCKET if agents else None

@@ -1,0 +1,107 @@
+"""Activities as the page gets them: a row of its list, and the steps of one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bluebridge.device.buslog.activity import Activity
+from bluebridge.device.buslog.analysis.transaction import Transaction
+from bluebridge.device.buslog.analysis.transaction_table import purpose
+from bluebridge.device.buslog.analysis.transfer import TimeModel
+from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.reader import Event, LogError
+from bluebridge.device.buslog.record import TEXT_KINDS
+from bluebridge.device.buslog.wire import read_message
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools.web.places import function_of, way
+
+MOST_STEPS = 2000
+"""Steps of an activity in the page; a line says when it had more."""
+_GOOD = ("", "OK")
+
+
+def row(activity: Activity) -> dict[str, Any]:
+    """A row of the list; `at` in seconds since the log began, `us` how long it took."""
+    return {
+        "number": activity.number,
+        "kind": activity.kind.value,
+        "device": activity.device,
+        "title": activity.title,
+        "at": round(activity.begin, 6),
+        "us": round((activity.end - activity.begin) * 1e6, 1),
+        "status": activity.status,
+        "failed": activity.status not in _GOOD,
+        "steps": len(activity.transactions),
+    }
+
+
+def detail(
+    activity: Activity,
+    events: Mapping[int, Event],
+    peers: Mapping[str, str],
+    model: TimeModel | None = None,
+) -> dict[str, Any]:
+    """The row and the steps, causes before effects; `events` are those of its transactions."""
+    places = list(activity.tree())
+    parts = activity.transactions
+    times = _times(activity, model)
+    steps = []
+    for place, depth in places[:MOST_STEPS]:
+        one = parts[place]
+        cause = parts[one.parent] if one.parent is not None else None
+        step = _step(one, events.get(one.number), activity.begin)
+        step["depth"] = depth
+        step["way"] = way(one, cause, peers.get(function_of(one.device)))
+        if place < len(times) and (time := times[place]) is not None:
+            step["modelled"] = round(time, 4)
+        steps.append(step)
+    notes = list(activity.notes)
+    if len(places) > MOST_STEPS:
+        notes.append(f"the first {MOST_STEPS} of {len(places)} steps")
+    return row(activity) | {"notes": notes, "cause": activity.cause, "list": steps}
+
+
+def _times(activity: Activity, model: TimeModel | None) -> Sequence[float | None]:
+    """Modelled microseconds of the transactions of a work request."""
+    if model is None or activity.transfer is None:
+        return ()
+    return model.times(activity.transfer)
+
+
+def _step(one: Transaction, event: Event | None, begin: float) -> dict[str, Any]:
+    data, had = _data(one, event)
+    return {
+        "number": one.number,
+        "device": one.device,
+        "us": round((one.time - begin) * 1e6, 1),
+        "type": one.tlp.value if one.on_bus else one.role.value,
+        "what": purpose(one),
+        "decoded": "" if event is None else decode(event),
+        "address": f"{one.address:#x}" if one.on_bus else "",
+        "length": one.length,
+        "data": data.hex(),
+        "kept": kept(len(data), had),
+    }
+
+
+def _data(one: Transaction, event: Event | None) -> tuple[bytes, int]:
+    """The bytes that the log keeps of a transfer, and how many it had."""
+    if event is not None and (event.kind in TEXT_KINDS or event.kind == Kind.IRQ):
+        return b"", 0
+    if event is None or event.kind != Kind.WIRE:
+        return bytes(one.data[: one.length]), one.length
+    try:
+        payload = bytes(read_message(event).payload)
+    except LogError:
+        return event.data, event.length
+    return payload[: event.length], event.length
+
+
+def kept(count: int, had: int) -> str:
+    """A line when fewer bytes were kept than the transfer had, else empty."""
+    if count >= had:
+        return ""
+    if not count:
+        return f"none of its {had} bytes were kept"
+    return f"{count} of {had} bytes were kept: `up --capture {had}` keeps all"

@@ -1,0 +1,51 @@
+"""A page in one file: its style, its program and some activities inside, nothing else to load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.host_tools.web.app import STATIC
+from bluebridge.host_tools.web.book import Book
+from bluebridge.host_tools.web.lab import Lab
+from bluebridge.host_tools.web.overview import overview
+
+SCRIPTS = ("source.js", "drawing.js", "player.js", "list.js", "lab.js", "main.js")
+_POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
+
+
+def page(lab: Lab, book: Book, first: int, limit: int) -> Iterator[bytes]:
+    """The page in pieces, with up to `limit` activities from event `first` on."""
+    text = (STATIC / "index.html").read_text()
+    style = (STATIC / "page.css").read_text()
+    head, _, tail = text.partition("<!-- style -->")
+    _, _, tail = tail.partition("<!-- /style -->")
+    body, _, _ = tail.partition("<!-- scripts -->")
+    yield head.encode()
+    yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'.encode()
+    yield f"<style>\n{style}</style>{body}<script>\nconst SAVED = ".encode()
+    yield from _data(lab, book, first, limit)
+    yield b";\n"
+    for name in SCRIPTS:
+        yield (STATIC / name).read_bytes()
+    yield b"</script>\n</body>\n</html>\n"
+
+
+def _data(lab: Lab, book: Book, first: int, limit: int) -> Iterator[bytes]:
+    length = overview(LogReader(book.folder))
+    found, activities = book.whole(first, limit)
+    said = f"{len(activities)} activities, of events {first} to {max(first, found.end - 1)}"
+    said += f" of a log of {length['end']} events"
+    if not found.done:
+        said += "; --limit and --event choose others"
+    head = lab.description() | {"log": length, "running": False, "saved": said}
+    yield b'{"lab":' + _json(head) + b',"activities":[\n'
+    for each in activities:
+        yield _json(each) + b",\n"
+    yield b"]}"
+
+
+def _json(value: object) -> bytes:
+    """JSON without `<`, so that no end tag can end the script around it."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").encode()
