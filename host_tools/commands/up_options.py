@@ -10,8 +10,9 @@ from pathlib import Path
 from bluebridge.device import option_table
 from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.layout.ntb.models import ALIASING, BY_NAME, DEFAULT, BarSizes, names
-from bluebridge.device.options import ServerOptions
+from bluebridge.device.options import ServerOptions, log_limit
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.lab import log_stopper
 from bluebridge.host_tools.lab import options as lab_options
 from bluebridge.host_tools.lab.config import KERNEL, MAX_HCAS, SIDES
 
@@ -19,6 +20,13 @@ _HARDWARE = ("link", "sm", "ports", "blueflame", "blueflame_size", "pro", "captu
 """Options of the device server that `up` has as well; others are given behind `--`."""
 _BRIDGE = ("bar_sizes", "window_alias")
 """Options of the device server's bridge likewise; its model is given with `--ntb`."""
+
+
+LEAN, DEBUG = IMAGES = ("lean", "debug")
+"""What guests have besides what every guest has: nothing, or the tools for debugging."""
+DEBUG_MIB = 42
+DEBUG_LEAST_MIB = 768
+"""The least memory of a guest with these tools: its root takes a part of it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_bridge(parser)
     _add_start(parser)
     option_table.add_arguments(ServerOptions, parser.add_argument_group("hardware"), _HARDWARE)
+    _add_log(parser)
     lab_options.add_arguments(parser)
 
 
@@ -66,6 +75,23 @@ def _add_bridge(parser: argparse.ArgumentParser) -> None:
     option_table.add_arguments(BridgeOptions, parser, _BRIDGE)
 
 
+def _add_log(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ring",
+        dest="log_limit",
+        type=log_limit,
+        metavar="SIZE",
+        help="the same as --log-limit: the bus log as a ring of the newest events",
+    )
+    parser.add_argument(
+        "--stop-on",
+        default="",
+        metavar="CONDITION",
+        help="end the bus log shortly after an event of which this is true, such as syndrome!=0 or "
+        "'kind=command and status!=OK'; what led there stays in the log",
+    )
+
+
 def _add_start(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cold", action="store_true", help="boot from power-on instead of restoring a snapshot"
@@ -92,6 +118,13 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="x.ko",
         help="kernel modules to load in both guests, in this order",
+    )
+    parser.add_argument(
+        "--image",
+        choices=IMAGES,
+        default=IMAGES[0],
+        help="debug: with strace, ltrace, gdb, trace-cmd, perf, nano; fetched at the first time, "
+        f"takes {DEBUG_MIB} MiB of each guest's memory (default {IMAGES[0]})",
     )
     parser.add_argument("--verbose", action="store_true", help="tell every step on standard error")
 
@@ -135,12 +168,19 @@ def check_together(options: argparse.Namespace) -> None:
     """Raises `UsageError` if one option takes away what another one is about."""
     if options.bare:
         _check_bare(options)
+    if options.image == DEBUG and options.memory_mib < DEBUG_LEAST_MIB:
+        raise UsageError(
+            f"guests of {options.memory_mib} MiB have no room for the debugging tools",
+            f"give --memory {DEBUG_LEAST_MIB} or more",
+        )
     if options.bar_sizes not in (None, BarSizes.SMALL) and not options.ntb:
         raise UsageError("--bar-sizes is about a bridge's windows", "add --ntb")
     if options.window_alias:
         _check_alias(options)
     if options.rtrs:
         _check_rtrs(options)
+    if options.stop_on:
+        _check_stop_on(options)
     if options.sm is not None and options.link != "infiniband":
         raise UsageError("--sm is about InfiniBand", "add --link infiniband")
     if options.sm == "none" and options.driver == "kernel":
@@ -152,6 +192,12 @@ def check_together(options: argparse.Namespace) -> None:
         raise UsageError(
             "the Python driver speaks RoCE, not InfiniBand", "add --driver kernel, or none"
         )
+
+
+def _check_stop_on(options: argparse.Namespace) -> None:
+    log_stopper.check(options.stop_on)
+    if options.bare or "--no-log" in options.words:
+        raise UsageError("--stop-on is about the bus log", "leave out --bare and --no-log")
 
 
 def _check_alias(options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bluebridge.device.buslog.activity.traffic_view import Traffic
 from bluebridge.device.buslog.analysis import (
     PostedBy,
     Role,
@@ -19,7 +20,6 @@ from bluebridge.device.buslog.analysis import (
 )
 from bluebridge.device.buslog.analysis.assembly import assembled
 from bluebridge.device.buslog.analysis.classify import transaction_of
-from bluebridge.device.buslog.analysis.traffic import Traffic
 from bluebridge.device.buslog.analysis.transaction import pieces, split
 from bluebridge.device.buslog.analysis.transaction_stream import transactions
 from bluebridge.device.buslog.analysis.work_requests import line, tree

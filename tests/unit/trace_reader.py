@@ -1,9 +1,9 @@
 """Reads Perfetto traces by the rules of its trace processor, and loads them into SQLite.
 
-It is no part of the writer: it decodes packets with the messages of the `perfetto` package, resolves
-interned numbers, pairs the beginnings and ends of each track as a stack, and checks that flows have
-both ends. `tables` makes the trace processor's tables `slice`, `track`, `process_track`, `process`,
-`counter`, `flow`, and its function `EXTRACT_ARG`.
+It decodes packets with the messages of the `perfetto` package, resolves interned numbers, pairs
+the beginnings and ends of each track as a stack, and checks that flows have both ends. `tables`
+makes the trace processor's tables `slice`, `track`, `process_track`, `process`, `counter`, `flow`,
+and its function `EXTRACT_ARG`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class TraceReader:
 
     def path(self, number: int) -> list[str]:
         """Names of the track and of those above it, the process first."""
-        names = []
+        names: list[str] = []
         while number:
             track = self.tracks[number]
             names.insert(0, track.name)

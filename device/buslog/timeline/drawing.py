@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Final
 
-from bluebridge.device.buslog.activity import Activity
+from bluebridge.device.buslog.activity import Activity, ActivityKind
 from bluebridge.device.buslog.analysis.transaction import Role, Transaction
 from bluebridge.device.buslog.analysis.transaction_table import purpose
 from bluebridge.device.buslog.timeline.marks import Argument, Mark, Shape, nanoseconds
@@ -127,6 +127,8 @@ class Drawing:
                 self._arrow(drawn[root], mark)
 
     def _arrow(self, begin: Mark, end: Mark) -> None:
+        if begin.time > end.time:
+            return
         self._flows += 1
         begin.flows.append(self._flows)
         end.ended.append(self._flows)
@@ -138,7 +140,9 @@ def _about(activity: Activity, *, own: bool) -> list[Argument]:
     if not own:
         return about
     transfer = activity.transfer
-    if transfer is not None:
+    if transfer is None:
+        about.append(("operation", _operation(activity)))
+    else:
         about += [
             ("operation", transfer.opcode),
             ("posted by", transfer.posted_by.value),
@@ -152,6 +156,13 @@ def _about(activity: Activity, *, own: bool) -> list[Argument]:
     if len(activity.title) > NAME_SHOWN:
         about.append(("text", activity.title))
     return about
+
+
+def _operation(activity: Activity) -> str:
+    """What activities are counted by: a command's name, else the kind."""
+    if activity.kind is ActivityKind.COMMAND:
+        return activity.title.partition(" ")[0]
+    return str(activity.kind.value)
 
 
 def _details(activity: Activity, one: Transaction) -> list[Argument]:

@@ -116,8 +116,9 @@ class TraceFile:
             event.name_iid = number
         else:
             event.name = mark.name
-        number = self._categories.get(mark.category)
-        number = number or self._interned(packet, "event_categories", mark.category)
+        number = self._categories.get(mark.category) or self._interned(
+            packet, "event_categories", mark.category
+        )
         event.category_iids.append(number)
         add, keys = event.debug_annotations.add, self._keys
         for name, value in mark.arguments:
