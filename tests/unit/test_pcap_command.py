@@ -192,7 +192,7 @@ def test_a_damaged_record_leaves_no_file(
     [
         (["--roce", "v1"], "--roce needs --pcap FILE"),
         (["--cut"], "--cut needs --pcap FILE"),
-        (["--force"], "--force needs --pcap, --perfetto or --html FILE"),
+        (["--force"], "--force needs --pcap or --perfetto FILE"),
         (["--pcap", "x", "--kind", "wire"], "--kind chooses events to print"),
         (["--pcap", "x", "--bar", "0"], "--bar chooses events to print"),
         (["--pcap", "x", "--decode"], "--decode chooses events to print"),
