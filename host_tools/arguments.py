@@ -68,6 +68,7 @@ COMMANDS = {
     "boot": _one("have iPXE boot a guest over its HCA", f"{_COMMANDS}.boot"),
     "link": _one("pull the cable out of a guest's HCA, or plug it in", f"{_COMMANDS}.link"),
     "fault": _one("break a guest's HCA, for its driver to mend", f"{_COMMANDS}.fault"),
+    "show": _beside("what the devices of a guest hold now", "show"),
     "mark": _one("put a note into the bus log, to find a moment again", f"{_COMMANDS}.mark"),
     "down": _one("end pairs, and wait until nothing of them is left", f"{_COMMANDS}.down"),
     "krping": _beside("boot two guests and run krping between them", "krping"),
@@ -88,6 +89,9 @@ COMMANDS = {
     "web": _beside("the lab, or a log, as a page in a browser", "web"),
     "kmod": _one("build a module for the guest kernel", f"{_COMMANDS}.kmod", passes_on=True),
     "doctor": _one("what this machine has, what is missing, what mends it", f"{_COMMANDS}.doctor"),
+    "completion": _one(
+        "have the shell complete commands, options, guests", f"{_COMMANDS}.completion"
+    ),
 }
 """All commands by name, in the order in which `--help` lists them."""
 
@@ -120,8 +124,13 @@ def run(options: argparse.Namespace) -> int:
     return int(import_module(COMMANDS[options.command].run).main(options))
 
 
-def _overview() -> argparse.ArgumentParser:
-    """The parser that lists the commands, without their options."""
+def of_line(words: Sequence[str]) -> argparse.ArgumentParser:
+    """The parser of a line that is being typed: all commands, and the options of the one there."""
+    return _overview(words[0] if words and words[0] in COMMANDS else None)
+
+
+def _overview(chosen: str | None = None) -> argparse.ArgumentParser:
+    """The parser that lists the commands, without their options but those of `chosen`."""
     parser = CommandParser(
         prog="bluebridge",
         description="A virtual PCIe lab: an emulated ConnectX-3 in each of two QEMU guests.",
@@ -133,5 +142,7 @@ def _overview() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
-        commands.add_parser(name, help=command.help)
+        parser_of_it = commands.add_parser(name, help=command.help)
+        if name == chosen:
+            import_module(command.options).add_arguments(parser_of_it)
     return parser

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from bluebridge.host_tools.arguments import parse, run
 from bluebridge.host_tools.errors import LabError, of_system
@@ -17,6 +18,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     line or a krping string is wrong. 130: stopped with Ctrl-C.
     """
     _open_standard_streams()
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks, in the middle of a line
+        import_module("bluebridge.host_tools.completion").answer()
     options = parse(sys.argv[1:] if argv is None else argv)
     try:
         return run(options)

@@ -62,7 +62,7 @@ class CommandParser(argparse.ArgumentParser):
         name = word.partition("=")[0]
         import difflib  # only where something is wrong
 
-        near = difflib.get_close_matches(name, self._options(), n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name, self._options(), n=1, cutoff=0.7)
         mend = f"did you mean {near[0]}? " if near else ""
         return f"there is no option {name}; {mend}`{self.prog} --help` lists all"
 

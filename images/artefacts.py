@@ -11,6 +11,7 @@ from pathlib import Path
 from bluebridge.images.apt import NotRemembered, Packages, StaleVersions
 from bluebridge.images.cache import Cache
 from bluebridge.images.recipes.boot_files import BootFilesRecipe
+from bluebridge.images.recipes.debug_tools import DebugToolsRecipe
 from bluebridge.images.recipes.dpdk import DpdkRecipe
 from bluebridge.images.recipes.guest import GuestRecipe
 from bluebridge.images.recipes.ipxe import IpxeRecipe
@@ -72,6 +73,7 @@ class Artefacts:
         assert isinstance(kernel, KernelRecipe)
         assert isinstance(guest, GuestRecipe)
         return {
+            DebugToolsRecipe.name: DebugToolsRecipe(self.cache, self.packages, guest),
             IpxeRecipe.name: IpxeRecipe(self.cache, self.packages),
             BootFilesRecipe.name: BootFilesRecipe(self.cache, self.packages, kernel, guest),
         }

@@ -21,6 +21,8 @@ KINDS: dict[str, frozenset[Kind]] = {
     "note": frozenset((Kind.NOTE,)),
     "wire": frozenset((Kind.WIRE,)),
     "fault": frozenset((Kind.FAULT,)),
+    "link": frozenset((Kind.LINK,)),
+    "control": frozenset((Kind.CONTROL,)),
     "blueflame": frozenset((Kind.BLUEFLAME,)),
 }
 
@@ -39,6 +41,8 @@ _DIRECTION_TYPE: dict[Kind, tuple[str, str]] = {
     Kind.WIRE: ("dev->wire", "message"),
     Kind.BLUEFLAME: ("-", "entry"),
     Kind.FAULT: ("-", "fault"),
+    Kind.LINK: ("-", "link"),
+    Kind.CONTROL: ("-", "control"),
 }
 
 HEADER = (
@@ -57,6 +61,8 @@ def _place(event: Event) -> str:
         return f"vector {event.address}"
     if event.kind in KINDS["fault"]:
         return f"rule {event.address}"
+    if event.kind in KINDS["link"]:
+        return f"port {event.address}"
     return f"{event.address:#x}" if event.address else ""
 
 

@@ -8,14 +8,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from bluebridge.host_tools.commands.up_options import bridge, check_together, hardware
+from bluebridge.host_tools.commands.up_options import DEBUG, bridge, check_together, hardware
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import end_record
 from bluebridge.host_tools.keeper.launch import launch
 from bluebridge.host_tools.keeper.plan import Plan
 from bluebridge.host_tools.keeper.record import PairRecord, guest_names
 from bluebridge.host_tools.lab import options as lab_options
-from bluebridge.host_tools.lab.artefacts import ensure_artefacts
+from bluebridge.host_tools.lab.artefacts import debug_archive, ensure_artefacts
 from bluebridge.host_tools.lab.config import LIMITS, LabConfig
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
@@ -33,6 +33,9 @@ def main(options: argparse.Namespace) -> int:
     with termination_as_exception():
         # Here, not in a keeper: building takes minutes, and tells of each step on standard error.
         ensure_artefacts(Reporter(quiet=True))
+        if options.image == DEBUG:
+            archive = debug_archive(Reporter(quiet=options.quiet))
+            plan = replace(plan, archives=(archive,))
         for old in end_record.read(set()):
             end_record.remove(old.number)
         records = launch(
@@ -74,7 +77,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         server_words=tuple(options.words),
         stop_on=options.stop_on,
     )
-    return Plan(config, _modules(options.module), options.verbose)
+    return Plan(config, _modules(options.module), verbose=options.verbose)
 
 
 def _host_mib() -> int:

@@ -22,6 +22,13 @@ _BRIDGE = ("bar_sizes", "window_alias")
 """Options of the device server's bridge likewise; its model is given with `--ntb`."""
 
 
+LEAN, DEBUG = IMAGES = ("lean", "debug")
+"""What guests have besides what every guest has: nothing, or the tools for debugging."""
+DEBUG_MIB = 42
+DEBUG_LEAST_MIB = 768
+"""The least memory of a guest with these tools: its root takes a part of it."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command, apart from what follows `--` (see `split`)."""
     parser.usage = "bluebridge up [options] [-- ARGUMENT ...]"
@@ -112,6 +119,13 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         metavar="x.ko",
         help="kernel modules to load in both guests, in this order",
     )
+    parser.add_argument(
+        "--image",
+        choices=IMAGES,
+        default=IMAGES[0],
+        help="debug: with strace, ltrace, gdb, trace-cmd, perf, nano; fetched at the first time, "
+        f"takes {DEBUG_MIB} MiB of each guest's memory (default {IMAGES[0]})",
+    )
     parser.add_argument("--verbose", action="store_true", help="tell every step on standard error")
 
 
@@ -154,6 +168,11 @@ def check_together(options: argparse.Namespace) -> None:
     """Raises `UsageError` if one option takes away what another one is about."""
     if options.bare:
         _check_bare(options)
+    if options.image == DEBUG and options.memory_mib < DEBUG_LEAST_MIB:
+        raise UsageError(
+            f"guests of {options.memory_mib} MiB have no room for the debugging tools",
+            f"give --memory {DEBUG_LEAST_MIB} or more",
+        )
     if options.bar_sizes not in (None, BarSizes.SMALL) and not options.ntb:
         raise UsageError("--bar-sizes is about a bridge's windows", "add --ntb")
     if options.window_alias:

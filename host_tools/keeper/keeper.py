@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -98,7 +98,7 @@ class Keeper:
             config = replace(self._plan.config, log=logs)
             detail = self._say if self._plan.verbose else None
             self._pair = stack.enter_context(Pair(config, self._say, detail))
-            self._load_modules(self._pair.machines)
+            self._equip(self._pair.machines)
             self._watch = EndWatch(
                 self._pair.machines, self._pair.server if config.serves else None
             )
@@ -143,20 +143,25 @@ class Keeper:
         os.close(nothing)
         os.close(log)
 
-    def _load_modules(self, machines: list[Vm]) -> None:
-        if not self._plan.modules:
-            return
-        from bluebridge.host_tools.keeper import modules
+    def _equip(self, machines: list[Vm]) -> None:
+        """Put in what the plan has for the guests themselves: archives, then modules."""
+        if self._plan.archives:
+            from bluebridge.host_tools.lab import archives
 
-        names = ", ".join(path.name for path in self._plan.modules)
-        self._say(f"loading {names}")
+            self._say("unpacking " + ", ".join(path.name for path in self._plan.archives))
+            self._each(machines, lambda machine: archives.unpack(machine, self._plan.archives))
+        if self._plan.modules:
+            from bluebridge.host_tools.keeper import modules
+
+            self._say("loading " + ", ".join(path.name for path in self._plan.modules))
+            self._each(machines, lambda machine: modules.load(machine, self._plan.modules))
+
+    def _each(self, machines: list[Vm], do: Callable[[Vm], None]) -> None:
         if len(machines) == 1:
             # Not side by side with anything: a failure then is this guest's, not the pair's.
-            modules.load(machines[0], self._plan.modules)
+            do(machines[0])
             return
-        self._pair.together(
-            *(partial(modules.load, machine, self._plan.modules) for machine in machines)
-        )
+        self._pair.together(*(partial(do, machine) for machine in machines))
 
     def _ready(self) -> None:
         """Tell `up`, and go on only when it says so."""
@@ -231,7 +236,7 @@ class Keeper:
             seconds = self._pair.restart(machine.name, boot)
             self._record.warnings = list(self._pair.warnings)
             machine = self._pair.machine(machine.name)
-            self._load_modules([machine])
+            self._equip([machine])
             self._describe(machine)
             self._watch.add_guest(machine)
             return seconds

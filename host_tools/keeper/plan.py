@@ -15,6 +15,8 @@ class Plan:
     config: LabConfig
     modules: tuple[Path, ...] = ()
     """Kernel modules to load in both guests, in this order."""
+    archives: tuple[Path, ...] = ()
+    """Archives to unpack over the root of both guests, before the modules."""
     verbose: bool = False
     """Tell every step of the start."""
 

@@ -16,6 +16,7 @@ from bluebridge.images.accelerator import accelerator
 from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.errors import ImageError
 from bluebridge.images.module_sets import ModuleSet
+from bluebridge.images.recipes.debug_tools import DebugToolsRecipe
 from bluebridge.images.recipes.dpdk import DpdkRecipe
 from bluebridge.images.recipes.module_build import ModuleRecipe
 from bluebridge.images.recipes.ntb import NtbRecipe
@@ -97,6 +98,13 @@ def dpdk_archive(progress: Progress) -> Path:
     progress("looking for DPDK's testpmd")
     with image_errors():
         return Artefacts().folder(DpdkRecipe.name) / DpdkRecipe.archive
+
+
+def debug_archive(progress: Progress) -> Path:
+    """The archive of debugging tools for guests, fetched if it is not cached."""
+    progress("looking for the debugging tools; fetched once")
+    with image_errors():
+        return Artefacts().folder(DebugToolsRecipe.name) / DebugToolsRecipe.archive
 
 
 def _modules(recipe: type[ModuleRecipe], what: str, progress: Progress) -> Path:

@@ -11,10 +11,10 @@ from typing import Self
 
 from bluebridge.host_tools.agent import Command
 from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab import archives
 from bluebridge.host_tools.machine.vm import Vm
 
 _READY_SECONDS = 60.0
-_ARCHIVE = "/tmp/dpdk.tar"
 _PIPE, _LOG = "/tmp/testpmd.in", "/tmp/testpmd.log"
 _PROMPT = "grep -c '^testpmd>'"
 _TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
@@ -37,8 +37,7 @@ class Counters:
 
 def install(machine: Vm, archive: Path) -> None:
     """Unpack testpmd over the guest's root. Raises `LabError`."""
-    machine.agent.put(archive, _ARCHIVE)
-    machine.run(f"tar -x -C / -f {_ARCHIVE} && rm {_ARCHIVE}", timeout=_READY_SECONDS)
+    archives.unpack(machine, [archive])
 
 
 class Testpmd:

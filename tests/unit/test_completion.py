@@ -1,0 +1,70 @@
+"""Completion as bash asks for it: the real script, the real command, no terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bluebridge.host_tools.keeper.claims import claim_number
+from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
+from bluebridge.images.source import HOME
+
+ASK = """
+eval "$({python} -m bluebridge.host_tools.cli completion bash)"
+bluebridge() {{ {python} -m bluebridge.host_tools.cli "$@"; }}
+export -f bluebridge
+COMP_LINE="$1" COMP_POINT=${{#1}} COMP_TYPE=9
+COMP_WORDS=($1) COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+[ "${{1% }}" = "$1" ] || COMP_CWORD=$((COMP_CWORD + 1))
+_python_argcomplete bluebridge
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+
+def _complete(line: str, runtime: Path) -> list[str]:
+    script = ASK.format(python=sys.executable)
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", line],
+        cwd=HOME,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(runtime), "PYTHONPATH": str(HOME)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stderr == ""
+    return [word.strip() for word in done.stdout.split()]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("bluebridge re", ["restart"]),
+        ("bluebridge up --ca", ["--capture"]),
+        ("bluebridge up --driver ", ["guest", "kernel", "none"]),
+        ("bluebridge link a re", ["release", "remove", "restore"]),
+        ("bluebridge log --view tra", ["traffic"]),
+    ],
+)
+def test_commands_options_and_values(line: str, words: list[str], tmp_path: Path) -> None:
+    assert _complete(line, tmp_path) == words
+
+
+def test_guests_that_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    claim = claim_number()
+    try:
+        PairRecord(claim.number, [GuestRecord("a2"), GuestRecord("b2")]).write(claim.description)
+        assert _complete("bluebridge console ", tmp_path)[-2:] == ["a2", "b2"]
+    finally:
+        claim.close()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_script_names_the_program(shell: str) -> None:
+    words = [sys.executable, "-m", "bluebridge.host_tools.cli", "completion", shell]
+    done = subprocess.run(words, cwd=HOME, capture_output=True, text=True, check=True)
+    assert "bluebridge" in done.stdout
