@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bluebridge.device.buslog import cli
 from bluebridge.device.buslog.activity import ActivityAssembler
-from bluebridge.device.buslog.analysis.traffic import Traffic
+from bluebridge.device.buslog.activity.traffic_view import Traffic
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.timeline import timeline
 from bluebridge.device.buslog.timeline.counters import outstanding
