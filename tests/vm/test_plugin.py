@@ -182,9 +182,9 @@ def test_a_project_of_its_own(project: Project) -> None:
     assert "\nguest b: the guest's kernel panicked (Kernel panic - not syncing: sysrq" in said
     assert "shared by test_shared.py::test_first, test_shared.py::test_second\n" in said
     assert "/host_tools/" not in said
-    for name, folder in (("test_bad", "test_mine-test_bad"), ("test_second", "test_shared")):
+    for name, place in (("test_bad", "test_mine-test_bad"), ("test_second", "test_shared")):
         page = Path(project.properties(name)["bluebridge_page"])
-        assert page.parent == kept[folder] and "begins" in page.read_text()
+        assert page.parent == kept[place] and "begins" in page.read_text()
 
 
 HANGING = """
