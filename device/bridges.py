@@ -18,6 +18,8 @@ from bluebridge.device.ntb.shape import Bridging, Shape, identity_of
 from bluebridge.device.pci.function import ConfigRegister, Function
 from bluebridge.device.pci.host import Host
 from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.show.functions import bridge_tables, engine_tables
+from bluebridge.device.show.table import Tables
 from bluebridge.device.window_alias import Alias
 
 
@@ -67,6 +69,8 @@ class Bridges:
         self._events = events
         self._names: set[str] = set()
         self.endpoints: list[Function] = []
+        self.tables: dict[str, Tables] = {}
+        """What each function has to show, by its name in the log."""
         self.link = BridgeLink(loop.call_later, spec.training)
         try:
             self.bridges = [
@@ -117,6 +121,7 @@ class Bridges:
         self.endpoints.append(function)
         bridge = shape.make(function, self.link)
         function.plug_bridge(bridge)
+        self.tables[function.name] = bridge_tables(bridge, model, function)
         return bridge
 
     def _engine(self, spec: FunctionSpec, version: int, strict: bool) -> None:
@@ -132,7 +137,9 @@ class Bridges:
             self._hosts[spec.name],
         )
         self.endpoints.append(function)
-        function.plug(DmaEngine(function, version=version, strict=strict))
+        copier = DmaEngine(function, version=version, strict=strict)
+        function.plug(copier)
+        self.tables[function.name] = engine_tables(copier, function)
 
     def _named(self, name: str) -> str:
         """A name in the log that no function has yet: `name`, else `name-2` and so on."""

@@ -1,13 +1,18 @@
 """The control socket: text lines that unplug cables, inject errors and profile the server.
 
     link NAME[/PORT] up|down    plug the cable of a port in, or pull it
-    fault NAME [TEXT]           an internal error: the adapter stops until software resets it
+    fault NAME [TEXT]           an internal error: the adapter stops until software resets it;
+                                answers whether a driver had initialised it
     status                      a line for each port, and how often it used addresses of others
     profile start               from now on, sample what the server does
     profile stop FILE           write the stacks found, with their counts, one a line
+    mark TEXT, log stop [TEXT]  `bluebridge.device.log_control`
     drop, delay, duplicate, hold, rules, release, remove    `bluebridge.device.fault_control`
+    show                                                    `bluebridge.device.show_control`
 
-The answer to a line is zero or more lines of text and then `ok`, or `error: ` and the reason.
+Lines that change something are in the bus log, in front of what they cause, and once more if they
+were refused. The answer to a line is zero or more lines of text and then `ok`, or `error: ` and the
+reason.
 """
 
 from __future__ import annotations
@@ -18,14 +23,22 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fault_control import FaultCommands
+from bluebridge.device.fault_words import ACTIONS, DRIVEN, UNDRIVEN
 from bluebridge.device.hca.device import Hca
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.log_control import LogCommands
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.profile import Sampler
+from bluebridge.device.show.table import Tables
+from bluebridge.device.show_control import ShowCommands
 
+CHANGES = ("link", "fault", *ACTIONS, "release", "remove")
+"""Words that change something, which the bus log has therefore."""
 MAX_LINE = 4096
 MAX_CLIENTS = 16
 BACKLOG = 16
@@ -36,7 +49,8 @@ REST_SECONDS = 1.0
 class ControlCommands:
     """Executes the lines above on the HCAs of a server, given by name.
 
-    `fabrics` are those that ports are on, by the names of their links (`a/1`).
+    `fabrics` are those that ports are on, by the names of their links (`a/1`), `functions` what
+    each function has to show; what the lines change is noted in `events`.
     """
 
     def __init__(
@@ -44,16 +58,22 @@ class ControlCommands:
         hcas: Mapping[str, Hca],
         faults: FaultRules,
         fabrics: Mapping[str, LocalFabric] | None = None,
+        events: EventLog | None = None,
+        functions: Mapping[str, Tables] | None = None,
     ) -> None:
         self._hcas = hcas
         self._fabrics = fabrics or {}
         self._sampler = Sampler()
+        self._events = events or EventLog()
+        self._faults = FaultCommands(faults, self.link_name)
         self._words: dict[str, Callable[[Sequence[str]], list[str]]] = {
             "link": self._link,
             "fault": self._fault,
             "status": self._status,
             "profile": self._profile,
-            **FaultCommands(faults, self.link_name).words,
+            **LogCommands(events or EventLog()).words,
+            **self._faults.words,
+            **ShowCommands(functions or {}, hcas).words,
         }
 
     def execute(self, line: str) -> list[str]:
@@ -62,10 +82,28 @@ class ControlCommands:
         action = self._words.get(words[0]) if words else None
         if action is None:
             return [f"error: {line.strip()[:80]!r} is none of {', '.join(self._words)}"]
+        changes = words[0] in CHANGES
+        text = " ".join(words)
+        if changes:
+            self._note(words, text)
         try:
             return [*action(words[1:]), "ok"]
         except (ValueError, OSError) as error:
+            if changes:
+                self._note(words, f"{text}: refused: {error}")
             return [f"error: {error}"]
+
+    def _note(self, words: Sequence[str], text: str) -> None:
+        """Note a line under the HCA that it names, or under the first one."""
+        events = self._events
+        if not events.active:
+            return
+        name = self._faults.link_of(words).partition("/")[0]
+        if name not in self._hcas:
+            name = next(iter(self._hcas), "")
+        data = text.encode()
+        events.work = 0
+        events.record(events.device(name), int(Kind.CONTROL), 0, 0, len(data), data)
 
     def _hca(self, name: str) -> Hca:
         if name not in self._hcas:
@@ -95,8 +133,10 @@ class ControlCommands:
     def _fault(self, words: Sequence[str]) -> list[str]:
         if not words:
             raise ValueError("write: fault NAME [TEXT]")
-        self._hca(words[0]).fail(" ".join(words[1:]) or "injected")
-        return []
+        hca = self._hca(words[0])
+        driven = hca.adapter.initialised
+        hca.fail(" ".join(words[1:]) or "injected")
+        return [DRIVEN if driven else UNDRIVEN]
 
     def _status(self, words: Sequence[str]) -> list[str]:
         if words:

@@ -34,6 +34,13 @@ class FaultCommands:
             "remove": self._remove,
         }
 
+    def link_of(self, words: Sequence[str]) -> str:
+        """The link or HCA that a line names, also by the number of a rule; empty for none."""
+        name = words[1] if len(words) > 1 else ""
+        if name.isdecimal():
+            return next((at for at, rule in self._faults.table() if rule.number == int(name)), "")
+        return name
+
     def _adding(self, action: str) -> Callable[[Sequence[str]], list[str]]:
         def add(words: Sequence[str]) -> list[str]:
             if not words:

@@ -13,6 +13,10 @@ class Word(NamedTuple):
     meaning: str
 
 
+DRIVEN = "a driver had initialised it"
+UNDRIVEN = "no driver had initialised it"
+"""What `fault` answers: whether an INIT_HCA was in force, so that somebody may notice."""
+
 ACTIONS = {
     "drop": "messages that match vanish; the sender is told nothing",
     "delay": "they arrive so many milliseconds later",

@@ -26,6 +26,8 @@ from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.function import Function
 from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.show.functions import hca_tables
+from bluebridge.device.show.table import Tables
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +97,7 @@ class Server:
             )
         self._endpoints: list[Endpoint] = []
         self._hcas: dict[str, Hca] = {}
+        self._functions: dict[str, Tables] = {}
         self._faults = FaultRules(self.loop.call_later, events)
         self._fabrics: dict[str, LocalFabric] = {}
         self._control: ControlSocket | None = None
@@ -136,9 +139,11 @@ class Server:
             self._faults.add_link(link, device, port, fabric)
             self._fabrics[link] = fabric
         endpoint.plug(hca)
+        self._functions[spec.name] = hca_tables(hca, endpoint)
 
     def _control_socket(self, path: Path) -> ControlSocket:
-        commands = ControlCommands(self._hcas, self._faults, self._fabrics)
+        functions = {**self._functions, **(self._bridges.tables if self._bridges else {})}
+        commands = ControlCommands(self._hcas, self._faults, self._fabrics, self._events, functions)
         return ControlSocket(path, commands, self.loop)
 
     def _cables(self, spec: HcaSpec) -> list[Fabric]:

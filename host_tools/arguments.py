@@ -68,6 +68,8 @@ COMMANDS = {
     "boot": _one("have iPXE boot a guest over its HCA", f"{_COMMANDS}.boot"),
     "link": _one("pull the cable out of a guest's HCA, or plug it in", f"{_COMMANDS}.link"),
     "fault": _one("break a guest's HCA, for its driver to mend", f"{_COMMANDS}.fault"),
+    "show": _beside("what the devices of a guest hold now", "show"),
+    "mark": _one("put a note into the bus log, to find a moment again", f"{_COMMANDS}.mark"),
     "down": _one("end pairs, and wait until nothing of them is left", f"{_COMMANDS}.down"),
     "krping": _beside("boot two guests and run krping between them", "krping"),
     "log": Subcommand(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bluebridge.device.layout.buslog import Kind, What
@@ -27,6 +28,7 @@ FAMILIES: dict[str, dict[int, tuple[RegisterBlock, ...]]] = {
 """Register blocks by BAR, by what follows the dot in a device's name in the log."""
 
 
+@lru_cache(maxsize=256)
 def family(device: str) -> str:
     """What the name of a device says of its kind; empty for an HCA."""
     suffix = device.rpartition(".")[2].partition("-")[0] if "." in device else ""

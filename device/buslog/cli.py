@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from bluebridge.device.buslog import terminal
 from bluebridge.device.buslog.analysis import file_views
 from bluebridge.device.buslog.analysis.view import Options, View
 from bluebridge.device.buslog.analysis.views import DEFAULT, VIEWS
+from bluebridge.device.buslog.comparison.report import compare
 from bluebridge.device.buslog.event_lines import KINDS
 from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.marks import find_mark
 from bluebridge.device.buslog.pcap import dissector, export
 from bluebridge.device.buslog.reader import LogError, LogReader
 
@@ -52,6 +55,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from", dest="since", type=float, metavar="T", help="seconds")
     parser.add_argument("--to", dest="until", type=float, metavar="T", help="seconds")
     parser.add_argument("--event", type=_number, metavar="N", help="from event number N on")
+    parser.add_argument(
+        "--from-mark",
+        "--mark",
+        dest="from_mark",
+        metavar="TEXT",
+        help="from the last mark with TEXT on (`bluebridge mark`)",
+    )
+    parser.add_argument(
+        "--to-mark", metavar="TEXT", help="up to the next mark with TEXT, or the last one"
+    )
+    parser.add_argument(
+        "--diff",
+        nargs=2,
+        type=Path,
+        metavar=("A", "B"),
+        help="instead: where two logs differ first, times and addresses aside; status 1 if they do",
+    )
     parser.add_argument("--limit", type=_number, metavar="N", help="at most N rows")
     parser.add_argument(
         "--format", choices=("table", "jsonl"), default="table", help="jsonl: a JSON object a line"
@@ -71,8 +91,10 @@ def _summary(view: View) -> str:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print the log; the exit status, 1 if it was cut short."""
+    """Print the log; the exit status, 1 if it was cut short, or differs with --diff."""
     try:
+        if arguments.diff is not None:
+            return _compare(*arguments.diff)
         if arguments.dissector is not None:
             dissector.run(arguments.dissector, replace=arguments.force)
             return 0
@@ -80,11 +102,14 @@ def main(arguments: argparse.Namespace) -> int:
         _check(arguments)
         options = _options(arguments)
         reader = _reader(arguments)
+        options = replace(options, wanted=_between_marks(reader, options.wanted, arguments))
     except (LogError, ValueError) as error:
         print(f"bluebridge log: {error}", file=sys.stderr)
         return 2
     if reader.dropped:
         print(reader.dropped_text, file=sys.stderr)
+    if reader.stopped:
+        print(f"the log was stopped: {reader.stopped}", file=sys.stderr)
     try:
         if arguments.pcap is not None:
             export.run(reader, options.wanted, arguments)
@@ -104,6 +129,13 @@ def main(arguments: argparse.Namespace) -> int:
         print(text, file=sys.stderr)
         return 1
     return 0
+
+
+def _compare(one: Path, other: Path) -> int:
+    """Print where two logs differ; 0 if they are alike, 1 if not. Raises `LogError`."""
+    alike, lines = compare(LogReader(one), LogReader(other))
+    _print(lines)
+    return 0 if alike else 1
 
 
 def _reader(arguments: argparse.Namespace) -> LogReader:
@@ -172,6 +204,18 @@ def _filter(arguments: argparse.Namespace) -> Filter:
         arguments.device,
         arguments.event or 0,
     )
+
+
+def _between_marks(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> Filter:
+    """The filter with the limits that --from-mark and --to-mark set; raises `LogError`."""
+    begin = -1
+    if arguments.from_mark is not None:
+        begin = find_mark(reader, arguments.from_mark).number
+        wanted = replace(wanted, first=max(wanted.first, begin))
+    if arguments.to_mark is not None:
+        end = find_mark(reader, arguments.to_mark, begin).time
+        wanted = replace(wanted, until=end if wanted.until is None else min(wanted.until, end))
+    return wanted
 
 
 def _number(text: str) -> int:

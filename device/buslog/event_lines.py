@@ -21,6 +21,8 @@ KINDS: dict[str, frozenset[Kind]] = {
     "note": frozenset((Kind.NOTE,)),
     "wire": frozenset((Kind.WIRE,)),
     "fault": frozenset((Kind.FAULT,)),
+    "link": frozenset((Kind.LINK,)),
+    "control": frozenset((Kind.CONTROL,)),
     "blueflame": frozenset((Kind.BLUEFLAME,)),
 }
 
@@ -39,6 +41,8 @@ _DIRECTION_TYPE: dict[Kind, tuple[str, str]] = {
     Kind.WIRE: ("dev->wire", "message"),
     Kind.BLUEFLAME: ("-", "entry"),
     Kind.FAULT: ("-", "fault"),
+    Kind.LINK: ("-", "link"),
+    Kind.CONTROL: ("-", "control"),
 }
 
 HEADER = (
@@ -57,6 +61,8 @@ def _place(event: Event) -> str:
         return f"vector {event.address}"
     if event.kind in KINDS["fault"]:
         return f"rule {event.address}"
+    if event.kind in KINDS["link"]:
+        return f"port {event.address}"
     return f"{event.address:#x}" if event.address else ""
 
 
@@ -72,6 +78,12 @@ def table_line(event: Event, *, decoded: bool = True, words: Describe = decode) 
         f"{length:>7} {data:32} {tail}"
     )
     return line.rstrip()
+
+
+def plain_line(event: Event, words: Describe = decode) -> str:
+    """The line without time, length and data: what an expression is looked for in."""
+    direction, kind = _DIRECTION_TYPE[event.kind]
+    return " ".join((event.device, direction, kind, _place(event), words(event)))
 
 
 def narrow_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:

@@ -44,6 +44,9 @@ class Follower:
                 continue
             if path != self._segment:  # the writer has turned to a new one
                 self._segment, self._position = path, 0
+                index = read_index(path)
+                if index:  # segments between may be gone: the log is bounded
+                    self._number = index[0][0]
             yield from self._rest(path)
 
     def heads(self) -> Iterator[tuple[int, int, int]]:

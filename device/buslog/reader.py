@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final
 from bluebridge.device.buslog.filter import Filter, RawFilter
 from bluebridge.device.buslog.positions import SegmentPosition, positions
 from bluebridge.device.buslog.record import META_NAME, RECORD, TEXT_KINDS
-from bluebridge.device.layout.buslog import VERSION, Kind, What
+from bluebridge.device.layout.buslog import READABLE, VERSION, Kind, What
 
 
 class LogError(Exception):
@@ -41,7 +41,7 @@ class Event:
 
     @property
     def text(self) -> str:
-        """The line of a command, note or reset; empty for transfers."""
+        """The line of an event of one of `TEXT_KINDS`; empty for transfers."""
         return self.data.decode(errors="replace") if self.kind in TEXT_KINDS else ""
 
 
@@ -62,7 +62,7 @@ class LogReader:
         self._read = 0  # number of the event that is read next
         self._taken = 0
         self._when = 0
-        if version != VERSION:
+        if version not in READABLE:
             raise LogError(
                 f"{folder} is a bus log of version {version}, this is a reader of {VERSION}: "
                 "use the bluebridge that wrote it"
@@ -87,6 +87,11 @@ class LogReader:
             f"the oldest {events} events ({size / (1 << 20):.1f} MiB) were deleted to keep the log "
             "within its limit (--log-limit)"
         )
+
+    @property
+    def stopped(self) -> str:
+        """Why the log was ended before its server did (`up --stop-on`); empty if it was not."""
+        return str(self.meta.get("stopped", ""))
 
     def __iter__(self) -> Iterator[Event]:
         """All events, oldest first; an incomplete record at the end is left out."""

@@ -20,7 +20,9 @@ INDEX_MASK: Final = (1 << WORK_QPN_SHIFT) - 1
 """Fields of `work`, which names the work request of an event: from the highest bits device number
 plus one, QPN, and the slot of the send queue counted since RESET; 0 for none."""
 
-TEXT_KINDS: Final = frozenset((Kind.COMMAND, Kind.NOTE, Kind.RESET, Kind.FAULT))
+TEXT_KINDS: Final = frozenset(
+    (Kind.COMMAND, Kind.NOTE, Kind.RESET, Kind.FAULT, Kind.LINK, Kind.CONTROL)
+)
 """Kinds whose data is a line of text."""
 
 INDEX: Final = struct.Struct("<QQQ")

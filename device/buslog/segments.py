@@ -68,6 +68,7 @@ class Segments:
         self._lost_segments = 0
         self._lost_events = 0
         self._lost_bytes = 0
+        self._stopped = ""
         self._count = 0  # events written
         self._began = 0  # and those in front of the present segment
         self._indexed: int | None = None  # number of the last event in the index of this segment
@@ -106,6 +107,17 @@ class Segments:
             self._indexed = self._count
             entry = INDEX.pack(self._count, when, self._written)
             _write_all(self._index, entry)
+
+    def stop(self, why: str) -> None:
+        """End the log, for the reason that the meta file then has: what comes later is dropped.
+
+        Raises OSError when the meta file cannot be written.
+        """
+        if self._file is None:
+            return
+        self._stopped = why
+        self.close()
+        self._write_meta()
 
     def close(self) -> None:
         """Close the files; a warning counts what was deleted."""
@@ -167,6 +179,7 @@ class Segments:
             "segments_dropped": self._lost_segments,
             "events_dropped": self._lost_events,
             "bytes_dropped": self._lost_bytes,
+            "stopped": self._stopped,
             "code": compiled.kind_of(DEVICE),
         }
         new = self._folder / (META_NAME + ".new")

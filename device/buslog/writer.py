@@ -106,6 +106,10 @@ class EventLog:
     def flush(self) -> None:
         """Write all collected events."""
 
+    def stop(self, why: str) -> bool:
+        """End the log with a note that says why; whether there was one that had not ended."""
+        return False
+
     def close(self) -> None:
         """Flush and end."""
 
@@ -137,6 +141,7 @@ class FileLog(EventLog):
         self._lost = 0  # events, without notes of lost events
         self._loss_notes = 0  # among the collected events
         self._losses = Throttle()
+        self._stopped = False
 
     def device(self, name: str) -> int:
         """Number of the device called `name`; adds it to the meta file."""
@@ -249,6 +254,20 @@ class FileLog(EventLog):
         self.hand_over()
         if self._behind is not None:
             self._behind.wait()
+
+    def stop(self, why: str) -> bool:
+        """End the log with a note that says why; whether it had not ended yet.
+
+        Later events are dropped. Raises OSError when the meta file cannot be written.
+        """
+        if self._stopped:
+            return False
+        self._stopped = True
+        text = f"the log was stopped: {why}".encode()
+        self.record(0, _NOTE, 0, 0, len(text), text)
+        self.flush()
+        self._segments.stop(why)
+        return True
 
     def close(self) -> None:
         """Flush and close."""

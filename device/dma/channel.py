@@ -57,6 +57,23 @@ class DmaChannel:
         self._armed = True
         self._waiting = False
 
+    def state_words(self) -> dict[str, int]:
+        """What the channel holds now, by name; nothing changes by it."""
+        copy = self._copy
+        return {
+            "state": int(self.state),
+            "error": int(self.error),
+            "next": self._next,
+            "last": self._last,
+            "done": self._done,
+            "wanted": self._wanted,
+            "completion": self.completion,
+            "copying": 0 if copy is None else copy.left,
+            "suspending": int(self._suspending),
+            "interrupts": int(self.interrupts),
+            "armed": int(self._armed),
+        }
+
     # -- what software orders -----------------------------------------------------------------
 
     @property

@@ -12,7 +12,7 @@ from bluebridge.device.layout.ioat.registers import ChannelCommand
 from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
 from bluebridge.device.pci.host import MasterBus
 from bluebridge.device.pci.identity import Bar, Identity
-from bluebridge.device.pci.registers import RegisterFile, Slot
+from bluebridge.device.pci.registers import LINE, RegisterFile, Slot
 
 BARS = (Bar(0, layout.BAR0_SIZE),)
 TURN_BYTES = 4 << 20
@@ -20,6 +20,8 @@ TURN_DESCRIPTORS = 64
 """Limits of one turn of a channel; then the other channels and all sockets are served."""
 TURN_SECONDS = 0.001
 """How long the turns of all channels take together, but for the last piece of each."""
+_STATUS = layout.CHANNEL.at("channel_status") - layout.CHANNEL_BASE
+_ERROR = layout.CHANNEL.at("channel_error") - layout.CHANNEL_BASE
 _ORDERS = ("chain_address_low", "chain_address_high", "completion_low", "completion_high")
 
 
@@ -65,6 +67,21 @@ class DmaEngine:
         self._registers.set("IOAT", "channel_count", len(self.channels))
         self._registers.set("IOAT", "transfer_capacity", layout.TRANSFER_CAPACITY)
         self._registers.set("IOAT", "version", self._version)
+
+    def lines(self) -> dict[int, bytes]:
+        """Lines of registers that are not all zero, by offset; nothing changes by it."""
+        lines = self._registers.lines()
+        for number, channel in enumerate(self.channels):
+            at = layout.CHANNEL_BASE + number * layout.CHANNEL_SIZE
+            line = bytearray(lines.get(at, bytes(LINE)))
+            line[_STATUS : _STATUS + 8] = channel.status.to_bytes(8, "little")
+            line[_ERROR : _ERROR + 4] = channel.error.to_bytes(4, "little")
+            lines[at] = bytes(line)
+        return lines
+
+    def chain_address(self, number: int) -> int:
+        """The first descriptor of channel `number`, as software wrote it."""
+        return self._pair("chain_address", number)
 
     def bar_read(self, bar: int, offset: int, length: int) -> bytes:
         """A register."""

@@ -80,6 +80,10 @@ class QueuePairs:
         """The queue pair with exactly this number, generation bits included."""
         return self._pairs.get(qpn)
 
+    def numbers(self) -> list[int]:
+        """The numbers of all queue pairs, oldest first."""
+        return list(self._pairs)
+
     def _index(self, qpn: int) -> int:
         """The place of a queue pair in the context table."""
         return qpn & (1 << self._parameters.log_qps) - 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-VERSION = 3
+VERSION = 4
+READABLE = (3, VERSION)
+"""Versions of logs that can be read: 3 has no events of the kinds LINK and CONTROL."""
 
 
 class Kind(IntEnum):
@@ -23,6 +25,8 @@ class Kind(IntEnum):
     WIRE = 10  # a message leaves the port: device/buslog/wire.py
     BLUEFLAME = 11  # a whole send entry from a BlueFlame page
     FAULT = 12  # a fault rule takes a message of a link, or delivers one that waited
+    LINK = 13  # a cable or the link of a port changed; the address is the port's number
+    CONTROL = 14  # a line of the control socket that changes something: bluebridge.device.control
 
 
 class What(IntEnum):

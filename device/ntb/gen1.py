@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen1 as layout
 from bluebridge.device.ntb.errata import Hazards
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.shape import Shape, Wanted
+from bluebridge.device.ntb.state import BridgeState, window_state
 from bluebridge.device.ntb.window import Portal, Window
 from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
 from bluebridge.device.pci.function import ConfigRegister
@@ -77,6 +79,16 @@ class Gen1Bridge:
     def reachable(self) -> Gen1Bridge | None:
         """The peer while the link is up."""
         return self._peer if self._link.up else None
+
+    def state(self) -> BridgeState:
+        """What the bridge holds now; nothing changes by it."""
+        return BridgeState(
+            link=self._link.up,
+            lost=self._link.lost,
+            windows=[window_state(bar, window) for bar, window in self.windows.items()],
+            lines=self._registers.lines(),
+            hung=self.hazards.hung,
+        )
 
     # -- accesses -----------------------------------------------------------------------------
 
@@ -153,6 +165,7 @@ class Gen1Bridge:
     def link_changed(self, up: bool) -> None:
         """Status and event; the driver compares the status with what it knew."""
         status = layout.LINK_UP if up else 0
+        self._bus.note(Kind.NOTE, f"link {'up' if up else 'down'}")
         self._bus.set_config(layout.LINK_STATUS, status.to_bytes(2, "little"))
         self.ring(1 << layout.LINK_BIT)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ntb import gen4 as layout
 from bluebridge.device.layout.ntb.models import WINDOW_BYTES, BarSizes
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.shape import Shape, Wanted
+from bluebridge.device.ntb.state import BridgeState, window_state
 from bluebridge.device.ntb.window import Portal, Window
 from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
@@ -66,6 +68,15 @@ class Gen4Bridge:
     def _strap(self) -> None:
         side = (layout.UPSTREAM, layout.DOWNSTREAM)[self._number]
         self._registers.set("LINK", "ppd1", side)
+
+    def state(self) -> BridgeState:
+        """What the bridge holds now; nothing changes by it."""
+        return BridgeState(
+            link=self._link.up,
+            lost=self._link.lost,
+            windows=[window_state(bar, window) for bar, window in self.windows.items()],
+            lines=self._registers.lines(),
+        )
 
     # -- accesses -----------------------------------------------------------------------------
 
@@ -142,6 +153,7 @@ class Gen4Bridge:
         """The status register and the event; the driver compares it with what it knew."""
         self._registers.set("LINK", "link_status", layout.LINK_UP if up else 0)
         self._registers.set("LINK", "slot_status", layout.LINK_CHANGED)
+        self._bus.note(Kind.NOTE, f"link {'up' if up else 'down'}")
         self.ring(1 << layout.LINK_BIT)
 
     def ring(self, bits: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from bluebridge.device.layout.ntb.models import CLASS_BRIDGE, BridgeModel
 from bluebridge.device.ntb.link import BridgeLink
+from bluebridge.device.ntb.state import BridgeState
 from bluebridge.device.pci.capabilities import Capability
 from bluebridge.device.pci.function import ConfigRegister
 from bluebridge.device.pci.host import Bridge, MasterBus
@@ -19,6 +20,9 @@ class Bridging(Bridge, Protocol):
 
     def join(self, peer: Any) -> None:
         """Connect to the bridge at the other end of the link; called on one side, for both."""
+
+    def state(self) -> BridgeState:
+        """What the bridge holds now; nothing changes by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bluebridge.device.layout.ntb import switchtec as layout
 from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.shape import Shape, Wanted
+from bluebridge.device.ntb.state import BridgeState
 from bluebridge.device.ntb.switchtec_control import ControlBlocks
 from bluebridge.device.ntb.switchtec_doorbells import DoorbellGate
 from bluebridge.device.ntb.switchtec_inbox import Inbox
@@ -68,6 +69,16 @@ class SwitchtecBridge:
         self._registers.set("NTB", "requester_id", 0)
         for partition in range(layout.PARTITIONS):
             self._registers.set("PARTITION", "endpoint_port", partition, partition)
+
+    def state(self) -> BridgeState:
+        """What the bridge holds now; nothing changes by it."""
+        return BridgeState(
+            link=None,
+            wanted=self._gate.wanted,
+            windows=self._control.windows_of(self._partition),
+            lines=self._registers.lines() | self._control.lines(self._partition),
+            partition=self._partition,
+        )
 
     # -- accesses -----------------------------------------------------------------------------
 

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from bluebridge.device.layout.ntb import switchtec as layout
 from bluebridge.device.layout.ntb.switchtec import BlockStatus, Operation
+from bluebridge.device.ntb.state import WindowState, window_state
 from bluebridge.device.ntb.window import Window
 from bluebridge.device.pci.host import CLOSED, MasterBus, Place
 from bluebridge.device.pci.registers import RegisterFile
 
 PARTITION_BITS = 0xFFF
+STATUS = layout.CONTROL.at("status")
+"""Offset of the first block's status, where a line of registers begins; it is never all zero."""
 
 
 class ControlBlocks:
@@ -53,6 +56,24 @@ class ControlBlocks:
         for block, lock in enumerate(self._locks):
             self.registers.set("CONTROL", "status", lock.status(reader), block)
         return self.registers.read(offset, length)
+
+    def lines(self, reader: int) -> dict[int, bytes]:
+        """Lines of registers that are not all zero, by offset, as partition `reader` sees them."""
+        lines = self.registers.lines()
+        for block, lock in enumerate(self._locks):
+            at = STATUS + block * layout.CONTROL_STRIDE
+            lines[at] = lock.status(reader).to_bytes(4, "little") + lines[at][4:]
+        return lines
+
+    def windows_of(self, partition: int) -> list[WindowState]:
+        """What the guest of `partition` shows of its memory to the peer, open or closed."""
+        if not self.shown:
+            return []
+        found = []
+        for bar, shown in self.shown[1 - partition].items():
+            found += [window_state(bar, window, lut) for lut, window in enumerate(shown.luts)]
+            found.append(window_state(bar, shown.direct))
+        return found
 
     def write(self, writer: int, offset: int, data: bytes) -> bool:
         """Store; an operation takes effect at once, but for a lock that the other side has.

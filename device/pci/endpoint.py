@@ -97,6 +97,15 @@ class Endpoint:
         self._context.close()
         self._memory.clear()
 
+    @property
+    def bars(self) -> tuple[Bar, ...]:
+        """The BARs of the function."""
+        return self._bars
+
+    def config_snapshot(self) -> bytes:
+        """Config space as it stands, read without an effect on the function or the log."""
+        return bytes(self._config.data)
+
     # -- the client's side --------------------------------------------------------------------
 
     def _serve(self) -> None:

@@ -24,6 +24,9 @@ from bluebridge.device.throttle import Throttle
 log: Final = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.001
+BARS_OFFSET: Final = layout.HEADER.field("bar0").offset
+BAR_KIND: Final = 0xF
+"""The low bits of a base address register."""
 MOST_MESSAGES: Final = 1024
 """Interrupt messages that are kept while the client does not read, at most."""
 
@@ -69,6 +72,17 @@ class Function(Endpoint):
             self._config.set(register.offset, register.form, register.value, register.writable)
         self._config.freeze()
         host.add(self)
+
+    def config_snapshot(self) -> bytes:
+        """Config space as it stands, with the BARs where they are decoded (`BarDecoder`)."""
+        config = bytearray(super().config_snapshot())
+        for start, _, index in self._decoder.ranges:
+            at = BARS_OFFSET + 4 * index
+            kind = config[at] & BAR_KIND
+            config[at : at + 4] = (start & 0xFFFFFFFF | kind).to_bytes(4, "little")
+            if kind & layout.BAR_64BIT:
+                config[at + 4 : at + 8] = (start >> 32).to_bytes(4, "little")
+        return bytes(config)
 
     def plug_bridge(self, bridge: Bridge) -> None:
         """Connect a model that has windows, and serve the socket."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from bluebridge.device.layout.fields import Access, RegisterBlock
+
+LINE: Final = 64
+"""Bytes of one line of `RegisterFile.lines`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class RegisterFile:
         self._presets: list[Slot] = []
         for block in blocks:
             self._add(block)
+        self._lines = sorted({offset & -LINE for offset in self._slots})
         self.reset()
 
     def _add(self, block: RegisterBlock) -> None:
@@ -95,6 +100,12 @@ class RegisterFile:
 
     def _store(self, slot: Slot, value: int) -> None:
         self.data[slot.offset : slot.offset + slot.width] = value.to_bytes(slot.width, "little")
+
+    def lines(self) -> dict[int, bytes]:
+        """Lines of 64 bytes that hold registers and are not all zero, by offset."""
+        data = self.data
+        lines = ((at, bytes(data[at : at + LINE])) for at in self._lines)
+        return {at: line for at, line in lines if line.strip(b"\0")}
 
     def get(self, block: str, name: str, index: int = 0) -> int:
         """The value of a register."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+from bluebridge.device.fault_words import DRIVEN
 from bluebridge.host_tools.commands import device_server
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.description = (
-        "Inject an internal error: the HCA stops and fills its error buffer. mlx4_core "
-        "notices within five seconds, resets the device and starts anew."
+        "Inject an internal error: the HCA stops and fills its error buffer until it is reset. "
+        "mlx4_core, if it drives the HCA, notices within five seconds, resets it and starts anew."
     )
     parser.add_argument("guest", metavar="GUEST")
     parser.add_argument(
@@ -22,6 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Break the adapter; returns 0 when it is done. Raises `LabError`."""
     guest = device_server.find(options.guest)
-    device_server.tell(guest, f"fault {guest.name} {options.text}".rstrip())
-    print(f"guest {guest.name}: its HCA has failed; its driver notices within 5 s")
+    (driver,) = device_server.tell(guest, f"fault {guest.name} {options.text}".rstrip())
+    print(f"guest {guest.name}: its HCA has failed until it is reset; {driver}")
+    if driver == DRIVEN:
+        print("mlx4_core notices within 5 s and starts anew; a program of ours loses its device")
     return 0

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import end_record, registry
 from bluebridge.host_tools.keeper.end_record import EndRecord
@@ -44,8 +45,25 @@ def main(options: argparse.Namespace) -> int:
 
 def _as_json(pairs: list[PairRecord], ended: list[EndRecord]) -> dict[str, Any]:
     now = time.time()
-    living = [{**asdict(pair), "uptime": round(now - pair.started, 1)} for pair in pairs]
+    living = [
+        {
+            **asdict(pair),
+            "uptime": round(now - pair.started, 1),
+            "ports": _json_ports(pair),
+            "log_stopped": _log_stopped(pair),
+        }
+        for pair in pairs
+    ]
     return {"pairs": living, "ended": [asdict(each) for each in ended]}
+
+
+def _json_ports(pair: PairRecord) -> list[dict[str, str]]:
+    rows = [line.split() for line in _ports(pair)]
+    return [
+        {"port": row[0], "hca": row[1], "cable": row[3], "link": row[5]}
+        for row in rows
+        if len(row) >= 6
+    ]
 
 
 def _show(pair: PairRecord) -> None:
@@ -55,24 +73,47 @@ def _show(pair: PairRecord) -> None:
     print(f"pair {pair.number}  {state}  up {age}  {server}keeper {pair.keeper}")
     for guest in pair.guests:
         print(f"  {guest.name:<4} {_state(guest)}")
-    for line in _trespasses(pair):
-        print(f"  note: {line}")
+    for line in _ports(pair):
+        if remark := remark_of(line):
+            print(f"  note: {remark}")
+    if stopped := _log_stopped(pair):
+        print(f"  note: the bus log was stopped: {stopped}")
     for warning in pair.warnings:
         print(f"  note: {warning}")
     if pair.logs:
         print(f"  logs: {pair.logs}")
 
 
-def _trespasses(pair: PairRecord) -> list[str]:
-    """Ports whose guest used addresses of others, as the device server counted."""
+def _log_stopped(pair: PairRecord) -> str:
+    """Why the bus log ended before the pair (`up --stop-on`); empty if it did not."""
+    with contextlib.suppress(LogError):
+        return LogReader(Path(pair.logs)).stopped
+    return ""
+
+
+def _ports(pair: PairRecord) -> list[str]:
+    """What the device server says of each port (`status` of `bluebridge.device.control`)."""
     agents = [agent for guest in pair.guests for agent in guest.agents]
     if not pair.server or not agents:
         return []
     socket = Path(agents[0]).parent / hardware_control.SOCKET
     with contextlib.suppress(LabError):
-        lines = hardware_control.tell(socket, "status", _ANSWER_SECONDS)
-        return [f"port {line}" for line in lines if "addresses of others" in line]
+        return hardware_control.tell(socket, "status", _ANSWER_SECONDS)
     return []
+
+
+def remark_of(line: str) -> str:
+    """What a user should know of a port: failed, without cable, on addresses of others."""
+    port, state, _, cable, *_ = line.split()
+    remarks = []
+    if state == "failed":
+        remarks.append("its HCA has failed (internal error) and works again after a reset")
+    if cable == "out":
+        remarks.append(f"its cable is out; plug it in: bluebridge link {port} up")
+    _, found, trespasses = line.partition("addresses of others")
+    if found:
+        remarks.append(f"addresses of others{trespasses}")
+    return f"port {port}: {'; '.join(remarks)}" if remarks else ""
 
 
 def _state(guest: GuestRecord) -> str:

@@ -10,8 +10,9 @@ from pathlib import Path
 from bluebridge.device import option_table
 from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.layout.ntb.models import ALIASING, BY_NAME, DEFAULT, BarSizes, names
-from bluebridge.device.options import ServerOptions
+from bluebridge.device.options import ServerOptions, log_limit
 from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.lab import log_stopper
 from bluebridge.host_tools.lab import options as lab_options
 from bluebridge.host_tools.lab.config import KERNEL, MAX_HCAS, SIDES
 
@@ -40,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_bridge(parser)
     _add_start(parser)
     option_table.add_arguments(ServerOptions, parser.add_argument_group("hardware"), _HARDWARE)
+    _add_log(parser)
     lab_options.add_arguments(parser)
 
 
@@ -71,6 +73,23 @@ def _add_bridge(parser: argparse.ArgumentParser) -> None:
         f"an HCA as well. MODEL is {', '.join(BY_NAME)} (default {DEFAULT.name})",
     )
     option_table.add_arguments(BridgeOptions, parser, _BRIDGE)
+
+
+def _add_log(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--ring",
+        dest="log_limit",
+        type=log_limit,
+        metavar="SIZE",
+        help="the same as --log-limit: the bus log as a ring of the newest events",
+    )
+    parser.add_argument(
+        "--stop-on",
+        default="",
+        metavar="CONDITION",
+        help="end the bus log shortly after an event of which this is true, such as syndrome!=0 or "
+        "'kind=command and status!=OK'; what led there stays in the log",
+    )
 
 
 def _add_start(parser: argparse.ArgumentParser) -> None:
@@ -160,6 +179,8 @@ def check_together(options: argparse.Namespace) -> None:
         _check_alias(options)
     if options.rtrs:
         _check_rtrs(options)
+    if options.stop_on:
+        _check_stop_on(options)
     if options.sm is not None and options.link != "infiniband":
         raise UsageError("--sm is about InfiniBand", "add --link infiniband")
     if options.sm == "none" and options.driver == "kernel":
@@ -171,6 +192,12 @@ def check_together(options: argparse.Namespace) -> None:
         raise UsageError(
             "the Python driver speaks RoCE, not InfiniBand", "add --driver kernel, or none"
         )
+
+
+def _check_stop_on(options: argparse.Namespace) -> None:
+    log_stopper.check(options.stop_on)
+    if options.bare or "--no-log" in options.words:
+        raise UsageError("--stop-on is about the bus log", "leave out --bare and --no-log")
 
 
 def _check_alias(options: argparse.Namespace) -> None:

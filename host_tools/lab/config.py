@@ -59,6 +59,9 @@ class LabConfig:
     bridge: BridgeOptions | None = None
     """How the bridge between the guests is, with a DMA engine in each; None for no bridge."""
 
+    stop_on: str = ""
+    """Condition (`bluebridge.device.buslog.conditions`) at which the bus log ends; empty: never."""
+
     @property
     def serves(self) -> bool:
         """Whether there is any device, and so a device server."""

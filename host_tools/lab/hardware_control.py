@@ -10,7 +10,7 @@ from bluebridge.host_tools.errors import LabError, UsageError
 SOCKET = "hardware.sock"
 """Name of the server's control socket in the folder of a pair."""
 _SECONDS = 10.0
-_LONGEST = 1 << 16
+_LONGEST = 1 << 18
 
 
 def tell(path: Path, line: str, seconds: float = _SECONDS) -> list[str]:

@@ -29,6 +29,7 @@ from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.device_server import DeviceServer, ServerConfig
 from bluebridge.host_tools.lab.guest_drivers import GuestDrivers
 from bluebridge.host_tools.lab.hardware import Hardware
+from bluebridge.host_tools.lab.log_stopper import LogStopper
 from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm, VmConfig
 from bluebridge.host_tools.processes.side_by_side import SideBySide
@@ -106,6 +107,16 @@ class Pair:
             stack.callback(self.server.stop)
             self.server.spawn()
             self._detail(f"device server: started (process {self.server.pid})")
+            self._start_stopper(stack)
+
+    def _start_stopper(self, stack: contextlib.ExitStack) -> None:
+        """What ends the bus log when an event is as `stop_on` says."""
+        config = self.config
+        if config.stop_on and config.bus_log:
+            control = self.folder / hardware_control.SOCKET
+            stopper = LogStopper(self.logs / "bus", control, config.stop_on)
+            stack.callback(stopper.stop)
+            stopper.start(self.logs / "stop-on.log")
 
     def _start_guests(self, stack: contextlib.ExitStack, found: Snapshot | None) -> None:
         for name in self.config.names:

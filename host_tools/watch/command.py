@@ -14,10 +14,12 @@ from rich.text import Text
 
 from bluebridge.device.buslog.analysis import work_requests
 from bluebridge.device.buslog.analysis.live_rates import WAYS, Interval, LiveRates, Rate, summary
+from bluebridge.device.buslog.conditions import Condition, ConditionError
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import registry
+from bluebridge.host_tools.watch.until import watch_until
 
 LATEST = 8
 _UNCUT = 1000
@@ -27,10 +29,13 @@ _FRAME = 5
 
 
 def main(options: argparse.Namespace) -> int:
-    """Show the log of a pair that runs, or of a folder, until Ctrl-C; returns 0."""
+    """Show the log of a pair that runs, or of a folder, until Ctrl-C; the exit status."""
+    condition = None if options.until is None else _condition(options.until)
     folder = options.folder or _running()
     try:
         reader = LogReader(folder)
+        if condition is not None:
+            return watch_until(reader, condition, options.seconds)
         follower = Follower(reader, at_end=True)
         _watch(reader, follower, options.interval, options.seconds)
     except LogError as error:
@@ -38,6 +43,13 @@ def main(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass
     return 0
+
+
+def _condition(text: str) -> Condition:
+    try:
+        return Condition.parse(text)
+    except ConditionError as error:
+        raise UsageError(f"--until: {error}") from error
 
 
 def _running() -> Path:

@@ -16,6 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between looks"
     )
     parser.add_argument(
+        "--until", metavar="CONDITION",
+        help="wait for an event and end with status 0 when it comes, with 1 after --for: a word or "
+        "/regular expression/ of its line, or comparisons such as syndrome!=0, kind=irq, device=a, "
+        "status!=OK, joined by and",
+    )  # fmt: skip
+    parser.add_argument(
         "--for", dest="seconds", type=_seconds, metavar="S", help="end after so many seconds"
     )
 

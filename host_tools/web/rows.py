@@ -11,6 +11,7 @@ from bluebridge.device.buslog.analysis.transaction_table import purpose
 from bluebridge.device.buslog.analysis.transfer import TimeModel
 from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.reader import Event, LogError
+from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.web.places import function_of, way
@@ -86,8 +87,10 @@ def _step(one: Transaction, event: Event | None, begin: float) -> dict[str, Any]
 
 def _data(one: Transaction, event: Event | None) -> tuple[bytes, int]:
     """The bytes that the log keeps of a transfer, and how many it had."""
+    if event is not None and (event.kind in TEXT_KINDS or event.kind == Kind.IRQ):
+        return b"", 0
     if event is None or event.kind != Kind.WIRE:
-        return (b"", 0) if one.text else (bytes(one.data[: one.length]), one.length)
+        return bytes(one.data[: one.length]), one.length
     try:
         payload = bytes(read_message(event).payload)
     except LogError:

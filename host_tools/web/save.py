@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.web.app import STATIC

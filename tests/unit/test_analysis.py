@@ -9,19 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bluebridge.device.buslog.activity.traffic_view import Traffic
 from bluebridge.device.buslog.analysis import (
     PostedBy,
     Role,
     Tlp,
     Transfer,
     html_page,
-    perfetto,
     transaction_table,
     transfers,
 )
 from bluebridge.device.buslog.analysis.assembly import assembled
 from bluebridge.device.buslog.analysis.classify import transaction_of
-from bluebridge.device.buslog.analysis.traffic import Traffic
 from bluebridge.device.buslog.analysis.transaction import pieces, split
 from bluebridge.device.buslog.analysis.transaction_stream import transactions
 from bluebridge.device.buslog.analysis.work_requests import line, tree
@@ -273,5 +272,4 @@ def test_whatever_is_in_the_log_can_be_assembled(events: list[Event]) -> None:
     traffic = Traffic(["a", "b"])
     traffic.add(events)
     assert list(traffic.lines())
-    assert b"".join(perfetto.write(perfetto.Trace().records(assembled(events, ["a", "b"]))))
     assert b"".join(html_page.write(assembled(events, ["a", "b"]), None, "x"))

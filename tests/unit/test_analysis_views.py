@@ -80,8 +80,9 @@ def test_filters_of_the_views(log: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["--html", "x", "--bar", "2"], "--bar chooses what is printed"),
         (["--perfetto", "taken"], "taken exists: name another file or add --force"),
         (["--html", "taken"], "taken exists: name another file or add --force"),
+        (["--html", "none", "--from", "1e6"], "no work request"),
         (["--html", "/nowhere/x"], "name a file that can be written"),
-        (["--perfetto", "none", "--from", "1e6"], "no work request"),
+        (["--perfetto", "none", "--from", "1e6"], "no event that passes"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -122,18 +123,6 @@ def test_what_is_readable_of_a_cut_log_is_shown(
         "the log's last event is cut short: its writer was killed; all before it is shown\n"
     )
     assert len(out.splitlines()) >= len(whole.splitlines()) - 2
-
-
-def test_a_trace_with_a_model(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Modelled times have separate processes in the trace."""
-    file = tmp_path / "trace.json"
-    assert _run(capsys, log, "--perfetto", file, "--profile", "system-z")[0] == 0
-    records = json.loads(file.read_text())["traceEvents"]
-    modelled = {one["pid"] for one in records if one.get("cat") == "modelled"}
-    assert modelled
-    assert not modelled & {one["pid"] for one in records if one.get("cat") == "Memory Write"}
 
 
 def test_an_event_is_found_without_reading_all_before(

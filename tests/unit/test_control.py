@@ -16,6 +16,7 @@ from bluebridge import compiled
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.control import ControlCommands, ControlSocket
 from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fault_words import DRIVEN
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.bar0 import CATAS
 from bluebridge.device.layout.mlx4.commands import Opcode
@@ -128,7 +129,7 @@ def test_the_socket_rests_while_there_is_no_descriptor(
 
 def test_a_fault_stops_everything_until_a_reset(driver: Driver, commands: ControlCommands) -> None:
     assert not any(error_buffer(driver))
-    assert commands.execute("fault a parity in the TPT") == ["ok"]
+    assert commands.execute("fault a parity in the TPT") == [DRIVEN, "ok"]
     raw = error_buffer(driver)
     assert CATAS.get(raw, "code") != 0
     assert CATAS.get_raw(raw, "text").rstrip(b"\0") == b"parity in the TPT"

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from bluebridge.device.buslog.activity import ActivityKind, activities
+from bluebridge.device.buslog.analysis import Role
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.pytest_plugin.buslog import BusLog
 from tests.vm.conftest import BOOT_SECONDS
+from tests.vm.network import bring_up
 
 pytestmark = [
     pytest.mark.timeout(2 * BOOT_SECONDS),
@@ -71,6 +79,34 @@ def _complains(line: str) -> bool:
 def test_loads_and_unloads_in_both_guests(only_core: Pair) -> None:
     """Twice each, side by side; a NOP whose interrupt does not come fails the probe."""
     only_core.both(_load_and_unload)
+
+
+def test_all_of_a_bring_up_is_in_the_model_of_the_bus(pair: Pair, buslog: BusLog) -> None:
+    """From the probe until the port is active: each event is in one activity, with its cause."""
+    pair.a.run("rm -f /etc/modprobe.d/only-core.conf; modprobe -r mlx4_en mlx4_ib mlx4_core")
+    begin = buslog.now()
+    bring_up(pair.a)
+    active = buslog.wait_for(
+        lambda record: record.time > begin, kind="link", guest="a", containing="link up"
+    )
+    reader = LogReader(Path(pair.log_name))
+    wanted = Filter(since=begin, until=active.time)
+    count = sum(1 for _ in reader.events(wanted))
+    found = list(activities(reader, wanted))
+    parts = [part for each in found for part in each.transactions if not part.repeated]
+    assert len({part.number for part in parts}) == len(parts)
+    assert sum(part.stores for part in parts) == count > 1000
+    commands = [each for each in found if each.kind is ActivityKind.COMMAND]
+    assert len(commands) > 50
+    assert all(len(each.transactions) > 7 for each in commands)
+    assert [each.status for each in commands].count("") <= 1  # that which opens the port
+    assert any(each.kind is ActivityKind.RESET for each in found)
+    assert all(
+        part.parent is not None or each.cause is not None
+        for each in found
+        for part in each.transactions
+        if part.role is Role.INTERRUPT
+    )
 
 
 def test_lspci_is_complete_and_content(guest_a: Vm) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,12 @@ import pytest
 
 from bluebridge.device.buslog import cli
 from bluebridge.device.buslog.analysis import PostedBy, Role, Transfer, transfers
+from bluebridge.device.buslog.reader import LogReader
 from bluebridge.guest.hca.context import Context, open_hca
 from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
+from tests.unit.trace_reader import TraceReader
 from tests.wire.players import Player, settle
 from tests.wire.server import serving
 
@@ -164,23 +165,16 @@ def test_the_table_matches_the_figures_of_the_study(
 def test_the_timeline_has_arrows_between_the_machines(
     recorded: Recorded, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _view(recorded, capsys, "--perfetto", str(tmp_path / "trace.json"))
-    records = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    names = {
-        one["pid"]: one["args"]["name"] for one in records if one.get("name") == "process_name"
-    }
-    assert sorted(names.values()) == ["machine a", "machine b"]
-    ends: dict[int, list[str]] = {}
-    for one in records:
-        if one["ph"] in "sf":
-            ends.setdefault(one["id"], []).append(names[one["pid"]])
-            assert any(
-                other["ph"] == "X"
-                and (other["pid"], other["tid"]) == (one["pid"], one["tid"])
-                and other["ts"] <= one["ts"] <= other["ts"] + other["dur"]
-                for other in records
-            )
+    _view(recorded, capsys, "--perfetto", str(tmp_path / "trace"))
+    trace = TraceReader.of(tmp_path / "trace")
+    assert trace.events() == {event.number for event in LogReader(recorded.folder)}
+    ends = [
+        (trace.path(one.track)[0], one.category, trace.path(other.track)[0])
+        for one, other in trace.arrows()
+    ]
     total = sum(len(each) for each in recorded.requests.values())
-    assert sorted(map(tuple, ends.values())) == sorted(
-        [("machine a", "machine b"), ("machine b", "machine a")] * total
-    )
+    assert ends.count(("machine a", "request", "machine b")) == total
+    assert ends.count(("machine b", "response", "machine a")) == total
+    commands = [one for one in trace.slices if one.category == "command" and not one.depth]
+    assert {"INIT_HCA", "SW2HW_CQ", "RST2INIT_QP"} <= {one.args["operation"] for one in commands}
+    assert min(one.duration for one in commands) > 0

@@ -67,3 +67,10 @@ class Activity:
         if one.time > self.end:
             self.end = one.time
         return len(self.transactions) - 1
+
+
+def begun(one: Transaction, kind: ActivityKind, title: str) -> Activity:
+    """An activity that begins with a transaction."""
+    activity = Activity(one.number, kind, one.device, title, one.time, one.time)
+    activity.add(one)
+    return activity

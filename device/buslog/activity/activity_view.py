@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from bluebridge.device.buslog.activity.activity import Activity
-from bluebridge.device.buslog.activity.assembler import activities
+from bluebridge.device.buslog.activity.assembler import activities, in_order
 from bluebridge.device.buslog.analysis import json_rows
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.buslog.analysis.view import Options, View
@@ -69,7 +69,7 @@ def _words(one: Transaction) -> str:
 
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
-    found = islice(activities(reader, options.wanted), options.limit)
+    found = islice(in_order(activities(reader, options.wanted)), options.limit)
     if options.json:
         for activity in found:
             yield json_rows.line(row(activity, transactions=options.tree))

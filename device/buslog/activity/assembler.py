@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from pathlib import Path
 
 from bluebridge.device.buslog.activity.activity import Activity
+from bluebridge.device.buslog.activity.bridge_assembly import BridgeAssembler
 from bluebridge.device.buslog.activity.hca import HcaActivities
 from bluebridge.device.buslog.activity.lone import of_transfer
 from bluebridge.device.buslog.activity.part import WINDOW
 from bluebridge.device.buslog.analysis.assembly import TransferAssembler
 from bluebridge.device.buslog.analysis.classify import transaction_of
 from bluebridge.device.buslog.analysis.transaction import Role, Transaction
+from bluebridge.device.buslog.bridges import family
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
@@ -33,10 +36,13 @@ class ActivityAssembler:
         self._transfers = TransferAssembler(devices)
         self._held: deque[tuple[Event, Transaction]] = deque()  # work requests may take them yet
         self._hcas = HcaActivities()
+        self._bridges = BridgeAssembler(devices)
 
     def feed(self, event: Event) -> list[Activity]:
         """The activities that are complete after `event`."""
         one = transaction_of(event)
+        if family(event.device):
+            return self._bridges.feed(event, one)
         given = self._transfers.take(event, one)
         if not one.taken:
             if one.role in _LATE and (event.obj or event.kind is not Kind.NOTE):
@@ -52,7 +58,7 @@ class ActivityAssembler:
         """All that are left."""
         rest = [of_transfer(each) for each in self._transfers.finish()]
         self._release(None)
-        return [*rest, *self._hcas.finish()]
+        return [*rest, *self._hcas.finish(), *self._bridges.finish()]
 
     def _release(self, before: int | None) -> None:
         """What is held since before that event, except what work requests have taken."""
@@ -75,6 +81,20 @@ def activities(folder: Path | LogReader, wanted: Filter | None = None) -> Iterat
     for event in reader.events(replace(wanted, kinds=None, bar=None, device=None)):
         yield from _of(wanted.device, assembler.feed(event))
     yield from _of(wanted.device, assembler.finish())
+
+
+def in_order(found: Iterable[Activity], waiting: int = 4096) -> Iterator[Activity]:
+    """Activities in the order in which they began, as far as `waiting` of them tell.
+
+    One that lasted while that many others were completed comes late.
+    """
+    heap: list[tuple[int, int, Activity]] = []
+    for place, activity in enumerate(found):
+        heappush(heap, (activity.number, place, activity))
+        if len(heap) > waiting:
+            yield heappop(heap)[2]
+    while heap:
+        yield heappop(heap)[2]
 
 
 def _of(device: str | None, found: list[Activity]) -> Iterator[Activity]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bluebridge.device.buslog.activity.activity import Activity, ActivityKind
+from bluebridge.device.buslog.activity.activity import Activity, ActivityKind, begun
 from bluebridge.device.buslog.activity.bridge_doorbells import PATIENCE, Doorbells, Rung
 from bluebridge.device.buslog.activity.bridge_registers import (
     FIRST_MESSAGE,
@@ -20,13 +20,13 @@ from bluebridge.device.buslog.activity.bridge_registers import (
 )
 from bluebridge.device.buslog.activity.bridge_windows import MOST_READS, WindowAccess
 from bluebridge.device.buslog.activity.engine_channel import EngineChannel, Running
-from bluebridge.device.buslog.activity.lone import lone, started
+from bluebridge.device.buslog.activity.lone import lone
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.buslog.bridges import family
+from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.ioat import registers as ioat
-from bluebridge.device.layout.ntb import gen1
 from bluebridge.device.layout.ntb.models import BY_LOG_SUFFIX, GEN1
 from bluebridge.device.layout.ntb.switchtec import LinkMessage
 
@@ -58,7 +58,8 @@ class BridgeAssembler:
         self._unmasks = False  # the access changes which doorbells interrupt
         self._rung: Rung | None = None
         self._engine: EngineChannel | None = None
-        self._answered: list[Transaction] = []  # reads at the peer whose access follows
+        self._answered: list[tuple[Event, Transaction]] = []
+        """Reads at the peer whose access follows."""
 
     def feed(self, event: Event, one: Transaction) -> list[Activity]:
         """The activities that are complete after `event`."""
@@ -102,7 +103,7 @@ class BridgeAssembler:
             self._take(self._engine.given)
             self._engine = None
         if self._answered:
-            self._given += map(lone, self._answered)
+            self._given += [lone(*each) for each in self._answered]
             self._answered = []
         self._rung = None
         self._unmasks = False
@@ -114,7 +115,7 @@ class BridgeAssembler:
 
     def _alone(self, event: Event, one: Transaction) -> None:
         self._close()
-        self._given.append(lone(one))
+        self._given.append(lone(event, one))
 
     def _expire(self, number: int) -> None:
         self._expired = number
@@ -181,10 +182,10 @@ class BridgeAssembler:
             kind = self._family(event.device)
             found = register_access(kind, event.address, event.data)
             if kind == ioat.LOG_SUFFIX:
-                self._engine_register(one, found)
+                self._engine_register(event, one, found)
             else:
-                self._bridge_register(one, found)
-        for activity in (self._access, self._rung and self._rung.activity):
+                self._bridge_register(event, one, found)
+        for activity in (self._access, self._rung.activity if self._rung else None):
             if mover is not None and activity is not None:
                 activity.cause = mover
 
@@ -228,20 +229,20 @@ class BridgeAssembler:
             return
         answered, self._answered = self._answered, []
         if self._window is not None and self._window.continues(one):
-            self._window.go_on(one, answered)
+            self._window.go_on(one, [each for _, each in answered])
             return
         self._close()
         found = None if answered else self._peers_register(event)
         words = f"{found.words} of the peer" if found is not None else ""
-        self._window = WindowAccess(one, answered, words)
+        self._window = WindowAccess(one, [each for _, each in answered], words)
 
     def _register_read(self, event: Event, one: Transaction) -> None:
         found = register_access(self._family(event.device), event.address, event.data)
-        one.text = f"read of {found.words} = {found.value:#x}" if found.name else ""
+        one.text = decode(event)
         self._close()
         if self._reacts(one, found, clears=False):
             return
-        activity = lone(one)
+        activity = lone(event, one)
         if found.use is Use.OWN_SCRATCHPAD:
             activity.cause = self._scratchpads.get((event.device, found.index))
         self._given.append(activity)
@@ -262,10 +263,9 @@ class BridgeAssembler:
 
     # -- registers of bridges -----------------------------------------------------------------
 
-    def _bridge_register(self, one: Transaction, found: RegisterAccess) -> None:
+    def _bridge_register(self, event: Event, one: Transaction, found: RegisterAccess) -> None:
         device = one.device
-        if found.name:
-            one.text = f"{found.words} = {found.value:#x}"
+        one.text = decode(event)
         if found.use is Use.RING:
             self._ring(one, bits_rung(found))
         elif found.use is Use.SEND:
@@ -275,14 +275,14 @@ class BridgeAssembler:
         elif found.use in (Use.PENDING, Use.INBOX):
             self._close()
             if not self._reacts(one, found, clears=True):
-                self._given.append(lone(one))
+                self._given.append(lone(event, one))
         else:
             if found.use is Use.VECTOR:
                 for at, vector in enumerate(one.data):
                     self._bells(device).set_vector(found.index + at, vector)
             elif found.use is Use.PLACE:
                 self._places.set(device, found)
-            self._begin(started(one, ActivityKind.ACCESS, one.text or "register write"))
+            self._begin(begun(one, ActivityKind.ACCESS, one.text))
             self._unmasks = found.use is Use.MASK
 
     def _ring(self, one: Transaction, bits: int) -> None:
@@ -292,13 +292,14 @@ class BridgeAssembler:
         peer = self._peer(one.device)
         title = f"doorbell{plural} {names} of {peer.partition('.')[0] or 'the peer'}"
         if not bits:
-            self._begin(started(one, ActivityKind.ACCESS, one.text or "register write"))
+            self._begin(begun(one, ActivityKind.ACCESS, one.text))
             return
         one.text = title
-        self._await(started(one, ActivityKind.DOORBELL, title), peer, bits, None)
+        self._await(begun(one, ActivityKind.DOORBELL, title), peer, bits, None)
 
     def _await(self, activity: Activity, peer: str, bits: int, slot: int | None) -> None:
         bells = self._bells(peer)
+        activity.transactions[0].role = Role.DOORBELL
         rung = bells.ring(activity, bits) if slot is None else bells.message(activity, slot)
         self._take(bells.given)
         self._rung = rung
@@ -309,14 +310,14 @@ class BridgeAssembler:
         words = LinkMessage(value).name if value in tuple(LinkMessage) else hex(value)
         title = f"message {slot} to {peer.partition('.')[0] or 'the peer'}: {words}"
         one.text = title
-        self._await(started(one, ActivityKind.DOORBELL, title), peer, 0, slot)
+        self._await(begun(one, ActivityKind.DOORBELL, title), peer, 0, slot)
 
     def _scratchpad(self, one: Transaction, found: RegisterAccess) -> None:
         peer = self._peer(one.device)
         machine = peer.partition(".")[0] or "the peer"
         one.text = f"scratchpad {found.index} of {machine} = {found.value:#x}"
         self._scratchpads[peer, found.index] = one.number
-        self._begin(started(one, ActivityKind.ACCESS, one.text))
+        self._begin(begun(one, ActivityKind.ACCESS, one.text))
 
     # -- the DMA engine -----------------------------------------------------------------------
 
@@ -334,10 +335,9 @@ class BridgeAssembler:
             self._engine = channel
         return channel
 
-    def _engine_register(self, one: Transaction, found: RegisterAccess) -> None:
+    def _engine_register(self, event: Event, one: Transaction, found: RegisterAccess) -> None:
         self._close()
-        if found.name:
-            one.text = f"{found.words} = {found.value:#x}"
+        one.text = decode(event)
         channel = self._channel(one.device, found.index)
         if found.name == "dma_count":
             channel.ring(one, found.value)
@@ -347,7 +347,7 @@ class BridgeAssembler:
         if reset or found.name.startswith("chain_address"):
             channel.begin_chain()
             self._take(channel.given)
-        activity = started(one, ActivityKind.ACCESS, one.text or "register write")
+        activity = begun(one, ActivityKind.ACCESS, one.text)
         if found.name == "channel_control" and found.value & ioat.REARM:
             activity.title = f"re-arms the interrupt of channel {found.index}"
             activity.cause = channel.last
@@ -360,7 +360,7 @@ class BridgeAssembler:
         elif what is What.COPY:
             self._enter(event.device, event.obj).copied(one)
         elif what is What.WINDOW:
-            self._window_read(one)
+            self._window_read(event, one)
         else:
             self._alone(event, one)
         self._take_engine()
@@ -369,10 +369,10 @@ class BridgeAssembler:
         if self._engine is not None:
             self._take(self._engine.given)
 
-    def _window_read(self, one: Transaction) -> None:
+    def _window_read(self, event: Event, one: Transaction) -> None:
         """The peer's memory is read: by the engine, or by an access that is logged next."""
         running = self._engine.running if self._engine is not None else None
-        one.text = f"read of {one.length} bytes at {one.address:#x} of {_machine(one)}"
+        one.text = f"of {one.address:#x} of {_machine(one)}"
         if running is not None and running.moving is not None:
             self._engine_effect(running, one)
             return
@@ -380,7 +380,7 @@ class BridgeAssembler:
             answered, self._answered = self._answered, []
             self._close()
             self._answered = answered
-        self._answered.append(one)
+        self._answered.append((event, one))
         if len(self._answered) > MOST_READS:
             self._close()
 
@@ -473,14 +473,14 @@ class BridgeAssembler:
         """The link came up or went down: by an access, a reset, or by itself after training."""
         access = self._access
         if access is None:
-            self._begin(started(one, ActivityKind.LINK, one.text))
+            self._begin(begun(one, ActivityKind.LINK, one.text))
             return
         if access.kind is ActivityKind.ACCESS:
             access.kind, access.title = ActivityKind.LINK, one.text
         self._effect(one)
 
     def _reset(self, event: Event, one: Transaction) -> None:
-        self._begin(started(one, ActivityKind.RESET, one.text))
+        self._begin(begun(one, ActivityKind.RESET, one.text))
         for (device, _), channel in self._channels.items():
             if device == event.device:
                 channel.begin_chain()
@@ -491,7 +491,7 @@ class BridgeAssembler:
             self._take(bells.given)
 
     def _config(self, event: Event, one: Transaction) -> None:
-        self._begin(lone(one))
+        self._begin(lone(event, one))
 
 
 def _machine(one: Transaction) -> str:
@@ -501,7 +501,7 @@ def _machine(one: Transaction) -> str:
 def _arrival(one: Transaction, event: Event) -> str:
     if event.what is What.MESSAGE:
         return f"interrupt message {event.data[::-1].hex()} to {_machine(one)}"
-    return f"{one.length} bytes arrive at {one.address:#x} of {_machine(one)}"
+    return f"to {one.address:#x} of {_machine(one)}"
 
 
 Handler = Callable[[BridgeAssembler, Event, Transaction], None]

@@ -152,4 +152,3 @@ class Doorbells:
         if any(not each.bits for each in self._rung):
             self.given += [each.finished() for each in self._rung if not each.bits]
             self._rung = [each for each in self._rung if each.bits]
-

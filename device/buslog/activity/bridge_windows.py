@@ -24,15 +24,16 @@ class WindowAccess:
         """`arrivals` came before it, if it is a read; `words` name the peer's register it meets."""
         self.writes = one.tlp is Tlp.MEMORY_WRITE
         first = arrivals[0] if arrivals else one
-        title = words or ("store into" if self.writes else "read of") + f" BAR{one.bar}"
         kind = ActivityKind.ACCESS if words else ActivityKind.STORE
-        self.activity = Activity(first.number, kind, one.device, title, first.time, one.time)
+        self.activity = Activity(first.number, kind, one.device, words, first.time, one.time)
         self._to_register = bool(words)
         self._place = len(arrivals)
         for each in arrivals:
             self._arrive(each)
-        one.text = words
+        way = "store into" if self.writes else "load from"
+        one.text = words or f"{way} BAR{one.bar}+{one.address:#x}"
         self._root = one
+        one.role = Role.WINDOW_STORE if self.writes else Role.WINDOW_LOAD
         self.activity.add(one)
         self._last: Transaction | None = arrivals[-1] if arrivals else None
 
@@ -78,12 +79,26 @@ class WindowAccess:
     def finished(self) -> Activity:
         """The activity with its status."""
         activity = self.activity
+        if not self._to_register:
+            activity.title = self._title()
         if not activity.status:
             parts = activity.transactions
             bytes_through = sum(one.length for one in parts if one is not self._root)
             whole = self._to_register or bytes_through >= self._root.length
             activity.status = OK if whole else _missing(bytes_through, self._root)
         return activity
+
+    def _title(self) -> str:
+        root, last = self._root, self._last
+        way, sign = ("store", ">") if self.writes else ("load", "<")
+        found = f"{way} {root.length} bytes BAR{root.bar}+{root.address:#x}"
+        if last is None:
+            return found
+        machine = last.device.partition(".")[0]
+        if last.role is Role.INTERRUPT:
+            return f"{found} {sign} interrupt message of {machine}"
+        first = next(one for one in self.activity.transactions if one is not root)
+        return f"{found} {sign} {first.address:#x} of {machine}"
 
 
 def _missing(arrived: int, root: Transaction) -> str:
@@ -99,5 +114,3 @@ def join(first: Transaction, one: Transaction) -> None:
     first.length += one.length
     first.stores += one.stores
     first.last = one.number
-
-

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from bluebridge.device.buslog.activity.activity import Activity, ActivityKind
-from bluebridge.device.buslog.activity.lone import started
+from bluebridge.device.buslog.activity.activity import Activity, ActivityKind, begun
 from bluebridge.device.buslog.analysis.queue_entries import OK
-from bluebridge.device.buslog.analysis.transaction import Tlp, Transaction
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.device.layout.ioat.registers import State
 
@@ -65,7 +64,8 @@ class EngineChannel:
     def ring(self, one: Transaction, wanted: int) -> None:
         """Software writes the count."""
         title = f"descriptors up to {wanted} of channel {self._number}"
-        activity = started(one, ActivityKind.ACCESS, title)
+        activity = begun(one, ActivityKind.ACCESS, title)
+        activity.transactions[0].role = Role.DOORBELL
         activity.transactions[0].text = f"channel {self._number}, descriptors up to {wanted}"
         if self._fetched is not None and wanted & COUNT_BITS == self._fetched:
             self.given.append(activity)  # all of them were executed before
@@ -84,7 +84,7 @@ class EngineChannel:
         self.close()
         activity, parent = self._next_activity(one)
         size = None
-        one.text = f"descriptor {one.address:#x} of channel {self._number}"
+        one.text = f"descriptor of channel {self._number}"
         if len(one.data) >= DESCRIPTOR_SIZE // 2:
             null = DESCRIPTOR.get(one.data, "null")
             size = 0 if null else DESCRIPTOR.get(one.data, "size")
@@ -134,11 +134,11 @@ class EngineChannel:
             self.given.append(running.activity)
             running = self._without_entry(one, running)
         if one.tlp is Tlp.MEMORY_READ:
-            one.text = f"copy read, {one.length} bytes"
+            one.text = f"copy from {one.address:#x}"
             running.last_read = running.last_write = running.activity.add(one, running.entry)
             running.moving = []
             return running
-        one.text = f"copy write, {one.length} bytes"
+        one.text = f"copy to {one.address:#x}"
         running.last_write = running.activity.add(one, running.last_read)
         for place in running.moving or ():
             running.activity.transactions[place].parent = running.last_write
@@ -197,6 +197,7 @@ class EngineChannel:
         if running is not None:
             if running.over and not running.activity.status:
                 running.activity.status = OK
+            running.activity.title += _through_windows(running.activity)
             self.given.append(running.activity)
 
     def close_if_over(self) -> None:
@@ -213,3 +214,14 @@ class EngineChannel:
     def _release(self, ring: Ring) -> None:
         if not ring.begun:
             self.given.append(ring.activity)
+
+
+def _through_windows(activity: Activity) -> str:
+    """Where the peer's memory was read and written, for a title."""
+    words = ""
+    for tlp, way in ((Tlp.MEMORY_READ, "from"), (Tlp.MEMORY_WRITE, "to")):
+        through = [one for one in activity.transactions if one.remote and one.tlp is tlp]
+        if through:
+            first = through[0]
+            words += f", {way} {first.address:#x} of {first.device.partition('.')[0]}"
+    return words

@@ -25,6 +25,7 @@ class FunctionActivities:
         self._commands = CommandActivities(activities)
         self._interrupts = InterruptActivities(activities, self._commands)
         self._resets = ResetActivities(activities)
+        self._failure: int | None = None  # number of the internal error since the last reset
 
     def feed(self, event: Event, one: Transaction) -> None:
         """One event."""
@@ -34,6 +35,8 @@ class FunctionActivities:
             self._resets.config(event, one)
         elif kind is Kind.RESET:
             self._reset(event, one)
+        elif kind is Kind.CONTROL:
+            self._activities.control(event, one)
         elif kind is Kind.NOTE and self._resets.note(event, one):
             return
         else:
@@ -49,7 +52,8 @@ class FunctionActivities:
         self._commands.stop()
 
     def _reset(self, event: Event, one: Transaction) -> None:
-        self._resets.reset(event, one)
+        self._resets.reset(event, one, self._failure)
+        self._failure = None
         self._commands.stop()
         self._interrupts.reset()
 
@@ -58,7 +62,9 @@ class FunctionActivities:
         if role is Role.INTERRUPT:
             self._interrupts.interrupt(event, one)
         elif role is Role.EQE:
-            self._interrupts.entry(event, one, self._commands.current)
+            self._interrupts.entry(event, one, self._cause)
+        elif event.kind is Kind.LINK:
+            self._interrupts.link(event, one, self._cause)
         elif event.kind is Kind.COMMAND:
             self._commands.record(event, one)
         elif event.kind is Kind.MMIO_WRITE or event.kind is Kind.MMIO_READ:
@@ -66,8 +72,15 @@ class FunctionActivities:
         elif not (role in _MEMORY and self._commands.memory(event, one)):
             self._alone(event, one)
 
+    @property
+    def _cause(self) -> int | None:
+        """Number of the activity that the device is carrying out."""
+        current = self._commands.current
+        return self._activities.commanded if current is None else current
+
     def _access(self, event: Event, one: Transaction) -> None:
         """An access of a register."""
+        self._activities.accessed()
         if self._commands.covers(event):
             self._commands.access(event, one)
             return
@@ -82,5 +95,6 @@ class FunctionActivities:
         if one.role is Role.CQE or one.role is Role.CQ_ARM:
             self._interrupts.completion(one, activity.number)
         elif event.kind is Kind.NOTE and event.text.startswith(INTERNAL_ERROR):
-            activity.kind = ActivityKind.FAULT
+            activity.kind, activity.cause = ActivityKind.FAULT, self._activities.commanded
+            self._failure = activity.number
         self._activities.complete(activity)

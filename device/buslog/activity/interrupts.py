@@ -12,7 +12,7 @@ from bluebridge.device.buslog.activity.lone import lone, started
 from bluebridge.device.buslog.activity.part import OpenActivities
 from bluebridge.device.buslog.analysis.transaction import Transaction
 from bluebridge.device.buslog.reader import Event
-from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_EQE, EventType
+from bluebridge.device.layout.mlx4.eqe import BY_TYPE, PORT_ACTIVE, PORT_EQE, EventType
 
 MAX_QUEUES = 4096
 """Queues of which something is remembered, at most."""
@@ -39,6 +39,7 @@ class InterruptActivities:
         self._entries: dict[int, tuple[Activity, int]] = {}  # by EQN: no interrupt yet
         self._served: dict[int, int] = {}  # number of the last activity with an entry, by EQN
         self._completions: dict[int, int] = {}  # number of what led to a completion event, by CQN
+        self._links: dict[int, Activity] = {}  # the last change, by port
         self._latest: int | None = None  # EQN
         self._arm: int | None = None  # number of the doorbell, when that came last
 
@@ -53,6 +54,8 @@ class InterruptActivities:
         """An event queue entry; `cause` is the number of what the device was just doing."""
         kind = event.data[1] if len(event.data) > 1 else None
         found = self._commands.announced(event, one) if kind == EventType.CMD else None
+        if kind in _PORT:
+            found = self._of_link(event, one)
         if found is None:
             activity = self._entry(event, one, kind)
             activity.cause = self._completion_of(event) if kind == EventType.COMP else cause
@@ -63,6 +66,15 @@ class InterruptActivities:
         self._entries[one.obj] = found
         self._served[one.obj] = found[0].number
         self._latest, self._arm = one.obj, None
+
+    def link(self, event: Event, one: Transaction, cause: int | None) -> None:
+        """A cable or the link of a port changed; event queue entries follow."""
+        activity = lone(event, one)
+        activity.cause = cause
+        self._activities.open(activity, event.number)
+        if len(self._links) > MAX_QUEUES:
+            self._links.clear()
+        self._links[event.address] = activity
 
     def completion(self, one: Transaction, number: int) -> None:
         """A completion entry, or the doorbell of its queue, of activity `number`."""
@@ -89,6 +101,17 @@ class InterruptActivities:
         activity.cause = self._served.get(one.obj)
         self._activities.complete(activity)
         self._latest, self._arm = one.obj, activity.number
+
+    def _of_link(self, event: Event, one: Transaction) -> tuple[Activity, int] | None:
+        """The change of a link that an entry reports, with its place in it."""
+        table = BY_TYPE[event.data[1]]
+        if len(event.data) < table.size:
+            return None
+        link = self._links.pop(table.get(event.data, "port"), None)
+        if link is None or not self._activities.is_open(link):
+            return None
+        place = self._activities.join(link, event, one, 0)
+        return None if place is None else (link, place)
 
     def _entry(self, event: Event, one: Transaction, kind: int | None) -> Activity:
         if kind in _PORT:

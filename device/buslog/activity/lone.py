@@ -24,6 +24,8 @@ _BY_KIND = {
     Kind.WIRE: ActivityKind.DMA,
     Kind.BLUEFLAME: ActivityKind.ACCESS,
     Kind.FAULT: ActivityKind.FAULT,
+    Kind.LINK: ActivityKind.LINK,
+    Kind.CONTROL: ActivityKind.CONTROL,
 }
 _KINDS = tuple(_BY_KIND[kind] for kind in Kind)
 _SHORT = (Kind.DMA_READ, Kind.DMA_WRITE)

@@ -20,6 +20,7 @@ class OpenActivities:
     def __init__(self) -> None:
         self._open: dict[int, tuple[Activity, int]] = {}  # by number; with that of the last event
         self._complete: list[Activity] = []
+        self._control: int | None = None  # number of the event
 
     def open(self, activity: Activity, number: int) -> None:
         """Wait for what follows event `number`."""
@@ -50,6 +51,20 @@ class OpenActivities:
             del self._open[activity.number]  # the least recently used stays first
             self._open[activity.number] = activity, one.number
         return activity.add(one, parent)
+
+    def control(self, event: Event, one: Transaction) -> None:
+        """A word of the control socket."""
+        self._complete.append(lone(event, one))
+        self._control = event.number
+
+    def accessed(self) -> None:
+        """The host accesses a device: what follows is not by the control socket."""
+        self._control = None
+
+    @property
+    def commanded(self) -> int | None:
+        """Number of the activity of the control socket that what happens now follows."""
+        return self._control
 
     def taken(self, before: int) -> list[Activity]:
         """What is complete, also because nothing was added since event `before`."""

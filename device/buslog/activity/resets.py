@@ -53,21 +53,22 @@ class ResetActivities:
             self._activities.join(run, event, one)
 
     def note(self, event: Event, one: Transaction) -> bool:
-        """Whether a note says what the config access before it changed."""
-        run = self._run
-        if (
-            run is None
-            or not self._activities.is_open(run)
-            or not event.text.startswith(BUS_MASTER)
-        ):
+        """Whether a note says what the config access or the reset before it changed."""
+        if not event.text.startswith(BUS_MASTER):
             return False
+        run = self._run
+        if run is None or not self._activities.is_open(run):
+            activity = lone(event, one)
+            activity.cause = self._before
+            self._activities.complete(activity)
+            return True
         place = len(run.transactions) - 1
         run.notes.append(event.text)
         self._activities.join(run, event, one, place)
         return True
 
-    def reset(self, event: Event, one: Transaction) -> None:
-        """The function was reset."""
+    def reset(self, event: Event, one: Transaction, failure: int | None) -> None:
+        """The function was reset; `failure` is the number of the internal error before."""
         store, self._store = self._store, None
         cause = self._run.number if self._run is not None else None
         self._end_run()
@@ -76,7 +77,7 @@ class ResetActivities:
             activity.cause = cause
         else:
             activity = started(*store, ActivityKind.RESET)
-            activity.cause = self._before
+            activity.cause = failure
             self._activities.join(activity, event, one, 0)
         activity.title = f"{event.text} reset" if "reset" not in event.text else event.text
         self._before = activity.number

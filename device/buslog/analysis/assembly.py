@@ -82,7 +82,7 @@ class TransferAssembler:
             self._note(event, one)
         elif role is Role.ENTRY and not event.work:
             self._entries[one.device, one.obj] = event, one
-        elif event.work:
+        elif event.work and role is not Role.LINK and role is not Role.CONTROL:
             self._part(event, one)
         return self._ready(event.number)
 

@@ -15,9 +15,6 @@ from bluebridge.device.layout.mlx4.uar import (
 )
 
 _BOTH: dict[What, Role] = {
-    What.DESCRIPTOR: Role.ENGINE,
-    What.COMPLETION: Role.ENGINE,
-    What.COPY: Role.ENGINE,
     What.WINDOW: Role.WINDOW,
     What.MESSAGE: Role.INTERRUPT,
     What.OTHER: Role.OTHER,
@@ -31,6 +28,8 @@ _READS: dict[What, Role] = _BOTH | {
     What.RQ_WQE: Role.RECEIVE_WQE,
     What.SRQ_WQE: Role.RECEIVE_WQE,
     What.DOORBELL_RECORD: Role.DOORBELL_RECORD,
+    What.DESCRIPTOR: Role.DESCRIPTOR,
+    What.COPY: Role.COPY_READ,
 }
 _WRITES: dict[What, Role] = _BOTH | {
     What.PAYLOAD: Role.PAYLOAD_WRITE,
@@ -38,6 +37,8 @@ _WRITES: dict[What, Role] = _BOTH | {
     What.MAD: Role.PAYLOAD_WRITE,
     What.CQE: Role.CQE,
     What.EQE: Role.EQE,
+    What.COMPLETION: Role.COMPLETION_WORD,
+    What.COPY: Role.COPY_WRITE,
 }
 # Tuples by number: hashing an enumeration member for a dictionary is a Python call.
 _READ_ROLES = tuple(_READS.get(what, Role.TABLE) for what in What)
@@ -47,6 +48,8 @@ _TEXT: dict[Kind, Role] = {
     Kind.RESET: Role.RESET,
     Kind.NOTE: Role.NOTE,
     Kind.FAULT: Role.NOTE,
+    Kind.LINK: Role.LINK,
+    Kind.CONTROL: Role.CONTROL,
 }
 _PLAIN: dict[Kind, tuple[Tlp, Role, bool]] = {
     Kind.MMIO_READ: (Tlp.MEMORY_READ, Role.REGISTER_READ, False),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bluebridge.device.buslog.analysis.assembly import TransferAssembler
 from bluebridge.device.buslog.analysis.classify import transaction_of
-from bluebridge.device.buslog.analysis.traffic import P99, Times
+from bluebridge.device.buslog.analysis.response_times import P99, Times
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.buslog.analysis.transfer import Transfer
 from bluebridge.device.buslog.reader import Event

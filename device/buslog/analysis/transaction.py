@@ -45,12 +45,19 @@ class Role(Enum):
     REGISTER_WRITE = "register write"
     CONFIG = "config access"
     TABLE = "table access"  # translations, protection entries, mailboxes, page lists
-    ENGINE = "DMA engine"
+    DESCRIPTOR = "descriptor read"
+    COPY_READ = "copy read"
+    COPY_WRITE = "copy write"
+    COMPLETION_WORD = "completion word"
+    WINDOW_STORE = "window store"
+    WINDOW_LOAD = "window load"
     WINDOW = "window access"
     OTHER = "other"
     COMMAND = "command"
     RESET = "reset"
     NOTE = "note"
+    LINK = "link"
+    CONTROL = "control"
 
 
 @dataclass(slots=True)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bluebridge.device.buslog.activity import activity_view
+from bluebridge.device.buslog.activity import activity_view, bridge_view, traffic_view
 from bluebridge.device.buslog.analysis import (
     event_view,
     ntrdma_view,
-    traffic,
     transaction_table,
     work_requests,
 )
@@ -18,7 +17,8 @@ VIEWS = {
         transaction_table.VIEW,
         work_requests.VIEW,
         activity_view.VIEW,
-        traffic.VIEW,
+        bridge_view.VIEW,
+        traffic_view.VIEW,
         ntrdma_view.VIEW,
     )
 }

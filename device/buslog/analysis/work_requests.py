@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 
 from bluebridge.device.buslog.analysis import json_rows
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
 from bluebridge.device.buslog.analysis.view import Options, View, wanted_transfers
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.bridges import family
+from bluebridge.device.buslog.reader import LogError, LogReader
 
 Tally = tuple[int, int]
 """Number of transactions and their bytes."""
@@ -184,14 +185,30 @@ class Summary:
             yield text
 
 
+def _found(reader: LogReader, options: Options) -> Iterator[Transfer]:
+    """The wanted work requests; raises `LogError` if there are none and there is no HCA."""
+    none = True
+    for transfer in wanted_transfers(reader, options):
+        none = False
+        yield transfer
+    devices = reader.meta["devices"]
+    if none and devices and all(map(family, devices)):
+        raise LogError(
+            f"{reader.folder} has no HCA, and no request of NTRDMA in what was read: "
+            "--view bridge shows stores, descriptors and doorbells"
+        )
+
+
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
     if options.json:
-        for transfer in islice(wanted_transfers(reader, options), options.limit):
+        for transfer in islice(_found(reader, options), options.limit):
             yield json_rows.line(json_rows.transfer(transfer, options.model, tree=options.tree))
         return
     summary = Summary(options.model)
+    found = _found(reader, options)
+    first = list(islice(found, 1))  # the header is not printed before an error
     yield from header(options.model)
-    for transfer in islice(wanted_transfers(reader, options), options.limit):
+    for transfer in islice(chain(first, found), options.limit):
         summary.add(transfer)
         yield line(transfer, options.model)
         if options.tree:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from bluebridge.device.buslog.decode import decode
@@ -26,14 +27,34 @@ def decoder_of(reader: LogReader, wanted: Filter) -> Callable[[Event], str]:
         return decode
     connections = Connections()
     for event in reader.events(Filter(_WIRE, until=wanted.until)):
-        if event.what == What.DATAGRAM and event.obj == GSI_QPN:
-            try:
-                connections.observe(event.device, event.time, read_message(event))
-            except LogError:
-                continue  # shown as damaged in its place
+        _observe(event, connections)
     if not connections:
         return decode
     return lambda event: _described(event, connections)
+
+
+def decoder_of_live(reader: LogReader) -> Callable[[Event], str]:
+    """What describes events of a log that is being written, in order, in one line each.
+
+    Connections are those of the log up to now and those that the events themselves set up.
+    """
+    connections = Connections()
+    for event in reader.events(Filter(_WIRE)):
+        _observe(event, connections)
+
+    def described(event: Event) -> str:
+        if event.kind == Kind.WIRE:
+            _observe(event, connections)
+        return _described(event, connections)
+
+    return described
+
+
+def _observe(event: Event, connections: Connections) -> None:
+    """Take a connection from a datagram that sets one up; any other event says nothing."""
+    if event.what == What.DATAGRAM and event.obj == GSI_QPN:
+        with contextlib.suppress(LogError):  # shown as damaged in its place
+            connections.observe(event.device, event.time, read_message(event))
 
 
 def _described(event: Event, connections: Connections) -> str:

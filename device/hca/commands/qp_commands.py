@@ -170,8 +170,13 @@ def query(adapter: Adapter, command: Command) -> bytes:
     qp = adapter.qps.get(qpn)
     if qp is None:
         return bytes(QPC_MAILBOX_OFFSET) + empty_context(qpn)
+    return bytes(QPC_MAILBOX_OFFSET) + context_of(qp)
+
+
+def context_of(qp: QueuePair) -> bytes:
+    """The context of a queue pair with the live counters."""
     context = bytearray(qp.context)
-    QPC.set(context, "local_qpn", qpn)
+    QPC.set(context, "local_qpn", qp.qpn)
     if qp.state is QpState.SQD and not qp.engine.idle:
         QPC.set(context, "state", int(QpState.SQDRAINING))
     QPC.set(context, "next_recv_psn", qp.responder.psn)
@@ -181,7 +186,7 @@ def query(adapter: Adapter, command: Command) -> bytes:
         QPC.set(context, "sq_wqe_counter", qp.sq.index & 0xFFFF)
     if qp.rq is not None:
         QPC.set(context, "rq_wqe_counter", qp.rq.index)
-    return bytes(QPC_MAILBOX_OFFSET) + bytes(context)
+    return bytes(context)
 
 
 RULES: dict[int, Rule] = {

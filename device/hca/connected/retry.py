@@ -94,6 +94,16 @@ class Retry:
         self.waiting = False
         self.resending = False
 
+    @property
+    def retries(self) -> int:
+        """Repetitions of the oldest request because no answer came, or the peer missed one."""
+        return self._retries
+
+    @property
+    def rnr_retries(self) -> int:
+        """Repetitions of the oldest request because the peer had no receive posted."""
+        return self._rnr
+
     def cancel(self) -> None:
         """Stop the timer and forget all counts."""
         if self._timer is not None:

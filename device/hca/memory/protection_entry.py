@@ -41,6 +41,11 @@ def hardware_key(key: int) -> int:
     return key >> 8 | (key & 0xFF) << 24
 
 
+def software_key(key: int) -> int:
+    """The key as software knows it, of one in the form that an MPT stores."""
+    return key << 8 & 0xFFFFFFFF | key >> 24
+
+
 def rights_of_fast_register(flags: int) -> Rights:
     """Rights from the flags word of a fast-registration segment (b27..b31)."""
     rights = Rights(0)

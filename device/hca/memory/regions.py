@@ -69,6 +69,14 @@ class MemoryRegions:
     def __contains__(self, index: int) -> bool:
         return index in self._regions
 
+    def numbers(self) -> list[int]:
+        """The indices of all entries, oldest first."""
+        return list(self._regions)
+
+    def get(self, index: int) -> MemoryRegion | None:
+        """The entry with this index, if hardware owns it."""
+        return self._regions.get(index)
+
     def index_of(self, key: int) -> int:
         """Index in the MPT table that a key names."""
         return key >> 8 & (1 << self._parameters.log_mpts) - 1

@@ -133,6 +133,7 @@ class InfinibandPort(Port):
         """Put the cable in or pull it out."""
         self._cable = cable
         self.agent.open(self._tables.open and cable)
+        self._note_link()
 
     def set_capabilities(self, mailbox: bytes) -> None:
         """SET_PORT of InfiniBand; raises `CommandError`.

@@ -21,6 +21,7 @@ from bluebridge.device.hca.rings.event_queues import EventQueues
 from bluebridge.device.hca.settings.config import HcaConfig
 from bluebridge.device.hca.settings.refusal import CommandError
 from bluebridge.device.hca.steering.table import RuleTable
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.layout.mlx4.cqe import GRH_PRESENT
 from bluebridge.device.layout.mlx4.eqe import (
@@ -78,6 +79,7 @@ class Port:
         self.pacing = Pacing()
         self.rules = RuleTable()
         self._own: frozenset[bytes] = frozenset((self.burned_in,))
+        self._noted = (True, False)  # cable and link, as the log has them
 
     def attach(self, deliver: Deliver) -> None:
         """Connect to the fabric: what it brings goes to `deliver` from now on."""
@@ -193,8 +195,18 @@ class Port:
 
     def _announce(self) -> None:
         """Tell the fabric which addresses the port has and whether its link is up."""
+        self._note_link()
         gids = {gid for gid in self._tables.gids if gid != NO_GID}
         self._fabric.announce(self, self._own | gids, up=self.link_up)
+
+    def _note_link(self) -> None:
+        """Say in the log what changed of cable and link."""
+        state = (self._cable, self.link_up)
+        if state != self._noted:
+            self._noted = state
+            cable, link = "in" if state[0] else "out", "up" if state[1] else "down"
+            text = f"port {self.number}: cable {cable}, link {link}"
+            self._bus.note(Kind.LINK, text, self.number)
 
     def _report(self, subtype: int) -> None:
         event = bytes(PORT_EQE.pack(port=self.number)[DATA_OFFSET:-4])

@@ -72,6 +72,16 @@ class CompletionQueue:
         self._notified = 0  # producer index when the last event fired (last_notified_index)
         self._last_solicited: int | None = None  # producer index of the newest solicited entry
 
+    @property
+    def consumer(self) -> int:
+        """The consumer index that was in the doorbell record when the device last looked."""
+        return self._consumer
+
+    @property
+    def armed(self) -> int:
+        """0, or what software waits for: `CQ_ARM_SOLICITED`, `CQ_ARM_NEXT`, `CQ_ARM_COUNT`."""
+        return self._armed
+
     def post(self, cqe: bytes | bytearray, solicited: bool = False, error: bool = False) -> None:
         """Append an entry; its owner bit is set here and its last byte is written last.
 
@@ -311,6 +321,10 @@ class CompletionQueues:
         for queue in self._queues.values():
             queue.broken = True  # a timer may still refer to it
         self._queues.clear()
+
+    def numbers(self) -> list[int]:
+        """The numbers of all queues, oldest first."""
+        return list(self._queues)
 
     def get(self, cqn: int) -> CompletionQueue | None:
         """The queue `cqn` if hardware owns it."""

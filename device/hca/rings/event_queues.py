@@ -90,6 +90,10 @@ class EventQueues:
         self._map.clear()
         self._backlog = 0
 
+    def numbers(self) -> list[int]:
+        """The numbers of all queues, oldest first."""
+        return list(self._queues)
+
     def get(self, eqn: int) -> EventQueue | None:
         """The queue `eqn` if hardware owns it."""
         return self._queues.get(eqn)

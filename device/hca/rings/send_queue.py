@@ -94,6 +94,11 @@ class SendQueue:
         self._scheduled = False
         self._given: bytes | None = None  # the next entry, when it need not be fetched
 
+    @property
+    def rung(self) -> bool:
+        """Whether a doorbell ever said that something is posted."""
+        return self._rung
+
     def ring(self) -> None:
         """A doorbell: carry out what is posted, or do so when RTS comes."""
         self._rung = True

@@ -70,6 +70,11 @@ class SharedReceiveQueue:
             get(context, "page_offset") * WORK_RING_UNIT,
         )
 
+    @property
+    def known(self) -> int:
+        """Entries posted, modulo 2**16, when the device last looked at the doorbell record."""
+        return self._known
+
     def query(self) -> bytes:
         """QUERY_SRQ: the context as it stands."""
         context = bytearray(self._context)
@@ -139,6 +144,10 @@ class SharedReceiveQueues:
     def reset(self) -> None:
         """Forget all queues."""
         self._queues.clear()
+
+    def numbers(self) -> list[int]:
+        """The numbers of all queues, oldest first."""
+        return list(self._queues)
 
     def get(self, srqn: int) -> SharedReceiveQueue | None:
         """The queue `srqn` if hardware owns it."""

@@ -19,7 +19,7 @@ class Drawing {
     this.rates = {};     // texts below functions
     const hosts = Object.entries(lab.hosts);
     const most = Math.max(1, ...hosts.map(([, functions]) => functions.length));
-    this.high = Math.max(210, 50 + most * 84);
+    this.high = Math.max(210, 40 + most * 100);
     this.picture = svg("svg", {viewBox: `0 0 900 ${this.high + 4}`, role: "img", "aria-labelledby": "picture-words"});
     this.picture.append(svg("title", {id: "picture-words"}, this.words(hosts)));
     this.lines = svg("g", {});
@@ -49,10 +49,10 @@ class Drawing {
     this.edge(`${host}:memory`, `${host}:port`);
     const step = (this.high - 40) / Math.max(1, functions.length);
     functions.forEach((each, i) => {
-      this.box(each.name, x(302), 34 + step * (i + 0.5) - 8, 112, each.title);
+      this.box(each.name, x(302), 34 + step * (i + 0.5) - 22, 112, each.title);
       const [cx, cy] = this.centers[each.name];
-      this.rates[each.name] = [svg("text", {x: cx, y: cy + 35, "text-anchor": "middle", class: "dim"}),
-        svg("text", {x: cx, y: cy + 49, "text-anchor": "middle", class: "dim"})];
+      this.rates[each.name] = [34, 47, 60].map(down =>
+        svg("text", {x: cx, y: cy + down, "text-anchor": "middle", class: "dim"}));
       this.front.append(...this.rates[each.name]);
       this.edge(`${host}:port`, each.name);
     });
@@ -119,7 +119,9 @@ class Drawing {
 
   // Rates by device and direction; ports of a function are added up.
   counters(rates) {
-    for (const [name, [first, second]] of Object.entries(this.rates)) {
+    if (!this.lab.running && !Object.keys(rates).length && !this.counted) return;
+    this.counted = true;
+    for (const [name, [first, second, third]] of Object.entries(this.rates)) {
       const sum = {down: [0, 0], read: [0, 0], up: [0, 0], wire: [0, 0]};
       for (const [device, ways] of Object.entries(rates)) {
         if (device.split("/")[0] !== name) continue;
@@ -127,8 +129,9 @@ class Drawing {
       }
       const text = ([count, bytes], word) => `${word} ${short(count)}/s ${short(bytes)}B/s`;
       const toHost = [sum.read[0] + sum.up[0], sum.read[1] + sum.up[1]];
-      first.textContent = `${text(sum.down, "in")} · ${text(toHost, "out")}`;
-      second.textContent = sum.wire[0] ? text(sum.wire, "wire") : "";
+      first.textContent = text(sum.down, "from host");
+      second.textContent = text(toHost, "to host");
+      third.textContent = sum.wire[0] ? text(sum.wire, "wire") : "";
     }
   }
 

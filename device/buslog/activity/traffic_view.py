@@ -2,59 +2,27 @@
 
 The response time of a transaction is the time since its cause: of a WQE read since its doorbell, of
 an interrupt since its event entry; that of a work request is from its first transaction to its send
-completion. Times are kept in classes 2 % wide, so that memory does not grow with the log; least,
-mean and greatest are exact.
+completion. Bridges and DMA engines have rows from a store to its arrival, a doorbell to its
+interrupt, a descriptor to its completion word.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from bluebridge.device.buslog.activity.activity import Activity
+from bluebridge.device.buslog.activity.bridge_assembly import BridgeAssembler
+from bluebridge.device.buslog.activity.bridge_row import bridge_row
 from bluebridge.device.buslog.analysis import json_rows
 from bluebridge.device.buslog.analysis.assembly import TransferAssembler
 from bluebridge.device.buslog.analysis.classify import transaction_of
+from bluebridge.device.buslog.analysis.response_times import P99, Times
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.buslog.analysis.transfer import TimeModel, Transfer
 from bluebridge.device.buslog.analysis.view import Options, View, wanted_events
+from bluebridge.device.buslog.bridges import family
 from bluebridge.device.buslog.reader import Event, LogReader
-
-_CLASS = math.log(1.02)
-P99 = 0.99
-
-
-@dataclass(slots=True)
-class Times:
-    """A distribution of microseconds; `classes` counts them by logarithm, `worst` is an event."""
-
-    count: int = 0
-    total: float = 0.0
-    least: float = math.inf
-    greatest: float = 0.0
-    worst: int = 0
-    classes: dict[int, int] = field(default_factory=dict)
-
-    def add(self, value: float, number: int) -> None:
-        """Count one time in microseconds, with the number of its event."""
-        self.count += 1
-        self.total += value
-        if value < self.least:
-            self.least = value
-        if value >= self.greatest:
-            self.greatest, self.worst = value, number
-        place = int(math.log(value) / _CLASS) if value > 0.001 else -1000
-        self.classes[place] = self.classes.get(place, 0) + 1
-
-    def quantile(self, share: float) -> float:
-        """The time that this share of all does not exceed, within 2 %."""
-        left = math.ceil(self.count * share)
-        for place in sorted(self.classes):
-            left -= self.classes[place]
-            if left <= 0:
-                upper = math.exp((place + 1) * _CLASS)
-                return max(self.least, min(upper, self.greatest))
-        return self.greatest
 
 
 @dataclass(slots=True)
@@ -68,6 +36,15 @@ class TrafficRow:
     modelled: Times = field(default_factory=Times)
 
 
+_UNCOUNTED = (
+    Role.DOORBELL,
+    Role.BLUEFLAME,
+    Role.ENTRY,
+    Role.NOTE,
+    Role.RESET,
+    Role.LINK,
+    Role.CONTROL,
+)
 Key = tuple[str, str, str]
 """Machine, kind, cause."""
 
@@ -77,22 +54,42 @@ class Traffic:
 
     def __init__(self, devices: Sequence[str], model: TimeModel | None = None) -> None:
         self._assembler = TransferAssembler(devices)
+        self._bridges = BridgeAssembler(devices)
         self._model = model
         self._rows: dict[Key, TrafficRow] = {}
 
     def add(self, events: Iterable[Event]) -> None:
-        """Count events; those of work requests together with their causes."""
+        """Count events; those of work requests and bridges together with their causes."""
         for event in events:
+            if family(event.device):
+                for activity in self._bridges.feed(event, transaction_of(event)):
+                    self._activity(activity)
+                continue
             if not event.work:
                 self._other(transaction_of(event))
             for transfer in self._assembler.feed(event):
                 self._transfer(transfer)
         for transfer in self._assembler.finish():
             self._transfer(transfer)
+        for activity in self._bridges.finish():
+            self._activity(activity)
+
+    def _activity(self, activity: Activity) -> None:
+        """Count the transactions of a bridge or DMA engine, and the whole up to its answer."""
+        parts = activity.transactions
+        for one in parts:
+            if one.on_bus and not one.repeated:
+                self._part(one, parts[one.parent] if one.parent is not None else None, None)
+        row = bridge_row(activity)
+        if row is not None and row.answer_us is not None:
+            whole = self._row((activity.device, row.until, ""))
+            whole.count += 1
+            whole.bytes += row.bytes
+            whole.wall.add(row.answer_us, activity.number)
 
     def _other(self, one: Transaction) -> None:
         """Count a transaction of no work request; posts are counted with their work requests."""
-        if one.role in (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE, Role.RESET):
+        if one.role in _UNCOUNTED:
             return
         kind = one.role.value if one.role is not Role.COMMAND else "firmware command"
         row = self._row((one.device, kind, ""))
@@ -119,11 +116,11 @@ class Traffic:
 
     def _part(self, one: Transaction, cause: Transaction | None, gap: float | None) -> None:
         row = self._row((one.device, one.role.value, cause.role.value if cause else ""))
-        row.count += 1
+        row.count += one.stores if family(one.device) else 1
         row.bytes += one.length
         row.first = row.first or one.number
         if cause is not None:
-            row.wall.add((one.time - cause.time) * 1e6, one.number)
+            row.wall.add(max(0.0, one.time - cause.time) * 1e6, one.number)
             if gap is not None:
                 row.modelled.add(gap, one.number)
 

@@ -1,0 +1,142 @@
+"""An activity of a bridge or DMA engine as a row: from where, to where, when it was answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bluebridge.device.buslog.activity.activity import Activity, ActivityKind
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.device.buslog.bridges import family
+
+SHOWN = frozenset((
+    ActivityKind.STORE,
+    ActivityKind.DESCRIPTOR,
+    ActivityKind.DOORBELL,
+    ActivityKind.LINK,
+    ActivityKind.RESET,
+))  # fmt: skip
+"""Kinds that are rows always; register accesses are if something follows from them."""
+SCRATCHPAD = "scratchpad "
+ANSWERS = {
+    ActivityKind.STORE: "store to arrival",
+    ActivityKind.DESCRIPTOR: "descriptor to completion",
+    ActivityKind.DOORBELL: "doorbell to interrupt",
+}
+LOAD = "load to answer"
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeRow:
+    """`source` and `target` are machine and address; `translated` what the target is at the peer.
+
+    `answer_us` is the time to the first answer, None without one: a store's arrival, a descriptor's
+    completion word, a doorbell's interrupt. `until` says what that is.
+    """
+
+    activity: Activity
+    what: str
+    bytes: int
+    source: str
+    target: str
+    translated: str
+    until: str
+    answer_us: float | None
+
+
+def bridge_row(activity: Activity) -> BridgeRow | None:
+    """The row of an activity; None for those of other functions, and accesses without effect."""
+    if not family(activity.device):
+        return None
+    kind = activity.kind
+    if kind not in SHOWN and not (
+        kind is ActivityKind.ACCESS
+        and (len(activity.transactions) > 1 or activity.title.startswith(SCRATCHPAD))
+    ):
+        return None
+    if kind is ActivityKind.STORE:
+        return _of_window(activity)
+    if kind is ActivityKind.DESCRIPTOR:
+        return _of_descriptor(activity)
+    return _of_registers(activity)
+
+
+def machine(device: str) -> str:
+    """The machine of a function."""
+    return device.partition(".")[0]
+
+
+def _place(one: Transaction) -> str:
+    if one.role is Role.INTERRUPT:
+        return f"{machine(one.device)} interrupt {one.address:#x}"
+    return f"{machine(one.device)} {one.address:#x}"
+
+
+def _since(activity: Activity, one: Transaction | None) -> float | None:
+    return None if one is None else (one.time - activity.begin) * 1e6
+
+
+def _of_window(activity: Activity) -> BridgeRow:
+    parts = activity.transactions
+    root = next(one for one in parts if one.role in (Role.WINDOW_STORE, Role.WINDOW_LOAD))
+    arrivals = [one for one in parts if one.parent is not None]
+    store = root.role is Role.WINDOW_STORE
+    answer = None if not arrivals else arrivals[0] if store else root
+    return BridgeRow(
+        activity,
+        "store" if store else "load",
+        root.length,
+        machine(root.device),
+        f"BAR{root.bar}+{root.address:#x}",
+        _place(arrivals[0]) if arrivals else "-",
+        ANSWERS[ActivityKind.STORE] if store else LOAD,
+        _since(activity, answer),
+    )
+
+
+def _of_descriptor(activity: Activity) -> BridgeRow:
+    parts = activity.transactions
+    reads = [one for one in parts if one.role is Role.COPY_READ]
+    writes = [one for one in parts if one.role is Role.COPY_WRITE]
+    through = [one for one in parts if one.remote]
+    done = next((one for one in parts if one.role is Role.COMPLETION_WORD), None)
+    return BridgeRow(
+        activity,
+        "descriptor",
+        sum(one.length for one in writes),
+        _place(reads[0]) if reads else machine(activity.device),
+        f"{writes[0].address:#x}" if writes else "-",
+        ", ".join(_translated(through)) or "-",
+        ANSWERS[ActivityKind.DESCRIPTOR],
+        _since(activity, done),
+    )
+
+
+def _translated(through: list[Transaction]) -> list[str]:
+    """Where the first bytes are read and written at the peer."""
+    found = []
+    for tlp, sign in ((Tlp.MEMORY_READ, "< "), (Tlp.MEMORY_WRITE, "")):
+        found += [sign + _place(one) for one in through if one.tlp is tlp][:1]
+    return found
+
+
+def _of_registers(activity: Activity) -> BridgeRow:
+    root = activity.transactions[0]
+    doorbell = activity.kind is ActivityKind.DOORBELL
+    interrupt = next(
+        (one for one in activity.transactions if one.role is Role.INTERRUPT and one.remote), None
+    )
+    notes = [one.text for one in activity.transactions[1:] if one.role is Role.NOTE]
+    effect = ", ".join(notes[:3]) or "-"
+    vector = (
+        effect if interrupt is None else f"{machine(interrupt.device)} vector {interrupt.address}"
+    )
+    return BridgeRow(
+        activity,
+        activity.kind.value,
+        root.length if root.tlp is not Tlp.NONE else 0,
+        machine(activity.device),
+        activity.title,
+        vector,
+        ANSWERS[activity.kind] if doorbell else "",
+        _since(activity, interrupt) if doorbell else None,
+    )

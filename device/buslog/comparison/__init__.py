@@ -1,0 +1,1 @@
+"""Two logs compared: `bluebridge log --diff A B`."""

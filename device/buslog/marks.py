@@ -1,0 +1,47 @@
+"""Marks: notes in the log that a person or a test puts there, to find a moment again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.layout.buslog import Kind
+
+_PREFIX: Final = "mark: "
+_SHOWN: Final = 10
+"""Marks that an error lists: the last ones."""
+_NOTES: Final = Filter(frozenset((Kind.NOTE,)))
+
+
+def mark_text(text: str) -> str:
+    """The text of the note that is the mark `text`."""
+    return _PREFIX + text
+
+
+def marked(event: Event) -> str | None:
+    """The text of the mark that an event is, None if it is none."""
+    if event.kind is not Kind.NOTE or not event.text.startswith(_PREFIX):
+        return None
+    return event.text.removeprefix(_PREFIX)
+
+
+def find_mark(reader: LogReader, text: str, after: int = -1) -> Event:
+    """The last mark that contains `text`, or with `after` the first behind that event number.
+
+    Raises `LogError`, with the marks that there are, when there is none.
+    """
+    found, others = None, []
+    for event in LogReader(reader.folder).events(_NOTES):
+        name = marked(event)
+        if name is None or event.number <= after:
+            continue
+        others.append(name)
+        if text in name:
+            found = event
+            if after >= 0:
+                break
+    if found is None:
+        names = ", ".join(map(repr, dict.fromkeys(others[-_SHOWN:]))) or "none"
+        raise LogError(f"no mark in the log has {text!r}; its marks are: {names}")
+    return found

@@ -1,0 +1,1 @@
+"""The timeline of a log for the Perfetto UI: tracks per function, flows, counters."""

@@ -1,0 +1,63 @@
+"""Counters of a timeline: bytes per second of each function, and what it has not finished yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import Final
+
+from bluebridge.device.buslog.activity import Activity, ActivityKind
+from bluebridge.device.buslog.timeline.marks import Mark, Shape, nanoseconds
+from bluebridge.device.buslog.timeline.overview import Rates
+from bluebridge.device.buslog.timeline.tracks import Tracks, function_of
+
+OUTSTANDING: Final = {
+    ActivityKind.WORK_REQUEST: "outstanding work requests",
+    ActivityKind.COMMAND: "outstanding commands",
+    ActivityKind.DESCRIPTOR: "outstanding descriptors",
+}
+"""Counters of what lasts."""
+
+
+def rates(found: Rates, tracks: Tracks) -> list[Mark]:
+    """Bytes per second of each function and direction; a value for each bin in which it changes."""
+    marks: list[Mark] = []
+    for (function, way), values in sorted(found.bins.items()):
+        track = tracks.counter(function, f"bytes {way}", "bytes/s")
+        before = 0
+        for place, value in enumerate([*values, 0]):
+            if value != before or not place:
+                per_second = value * 1_000_000_000 // found.width
+                time = place * found.width
+                marks.append(Mark(time, Shape.COUNTER, track, value=per_second))
+            before = value
+    marks.sort(key=attrgetter("time"))
+    return marks
+
+
+def outstanding(activities: Iterable[Activity], tracks: Tracks) -> Iterator[Mark]:
+    """How many work requests, commands and descriptors of each function have begun but not ended.
+
+    A work request is one of its queue pair as well as of its function.
+    """
+    steps: dict[int, list[tuple[int, int]]] = {}
+    for activity in activities:
+        name = OUTSTANDING.get(activity.kind)
+        if name is None:
+            continue
+        function = function_of(activity.device)
+        begin, end = nanoseconds(activity.begin), nanoseconds(activity.end)
+        track = tracks.counter(function, name, "")
+        steps.setdefault(track, []).extend(((begin, 1), (end, -1)))
+    for track, changes in steps.items():
+        yield from _levels(track, changes)
+
+
+def _levels(track: int, changes: list[tuple[int, int]]) -> Iterator[Mark]:
+    """A mark for each moment at which the sum of the changes is another."""
+    changes.sort()
+    level = 0
+    for place, (time, change) in enumerate(changes):
+        level += change
+        if place + 1 == len(changes) or changes[place + 1][0] != time:
+            yield Mark(time, Shape.COUNTER, track, value=level)

@@ -1,0 +1,48 @@
+"""Words of the control socket that are about the bus log.
+
+mark TEXT           a note in the log, which `bluebridge log --from-mark TEXT` begins at
+log stop [TEXT]     end the log, for a reason that it then has; devices go on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from bluebridge.device.buslog.marks import mark_text
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.layout.buslog import Kind
+
+MAX_TEXT: Final = 1000
+"""Letters of a mark or a reason."""
+
+
+class LogCommands:
+    """Executes the words on the log of a server."""
+
+    def __init__(self, events: EventLog) -> None:
+        self._events = events
+        self.words: dict[str, Callable[[Sequence[str]], list[str]]] = {
+            "mark": self._mark,
+            "log": self._log,
+        }
+
+    def _mark(self, words: Sequence[str]) -> list[str]:
+        self._check_active()
+        if not words:
+            raise ValueError("write: mark TEXT")
+        text = mark_text(" ".join(words)[:MAX_TEXT]).encode()
+        self._events.record(0, Kind.NOTE, 0, 0, len(text), text)
+        return []
+
+    def _log(self, words: Sequence[str]) -> list[str]:
+        self._check_active()
+        if not words or words[0] != "stop":
+            raise ValueError("write: log stop [TEXT]")
+        if not self._events.stop(" ".join(words[1:])[:MAX_TEXT] or "by hand"):
+            raise ValueError("the log has been stopped already")
+        return []
+
+    def _check_active(self) -> None:
+        if not self._events.active:
+            raise ValueError("there is no bus log: start the server with --log DIR")

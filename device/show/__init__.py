@@ -1,0 +1,1 @@
+"""What the functions of a server hold now, as rows of JSON that nothing is changed by."""

@@ -1,0 +1,84 @@
+"""The tables of each kind of function: HCA, bridge, DMA engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bluebridge.device.dma.engine import DmaEngine
+from bluebridge.device.hca.device import Hca
+from bluebridge.device.layout.ntb.models import BridgeModel
+from bluebridge.device.ntb.shape import Bridging
+from bluebridge.device.pci.endpoint import Endpoint
+from bluebridge.device.show.ports import PortTable
+from bluebridge.device.show.queues import (
+    CompletionQueueTable,
+    EventQueueTable,
+    QueuePairTable,
+    SharedReceiveQueueTable,
+)
+from bluebridge.device.show.regions import RegionTable
+from bluebridge.device.show.registers import SingleTable, config_table, hca_registers, lines_of
+from bluebridge.device.show.table import Row, Tables
+
+
+def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
+    """What an HCA holds."""
+    adapter = hca.adapter
+    return {
+        "qp": QueuePairTable(adapter.qps),
+        "cq": CompletionQueueTable(adapter.cqs),
+        "srq": SharedReceiveQueueTable(adapter.srqs),
+        "eq": EventQueueTable(adapter.eqs),
+        "mr": RegionTable(adapter.regions),
+        "ports": PortTable(adapter.ports, adapter.counters),
+        "regs": hca_registers(hca.commands, hca.health),
+        "config": config_table(endpoint),
+    }
+
+
+def bridge_tables(bridge: Bridging, model: BridgeModel, endpoint: Endpoint) -> Tables:
+    """What one side of a bridge holds."""
+
+    def registers() -> Row:
+        return {"model": model.name, "lines": lines_of(bridge.state().lines)}
+
+    def state() -> Row:
+        found = bridge.state()
+        windows = [window._asdict() for window in found.windows]
+        row = {**found._asdict(), "model": model.name, "windows": windows}
+        return {**row, "lines": lines_of(found.lines)}
+
+    return {
+        "ntb": SingleTable(state),
+        "regs": SingleTable(registers),
+        "config": config_table(endpoint),
+    }
+
+
+class ChannelTable:
+    """The channels of a DMA engine, from 0 on."""
+
+    def __init__(self, engine: DmaEngine) -> None:
+        self._engine = engine
+
+    def numbers(self) -> Sequence[int]:
+        """The numbers of all channels."""
+        return range(len(self._engine.channels))
+
+    def find(self, number: int) -> int | None:
+        """The number itself."""
+        return number if number in self.numbers() else None
+
+    def row(self, number: int) -> Row | None:
+        """State, addresses, counts."""
+        words = self._engine.channels[number].state_words()
+        return {"channel": number, "chain": self._engine.chain_address(number), **words}
+
+
+def engine_tables(engine: DmaEngine, endpoint: Endpoint) -> Tables:
+    """What a DMA engine holds."""
+    return {
+        "dma": ChannelTable(engine),
+        "regs": SingleTable(lambda: {"model": "ioat", "lines": lines_of(engine.lines())}),
+        "config": config_table(endpoint),
+    }

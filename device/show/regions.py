@@ -1,0 +1,53 @@
+"""Rows of memory regions and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bluebridge.device.hca.memory.protection_entry import software_key
+from bluebridge.device.hca.memory.region import MemoryRegion
+from bluebridge.device.hca.memory.regions import MemoryRegions
+from bluebridge.device.show.table import Row
+
+
+class RegionTable:
+    """The MPT of an HCA. Its numbers are indices; software knows a region by its key."""
+
+    def __init__(self, regions: MemoryRegions) -> None:
+        self._regions = regions
+
+    def numbers(self) -> Sequence[int]:
+        """All indices."""
+        return self._regions.numbers()
+
+    def find(self, number: int) -> int | None:
+        """The index that a key names, whatever its low byte, which changes with each use."""
+        region = self._regions.find(number)
+        return None if region is None else region.index
+
+    def row(self, number: int) -> Row | None:
+        """What the entry says now; `entry` is as software wrote it."""
+        region = self._regions.get(number)
+        return None if region is None else _row(region)
+
+
+def _row(region: MemoryRegion) -> Row:
+    parent = region.parent
+    return {
+        "lkey": software_key(region.key),
+        "entry": bytes(region.entry).hex(),
+        "window": region.window,
+        "second_type": region.second_type,
+        "fast": region.fast,
+        "physical": region.physical,
+        "free": region.free,
+        "iova": region.start,
+        "length": region.length,
+        "rights": region.rights,
+        "pd": region.pd,
+        "page_shift": region.page_shift,
+        "pieces": region.pieces,
+        "windows": region.windows,
+        "parent": None if parent is None else software_key(parent.key),
+        "qpn": region.owner_qpn,
+    }

@@ -1,0 +1,68 @@
+"""`up --stop-on`: a process that follows the bus log and has it stopped when a condition holds.
+
+It is a process of its own, so that the device server spends nothing on the condition: it only
+carries out `log stop` (`bluebridge.device.log_control`).
+
+    python -m bluebridge.host_tools.lab.log_stop LOG CONTROL CONDITION
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from bluebridge.device.buslog.conditions import Condition, ConditionError
+from bluebridge.device.buslog.conditions.live_search import LiveSearch
+from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab import hardware_control
+
+LOOK_SECONDS = 0.05
+"""Between two looks; the device server writes its log out as often."""
+AFTER_SECONDS = 0.2
+"""From the event that was found to the end of the log: what it leads to is kept as well."""
+START_SECONDS = 30.0
+"""For the server to have its control socket."""
+
+
+def run(log: Path, control: Path, text: str) -> int:
+    """Stop the log at the first event that fulfils the condition; the exit status.
+
+    Raises `LabError` when there is no server, `LogError` when the log cannot be read.
+    """
+    condition = Condition.parse(text)
+    _wait_for(control)
+    search = LiveSearch(LogReader(log), condition)
+    while True:
+        for event in search.new():
+            words = " ".join(search.words(event).split())
+            time.sleep(AFTER_SECONDS)
+            hardware_control.tell(
+                control, f"log stop {text}: event {event.number}, {event.device} {words}"
+            )
+            return 0
+        time.sleep(LOOK_SECONDS)
+
+
+def _wait_for(control: Path) -> None:
+    """Until the server has its control socket: the log has the names of all devices then."""
+    end = time.monotonic() + START_SECONDS
+    while not control.exists():
+        if time.monotonic() >= end:
+            raise LabError("the device server does not get ready")
+        time.sleep(LOOK_SECONDS)
+
+
+def main() -> int:
+    """Read the command line; one line on standard error says what went wrong."""
+    log, control, text = sys.argv[1:]
+    try:
+        return run(Path(log), Path(control), text)
+    except (LabError, LogError, ConditionError) as error:
+        print(f"--stop-on: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""`bluebridge show`: what the devices of a guest hold now."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bluebridge.host_tools.errors import LabError, UsageError
+from bluebridge.host_tools.keeper import guests, record
+from bluebridge.host_tools.keeper.guests import Guest
+from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.show import since, text
+from bluebridge.host_tools.show.answer import Answer, Tell, ask
+from bluebridge.host_tools.show.bridges import DMA, NTB
+from bluebridge.host_tools.show.item import Kind
+from bluebridge.host_tools.show.kinds import KINDS
+
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,18}")
+"""Decimal, or 0x and hexadecimal digits, of 64 bits at most."""
+
+
+def main(options: argparse.Namespace) -> int:
+    """Print the answer; returns 0. Raises `LabError`."""
+    kind, name, number = _kind(options), options.name, options.number
+    guest = find(name)
+    tell = teller(guest, _mend(kind, name, number))
+    before = _before(options, tell, kind)
+    answer = ask(tell, name, kind, number)
+    document = _document(name, answer)
+    if options.save is not None:
+        options.save.write_text(json.dumps(document, indent=1))
+    _remark(guest)
+    if before is not None:
+        _print_since(options, kind, since.differences(kind, before, answer.items))
+    elif options.json:
+        print(json.dumps(document, indent=2))
+    else:
+        for line in _lines(answer, one=number is not None):
+            print(line)
+    return 0
+
+
+def _kind(options: argparse.Namespace) -> Kind:
+    """The kind that is asked for; raises `UsageError` for none, and for a number that is none."""
+    kind, number = KINDS.get(options.what), options.number
+    if kind is None:
+        raise UsageError(f"{options.what} cannot be shown", f"these can: {', '.join(KINDS)}")
+    if number is not None and not kind.keys:
+        raise UsageError(f"{kind.name} {number}: {kind.name} has no numbers", "leave it out")
+    if number is not None and not _NUMBER.fullmatch(number):
+        raise UsageError(f"{number} is no number", f"write {kind.number}, such as 73 or 0x49")
+    return kind
+
+
+def find(name: str) -> Guest:
+    """The guest that `name` or its device belongs to, whatever its kernel does; `LabError`."""
+    if "/" in name:
+        raise UsageError(f"{name}: a port has no objects", f"show {name.partition('/')[0]} ports")
+    guest = guests.find(name.partition(".")[0])
+    trouble = guest.trouble()
+    if trouble is not None and guest.record.state != record.ENDED:
+        raise trouble
+    if not guest.record.agents:
+        raise LabError(f"guest {guest.name} is not up yet", "wait for `bluebridge up`")
+    return guest
+
+
+def _mend(kind: Kind, name: str, number: str | None) -> str:
+    """What to do when the device server has no answer."""
+    if kind in (NTB, DMA):
+        return "`bluebridge up --ntb` starts guests that have one"
+    if number is not None:
+        return f"`bluebridge show {name} {kind.name}` lists them"
+    return "`bluebridge up --hca` starts guests that have an HCA"
+
+
+def teller(guest: Guest, mend: str) -> Tell:
+    """Questions to the device server of the guest's pair; `mend` ends what it says against one."""
+    path = Path(guest.record.agents[0]).parent / hardware_control.SOCKET
+    if not path.exists():
+        raise UsageError(f"guest {guest.name} has no devices", "`bluebridge up` without --bare")
+
+    def tell(line: str) -> list[str]:
+        try:
+            return hardware_control.tell(path, line)
+        except UsageError as error:
+            raise UsageError(error.what, mend) from None
+
+    return tell
+
+
+def _before(options: argparse.Namespace, tell: Tell, kind: Kind) -> list[dict[str, Any]] | None:
+    """The items of the earlier moment, if one is asked for; waits when it is now."""
+    moment = options.since
+    if moment is None:
+        return None
+    if isinstance(moment, Path):
+        items = since.load(moment, kind, options.name)
+        if options.number is None:
+            return items
+        now = ask(tell, options.name, kind, options.number)
+        wanted = {kind.key(item) for item in now.items}
+        return [item for item in items if kind.key(item) in wanted]
+    items = ask(tell, options.name, kind, options.number).items
+    time.sleep(moment)
+    return items
+
+
+def _document(name: str, answer: Answer) -> dict[str, Any]:
+    return {
+        "name": name,
+        "what": answer.kind.name,
+        "functions": answer.functions,
+        "items": answer.items,
+    }
+
+
+def _remark(guest: Guest) -> None:
+    """Tell of a guest whose QEMU has ended: its devices were reset with it."""
+    known = guest.record
+    if known.state == record.ENDED:
+        print(
+            f"bluebridge: guest {guest.name}: {known.why}; its devices are as after a reset",
+            file=sys.stderr,
+        )
+
+
+def _print_since(options: argparse.Namespace, kind: Kind, found: list[since.Difference]) -> None:
+    if options.json:
+        told = {"name": options.name, "what": kind.name, "differences": since.document(found)}
+        print(json.dumps(told, indent=2))
+        return
+    for line in since.lines(kind, found):
+        print(line)
+    if not found:
+        print(f"{options.name}: no difference")
+
+
+def _lines(answer: Answer, *, one: bool) -> Iterator[str]:
+    kind, items = answer.kind, answer.items
+    for function in answer.functions:
+        if function.get("failed"):
+            name = function["name"]
+            yield f"{name}: an internal error stopped it; `bluebridge show {name} regs` has why"
+    if not items:
+        yield from (_empty(kind, each) for each in answer.functions)
+    elif kind.name == "config":
+        yield from text.names(items)
+    elif kind.columns and (not one or kind.offsets):
+        yield from text.table(kind, items, _width())
+    else:
+        for position, item in enumerate(items):
+            yield from [""] if position else []
+            yield from text.page(kind, item)
+
+
+def _empty(kind: Kind, function: dict[str, Any]) -> str:
+    started = function.get("initialised", True) or function.get("failed")
+    why = "" if started else ": no driver has started it"
+    return f"{function['name']} has no {kind.title}{why}"
+
+
+def _width() -> int | None:
+    """Letters of a line of the terminal; None when there is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -1,0 +1,13 @@
+"""The kinds of objects that `bluebridge show` knows."""
+
+from __future__ import annotations
+
+from bluebridge.host_tools.show.bridges import DMA, NTB
+from bluebridge.host_tools.show.config_space import CONFIG
+from bluebridge.host_tools.show.ports import PORTS
+from bluebridge.host_tools.show.queues import CQ, EQ, QP, SRQ
+from bluebridge.host_tools.show.regions import MR
+from bluebridge.host_tools.show.registers import REGS
+
+KINDS = {kind.name: kind for kind in (QP, CQ, SRQ, EQ, MR, PORTS, REGS, CONFIG, NTB, DMA)}
+"""By the word of the command line."""

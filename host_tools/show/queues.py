@@ -1,0 +1,216 @@
+"""Queue pairs and other queues, with the names of `rdma res show` where that has one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bluebridge.device.layout.mlx4.contexts import (
+    CQC,
+    EQ_STATE_ALWAYS_ARMED,
+    EQ_STATE_ARMED,
+    EQ_STATE_FIRED,
+    EQC,
+    QPC,
+    SRQC,
+)
+from bluebridge.device.layout.mlx4.uar import CQ_ARM_COUNT, CQ_ARM_NEXT, CQ_ARM_SOLICITED
+from bluebridge.device.layout.net.roce import MTU_BYTES
+from bluebridge.host_tools.show.gids import gid_text
+from bluebridge.host_tools.show.item import Item, Kind, Row
+
+CONNECTED = ("RC", "UC", "XRC")
+_MIGRATION = ("ARMED", "REARM", "RESERVED", "MIGRATED")
+_ARMED = {
+    0: "no", CQ_ARM_SOLICITED: "solicited", CQ_ARM_NEXT: "next", CQ_ARM_COUNT: "count"
+}  # fmt: skip
+_EQ_STATES = {
+    EQ_STATE_ARMED: "armed",
+    EQ_STATE_FIRED: "fired",
+    EQ_STATE_ALWAYS_ARMED: "always armed",
+}
+
+
+def queue_pair(row: Row) -> Sequence[Item]:
+    """The page of a queue pair."""
+    context = bytes.fromhex(row["context"])
+
+    def get(name: str) -> int:
+        return QPC.get(context, name)
+
+    item: Item = {
+        "function": row["function"],
+        "lqpn": row["lqpn"],
+        "rqpn": get("remote_qpn") if row["type"] in CONNECTED else None,
+        "type": row["type"],
+        "state": row["state"],
+        "path-mtu": MTU_BYTES.get(get("mtu")),
+        "rq-psn": get("next_recv_psn"),
+        "sq-psn": get("next_send_psn"),
+        "unacked": row.get("unacked"),
+        "pdn": get("pd"),
+        "scqn": get("cqn_send"),
+        "rcqn": get("cqn_recv"),
+        "srqn": get("srqn") if get("use_srq") else None,
+        **_rings(row),
+        "timeout": get("pri_ack_timeout"),
+        "retry-cnt": get("retry_count"),
+        "rnr-retry": get("rnr_retry"),
+        "access": [
+            name.upper() for name in ("remote_read", "remote_write", "remote_atomic") if get(name)
+        ],
+        "path-mig-state": _MIGRATION[get("pm_state")] if row["type"] in CONNECTED else None,
+        "port": get("pri_port") + 1,
+        **_path(context),
+        "min-rnr-timer": get("min_rnr_timer"),
+        "max-rd-atomic": 1 << get("sra_max"),
+        "max-dest-rd-atomic": 1 << get("rra_max"),
+        "msg-max": 1 << get("msg_max"),
+        "msn": get("msn"),
+        "qkey": get("qkey"),
+        "xrcdn": get("xrcd"),
+        "uar": get("uar"),
+        "counter": get("pri_counter_index"),
+        "fast-reg": bool(get("fast_reg_enable")),
+        "rq-record": get("doorbell_record") if "rq" in row else None,
+    }
+    return [item | _unacked(row)]
+
+
+def _rings(row: Row) -> Item:
+    """Entries executed and posted; software's own indices are in its memory, not in the device."""
+    sends, receives = row.get("sq", {}), row.get("rq", {})
+    return {
+        "sq-size": sends.get("size"),
+        "sq-next": sends.get("next"),
+        "sq-rung": sends.get("rung"),
+        "rq-size": receives.get("size"),
+        "rq-posted": receives.get("producer"),
+        "rq-taken": receives.get("consumer"),
+    }
+
+
+def _unacked(row: Row) -> Item:
+    if "unacked" not in row:
+        return {}
+    names = ("oldest_unacked", "retries", "rnr_retries", "waits_to_retry")
+    return {name.replace("_", "-"): row[name] for name in names}
+
+
+def _path(context: bytes) -> Item:
+    """Where its messages go; a datagram has the address in its request."""
+    get = QPC.get
+    return {
+        "gid": gid_text(QPC.get_raw(context, "pri_rgid")),
+        "sgid-index": get(context, "pri_mgid_index"),
+        "dmac": _mac(QPC.get_raw(context, "pri_dmac")),
+        "lid": get(context, "pri_rlid"),
+        "sl": get(context, "pri_sched_queue") >> 2 & 0xF,
+        "vlan-index": get(context, "pri_vlan_index") if get(context, "pri_vlan_valid") else None,
+        "pkey-index": get(context, "pri_pkey_index"),
+        "hop-limit": get(context, "pri_hop_limit"),
+        "roce-mode": get(context, "roce_mode"),
+    }
+
+
+def _mac(address: bytes) -> str | None:
+    return address.hex(":") if any(address) else None
+
+
+def completion_queue(row: Row) -> Sequence[Item]:
+    """The page of a completion queue."""
+    context = bytes.fromhex(row["context"])
+    fields = ("eqn", "uar", "period", "max_count", "doorbell_record")
+    return [
+        {
+            **_ring(row, "cqn", "cqe"),
+            "armed": _ARMED[row["armed"]],
+            "state": "broken" if row["broken"] else "valid",
+            **{name.replace("_", "-"): CQC.get(context, name) for name in fields},
+            "overrun-ignore": bool(CQC.get(context, "overrun_ignore")),
+            "timestamps": bool(CQC.get(context, "timestamps")),
+            "last-notified": CQC.get(context, "last_notified"),
+        }
+    ]
+
+
+def _ring(row: Row, number: str, size: str) -> Item:
+    names = {"function": "function", number: number, size: "size"}
+    found: dict[str, Any] = {name: row[told] for name, told in names.items()}
+    return {**found, "producer": row["producer"], "consumer": row["consumer"]}
+
+
+def shared_receive_queue(row: Row) -> Sequence[Item]:
+    """The page of a shared receive queue."""
+    context = bytes.fromhex(row["context"])
+    return [
+        {
+            "function": row["function"],
+            "srqn": row["srqn"],
+            "pdn": SRQC.get(context, "pd"),
+            "cqn": SRQC.get(context, "cqn"),
+            "size": row["size"],
+            "posted": row["producer"],
+            "taken": row["consumer"],
+            "next-entry": row["next_entry"],
+            "limit": SRQC.get(context, "limit_watermark"),
+            "xrcdn": SRQC.get(context, "xrcd"),
+            "doorbell-record": SRQC.get(context, "doorbell_record"),
+        }
+    ]
+
+
+def event_queue(row: Row) -> Sequence[Item]:
+    """The page of an event queue."""
+    context = bytes.fromhex(row["context"])
+    return [
+        {
+            **_ring(row, "eqn", "eqe"),
+            "vector": EQC.get(context, "vector"),
+            "state": _EQ_STATES.get(EQC.get(context, "state"), "armed"),
+            "backlog": row["backlog"],
+            "overflowed": row["overflowed"],
+            "overrun-ignore": bool(EQC.get(context, "overrun_ignore")),
+        }
+    ]
+
+
+QP = Kind(
+    "qp",
+    "queue pairs",
+    "a QPN",
+    queue_pair,
+    ("lqpn",),
+    (
+        "lqpn", "rqpn", "type", "state", "path-mtu", "rq-psn", "sq-psn", "unacked", "pdn", "scqn",
+        "rcqn", "srqn", "sq-size", "sq-next", "rq-size", "rq-posted", "rq-taken", "timeout",
+        "retry-cnt", "rnr-retry", "retries", "access", "gid", "port",
+    ),
+    frozenset(("qkey", "rq-record")),
+)  # fmt: skip
+CQ = Kind(
+    "cq",
+    "completion queues",
+    "a CQN",
+    completion_queue,
+    ("cqn",),
+    ("cqn", "cqe", "producer", "consumer", "armed", "state", "eqn", "uar", "period", "max-count"),
+    frozenset(("doorbell-record",)),
+)
+SRQ = Kind(
+    "srq",
+    "shared receive queues",
+    "an SRQN",
+    shared_receive_queue,
+    ("srqn",),
+    ("srqn", "pdn", "cqn", "size", "posted", "taken", "next-entry", "limit"),
+    frozenset(("doorbell-record",)),
+)
+EQ = Kind(
+    "eq",
+    "event queues",
+    "an EQN",
+    event_queue,
+    ("eqn",),
+    ("eqn", "eqe", "producer", "consumer", "vector", "state", "backlog", "overflowed"),
+)

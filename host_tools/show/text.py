@@ -1,0 +1,99 @@
+"""Items for people: a table, or a page of lines for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bluebridge.host_tools.show.item import Item, Kind
+
+GAP = "  "
+
+
+def cell(value: Any, *, hexadecimal: bool = False) -> str:
+    """A value in as few letters as possible."""
+    if value is None or value in ([], {}):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and hexadecimal:
+        return f"{value:#x}"
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if isinstance(value, dict):
+        return " ".join(f"{name}={cell(each)}" for name, each in value.items())
+    return str(value)
+
+
+def table(kind: Kind, items: Sequence[Item], width: int | None) -> Iterator[str]:
+    """Rows below a line of names, as many columns as `width` letters have room for.
+
+    None is no bound. Columns that no item has anything in are left out. Functions are named where
+    there are several.
+    """
+    several = len({item["function"] for item in items}) > 1
+    names = [*(["function"] if several else []), *kind.columns]
+    columns = [_column(kind, name, items) for name in names]
+    shown = [column for column in columns if set(column[1:]) != {"-"}]
+    fitting = shown if width is None else shown[: _fitting(shown, width)]
+    widths = [max(map(len, column)) for column in fitting]
+    for row in zip(*fitting, strict=True):
+        texts = (text.ljust(size) for text, size in zip(row, widths, strict=True))
+        yield GAP.join(texts).rstrip()
+    if left := [column[0] for column in shown[len(fitting) :]]:
+        yield f"no room for: {', '.join(left)} (see one {kind.name}, --json, or a wider terminal)"
+
+
+def _column(kind: Kind, name: str, items: Sequence[Item]) -> list[str]:
+    hexadecimal = name in kind.hexadecimal
+    return [name, *(cell(item.get(name), hexadecimal=hexadecimal) for item in items)]
+
+
+def _fitting(columns: Sequence[Sequence[str]], width: int) -> int:
+    """How many columns fit, at least one."""
+    taken = -len(GAP)
+    for count, column in enumerate(columns):
+        taken += len(GAP) + max(map(len, column))
+        if taken > width:
+            return max(count, 1)
+    return len(columns)
+
+
+def page(kind: Kind, item: Item) -> Iterator[str]:
+    """A line for each field: its name, its value."""
+    yield title(kind, item)
+    fields = [(name, value) for name, value in item.items() if name not in ("function", *kind.keys)]
+    lines = [line for name, value in fields for line in _lines(name, value, kind)]
+    width = max((len(name) for name, _ in lines), default=0)
+    for name, value in lines:
+        yield f"{GAP}{name:{width}}{GAP}{value}"
+
+
+def _lines(name: str, value: Any, kind: Kind) -> list[tuple[str, str]]:
+    """A field; one that holds several is a line for each."""
+    if isinstance(value, dict):
+        return [(f"{name} {each}", cell(inner)) for each, inner in value.items()]
+    return [(name, cell(value, hexadecimal=name in kind.hexadecimal))]
+
+
+def title(kind: Kind, item: Item) -> str:
+    """Such as `a qp 73 (0x49)`."""
+    return " ".join([item["function"], kind.name, *(_number(kind, item, k) for k in kind.keys)])
+
+
+def _number(kind: Kind, item: Item, key: str) -> str:
+    value = item[key]
+    if not isinstance(value, int) or key in kind.hexadecimal:
+        return cell(value, hexadecimal=True)
+    return f"{value} ({value:#x})" if value > 9 else str(value)
+
+
+def names(items: Sequence[Item]) -> Iterator[str]:
+    """Registers by function, a line each, indented below its name."""
+    function = None
+    width = max((len(item["register"]) for item in items), default=0)
+    for item in items:
+        if item["function"] != function:
+            function = item["function"]
+            yield f"{function}"
+        yield f"{GAP}{item['register']:{width}}{GAP}{item['value']}"

@@ -1,0 +1,139 @@
+"""The log as a ring that stops, marks in it, and the control socket's words for both."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.writer import EventLog, FileLog
+from bluebridge.device.control import ControlCommands, ControlSocket
+from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.pci.loop import EventLoop
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.commands import ps
+from bluebridge.host_tools.keeper.record import PairRecord
+
+SECONDS = 30.0
+
+
+class Server:
+    """The log and the control socket of a device server without devices."""
+
+    def __init__(self, folder: Path) -> None:
+        self.loop = EventLoop()
+        self.log = FileLog(folder / "bus", total=1 << 20)
+        self.a = self.log.device("a")
+        rules = FaultRules(self.loop.call_later, EventLog())
+        self.commands = ControlCommands({}, rules, None, self.log)
+        self.path = folder / "c"
+        self.socket = ControlSocket(self.path, self.commands, self.loop)
+
+    def interrupt(self, vector: int) -> None:
+        """An event."""
+        self.log.record(self.a, Kind.IRQ, 0, vector, 0, b"")
+
+    def close(self) -> None:
+        """End."""
+        self.socket.close()
+        self.log.close()
+        self.loop.close()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path)
+    yield server
+    server.close()
+
+
+def test_a_stopped_log_keeps_what_was_before_and_says_why(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.interrupt(1)
+    assert server.commands.execute("log stop for tests") == ["ok"]
+    server.interrupt(2)
+    server.log.flush()
+    assert server.commands.execute("log stop") == ["error: the log has been stopped already"]
+    assert server.commands.execute("log pause") == ["error: write: log stop [TEXT]"]
+    reader = LogReader(tmp_path)
+    assert [event.kind for event in reader] == [Kind.IRQ, Kind.NOTE]
+    assert reader.stopped == "for tests"
+    assert cli.main(["log", str(tmp_path)]) == 0
+    captured = capsys.readouterr()
+    assert "the log was stopped: for tests" in captured.err
+    assert captured.out.splitlines()[-1].endswith("the log was stopped: for tests")
+    record = PairRecord(1, [], logs=str(tmp_path))
+    ps._show(record)
+    assert "note: the bus log was stopped: for tests" in capsys.readouterr().out
+
+
+def test_words_without_a_log(tmp_path: Path) -> None:
+    loop = EventLoop()
+    commands = ControlCommands({}, FaultRules(loop.call_later, EventLog()))
+    for line in ("mark x", "log stop"):
+        assert commands.execute(line) == [
+            "error: there is no bus log: start the server with --log DIR"
+        ]
+    loop.close()
+
+
+def test_the_log_ends_shortly_after_the_event(server: Server, tmp_path: Path) -> None:
+    """A ring of 1 MiB, of which the oldest is gone; what led to the event is there."""
+    argv = [sys.executable, "-m", "bluebridge.host_tools.lab.log_stop"]
+    argv += [str(tmp_path / "bus"), str(server.path), "vector=77"]
+    for _ in range(40_000):
+        server.interrupt(1)
+    server.log.flush()
+    follower = subprocess.Popen(argv)
+    server.interrupt(77)
+    server.interrupt(78)
+    server.log.flush()
+
+    def look() -> None:
+        if follower.poll() is None:
+            server.loop.call_later(0.05, look)
+        else:
+            server.loop.stop()
+
+    look()
+    server.loop.run()
+    assert follower.returncode == 0
+    server.interrupt(79)
+    server.log.flush()
+    reader = LogReader(tmp_path)
+    assert reader.dropped
+    events = list(reader)
+    numbers = {event.address: event.number for event in events if event.kind is Kind.IRQ}
+    assert numbers[77] == 40_000 and 78 in numbers and 79 not in numbers
+    assert reader.stopped == "vector=77: event 40000, a MSI-X vector 77"
+    assert len(events) > 10_000
+
+
+def test_views_begin_and_end_at_marks(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for vector, text in enumerate(("boot", "test one begins", "test one ends", "test two begins")):
+        assert server.commands.execute(f"mark {text}") == ["ok"]
+        server.interrupt(vector)
+    server.log.flush()
+    assert server.commands.execute("mark") == ["error: write: mark TEXT"]
+
+    def shown(*words: str) -> list[str]:
+        assert cli.main(["log", str(tmp_path), "--decode", "--limit", "9", *words]) == 0
+        lines = capsys.readouterr().out.splitlines()[1:]
+        return [line.partition("note")[2].strip() or line[-1] for line in lines]
+
+    one = ["mark: test one begins", "1", "mark: test one ends"]
+    assert shown("--from-mark", "one begins", "--to-mark", "ends") == one
+    assert shown("--mark", "begins") == ["mark: test two begins", "3"]
+    assert shown("--kind", "irq", "--to-mark", "boot") == []
+    assert cli.main(["log", str(tmp_path), "--mark", "three"]) == 2
+    error = capsys.readouterr().err
+    assert "no mark in the log has 'three'" in error and "'test two begins'" in error
+    assert error.count("\n") == 1
