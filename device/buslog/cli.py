@@ -96,6 +96,7 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.diff is not None:
             return _compare(*arguments.diff)
         if arguments.dissector is not None:
+            dissector.check_arguments(arguments)
             dissector.run(arguments.dissector, replace=arguments.force)
             return 0
         export.check_arguments(arguments)
