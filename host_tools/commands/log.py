@@ -13,7 +13,7 @@ from bluebridge.host_tools.lab.roots import state_root
 
 def main(options: argparse.Namespace) -> int:
     """Show it; returns the exit status. Raises `UsageError` where there is no log at all."""
-    if options.folder is None:
+    if options.folder is None and options.dissector is None:
         options.folder = newest()
     return cli.main(options)
 

@@ -80,8 +80,8 @@ class BusLog:
         """What has been recorded up to now and passes all filters.
 
         `kind` is a `Kind`, its name (`"mmio_write"`), or one of the groups `mmio`, `dma`, `irq`,
-        `command`, `config`, `reset`, `note`; `containing` must occur in the decoded text;
-        `matching` is a condition as `watch --until` takes it: `"syndrome!=0"`.
+        `command`, `config`, `reset`, `note`, `link`, `control`, `fault`; `containing` must occur in
+        the decoded text; `matching` is a condition as `watch --until` takes it: `"syndrome!=0"`.
         """
         wanted = Wanted.of(None, kind, guest, containing, bar, matching)
         return [record for record in self if wanted.accepts(record)]

@@ -49,7 +49,7 @@ def _write(reader: LogReader, node: str, path: Path) -> None:
 
     first = max(_first_event(reader, node), _about_last(reader) - MOST_EVENTS)
     with opened(path, replace=True) as file:
-        for piece in page(Lab(reader, node), Book(reader.folder), first, MOST_ACTIVITIES):
+        for piece in page(Lab(reader, node), Book(reader.folder), first, MOST_ACTIVITIES, ""):
             file.write(piece)
 
 
