@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
 def _start(guest: Vm, role: str, told: int) -> Command:
     guest.agent.put(ROOT / "docs/send_receive.py", "/tmp/")
     line = f"python3 /tmp/send_receive.py {role}"
-    return guest.agent.start(line, 60, stdin=open(told, "rb", buffering=0))  # noqa: SIM115
+    return guest.agent.start(line, 60, stdin=open(told, "rb", buffering=0))
 
 
 def _wait(command: Command, tell: int) -> str:
