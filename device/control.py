@@ -34,7 +34,6 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.log_control import LogCommands
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.profile import Sampler
-from bluebridge.device.show.table import Tables
 from bluebridge.device.show_control import ShowCommands
 
 CHANGES = ("link", "fault", *ACTIONS, "release", "remove")
@@ -49,8 +48,8 @@ REST_SECONDS = 1.0
 class ControlCommands:
     """Executes the lines above on the HCAs of a server, given by name.
 
-    `fabrics` are those that ports are on, by the names of their links (`a/1`), `functions` what
-    each function has to show; what the lines change is noted in `events`.
+    `fabrics` are those that ports are on, by the names of their links (`a/1`), `show` answers
+    what functions hold; what the lines change is noted in `events`.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class ControlCommands:
         faults: FaultRules,
         fabrics: Mapping[str, LocalFabric] | None = None,
         events: EventLog | None = None,
-        functions: Mapping[str, Tables] | None = None,
+        show: ShowCommands | None = None,
     ) -> None:
         self._hcas = hcas
         self._fabrics = fabrics or {}
@@ -73,7 +72,7 @@ class ControlCommands:
             "profile": self._profile,
             **LogCommands(events or EventLog()).words,
             **self._faults.words,
-            **ShowCommands(functions or {}, hcas).words,
+            **({} if show is None else show.words),
         }
 
     def execute(self, line: str) -> list[str]:

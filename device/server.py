@@ -27,7 +27,9 @@ from bluebridge.device.pci.function import Function
 from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.show.functions import hca_tables
+from bluebridge.device.show.remains import Remains
 from bluebridge.device.show.table import Tables
+from bluebridge.device.show_control import ShowCommands
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +100,7 @@ class Server:
         self._endpoints: list[Endpoint] = []
         self._hcas: dict[str, Hca] = {}
         self._functions: dict[str, Tables] = {}
+        self._remains = Remains()
         self._faults = FaultRules(self.loop.call_later, events)
         self._fabrics: dict[str, LocalFabric] = {}
         self._control: ControlSocket | None = None
@@ -106,6 +109,8 @@ class Server:
         try:
             if self._hosts is not None and bridges is not None:
                 self._bridges = Bridges(bridges, self._hosts, self.loop, events)
+                for endpoint in self._bridges.endpoints:
+                    self._show(endpoint, self._bridges.tables[endpoint.name])
             for spec in specs:
                 self._add(spec)
             if control is not None:
@@ -139,11 +144,17 @@ class Server:
             self._faults.add_link(link, device, port, fabric)
             self._fabrics[link] = fabric
         endpoint.plug(hca)
-        self._functions[spec.name] = hca_tables(hca, endpoint)
+        self._show(endpoint, hca_tables(hca, endpoint))
+
+    def _show(self, endpoint: Endpoint, tables: Tables) -> None:
+        """What a function holds can be asked for, and is kept when its client is lost."""
+        name = endpoint.name
+        self._functions[name] = tables
+        endpoint.when_lost(lambda: self._remains.keep(name, tables))
 
     def _control_socket(self, path: Path) -> ControlSocket:
-        functions = {**self._functions, **(self._bridges.tables if self._bridges else {})}
-        commands = ControlCommands(self._hcas, self._faults, self._fabrics, self._events, functions)
+        show = ShowCommands(self._functions, self._hcas, self._remains.tables)
+        commands = ControlCommands(self._hcas, self._faults, self._fabrics, self._events, show)
         return ControlSocket(path, commands, self.loop)
 
     def _cables(self, spec: HcaSpec) -> list[Fabric]:

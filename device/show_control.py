@@ -2,6 +2,7 @@
 
     show NAME WHAT              all of a kind: qp, cq, srq, eq, mr, ports, ntb, dma, regs, config
     show NAME WHAT NUMBER       one of them, decimal or 0x...
+    show NAME WHAT last         all as it was when the function's client was lost (QEMU ended)
     show NAME WHAT more WHERE   go on where an answer ended
 
 NAME is a function as the log calls it (`a`, `a.1`, `a.ntb4`, `a.dma`), or a guest, for all of its
@@ -20,41 +21,50 @@ from time import monotonic
 from typing import Any
 
 from bluebridge.device.hca.device import Hca
-from bluebridge.device.show.table import Row, Tables
+from bluebridge.device.show.table import Row, Table, Tables
 
 PAGE_SECONDS = 0.002
 PAGE_BYTES = 48 << 10
 """The client's half of a socket takes so much before it is read."""
 LISTINGS = 8
 """Answers that go on, of all clients; the oldest is forgotten for a ninth."""
-SHORT = ("show NAME WHAT [NUMBER]", "show NAME WHAT more WHERE")
+SHORT = ("show NAME WHAT [NUMBER|last]", "show NAME WHAT more WHERE")
 
 
 @dataclass(slots=True)
 class Listing:
-    """The numbers of a kind at the moment of the question, by function; `done` were told."""
+    """Tables of a kind by function, with their numbers when it was asked; `done` were told."""
 
     what: str
-    numbers: list[tuple[str, Sequence[int]]]
+    tables: list[tuple[str, Table, Sequence[int]]]
     done: int = 0
 
-    def rest(self) -> Iterator[tuple[str, int]]:
-        """Functions and numbers that were not told yet."""
+    def rest(self) -> Iterator[tuple[str, Table, int]]:
+        """Functions, their tables and the numbers that were not told yet."""
         skip = self.done
-        for name, numbers in self.numbers:
+        for name, table, numbers in self.tables:
             for position in range(min(skip, len(numbers)), len(numbers)):
-                yield name, numbers[position]
+                yield name, table, numbers[position]
             skip -= min(skip, len(numbers))
 
 
 class ShowCommands:
-    """Executes the lines above on the functions of a server, by name; `hcas` say how they are."""
+    """Executes the lines above on the functions of a server, by name; `hcas` say how they are.
 
-    def __init__(self, functions: Mapping[str, Tables], hcas: Mapping[str, Hca]) -> None:
+    `last` is what functions held when their clients were lost.
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, Tables],
+        hcas: Mapping[str, Hca],
+        last: Mapping[str, Tables] | None = None,
+    ) -> None:
         self._functions = functions
+        self._remains = {} if last is None else last
         self._hcas = hcas
         self._listings: dict[int, Listing] = {}
-        self._last = 0
+        self._asked = 0
         self.words: dict[str, Callable[[Sequence[str]], list[str]]] = {"show": self._show}
 
     def _show(self, words: Sequence[str]) -> list[str]:
@@ -64,11 +74,18 @@ class ShowCommands:
             raise ValueError(f"write: {', or: '.join(SHORT)}")
         name, what, *number = words
         names = self._named(name, what)
+        if number == ["last"]:
+            kept = self._remains
+            return self._all(what, {each: kept[each][what] for each in names if each in kept})
         if number:
             return self._one(names, what, number[0])
-        numbers = [(each, self._functions[each][what].numbers()) for each in names]
-        head = [self._head(each, len(found)) for each, found in numbers]
-        return [_line({"functions": head}), *self._page(Listing(what, numbers))]
+        return self._all(what, {each: self._functions[each][what] for each in names})
+
+    def _all(self, what: str, tables: Mapping[str, Table]) -> list[str]:
+        """How the functions are, and the first of their objects."""
+        listing = Listing(what, [(name, table, table.numbers()) for name, table in tables.items()])
+        head = [self._head(name, len(numbers)) for name, _, numbers in listing.tables]
+        return [_line({"functions": head}), *self._page(listing)]
 
     def _named(self, name: str, what: str) -> list[str]:
         """The functions that a question is about."""
@@ -114,23 +131,23 @@ class ShowCommands:
         """As many rows as time and room allow, at least one."""
         until, size = monotonic() + PAGE_SECONDS, 0
         lines: list[str] = []
-        for name, number in listing.rest():
+        for name, table, number in listing.rest():
             if lines and (size >= PAGE_BYTES or monotonic() >= until):
                 lines.append(_line({"more": self._keep(listing)}))
                 break
             listing.done += 1
-            row = self._functions[name][listing.what].row(number)
+            row = table.row(number)
             if row is not None:
                 lines.append(_line({"function": name, **row}))
                 size += len(lines[-1])
         return lines
 
     def _keep(self, listing: Listing) -> int:
-        self._last += 1
-        self._listings[self._last] = listing
+        self._asked += 1
+        self._listings[self._asked] = listing
         if len(self._listings) > LISTINGS:
             del self._listings[min(self._listings)]
-        return self._last
+        return self._asked
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -99,7 +99,8 @@ def _steps(folder: Path) -> list[tuple[Path, Callable[[], int]]]:
         log = folder / _LOGS / _SENDS.name / setting
         page = folder / f"sends-{setting}.html"
         shown, analyzer = (folder / f"{name}-{setting}.txt" for name in ("sends", "analyzer"))
-        html = ["log", str(log), "--profile", "system-z", "--html", str(page)]
+        html = ["web", str(log), "--profile", "system-z", "--kind", "work request"]
+        html += ["--save", str(page)]
         wr = ["log", str(log), "--view", "wr", "--tree", "--profile", "system-z"]
         steps.append((page, partial(cli.main, html)))
         steps.append((shown, partial(_said, wr, shown)))

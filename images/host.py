@@ -55,7 +55,7 @@ NEEDS = (
     Need("libjson-c-dev", "libvfio-user", _file("/usr/include/json-c/json.h")),
     Need(
         "chromium-headless-shell",
-        "the tests of `bluebridge log --html`",
+        "the tests of `bluebridge web`",
         _program("chromium-headless-shell"),
     ),
     Need("tshark", "the tests of captures", _program("tshark")),

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profile",
         metavar="P",
-        help=f"with --view {_MODELLED}, --perfetto, --html: modelled times as well, by the "
+        help=f"with --view {_MODELLED}, --perfetto: modelled times as well, by the "
         "profile of this name or in this file",
     )
     parser.add_argument("--bar", type=int, choices=(0, 2), help="only accesses of this BAR")
@@ -96,6 +96,7 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.diff is not None:
             return _compare(*arguments.diff)
         if arguments.dissector is not None:
+            dissector.check_arguments(arguments)
             dissector.run(arguments.dissector, replace=arguments.force)
             return 0
         export.check_arguments(arguments)
@@ -114,7 +115,7 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.pcap is not None:
             export.run(reader, options.wanted, arguments)
             return 1 if reader.cut else 0
-        if arguments.perfetto is not None or arguments.html is not None:
+        if arguments.perfetto is not None:
             file_views.run(reader, options, arguments)
         else:
             _print(VIEWS[arguments.view].lines(reader, options))

@@ -70,6 +70,7 @@ class Endpoint:
         self._context = Context(socket)
         self._bars = tuple(bars)
         self._vectors = vectors
+        self._before_loss: Callable[[], None] | None = None
 
     def plug(self, model: Model) -> None:
         """Connect the model and serve the socket."""
@@ -105,6 +106,10 @@ class Endpoint:
     def config_snapshot(self) -> bytes:
         """Config space as it stands, read without an effect on the function or the log."""
         return bytes(self._config.data)
+
+    def when_lost(self, action: Callable[[], None]) -> None:
+        """Call `action` when the client is lost, before everything is reset."""
+        self._before_loss = action
 
     # -- the client's side --------------------------------------------------------------------
 
@@ -184,10 +189,20 @@ class Endpoint:
     def _reset(self, why: Reset) -> None:
         log.info("%s: reset (%s)", self._name, why.name.lower())
         self.note(Kind.RESET, why.name.lower().replace("_", " "))
+        if why is Reset.LOST_CONNECTION:
+            self._tell_loss()
         self._config.reset()
         self._follow_command_register()
         self._plugged().reset()
         collector.discarded(collector.RESET)
+
+    def _tell_loss(self) -> None:
+        action = self._before_loss
+        try:
+            if action is not None:
+                action()
+        except Exception:  # the reset must follow, whatever was found before it
+            log.exception("%s: its last state is lost", self._name)
 
     # -- HostBus ------------------------------------------------------------------------------
 

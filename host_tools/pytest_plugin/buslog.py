@@ -1,91 +1,33 @@
-"""The bus log as a test sees it: decoded records, and waiting for one to come."""
+"""The bus log as a test sees it: decoded records, what they belong to, waiting for one to come."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.device.buslog.decode import decode
-from bluebridge.device.buslog.event_lines import HEADER, KINDS, table_line
+from bluebridge.device.buslog.activity import Activity, ActivityKind, activities
+from bluebridge.device.buslog.analysis import Transfer
+from bluebridge.device.buslog.analysis.assembly import assembled
+from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.follow import Follower
+from bluebridge.device.buslog.ntrdma.stores import KINDS as NTRDMA_KINDS
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
-from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.processes.alarms import Alarm
+from bluebridge.host_tools.pytest_plugin.record import Record
+from bluebridge.host_tools.pytest_plugin.wanted import Misses, Predicate, Wanted
 
 _POLL_SECONDS = 0.02  # the device server writes its log out every 50 ms
-_SHOWN = 20
 
-Predicate = Callable[["Record"], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One event of the bus log with what it means; `str` is its line of the table."""
-
-    event: Event
-
-    @property
-    def guest(self) -> str:
-        """Name of the guest whose device it was."""
-        return self.event.device
-
-    @property
-    def time(self) -> float:
-        """Seconds since the log began."""
-        return self.event.time
-
-    @property
-    def kind(self) -> Kind:
-        """What kind of transaction."""
-        return self.event.kind
-
-    @property
-    def what(self) -> What:
-        """What a DMA transfer was for; `obj` is the number of that queue or region."""
-        return self.event.what
-
-    @property
-    def obj(self) -> int:
-        """Number of the queue or region of a DMA transfer."""
-        return self.event.obj
-
-    @property
-    def bar(self) -> int:
-        """BAR of an MMIO access."""
-        return self.event.bar
-
-    @property
-    def address(self) -> int:
-        """Offset in the BAR, guest-physical address, or vector, as the kind has it."""
-        return self.event.address
-
-    @property
-    def length(self) -> int:
-        """Bytes on the bus."""
-        return self.event.length
-
-    @property
-    def data(self) -> bytes:
-        """The bytes, or their beginning: the log captures 64 unless told otherwise."""
-        return self.event.data
-
-    @property
-    def decoded(self) -> str:
-        """In words: `UAR[128].send qpn=0x49`."""
-        return decode(self.event)
-
-    def __str__(self) -> str:
-        return table_line(self.event)
+Mark = Callable[[str], object]
 
 
 class BusLogTimeout(LabError, AssertionError):
-    """The record that was waited for did not come; the transcript is the end of the log."""
+    """The record that was waited for did not come; the transcript has those that came nearest."""
 
 
 class BusLog:
@@ -95,18 +37,37 @@ class BusLog:
     every 50 ms, so a check right after an action needs `wait_for`.
     """
 
-    def __init__(self, folder: Path, begin: float = 0.0, alarms: Sequence[Alarm] = ()) -> None:
-        """`alarms` end a wait early. Raises `LabError` when there is no log in `folder`."""
+    def __init__(
+        self,
+        folder: Path,
+        begin: float = 0.0,
+        alarms: Sequence[Alarm] = (),
+        mark: Mark | None = None,
+    ) -> None:
+        """`alarms` end a wait early; `mark` has the server put a mark into the log.
+
+        Raises `LabError` when there is no log in `folder`.
+        """
         self._begin = begin
         self._alarms = alarms
+        self._mark = mark
         with _log_errors():
             self._reader = LogReader(folder)
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the log, for `bluebridge log`."""
+        return self._reader.folder
+
     def __iter__(self) -> Iterator[Record]:
         with _log_errors():
-            for event in self._reader.since(self._begin):
-                if event.time >= self._begin:
-                    yield Record(event)
+            for event in self._events():
+                yield Record(event)
+
+    def _events(self) -> Iterator[Event]:
+        for event in self._reader.since(self._begin):
+            if event.time >= self._begin:
+                yield event
 
     def records(
         self,
@@ -114,14 +75,16 @@ class BusLog:
         guest: str | None = None,
         containing: str = "",
         bar: int | None = None,
+        matching: str = "",
     ) -> list[Record]:
         """What has been recorded up to now and passes all filters.
 
         `kind` is a `Kind`, its name (`"mmio_write"`), or one of the groups `mmio`, `dma`, `irq`,
-        `command`, `config`, `reset`, `note`; `containing` must occur in the decoded text.
+        `command`, `config`, `reset`, `note`, `link`, `control`, `fault`; `containing` must occur in
+        the decoded text; `matching` is a condition as `watch --until` takes it: `"syndrome!=0"`.
         """
-        wanted = _filter(kind, guest, containing, bar)
-        return [record for record in self if wanted(record)]
+        wanted = Wanted.of(None, kind, guest, containing, bar, matching)
+        return [record for record in self if wanted.accepts(record)]
 
     def wait_for(
         self,
@@ -132,15 +95,15 @@ class BusLog:
         guest: str | None = None,
         containing: str = "",
         bar: int | None = None,
+        matching: str = "",
     ) -> Record:
         """The first record that passes `predicate` and all filters, from the beginning on.
 
         Waits up to `timeout` seconds for it. Raises `BusLogTimeout`, or what is wrong with the
         pair when it cannot come any more.
         """
-        wanted = _filter(kind, guest, containing, bar)
+        wanted = Wanted.of(predicate, kind, guest, containing, bar, matching)
         deadline = time.monotonic() + timeout
-        last: deque[Record] = deque(maxlen=_SHOWN)
         with _log_errors():
             follower = Follower(self._reader)
         while True:
@@ -148,17 +111,62 @@ class BusLog:
             trouble = alarms.first(self._alarms)
             with _log_errors():
                 for event in follower.new():
-                    if event.time < self._begin:
-                        continue
-                    record = Record(event)
-                    if wanted(record) and (predicate is None or predicate(record)):
+                    if event.time >= self._begin and wanted.accepts(record := Record(event)):
                         return record
-                    last.append(record)
             if trouble is not None:
                 raise trouble
             if late:
-                raise self._timeout(timeout, list(last))
+                raise self._timeout(timeout, wanted)
             time.sleep(_POLL_SECONDS)
+
+    def transfers(self, guest: str | None = None) -> list[Transfer]:
+        """The work requests up to now, of HCAs and of NTRDMA, with the transactions of each.
+
+        Those in progress are among them: their `status` is empty. `guest` is the sender's.
+        """
+        with _log_errors():
+            before: Iterator[Event] = iter(())
+            if self._begin:
+                until = self._begin
+                before = LogReader(self.folder).events(Filter(NTRDMA_KINDS, until=until))
+            found = assembled(self._events(), self._reader.meta["devices"], before)
+            return [each for each in found if guest in (None, _guest(each.device))]
+
+    def work_requests(
+        self,
+        guest: str | None = None,
+        opcode: str | None = None,
+        qpn: int | None = None,
+        status: str | None = None,
+    ) -> list[Transfer]:
+        """Those of `transfers` that pass all filters: `opcode="RDMA_WRITE"`, `status="OK"`."""
+        wanted = (("opcode", opcode), ("qpn", qpn), ("status", status))
+        return [
+            each
+            for each in self.transfers(guest)
+            if all(value in (None, getattr(each, name)) for name, value in wanted)
+        ]
+
+    def activities(
+        self, kind: ActivityKind | str | None = None, guest: str | None = None
+    ) -> list[Activity]:
+        """Everything up to now by what it belongs to: firmware commands, interrupts, stores, ...
+
+        `kind` is an `ActivityKind` or its name (`"command"`). Raises `UsageError` for another.
+        """
+        chosen = _activity_kind(kind)
+        with _log_errors():
+            return [
+                each
+                for each in activities(self._reader, Filter(since=self._begin))
+                if chosen in (None, each.kind) and guest in (None, _guest(each.device))
+            ]
+
+    def mark(self, text: str) -> None:
+        """Put a mark into the log, which `bluebridge log --from-mark TEXT` begins at."""
+        if self._mark is None:
+            raise UsageError("this log is not of a pair that runs", "leave out the mark")
+        self._mark(text)
 
     def skip(self) -> None:
         """Forget what has been recorded up to now."""
@@ -168,12 +176,14 @@ class BusLog:
         """The present as the log counts it: seconds since it began."""
         return since_beginning(self._reader)
 
-    def _timeout(self, timeout: float, last: list[Record]) -> BusLogTimeout:
-        lines = [HEADER, *map(str, last)] if last else ["nothing was recorded"]
+    def _timeout(self, timeout: float, wanted: Wanted) -> BusLogTimeout:
+        misses = Misses(wanted)
+        for record in self:
+            misses.add(record)
         return BusLogTimeout(
-            f"no such record on the bus within {timeout:g} s",
+            f"no record with {wanted} on the bus within {timeout:g} s",
             f"the log is in {self._reader.folder}",
-            "\n".join(lines),
+            "\n".join(misses.lines()),
         )
 
 
@@ -182,34 +192,19 @@ def since_beginning(reader: LogReader) -> float:
     return time.monotonic() - int(reader.meta["started_monotonic_ns"]) / 1e9
 
 
-def _filter(
-    kind: str | Kind | None, guest: str | None, containing: str, bar: int | None
-) -> Predicate:
-    kinds = _kinds(kind)
-
-    def accepts(record: Record) -> bool:
-        if kinds is not None and record.kind not in kinds:
-            return False
-        if guest is not None and record.guest != guest:
-            return False
-        if bar is not None and (record.kind not in KINDS["mmio"] or record.bar != bar):
-            return False
-        return not containing or containing in record.decoded
-
-    return accepts
+def _guest(device: str) -> str:
+    """The guest of a device: `a` of `a/2`, `a.1` and `a.ntb`."""
+    return device.partition("/")[0].partition(".")[0]
 
 
-def _kinds(kind: str | Kind | None) -> frozenset[Kind] | None:
-    if kind is None:
-        return None
-    if isinstance(kind, Kind):
-        return frozenset((kind,))
-    if kind in KINDS:
-        return KINDS[kind]
-    single = {each.name.lower(): each for each in Kind}
-    if kind not in single:
-        raise UsageError(f"the bus log has no kind {kind!r}", f"use one of {', '.join(KINDS)}")
-    return frozenset((single[kind],))
+def _activity_kind(kind: ActivityKind | str | None) -> ActivityKind | None:
+    if not isinstance(kind, str):
+        return kind
+    for each in ActivityKind:
+        if kind in (each.value, each.name.lower()):
+            return each
+    names = ", ".join(each.name.lower() for each in ActivityKind)
+    raise UsageError(f"there is no kind of activity {kind!r}", f"use one of {names}")
 
 
 @contextlib.contextmanager

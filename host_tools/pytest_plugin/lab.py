@@ -22,6 +22,7 @@ from bluebridge.host_tools.machine.transcript import Transcript
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.pytest_plugin import marks
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog, since_beginning
+from bluebridge.host_tools.pytest_plugin.page import BEGINS, ENDS, mark_of
 from bluebridge.host_tools.pytest_plugin.scratch import Scratch, ScratchBase
 
 
@@ -126,7 +127,12 @@ class Lab:
             except LogError as error:
                 raise LabError(f"the bus log cannot be read: {error}") from error
         alarms = [machine.trouble for machine in pair.machines]
-        return BusLog(pair.logs, begin, [pair.server.trouble, *alarms])
+        return BusLog(
+            pair.logs,
+            begin,
+            [pair.server.trouble, *alarms],
+            lambda text: pair.server.tell(f"mark {text}"),
+        )
 
     # What the plugin calls.
 
@@ -142,7 +148,9 @@ class Lab:
             name = module or node.nodeid
             held = self._lendable = self._start(wanted, name)
             held.wanted, held.module = wanted, module
+            _mark(held, mark_of(node.nodeid, BEGINS))
         else:
+            _mark(held, mark_of(node.nodeid, BEGINS))
             held.lent = time.monotonic()
         if node.nodeid not in held.scratch.tests:
             held.scratch.tests.append(node.nodeid)
@@ -153,6 +161,7 @@ class Lab:
         held = self._lendable
         if held is None:
             return
+        _mark(held, mark_of(node.nodeid, ENDS))
         held.unusable |= marks.may_crash(node) or held.trouble() is not None
         self._drop(unusable_only=held.module is not None or held.is_clean())
 
@@ -222,6 +231,14 @@ class Lab:
         self._trouble = self._trouble or held.trouble()
         held.scratch.over = True
         held.pair.__exit__(None, None, None)
+
+
+def _mark(held: HeldPair, text: str) -> None:
+    """Put a mark into the bus log, if there is one and its server lives."""
+    config = held.pair.config
+    if config.serves and config.bus_log:
+        with contextlib.suppress(LabError):
+            held.pair.server.tell(f"mark {text}")
 
 
 def _fits(held: HeldPair, wanted: LabConfig, module: str | None) -> bool:

@@ -11,9 +11,11 @@ from pathlib import Path
 import _pytest
 import pluggy
 import pytest
+from _pytest._code.code import ExceptionRepr
 
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.pytest_plugin.lab import Lab
+from bluebridge.host_tools.pytest_plugin.page import page_path, write_page
 from bluebridge.host_tools.pytest_plugin.scratch import Scratch
 from bluebridge.images.source import HOME, PACKAGE
 
@@ -27,6 +29,8 @@ _ROOMS = ("host_tools", "images", "guest", "device")
 _OURS = (f"{PACKAGE}/", *(f"{HOME / name}/" for name in _ROOMS))
 _RUNNER = tuple(f"{Path(module.__file__ or '').parent}/" for module in (_pytest, pluggy))
 _HIDDEN = (*_OURS, *_RUNNER, f"{sysconfig.get_path('stdlib')}/")
+
+FOLDER_PROPERTY, PAGE_PROPERTY = "bluebridge_scratch", "bluebridge_page"
 
 Section = tuple[str, str]
 
@@ -44,7 +48,30 @@ def sections(lab: Lab, node: str, error: BaseException | None) -> Iterator[Secti
         yield "bluebridge: what happened to the pair", str(found)
     for folder in folders:
         yield from (section for section in _tails(folder.path) if section[1] not in shown)
+        if lab.base.keep != "never" and (page := write_page(folder.path, node)) is not None:
+            yield "bluebridge: what the pair did on the bus, as a page", str(page)
         yield "bluebridge: scratch folder", _place(folder, lab)
+
+
+def add_sections(report: pytest.TestReport, found: list[Section]) -> None:
+    """Put sections behind the traceback, where JUnit XML has them as well as the terminal."""
+    if isinstance(report.longrepr, ExceptionRepr):
+        for title, text in found:
+            report.longrepr.addsection(title, text, "-")
+    else:
+        report.sections.extend(found)
+
+
+def places(lab: Lab, node: str) -> list[tuple[str, str]]:
+    """Properties of a failed test in JUnit XML: its folders that stay, and its page in each."""
+    if lab.base.keep == "never":
+        return []
+    found: list[tuple[str, str]] = []
+    for folder in lab.base.used_by(node):
+        found.append((FOLDER_PROPERTY, str(folder.path)))
+        if (page := page_path(folder.path, node)).exists():
+            found.append((PAGE_PROPERTY, str(page)))
+    return found
 
 
 def _place(folder: Scratch, lab: Lab) -> str:

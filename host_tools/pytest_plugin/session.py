@@ -15,7 +15,7 @@ from typing import cast
 import pytest
 
 from bluebridge.host_tools.pytest_plugin.lab import Lab
-from bluebridge.host_tools.pytest_plugin.report import sections, tidy
+from bluebridge.host_tools.pytest_plugin.report import add_sections, places, sections, tidy
 from bluebridge.host_tools.pytest_plugin.scratch import Keep, ScratchBase
 
 _FAILED = pytest.StashKey[bool]()
@@ -77,7 +77,10 @@ def report(
     if made.failed:
         item.stash[_FAILED] = True
         error = excinfo.value if excinfo is not None else None
-        made.sections.extend(sections(lab, item.nodeid, error))
+        add_sections(made, list(sections(lab, item.nodeid, error)))
+        new = [each for each in places(lab, item.nodeid) if each not in item.user_properties]
+        item.user_properties.extend(new)  # the report of the teardown, which pytest reads, has them
+        made.user_properties = list(item.user_properties)
     if call.when == "teardown":
         lab.base.judge(item.nodeid, item.stash.get(_FAILED, False))
     return made

@@ -23,25 +23,30 @@ class Answer:
     items: list[Item] = field(default_factory=list)
 
 
-def ask(tell: Tell, name: str, kind: Kind, number: str | None) -> Answer:
-    """The objects of `name`, or the one with a number. Raises `LabError`, `UsageError`."""
+def ask(tell: Tell, name: str, kind: Kind, number: str | None, *, last: bool = False) -> Answer:
+    """The objects of `name`, or the one with a number. Raises `LabError`, `UsageError`.
+
+    `last`: as they were when QEMU ended.
+    """
     answer = Answer(kind)
-    asked = "" if number is None or kind.offsets or not kind.keys else f" {number}"
-    line = f"show {name} {kind.name}{asked}"
-    while line:
-        line = _take(answer, tell(line), kind.name)
-    if number is not None and kind.offsets:
-        answer.items = _at(answer, int(number, 0), name)
+    filtered = last or kind.offsets
+    asked = " last" if last else "" if number is None or filtered else f" {number}"
+    where = _take(answer, tell(f"show {name} {kind.name}{asked}"))
+    while where is not None:
+        where = _take(answer, tell(f"show {name} {kind.name} more {where}"))
+    if number is not None and filtered:
+        find = _at if kind.offsets else _numbered
+        answer.items = find(answer, int(number, 0), name)
     answer.items.sort(key=kind.key)
     return answer
 
 
-def _take(answer: Answer, lines: list[str], what: str) -> str:
-    """Take the rows of one answer; the next question, empty when that was all."""
-    more = ""
+def _take(answer: Answer, lines: list[str]) -> int | None:
+    """Take the rows of one answer; where the next one begins, None when that was all."""
+    more: int | None = None
     for row in map(json.loads, lines):
         if "more" in row:
-            more = f"show {what} more {row['more']}"
+            more = row["more"]
         elif "functions" in row:
             answer.functions = row["functions"]
         else:
@@ -59,5 +64,16 @@ def _at(answer: Answer, offset: int, name: str) -> list[Item]:
     if not found:
         raise UsageError(
             f"{name} has no register at {offset:#x}", f"`bluebridge show {name} {answer.kind.name}`"
+        )
+    return found
+
+
+def _numbered(answer: Answer, number: int, name: str) -> list[Item]:
+    """The items that software calls `number`."""
+    kind = answer.kind
+    found = [item for item in answer.items if item[kind.keys[0]] == number]
+    if not found:
+        raise UsageError(
+            f"{name} had no {kind.name} {number}", f"`bluebridge show {name} {kind.name}`"
         )
     return found

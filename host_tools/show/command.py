@@ -32,7 +32,7 @@ def main(options: argparse.Namespace) -> int:
     guest = find(name)
     tell = teller(guest, _mend(kind, name, number))
     before = _before(options, tell, kind)
-    answer = ask(tell, name, kind, number)
+    answer = ask(tell, name, kind, number, last=_ended(guest))
     document = _document(name, answer)
     if options.save is not None:
         options.save.write_text(json.dumps(document, indent=1))
@@ -122,14 +122,16 @@ def _document(name: str, answer: Answer) -> dict[str, Any]:
     }
 
 
+def _ended(guest: Guest) -> bool:
+    """Whether the guest's QEMU has ended: its devices were reset then."""
+    return guest.record.state == record.ENDED
+
+
 def _remark(guest: Guest) -> None:
-    """Tell of a guest whose QEMU has ended: its devices were reset with it."""
-    known = guest.record
-    if known.state == record.ENDED:
-        print(
-            f"bluebridge: guest {guest.name}: {known.why}; its devices are as after a reset",
-            file=sys.stderr,
-        )
+    """Tell of a guest whose QEMU has ended that this is what was."""
+    if _ended(guest):
+        why = guest.record.why
+        print(f"bluebridge: guest {guest.name}: {why}; shown as it was then", file=sys.stderr)
 
 
 def _print_since(options: argparse.Namespace, kind: Kind, found: list[since.Difference]) -> None:

@@ -123,12 +123,12 @@ class Book:
                 self._details.popitem(last=False)
             return made
 
-    def whole(self, first: int, count: int) -> tuple[Page, list[dict[str, Any]]]:
+    def whole(self, first: int, count: int, query: Query) -> tuple[Page, list[dict[str, Any]]]:
         """A page without time limit, and its activities with their steps; for few of them."""
         with self._lock:
             reader = LogReader(self.folder)
             events: dict[int, Event] = {}
-            page = _read(reader, first, count, Query(), math.inf, None, events)
+            page = _read(reader, first, count, query, math.inf, None, events)
             twins = peers(reader.meta["devices"])
             return page, [detail(each, events, twins, self._model) for each in page.found]
 

@@ -41,7 +41,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Raises `UsageError` for options that do not go together."""
-    for name in ("limit", "event", "force"):
+    for name in ("limit", "event", "kind", "force"):
         if options.save is None and getattr(options, name) not in (None, False):
             raise UsageError(f"--{name} is for a page in a file", "add --save FILE")
     if options.save is not None and options.port:
@@ -62,7 +62,7 @@ def _save(lab: Lab, book: Book, options: argparse.Namespace) -> int:
     limit = SAVED if options.limit is None else options.limit
     try:
         with opened(options.save, replace=options.force) as file:
-            for piece in page(lab, book, options.event or 0, limit):
+            for piece in page(lab, book, options.event or 0, limit, options.kind or ""):
                 file.write(piece)
     except LogError as error:
         raise LabError(str(error)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ class Lab:
             host: [asdict(each) for each in functions] for host, functions in found.items()
         }
         return {
-            "title": self.title,
+            "title": self.title if self.socket else f"hosts {' and '.join(found)}: {self.title}",
+            "started": _started(self.reader),
             "hosts": functions,
             "peers": peers(devices),
             "running": self.socket is not None,
@@ -71,6 +73,14 @@ class Lab:
     def _functions(self) -> Iterator[Function]:
         for functions in hosts(self.reader.meta["devices"]).values():
             yield from functions
+
+
+def _started(reader: LogReader) -> str:
+    """When the log began, by the clock of the machine that wrote it; empty if it does not say."""
+    started = reader.meta.get("started_ns")
+    if not isinstance(started, int):
+        return ""
+    return datetime.fromtimestamp(started / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _state(line: str) -> dict[str, Any] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bluebridge.device.buslog.activity import ActivityKind
+
 SAVED = 2000
 """Activities of a saved page unless --limit is given: a browser holds all of them."""
 
@@ -38,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--event", type=_count, metavar="N", help="with --save: from event number N on"
     )
+    group.add_argument(
+        "--kind", choices=[kind.value for kind in ActivityKind], metavar="KIND",
+        help="with --save: activities of this kind, such as 'work request'",
+    )  # fmt: skip
     group.add_argument("--force", action="store_true", help="with --save: replace FILE")
 
 

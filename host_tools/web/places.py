@@ -58,23 +58,30 @@ def way(one: Transaction, cause: Transaction | None, peer: str | None) -> list[s
     """The places that a transaction passes: `a:cpu`, `a:memory`, `a:port`, a function, `wire`.
 
     `peer` is the function at the other end of the wire, None if there is none. A transaction whose
-    cause is at the other host begins there.
+    cause is at the other host begins there, unless a message has brought it, and a read comes back.
     """
     name, host = function_of(one.device), host_of(one.device)
-    cpu, memory, port = f"{host}:cpu", f"{host}:memory", f"{host}:port"
     if one.tlp is Tlp.MESSAGE:
         return [name, "wire"] if peer is None else [name, "wire", peer]
     if one.tlp is Tlp.NONE:
         return [name]
+    path = _on_bus(one, name, host)
+    if cause is None or cause.tlp is Tlp.MESSAGE or host_of(cause.device) == host or peer is None:
+        return path
+    begun = function_of(cause.device)
+    before = [begun] if begun == peer else [begun, f"{host_of(begun)}:port", peer]
+    there = [*before, "wire"]
+    return [*there, *path, *reversed(there)] if one.tlp in _READS else [*there, *path]
+
+
+def _on_bus(one: Transaction, name: str, host: str) -> list[str]:
+    """The way on the bus of one machine; a read's answer comes back."""
+    cpu, memory, port = f"{host}:cpu", f"{host}:memory", f"{host}:port"
     if not one.upstream:
-        return [cpu, port, name, port, cpu] if one.tlp in _READS else [cpu, port, name]
-    if one.role is Role.INTERRUPT:
-        return [name, port, cpu]
-    if one.tlp is Tlp.MEMORY_READ:
-        return [name, port, memory, port, name]
-    crossed = cause is not None and host_of(cause.device) != host and cause.tlp is not Tlp.MESSAGE
-    before = [function_of(cause.device), "wire"] if cause is not None and crossed else []
-    return [*before, name, port, memory]
+        there = [cpu, port, name]
+    else:
+        there = [name, port, cpu if one.role is Role.INTERRUPT else memory]
+    return [*there, *there[-2::-1]] if one.tlp in _READS else there
 
 
 _READS = (Tlp.MEMORY_READ, Tlp.CONFIG_READ)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bluebridge.device.buslog.activity import Activity
-from bluebridge.device.buslog.analysis.transaction import Transaction
+from bluebridge.device.buslog.analysis.transaction import Tlp, Transaction
 from bluebridge.device.buslog.analysis.transaction_table import purpose
 from bluebridge.device.buslog.analysis.transfer import TimeModel
 from bluebridge.device.buslog.decode import decode
@@ -75,7 +75,7 @@ def _step(one: Transaction, event: Event | None, begin: float) -> dict[str, Any]
         "number": one.number,
         "device": one.device,
         "us": round((one.time - begin) * 1e6, 1),
-        "type": one.tlp.value if one.on_bus else one.role.value,
+        "type": one.role.value if one.tlp is Tlp.NONE else one.tlp.value,
         "what": purpose(one),
         "decoded": "" if event is None else decode(event),
         "address": f"{one.address:#x}" if one.on_bus else "",

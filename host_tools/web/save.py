@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.web.app import STATIC
-from bluebridge.host_tools.web.book import Book
+from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.overview import overview
 
@@ -15,8 +15,8 @@ SCRIPTS = ("source.js", "drawing.js", "player.js", "list.js", "lab.js", "main.js
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 
-def page(lab: Lab, book: Book, first: int, limit: int) -> Iterator[bytes]:
-    """The page in pieces, with up to `limit` activities from event `first` on."""
+def page(lab: Lab, book: Book, first: int, limit: int, kind: str) -> Iterator[bytes]:
+    """The page in pieces, with up to `limit` activities of a kind from event `first` on."""
     text = (STATIC / "index.html").read_text()
     style = (STATIC / "page.css").read_text()
     head, _, tail = text.partition("<!-- style -->")
@@ -25,17 +25,18 @@ def page(lab: Lab, book: Book, first: int, limit: int) -> Iterator[bytes]:
     yield head.encode()
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'.encode()
     yield f"<style>\n{style}</style>{body}<script>\nconst SAVED = ".encode()
-    yield from _data(lab, book, first, limit)
+    yield from _data(lab, book, first, limit, kind)
     yield b";\n"
     for name in SCRIPTS:
         yield (STATIC / name).read_bytes()
     yield b"</script>\n</body>\n</html>\n"
 
 
-def _data(lab: Lab, book: Book, first: int, limit: int) -> Iterator[bytes]:
+def _data(lab: Lab, book: Book, first: int, limit: int, kind: str) -> Iterator[bytes]:
     length = overview(LogReader(book.folder))
-    found, activities = book.whole(first, limit)
-    said = f"{len(activities)} activities, of events {first} to {max(first, found.end - 1)}"
+    found, activities = book.whole(first, limit, Query(kind))
+    what = "activities" if not kind else f"activities of the kind {kind}"
+    said = f"{len(activities)} {what}, of events {first} to {max(first, found.end - 1)}"
     said += f" of a log of {length['end']} events"
     if not found.done:
         said += "; --limit and --event choose others"

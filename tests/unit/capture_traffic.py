@@ -142,13 +142,18 @@ def arp() -> Frames:
 def write_log(folder: Path, messages: Sequence[Message], *, capture: int = 8192) -> None:
     """A bus log in which port `a` sent `messages`."""
     log = FileLog(folder, capture=capture)
+    send(log, messages)
+    log.close()
+
+
+def send(log: FileLog, messages: Sequence[Message]) -> None:
+    """Record that port `a` sent `messages`."""
     fabric = CapturedFabric(LocalFabric(), log, "a")
     port = Cable(MAC_A)
     fabric.attach(port)
     fabric.announce(port, port.addresses, up=True)
     for message in messages:
         fabric.send(port, message)
-    log.close()
 
 
 def everything() -> list[Message]:

@@ -48,7 +48,7 @@ def _events(draws: Sequence[tuple[str, Kind, int, What, int, int, bytes, int]]) 
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(("a", "b", "a/2")),
+        st.sampled_from(("a", "b", "a/2", "a.ntb4", "b.ntb4", "a.dma")),
         st.sampled_from(list(Kind)),
         st.sampled_from((0, 2)),
         st.sampled_from(list(What)),
@@ -62,7 +62,7 @@ EVENTS = st.lists(
 
 
 def _assembled(events: Sequence[Event]) -> list[Activity]:
-    assembler = ActivityAssembler(["a", "b", "a/2"])
+    assembler = ActivityAssembler(["a", "b", "a/2", "a.ntb4", "b.ntb4", "a.dma"])
     found = [each for event in events for each in assembler.feed(event)]
     return found + assembler.finish()
 

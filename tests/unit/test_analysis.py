@@ -15,7 +15,6 @@ from bluebridge.device.buslog.analysis import (
     Role,
     Tlp,
     Transfer,
-    html_page,
     transaction_table,
     transfers,
 )
@@ -272,4 +271,3 @@ def test_whatever_is_in_the_log_can_be_assembled(events: list[Event]) -> None:
     traffic = Traffic(["a", "b"])
     traffic.add(events)
     assert list(traffic.lines())
-    assert b"".join(html_page.write(assembled(events, ["a", "b"]), None, "x"))

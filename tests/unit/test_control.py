@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from bluebridge import compiled
-from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.control import ControlCommands, ControlSocket
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.fault_words import DRIVEN
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.bar0 import CATAS
 from bluebridge.device.layout.mlx4.commands import Opcode
@@ -157,3 +159,37 @@ def test_peers_of_a_failed_adapter_hear_nothing() -> None:
     (wc,) = pair.a.completions(pair.qa)
     assert wc.status == 0x15
     assert not pair.b.completions(pair.qb)
+
+
+def test_what_changes_something_is_in_the_log(driver: Driver, tmp_path: Path) -> None:
+    """In front of what it causes; questions are not, and what was refused says so."""
+    log = FileLog(tmp_path / "log")
+    rules = FaultRules(driver.host.call_later, log)
+    commands = ControlCommands({"a": driver.hca}, rules, events=log)
+    for line in ("status", "link a down", "drop a kind=frames", "rules", "remove all", "link b up"):
+        commands.execute(line)
+    log.close()
+    events = list(LogReader(tmp_path / "log"))
+    assert {(event.kind, event.device) for event in events} == {(Kind.CONTROL, "a")}
+    assert [event.text for event in events] == [
+        "link a down",
+        "drop a kind=frames",
+        "drop a kind=frames: refused: there is no link 'a/1', but ",
+        "remove all",
+        "link b up",
+        "link b up: refused: there is no HCA 'b', but a",
+    ]
+
+
+def test_cable_and_link_are_noted_once_for_each_change(
+    driver: Driver, commands: ControlCommands
+) -> None:
+    for line in ("link a down", "link a down", "link a up", "fault a"):
+        commands.execute(line)
+    notes = [text for kind, text, _ in driver.host.notes if kind is Kind.LINK]
+    assert notes == [
+        "port 1: cable in, link up",
+        "port 1: cable out, link down",
+        "port 1: cable in, link up",
+        "port 1: cable in, link down",
+    ]

@@ -145,6 +145,25 @@ def test_durations(seconds: float, text: str) -> None:
     assert ps.duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("line", "remarks"),
+    [
+        ("a/1 working cable in link up", ()),
+        ("a/1 working cable in link down", ()),
+        ("b/2 working cable out link down", ("b/2", "cable is out", "bluebridge link b/2 up")),
+        ("a/1 failed cable in link down", ("a/1", "HCA has failed", "reset")),
+        (
+            "a/1 failed cable out link down addresses of others: 3 messages dropped",
+            ("has failed", "cable is out", "addresses of others: 3 messages dropped"),
+        ),
+    ],
+)
+def test_ps_says_what_is_wrong_with_a_port(line: str, remarks: tuple[str, ...]) -> None:
+    said = ps.remark_of(line)
+    assert bool(said) == bool(remarks)
+    assert all(remark in said for remark in remarks)
+
+
 # Messages and the control socket.
 
 

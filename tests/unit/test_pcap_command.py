@@ -85,8 +85,8 @@ def test_a_version_of_roce(
 
 
 def test_a_device_and_a_time(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nobody = _run(capsys, log, "--pcap", tmp_path / "file", "--device", "b")
-    _refused(nobody, "holds no message of the fabric that passes the filters")
+    nobody = _run(capsys, log, "--pcap", tmp_path / "file", "--from", "1000")
+    _refused(nobody, "holds no message of the fabric that passes the filters, without --tlp")
     assert not (tmp_path / "file").exists()
     assert _run(capsys, log, "--pcap", tmp_path / "file", "--from", "0", "--to", "60")[0] == 0
 
@@ -159,7 +159,8 @@ def test_a_log_without_messages(tmp_path: Path, capsys: pytest.CaptureFixture[st
     log = FileLog(tmp_path / "log")
     log.record(log.device("a"), Kind.NOTE, 0, 0, 5, b"hello")
     log.close()
-    _refused(_run(capsys, tmp_path / "log", "--pcap", tmp_path / "file"), "holds no message")
+    late = _run(capsys, tmp_path / "log", "--pcap", tmp_path / "file", "--from", "1000")
+    _refused(late, "holds no message of the fabric and no access that passes the filters")
     _refused(_run(capsys, tmp_path / "none", "--pcap", tmp_path / "file"), "holds no bus log")
     assert not (tmp_path / "file").exists()
 
@@ -191,7 +192,7 @@ def test_a_damaged_record_leaves_no_file(
     [
         (["--roce", "v1"], "--roce needs --pcap FILE"),
         (["--cut"], "--cut needs --pcap FILE"),
-        (["--force"], "--force needs --pcap, --perfetto or --html FILE"),
+        (["--force"], "--force needs --pcap or --perfetto FILE"),
         (["--pcap", "x", "--kind", "wire"], "--kind chooses events to print"),
         (["--pcap", "x", "--bar", "0"], "--bar chooses events to print"),
         (["--pcap", "x", "--decode"], "--decode chooses events to print"),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bluebridge.device.buslog.activity import ActivityKind
 from bluebridge.device.buslog.writer import FileLog
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog, BusLogTimeout
+from tests.unit.analysis_log import QPN, Sender
 
 RING = 0x80014
 """Offset in BAR 2 of the send doorbell of UAR page 128."""
@@ -91,15 +94,74 @@ def test_what_is_there_already_is_found_at_once(writer: Writer, tmp_path: Path) 
     assert "qpn=0x41" in BusLog(tmp_path).wait_for(kind="mmio", timeout=0).decoded
 
 
-def test_a_wait_in_vain_shows_the_last_records(writer: Writer, tmp_path: Path) -> None:
+def test_a_wait_in_vain_names_the_filter_and_shows_the_nearest(
+    writer: Writer, tmp_path: Path
+) -> None:
+    """Those that fail one condition, by that condition; a function is named by its line."""
     for number in range(30):
         writer.ring("a", number)
-    with pytest.raises(BusLogTimeout, match=r"no such record on the bus within 0 s.*/bus") as told:
-        BusLog(tmp_path).wait_for(containing="never", timeout=0)
+    writer.ring("b", 0x77)
+    writer.say("b", "QUERY_FW status=OK")
+    filters: dict[str, Any] = {"kind": "mmio_write", "guest": "b", "containing": "qpn=0x1d"}
+    with pytest.raises(BusLogTimeout, match=r"no record with .* within 0 s.*/bus") as told:
+        BusLog(tmp_path).wait_for(timeout=0, **filters)
+    assert "kind=mmio_write, guest=b, containing='qpn=0x1d' on the bus" in str(told.value)
     lines = told.value.transcript.splitlines()
     assert lines[0].split()[0] == "timestamp"
-    assert len(lines) == 21 and "qpn=0x1d" in lines[-1]
+    assert lines[1].startswith("all but guest=b (1)") or lines[1].startswith("all but containing")
+    assert {line for line in lines if line.startswith("all but")} == {
+        "all but guest=b (1):",
+        "all but containing='qpn=0x1d' (1):",
+    }
+    assert len(lines) == 5 and any("qpn=0x77" in line for line in lines)
     assert isinstance(told.value, AssertionError)
+    with pytest.raises(BusLogTimeout, match=r"guest=a, the lambda of line \d+ on the bus") as told:
+        BusLog(tmp_path).wait_for(lambda record: record.bar == 7, timeout=0, guest="a")
+    lines = told.value.transcript.splitlines()
+    assert lines[1].startswith("all but the lambda of line") and "(30, the last 5):" in lines[1]
+    assert len(lines) == 7 and "qpn=0x1d" in lines[-1]
+
+
+def test_a_wait_in_vain_for_one_thing_shows_the_last_records(
+    writer: Writer, tmp_path: Path
+) -> None:
+    log = BusLog(tmp_path)
+    with pytest.raises(BusLogTimeout, match="no record with kind=irq on") as told:
+        log.wait_for(kind="irq", timeout=0)
+    assert told.value.transcript == "nothing was recorded"
+    for number in range(30):
+        writer.ring("a", number)
+    with pytest.raises(BusLogTimeout, match="matching='kind=irq and vector=3'") as told:
+        log.wait_for(matching="kind=irq and vector=3", timeout=0)
+    lines = told.value.transcript.splitlines()
+    assert lines[1] == "none of 30 came near; the last:" and len(lines) == 7
+    with pytest.raises(UsageError, match="did you mean syndrome"):
+        log.wait_for(matching="syndrom!=0", timeout=0)
+    assert len(log.records(matching="qpn<3")) == 2
+
+
+def test_work_requests_and_activities(tmp_path: Path) -> None:
+    """As the analyzer assembles them, from where the test began."""
+    sender = Sender(tmp_path)
+    for _ in range(3):
+        sender.post()
+    sender.log.flush()
+    log = BusLog(tmp_path)
+    found = log.transfers()
+    assert [each.index for each in found] == [0, 1, 2]
+    assert log.transfers(guest="b") == [] and len(log.transfers(guest="a")) == 3
+    assert len(log.work_requests(opcode="RDMA_WRITE", qpn=QPN, status=found[0].status)) == 3
+    assert log.work_requests(opcode="SEND") == []
+    assert [each.transfer is not None for each in log.activities("work_request")] == [True] * 3
+    assert log.activities(ActivityKind.WORK_REQUEST, guest="b") == []
+    with pytest.raises(UsageError, match="no kind of activity 'firmware'; use one of work_request"):
+        log.activities("firmware")
+    log.skip()
+    sender.post()
+    sender.log.close()
+    assert [each.index for each in log.work_requests()] == [3]
+    with pytest.raises(UsageError, match="not of a pair that runs"):
+        log.mark("here")
 
 
 def test_a_wait_ends_with_the_pair(writer: Writer, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
 from bluebridge.host_tools.pytest_plugin.scratch import ScratchBase, folder_name
+from bluebridge.images.source import HOME
 
 pytest_plugins = ["pytester"]
 
@@ -164,3 +166,78 @@ def test_names_are_never_taken_twice(tmp_path: Path) -> None:
     base = ScratchBase(tmp_path, "never")
     names = [base.make("test_a.py::test_b").path.name for _ in range(3)]
     assert names == ["test_a-test_b", "test_a-test_b-2", "test_a-test_b-3"]
+
+
+FAILING = """
+    import pytest
+    from bluebridge.device.buslog.writer import FileLog
+    from bluebridge.device.layout.buslog import Kind
+    from bluebridge.host_tools.errors import LabError
+    from bluebridge.host_tools.pytest_plugin.page import BEGINS, mark_of
+    from bluebridge.device.buslog.marks import mark_text
+
+    def record(log, text):
+        log.record(0, Kind.NOTE, 0, 0, len(text), text.encode())
+
+    def test_bad(scratch, request):
+        (scratch / "console-a.log").write_text("Kernel panic <&> here")
+        log = FileLog(scratch / "bus")
+        log.device("a")
+        record(log, "before the test")
+        record(log, mark_text(mark_of(request.node.nodeid, BEGINS)))
+        record(log, "in the test")
+        log.close()
+        raise LabError("guest a: it broke", transcript="what insmod said")
+
+    def test_message(scratch):
+        pytest.fail("no traceback", pytrace=False)
+
+    def test_good(scratch):
+        pass
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]])
+def test_sections_and_places_of_a_failed_test_are_in_junit_xml(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, workers: list[str]
+) -> None:
+    """Once on the terminal, and in the text that CI systems show of a failure."""
+    monkeypatch.setenv("PYTHONPATH", str(HOME))
+    pytester.makepyfile(test_it=FAILING)
+    pytester.makeini("[pytest]\nbluebridge_scratch = kept\n")
+    result = pytester.runpytest_subprocess("--junitxml=report.xml", *workers)
+    result.assert_outcomes(passed=1, failed=2)
+    assert result.outlines.count("what insmod said") == 1
+    cases = {
+        case.attrib["name"]: case
+        for case in ElementTree.parse(pytester.path / "report.xml").iter("testcase")
+    }
+    failure = cases["test_bad"].find("failure")
+    assert failure is not None and failure.text is not None
+    assert "guest a: it broke" in failure.attrib["message"]
+    for part in ("- bluebridge: guest a: it broke -", "what insmod said", "end of console-a.log"):
+        assert part in failure.text
+    assert "Kernel panic <&> here" in failure.text
+    places = {
+        each.attrib["name"]: each.attrib["value"] for each in cases["test_bad"].iter("property")
+    }
+    folder, page = Path(places["bluebridge_scratch"]), Path(places["bluebridge_page"])
+    assert page.parent == folder and page.name == "test_it-test_bad.html"
+    assert str(page) in failure.text and str(folder) in failure.text
+    text = page.read_text()
+    assert "in the test" in text and "before the test" not in text
+    message = cases["test_message"].find("failure")
+    assert message is not None and "scratch folder" in (message.text or "")
+    assert [each.attrib["name"] for each in cases["test_message"].iter("property")] == [
+        "bluebridge_scratch"
+    ]
+    assert not list(cases["test_good"].iter("property"))
+
+
+def test_no_places_of_what_is_not_kept(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_it=FAILING)
+    pytester.runpytest("--junitxml=report.xml", "--bluebridge-keep=never")
+    report = ElementTree.parse(pytester.path / "report.xml")
+    assert not list(report.iter("property"))
+    failure = next(report.iter("failure"))
+    assert "removed at the end" in (failure.text or "") and ".html" not in (failure.text or "")

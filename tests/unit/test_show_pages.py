@@ -114,7 +114,7 @@ def test_questions_follow_until_the_answer_ends() -> None:
         return [*head, json.dumps(qp_row(90 - len(asked))), *more]
 
     answer = ask(tell, "a", QP, None)
-    assert asked == ["show a qp", "show qp more 7"]
+    assert asked == ["show a qp", "show a qp more 7"]
     assert [item["lqpn"] for item in answer.items] == [88, 89]
     assert answer.functions == [{"name": "a", "count": 2}]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,19 +15,21 @@ from bluebridge.device.buslog import cli
 from bluebridge.device.buslog.activity import ActivityAssembler
 from bluebridge.device.buslog.activity.traffic_view import Traffic
 from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.device.buslog.timeline import timeline
+from bluebridge.device.buslog.timeline import picture, timeline
 from bluebridge.device.buslog.timeline.counters import outstanding
 from bluebridge.device.buslog.timeline.drawing import Drawing
 from bluebridge.device.buslog.timeline.lanes import MOST_LANES, Lanes
-from bluebridge.device.buslog.timeline.overview import BLOCK_EVENTS, Block, Rates
+from bluebridge.device.buslog.timeline.overview import BLOCK_EVENTS, MOST_BINS, Block, Rates
 from bluebridge.device.buslog.timeline.sampling import stretches
 from bluebridge.device.buslog.timeline.trace_file import TraceFile
 from bluebridge.device.buslog.timeline.tracks import Tracks
+from bluebridge.device.layout.buslog import Kind
 from tests.unit.analysis_log import Sender
 from tests.unit.test_analysis import EVENTS
 from tests.unit.trace_reader import TraceReader
 
 SQL = Path(timeline.__file__).with_name("response_times.sql")
+SVG = "{http://www.w3.org/2000/svg}"
 REQUESTS = 9
 ADDRESSES = (1 << 64) - 1
 
@@ -110,13 +113,14 @@ def test_counters(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_bins_of_the_rates_widen_and_lose_nothing() -> None:
     rates = Rates()
     for second in range(20):
-        rates.add(("a", "to the host"), second, 100)
-    (values,) = rates.bins.values()
-    assert sum(values) == 2000
-    assert [place * rates.width // 10**9 for place, value in enumerate(values) if value][:2] == [
-        0,
-        0,
-    ]
+        rates.add((0, Kind.DMA_WRITE), second * 10**9, 100)
+        rates.add((0, Kind.MMIO_READ), second * 10**9, 10)
+    ((key, values),) = rates.ways(["a/2"]).items()
+    assert key == ("a", "to the host")
+    assert len(values) <= MOST_BINS
+    times = [place * rates.width for place, value in enumerate(values) if value]
+    assert sum(values) == 20 * 110
+    assert [(time + rates.width) // 10**9 for time in times] == list(range(20))
 
 
 def test_a_long_log_is_cut_with_a_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,6 +205,30 @@ def _key(line: str) -> tuple[str, str, str]:
     return line[:3].strip(), line[4:30].strip(), line[31:53].strip()
 
 
+def test_a_picture_of_a_span(log: Path) -> None:
+    end = max(event.time for event in LogReader(log))
+    path = log.parent / "t.svg"
+    assert picture.main([str(log), str(path), f"0:{end + 1e-4}"]) == 0
+    root = ElementTree.parse(path).getroot()
+    texts = [one.text.strip() for one in root.iter(f"{SVG}text") if one.text]
+    for name in ("machine a · HCA a", "work requests of QP 0x48", "for QP 0x48 of a"):
+        assert name in texts
+    assert len(list(root.iter(f"{SVG}rect"))) >= REQUESTS
+
+
+@pytest.mark.parametrize(
+    ("words", "why"), [(["LOG", "FILE"], "usage: "), (["none", "FILE", "0:1"], "holds no bus log")]
+)
+def test_a_picture_of_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], why: str
+) -> None:
+    path = tmp_path / "t.svg"
+    assert picture.main([word.replace("FILE", str(path)) for word in words]) == 2
+    err = capsys.readouterr().err
+    assert why in err and err.count("\n") == 1
+    assert not path.exists()
+
+
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 300)), max_size=200))
 def test_slices_of_a_lane_never_overlap(slices: list[tuple[int, int]]) -> None:
     made: list[int] = []
@@ -227,7 +255,7 @@ def test_slices_of_a_lane_never_overlap(slices: list[tuple[int, int]]) -> None:
 def test_stretches_cover_a_log_and_keep_the_limit(
     sizes: list[tuple[int, bool]], limit: int
 ) -> None:
-    blocks = [Block(0, 0.0, 0.0, rare, events) for events, rare in sizes]
+    blocks = [Block(0, 0, 0, rare, events) for events, rare in sizes]
     found = stretches(blocks, limit)
     assert [block for stretch in found for block in stretch.blocks] == blocks
     drawn = sum(stretch.events for stretch in found if stretch.drawn)

@@ -53,7 +53,7 @@ def _rows(page: Browser) -> list[list[str]]:
 
 def test_the_page_shows_lab_list_and_steps(page: Browser) -> None:
     """Only rows in sight are in the page."""
-    assert page.text("title") == "log of a test"
+    assert page.text("title") == "hosts a and b: log of a test"
     assert 10 < len(_rows(page)) < 100
     assert _rows(page)[0][2:5] == ["a", "work request", "RDMA_WRITE 8 bytes, QP 0x48"]
     assert f"of {67 * POSTS}" in page.text("count")
@@ -164,7 +164,7 @@ def test_a_saved_page_needs_nothing_else(chromium: Browser, log: Path, tmp_path:
     chromium.errors.clear()
     chromium.open((tmp_path / "page.html").as_uri())
     chromium.wait("document.querySelectorAll('#steps tr').length > 3")
-    assert chromium.text("title") == "log log"
+    assert chromium.text("title") == "hosts a and b: log log"
     assert chromium.text("count").startswith("90 activities, of events 0 to ")
     assert f"of a log of {67 * POSTS} events; --limit and --event" in chromium.text("count")
     chromium.run("document.getElementById('text').value = 'vector 1'")

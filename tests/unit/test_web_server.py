@@ -11,10 +11,12 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.web import book as book_module
 from bluebridge.host_tools.web.book import Book, Query
+from bluebridge.host_tools.web.places import peers, way
 from bluebridge.host_tools.web.rows import kept
 from tests.unit.analysis_log import A, Sender
 from tests.unit.web_site import POSTS, SECRET, Control, served, written
@@ -175,6 +177,36 @@ def test_steps_are_decoded_and_say_where_they_go(site: str) -> None:
     assert steps[1]["decoded"].startswith("WQE qpn=0x48 RDMA_WRITE")
     assert len(steps[1]["data"]) == 2 * steps[1]["length"]
     assert _ask(site, f"/{SECRET}/activity/1")[0] == 404
+
+
+def _transaction(device: str, tlp: Tlp, role: Role = Role.WINDOW) -> Transaction:
+    return Transaction(0, 0.0, device, tlp, role, True, 0x1000, 8, b"")
+
+
+@pytest.mark.parametrize(
+    ("device", "tlp", "role", "cause", "path"),
+    [
+        ("b.ntb", Tlp.MEMORY_WRITE, Role.WINDOW, "a.ntb", "a.ntb wire b.ntb b:port b:memory"),
+        (
+            "b.ntb", Tlp.MEMORY_WRITE, Role.WINDOW, "a.dma",
+            "a.dma a:port a.ntb wire b.ntb b:port b:memory",
+        ),
+        (
+            "b.ntb", Tlp.MEMORY_READ, Role.WINDOW, "a.ntb",
+            "a.ntb wire b.ntb b:port b:memory b:port b.ntb wire a.ntb",
+        ),
+        ("b.ntb", Tlp.MEMORY_WRITE, Role.INTERRUPT, "a.ntb", "a.ntb wire b.ntb b:port b:cpu"),
+        ("b.ntb", Tlp.MEMORY_WRITE, Role.INTERRUPT, "b.ntb", "b.ntb b:port b:cpu"),
+    ],
+)  # fmt: skip
+def test_a_store_crosses_the_wire_of_its_bridge(
+    device: str, tlp: Tlp, role: Role, cause: str, path: str
+) -> None:
+    devices = ["a.ntb", "b.ntb", "a.dma", "b.dma"]
+    twins = peers(devices)
+    assert twins == {"a.ntb": "b.ntb", "b.ntb": "a.ntb"}
+    one, before = _transaction(device, tlp, role), _transaction(cause, Tlp.MEMORY_WRITE)
+    assert way(one, before, twins.get(device)) == path.split()
 
 
 def test_bytes_that_were_not_kept_are_said(tmp_path: Path) -> None:

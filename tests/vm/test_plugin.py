@@ -51,11 +51,21 @@ class Project:
     def outcomes(self) -> dict[str, str]:
         """Name of each test and `passed`, `failure` or `error`, of the last run."""
         cases = ElementTree.parse(self.folder / "report.xml").iter("testcase")
-        return {case.attrib["name"]: next((c.tag for c in case), "passed") for case in cases}
+        return {case.attrib["name"]: _outcome(case) for case in cases}
+
+    def properties(self, test: str) -> dict[str, str]:
+        """What the report says of a test besides its outcome."""
+        cases = ElementTree.parse(self.folder / "report.xml").iter("testcase")
+        (case,) = (case for case in cases if case.attrib["name"] == test)
+        return {each.attrib["name"]: each.attrib["value"] for each in case.iter("property")}
 
     def kept(self) -> dict[str, Path]:
         """Scratch folders that are there, by name."""
         return {path.name: path for path in self.folder.glob("kept/*/*")}
+
+
+def _outcome(case: ElementTree.Element) -> str:
+    return next((part.tag for part in case if part.tag != "properties"), "passed")
 
 
 @pytest.fixture
@@ -70,7 +80,10 @@ def project(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 MINE = """
+import time
+
 import pytest
+from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.errors import LabError
 
 PIDS = {}
@@ -78,6 +91,9 @@ PIDS = {}
 def test_good(guest_a, guest_b, buslog, scratch):
     assert [guest.run("hostname").text for guest in (guest_a, guest_b)] == ["a", "b"]
     assert buslog.wait_for(kind="config", guest="b").guest == "b"
+    buslog.mark("half way")
+    assert buslog.wait_for(kind="note", containing="half way")
+    assert buslog.records(containing="test_good begins") and buslog.activities("config access")
     names = {"bus", "console-a.log", "console-b.log", "qemu-a.log", "qemu-b.log", "server.log"}
     assert names <= {path.name for path in scratch.iterdir()}
 
@@ -111,6 +127,14 @@ def test_wishes(guest_a):
     said = guest_a.run("nproc; lspci -n; grep MemTotal /proc/meminfo; cat /proc/cmdline").text
     assert said.startswith("1\\n") and "15b3" not in said and "bluebridge.host=a" in said
     assert int(said.partition("MemTotal:")[2].split()[0]) < 512 * 1024
+
+def test_a_log_that_stops(lab):
+    with lab.pair(names=("a3", "b3"), stop_on="kind=note and enough") as other:
+        other.server.tell("mark enough")
+        end = time.monotonic() + 30
+        while not (stopped := LogReader(other.logs).stopped) and time.monotonic() < end:
+            time.sleep(0.05)
+    assert stopped.startswith("kind=note and enough: event ")
 
 def test_own_pairs(lab, guest_a):
     with lab.pair(hca=False, names=("a2", "b2")) as other:
@@ -158,6 +182,9 @@ def test_a_project_of_its_own(project: Project) -> None:
     assert "\nguest b: the guest's kernel panicked (Kernel panic - not syncing: sysrq" in said
     assert "shared by test_shared.py::test_first, test_shared.py::test_second\n" in said
     assert "/host_tools/" not in said
+    for name, place in (("test_bad", "test_mine-test_bad"), ("test_second", "test_shared")):
+        page = Path(project.properties(name)["bluebridge_page"])
+        assert page.parent == kept[place] and "begins" in page.read_text()
 
 
 HANGING = """

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+from collections import Counter
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from bluebridge.device.buslog import cli
+from bluebridge.device.buslog.analysis.transaction import Role
+from bluebridge.device.buslog.analysis.transaction_stream import transactions
+from bluebridge.device.buslog.pcap import dissector
+from bluebridge.device.buslog.pcap.tlp_packets import PURPOSES
+from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.guest.krping.pattern import ping_data
 from tests.unit.capture_reader import Captured, Parsed, parse, read_file
@@ -120,3 +128,34 @@ def test_each_side_begins_with_the_number_the_other_one_named(
         if packet.opcode <= READ:
             first.setdefault(side, packet.psn)
     assert first == {"a": named["b"], "b": named["a"]}
+
+
+def test_wires_and_buses_of_a_session_in_wireshark(session: Path, tmp_path: Path) -> None:
+    """No warning, and as many packets of each kind as the log has accesses for it."""
+    file, script = tmp_path / "file", files("bluebridge.device.buslog.pcap") / dissector.NAME
+    _capture(session, file, "--tlp")
+    known = "--disable-protocol rpcordma --disable-protocol infiniband.eoib"
+    names = (
+        "_ws.col.Protocol",
+        "_ws.expert",
+        "tlp.name",
+        "bluebridge.purpose",
+        "bluebridge.offset",
+    )
+    shown = subprocess.run(
+        ["tshark", "-X", f"lua_script:{script}", "-r", str(file), *known.split(), "-T", "fields"]
+        + [word for name in names for word in ("-e", name)],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    rows = [line.split("\t") for line in shown]
+    assert {protocol for protocol, *_ in rows} >= {"PCIe", "RoCE", "ARP"}
+    assert not any(expert for _, expert, *_ in rows)
+    first = Counter(
+        purpose for *_, name, purpose, offset in rows if offset == "0" and name[:3] != "Cpl"
+    )
+    roles = Counter(one.role for one in transactions(LogReader(session)))
+    assert roles[Role.DOORBELL] + roles[Role.BLUEFLAME] > COUNT
+    for role in (Role.DOORBELL, Role.WQE, Role.PAYLOAD_READ, Role.PAYLOAD_WRITE, Role.CQE):
+        assert first[str(PURPOSES[role].value)] == roles[role]

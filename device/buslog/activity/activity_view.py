@@ -27,12 +27,19 @@ def line(activity: Activity) -> str:
 
 
 def tree(activity: Activity) -> Iterator[str]:
-    """Its transactions below each other, with microseconds since it began, and its notes."""
+    """Its transactions below each other, with microseconds since it began, and its notes.
+
+    None for an activity of one transaction, of which its own line says all.
+    """
+    parts = activity.transactions
+    if len(parts) == 1 and activity.title.endswith(parts[0].text):
+        return
     for place, depth in activity.tree():
-        one = activity.transactions[place]
+        one = parts[place]
         clock = f"{(one.time - activity.begin) * 1e6:10.1f}"
         yield f"{one.number:8} {'':13} {clock} {one.device:5} {'  ' * (depth + 1)}{_words(one)}"
-    for note in activity.notes:
+    said = {one.text for one in parts}
+    for note in (each for each in activity.notes if each not in said):
         yield f"{_PLACE} {'':5}   {note}"
 
 
@@ -65,6 +72,8 @@ def _words(one: Transaction) -> str:
     if one.tlp is Tlp.MEMORY_READ or one.tlp is Tlp.MEMORY_WRITE:
         way = "read" if one.tlp is Tlp.MEMORY_READ else "write"
         text = f"{way} {text}, {one.length} bytes"
+    elif one.tlp is Tlp.CONFIG_READ or one.tlp is Tlp.CONFIG_WRITE:
+        text = f"{'read' if one.tlp is Tlp.CONFIG_READ else 'write'} {text}"
     return f"{text} *" if one.repeated else text
 
 

@@ -16,6 +16,7 @@ from bluebridge.device.buslog.activity.part import WINDOW
 from bluebridge.device.buslog.analysis.assembly import TransferAssembler
 from bluebridge.device.buslog.analysis.classify import transaction_of
 from bluebridge.device.buslog.analysis.transaction import Role, Transaction
+from bluebridge.device.buslog.analysis.transfer import Transfer
 from bluebridge.device.buslog.bridges import family
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import Event, LogReader
@@ -23,6 +24,8 @@ from bluebridge.device.layout.buslog import Kind
 
 _LATE = (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE)
 """Roles of what a work request takes that begins later."""
+_NOTHING: list[Activity] = []
+_NO_TRANSFERS: list[Transfer] = []
 
 
 class ActivityAssembler:
@@ -41,24 +44,33 @@ class ActivityAssembler:
     def feed(self, event: Event) -> list[Activity]:
         """The activities that are complete after `event`."""
         one = transaction_of(event)
+        given = _NO_TRANSFERS
         if family(event.device):
-            return self._bridges.feed(event, one)
-        given = self._transfers.take(event, one)
-        if not one.taken:
-            if one.role in _LATE and (event.obj or event.kind is not Kind.NOTE):
-                self._held.append((event, one))
-            else:
-                self._hcas.feed(event, one)
+            found = self._bridges.feed(event, one)
+        else:
+            given = self._transfers.take(event, one)
+            if not one.taken:
+                self._other(event, one)
+            found = _NOTHING
         if self._held:
             self._release(event.number - WINDOW)
-        found = self._hcas.ready(event.number)
-        return [*map(of_transfer, given), *found] if given else found
+        ready = self._hcas.ready(event.number)
+        if given or (found and ready):
+            return [*map(of_transfer, given), *found, *ready]
+        return found or ready
 
     def finish(self) -> list[Activity]:
         """All that are left."""
         rest = [of_transfer(each) for each in self._transfers.finish()]
         self._release(None)
         return [*rest, *self._hcas.finish(), *self._bridges.finish()]
+
+    def _other(self, event: Event, one: Transaction) -> None:
+        """An event of an HCA that no work request has taken yet."""
+        if one.role in _LATE and (event.obj or event.kind is not Kind.NOTE):
+            self._held.append((event, one))
+        else:
+            self._hcas.feed(event, one)
 
     def _release(self, before: int | None) -> None:
         """What is held since before that event, except what work requests have taken."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bluebridge.device.buslog.activity.activity import Activity, ActivityKind, begun
-from bluebridge.device.buslog.activity.bridge_doorbells import PATIENCE, Doorbells, Rung
+from bluebridge.device.buslog.activity.bridge_doorbells import PATIENCE_SECONDS, Doorbells, Rung
 from bluebridge.device.buslog.activity.bridge_registers import (
     FIRST_MESSAGE,
     Places,
@@ -68,7 +68,8 @@ class BridgeAssembler:
         self._last = event.number
         _HANDLERS.get(event.kind, BridgeAssembler._alone)(self, event, one)
         if event.number - self._expired >= EXPIRE_EVERY:
-            self._expire(event.number)
+            self._expired = event.number
+            self._expire(event.time - PATIENCE_SECONDS)
         given, self._given = self._given, []
         return given
 
@@ -117,10 +118,9 @@ class BridgeAssembler:
         self._close()
         self._given.append(lone(event, one))
 
-    def _expire(self, number: int) -> None:
-        self._expired = number
+    def _expire(self, before: float) -> None:
         for doorbells in self._doorbells.values():
-            doorbells.expire(number - PATIENCE)
+            doorbells.expire(before)
             self._take(doorbells.given)
 
     def _effect(self, one: Transaction) -> bool:

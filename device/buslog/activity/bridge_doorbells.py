@@ -9,8 +9,9 @@ from bluebridge.device.buslog.analysis.transaction import Transaction
 from bluebridge.device.layout.ntb import gen1
 from bluebridge.device.layout.ntb.models import GEN1
 
-PATIENCE = 4096
-"""Number of events after which a doorbell that was not cleared is given out."""
+PATIENCE_SECONDS = 3.0
+"""After which a doorbell that was not cleared is given out. A bridge holds one for two seconds
+(`bluebridge.device.ntb.switchtec_doorbells`)."""
 MOST_WAITING = 64
 """Messages of one slot that wait for the ones before, at most."""
 MOST_PARTS = 32
@@ -29,21 +30,21 @@ class Rung:
         self.bits = bits
         self.parent = 0  # place of the transaction that led to what the guest does
         self.interrupted = 0  # bits whose interrupt was raised
-        self.last = activity.number
+        self.last = activity.begin
         self.answered = False
 
     def interrupt(self, one: Transaction, bits: int, cause: int) -> None:
         """The interrupt of some of the bits, caused by the transaction at that place."""
         self.parent = self.activity.add(one, cause)
         self.interrupted |= bits
-        self.last = one.number
+        self.last = one.time
 
     def reaction(self, one: Transaction, clears: int) -> None:
         """The guest reads pending bits or clears some."""
         self.activity.add(one, self.parent)
         self.bits &= ~clears
         self.answered = True
-        self.last = one.number
+        self.last = one.time
 
     def finished(self) -> Activity:
         """The activity with its status."""
@@ -131,10 +132,10 @@ class Doorbells:
                 each.bits &= ~low
                 each.answered = True
 
-    def expire(self, number: int) -> None:
-        """Give out what has been there since before event `number`."""
+    def expire(self, before: float) -> None:
+        """Give out those of which nothing was seen since that time, in seconds."""
         for each in self._rung:
-            if each.last < number:
+            if each.last < before:
                 each.bits = 0
         self._sweep()
 

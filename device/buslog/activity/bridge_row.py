@@ -22,7 +22,6 @@ ANSWERS = {
     ActivityKind.DESCRIPTOR: "descriptor to completion",
     ActivityKind.DOORBELL: "doorbell to interrupt",
 }
-LOAD = "load to answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def _of_window(activity: Activity) -> BridgeRow:
     root = next(one for one in parts if one.role in (Role.WINDOW_STORE, Role.WINDOW_LOAD))
     arrivals = [one for one in parts if one.parent is not None]
     store = root.role is Role.WINDOW_STORE
-    answer = None if not arrivals else arrivals[0] if store else root
+    answer = arrivals[0] if arrivals and store else None  # a load is logged when it is answered
     return BridgeRow(
         activity,
         "store" if store else "load",
@@ -88,7 +87,7 @@ def _of_window(activity: Activity) -> BridgeRow:
         machine(root.device),
         f"BAR{root.bar}+{root.address:#x}",
         _place(arrivals[0]) if arrivals else "-",
-        ANSWERS[ActivityKind.STORE] if store else LOAD,
+        ANSWERS[ActivityKind.STORE] if store else "",
         _since(activity, answer),
     )
 
@@ -97,46 +96,51 @@ def _of_descriptor(activity: Activity) -> BridgeRow:
     parts = activity.transactions
     reads = [one for one in parts if one.role is Role.COPY_READ]
     writes = [one for one in parts if one.role is Role.COPY_WRITE]
-    through = [one for one in parts if one.remote]
     done = next((one for one in parts if one.role is Role.COMPLETION_WORD), None)
+    source = _place(reads[0]) if reads else machine(activity.device)
+    if beyond := _beyond(parts, Tlp.MEMORY_READ):
+        source += f" ({beyond})"
     return BridgeRow(
         activity,
         "descriptor",
         sum(one.length for one in writes),
-        _place(reads[0]) if reads else machine(activity.device),
+        source,
         f"{writes[0].address:#x}" if writes else "-",
-        ", ".join(_translated(through)) or "-",
+        _beyond(parts, Tlp.MEMORY_WRITE) or "-",
         ANSWERS[ActivityKind.DESCRIPTOR],
         _since(activity, done),
     )
 
 
-def _translated(through: list[Transaction]) -> list[str]:
-    """Where the first bytes are read and written at the peer."""
-    found = []
-    for tlp, sign in ((Tlp.MEMORY_READ, "< "), (Tlp.MEMORY_WRITE, "")):
-        found += [sign + _place(one) for one in through if one.tlp is tlp][:1]
-    return found
+def _beyond(parts: list[Transaction], tlp: Tlp) -> str:
+    """Where the first bytes are read or written at the peer; empty for none."""
+    return next((_place(one) for one in parts if one.remote and one.tlp is tlp), "")
 
 
 def _of_registers(activity: Activity) -> BridgeRow:
     root = activity.transactions[0]
     doorbell = activity.kind is ActivityKind.DOORBELL
-    interrupt = next(
-        (one for one in activity.transactions if one.role is Role.INTERRUPT and one.remote), None
-    )
+    interrupt = None
+    if doorbell:
+        rung = (one for one in activity.transactions if one.role is Role.INTERRUPT)
+        interrupt = next(rung, None)
     notes = [one.text for one in activity.transactions[1:] if one.role is Role.NOTE]
     effect = ", ".join(notes[:3]) or "-"
-    vector = (
-        effect if interrupt is None else f"{machine(interrupt.device)} vector {interrupt.address}"
-    )
+    if interrupt is not None:
+        effect = f"{machine(interrupt.device)} vector {interrupt.address}"
     return BridgeRow(
         activity,
-        activity.kind.value,
+        _what(activity),
         root.length if root.tlp is not Tlp.NONE else 0,
         machine(activity.device),
         activity.title,
-        vector,
+        effect,
         ANSWERS[activity.kind] if doorbell else "",
-        _since(activity, interrupt) if doorbell else None,
+        _since(activity, interrupt),
     )
+
+
+def _what(activity: Activity) -> str:
+    if activity.kind is not ActivityKind.ACCESS:
+        return str(activity.kind.value)
+    return SCRATCHPAD.strip() if activity.title.startswith(SCRATCHPAD) else "set-up"

@@ -11,7 +11,6 @@ from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
 from bluebridge.device.layout.ioat.registers import State
 
 COUNT_BITS = 0xFFFF
-HALF = 0x8000
 MOST_RINGS = 64
 """Writes of the count that wait for their descriptors, at most."""
 MOST_PARTS = 1024
@@ -67,12 +66,20 @@ class EngineChannel:
         activity = begun(one, ActivityKind.ACCESS, title)
         activity.transactions[0].role = Role.DOORBELL
         activity.transactions[0].text = f"channel {self._number}, descriptors up to {wanted}"
-        if self._fetched is not None and wanted & COUNT_BITS == self._fetched:
-            self.given.append(activity)  # all of them were executed before
+        wanted &= COUNT_BITS
+        if wanted in (self._fetched, self._rings[-1].wanted if self._rings else None):
+            self.given.append(activity)  # all of them were asked for before
             return
-        self._rings.append(Ring(activity, wanted & COUNT_BITS))
+        if self._fetched is not None:
+            while self._rings and self._ahead(self._rings[-1].wanted) > self._ahead(wanted):
+                self._release(self._rings.pop())
+        self._rings.append(Ring(activity, wanted))
         if len(self._rings) > MOST_RINGS:
             self._release(self._rings.popleft())
+
+    def _ahead(self, wanted: int) -> int:
+        """Descriptors from the last one fetched to that of this count."""
+        return wanted - (self._fetched or 0) & COUNT_BITS
 
     def begin_chain(self) -> None:
         """Software wrote the chain's address, or reset the channel: counting starts anew."""
@@ -120,8 +127,6 @@ class EngineChannel:
                 self._release(self._rings.popleft())
             return self._rings[0] if self._rings else None
         self._fetched = number = self._fetched + 1 & COUNT_BITS
-        while self._rings and self._rings[0].wanted - number & COUNT_BITS >= HALF:
-            self._release(self._rings.popleft())
         ring = self._rings[0] if self._rings else None
         if ring is not None and ring.wanted == number:
             self._rings.popleft()

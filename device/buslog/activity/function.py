@@ -93,6 +93,7 @@ class FunctionActivities:
     def _alone(self, event: Event, one: Transaction) -> None:
         activity = lone(event, one)
         if one.role is Role.CQE or one.role is Role.CQ_ARM:
+            activity.cause = self._cause if one.role is Role.CQE else None
             self._interrupts.completion(one, activity.number)
         elif event.kind is Kind.NOTE and event.text.startswith(INTERNAL_ERROR):
             activity.kind, activity.cause = ActivityKind.FAULT, self._activities.commanded

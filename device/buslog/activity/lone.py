@@ -27,9 +27,16 @@ _BY_KIND = {
     Kind.LINK: ActivityKind.LINK,
     Kind.CONTROL: ActivityKind.CONTROL,
 }
+_WAYS = {
+    Kind.MMIO_READ: "read",
+    Kind.MMIO_WRITE: "write",
+    Kind.CONFIG_READ: "read",
+    Kind.CONFIG_WRITE: "write",
+}
 _KINDS = tuple(_BY_KIND[kind] for kind in Kind)
 _SHORT = (Kind.DMA_READ, Kind.DMA_WRITE)
 """Kinds of which there are many: their words say less, and are made faster."""
+_QUEUE_ENTRIES = (What.CQE, What.EQE)
 
 
 def lone(event: Event, one: Transaction) -> Activity:
@@ -41,13 +48,15 @@ def started(event: Event, one: Transaction, kind: ActivityKind) -> Activity:
     """An activity that begins with an event, whose words are its title."""
     if not one.text:
         one.text = _words(event, one)
-    activity = Activity(one.number, kind, one.device, one.text, one.time, one.time)
+    way = _WAYS.get(event.kind)
+    title = f"{way} {one.text}" if way else one.text
+    activity = Activity(one.number, kind, one.device, title, one.time, one.time)
     activity.add(one)
     return activity
 
 
 def _words(event: Event, one: Transaction) -> str:
-    if event.kind in _SHORT and event.what is not What.EQE:
+    if event.kind in _SHORT and event.what not in _QUEUE_ENTRIES:
         return purpose(one)
     return decode(event)
 

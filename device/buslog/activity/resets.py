@@ -15,6 +15,8 @@ from bluebridge.device.layout.mlx4.bar0 import RESET_OFFSET
 
 PAUSE_SECONDS = 0.01
 """Config accesses after a longer pause are another activity."""
+RESET_SECONDS = 0.001
+"""A reset of the function is by the config write that far before it, at most."""
 MAX_ACCESSES = 256
 """Config accesses of one activity, at most."""
 BUS_MASTER = "bus master"
@@ -70,7 +72,7 @@ class ResetActivities:
     def reset(self, event: Event, one: Transaction, failure: int | None) -> None:
         """The function was reset; `failure` is the number of the internal error before."""
         store, self._store = self._store, None
-        cause = self._run.number if self._run is not None else None
+        cause = self._written(one)
         self._end_run()
         if store is None:
             activity = started(event, one, ActivityKind.RESET)
@@ -82,6 +84,13 @@ class ResetActivities:
         activity.title = f"{event.text} reset" if "reset" not in event.text else event.text
         self._before = activity.number
         self._activities.complete(activity)
+
+    def _written(self, one: Transaction) -> int | None:
+        """Number of the config accesses whose last write a reset follows at once."""
+        run = self._run
+        if run is None or run.transactions[-1].tlp is not Tlp.CONFIG_WRITE:
+            return None
+        return run.number if one.time - run.end <= RESET_SECONDS else None
 
     def other(self) -> None:
         """Something else happens."""

@@ -10,7 +10,13 @@ local PURPOSES = {
   [0] = "other", "doorbell", "BlueFlame write", "WQE read", "payload read", "receive WQE read",
   "payload write", "CQE", "EQE", "interrupt", "doorbell record read", "CQ doorbell",
   "EQ doorbell", "register read", "register write", "config access", "table access",
-  "DMA engine", "window access", "command", "reset", "note",
+  "descriptor read", "copy read", "copy write", "completion word", "window store", "window load",
+  "window access", "command", "reset", "note", "link", "control",
+}
+-- What the object of a purpose is.
+local OBJECTS = {
+  [1] = "QP", [3] = "QP", [4] = "QP", [6] = "QP", [7] = "CQ", [8] = "EQ", [11] = "CQ", [12] = "EQ",
+  [17] = "channel", [18] = "channel", [19] = "channel", [20] = "channel",
 }
 local TYPES = {
   [0x00] = "MRd32", [0x20] = "MRd64", [0x40] = "MWr32", [0x60] = "MWr64",
@@ -227,10 +233,21 @@ local function dissect_tlp(tvb, pinfo, root, head)
   return (name .. " " .. text):gsub("  +", " ")
 end
 
+local function purpose_of(head)
+  local text = PURPOSES[head.purpose] or "other"
+  if OBJECTS[head.purpose] then
+    return string.format("%s, %s 0x%x", text, OBJECTS[head.purpose], head.object)
+  elseif head.address_unknown and head.purpose == 9 then
+    return string.format("%s, vector %d", text, head.object)
+  end
+  return text
+end
+
 local function dissect_head(tvb, tree)
   local head = {
     length = tvb(1, 1):uint(), content = tvb(2, 1):uint(), flags = tvb(3, 1):uint(),
-    purpose = tvb(4, 1):uint(), bar = tvb(5, 1):uint(), base = tvb(32, 8):uint64(),
+    purpose = tvb(4, 1):uint(), bar = tvb(5, 1):uint(), object = tvb(12, 4):uint(),
+    base = tvb(32, 8):uint64(),
     name = tvb(52, tvb(6, 1):uint()):string(),
   }
   head.upstream = bits(head.flags, 0, 0) == 1
@@ -262,7 +279,6 @@ function shell.dissector(tvb, pinfo, root)
   local tree = root:add(shell, tvb(0, tvb(1, 1):uint()))
   local head = dissect_head(tvb, tree)
   pinfo.cols.protocol = "PCIe"
-  local purpose = PURPOSES[head.purpose] or "other"
   if head.content == 2 then
     local text = ""
     if tvb:captured_len() > head.length then
@@ -270,7 +286,7 @@ function shell.dissector(tvb, pinfo, root)
       tree:add(p.text, tvb(head.length))
     end
     pinfo.cols.src, pinfo.cols.dst = head.name, ""
-    pinfo.cols.info = string.format("%s: %s", purpose, text)
+    pinfo.cols.info = string.format("%s: %s", purpose_of(head), text)
     return tvb:captured_len()
   end
   local packet = tvb(head.length):tvb()
@@ -279,6 +295,6 @@ function shell.dissector(tvb, pinfo, root)
   local from_function = head.upstream ~= answers
   pinfo.cols.src = from_function and head.name or "host"
   pinfo.cols.dst = from_function and "host" or head.name
-  pinfo.cols.info = string.format("%s %s", info, purpose)
+  pinfo.cols.info = string.format("%s %s", info, purpose_of(head))
   return tvb:captured_len()
 end

@@ -23,6 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Raises `ValueError` when another file is to be written, too."""
+    for name in ("pcap", "perfetto", "html"):
+        if getattr(arguments, name) is not None:
+            raise ValueError(f"--dissector and --{name}: one file at a time")
+
+
 def run(path: Path, *, replace: bool) -> None:
     """Write the dissector and say how it is used; raises `LogError`, and then there is no file."""
     with opened(path, replace=replace) as file:

@@ -78,6 +78,11 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         value = getattr(arguments, name)
         if value is not None and value is not False:  # BAR 0 is a choice, too
             raise ValueError(f"--{name} chooses events to print, --pcap writes packets: drop one")
+    if arguments.limit is not None:
+        raise ValueError("--limit bounds rows, --pcap writes packets: use --from, --to or --event")
+    if arguments.format != "table" or arguments.profile is not None:
+        name = "profile" if arguments.profile is not None else "format"
+        raise ValueError(f"--{name} is for what is printed, --pcap writes packets: drop one")
 
 
 def run(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> None:

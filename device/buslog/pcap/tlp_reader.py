@@ -86,7 +86,11 @@ def read_transactions(file: BinaryIO, started_ns: int = 0) -> Iterator[Transacti
     when the file is damaged.
     """
     for _, group in groupby(tlp_packets(file), lambda one: (one.device, one.head["event"])):
-        yield _joined(list(group), started_ns)
+        try:
+            one = _joined(list(group), started_ns)
+        except (ValueError, KeyError) as error:  # KeyError: texts and packets of one event
+            raise LogError(f"a packet of the capture is damaged: {error}") from error
+        yield one
 
 
 def _parsed(time: int, data: bytes) -> TlpPacket:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -19,10 +19,10 @@ OUTSTANDING: Final = {
 """Counters of what lasts."""
 
 
-def rates(found: Rates, tracks: Tracks) -> list[Mark]:
+def rates(found: Rates, devices: Sequence[str], tracks: Tracks) -> list[Mark]:
     """Bytes per second of each function and direction; a value for each bin in which it changes."""
     marks: list[Mark] = []
-    for (function, way), values in sorted(found.bins.items()):
+    for (function, way), values in sorted(found.ways(devices).items()):
         track = tracks.counter(function, f"bytes {way}", "bytes/s")
         before = 0
         for place, value in enumerate([*values, 0]):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final
 
-from bluebridge.device.buslog.reader import Event
+from bluebridge.device.buslog.reader import Head
 from bluebridge.device.buslog.timeline.tracks import function_of
 from bluebridge.device.layout.buslog import Kind
 
@@ -23,52 +24,60 @@ _WAYS: Final = {
     Kind.WIRE: WIRE,
 }
 """Where the bytes go; those of a read go to the reader."""
-_RARE: Final = frozenset(
-    (Kind.COMMAND, Kind.RESET, Kind.NOTE, Kind.FAULT, Kind.CONFIG_READ, Kind.CONFIG_WRITE)
-)
+_MOVING: Final = frozenset(map(int, _WAYS))
+_RARE: Final = frozenset(map(int, Kind)) - _MOVING - {int(Kind.IRQ), int(Kind.BLUEFLAME)}
 """Kinds that data traffic does not consist of."""
 
 
 @dataclass(slots=True)
 class Block:
-    """Consecutive events: number of the first, times of the first and last in seconds.
+    """Consecutive events: number of the first, nanoseconds of the first and the last.
 
     `counts` are the numbers of events by kind; `rare` says that there is more than data traffic.
     """
 
     first: int
-    begin: float
-    end: float = 0.0
+    begin: int
+    end: int = 0
     rare: bool = False
     events: int = 0
     counts: list[int] = field(default_factory=lambda: [0] * len(Kind))
 
 
 class Rates:
-    """Bytes by function and direction in bins of time, which become wider in a long log."""
+    """Bytes by numbers of device and kind, in bins of time that become wider in a long log."""
 
     def __init__(self) -> None:
         self.width = FIRST_BIN_NS
-        self.bins: dict[tuple[str, str], list[int]] = {}
+        self.bins: dict[tuple[int, int], list[int]] = {}
 
-    def add(self, key: tuple[str, str], time: float, length: int) -> None:
-        """Count `length` bytes at `time`."""
-        place = int(time * 1e9) // self.width
-        while place >= MOST_BINS:
-            self._widen()
-            place = int(time * 1e9) // self.width
-        values = self.bins.get(key)
-        if values is None:
-            values = self.bins[key] = []
-        if place >= len(values):
-            values.extend([0] * (place + 1 - len(values)))
-        values[place] += length
+    def add(self, key: tuple[int, int], time: int, length: int) -> None:
+        """Count `length` bytes at `time`, in nanoseconds."""
+        try:
+            self.bins[key][time // self.width] += length
+        except (KeyError, IndexError):
+            self._make(key, time)
+            self.bins[key][time // self.width] += length
 
-    def _widen(self) -> None:
-        self.width *= 2
-        for key, values in self.bins.items():
-            pairs = zip(values[::2], [*values[1::2], 0], strict=False)
-            self.bins[key] = [one + other for one, other in pairs]
+    def ways(self, devices: Sequence[str]) -> dict[tuple[str, str], list[int]]:
+        """The bins by function and direction; `devices` are the names by their numbers."""
+        found: dict[tuple[str, str], list[int]] = {}
+        for (device, kind), values in self.bins.items():
+            name = devices[device] if device < len(devices) else str(device)
+            key = function_of(name), _WAYS[Kind(kind)]
+            pairs = zip_longest(found.get(key, ()), values, fillvalue=0)
+            found[key] = [one + other for one, other in pairs]
+        return found
+
+    def _make(self, key: tuple[int, int], time: int) -> None:
+        """Make the bin of that time."""
+        while time // self.width >= MOST_BINS:
+            self.width *= 2
+            for other, values in self.bins.items():
+                pairs = zip_longest(values[::2], values[1::2], fillvalue=0)
+                self.bins[other] = [first + second for first, second in pairs]
+        values = self.bins.setdefault(key, [])
+        values.extend([0] * (time // self.width + 1 - len(values)))
 
 
 @dataclass(slots=True)
@@ -77,30 +86,27 @@ class Overview:
 
     blocks: list[Block] = field(default_factory=list)
     rates: Rates = field(default_factory=Rates)
-    events: int = 0
+
+    @property
+    def events(self) -> int:
+        """Number of events."""
+        return sum(block.events for block in self.blocks)
 
 
-def overview(events: Iterable[Event]) -> Overview:
-    """Read all events once."""
+def overview(heads: Iterable[Head]) -> Overview:
+    """Read the heads of all events once."""
     found = Overview()
     add = found.rates.add
-    ways: dict[tuple[str, Kind], tuple[str, str]] = {}
-    block: Block | None = None
-    for event in events:
+    block = None
+    for number, when, device, kind, length in heads:
         if block is None or block.events == BLOCK_EVENTS:
-            block = Block(event.number, event.time)
+            block = Block(number, when)
             found.blocks.append(block)
-        kind = event.kind
         block.events += 1
+        block.end = when
         block.counts[kind] += 1
-        block.end = event.time
         if kind in _RARE:
             block.rare = True
-            continue
-        way = ways.get((event.device, kind))
-        if way is None:
-            way = ways[event.device, kind] = function_of(event.device), _WAYS.get(kind, "")
-        if way[1]:
-            add(way, event.time, event.length)
-    found.events = sum(block.events for block in found.blocks)
+        elif kind in _MOVING:
+            add((device, kind), when, length)
     return found

@@ -8,7 +8,7 @@ from typing import Final
 
 from bluebridge.device.buslog.timeline.overview import BLOCK_EVENTS, Block
 
-DEFAULT_LIMIT: Final = 150_000
+DEFAULT_LIMIT: Final = 120_000
 """Events that are drawn one by one unless --limit is given."""
 STRETCH_BLOCKS: Final = 8
 """Blocks that are chosen together, so that the work requests in them are whole."""

@@ -14,7 +14,7 @@ from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.timeline import counters
 from bluebridge.device.buslog.timeline.drawing import Drawing
-from bluebridge.device.buslog.timeline.marks import Argument, Mark, Shape, nanoseconds
+from bluebridge.device.buslog.timeline.marks import Argument, Mark, Shape
 from bluebridge.device.buslog.timeline.modelled import ModelledTime
 from bluebridge.device.buslog.timeline.overview import overview
 from bluebridge.device.buslog.timeline.sampling import DEFAULT_LIMIT, Stretch, stretches
@@ -46,14 +46,14 @@ class Written:
 def write(reader: LogReader, options: Options, out: Callable[[bytes], object]) -> Written:
     """Write the timeline of the wanted events; raises `LogError`."""
     wanted = replace(options.wanted, kinds=None, bar=None, device=None)
-    whole = overview(reader.events(wanted))
+    whole = overview(reader.heads(wanted))
     limit = DEFAULT_LIMIT if options.limit is None else options.limit
     found = stretches(whole.blocks, limit)
     trace = TraceFile(out)
-    tracks = Tracks(trace)
+    tracks = Tracks(trace, reader.meta["devices"])
     drawing = Drawing(tracks)
     modelled = ModelledTime(trace, options.model) if options.model is not None else None
-    rates = deque(counters.rates(whole.rates, tracks))
+    rates = deque(counters.rates(whole.rates, reader.meta["devices"], tracks))
     gaps = 0
     for stretch in found:
         marks = _until(rates, stretch)
@@ -92,7 +92,7 @@ def _activities(
 
 def _until(rates: deque[Mark], stretch: Stretch) -> list[Mark]:
     """The values up to the end of a stretch, taken out of `rates`."""
-    end = nanoseconds(stretch.blocks[-1].end)
+    end = stretch.blocks[-1].end
     found = []
     while rates and rates[0].time <= end:
         found.append(rates.popleft())
@@ -101,8 +101,8 @@ def _until(rates: deque[Mark], stretch: Stretch) -> list[Mark]:
 
 def _gap(stretch: Stretch, track: int) -> list[Mark]:
     """A slice that stands for a stretch that is not drawn, with its numbers of events by kind."""
-    begin = nanoseconds(stretch.blocks[0].begin)
-    end = max(nanoseconds(stretch.blocks[-1].end), begin + 1)
+    begin = stretch.blocks[0].begin
+    end = max(stretch.blocks[-1].end, begin + 1)
     arguments: list[Argument] = []
     for kind in Kind:
         count = sum(block.counts[kind] for block in stretch.blocks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from bluebridge.device.buslog.activity import Activity, ActivityKind
@@ -51,8 +52,10 @@ class TrackWriter(Protocol):
 class Tracks:
     """Makes each track when something is drawn on it first."""
 
-    def __init__(self, writer: TrackWriter) -> None:
+    def __init__(self, writer: TrackWriter, devices: Sequence[str] = ()) -> None:
+        """`devices`: the names in the log's meta file, by which functions are ordered."""
         self._writer = writer
+        self._order = {function_of(name): place for place, name in enumerate(devices, 1)}
         self._processes: dict[str, int] = {}
         self._functions: dict[str, int] = {}
         self._lanes: dict[tuple[str, str], Lanes] = {}
@@ -60,18 +63,12 @@ class Tracks:
         self._overfull: dict[tuple[str, str], int] = {}
         self._queues: dict[str, set[str]] = {}
 
-    def process(self, name: str) -> int:
-        """The process of that name."""
-        if name not in self._processes:
-            self._processes[name] = self._writer.process(name, len(self._processes) + 1)
-        return self._processes[name]
-
     def function(self, name: str) -> int:
         """The group of a function's tracks, below its machine."""
         if name not in self._functions:
-            process = self.process(f"machine {machine_of(name)}")
-            title, rank = f"{_sort(name)} {name}", len(self._functions)
-            self._functions[name] = self._writer.track(title, process, rank)
+            rank = self._order.setdefault(name, len(self._order) + 1)
+            process = self._process(machine_of(name), rank)
+            self._functions[name] = self._writer.track(f"{_sort(name)} {name}", process, rank)
         return self._functions[name]
 
     def lanes(self, function: str, activity: Activity) -> Lanes:
@@ -102,6 +99,12 @@ class Tracks:
             parent = self.function(function)
             self._counters[key] = self._writer.counter(name, parent, COUNTER_RANK, unit)
         return self._counters[key]
+
+    def _process(self, machine: str, pid: int) -> int:
+        """The process of a machine; `pid` if it is new."""
+        if machine not in self._processes:
+            self._processes[machine] = self._writer.process(f"machine {machine}", pid)
+        return self._processes[machine]
 
     def _name(self, function: str, activity: Activity) -> str:
         """Name of the track of what an activity does in a function, its own or another."""

@@ -119,6 +119,7 @@ class List {
     $("rows").replaceChildren(...this.rows.slice(first, last).map((each, i) => {
       const row = el("tr", undefined, each.failed ? "bad" : "");
       for (const [, value, cls] of COLUMNS) row.append(el("td", value(each), cls));
+      row.cells[4].title = each.title;
       row.dataset.number = each.number;
       row.setAttribute("aria-selected", each.number === chosen);
       row.setAttribute("aria-rowindex", first + i + 2);
@@ -134,7 +135,7 @@ class List {
   choose(number, play) {
     this.player.choose(number, play);
     this.draw();
-    if (source instanceof Saved) history.replaceState(null, "", "#" + number);
+    history.replaceState(null, "", "#" + number);
   }
 
   // Arrows go from row to row, Enter plays the one that has the focus.

@@ -28,7 +28,7 @@ async function begin() {
   theHosts = Object.keys(lab.hosts);
   document.title = `bluebridge: ${lab.title}`;
   $("title").textContent = lab.title;
-  const said = [lab.running ? "running" : `${lab.log.end} events in ${lab.log.seconds.toFixed(1)} s`];
+  const said = [lab.running ? "running" : `${lab.log.end} events in ${lab.log.seconds.toFixed(1)} s${lab.started && ", from " + lab.started + " on"}`];
   if (lab.dropped) said.push(lab.dropped);
   $("state").textContent = said.join("; ");
   options(lab);
@@ -39,9 +39,10 @@ async function begin() {
   keys(player);
   $("follow").checked = lab.running;
   $("follow-label").hidden = lab.saved !== undefined;
+  const named = /^#[0-9]+$/.test(location.hash) ? Number(location.hash.slice(1)) : undefined;  // such as a link to one
+  if (named !== undefined && !lab.saved) { $("follow").checked = false; $("first").value = named; }
   await list.search();
-  const state = new URLSearchParams(location.hash.slice(1)), named = Number(state.keys().next().value ?? NaN);
-  const first = Number.isFinite(named) && location.hash.length > 1 ? named : list.rows.find(row => row.steps > 1)?.number ?? list.rows[0]?.number;
+  const first = named ?? list.rows.find(row => row.steps > 1)?.number ?? list.rows[0]?.number;
   if (first !== undefined) list.choose(first, false);
   source.follow(message => {
     if (message.error) { $("state").textContent = message.error; return; }

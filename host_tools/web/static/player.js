@@ -100,6 +100,6 @@ function wayWords(step) {
   const name = place => place.endsWith(":cpu") ? `processor of ${place.slice(0, -4)}`
     : place.endsWith(":memory") ? `memory of ${place.slice(0, -7)}` : place;
   const way = step.way.filter(place => !place.endsWith(":port") && place !== "wire").map(name);
-  if (step.way.length > 2 && step.way[0] === step.way.at(-1)) return `${way[0]} reads ${way[1]}`;
+  if (step.way.length > 2 && step.way[0] === step.way.at(-1)) return `${way[0]} reads ${way[(way.length - 1) / 2]}`;
   return way.length > 1 ? `${way[0]} to ${way.at(-1)}` : way[0] ?? step.device;
 }

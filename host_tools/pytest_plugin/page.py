@@ -1,0 +1,67 @@
+"""The page of a failed test: what its pair did on the bus, in one file beside its logs."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Final
+
+from bluebridge.device.buslog.marks import find_mark
+from bluebridge.device.buslog.output import opened
+from bluebridge.device.buslog.positions import read_index
+from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.record import INDEX_EVERY, SEGMENT_GLOB
+from bluebridge.host_tools.pytest_plugin.scratch import folder_name
+
+MOST_EVENTS: Final = 20_000
+"""A page begins so many events before the end of the log, or where its test began."""
+MOST_ACTIVITIES: Final = 5_000
+BEGINS, ENDS = "begins", "ends"
+
+
+def mark_of(node: str, moment: str) -> str:
+    """The mark in the bus log at which a test `BEGINS` or `ENDS`."""
+    return " ".join(f"{node} {moment}".split())
+
+
+def page_path(folder: Path, node: str) -> Path:
+    """Where the page of a test is, if it has one."""
+    return folder / f"{folder_name(node)}.html"
+
+
+def write_page(folder: Path, node: str) -> Path | None:
+    """Write the page of a test into its scratch folder; its path, or None without a bus log.
+
+    A failed test has its report whether or not its page could be made.
+    """
+    path = page_path(folder, node)
+    with contextlib.suppress(LogError, OSError):
+        reader = LogReader(folder)
+        _write(reader, node, path)
+        return path
+    return None
+
+
+def _write(reader: LogReader, node: str, path: Path) -> None:
+    from bluebridge.host_tools.web.book import Book
+    from bluebridge.host_tools.web.lab import Lab
+    from bluebridge.host_tools.web.save import page
+
+    first = max(_first_event(reader, node), _about_last(reader) - MOST_EVENTS)
+    with opened(path, replace=True) as file:
+        for piece in page(Lab(reader, node), Book(reader.folder), first, MOST_ACTIVITIES, ""):
+            file.write(piece)
+
+
+def _first_event(reader: LogReader, node: str) -> int:
+    """The event at which the test began; 0 when the log does not say."""
+    with contextlib.suppress(LogError):
+        return find_mark(reader, mark_of(node, BEGINS)).number
+    return 0
+
+
+def _about_last(reader: LogReader) -> int:
+    """The number of the last event, or a little more."""
+    paths = sorted(reader.folder.glob(SEGMENT_GLOB))
+    entries = [entry for path in paths[-2:] for entry in read_index(path)]
+    return entries[-1][0] + INDEX_EVERY if entries else 0

@@ -1,0 +1,70 @@
+"""One record of the bus log, as tests see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.event_lines import table_line
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind, What
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One event of the bus log with what it means; `str` is its line of the table."""
+
+    event: Event
+
+    @property
+    def guest(self) -> str:
+        """Name of the guest whose device it was."""
+        return self.event.device
+
+    @property
+    def time(self) -> float:
+        """Seconds since the log began."""
+        return self.event.time
+
+    @property
+    def kind(self) -> Kind:
+        """What kind of transaction."""
+        return self.event.kind
+
+    @property
+    def what(self) -> What:
+        """What a DMA transfer was for; `obj` is the number of that queue or region."""
+        return self.event.what
+
+    @property
+    def obj(self) -> int:
+        """Number of the queue or region of a DMA transfer."""
+        return self.event.obj
+
+    @property
+    def bar(self) -> int:
+        """BAR of an MMIO access."""
+        return self.event.bar
+
+    @property
+    def address(self) -> int:
+        """Offset in the BAR, guest-physical address, or vector, as the kind has it."""
+        return self.event.address
+
+    @property
+    def length(self) -> int:
+        """Bytes on the bus."""
+        return self.event.length
+
+    @property
+    def data(self) -> bytes:
+        """The bytes, or their beginning: the log captures 64 unless told otherwise."""
+        return self.event.data
+
+    @property
+    def decoded(self) -> str:
+        """In words: `UAR[128].send qpn=0x49`."""
+        return decode(self.event)
+
+    def __str__(self) -> str:
+        return table_line(self.event)

@@ -1,0 +1,147 @@
+"""What a test looks for in the bus log, and the records that came nearest to it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from bluebridge.device.buslog.conditions import Condition, ConditionError
+from bluebridge.device.buslog.decode import decode
+from bluebridge.device.buslog.event_lines import HEADER, KINDS
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools.errors import UsageError
+from bluebridge.host_tools.pytest_plugin.record import Record
+
+Predicate = Callable[[Record], bool]
+
+_NEAREST = 5
+"""Records shown of those that failed one condition only."""
+_LAST = 5
+"""Records shown when none came near."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Conditions with their names, as the test wrote them; all must hold."""
+
+    conditions: tuple[tuple[str, Predicate], ...]
+
+    @classmethod
+    def of(
+        cls,
+        predicate: Predicate | None,
+        kind: str | Kind | None,
+        guest: str | None,
+        containing: str,
+        bar: int | None,
+        matching: str,
+    ) -> Wanted:
+        """Raises `UsageError` for a kind that there is not and for no condition."""
+        found: list[tuple[str, Predicate]] = []
+        if kind is not None:
+            kinds = _kinds(kind)
+            name = kind.name.lower() if isinstance(kind, Kind) else kind
+            found.append((f"kind={name}", lambda record: record.kind in kinds))
+        if guest is not None:
+            found.append((f"guest={guest}", lambda record: record.guest == guest))
+        if bar is not None:
+            found.append((f"bar={bar}", lambda record: _of_bar(record, bar)))
+        if containing:
+            found.append(
+                (f"containing={containing!r}", lambda record: containing in record.decoded)
+            )
+        if matching:
+            found.append((f"matching={matching!r}", _matching(matching)))
+        if predicate is not None:
+            found.append((_name(predicate), predicate))
+        return cls(tuple(found))
+
+    def __str__(self) -> str:
+        return ", ".join(name for name, _ in self.conditions) or "any record"
+
+    def accepts(self, record: Record) -> bool:
+        """Whether all conditions hold; none is asked once one has failed."""
+        return all(holds(record) for _, holds in self.conditions)
+
+    def failed(self, record: Record) -> list[str]:
+        """The names of the conditions that do not hold, up to the second one."""
+        failures = (name for name, holds in self.conditions if not _holds(holds, record))
+        return list(islice(failures, 2))
+
+
+def _holds(condition: Predicate, record: Record) -> bool:
+    """Whether it holds; a test's function may fail on a record that no filter let through to it."""
+    try:
+        return condition(record)
+    except Exception:
+        return False
+
+
+class Misses:
+    """The records that were not accepted: by the one condition that failed, and the last of all."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._near: dict[str, deque[Record]] = {}
+        self._counts: dict[str, int] = {}
+        self._last: deque[Record] = deque(maxlen=_LAST)
+        self._count = 0
+
+    def add(self, record: Record) -> None:
+        """A record that is not what is wanted."""
+        self._count += 1
+        self._last.append(record)
+        if len(self._wanted.conditions) < 2:
+            return  # each record fails the only condition
+        failed = self._wanted.failed(record)
+        if len(failed) == 1:
+            name = failed[0]
+            self._near.setdefault(name, deque(maxlen=_NEAREST)).append(record)
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+    def lines(self) -> Iterator[str]:
+        """What came nearest, or the last records."""
+        if not self._count:
+            yield "nothing was recorded"
+            return
+        yield HEADER
+        for name, records in sorted(self._near.items(), key=lambda item: self._counts[item[0]]):
+            count = self._counts[name]
+            shown = f", the last {_NEAREST}" if count > _NEAREST else ""
+            yield f"all but {name} ({count}{shown}):"
+            yield from map(str, records)
+        if not self._near:
+            yield f"none of {self._count} came near; the last:"
+            yield from map(str, self._last)
+
+
+def _of_bar(record: Record, bar: int) -> bool:
+    return record.kind in KINDS["mmio"] and record.bar == bar
+
+
+def _matching(text: str) -> Predicate:
+    try:
+        condition = Condition.parse(text)
+    except ConditionError as error:
+        raise UsageError(f"matching: {error}") from error
+    return lambda record: condition.matches(record.event, decode)
+
+
+def _name(predicate: Predicate) -> str:
+    name = getattr(predicate, "__name__", repr(predicate))
+    code = getattr(predicate, "__code__", None)
+    line = f" of line {code.co_firstlineno}" if code is not None else ""
+    return f"{'the lambda' if name == '<lambda>' else name}{line}"
+
+
+def _kinds(kind: str | Kind) -> frozenset[Kind]:
+    if isinstance(kind, Kind):
+        return frozenset((kind,))
+    if kind in KINDS:
+        return KINDS[kind]
+    single = {each.name.lower(): each for each in Kind}
+    if kind not in single:
+        raise UsageError(f"the bus log has no kind {kind!r}", f"use one of {', '.join(KINDS)}")
+    return frozenset((single[kind],))

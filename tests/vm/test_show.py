@@ -1,0 +1,67 @@
+"""`bluebridge show` beside the kernel's own view, with a QEMU that is stopped and a kernel gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vm.lab_commands import PATIENCE, Commands
+
+pytestmark = pytest.mark.timeout(2 * PATIENCE)
+SERVER = "ibv_rc_pingpong -d mlx4_0 -g 1"
+
+
+@pytest.fixture
+def bluebridge(tmp_path: Path) -> Iterator[Commands]:
+    """Commands with a registry of this test's own; nothing may be left after `down`."""
+    commands = Commands(tmp_path)
+    yield commands
+    commands.close()
+
+
+def _shown(bluebridge: Commands, what: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = json.loads(bluebridge.good("show", "a", what, "--json"))["items"]
+    return items
+
+
+def _connected(items: list[dict[str, Any]]) -> dict[int, tuple[Any, ...]]:
+    """RC queue pairs by number, with what the kernel tells of them, too."""
+    names = ("type", "state", "rqpn", "rq-psn", "sq-psn", "path-mig-state")
+    return {
+        item["lqpn"]: tuple(item[name] for name in names) for item in items if item["type"] == "RC"
+    }
+
+
+def _the_kernels(bluebridge: Commands) -> dict[int, tuple[Any, ...]]:
+    """The same, as `rdma` in the guest has it: it asks the adapter with QUERY_QP."""
+    return _connected(json.loads(bluebridge.good("run", "a", "rdma -j res show qp")))
+
+
+def test_beside_the_kernel_and_without_it(bluebridge: Commands) -> None:
+    bluebridge.good("up", "--driver", "kernel", "--quiet")
+    bluebridge.good("run", "a", f"{SERVER} > /dev/null 2>&1 &")
+    while not (kernels := _the_kernels(bluebridge)):
+        time.sleep(0.1)
+    assert _connected(_shown(bluebridge, "qp")) == kernels
+    regions = json.loads(bluebridge.good("run", "a", "rdma -j res show mr"))
+    lengths = {item["mrlen"] for item in _shown(bluebridge, "mr")}
+    assert {region["mrlen"] for region in regions if "mrlen" in region} <= lengths
+
+    qemu = bluebridge.ps()["pairs"][0]["guests"][0]["pid"]
+    os.kill(qemu, signal.SIGSTOP)
+    try:
+        assert _connected(_shown(bluebridge, "qp")) == kernels
+    finally:
+        os.kill(qemu, signal.SIGCONT)
+
+    bluebridge.good("run", "a", "(sleep 1; echo c > /proc/sysrq-trigger) &")
+    while bluebridge.ps()["pairs"][0]["guests"][0]["state"] != "ended":
+        time.sleep(0.1)
+    assert _connected(_shown(bluebridge, "qp")) == kernels  # as it was then
