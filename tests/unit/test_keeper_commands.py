@@ -65,10 +65,7 @@ def test_wrong_command_lines(line: str, capsys: pytest.CaptureFixture[str]) -> N
         arguments.parse(line.split())
     assert caught.value.code == 2
     said = capsys.readouterr().err
-    command = line.split()[0]
-    assert said.startswith(f"bluebridge {command}: ")
-    assert said.endswith(f"`bluebridge {command} --help` says what it takes\n")
-    assert said.count("\n") == 1
+    assert said.startswith(f"bluebridge {line.split()[0]}: ") and said.count("\n") == 1
     assert "_seconds" not in said
 
 
