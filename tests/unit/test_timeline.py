@@ -182,7 +182,7 @@ def test_the_sql_gives_the_response_times_of_the_traffic_view(
     rows = {
         (function.removeprefix("HCA "), kind, after): rest
         for function, kind, after, *rest in base.execute(
-            "SELECT function, kind, after, count, min_us, mean_us, max_us, p99_us "
+            "SELECT function_name, kind, cause, count, min_us, mean_us, max_us, p99_us "
             "FROM bluebridge_response_times WHERE sort = 'transaction'"
         )
     }
