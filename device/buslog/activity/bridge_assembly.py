@@ -21,6 +21,8 @@ from bluebridge.device.buslog.activity.bridge_registers import (
 from bluebridge.device.buslog.activity.bridge_windows import MOST_READS, WindowAccess
 from bluebridge.device.buslog.activity.engine_channel import EngineChannel, Running
 from bluebridge.device.buslog.activity.lone import lone
+from bluebridge.device.buslog.activity.part import MAX_PARTS
+from bluebridge.device.buslog.activity.resets import PAUSE_SECONDS
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.buslog.bridges import family
 from bluebridge.device.buslog.decode import decode
@@ -33,6 +35,7 @@ from bluebridge.device.layout.ntb.switchtec import LinkMessage
 EXPIRE_EVERY = 256
 LINK_NOTE = "link "
 """The beginning of the notes about the link between two bridges."""
+LINK_UP = "link up"
 ABORT_NOTE = "master abort"
 _HALT = "channel {} halted"
 
@@ -55,6 +58,7 @@ class BridgeAssembler:
         # What the next event can be an effect of, at most one of them.
         self._window: WindowAccess | None = None
         self._access: Activity | None = None
+        self._config_place = 0  # of the last access, if they are of config space
         self._unmasks = False  # the access changes which doorbells interrupt
         self._rung: Rung | None = None
         self._engine: EngineChannel | None = None
@@ -129,12 +133,13 @@ class BridgeAssembler:
             self._window.arrived(one)
         elif self._engine is not None and self._engine.running is not None:
             self._engine_effect(self._engine.running, one)
-        elif self._rung is not None:
+        elif self._rung is not None and len(self._rung.activity.transactions) < MAX_PARTS:
             self._remote(self._rung.activity, one)
             self._rung.activity.add(one, 0)
-        elif self._access is not None:
+        elif self._access is not None and len(self._access.transactions) < MAX_PARTS:
             self._remote(self._access, one)
-            self._access.add(one, 0)
+            config = self._access.kind is ActivityKind.CONFIG
+            self._access.add(one, self._config_place if config else 0)
         else:
             return False
         return True
@@ -470,9 +475,10 @@ class BridgeAssembler:
             activity.status = event.text
 
     def _link(self, one: Transaction) -> None:
-        """The link came up or went down: by an access, a reset, or by itself after training."""
+        """The link went down by an access or a reset, or came up by itself after training."""
         access = self._access
-        if access is None:
+        by_itself = one.text == LINK_UP and not self._changes_link()
+        if access is None or by_itself or access.kind is ActivityKind.CONFIG:
             self._begin(begun(one, ActivityKind.LINK, one.text))
             return
         if access.kind is ActivityKind.ACCESS:
@@ -491,7 +497,20 @@ class BridgeAssembler:
             self._take(bells.given)
 
     def _config(self, event: Event, one: Transaction) -> None:
+        """Config space; accesses in a row are one activity, as those of HCAs are."""
+        run = self._access
+        if (
+            run is not None
+            and run.kind is ActivityKind.CONFIG
+            and run.device == event.device
+            and one.time - run.end < PAUSE_SECONDS
+            and len(run.transactions) < MAX_PARTS
+        ):
+            one.text = decode(event)
+            self._config_place = run.add(one)
+            return
         self._begin(lone(event, one))
+        self._config_place = 0
 
 
 def _machine(one: Transaction) -> str:
@@ -513,6 +532,6 @@ _HANDLERS: dict[Kind, Handler] = {
     Kind.IRQ: BridgeAssembler._interrupt,
     Kind.NOTE: BridgeAssembler._note,
     Kind.RESET: BridgeAssembler._reset,
-    Kind.CONFIG_READ: BridgeAssembler._alone,
+    Kind.CONFIG_READ: BridgeAssembler._config,
     Kind.CONFIG_WRITE: BridgeAssembler._config,
 }
