@@ -99,6 +99,7 @@ class CurrentActivity:
         return running.activity.number if running and running.moving is not None else None
 
     def take_engine(self) -> None:
+        """Give out what the current channel has completed."""
         if self.engine is not None:
             self.take(self.engine.given)
 
