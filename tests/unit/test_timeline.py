@@ -102,6 +102,7 @@ def test_counters(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(names) == {
         "bytes to the host", "bytes from the host", "bytes to the wire",
         "outstanding work requests",
+        "outstanding work requests of QP 0x48",
     }  # fmt: skip
     levels = [
         value for _, track, value in trace.values if track == names["outstanding work requests"]
