@@ -9,7 +9,7 @@ CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
 BLUEFLAME ?= blueflame
 
-.PHONY: setup krping test ntrdma-tcp conformance conformance-short soak blueflame wheel fuzz fuzz-brief lint bench doctor clean
+.PHONY: setup docs krping test ntrdma-tcp conformance conformance-short soak blueflame wheel fuzz fuzz-brief lint bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -81,6 +81,14 @@ bench: setup
 
 doctor: .venv/.installed
 	@$(BIN)/bluebridge doctor
+
+# One site with search and the API reference; links are checked, nothing is loaded from outside.
+API := bluebridge.guest.verbs bluebridge.host_tools.pytest_plugin bluebridge.device.buslog.reader \
+	bluebridge.device.buslog.filter bluebridge.device.buslog.activity bluebridge.device.buslog.analysis
+docs: .venv/.installed
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@$(BIN)/python -m pdoc --docformat markdown -o build/site/api $(API)
+	@echo "build/site; to read and search it: $(BIN)/python -m http.server -b 127.0.0.1 -d build/site"
 
 # Removes what this checkout made; `python -m bluebridge.images clean` drops the shared cache as well.
 clean:

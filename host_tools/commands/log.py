@@ -13,7 +13,8 @@ from bluebridge.host_tools.lab.roots import state_root
 
 def main(options: argparse.Namespace) -> int:
     """Show it; returns the exit status. Raises `UsageError` where there is no log at all."""
-    if options.folder is None and options.dissector is None:
+    # Neither a comparison of two named logs nor the dissector is about one log.
+    if options.folder is None and options.diff is None and options.dissector is None:
         options.folder = newest()
     return cli.main(options)
 

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import end_record, registry
 from bluebridge.host_tools.keeper.end_record import EndRecord
@@ -86,6 +85,9 @@ def _show(pair: PairRecord) -> None:
 
 def _log_stopped(pair: PairRecord) -> str:
     """Why the bus log ended before the pair (`up --stop-on`); empty if it did not."""
+    # Imported when there is a pair: `ps` says at once that nothing runs.
+    from bluebridge.device.buslog.reader import LogError, LogReader
+
     with contextlib.suppress(LogError):
         return LogReader(Path(pair.logs)).stopped
     return ""
