@@ -51,10 +51,10 @@ def test_there_is_a_job_for_both_systems() -> None:
 def test_the_commands_exist(job: dict[str, Any]) -> None:
     """Targets of the Makefile, settings of the plugin, the packages that `make` needs first."""
     said = " ".join(_lines(job))
-    targets = re.findall(r"make -C bluebridge (\S+)", said)
+    targets = re.findall(r"make -C \.bluebridge (\S+)", said)
     assert targets and all(f"\n{name}:" in (ROOT / "Makefile").read_text() for name in targets)
     (test,) = (shlex.split(line) for line in _lines(job) if "pytest" in line)
-    assert test[:3] == ["bluebridge/.venv/bin/python", "-m", "pytest"]
+    assert test[:3] == [".bluebridge/.venv/bin/python", "-m", "pytest"]
     assert "--junitxml=report.xml" in test
     (setting,) = (word for word in test if word.startswith("bluebridge_"))
     assert f'"{setting.partition("=")[0]}"' in Path(plugin.__file__).read_text()
