@@ -65,7 +65,8 @@ def test_wrong_command_lines(line: str, capsys: pytest.CaptureFixture[str]) -> N
         arguments.parse(line.split())
     assert caught.value.code == 2
     said = capsys.readouterr().err
-    assert "usage: bluebridge" in said
+    assert said.startswith("bluebridge ") and said.count("\n") == 1
+    assert "--help` says what it takes" in said
     assert "_seconds" not in said
 
 
