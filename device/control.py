@@ -70,7 +70,7 @@ class ControlCommands:
             "fault": self._fault,
             "status": self._status,
             "profile": self._profile,
-            **LogCommands(events or EventLog()).words,
+            **LogCommands(self._events).words,
             **self._faults.words,
             **({} if show is None else show.words),
         }

@@ -72,7 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("A", "B"),
         help="instead: where two logs differ first, times and addresses aside; status 1 if they do",
     )
-    parser.add_argument("--limit", type=_number, metavar="N", help="at most N rows")
+    parser.add_argument(
+        "--limit", type=_number, metavar="N", help="at most N rows, or events of a timeline"
+    )
     parser.add_argument(
         "--format", choices=("table", "jsonl"), default="table", help="jsonl: a JSON object a line"
     )

@@ -20,18 +20,16 @@ class Follower:
         self._position = 0
         self._number = 0
         if at_end:
-            self._skip()
+            self.skip()
 
-    def _skip(self) -> None:
+    def skip(self) -> None:
         """Go to the end; the index has the number of events before its last entry."""
         paths = sorted(self._reader.folder.glob(SEGMENT_GLOB))
-        if not paths:
-            return
-        self._segment = paths[-1]
-        index = read_index(paths[-1])
-        if index:
+        index = read_index(paths[-1]) if paths else []
+        if index and (paths[-1] != self._segment or index[-1][2] > self._position):
+            self._segment = paths[-1]
             self._number, _, self._position = index[-1]
-        for _ in self._rest(paths[-1]):
+        for _ in self.heads():
             pass
 
     def new(self) -> Iterator[Event]:

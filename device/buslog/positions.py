@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.device.buslog.record import INDEX, INDEX_SUFFIX, SEGMENT_GLOB
+from bluebridge.device.buslog.record import INDEX, INDEX_EVERY, INDEX_SUFFIX, SEGMENT_GLOB
 
 IndexEntry = tuple[int, int, int]
 """Number, time in monotonic ns and offset of an event."""
@@ -56,6 +56,13 @@ def positions(folder: Path, limit: int | None, first: int) -> Iterator[SegmentPo
 def read_index(path: Path) -> list[IndexEntry]:
     """The entries of a segment's index, if it has one: some of its events, in order."""
     return _entries(path, -1)
+
+
+def about_last(folder: Path) -> int:
+    """The number of the last event of a log, or a little more."""
+    paths = sorted(folder.glob(SEGMENT_GLOB))
+    entries = [entry for path in paths[-2:] for entry in read_index(path)]
+    return entries[-1][0] + INDEX_EVERY if entries else 0
 
 
 def _beginning(path: Path) -> SegmentPosition:

@@ -85,7 +85,8 @@ def _show(pair: PairRecord) -> None:
 
 def _log_stopped(pair: PairRecord) -> str:
     """Why the bus log ended before the pair (`up --stop-on`); empty if it did not."""
-    from bluebridge.device.buslog.reader import LogError, LogReader  # only where a pair runs
+    # Imported when there is a pair: `ps` says at once that nothing runs.
+    from bluebridge.device.buslog.reader import LogError, LogReader
 
     with contextlib.suppress(LogError):
         return LogReader(Path(pair.logs)).stopped

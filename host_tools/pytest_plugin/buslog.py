@@ -13,6 +13,7 @@ from bluebridge.device.buslog.analysis.assembly import assembled
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.ntrdma.stores import KINDS as NTRDMA_KINDS
+from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.errors import LabError, UsageError
@@ -22,6 +23,8 @@ from bluebridge.host_tools.pytest_plugin.record import Record
 from bluebridge.host_tools.pytest_plugin.wanted import Misses, Predicate, Wanted
 
 _POLL_SECONDS = 0.02  # the device server writes its log out every 50 ms
+_LOOKED_AT = 100_000
+"""Events at the end of the log among which the nearest misses are looked for."""
 
 Mark = Callable[[str], object]
 
@@ -178,8 +181,10 @@ class BusLog:
 
     def _timeout(self, timeout: float, wanted: Wanted) -> BusLogTimeout:
         misses = Misses(wanted)
-        for record in self:
-            misses.add(record)
+        with _log_errors():
+            first = max(0, about_last(self.folder) - _LOOKED_AT)
+            for event in self._reader.events(Filter(since=self._begin, first=first)):
+                misses.add(Record(event))
         return BusLogTimeout(
             f"no record with {wanted} on the bus within {timeout:g} s",
             f"the log is in {self._reader.folder}",

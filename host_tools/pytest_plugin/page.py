@@ -8,9 +8,8 @@ from typing import Final
 
 from bluebridge.device.buslog.marks import find_mark
 from bluebridge.device.buslog.output import opened
-from bluebridge.device.buslog.positions import read_index
+from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.device.buslog.record import INDEX_EVERY, SEGMENT_GLOB
 from bluebridge.host_tools.pytest_plugin.scratch import folder_name
 
 MOST_EVENTS: Final = 20_000
@@ -47,7 +46,7 @@ def _write(reader: LogReader, node: str, path: Path) -> None:
     from bluebridge.host_tools.web.lab import Lab
     from bluebridge.host_tools.web.save import page
 
-    first = max(_first_event(reader, node), _about_last(reader) - MOST_EVENTS)
+    first = max(_first_event(reader, node), about_last(reader.folder) - MOST_EVENTS)
     with opened(path, replace=True) as file:
         for piece in page(Lab(reader, node), Book(reader.folder), first, MOST_ACTIVITIES, ""):
             file.write(piece)
@@ -58,10 +57,3 @@ def _first_event(reader: LogReader, node: str) -> int:
     with contextlib.suppress(LogError):
         return find_mark(reader, mark_of(node, BEGINS)).number
     return 0
-
-
-def _about_last(reader: LogReader) -> int:
-    """The number of the last event, or a little more."""
-    paths = sorted(reader.folder.glob(SEGMENT_GLOB))
-    entries = [entry for path in paths[-2:] for entry in read_index(path)]
-    return entries[-1][0] + INDEX_EVERY if entries else 0

@@ -48,10 +48,8 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _kind(options: argparse.Namespace) -> Kind:
-    """The kind that is asked for; raises `UsageError` for none, and for a number that is none."""
-    kind, number = KINDS.get(options.what), options.number
-    if kind is None:
-        raise UsageError(f"{options.what} cannot be shown", f"these can: {', '.join(KINDS)}")
+    """The kind that is asked for; raises `UsageError` for a number that it cannot have."""
+    kind, number = KINDS[options.what], options.number
     if number is not None and not kind.keys:
         raise UsageError(f"{kind.name} {number}: {kind.name} has no numbers", "leave it out")
     if number is not None and not _NUMBER.fullmatch(number):

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", metavar="GUEST", help="all devices of a guest (a), or one (a.1, a.ntb4, a.dma)"
     )
-    parser.add_argument("what", metavar="KIND", help=", ".join(KINDS))
+    parser.add_argument("what", metavar="KIND", choices=tuple(KINDS), help=", ".join(KINDS))
     parser.add_argument(
         "number", nargs="?", metavar="NUMBER",
         help="one of them: QPN, CQN, SRQN, EQN, lkey or rkey, port, channel, offset of a register",

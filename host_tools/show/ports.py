@@ -9,6 +9,7 @@ from bluebridge.device.layout.net.roce import MTU_BYTES
 from bluebridge.host_tools.show.gids import gid_text
 from bluebridge.host_tools.show.item import Item, Kind, Row
 
+_LAYERS = {"ETHERNET": "Ethernet", "INFINIBAND": "InfiniBand"}
 _STATES = {1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE"}
 _PHYSICAL = {1: "SLEEP", 2: "POLLING", 3: "DISABLED", 5: "LINK_UP"}
 _SPEEDS = {64: "40 Gb/s", 1: "10 Gb/s"}
@@ -25,7 +26,7 @@ def port(row: Row) -> Sequence[Item]:
         {
             "function": row["function"],
             "port": row["port"],
-            "link_layer": row["link_layer"].capitalize(),
+            "link_layer": _LAYERS[row["link_layer"]],
             "cable": "in" if row["cable"] else "out",
             **(_ethernet(row) if subnet is None else _infiniband(subnet)),
             "gid": {index: gid_text(bytes.fromhex(gid)) for index, gid in row["gids"].items()},

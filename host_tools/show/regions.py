@@ -9,7 +9,8 @@ from bluebridge.host_tools.show.item import Item, Kind, Row
 
 _RIGHTS = ("local_read", "local_write", "remote_read", "remote_write", "remote_atomic")
 _BIND = "bind_enable"
-_ALL_MEMORY = (1 << 64) - 1
+_ADDRESS_BITS = 64
+_ALL_MEMORY = (1 << _ADDRESS_BITS) - 1
 
 
 def region(row: Row) -> Sequence[Item]:
@@ -26,7 +27,7 @@ def region(row: Row) -> Sequence[Item]:
             "mrlen": "all memory" if everything else row["length"],
             "pdn": row["pd"],
             "access": _access(row["rights"]),
-            "page-size": None if row["physical"] else 1 << row["page_shift"],
+            "page-size": _page_size(row),
             "pieces": row["pieces"],
             "windows": row["windows"],
             "window-of": row["parent"],
@@ -34,6 +35,12 @@ def region(row: Row) -> Sequence[Item]:
             "mtt-addr": MPT.get(bytes.fromhex(row["entry"]), "mtt_addr"),
         }
     ]
+
+
+def _page_size(row: Row) -> int | None:
+    """Bytes; None where there are no pages, and for what software wrote and nothing checked yet."""
+    shift = row["page_shift"]
+    return None if row["physical"] or shift >= _ADDRESS_BITS else 1 << shift
 
 
 def _type(row: Row) -> str:

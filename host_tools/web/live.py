@@ -1,7 +1,7 @@
 """Follows a log for all open pages: counts by device and direction, and new activities.
 
-Four times a second, and only while a page is open. Of a tick, so many events are assembled; the
-others are counted by their heads, and the list says how many there were.
+Four times a second, and only while a page is open. Of a tick, so many events are assembled; of the
+others some are counted by their heads, and the list says how many there were.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ TICK = 0.25
 """Seconds between two looks at the log."""
 ASSEMBLED = 250
 """Events of a tick that are assembled, at most."""
+HEADS = 4000
+"""Events of a tick whose heads are counted, at most; rates are then those of a sample."""
 ROWS = 40
 """New activities that a tick tells, at most."""
 STATUS_TICKS = 8
@@ -49,15 +51,19 @@ class TooManyPages(Exception):
 
 
 class Tick:
-    """The counts of one look: `[transactions, bytes]` by device number and direction."""
+    """The counts of one look: `[transactions, bytes]` by device number and direction.
+
+    `events` is how many there were, `counted` how many of them are in the counts.
+    """
 
     def __init__(self) -> None:
         self.counts: dict[tuple[int, str], list[int]] = {}
+        self.counted = 0
         self.events = 0
 
     def add(self, device: int, kind: int, length: int) -> None:
         """Count an event."""
-        self.events += 1
+        self.counted += 1
         way = _WAYS.get(kind)
         if way is not None:
             count = self.counts.setdefault((device, way), [0, 0])
@@ -65,7 +71,11 @@ class Tick:
             count[1] += length
 
     def as_json(self, names: list[str], seconds: float) -> dict[str, dict[str, list[float]]]:
-        """Transactions and bytes per second, by device and direction."""
+        """Transactions and bytes per second, by device and direction.
+
+        When more events came than were counted, the others were of the same mixture.
+        """
+        seconds *= self.counted / max(self.events, 1)
         found: dict[str, dict[str, list[float]]] = {}
         for (device, way), (count, size) in self.counts.items():
             name = names[device] if device < len(names) else str(device)
@@ -157,15 +167,18 @@ class _Look:
     def next(self, seconds: float) -> dict[str, Any]:
         """Rates of the last `seconds`, activities that ended, and how many events were left out."""
         tick = Tick()
+        before = self._follower.number
         found: list[Activity] = []
         for event in islice(self._follower.new(), ASSEMBLED):
             device = self._names.index(event.device) if event.device in self._names else 255
             tick.add(device, event.kind, event.length)
             found += self._assembler.feed(event)
-        skipped = 0
-        for head in self._follower.heads():
+        assembled = tick.counted
+        for head in islice(self._follower.heads(), HEADS):
             tick.add(*head)
-            skipped += 1
+        self._follower.skip()
+        tick.events = self._follower.number - before
+        skipped = tick.events - assembled
         found += self._rest(tick.events, skipped)
         found.sort(key=lambda each: each.number)
         left = max(0, len(found) - ROWS)

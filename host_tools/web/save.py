@@ -15,7 +15,7 @@ SCRIPTS = ("source.js", "drawing.js", "player.js", "list.js", "lab.js", "main.js
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 
-def page(lab: Lab, book: Book, first: int, limit: int, kind: str) -> Iterator[bytes]:
+def page(lab: Lab, book: Book, first: int, limit: int, kind: str = "") -> Iterator[bytes]:
     """The page in pieces, with up to `limit` activities of a kind from event `first` on."""
     text = (STATIC / "index.html").read_text()
     style = (STATIC / "page.css").read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,45 @@ def test_the_view_of_traffic_leads_to_events(log: Path, capsys: pytest.CaptureFi
     number = row.split("#")[1]
     _, table, _ = _run(capsys, log, "--view", "table", "--event", number, "--limit", 1)
     assert table.splitlines()[1].endswith("interrupt")
+
+
+def _rows(capsys: pytest.CaptureFixture[str], *words: object) -> list[dict[str, Any]]:
+    """What a view prints as JSON lines."""
+    status, out, _ = _run(capsys, *words, "--json")
+    assert status == 0
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_views_as_json(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same facts as in the tables, a JSON object a line; --format jsonl is the same."""
+    requests = _rows(capsys, log, "--view", "wr", "--profile", "system-x", "--tree")
+    assert [row["bytes"] for row in requests] == [8, 100, 200] * 3
+    assert {row["by"] for row in requests} == {"doorbell", "BlueFlame", "fallback"}
+    assert all(row["modelled_us"] > 0 for row in requests)
+    assert requests[0]["transactions"][1]["parent"] == 0
+    table = _rows(capsys, log, "--view", "table")
+    assert {"type", "role", "upstream", "length", "data"} <= table[0].keys()
+    traffic = _rows(capsys, log, "--view", "traffic")
+    (interrupts,) = [row for row in traffic if row["kind"] == "interrupt"]
+    assert (interrupts["device"], interrupts["after"], interrupts["count"]) == ("a", "EQE", 3)
+    assert interrupts["wall_us"]["max"] >= interrupts["wall_us"]["min"]
+    found = _rows(capsys, log, "--view", "all")
+    assert sum(row["events"] for row in found) == len(_rows(capsys, log))
+    assert [row["wr"] for row in found] == list(range(9))
+    _, lines, _ = _run(capsys, log, "--view", "all", "--format", "jsonl")
+    assert list(map(json.loads, lines.splitlines())) == found
+
+
+def test_the_view_of_all(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In order of beginning, with --tree each transaction below its cause."""
+    status, out, _ = _run(capsys, log, "--view", "all")
+    numbers = [int(line.split()[0]) for line in out.splitlines()[1:]]
+    assert (status, len(numbers)) == (0, 9)
+    assert numbers == sorted(numbers)
+    _, tree, _ = _run(capsys, log, "--view", "all", "--tree", "--limit", 2)
+    depths = [len(line) - len(line[35:].lstrip()) for line in tree.splitlines()[2:]]
+    assert len(set(depths)) > 3
+    assert "write interrupt, vector 1, 4 bytes" in tree
 
 
 def test_filters_of_the_views(log: Path, capsys: pytest.CaptureFixture[str]) -> None:

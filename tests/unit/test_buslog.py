@@ -120,6 +120,14 @@ def test_a_folder_without_log_and_another_version_are_refused(tmp_path: Path) ->
         LogReader(tmp_path)
 
 
+def test_a_log_from_before_there_were_records_of_links_is_read(tmp_path: Path) -> None:
+    _write(tmp_path)
+    meta = json.loads((tmp_path / META_NAME).read_text())
+    before = list(LogReader(tmp_path))
+    (tmp_path / META_NAME).write_text(json.dumps(meta | {"version": 3}))
+    assert list(LogReader(tmp_path)) == before
+
+
 def test_a_new_log_replaces_an_old_one_and_no_foreign_file(tmp_path: Path) -> None:
     _write(tmp_path / "log")
     FileLog(tmp_path / "log").close()

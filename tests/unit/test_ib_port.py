@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO, PORT_COUNTERS, PORT_COUNTERS_EXTENDED
 from bluebridge.device.layout.ib.sa import SA_MAD, SaAttribute
 from bluebridge.device.layout.ib.smp import SMP, SmpStatus, SwitchAttribute
@@ -263,3 +264,15 @@ def test_a_driver_that_was_late_is_told_again(asks: bool) -> None:
     told = {True: PORT_MNG_PKEY_TABLE, False: PORT_MNG_PORT_INFO}
     assert [event[1] for event in events(subnet.a)] == [told[asks]]
     assert [event[1] for event in events(subnet.b)][-1] == PORT_MNG_PORT_INFO
+
+
+def test_the_log_notes_cable_and_link(fresh: Subnet) -> None:
+    """Once for each change; the link trains without a manager."""
+    fresh.a.port.plug(False)
+    fresh.a.port.plug(False)
+    fresh.a.port.plug(True)
+    noted = [text for kind, text, _ in fresh.a.host.notes if kind is Kind.LINK]
+    assert noted[-1] == "port 1: cable in, link up"
+    assert noted[0] == "port 1: cable in, link up"
+    assert "port 1: cable out, link down" in noted
+    assert len(set(noted[1:-1])) == len(noted[1:-1])

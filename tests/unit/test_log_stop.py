@@ -15,9 +15,10 @@ from bluebridge.device.control import ControlCommands, ControlSocket
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pci.loop import EventLoop
-from bluebridge.host_tools import cli
-from bluebridge.host_tools.commands import ps
-from bluebridge.host_tools.keeper.record import PairRecord
+from bluebridge.host_tools import arguments, cli
+from bluebridge.host_tools.commands import mark, ps, up_options
+from bluebridge.host_tools.keeper import registry
+from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 
 SECONDS = 30.0
 
@@ -137,3 +138,49 @@ def test_views_begin_and_end_at_marks(
     error = capsys.readouterr().err
     assert "no mark in the log has 'three'" in error and "'test two begins'" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("up --stop-on syndrom!=0", "--stop-on: syndrom!=0: no field syndrom; did you mean"),
+        ("up --stop-on kind=irq --bare", "--stop-on is about the bus log; leave out --bare"),
+        ("up --stop-on kind=irq -- --no-log", "--stop-on is about the bus log"),
+        ("mark here", "nothing runs; start a pair with `bluebridge up`"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line_and_status_2(
+    line: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert cli.main(line.split()) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+
+
+def test_the_ring_is_the_limit_of_the_log() -> None:
+    options = arguments.parse(["up", "--ring", "64MiB", "--stop-on", "syndrome!=0"])
+    assert up_options.hardware(options).log_limit == 64 << 20
+    assert options.stop_on == "syndrome!=0"
+
+
+@pytest.mark.parametrize(
+    ("words", "split"),
+    [
+        (["b", "before", "the pull"], ("b", "before the pull")),
+        (["before the pull"], ("b", "before the pull")),
+        (["a"], ("b", "a")),
+        (["a", "a"], ("a", "a")),
+    ],
+)
+def test_whose_log_gets_a_mark(
+    words: list[str], split: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guest that is named first, if something follows; else of the newest pair."""
+    record = PairRecord(1, [GuestRecord("a"), GuestRecord("b")])
+    monkeypatch.setattr(registry, "pairs", lambda: [(Path(), record)])
+    assert mark._split(words) == split

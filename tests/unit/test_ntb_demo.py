@@ -59,4 +59,4 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert parse(["ntb", "demo"]).model == "intel-gen4"
     with pytest.raises(SystemExit):
         parse(["ntb", "demo", "--model", "idt"])
-    assert "there is no 'idt'; choose from intel-gen4" in capsys.readouterr().err
+    assert "there is no 'idt'" in capsys.readouterr().err

@@ -16,7 +16,9 @@ from bluebridge.device.pci.identity import Bar
 from bluebridge.device.show.functions import bridge_tables, engine_tables, hca_tables
 from bluebridge.device.show.table import Tables
 from bluebridge.device.show_control import ShowCommands
+from bluebridge.host_tools.show.ports import PORTS
 from tests.unit import ntb_pair
+from tests.unit.ib_node import Subnet
 from tests.unit.rdma_node import Pair, SendOpcode, remote
 
 
@@ -185,3 +187,15 @@ def test_a_bridge_and_a_dma_engine() -> None:
     assert bytes.fromhex(row["lines"]["128"])[:4] == (0xBEEF).to_bytes(4, "little")
     assert [row["channel"] for row in told(show, "a dma")] == [0, 1, 2, 3]
     assert [row["function"] for row in told(show, "a config")] == ["a.ntb4", "a.dma"]
+
+
+def test_an_infiniband_port_as_its_subnet_manager_set_it() -> None:
+    subnet = Subnet()
+    (row,) = told(commands({"a": subnet.a.hca}), "a ports")
+    (port,) = PORTS.items(row)
+    assert [port[name] for name in ("link_layer", "state", "phys_state")] == [
+        "InfiniBand", "ACTIVE", "LINK_UP"
+    ]  # fmt: skip
+    assert (port["lid"], port["speed"]) == (subnet.a.agent.lid, "40 Gb/s (4X)")
+    assert port["pkey"] == {"0": "0xffff"}
+    assert port["gid"]["0"].startswith("fe80::")

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bluebridge.device.layout.mlx4.contexts import QPC
+from bluebridge.device.hca.memory.protection_entry import region_of_entry
+from bluebridge.device.hca.memory.regions import MemoryRegions
+from bluebridge.device.hca.settings.refusal import CommandError
+from bluebridge.device.layout.mlx4.contexts import (
+    CQC_SIZE,
+    EQC_SIZE,
+    MPT_SIZE,
+    QPC,
+    QPC_SIZE,
+    SRQC_SIZE,
+)
+from bluebridge.device.show.regions import RegionTable
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.show import since, text
 from bluebridge.host_tools.show.answer import ask
 from bluebridge.host_tools.show.config_space import CONFIG
-from bluebridge.host_tools.show.item import Item, Row
-from bluebridge.host_tools.show.queues import QP
+from bluebridge.host_tools.show.item import Item, Kind, Row
+from bluebridge.host_tools.show.queues import CQ, EQ, QP, SRQ
+from bluebridge.host_tools.show.regions import MR
 from bluebridge.host_tools.show.registers import REGS
 
 GID = bytes.fromhex("00000000000000000000ffff0a090002")
@@ -117,6 +132,41 @@ def test_questions_follow_until_the_answer_ends() -> None:
     assert asked == ["show a qp", "show a qp more 7"]
     assert [item["lqpn"] for item in answer.items] == [88, 89]
     assert answer.functions == [{"name": "a", "count": 2}]
+
+
+def _any(size: int) -> st.SearchStrategy[bytes]:
+    return st.binary(min_size=size, max_size=size)
+
+
+@given(qpc=_any(QPC_SIZE), cqc=_any(CQC_SIZE), srqc=_any(SRQC_SIZE), eqc=_any(EQC_SIZE))
+def test_whatever_a_guest_wrote_into_a_context(
+    qpc: bytes, cqc: bytes, srqc: bytes, eqc: bytes
+) -> None:
+    ring = {"function": "a", "size": 1, "producer": 2, "consumer": 3}
+    rows: dict[Kind, Row] = {
+        QP: {**qp_row(), "context": qpc.hex()},
+        CQ: ring | {"cqn": 1, "context": cqc.hex(), "armed": 0, "broken": False},
+        SRQ: ring | {"srqn": 1, "context": srqc.hex(), "next_entry": 0},
+        EQ: ring | {"eqn": 1, "context": eqc.hex(), "backlog": 0, "overflowed": False},
+    }
+    for kind, row in rows.items():
+        (item,) = kind.items(row)
+        assert list(text.page(kind, item))
+        assert len(list(text.table(kind, [item], None))) == 2
+        assert json.dumps(item)
+
+
+@given(entry=_any(MPT_SIZE))
+def test_whatever_a_guest_wrote_into_a_protection_entry(entry: bytes) -> None:
+    checked = entry[:0x2B] + b"\0" + entry[0x2C:0x3C] + bytes(4)  # what must be zero is
+    try:
+        region = region_of_entry(0, checked, 0)
+    except CommandError:  # a window and an MR at once
+        return
+    rows = RegionTable(cast(MemoryRegions, {0: region})).row(0)
+    assert rows is not None
+    (item,) = MR.items({"function": "a", **rows})
+    assert len("".join(text.page(MR, item))) < 2000
 
 
 def config_row() -> Row:

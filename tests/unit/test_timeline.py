@@ -102,6 +102,7 @@ def test_counters(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set(names) == {
         "bytes to the host", "bytes from the host", "bytes to the wire",
         "outstanding work requests",
+        "outstanding work requests of QP 0x48",
     }  # fmt: skip
     levels = [
         value for _, track, value in trace.values if track == names["outstanding work requests"]
@@ -138,6 +139,19 @@ def test_a_long_log_is_cut_with_a_word(tmp_path: Path, capsys: pytest.CaptureFix
     cut = sum(int(value) for one in gaps for value in one.args.values())
     assert len(trace.events()) + cut == total
     assert 0 < len(trace.events()) <= limit
+
+
+def test_one_machine_and_a_small_limit(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = _drawn(capsys, log, "--device", "b")
+    assert not [one for one in trace.slices if one.category == "work request"]
+    total = sum(1 for _ in LogReader(log))
+    assert len(_drawn(capsys, log, "--limit", total).events()) == total
+    assert len(_drawn(capsys, log, "--limit", 12).events()) == 12
+    path = log.parent / "t.pftrace"
+    assert (
+        f"12 of {total} events"
+        in _run(capsys, log, "--perfetto", path, "--force", "--limit", 12)[1]
+    )
 
 
 def test_a_compressed_timeline(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,7 +196,7 @@ def test_the_sql_gives_the_response_times_of_the_traffic_view(
     rows = {
         (function.removeprefix("HCA "), kind, after): rest
         for function, kind, after, *rest in base.execute(
-            "SELECT function, kind, after, count, min_us, mean_us, max_us, p99_us "
+            "SELECT function_name, kind, cause, count, min_us, mean_us, max_us, p99_us "
             "FROM bluebridge_response_times WHERE sort = 'transaction'"
         )
     }

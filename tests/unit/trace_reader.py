@@ -170,6 +170,7 @@ class TraceReader:
         assert sorted(begun) == sorted(ended), "a flow lacks an end"
         for one, other in self.arrows():
             assert one.time <= other.time, "a flow leads back in time"
+            assert one.number < other.number, "a flow ends before it begins"
 
     def tables(self) -> sqlite3.Connection:
         """The trace processor's tables."""

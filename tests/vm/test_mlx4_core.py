@@ -8,12 +8,15 @@ import pytest
 
 from bluebridge.device.buslog.activity import ActivityKind, activities
 from bluebridge.device.buslog.analysis import Role
+from bluebridge.device.buslog.analysis.view import Options
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.timeline import timeline
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog
+from tests.unit.trace_reader import TraceReader
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import bring_up
 
@@ -107,6 +110,10 @@ def test_all_of_a_bring_up_is_in_the_model_of_the_bus(pair: Pair, buslog: BusLog
         for part in each.transactions
         if part.role is Role.INTERRUPT
     )
+    pieces: list[bytes] = []
+    timeline.write(reader, Options(wanted), pieces.append)
+    shown = TraceReader(b"".join(pieces)).events()
+    assert shown == {event.number for event in reader.events(wanted)}
 
 
 def test_lspci_is_complete_and_content(guest_a: Vm) -> None:

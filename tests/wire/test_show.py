@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device.layout.ntb import models
 from bluebridge.guest.hca.context import open_hca
 from bluebridge.guest.verbs import QpInit, QpType, WcStatus, WrOpcode
 from bluebridge.host_tools.errors import UsageError
@@ -116,13 +117,27 @@ def test_many_objects_come_in_parts(start_server: StartServer, tmp_path: Path) -
     bus.close()
 
 
-def test_bridges_and_engines(start_server: StartServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", models.MODELS, ids=lambda model: model.name)
+def test_bridges_and_engines(
+    start_server: StartServer, tmp_path: Path, model: models.BridgeModel
+) -> None:
     words = [word for name in "ab" for word in ("--ntb", f"name={name},socket={tmp_path / name}")]
-    words += ["--dma", f"name=a,socket={tmp_path / 'dma'}"]
+    words += ["--dma", f"name=a,socket={tmp_path / 'dma'}", "--ntb-model", model.name]
     start_server("bluebridge.device", *words, "--control", str(tmp_path / "control"))
-    assert one(tmp_path, "a", "ntb")["window"].keys() == {"bar2", "bar4"}
+    bridge = f"a.{model.log_suffix}"
+    bus = WireBus(tmp_path / "a")
+    registers = shown(tmp_path, bridge, "regs").items
+    widths = {r.offset + b.base: r.width for b in model.blocks for r in b.registers}
+    for item in registers:
+        if widths.get(item["offset"]) == 32:  # as the guest reads them, which are little-endian
+            read = bus.read32(0, item["offset"]).to_bytes(4, "big")
+            assert int(item["value"], 16) == int.from_bytes(read, "little"), item
+    bus.close()
+    page = one(tmp_path, "a", "ntb")
+    assert (page["function"], page["model"]) == (bridge, model.name)
+    assert {window["state"] for window in page["window"].values()} == {"closed"}
     assert [item["state"] for item in shown(tmp_path, "a", "dma").items] == ["halted"] * 4
-    assert {item["function"] for item in shown(tmp_path, "a", "regs").items} == {"a.ntb4", "a.dma"}
+    assert {item["function"] for item in shown(tmp_path, "a", "regs").items} == {bridge, "a.dma"}
     assert len(shown(tmp_path, "b", "config").functions) == 1
     with pytest.raises(UsageError, match="a has no qp, but ntb"):
         shown(tmp_path, "a", "qp")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from bluebridge.device.buslog.activity import activity_view
-from bluebridge.device.buslog.activity.assembler import activities
+from bluebridge.device.buslog.activity.assembler import activities, in_order
 from bluebridge.device.buslog.activity.bridge_row import BridgeRow, bridge_row
 from bluebridge.device.buslog.analysis import json_rows
 from bluebridge.device.buslog.analysis.view import Options, View
@@ -91,7 +91,7 @@ class Summary:
 
 
 def _rows(reader: LogReader, options: Options) -> Iterator[BridgeRow]:
-    for activity in activities(reader, options.wanted):
+    for activity in in_order(activities(reader, options.wanted)):
         row = bridge_row(activity)
         if row is not None:
             yield row

@@ -6,6 +6,7 @@ A store is in the log before its arrival, a read behind it: a read is logged whe
 from __future__ import annotations
 
 from bluebridge.device.buslog.activity.activity import Activity, ActivityKind
+from bluebridge.device.buslog.activity.part import MAX_PARTS
 from bluebridge.device.buslog.analysis.queue_entries import OK
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 
@@ -46,6 +47,7 @@ class WindowAccess:
             and one.bar == root.bar
             and one.address == root.address + root.length
             and root.stores < MOST_STORES
+            and len(self.activity.transactions) < MAX_PARTS
             and not self._to_register
             and not self.activity.status
         )

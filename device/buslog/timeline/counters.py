@@ -17,6 +17,8 @@ OUTSTANDING: Final = {
     ActivityKind.DESCRIPTOR: "outstanding descriptors",
 }
 """Counters of what lasts."""
+MOST_QUEUE_COUNTERS: Final = 64
+"""Queue pairs with a counter of their own in a stretch of the log."""
 
 
 def rates(found: Rates, devices: Sequence[str], tracks: Tracks) -> list[Mark]:
@@ -41,16 +43,28 @@ def outstanding(activities: Iterable[Activity], tracks: Tracks) -> Iterator[Mark
     A work request is one of its queue pair as well as of its function.
     """
     steps: dict[int, list[tuple[int, int]]] = {}
+    queues: set[str] = set()
     for activity in activities:
-        name = OUTSTANDING.get(activity.kind)
-        if name is None:
-            continue
         function = function_of(activity.device)
         begin, end = nanoseconds(activity.begin), nanoseconds(activity.end)
-        track = tracks.counter(function, name, "")
-        steps.setdefault(track, []).extend(((begin, 1), (end, -1)))
+        for name in _counters(activity, queues):
+            track = tracks.counter(function, name, "")
+            steps.setdefault(track, []).extend(((begin, 1), (end, -1)))
     for track, changes in steps.items():
         yield from _levels(track, changes)
+
+
+def _counters(activity: Activity, queues: set[str]) -> Iterator[str]:
+    """Names of the counters that an activity is in; `queues` are those of queue pairs so far."""
+    name = OUTSTANDING.get(activity.kind)
+    if name is None:
+        return
+    yield name
+    if activity.transfer is not None:
+        queue = f"{name} of QP {activity.transfer.qpn:#x}"
+        if queue in queues or len(queues) < MOST_QUEUE_COUNTERS:
+            queues.add(queue)
+            yield queue
 
 
 def _levels(track: int, changes: list[tuple[int, int]]) -> Iterator[Mark]:

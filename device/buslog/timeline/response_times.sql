@@ -10,27 +10,27 @@ DROP VIEW IF EXISTS bluebridge_times;
 
 CREATE VIEW bluebridge_times AS
 SELECT
-  function.name AS function,
+  above.name AS function_name,
   'transaction' AS sort,
   slice.category AS kind,
-  EXTRACT_ARG(slice.arg_set_id, 'debug.cause') AS after,
+  EXTRACT_ARG(slice.arg_set_id, 'debug.cause') AS cause,
   EXTRACT_ARG(slice.arg_set_id, 'debug.since_cause_ns') / 1000.0 AS us,
   EXTRACT_ARG(slice.arg_set_id, 'debug.event') AS event
 FROM slice
 JOIN track ON slice.track_id = track.id
-JOIN track AS function ON track.parent_id = function.id
+JOIN track AS above ON track.parent_id = above.id
 WHERE EXTRACT_ARG(slice.arg_set_id, 'debug.since_cause_ns') IS NOT NULL
 UNION ALL
 SELECT
-  function.name AS function,
+  above.name AS function_name,
   'activity' AS sort,
   slice.category AS kind,
-  EXTRACT_ARG(slice.arg_set_id, 'debug.operation') AS after,
+  EXTRACT_ARG(slice.arg_set_id, 'debug.operation') AS cause,
   slice.dur / 1000.0 AS us,
   EXTRACT_ARG(slice.arg_set_id, 'debug.number') AS event
 FROM slice
 JOIN track ON slice.track_id = track.id
-JOIN track AS function ON track.parent_id = function.id
+JOIN track AS above ON track.parent_id = above.id
 WHERE EXTRACT_ARG(slice.arg_set_id, 'debug.operation') IS NOT NULL AND slice.dur > 0;
 
 CREATE VIEW bluebridge_response_times AS
@@ -38,15 +38,15 @@ WITH ranked AS (
   SELECT
     *,
     COUNT(*) OVER same AS n,
-    ROW_NUMBER() OVER (PARTITION BY function, sort, kind, after ORDER BY us, event) AS place
+    ROW_NUMBER() OVER (PARTITION BY function_name, sort, kind, cause ORDER BY us, event) AS place
   FROM bluebridge_times
-  WINDOW same AS (PARTITION BY function, sort, kind, after)
+  WINDOW same AS (PARTITION BY function_name, sort, kind, cause)
 )
 SELECT
-  function,
+  function_name,
   sort,
   kind,
-  after,
+  cause,
   n AS count,
   MIN(us) AS min_us,
   AVG(us) AS mean_us,
@@ -54,6 +54,6 @@ SELECT
   MIN(CASE WHEN place >= 0.99 * n THEN us END) AS p99_us,
   MAX(CASE WHEN place = n THEN event END) AS slowest_event
 FROM ranked
-GROUP BY function, sort, kind, after, n;
+GROUP BY function_name, sort, kind, cause, n;
 
-SELECT * FROM bluebridge_response_times ORDER BY sort, function, count DESC, kind, after;
+SELECT * FROM bluebridge_response_times ORDER BY sort, function_name, count DESC, kind, cause;

@@ -10,7 +10,6 @@ from operator import attrgetter
 
 from bluebridge.device.buslog.activity import Activity, ActivityAssembler
 from bluebridge.device.buslog.analysis.view import Options
-from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.timeline import counters
 from bluebridge.device.buslog.timeline.drawing import Drawing
@@ -25,69 +24,83 @@ from bluebridge.device.layout.buslog import Kind
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a timeline shows: `drawn` of the log's `events` one by one, in so many slices."""
+    """What a timeline shows: `drawn` of the log's `events` one by one, in so many slices.
+
+    `cut` is the number of stretches of the log that are drawn if there are others, else 0.
+    """
 
     events: int
     drawn: int
     slices: int
-    stretches: int
+    cut: int
 
     def __str__(self) -> str:
         """One line, which says what was cut."""
-        if self.drawn >= self.events:
-            return f"{self.events} events in {self.slices} slices"
+        if not self.cut:
+            return f"{self.drawn} events in {self.slices} slices"
         return (
-            f"{self.drawn} of {self.events} events in {self.slices} slices, in "
-            f"{self.stretches} stretches of the log; the others are in the counters only: --limit "
-            "for more, --from, --to and --event for others"
+            f"{self.drawn} of {self.events} events in {self.slices} slices, in {self.cut} "
+            "stretches of the log; the others are in the counters only: --limit for more, --from, "
+            "--to and --event for others"
         )
 
 
 def write(reader: LogReader, options: Options, out: Callable[[bytes], object]) -> Written:
     """Write the timeline of the wanted events; raises `LogError`."""
-    wanted = replace(options.wanted, kinds=None, bar=None, device=None)
-    whole = overview(reader.heads(wanted))
     limit = DEFAULT_LIMIT if options.limit is None else options.limit
+    whole = overview(reader.heads(options.wanted))
+    writer = _Writer(reader, options, out)
+    rates = deque(counters.rates(whole.rates, reader.meta["devices"], writer.tracks))
     found = stretches(whole.blocks, limit)
-    trace = TraceFile(out)
-    tracks = Tracks(trace, reader.meta["devices"])
-    drawing = Drawing(tracks)
-    modelled = ModelledTime(trace, options.model) if options.model is not None else None
-    rates = deque(counters.rates(whole.rates, reader.meta["devices"], tracks))
-    gaps = 0
     for stretch in found:
-        marks = _until(rates, stretch)
-        if stretch.drawn:
-            activities = list(_activities(reader, wanted, stretch, options.wanted.device))
-            marks += drawing.draw(activities)
-            marks += counters.outstanding(activities, tracks)
-            if modelled is not None:
-                marks += modelled.draw(activities)
+        writer.add(stretch, _until(rates, stretch), limit)
+    writer.trace.add(rates)
+    writer.trace.close()
+    cut = sum(stretch.drawn for stretch in found) if whole.events > limit else 0
+    return Written(whole.events, writer.drawing.events, writer.drawing.slices, cut)
+
+
+class _Writer:
+    """Writes stretches of a log."""
+
+    def __init__(self, reader: LogReader, options: Options, out: Callable[[bytes], object]) -> None:
+        self._reader = reader
+        self._options = options
+        self.trace = TraceFile(out)
+        self.tracks = Tracks(self.trace, reader.meta["devices"])
+        self.drawing = Drawing(self.tracks)
+        model = options.model
+        self._modelled = None if model is None else ModelledTime(self.trace, model)
+        self._gaps = 0  # the track of what is not drawn
+
+    def add(self, stretch: Stretch, marks: list[Mark], limit: int) -> None:
+        """Write a stretch, or the slice that stands for it, and other marks of its time."""
+        if not stretch.drawn:
+            self._gaps = self._gaps or self.trace.track("not drawn", 0, 0)
+            marks += _gap(stretch, self._gaps)
         else:
-            gaps = gaps or trace.track("not drawn", 0, 0)
-            marks += _gap(stretch, gaps)
+            found = list(self._activities(stretch, limit))
+            marks += self.drawing.draw(found)
+            marks += counters.outstanding(found, self.tracks)
+            if self._modelled is not None:
+                marks += self._modelled.draw(found)
         marks.sort(key=attrgetter("time"))
-        trace.add(marks)
-    trace.add(rates)
-    trace.close()
-    drawn = sum(stretch.drawn for stretch in found)
-    read = sum(stretch.events for stretch in found if stretch.drawn)
-    return Written(whole.events, read, drawing.slices, drawn)
+        self.trace.add(marks)
+
+    def _activities(self, stretch: Stretch, limit: int) -> Iterator[Activity]:
+        """The activities of the first events of a stretch."""
+        wanted, assembler = self._options.wanted, ActivityAssembler(self._reader.meta["devices"])
+        first = stretch.blocks[0].first
+        events = self._reader.events(
+            replace(wanted, kinds=None, bar=None, device=None, first=first)
+        )
+        for event in islice(events, min(stretch.events, limit)):
+            yield from _of(wanted.device, assembler.feed(event))
+        yield from _of(wanted.device, assembler.finish())
 
 
-def _activities(
-    reader: LogReader, wanted: Filter, stretch: Stretch, device: str | None
-) -> Iterator[Activity]:
-    """The activities of a stretch."""
-    assembler = ActivityAssembler(reader.meta["devices"])
-    events = reader.events(replace(wanted, first=stretch.blocks[0].first))
-    for event in islice(events, stretch.events):
-        for activity in assembler.feed(event):
-            if device in (None, activity.device):
-                yield activity
-    for activity in assembler.finish():
-        if device in (None, activity.device):
-            yield activity
+def _of(device: str | None, found: list[Activity]) -> Iterator[Activity]:
+    return (each for each in found if device in (None, each.device))
 
 
 def _until(rates: deque[Mark], stretch: Stretch) -> list[Mark]:

@@ -51,16 +51,19 @@ class List {
   async load(place) {
     const asked = ++this.asked, filters = this.filters();
     let rows = [], page, first;
+    this.searching = true;
     do {
       try { page = await source.page(filters, place); }
-      catch (error) { $("count").textContent = error.message; return; }
+      catch (error) { $("count").textContent = error.message; this.searching = false; return; }
       if (asked !== this.asked) return;
       const back = "before" in place;
       rows = back ? [...page.rows, ...rows] : [...rows, ...page.rows];
       first = back ? page.first : first ?? page.first;
       const end = back ? this.log.end : page.end;
+      this.searching = !page.done && rows.length < 60;
+      this.show(rows, first, back ? place.last ?? place.before : end);
+      if (!this.searching) return;
       $("count").textContent = `searching: event ${back ? page.first : page.end} of ${this.log.end}, ${rows.length} found`;
-      if (page.done || rows.length >= 60) { this.show(rows, first, back ? place.last ?? place.before : end); return; }
       place = back ? {before: page.first, last: place.last ?? place.before} : {first: page.end};
     } while (true);
   }
@@ -70,10 +73,10 @@ class List {
     this.first = first;
     this.end = end;
     this.left = 0;
-    this.all ??= rows.length;
-    $("list").scrollTop = $("follow").checked ? this.rows.length * ROW : 0;
+    this.all ??= rows.length;  // of a saved page
     this.said();
     this.draw();
+    $("list").scrollTop = $("follow").checked ? this.rows.length * ROW : 0;
     here(first, end);
   }
 
@@ -90,6 +93,7 @@ class List {
   // New activities of a running lab.
   add(message) {
     this.log.end = Math.max(this.log.end, message.end ?? 0);
+    if (this.searching) return;
     if (!$("follow").checked) { this.said(); return; }
     const filters = this.filters(), text = (filters.text ?? "").toLowerCase();
     const fresh = message.rows.filter(row => passes(filters, row)
