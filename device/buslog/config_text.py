@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bluebridge.device.layout import pci
 from bluebridge.device.layout.fields import Field, Struct
+from bluebridge.device.layout.ntb import gen1, models
 
 _MOST = 16
 """Bytes of an access whose registers are told; longer ones copy all of the space."""
@@ -66,18 +67,33 @@ REGISTERS: tuple[ConfigRegister, ...] = (
 """All registers of a function's configuration space, by offset within header and capabilities."""
 
 
-def config_text(offset: int, data: bytes, length: int) -> str:
-    """What an access of `length` bytes at `offset` read or wrote; `data` may be shorter."""
+GEN1 = (
+    *(ConfigRegister(at, 1, f"primary BAR{bar} size") for bar, at in gen1.PRIMARY_SIZES.items()),
+    *(
+        ConfigRegister(at, 1, f"secondary BAR{bar} size")
+        for bar, at in gen1.SECONDARY_SIZES.items()
+    ),
+    ConfigRegister(gen1.PPD, 1, "PPD"),
+    ConfigRegister(gen1.LINK_STATUS, 2, "NTB link status"),
+)
+"""What a bridge of the first generation keeps in configuration space besides."""
+_MORE = {models.BY_NAME["intel-gen1"].log_suffix: GEN1}
+
+
+def config_text(offset: int, data: bytes, length: int, family: str = "") -> str:
+    """What an access of `length` bytes at `offset` read or wrote; `data` may be shorter.
+
+    `family` is what the device's name in the log says of its kind (`bridges.family`).
+    """
     if length > _MOST:
         return "whole config space" if not offset else f"config {offset:#x}"
-    if offset >= 0x100:
-        return f"extended config space {offset:#x}"
     parts = [
         _part(register, offset, data)
-        for register in REGISTERS
+        for register in (*REGISTERS, *_MORE.get(family, ()))
         if register.offset < offset + length and register.end > offset
     ]
-    return ", ".join(parts) or f"config {offset:#x}"
+    where = "extended config space" if offset >= 0x100 else "config"
+    return ", ".join(parts) or f"{where} {offset:#x}"
 
 
 def _part(register: ConfigRegister, offset: int, data: bytes) -> str:

@@ -39,7 +39,7 @@ def decode(event: Event) -> str:
     if event.kind == Kind.IRQ:
         return f"MSI-X vector {event.address}"
     if event.kind in (Kind.CONFIG_READ, Kind.CONFIG_WRITE):
-        return config_text(event.address, event.data, event.length)
+        return config_text(event.address, event.data, event.length, family(event.device))
     if event.kind == Kind.WIRE and event.what in WIRE:
         return _wire(event)
     if event.kind == Kind.BLUEFLAME:

@@ -198,6 +198,15 @@ def test_doctor_names_a_cure_for_whatever_is_missing(capsys: pytest.CaptureFixtu
     assert status == (1 if missing else 0)
 
 
+def test_doctor_as_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    status = cli.main(["doctor", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert status == (0 if told["ok"] else 1)
+    names = [check["name"] for check in told["checks"]]
+    assert {"processor", "memory", "qemu", "sandbox"} <= set(names)
+    assert all(bool(check["mend"]) != check["ok"] for check in told["checks"])
+
+
 def test_log_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["log", str(tmp_path)]) == 2
     assert "no bus log" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,21 @@ def test_a_completion_without_an_answer_follows_the_message(tmp_path: Path) -> N
     path = tmp_path / "mine.toml"
     path.write_text(MINE)
     assert list(load(str(path)).times(transfer)) == [0.75, 1.75, 1.75]
+
+
+def test_rows_of_several_logs_say_of_which(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folders = [str(tmp_path / name) for name in ("one", "two")]
+    for folder in folders:
+        sender = Sender(Path(folder))
+        sender.post(64, by="doorbell")
+        sender.log.close()
+    assert run(*folders) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [f"log {number}: {folder}" for number, folder in enumerate(folders, 1)] == lines[1:3]
+    assert [line[:3] for line in lines if "RDMA_WRITE" in line] == ["  1", "  2"]
+    assert run(*folders, "--json") == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["folder"] for row in rows] == folders
+    assert all((row["payload"], row["sends"]) == (64, 1) for row in rows)
