@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_arguments(arguments: argparse.Namespace) -> None:
     """Raises `ValueError` when another file is to be written, too."""
-    for name in ("pcap", "perfetto", "html"):
+    for name in ("pcap", "perfetto"):
         if getattr(arguments, name) is not None:
             raise ValueError(f"--dissector and --{name}: one file at a time")
 
