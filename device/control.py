@@ -83,9 +83,9 @@ class ControlCommands:
             return [f"error: {line.strip()[:80]!r} is none of {', '.join(self._words)}"]
         changes = words[0] in CHANGES
         text = " ".join(words)
-        if changes:
-            self._note(words, text)
         try:
+            if changes:
+                self._note(words, text)
             return [*action(words[1:]), "ok"]
         except (ValueError, OSError) as error:
             if changes:
@@ -106,7 +106,8 @@ class ControlCommands:
 
     def _hca(self, name: str) -> Hca:
         if name not in self._hcas:
-            raise ValueError(f"there is no HCA {name!r}, but {', '.join(self._hcas)}")
+            there = f"but {', '.join(self._hcas)}" if self._hcas else "nor any other: `up --hca`"
+            raise ValueError(f"there is no HCA {name!r}, {there}")
         return self._hcas[name]
 
     def _link(self, words: Sequence[str]) -> list[str]:

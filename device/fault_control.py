@@ -20,6 +20,9 @@ from bluebridge.device.fabric.faults.rule import Rule
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.fault_words import ACTIONS
 
+_DIGITS = 9
+"""Digits of a rule's number, at most."""
+
 
 class FaultCommands:
     """Executes the lines above; `link_of` makes the name of a link of `NAME[/PORT]`."""
@@ -37,7 +40,7 @@ class FaultCommands:
     def link_of(self, words: Sequence[str]) -> str:
         """The link or HCA that a line names, also by the number of a rule; empty for none."""
         name = words[1] if len(words) > 1 else ""
-        if name.isdecimal():
+        if name.isdecimal() and len(name) <= _DIGITS:
             return next((at for at, rule in self._faults.table() if rule.number == int(name)), "")
         return name
 

@@ -29,9 +29,12 @@ class LogCommands:
 
     def _mark(self, words: Sequence[str]) -> list[str]:
         self._check_active()
+        if self._events.stopped:
+            raise ValueError("the log has been stopped: `bluebridge ps` says why")
         if not words:
             raise ValueError("write: mark TEXT")
         text = mark_text(" ".join(words)[:MAX_TEXT]).encode()
+        self._events.work = 0
         self._events.record(0, Kind.NOTE, 0, 0, len(text), text)
         return []
 

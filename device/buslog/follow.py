@@ -40,11 +40,7 @@ class Follower:
         for path in sorted(self._reader.folder.glob(SEGMENT_GLOB)):
             if self._segment is not None and path.name < self._segment.name:
                 continue
-            if path != self._segment:  # the writer has turned to a new one
-                self._segment, self._position = path, 0
-                index = read_index(path)
-                if index:  # segments between may be gone: the log is bounded
-                    self._number = index[0][0]
+            self._enter(path)
             yield from self._rest(path)
 
     def heads(self) -> Iterator[tuple[int, int, int]]:
@@ -55,9 +51,17 @@ class Follower:
         for path in sorted(self._reader.folder.glob(SEGMENT_GLOB)):
             if self._segment is not None and path.name < self._segment.name:
                 continue
-            if path != self._segment:
-                self._segment, self._position = path, 0
+            self._enter(path)
             yield from self._heads(path)
+
+    def _enter(self, path: Path) -> None:
+        """Begin a segment to which the writer has turned; those between may be gone."""
+        if path == self._segment:
+            return
+        self._segment, self._position = path, 0
+        index = read_index(path)
+        if index:
+            self._number = index[0][0]
 
     def _heads(self, path: Path) -> Iterator[tuple[int, int, int]]:
         data = self._read(path)

@@ -33,12 +33,13 @@ _NOTE: Final = int(Kind.NOTE)
 class EventLog:
     """The log that discards events, and the interface of all logs.
 
-    `capture` is the number of data bytes kept, `active` whether events are kept. `work` names the
-    work request that the next events belong to (`bluebridge.device.buslog.record`).
+    `capture` is the number of data bytes kept, `active` whether events are kept, `stopped` whether
+    they are dropped from now on. `work` names the work request that the next events belong to (`bluebridge.device.buslog.record`).
     """
 
     capture = 0
     active = False
+    stopped = False
     work = 0
 
     def device(self, name: str) -> int:
@@ -141,7 +142,6 @@ class FileLog(EventLog):
         self._lost = 0  # events, without notes of lost events
         self._loss_notes = 0  # among the collected events
         self._losses = Throttle()
-        self._stopped = False
 
     def device(self, name: str) -> int:
         """Number of the device called `name`; adds it to the meta file."""
@@ -260,9 +260,10 @@ class FileLog(EventLog):
 
         Later events are dropped. Raises OSError when the meta file cannot be written.
         """
-        if self._stopped:
+        if self.stopped:
             return False
-        self._stopped = True
+        self.stopped = True
+        self.work = 0
         text = f"the log was stopped: {why}".encode()
         self.record(0, _NOTE, 0, 0, len(text), text)
         self.flush()

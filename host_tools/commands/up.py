@@ -75,7 +75,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         bridge=bridge(options),
         options=hardware(options),
         server_words=tuple(options.words),
-        stop_on=options.stop_on,
+        stop_on=options.stop_on or "",
     )
     return Plan(config, _modules(options.module), verbose=options.verbose)
 

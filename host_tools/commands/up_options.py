@@ -85,7 +85,7 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--stop-on",
-        default="",
+        default=None,
         metavar="CONDITION",
         help="end the bus log shortly after an event of which this is true, such as syndrome!=0 or "
         "'kind=command and status!=OK'; what led there stays in the log",
@@ -179,7 +179,7 @@ def check_together(options: argparse.Namespace) -> None:
         _check_alias(options)
     if options.rtrs:
         _check_rtrs(options)
-    if options.stop_on:
+    if options.stop_on is not None:
         _check_stop_on(options)
     if options.sm is not None and options.link != "infiniband":
         raise UsageError("--sm is about InfiniBand", "add --link infiniband")

@@ -31,7 +31,7 @@ def main(options: argparse.Namespace) -> int:
     kind, name, number = _kind(options), options.name, options.number
     guest = find(name)
     tell = teller(guest, _mend(kind, name, number))
-    before = _before(options, tell, kind)
+    before = _before(options, tell, kind, last=_ended(guest))
     answer = ask(tell, name, kind, number, last=_ended(guest))
     document = _document(name, answer)
     if options.save is not None:
@@ -94,8 +94,13 @@ def teller(guest: Guest, mend: str) -> Tell:
     return tell
 
 
-def _before(options: argparse.Namespace, tell: Tell, kind: Kind) -> list[dict[str, Any]] | None:
-    """The items of the earlier moment, if one is asked for; waits when it is now."""
+def _before(
+    options: argparse.Namespace, tell: Tell, kind: Kind, *, last: bool
+) -> list[dict[str, Any]] | None:
+    """The items of the earlier moment, if one is asked for; waits when it is now.
+
+    `last`: the guest has ended, so nothing changes any more. Raises `UsageError`.
+    """
     moment = options.since
     if moment is None:
         return None
@@ -103,9 +108,13 @@ def _before(options: argparse.Namespace, tell: Tell, kind: Kind) -> list[dict[st
         items = since.load(moment, kind, options.name)
         if options.number is None:
             return items
-        now = ask(tell, options.name, kind, options.number)
+        now = ask(tell, options.name, kind, options.number, last=last)
         wanted = {kind.key(item) for item in now.items}
         return [item for item in items if kind.key(item) in wanted]
+    if last:
+        raise UsageError(
+            "the guest has ended: nothing changes any more", "leave out --since, or name a file"
+        )
     items = ask(tell, options.name, kind, options.number).items
     time.sleep(moment)
     return items

@@ -16,7 +16,7 @@ from typing import Any
 
 from bluebridge.device.buslog.activity import Activity, ActivityAssembler
 from bluebridge.device.buslog.follow import Follower
-from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.rows import row
@@ -123,8 +123,8 @@ class Live:
             self._wanted.wait()
             try:
                 self._follow()
-            except (LogError, OSError) as error:
-                self._tell({"error": str(error)})
+            except Exception as error:  # a damaged log: the pages are told, and it goes on
+                self._tell({"error": str(error) or type(error).__name__})
                 time.sleep(1)
 
     def _follow(self) -> None:

@@ -46,7 +46,7 @@ class _Counts:
 
     def add(self, number: int, when: float, count: int, then: float) -> None:
         """Count `count` events from `number` on, which took from `when` to `then`."""
-        first, last = self._place(when), self._place(then)
+        first, last = sorted((self._place(when), self._place(then)))
         each, rest = divmod(count, last - first + 1)
         for place in range(first, last + 1):
             here = each + (place - first < rest)
@@ -56,7 +56,7 @@ class _Counts:
             number += here
 
     def _place(self, when: float) -> int:
-        return min(CLASSES - 1, int((when - self._begin) / self._span * CLASSES))
+        return max(0, min(CLASSES - 1, int((when - self._begin) / self._span * CLASSES)))
 
 
 def _marks(reader: LogReader) -> Iterator[tuple[int, float]]:

@@ -87,6 +87,8 @@ BAD = [
     ("model", USAGE, "name the folder"),
     ("model nowhere", USAGE, "nowhere"),
     ("model LOG --profile nosuch", USAGE, "nosuch"),
+    ("up --stop-on ''", USAGE, "--stop-on"),
+    ("up --stop-on device=/a.*", USAGE, "--stop-on"),
     ("watch", FAILED, "bluebridge up"),
     ("watch --interval 0", USAGE, "above 0"),
     ("watch nowhere", FAILED, "name the folder"),

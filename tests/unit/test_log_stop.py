@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.control import ControlCommands, ControlSocket
@@ -72,6 +73,42 @@ def test_a_stopped_log_keeps_what_was_before_and_says_why(
     record = PairRecord(1, [], logs=str(tmp_path))
     ps._show(record)
     assert "note: the bus log was stopped: for tests" in capsys.readouterr().out
+
+
+def test_a_mark_is_of_no_work_request_and_a_stopped_log_takes_none(
+    server: Server, tmp_path: Path
+) -> None:
+    server.log.work = 1 << 56 | 7
+    assert server.commands.execute("mark here") == ["ok"]
+    server.log.work = 1 << 56 | 7
+    assert server.commands.execute("log stop") == ["ok"]
+    (refused,) = server.commands.execute("mark too late")
+    assert refused.startswith("error: the log has been stopped")
+    assert [event.work for event in LogReader(tmp_path)] == [0, 0]
+
+
+def test_events_are_numbered_when_segments_went_meanwhile(tmp_path: Path) -> None:
+    log = FileLog(tmp_path, total=40_000, segment=10_000)
+    a = log.device("a")
+
+    def interrupts(count: int) -> None:
+        for vector in range(count):
+            log.record(a, Kind.IRQ, 0, vector, 0, b"")
+        log.flush()
+
+    interrupts(10)
+    follower = Follower(LogReader(tmp_path), at_end=True)
+    for _ in range(80):
+        interrupts(50)
+    assert list(follower.heads())
+    assert follower.number == 10 + 80 * 50
+    log.close()
+
+
+def test_a_number_of_many_digits_is_refused(server: Server) -> None:
+    for line in ("release", "remove"):
+        (answer,) = server.commands.execute(f"{line} {'9' * 5000}")
+        assert answer.startswith("error: ")
 
 
 def test_words_without_a_log(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ class BridgeAssembler:
 
     def _halt(self, event: Event, one: Transaction) -> None:
         number = event.text.split(" ")[1]
-        self._enter(event.device, int(number) if number.isdigit() else 0).halted(one)
+        self._enter(event.device, int(number) if number.isdecimal() else 0).halted(one)
         self._now.take_engine()
 
     def _problem(self, event: Event) -> None:

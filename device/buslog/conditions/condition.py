@@ -88,7 +88,9 @@ def _term(text: str) -> tuple[bool, Term]:
         return True, _pattern(text)
     name, sign, wanted = compared[1], compared[2], compared[3]
     _check_name(name, text)
-    quoted = wanted[0] in "\"'/"
+    quoted = len(wanted) > 1 and wanted[0] == wanted[-1] and wanted[0] in "\"'"
+    if not quoted and wanted[0] in "\"'/":
+        raise ConditionError(f"{text}: compare with a whole value, or search for /expression/")
     if not quoted and _PATTERN_SIGNS & set(wanted):
         raise ConditionError(f"{text}: for a regular expression write /{text}/")
     value = wanted.strip("\"'") if quoted else read(wanted)

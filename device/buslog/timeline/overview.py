@@ -52,7 +52,8 @@ class Rates:
         self.bins: dict[tuple[int, int], list[int]] = {}
 
     def add(self, key: tuple[int, int], time: int, length: int) -> None:
-        """Count `length` bytes at `time`, in nanoseconds."""
+        """Count `length` bytes at `time`, in nanoseconds; a damaged log has times before 0."""
+        time = max(time, 0)
         try:
             self.bins[key][time // self.width] += length
         except (KeyError, IndexError):
