@@ -34,7 +34,8 @@ class EventLog:
     """The log that discards events, and the interface of all logs.
 
     `capture` is the number of data bytes kept, `active` whether events are kept, `stopped` whether
-    they are dropped from now on. `work` names the work request that the next events belong to (`bluebridge.device.buslog.record`).
+    they are dropped from now on. `work` names the work request that the next events belong to
+    (`bluebridge.device.buslog.record`).
     """
 
     capture = 0
