@@ -42,6 +42,7 @@ BAD = [
     ("up --rtrs frob", USAGE, "write kernel, python"),
     ("up --module nothing.ko", USAGE, "kmod"),
     ("up --log-limit x", USAGE, "--help"),
+    ("up --stop-on ''", USAGE, "the condition is empty"),
     ("run", USAGE, "GUEST is missing"),
     ("run --bogus a -- true", USAGE, "no option --bogus"),
     ("run a", RUN_FAILED, "bluebridge run GUEST -- COMMAND"),
