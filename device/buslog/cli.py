@@ -162,6 +162,8 @@ def _print(lines: Iterator[str]) -> None:
 def _check(arguments: argparse.Namespace) -> None:
     """Raises `ValueError` for options that do not go together."""
     view = VIEWS[arguments.view]
+    if None not in (arguments.since, arguments.until) and arguments.until < arguments.since:
+        raise ValueError("--to is before --from: exchange them")
     if arguments.tree and not view.tree:
         raise ValueError(f"--tree needs --view {_TREES}")
     file_views.check_arguments(arguments)

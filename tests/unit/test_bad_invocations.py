@@ -85,6 +85,7 @@ BAD = [
     ("log LOG --tree", USAGE, "--view"),
     ("log LOG --profile nosuch", USAGE, "nosuch"),
     ("log LOG --from x", USAGE, "'x' is not a number"),
+    ("log LOG --from 5 --to 1", USAGE, "--to is before --from"),
     ("model", USAGE, "name the folder"),
     ("model nowhere", USAGE, "nowhere"),
     ("model LOG --profile nosuch", USAGE, "nosuch"),
