@@ -105,6 +105,8 @@ class ControlCommands:
         events.record(events.device(name), int(Kind.CONTROL), 0, 0, len(data), data)
 
     def _hca(self, name: str) -> Hca:
+        if not self._hcas:
+            raise ValueError("there is no HCA: start the pair with `bluebridge up --hca`")
         if name not in self._hcas:
             there = f"but {', '.join(self._hcas)}" if self._hcas else "nor any other: `up --hca`"
             raise ValueError(f"there is no HCA {name!r}, {there}")

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"with --view {_MODELLED}, --perfetto: modelled times as well, by the "
         "profile of this name or in this file",
     )
-    parser.add_argument("--bar", type=int, choices=(0, 2), help="only accesses of this BAR")
+    parser.add_argument("--bar", type=int, choices=range(6), help="only accesses of this BAR")
     parser.add_argument("--kind", help=f"comma-separated: {', '.join(KINDS)}")
     parser.add_argument("--device", help="only this device, such as a, b.1, a.ntb")
     parser.add_argument("--from", dest="since", type=float, metavar="T", help="seconds")
@@ -162,6 +162,8 @@ def _print(lines: Iterator[str]) -> None:
 def _check(arguments: argparse.Namespace) -> None:
     """Raises `ValueError` for options that do not go together."""
     view = VIEWS[arguments.view]
+    if None not in (arguments.since, arguments.until) and arguments.until < arguments.since:
+        raise ValueError("--to is before --from: exchange them")
     if arguments.tree and not view.tree:
         raise ValueError(f"--tree needs --view {_TREES}")
     file_views.check_arguments(arguments)

@@ -29,18 +29,24 @@ def marked(event: Event) -> str | None:
 def find_mark(reader: LogReader, text: str, after: int = -1) -> Event:
     """The last mark that contains `text`, or with `after` the first behind that event number.
 
+    A mark that is exactly `text` goes before those that only contain it.
     Raises `LogError`, with the marks that there are, when there is none.
     """
-    found, others = None, []
+    exact: Event | None = None
+    found: Event | None = None
+    others: list[str] = []
     for event in LogReader(reader.folder).events(_NOTES):
         name = marked(event)
         if name is None or event.number <= after:
             continue
         others.append(name)
-        if text in name:
-            found = event
+        if name == text:
+            exact = event
             if after >= 0:
                 break
+        elif text in name and (found is None or after < 0):
+            found = event
+    found = exact or found
     if found is None:
         names = ", ".join(map(repr, dict.fromkeys(others[-_SHOWN:]))) or "none"
         raise LogError(f"no mark in the log has {text!r}; its marks are: {names}")

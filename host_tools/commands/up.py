@@ -138,7 +138,10 @@ def _devices(record: PairRecord) -> str:
 
 def _explain(record: PairRecord) -> None:
     name = record.guests[0].name
-    print(f"  bluebridge run {name} -- lspci -vv     a command in guest {name}")
-    print(f"  bluebridge cp FILE {name}:/tmp/        files to and from it")
-    print(f"  bluebridge console {name}              its console; Ctrl-] leaves it")
-    print("  bluebridge ps · bluebridge down     what runs; the end of it", flush=True)
+    for command, purpose in (
+        (f"bluebridge run {name} -- lspci -vv", f"a command in guest {name}"),
+        (f"bluebridge cp FILE {name}:/tmp/", "files to and from it"),
+        (f"bluebridge console {name}", "its console; Ctrl-] leaves it"),
+        ("bluebridge ps · bluebridge down", "what runs; the end of it"),
+    ):
+        print(f"  {command:<35} {purpose}", flush=True)

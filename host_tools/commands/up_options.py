@@ -85,11 +85,18 @@ def _add_log(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--stop-on",
-        default=None,
+        type=_condition,
         metavar="CONDITION",
         help="end the bus log shortly after an event of which this is true, such as syndrome!=0 or "
         "'kind=command and status!=OK'; what led there stays in the log",
     )
+
+
+def _condition(text: str) -> str:
+    """A condition's text, as it is. Raises `argparse.ArgumentTypeError` for an empty one."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the condition is empty: write one such as syndrome!=0")
+    return text
 
 
 def _add_start(parser: argparse.ArgumentParser) -> None:

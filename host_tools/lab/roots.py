@@ -8,15 +8,23 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.errors import LabError, UsageError
 
 _LONGEST_SOCKET_PATH = 107
 """sun_path of sockaddr_un is 108 bytes with its terminating zero."""
 
 
 def runtime_root() -> Path:
-    """Where run folders are made: the user's runtime folder, or the folder for temporary files."""
+    """Where run folders are made: the user's runtime folder, or the folder for temporary files.
+
+    Raises `UsageError` when `XDG_RUNTIME_DIR` names a folder that is not there.
+    """
     root = os.environ.get("XDG_RUNTIME_DIR")
+    if root and not os.path.isdir(root):
+        raise UsageError(
+            f"XDG_RUNTIME_DIR names {root}, which is no folder",
+            "make it with `mkdir -m 700`, or unset XDG_RUNTIME_DIR",
+        )
     if root and os.access(root, os.W_OK | os.X_OK):
         return Path(root)
     import tempfile  # and all that it imports: most users have a runtime folder

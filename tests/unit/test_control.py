@@ -193,3 +193,11 @@ def test_cable_and_link_are_noted_once_for_each_change(
         "port 1: cable in, link up",
         "port 1: cable in, link down",
     ]
+
+
+def test_a_server_without_an_hca_says_how_to_have_one() -> None:
+    lone = ControlCommands({}, FaultRules(EventLoop().call_later, EventLog()))
+    for line in ("link a down", "fault a"):
+        assert lone.execute(line) == [
+            "error: there is no HCA: start the pair with `bluebridge up --hca`"
+        ]

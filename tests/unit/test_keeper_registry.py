@@ -256,3 +256,12 @@ def test_a_damaged_end_record_is_no_obstacle(tmp_path: Path) -> None:
     for path in (tmp_path / "state/bluebridge/ended").iterdir():
         path.write_text("{")
     assert end_record.read(set()) == []
+
+
+def test_a_runtime_folder_that_is_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "absent"))
+    with pytest.raises(LabError, match="absent, which is no folder; make it") as refused:
+        registry.living()
+    assert refused.value.status == 2

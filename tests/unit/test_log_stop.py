@@ -170,6 +170,10 @@ def test_views_begin_and_end_at_marks(
     one = ["mark: test one begins", "1", "mark: test one ends"]
     assert shown("--from-mark", "one begins", "--to-mark", "ends") == one
     assert shown("--mark", "begins") == ["mark: test two begins", "3"]
+    assert server.commands.execute("mark boot again") == ["ok"]
+    server.log.flush()
+    assert shown("--from-mark", "boot", "--to-mark", "one begins")[0] == "mark: boot"
+    assert shown("--bar", "4") == []
     assert shown("--kind", "irq", "--to-mark", "boot") == []
     assert cli.main(["log", str(tmp_path), "--mark", "three"]) == 2
     error = capsys.readouterr().err
