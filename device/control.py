@@ -108,8 +108,7 @@ class ControlCommands:
         if not self._hcas:
             raise ValueError("there is no HCA: start the pair with `bluebridge up --hca`")
         if name not in self._hcas:
-            there = f"but {', '.join(self._hcas)}" if self._hcas else "nor any other: `up --hca`"
-            raise ValueError(f"there is no HCA {name!r}, {there}")
+            raise ValueError(f"there is no HCA {name!r}, but {', '.join(self._hcas)}")
         return self._hcas[name]
 
     def _link(self, words: Sequence[str]) -> list[str]:

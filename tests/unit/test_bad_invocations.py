@@ -89,7 +89,6 @@ BAD = [
     ("model", USAGE, "name the folder"),
     ("model nowhere", USAGE, "nowhere"),
     ("model LOG --profile nosuch", USAGE, "nosuch"),
-    ("up --stop-on ''", USAGE, "--stop-on"),
     ("up --stop-on device=/a.*", USAGE, "--stop-on"),
     ("watch", FAILED, "bluebridge up"),
     ("watch --interval 0", USAGE, "above 0"),
