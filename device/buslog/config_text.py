@@ -63,6 +63,12 @@ REGISTERS: tuple[ConfigRegister, ...] = (
         for offset, (title, struct) in pci.CAPABILITIES.items()
         for register in _registers(offset, title, struct)
     ),
+    *(
+        ConfigRegister(start + offset, width, f"{title} {name}")
+        for start, (title, _) in pci.CAPABILITIES.items()
+        for (of, offset), (width, name) in pci.PORT_REGISTERS.items()
+        if of == title
+    ),
 )
 """All registers of a function's configuration space, by offset within header and capabilities."""
 

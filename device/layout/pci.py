@@ -153,3 +153,17 @@ REGISTER_NAMES: dict[tuple[str, int], str] = {
     ("PCIe", 0x2C): "link capabilities 2",
 }
 """Registers whose bits alone have names above, by capability and offset in it."""
+
+PORT_REGISTERS: dict[tuple[str, int], tuple[int, str]] = {
+    ("PCIe", 0x14): (4, "slot capabilities"),
+    ("PCIe", 0x18): (2, "slot control"),
+    ("PCIe", 0x1A): (2, "slot status"),
+    ("PCIe", 0x1C): (2, "root control"),
+    ("PCIe", 0x1E): (2, "root capabilities"),
+    ("PCIe", 0x20): (4, "root status"),
+    ("PCIe", 0x34): (4, "slot capabilities 2"),
+    ("PCIe", 0x38): (2, "slot control 2"),
+    ("PCIe", 0x3A): (2, "slot status 2"),
+}
+"""Registers of ports, which an endpoint has as zeros and drivers read: bytes and names, by the same
+(PCI Express base 3.0, 7.8)."""

@@ -110,12 +110,19 @@ def _answering(action: Callable[..., dict[str, Any]]) -> Callable[..., str]:
         except bottle.HTTPError as error:
             bottle.response.status = error.status_code
             return json.dumps({"error": error.body})
+        except (ValueError, RecursionError):
+            bottle.response.status = 400
+            return json.dumps({"error": "the request is damaged: load the page anew"})
 
     return answer
 
 
+_DIGITS = 18
+"""Digits of an event's number, at most."""
+
+
 def _number(text: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _DIGITS:
         raise bottle.HTTPError(400, f"{text[:40]!r} is no number of an event")
     return int(text)
 

@@ -114,11 +114,12 @@ class Book:
             if known is not None:
                 return known
             reader = LogReader(self.folder)
-            activity, events = _one(reader, number)
+            activity, events, ended = _one(reader, number)
             if activity is None:
                 return None
             made = detail(activity, events, peers(reader.meta["devices"]), self._model)
-            self._details[number] = made
+            if ended:
+                self._details[number] = made
             if len(self._details) > _LOOKED_AT:
                 self._details.popitem(last=False)
             return made
@@ -217,8 +218,8 @@ class _Collected:
         )
 
 
-def _one(reader: LogReader, number: int) -> tuple[Activity | None, dict[int, Event]]:
-    """The activity that began with an event, and the events since then up to its end."""
+def _one(reader: LogReader, number: int) -> tuple[Activity | None, dict[int, Event], bool]:
+    """The activity that began with an event, the events up to its end, and whether it ended."""
     assembler = ActivityAssembler(reader.meta["devices"])
     events: dict[int, Event] = {}
     for event in _events(reader, number):
@@ -228,8 +229,9 @@ def _one(reader: LogReader, number: int) -> tuple[Activity | None, dict[int, Eve
             events[event.number] = event
         for each in assembler.feed(event):
             if each.number == number:
-                return each, events
-    return next((each for each in assembler.finish() if each.number == number), None), events
+                return each, events, True
+    found = next((each for each in assembler.finish() if each.number == number), None)
+    return found, events, False
 
 
 def _number(activity: Activity) -> int:

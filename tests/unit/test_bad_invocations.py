@@ -86,6 +86,8 @@ BAD = [
     ("log LOG --profile nosuch", USAGE, "nosuch"),
     ("log LOG --from x", USAGE, "'x' is not a number"),
     ("log LOG --from 5 --to 1", USAGE, "--to is before --from"),
+    ("log LOG --json --perfetto t.pftrace", USAGE, "drop one"),
+    ("log LOG --view ntrdma", USAGE, "--view wr"),
     ("model", USAGE, "name the folder"),
     ("model nowhere", USAGE, "nowhere"),
     ("model LOG --profile nosuch", USAGE, "nosuch"),

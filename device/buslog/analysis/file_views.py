@@ -36,6 +36,8 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         raise ValueError("--force needs --pcap or --perfetto FILE")
     if arguments.perfetto is None:
         return
+    if arguments.format != "table":
+        raise ValueError("--json chooses how lines are printed, --perfetto draws: drop one")
     for other in ("kind", "bar", "decode", "tree"):
         if getattr(arguments, other) not in (None, False):
             raise ValueError(f"--{other} chooses what is printed, --perfetto draws all: drop one")

@@ -8,6 +8,7 @@ from itertools import islice
 
 from bluebridge.device.buslog.analysis import json_rows
 from bluebridge.device.buslog.analysis.view import Options, View, before_wanted, wanted_events
+from bluebridge.device.buslog.bridges import family
 from bluebridge.device.buslog.ntrdma.batches import BatchFinder
 from bluebridge.device.buslog.ntrdma.counts import (
     Costs,
@@ -19,7 +20,7 @@ from bluebridge.device.buslog.ntrdma.counts import (
 )
 from bluebridge.device.buslog.ntrdma.requests import Batch
 from bluebridge.device.buslog.ntrdma.text import name
-from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.layout.ntrdma.work import WorkStatus
 
 COLUMNS = ("descr.", "data", "entries", "index", "bells", "MSIs")
@@ -112,6 +113,11 @@ def _means(row: Costs, counts: Counts) -> str:
 
 
 def _lines(reader: LogReader, options: Options) -> Iterator[str]:
+    if not any(map(family, reader.meta["devices"])):
+        raise LogError(
+            f"{reader.folder} has no bridge, which NTRDMA goes through: --view wr shows the work "
+            "requests of an HCA"
+        )
     finder, table = BatchFinder(), CostTable()
     finder.skip(before_wanted(reader, options))
     if options.json:
