@@ -22,6 +22,8 @@ from bluebridge.device.fault_words import ACTIONS
 
 _DIGITS = 9
 """Digits of a rule's number, at most."""
+_SHOWN = 80
+"""Letters that an error repeats of what is no number."""
 
 
 class FaultCommands:
@@ -86,6 +88,6 @@ def _line(link: str, rule: Rule) -> str:
 
 
 def _number(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"{text!r} is no number of a rule")
+    if not text.isdecimal() or len(text) > _DIGITS:
+        raise ValueError(f"{text[:_SHOWN]!r} is no number of a rule")
     return int(text)

@@ -7,14 +7,10 @@ log stop [TEXT]     end the log, for a reason that it then has; devices go on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
-from bluebridge.device.buslog.marks import mark_text
+from bluebridge.device.buslog.marks import MAX_TEXT, mark_text
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.buslog import Kind
-
-MAX_TEXT: Final = 1000
-"""Letters of a mark or a reason."""
 
 
 class LogCommands:
@@ -33,7 +29,7 @@ class LogCommands:
             raise ValueError("the log has been stopped: `bluebridge ps` says why")
         if not words:
             raise ValueError("write: mark TEXT")
-        text = mark_text(" ".join(words)[:MAX_TEXT]).encode()
+        text = mark_text(_bounded(words)).encode()
         self._events.work = 0
         self._events.record(0, Kind.NOTE, 0, 0, len(text), text)
         return []
@@ -42,10 +38,18 @@ class LogCommands:
         self._check_active()
         if not words or words[0] != "stop":
             raise ValueError("write: log stop [TEXT]")
-        if not self._events.stop(" ".join(words[1:])[:MAX_TEXT] or "by hand"):
+        if not self._events.stop(_bounded(words[1:]) or "by hand"):
             raise ValueError("the log has been stopped already")
         return []
 
     def _check_active(self) -> None:
         if not self._events.active:
             raise ValueError("there is no bus log: start the server with --log DIR")
+
+
+def _bounded(words: Sequence[str]) -> str:
+    """The text of a mark or a reason; raises `ValueError` when it is too long."""
+    text = " ".join(words)
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"the text has {len(text)} letters; at most {MAX_TEXT} are possible")
+    return text

@@ -19,6 +19,8 @@ class Follower:
         self._segment: Path | None = None
         self._position = 0
         self._number = 0
+        self.skipped = 0
+        """Events that the log's limit deleted before they were read, since the beginning."""
         if at_end:
             self.skip()
 
@@ -58,9 +60,12 @@ class Follower:
         """Begin a segment to which the writer has turned; those between may be gone."""
         if path == self._segment:
             return
+        begun = self._segment is not None
         self._segment, self._position = path, 0
         index = read_index(path)
         if index:
+            if begun:
+                self.skipped += max(0, index[0][0] - self._number)
             self._number = index[0][0]
 
     def _heads(self, path: Path) -> Iterator[tuple[int, int, int]]:

@@ -9,6 +9,8 @@ from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind
 
 _PREFIX: Final = "mark: "
+MAX_TEXT: Final = 1000
+"""Letters of a mark, and of the reason for which a log is stopped."""
 _SHOWN: Final = 10
 """Marks that an error lists: the last ones."""
 _NOTES: Final = Filter(frozenset((Kind.NOTE,)))

@@ -179,6 +179,8 @@ class FileLog(EventLog):
         obj: int = 0,
     ) -> None:
         """One event of which all of `data` is kept."""
+        if self.stopped:
+            return
         records = self._records
         records.event(device, kind, bar, what, obj, address, length, self.work, data)
         self._noted(records)
@@ -202,6 +204,8 @@ class FileLog(EventLog):
         payload: bytes,
     ) -> None:
         """A message that leaves a port, its payload already cut to what is to be kept."""
+        if self.stopped:
+            return
         records = self._records
         records.message(
             device, what, target_qpn, address, length, self.work, flags, op, syndrome, source_qpn,
@@ -263,11 +267,11 @@ class FileLog(EventLog):
         """
         if self.stopped:
             return False
-        self.stopped = True
         self.work = 0
         text = f"the log was stopped: {why}".encode()
         self.record(0, _NOTE, 0, 0, len(text), text)
         self.flush()
+        self.stopped = True
         self._segments.stop(why)
         return True
 

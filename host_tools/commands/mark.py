@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from bluebridge.device.buslog.marks import MAX_TEXT
 from bluebridge.host_tools.commands import device_server
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import registry
@@ -40,4 +41,8 @@ def _split(words: list[str]) -> tuple[str, str]:
     text = " ".join(" ".join(words).split())
     if not text:
         raise UsageError("a mark needs a text", "write `bluebridge mark TEXT`")
+    if len(text) > MAX_TEXT:
+        raise UsageError(
+            f"the text has {len(text)} letters", f"a mark has at most {MAX_TEXT}: shorten it"
+        )
     return name, text

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from bluebridge.device.buslog.conditions import Condition, ConditionError
 from bluebridge.device.buslog.conditions.live_search import LiveSearch
-from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.device.buslog.marks import MAX_TEXT
+from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import hardware_control
 
@@ -34,15 +35,28 @@ def run(log: Path, control: Path, text: str) -> int:
     condition = Condition.parse(text)
     _wait_for(control)
     search = LiveSearch(LogReader(log), condition)
+    skipped = 0
     while True:
         for event in search.new():
-            words = " ".join(search.words(event).split())
             time.sleep(AFTER_SECONDS)
-            hardware_control.tell(
-                control, f"log stop {text}: event {event.number}, {event.device} {words}"
-            )
+            hardware_control.tell(control, f"log stop {_reason(text, event, search)}")
             return 0
+        if search.skipped > skipped:
+            skipped = search.skipped
+            print(f"--stop-on: {_skipped(skipped)}", file=sys.stderr, flush=True)
         time.sleep(LOOK_SECONDS)
+
+
+def _reason(text: str, event: Event, search: LiveSearch) -> str:
+    """Why the log is stopped, cut to what the server takes."""
+    words = " ".join(search.words(event).split())
+    late = f" ({_skipped(search.skipped)})" if search.skipped else ""
+    found = f"{text}: event {event.number}, {event.device} {words}"
+    return found[: MAX_TEXT - len(late)] + late
+
+
+def _skipped(count: int) -> str:
+    return f"{count} events were deleted before they were looked at: have a larger --ring"
 
 
 def _wait_for(control: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device.buslog.conditions import Condition
+from bluebridge.device.buslog.conditions.live_search import LiveSearch
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.writer import EventLog, FileLog
@@ -18,8 +20,10 @@ from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.host_tools import arguments, cli
 from bluebridge.host_tools.commands import mark, ps, up_options
+from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
+from bluebridge.host_tools.lab import log_stop
 
 SECONDS = 30.0
 
@@ -105,10 +109,48 @@ def test_events_are_numbered_when_segments_went_meanwhile(tmp_path: Path) -> Non
     log.close()
 
 
+def test_the_reason_says_how_many_events_were_not_looked_at(tmp_path: Path) -> None:
+    """The search was behind by more than the ring holds."""
+    log = FileLog(tmp_path, total=40_000, segment=10_000)
+    a = log.device("a")
+    log.record(a, Kind.IRQ, 0, 1, 0, b"")
+    log.flush()
+    search = LiveSearch(LogReader(tmp_path), Condition.parse("vector=77"))
+    assert not list(search.new()) and not search.skipped
+    for number in range(4000):
+        log.record(a, Kind.IRQ, 0, 1, 0, b"")
+        if number % 50 == 49:
+            log.flush()
+    log.record(a, Kind.IRQ, 0, 77, 0, b"")
+    log.flush()
+    (event,) = search.new()
+    first = next(iter(LogReader(tmp_path)))
+    assert event.number == 4001
+    assert search.skipped == first.number - 1 > 0
+    reason = log_stop._reason("vector=77", event, search)
+    assert reason.startswith("vector=77: event 4001, a MSI-X vector 77")
+    assert f"({search.skipped} events were deleted before" in reason
+    log.close()
+
+
 def test_a_number_of_many_digits_is_refused(server: Server) -> None:
     for line in ("release", "remove"):
         (answer,) = server.commands.execute(f"{line} {'9' * 5000}")
-        assert answer.startswith("error: ")
+        assert answer.startswith("error: '999") and len(answer) < 200
+
+
+def test_a_text_too_long_is_refused_and_not_cut(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = "error: the text has 1001 letters; at most 1000 are possible"
+    for line in ("mark", "log stop"):
+        assert server.commands.execute(f"{line} {'x' * 1001}") == [error]
+    assert server.commands.execute(f"mark {'x' * 1000}") == ["ok"]
+    server.log.flush()
+    assert [event.text for event in LogReader(tmp_path)] == ["mark: " + "x" * 1000]
+    monkeypatch.setattr(registry, "pairs", lambda: [(Path(), PairRecord(1, [GuestRecord("a")]))])
+    with pytest.raises(UsageError, match="1001 letters"):
+        mark._split(["x" * 1001])
 
 
 def test_words_without_a_log(tmp_path: Path) -> None:

@@ -147,6 +147,7 @@ def test_the_command_lists_profiles(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--list") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == built_in()
+    assert lines and NAMES
     assert all(f"{name} " in line for line in lines for name in NAMES)
 
 

@@ -136,6 +136,7 @@ def test_requests_and_completions_name_each_other(home: Path, capture: Path) -> 
     asked = {number: listed.split(",") for number, _, listed, _ in rows if listed}
     requests = [number for number, _, _, name in rows if name[:3] in ("MRd", "Cfg")]
     completions = [number for number, _, _, name in rows if name[:3] == "Cpl"]
+    assert requests and completions
     assert list(asked) == requests
     assert list(answers) == completions
     assert all(number in asked[request] for number, request in answers.items())

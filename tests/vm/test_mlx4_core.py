@@ -104,12 +104,11 @@ def test_all_of_a_bring_up_is_in_the_model_of_the_bus(pair: Pair, buslog: BusLog
     assert all(len(each.transactions) > 7 for each in commands)
     assert [each.status for each in commands].count("") <= 1  # that which opens the port
     assert any(each.kind is ActivityKind.RESET for each in found)
-    assert all(
-        part.parent is not None or each.cause is not None
-        for each in found
-        for part in each.transactions
-        if part.role is Role.INTERRUPT
-    )
+    interrupts = [
+        (each, part) for each in found for part in each.transactions if part.role is Role.INTERRUPT
+    ]
+    assert interrupts
+    assert all(part.parent is not None or each.cause is not None for each, part in interrupts)
     pieces: list[bytes] = []
     timeline.write(reader, Options(wanted), pieces.append)
     shown = TraceReader(b"".join(pieces)).events()

@@ -36,7 +36,11 @@ _SCATTERED: Final = frozenset((What.OTHER, What.OWNERSHIP))
 
 
 class Comparable:
-    """Lines of one stream; chosen numbers in them are replaced by the order of appearance."""
+    """Lines of one stream; chosen numbers in them are replaced by the order of appearance.
+
+    Each chosen number of the stream stays in memory: one forgotten would, when it comes again, be
+    numbered as if it were new, by when it was forgotten and not by what the driver did.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], int] = {}

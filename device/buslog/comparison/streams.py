@@ -38,7 +38,11 @@ class Lines:
 
 
 def streams(events: Iterator[Event], words: Describe) -> dict[Stream, Lines]:
-    """All streams of a log; 16 bytes for each event stay in memory."""
+    """All streams of a log.
+
+    16 bytes for each event stay in memory, and each address, key or other chosen number of a
+    stream once, since it may come again until the log's end.
+    """
     found: dict[Stream, Lines] = {}
     for event in events:
         found.setdefault(stream_of(event), Lines()).add(event, words)

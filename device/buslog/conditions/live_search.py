@@ -48,6 +48,11 @@ class LiveSearch:
         self._condition = condition
         self.words = LiveWords(reader, at_end=at_end)
 
+    @property
+    def skipped(self) -> int:
+        """Events that were deleted before the search came to them, as the log is bounded."""
+        return self._follower.skipped
+
     def new(self) -> Iterator[Event]:
         """Those among the events recorded since the last call."""
         for event in self._follower.new():
