@@ -6,11 +6,14 @@ from struct import pack
 
 import pytest
 
+from bluebridge.device.fabric.interface import FabricPort
+from bluebridge.device.fabric.messages import Datagram, Message, Request, Route
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState, ServiceType
 from bluebridge.device.layout.mlx4.cqe import CQE, CompletionStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.wqe import DATAGRAM
+from bluebridge.device.layout.net.ethernet import NO_VLAN
 from bluebridge.device.layout.net.roce import BTH, DETH, GRH, GSI_QKEY, ipv4_gid
 from tests.unit.rdma_node import Node, Pair, SendOpcode, TestQp, data, inline, remote
 from tests.unit.test_qp_protection import state, statuses
@@ -58,6 +61,77 @@ def test_datagram_with_its_route_header(pair: Pair) -> None:
     assert (grh["version"], grh["next_header"], grh["hop_limit"]) == (6, 0x1B, 7)
     assert (grh["sgid"], grh["dgid"], grh["flow_label"]) == (pair.a.gid, pair.b.gid, 0x12345)
     assert pair.b.host.peek(target + 40, 5) == b"hello"
+
+
+def sent_routes(pair: Pair) -> list[Route]:
+    """The ways of what goes from now on, but for the answers of a connection."""
+    routes: list[Route] = []
+
+    def see(source: FabricPort, message: Message) -> bool:
+        if isinstance(message, Datagram | Request):
+            routes.append(message.route)
+        return True
+
+    pair.watched.watch = see
+    return routes
+
+
+def _told(pair: Pair, segment: bytes) -> tuple[int, int, int]:
+    """What a completion tells of a datagram: whether it came with a tag, PCP, VLAN."""
+    target, key = pair.b.memory(4096)
+    pair.b.post_recv(pair.qb, [(key, target, 200)])
+    pair.a.post_send(pair.qa, SendOpcode.SEND, segment + inline(b"tagged?"))
+    (got,) = pair.b.completions(pair.qb)
+    tag = CQE.get(got.raw, "sl_vid")
+    return CQE.get(got.raw, "cvlan_present"), tag >> 13, tag & 0xFFF
+
+
+FROM_LIBMLX4, FROM_KERNEL = 0x80, 0  # the byte with the GRH flag of an address vector on Ethernet
+PCP5_VID100 = 5 << 13 | 100
+
+
+@pytest.mark.parametrize(
+    ("grh", "bit", "vlan", "told"),
+    [
+        (FROM_LIBMLX4, 1, PCP5_VID100, (1, 5, 100)),
+        (FROM_LIBMLX4, 0, 0x0BAB, (0, 0, 0)),
+        (FROM_LIBMLX4, 0, 0, (0, 0, 0)),
+        (FROM_LIBMLX4, 0, 0xFFFF, (0, 0, 0)),  # guest/hca/posting/wqe.py
+        (FROM_KERNEL, 0, PCP5_VID100, (1, 5, 100)),
+        (FROM_KERNEL, 0, 0xFFFF, (0, 0, 0)),
+    ],
+)
+def test_only_a_datagram_that_was_given_a_vlan_has_a_tag(
+    pair: Pair, grh: int, bit: int, vlan: int, told: tuple[int, int, int]
+) -> None:
+    """libmlx4 (`mlx4_create_ah`) leaves the VLAN unset without its bit, the kernel writes it always
+    (`create_iboe_ah`). The service level, here 5, is nowhere in a frame without a tag.
+    """
+    segment = bytearray(address(pair.b, pair.qb.qpn, vlan=vlan))
+    segment[0] |= bit << 5
+    segment[5] = grh
+    segment[12] |= 5 << 5
+    routes = sent_routes(pair)
+    assert _told(pair, bytes(segment)) == told
+    assert [(route.vlan != NO_VLAN, route.service_level) for route in routes] == [told[:2]]
+
+
+@pytest.mark.parametrize("tag", [b"", b"\x81\0\xa0\x64"], ids=["untagged", "tagged"])
+def test_headers_of_software_and_a_context_say_the_same_of_a_tag(tag: bytes) -> None:
+    """A packet of QP1 and a connection's request at service level 5: they have it in the tag."""
+    pair = Pair()
+    vlans = bytes(8) + (1 << 31 | 100).to_bytes(4, "big")
+    pair.b.set_port(SetPort.VLAN_TABLE, vlans.ljust(512, b"\0"))
+    routes = sent_routes(pair)
+    pair.connect({"pri_sched_queue": 5 << 3, "pri_vlan_valid": bool(tag), "pri_vlan_index": 2})
+    gsi = pair.b.create_qp(GSI, ServiceType.MLX, mtu_msgmax=0xAB)
+    ready(pair.b, gsi, GSI_QKEY)
+    headers = mad_headers(pair.b, pair.a, 8)
+    packet = headers[:12] + tag + headers[12:] + bytes(8)
+    pair.b.post_send(gsi, SendOpcode.SEND, inline(packet[:44]) + inline(packet[44:]))
+    pair.b.post_send(pair.qb, SendOpcode.RDMA_WRITE, remote(0, 0))
+    told = (100, 5) if tag else (NO_VLAN, 0)
+    assert [(route.vlan, route.service_level) for route in routes] == [told, told]
 
 
 def test_an_address_of_another_protection_domain_is_refused(pair: Pair) -> None:

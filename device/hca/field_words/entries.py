@@ -103,9 +103,16 @@ ENTRIES = (
             ),
             (
                 used("ports/roce_routes.py: datagram_route"),
-                "g_slid gid_index hop_limit sl tclass flow_label dgid",
+                "g_slid gid_index hop_limit tclass flow_label dgid",
             ),
+            (used("ports/roce_routes.py: _tagged"), "vlan_present"),
             (used("ports/infiniband_port.py: InfinibandPort._addressed"), "dlid"),
+            (
+                used(
+                    "ports/infiniband_port.py: InfinibandPort._addressed", "RoCE: as the PCP says"
+                ),
+                "sl",
+            ),
             (ignored("a datagram leaves by the queue pair's own port"), "port"),
             (ignored(_PRIORITY), "static_rate"),
             (ignored("the fabric brings what is for the own port"), "force_loopback"),

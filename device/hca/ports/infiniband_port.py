@@ -17,6 +17,7 @@ from bluebridge.device.fabric.subnet.port import Change, PortAgent
 from bluebridge.device.hca.ports.infiniband_events import capability_trap, management_events
 from bluebridge.device.hca.ports.infiniband_headers import parse_ib_datagram
 from bluebridge.device.hca.ports.port import Port
+from bluebridge.device.hca.ports.roce_routes import GRH_FLAG
 from bluebridge.device.hca.rings.event_queues import EventQueues
 from bluebridge.device.hca.settings.config import HcaConfig
 from bluebridge.device.hca.settings.refusal import CommandError
@@ -44,7 +45,6 @@ TYPE_INFINIBAND: Final = 1
 LOG_GIDS: Final = 3
 LOG_PKEYS: Final = 4
 MAX_VLS: Final = 8
-GRH_FLAG: Final = 0x80  # of the byte with the path bits
 PATH_BITS: Final = 0x7F
 MAX_ROUTES: Final = 1024
 ACCEPTED_VLS: Final = {1: 1, 2: 2, 4: 3, 8: 4}

@@ -20,6 +20,7 @@ from bluebridge.device.hca.ports.network_headers import (
     IPV4_PADDING,
     ROCE_V2,
 )
+from bluebridge.device.hca.ports.roce_routes import of_tag
 from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
@@ -133,15 +134,16 @@ def _route(
     flow_label: int,
     roce: int,
 ) -> Route:
+    vlan, level = of_tag(vlan)
     return Route(
         smac=packet[6:12],
         dmac=packet[:6],
         sgid=sgid,
         dgid=dgid,
-        vlan=vlan if vlan == NO_VLAN else vlan & 0xFFF,
+        vlan=vlan,
         traffic_class=traffic_class,
         hop_limit=hop_limit,
-        service_level=0 if vlan == NO_VLAN else vlan >> 13,
+        service_level=level,
         flow_label=flow_label,
         roce=roce,
     )

@@ -192,6 +192,7 @@ AV = Struct(
     32,
     [
         bits("force_loopback", 0, 4, 31),
+        bits("vlan_present", 0, 4, 29, doc="RoCE, libmlx4: the datagram's VLAN is set"),
         bits("port", 0, 4, 25, 24),
         bits("pd", 0, 4, 23, 0),
         u8("g_slid", 0x05, "bit 7 GRH, path bits; RoCE: source MAC index"),
@@ -213,7 +214,7 @@ DATAGRAM = Struct(
         raw("av", 0, 32, "address vector"),
         u32("dqpn", 0x20, "destination QPN"),
         u32("qkey", 0x24, "bit 31 set: use the QP's own Q_Key"),
-        u16("vlan", 0x28, "0xFFFF none"),
+        u16("vlan", 0x28, "PCP<<13 | VID; 0xFFFF none, or left unset: AV vlan_present"),
         raw("dmac", 0x2A, 6),
     ],
     source="inc/qp.h: struct mlx4_wqe_datagram_seg",
