@@ -5,9 +5,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 from bluebridge.device.buslog.record import INDEX, INDEX_EVERY, INDEX_SUFFIX, SEGMENT_GLOB
+
+MOST_EVENTS: Final = 1 << 48
+"""Events of one log: more than any disk holds."""
 
 IndexEntry = tuple[int, int, int]
 """Number, time in monotonic ns and offset of an event."""
@@ -48,14 +53,18 @@ def positions(folder: Path, limit: int | None, first: int) -> Iterator[SegmentPo
         if known:
             number, _, offset = index[known - 1]
             yield SegmentPosition(path, offset, number)
-        else:  # the writer has deleted it meanwhile
-            yield SegmentPosition(path, 0, None)
+        else:  # the writer has deleted it meanwhile, or the index is damaged behind its beginning
+            yield _beginning(path)
     yield from map(_beginning, paths[begin:])
 
 
 def read_index(path: Path) -> list[IndexEntry]:
-    """The entries of a segment's index, if it has one: some of its events, in order."""
-    return _entries(path, -1)
+    """The entries of a segment's index, if it has one: some of its events, in order.
+
+    A damaged index counts as none: the log can be read without it.
+    """
+    entries = _entries(path, -1)
+    return entries if _is_sound(entries, path) else []
 
 
 def about_last(folder: Path) -> int:
@@ -71,7 +80,30 @@ def _beginning(path: Path) -> SegmentPosition:
 
 
 def _first_entry(path: Path) -> IndexEntry | None:
-    return next(iter(_entries(path, INDEX.size)), None)
+    entry = next(iter(_entries(path, INDEX.size)), None)
+    return entry if entry is not None and _may_begin(entry) else None
+
+
+def _may_begin(entry: IndexEntry) -> bool:
+    return entry[0] <= MOST_EVENTS and not entry[2]
+
+
+def _is_sound(entries: list[IndexEntry], path: Path) -> bool:
+    """Whether entries begin where a segment does, rise, and end inside of it."""
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return False
+    return (
+        bool(entries)
+        and _may_begin(entries[0])
+        and all(
+            one[0] < two[0] and one[1] <= two[1] and one[2] < two[2]
+            for one, two in pairwise(entries)
+        )
+        and entries[-1][0] <= MOST_EVENTS
+        and entries[-1][2] <= size
+    )
 
 
 def _entries(path: Path, size: int) -> list[IndexEntry]:

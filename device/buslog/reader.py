@@ -206,7 +206,7 @@ class LogReader:
                     number += 1
                     continue
             when, device, kind, bar, what, obj, address, length, kept, work = unpack(data, position)
-            if kind not in _KINDS or what not in _WHATS or kept > MOST_KEPT:
+            if kind not in _KINDS or what not in _WHATS or kept > MOST_KEPT or length > MOST_LENGTH:
                 raise LogError(f"{path} is damaged before byte {offset + position + size}")
             if position + size + kept > end:
                 break
@@ -244,7 +244,7 @@ class LogReader:
         unpack, when = _HEAD.unpack_from, self._when
         while position + size <= end:
             when, device, kind, length, kept = unpack(data, position)
-            if kind not in _KINDS or kept > MOST_KEPT:
+            if kind not in _KINDS or kept > MOST_KEPT or length > MOST_LENGTH:
                 raise LogError(f"{path} is damaged before byte {offset + position + size}")
             if position + size + kept > end:
                 break
@@ -259,7 +259,9 @@ _EVERYTHING: Final = Filter()
 PART_BYTES: Final = 1 << 18
 """Bytes of a segment that are read at once."""
 MOST_KEPT: Final = 1 << 26
-"""Bytes of one event, far more than the largest --capture."""
+"""Bytes kept of one event, far more than the largest --capture."""
+MOST_LENGTH: Final = 1 << 31
+"""Bytes of one event: no queue pair can be told to send longer messages (`msg_max`)."""
 
 _HEAD: Final = Struct("<QBB14xII8x")
 """The values of `RECORD` that `Head` has, and the captured bytes."""

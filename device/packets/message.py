@@ -7,6 +7,7 @@ from typing import Final
 
 from bluebridge.device.layout.buslog import What
 from bluebridge.device.layout.net.operations import ATOMICS, Op
+from bluebridge.device.layout.net.roce import MTU_BYTES
 
 INFINIBAND: Final = 0
 """`WireMessage.form` of a message on InfiniBand, whose addresses are LIDs of two bytes."""
@@ -69,8 +70,13 @@ class WireMessage:
         return asks or len(self.payload) == self.length
 
     def fill(self) -> None:
-        """Put zeros where the payload of an RDMA message is missing."""
-        if self.what != What.FRAME:
+        """Put zeros where the payload of an RDMA message is missing.
+
+        Raises `PacketError` when so many bytes are no payload of so many packets.
+        """
+        if self.what != What.FRAME and not self.complete:
+            if self.length > self.packets * max(MTU_BYTES.values()):
+                raise PacketError(f"{self.length} bytes in {self.packets} packets")
             self.payload = self.payload.ljust(self.length, b"\0")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -126,12 +127,10 @@ def pieces(address: int, length: int, limit: int = MAX_PAYLOAD) -> int:
     return -(-(address % limit + length) // limit) if length else 0
 
 
-def split(address: int, length: int, limit: int = MAX_PAYLOAD) -> list[int]:
+def split(address: int, length: int, limit: int = MAX_PAYLOAD) -> Iterator[int]:
     """Lengths of the pieces of at most `limit` bytes that end at its multiples."""
-    found = []
     while length > 0:
         piece = min(length, limit - address % limit)
-        found.append(piece)
+        yield piece
         address += piece
         length -= piece
-    return found

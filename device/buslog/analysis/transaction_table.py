@@ -42,8 +42,8 @@ def _rows(one: Transaction) -> Iterator[str]:
         text += f", in {one.requests} pieces"
         requests = completions = [one.length]
     else:
-        requests = split(one.address, one.length, one.limit) or [one.length]
-        completions = split(one.address, one.length)
+        requests = [*split(one.address, one.length, one.limit)] or [one.length]
+        completions = [*split(one.address, one.length)]
     for at, length, data in _pieces(one, requests):
         size = words(one.address + at, length)
         yield _line(one, one.tlp, one.upstream, size, b"" if reads else data, text)

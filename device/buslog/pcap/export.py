@@ -21,7 +21,7 @@ from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.packets.carriers import Frame, frames_of
-from bluebridge.device.packets.message import PacketError
+from bluebridge.device.packets.message import PacketError, WireMessage
 
 ROCE = {"v1": 1, "v2": 2}
 _OWN_OPTIONS = ("roce", "cut", "tlp")
@@ -125,9 +125,7 @@ def export(
         summary.messages += 1
         message = read_message(item)
         summary.partial += not message.complete
-        if not cut:
-            message.fill()
-        summary.frames += _write(writer, item, when, frames_of(message, roce))
+        summary.frames += _write(writer, item, when, _frames(message, roce, cut=cut))
     if not summary.messages and not summary.packets:
         what = "message of the fabric" + (" and no access" if buses else "")
         mend = "" if buses else ", without --tlp"
@@ -180,6 +178,12 @@ def _write_access(
     if summary.packets > before:
         summary.accesses += 1
         summary.partial_accesses += len(one.data) < one.length
+
+
+def _frames(message: WireMessage, roce: int | None, *, cut: bool) -> Iterator[Frame]:
+    if not cut:
+        message.fill()
+    yield from frames_of(message, roce)
 
 
 def _write(writer: PcapngWriter, event: Event, when: int, frames: Iterable[Frame]) -> int:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction, split
+from bluebridge.device.buslog.analysis.transaction import (
+    MAX_PAYLOAD,
+    Role,
+    Tlp,
+    Transaction,
+    split,
+)
 from bluebridge.device.buslog.pcap.bar_bases import BarBases
 from bluebridge.device.layout.pcie.pseudo_header import (
     DISSECTOR,
@@ -62,11 +68,11 @@ class BusPackets:
     def _reads(self, one: Transaction) -> Iterator[Frame]:
         access = _Access(one, self._base(one))
         at, address = 0, access.address
-        for size in split(address, one.length, one.limit) or [0]:
+        for size in _sizes(address, one.length, one.limit):
             tag = self._tag(one)
             yield access.packet(tlp.memory_read(address, size, _UNKNOWN_ID, tag), at)
             remaining = size
-            for part in split(address, size) or [0]:
+            for part in _sizes(address, size):
                 header = tlp.completion(
                     part, address, remaining or 1, _UNKNOWN_ID, _UNKNOWN_ID, tag
                 )
@@ -76,7 +82,7 @@ class BusPackets:
     def _writes(self, one: Transaction) -> Iterator[Frame]:
         access = _Access(one, self._base(one))
         at, address = 0, access.address
-        for size in split(address, one.length, one.limit) or [0]:
+        for size in _sizes(address, one.length, one.limit):
             header = tlp.memory_write(address, size, _UNKNOWN_ID)
             yield access.packet(header, at, size, address)
             at, address = at + size, address + size
@@ -87,7 +93,7 @@ class BusPackets:
         read = one.tlp is Tlp.CONFIG_READ
         kind = TlpType.CONFIG_READ_0 if read else TlpType.CONFIG_WRITE_0
         at = 0
-        for size in split(one.address, one.length, _DWORD) or [0]:
+        for size in _sizes(one.address, one.length, _DWORD):
             tag, offset = self._tag(one), one.address + at
             request = tlp.config(kind, offset, size, _UNKNOWN_ID, tag)
             answer = tlp.config_completion(data=read, completer=_UNKNOWN_ID, tag=tag)
@@ -111,6 +117,11 @@ class BusPackets:
         tag = self._tags.get(key, 0)
         self._tags[key] = (tag + 1) % _TAGS
         return tag
+
+
+def _sizes(address: int, length: int, limit: int = MAX_PAYLOAD) -> Iterable[int]:
+    """Bytes of each packet of an access; one packet of 0 bytes for none."""
+    return split(address, length, limit) if length else (0,)
 
 
 class _Access:
