@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bluebridge.device.layout.pci import DEVICE_CONNECTX3, VENDOR_MELLANOX
+from bluebridge.device.layout.pci import HCA_IDS
 from bluebridge.guest.bus.interface import Bus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.hca.posting.blueflame import USES, use_of
@@ -11,7 +11,6 @@ from bluebridge.guest.ntrdma.back_ends import BACK_END
 from bluebridge.guest.verbs.errors import DeviceLost
 from bluebridge.guest.verbs.interface import Device
 
-CONNECTX3 = VENDOR_MELLANOX, DEVICE_CONNECTX3
 GONE = 0xFFFF, 0xFFFF
 BLUEFLAME_USES = USES
 """The words for `open_device`'s `blueflame`: how a ConnectX-3 sends through BlueFlame."""
@@ -29,7 +28,7 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
     identity = bus.load_config(0, 2), bus.load_config(2, 2)
     if identity == GONE:
         raise DeviceLost("the device is gone (reads return all ones)")
-    if identity != CONNECTX3:
+    if identity not in HCA_IDS:
         raise DeviceError(f"{identity[0]:04x}:{identity[1]:04x} has no driver with verbs here")
     return _open_hca(bus, vectors, blueflame)
 

@@ -7,6 +7,13 @@ from bluebridge.device.layout.fields import Field, Struct, bits, raw, u8, u16, u
 VENDOR_MELLANOX = 0x15B3
 DEVICE_CONNECTX3 = 0x1003
 DEVICE_CONNECTX3_PRO = 0x1007
+DEVICE_CONNECTX2 = 0x673C
+HCA_IDS = tuple(
+    (VENDOR_MELLANOX, device)
+    for device in (DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO, DEVICE_CONNECTX2)
+)
+"""Vendor and device numbers with the interface of ConnectX-3. The last one, MT26428, is what
+a guest sees that iPXE booted: its driver knows no ConnectX-3 (`hermon.c: hermon_nics`)."""
 SUBSYSTEM_CONNECTX3 = 0x0055
 CLASS_ETHERNET = 0x020000
 CLASS_INFINIBAND = 0x0C0600

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from bluebridge.device.layout.pci import DEVICE_CONNECTX3, VENDOR_MELLANOX
+from bluebridge.device.layout.pci import HCA_IDS
 from bluebridge.guest.bus import vfio_abi as abi
 from bluebridge.guest.bus.byte_order import swap32
 from bluebridge.guest.bus.dma_memory import Arena
@@ -30,11 +30,9 @@ GROW_PAGES = 8  # hugepages taken at a time
 Driver = TypeVar("Driver")
 
 
-def find_device(
-    vendor: int = VENDOR_MELLANOX, device: int = DEVICE_CONNECTX3, root: str = "/sys"
-) -> str:
-    """PCI address of the device bound to vfio-pci; `DeviceError` says what is missing."""
-    return find_any([(vendor, device)], root)
+def find_device(root: str = "/sys") -> str:
+    """PCI address of the HCA bound to vfio-pci; `DeviceError` says what is missing."""
+    return find_any(HCA_IDS, root)
 
 
 def find_any(identities: Collection[tuple[int, int]], root: str = "/sys") -> str:

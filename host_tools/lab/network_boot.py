@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bluebridge.device.layout.pci import DEVICE_CONNECTX2
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab import root_ports
 from bluebridge.host_tools.lab.artefacts import LabArtefacts, NetworkBootFiles
@@ -15,9 +16,6 @@ from bluebridge.host_tools.machine import qemu_arguments
 from bluebridge.host_tools.machine.qemu_arguments import NetworkBoot
 from bluebridge.host_tools.machine.vm import Vm
 
-CONNECTX2 = 0x673C
-"""MT26428, the ConnectX-2 with ports of either kind. iPXE's driver has the interface of ConnectX-3,
-but no PCI id of one (`hermon.c: hermon_nics`), so firmware and kernel see this id."""
 FOLDER = "/srv/boot"
 _STAMP = f"{FOLDER}/stamp"
 _NOTHING_TO_BOOT = "No bootable device"
@@ -86,7 +84,7 @@ def prepare(
 
 def start(config: LabConfig, files: NetworkBootFiles, script: Path | None = None) -> NetworkBoot:
     """How a guest starts with iPXE, which follows `script` if there is one."""
-    ids = {root_ports.HCAS[number]: CONNECTX2 for number in range(config.hcas)}
+    ids = {root_ports.HCAS[number]: DEVICE_CONNECTX2 for number in range(config.hcas)}
     return NetworkBoot(files.firmware, ids, script)
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from bluebridge.device.layout.pci import DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO
+from bluebridge.device.layout.pci import HCA_IDS
 from bluebridge.host_tools.errors import LabError
 
 PAGE_SIZE = 4096
-_MELLANOX = 0x15B3
-_IDS = {_MELLANOX << 16 | device for device in (DEVICE_CONNECTX3, DEVICE_CONNECTX3_PRO)}
+_IDS = {vendor << 16 | device for vendor, device in HCA_IDS}
 _RESOURCES = 7
 _FLAGS = 0xF
 """Low bits of a BAR that tell its kind."""

@@ -151,14 +151,14 @@ def test_errors_name_the_command() -> None:
     assert "unknown status" in str(FirmwareError(0x123, 0xEE))
 
 
-def sysfs(folder: Path, driver: str | None) -> str:
-    """A sysfs with one ConnectX-3 and one other device."""
-    for address, vendor, device in (("0000:00:01.0", "0x8086", "0x1237"),
-                                    ("0000:01:00.0", "0x15b3", "0x1003")):  # fmt: skip
+def sysfs(folder: Path, driver: str | None, device: str = "0x1003") -> str:
+    """A sysfs with one HCA and one other device."""
+    for address, vendor, number in (("0000:00:01.0", "0x8086", "0x1237"),
+                                    ("0000:01:00.0", "0x15b3", device)):  # fmt: skip
         path = folder / "bus/pci/devices" / address
         path.mkdir(parents=True)
         (path / "vendor").write_text(vendor + "\n")
-        (path / "device").write_text(device + "\n")
+        (path / "device").write_text(number + "\n")
     if driver:
         home = folder / "bus/pci/drivers" / driver
         home.mkdir(parents=True)
@@ -166,8 +166,10 @@ def sysfs(folder: Path, driver: str | None) -> str:
     return str(folder)
 
 
-def test_find_device(tmp_path: Path) -> None:
-    assert find_device(root=sysfs(tmp_path, "vfio-pci")) == "0000:01:00.0"
+@pytest.mark.parametrize("device", ["0x1003", "0x1007", "0x673c"])
+def test_find_device(tmp_path: Path, device: str) -> None:
+    """ConnectX-3, ConnectX-3 Pro, and what a guest sees that iPXE booted."""
+    assert find_device(sysfs(tmp_path, "vfio-pci", device)) == "0000:01:00.0"
 
 
 @pytest.mark.parametrize(
@@ -176,9 +178,11 @@ def test_find_device(tmp_path: Path) -> None:
 )
 def test_device_of_another_driver(tmp_path: Path, driver: str | None, text: str) -> None:
     with pytest.raises(DeviceError, match=text):
-        find_device(root=sysfs(tmp_path, driver))
+        find_device(sysfs(tmp_path, driver))
 
 
 def test_no_device(tmp_path: Path) -> None:
-    with pytest.raises(DeviceError, match="there is no PCI device 15b3:1003"):
-        find_device(root=str(tmp_path))
+    with pytest.raises(
+        DeviceError, match="there is no PCI device 15b3:1003 or 15b3:1007 or 15b3:673c in"
+    ):
+        find_device(str(tmp_path))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.device.layout.pci import HCA_IDS
 from bluebridge.images.recipes import guest
 
 SCRIPT = Path(guest.__file__).parents[1] / "guest" / "bluebridge-vfio"
@@ -57,12 +58,12 @@ def test_without_an_adapter_it_says_so_when_asked_for_one(root: Path) -> None:
     assert run(root, "--any") == (0, "")
 
 
-@pytest.mark.parametrize("device", [0x1003, 0x1007, 0x673C])
+@pytest.mark.parametrize("device", [device for _, device in HCA_IDS])
 @pytest.mark.parametrize("arguments", [(), ("--any",)])
 def test_every_identity_of_the_adapter_is_taken(
     root: Path, device: int, arguments: tuple[str, ...]
 ) -> None:
-    """The last is what a boot by iPXE leaves."""
+    """The guest driver takes them, too: `test_guest_driver.py: test_find_device`."""
     folder = add_function(root, "0000:01:00.0", 0x15B3, device)
     driver = root / "sys/bus/pci/drivers/vfio-pci"
     driver.mkdir(parents=True)

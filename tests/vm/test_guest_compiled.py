@@ -50,4 +50,4 @@ def test_a_failure_in_compiled_code_names_file_and_line(guest_a: Vm) -> None:
     lines = (HOME / "bluebridge/guest/bus/vfio.py").read_text().splitlines()
     raised = next(n for n, line in enumerate(lines, 1) if "there is no PCI device" in line)
     assert f'File "bluebridge/guest/bus/vfio.py", line {raised}, in find_any' in told
-    assert "DeviceError: there is no PCI device 15b3:1003 in this machine" in told
+    assert "DeviceError: there is no PCI device 15b3:1003 or " in told

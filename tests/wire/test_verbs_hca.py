@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
+from bluebridge.device.layout.pci import DEVICE_CONNECTX3_PRO
 from bluebridge.guest.providers import open_device
+from bluebridge.guest.verbs import WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.verbs.contract import Devices, VerbsContract
+from tests.verbs.contract.common import OK, join
+from tests.verbs.player import PATTERN, Player, fill
+from tests.wire.conftest import StartServer
 
 
 class TestHca(VerbsContract):
@@ -19,3 +26,16 @@ class TestHca(VerbsContract):
         """Both HCAs, by the interface."""
         with open_device(hca_buses[0]) as a, open_device(hca_buses[1]) as b:
             yield a, b
+
+
+def test_a_connectx3_pro_is_taken(start_server: StartServer, tmp_path: Path) -> None:
+    hcas = [word for n in "ab" for word in ("--hca", f"name={n},socket={tmp_path / n}")]
+    start_server("bluebridge.device", *hcas, "--pro")
+    with ExitStack() as stack:
+        buses = [stack.enter_context(closing(WireBus(tmp_path / name))) for name in "ab"]
+        assert [bus.load_config(2, 2) for bus in buses] == [DEVICE_CONNECTX3_PRO] * 2
+        a, b = join(*(Player(stack.enter_context(open_device(bus))) for bus in buses))
+        fill(a, b)
+        a.send(WrOpcode.RDMA_WRITE, [a.sge()], b)
+        a.expect(OK)
+        assert bytes(b.view) == PATTERN
