@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import importlib.util
 import resource
-import sys
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
+from socket import SOCK_CLOEXEC, SOCK_STREAM
 from typing import TYPE_CHECKING
 
 from bluebridge.cache_root import cache_root
@@ -26,28 +26,29 @@ FILES = 4096
 ADDRESS_SPACE = 1 << 40
 """Bytes of address space at most: each function maps the memory of its guest."""
 
-LANDLOCK_RIGHTS_OF = 7
-"""The version of Landlock whose rights are taken away. Later ones add the connect to a socket with
-a name, which is how each client's connection to libvfio-user is made."""
+LANDLOCK_RIGHTS_OF = 9
+"""The version of Landlock whose rights are taken away, as far as the kernel has them. The ninth
+adds the connect to a socket with a name, which seccomp forbids on all kernels."""
 
 CALLS = """
-    access accept accept4 brk clock_getres clock_gettime clock_nanosleep close close_range connect
-    dup dup2 dup3 epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait exit exit_group
-    faccessat faccessat2 fcntl fdatasync flock fstat fstatfs fsync ftruncate futex futex_waitv
-    getcwd getdents64 getegid geteuid getgid getpeername getpid getppid getrandom getrlimit
-    getrusage getsockname getsockopt gettid gettimeofday getuid listen lseek lstat madvise
-    membarrier mincore mkdir mkdirat mmap mprotect mremap munmap nanosleep newfstatat open openat
-    pipe2 poll ppoll pread64 preadv pselect6 pwrite64 pwritev read readlink readlinkat readv
-    recvfrom recvmmsg recvmsg rename renameat renameat2 restart_syscall rseq rt_sigaction
-    rt_sigprocmask rt_sigreturn sched_getaffinity sched_yield select sendmmsg sendmsg sendto
-    set_robust_list setitimer setsockopt shutdown sigaltstack socketpair stat statfs statx sysinfo
-    tgkill time times umask uname unlink unlinkat write writev
+    access accept4 brk clock_getres clock_gettime clock_nanosleep close close_range dup dup2 dup3
+    epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait exit exit_group faccessat faccessat2
+    fcntl fdatasync flock fstat fstatfs fsync ftruncate futex futex_waitv getcwd getdents64 getegid
+    geteuid getgid getpeername getpid getppid getrandom getrlimit getrusage getsockname getsockopt
+    gettid gettimeofday getuid lseek lstat madvise membarrier mincore mkdir mkdirat mmap mprotect
+    mremap munmap nanosleep newfstatat open openat pipe2 poll ppoll pread64 preadv pselect6 pwrite64
+    pwritev read readlink readlinkat readv recvfrom recvmmsg recvmsg rename renameat renameat2
+    restart_syscall rseq rt_sigaction rt_sigprocmask rt_sigreturn sched_getaffinity sched_yield
+    select sendmmsg sendmsg sendto set_robust_list setitimer setsockopt shutdown sigaltstack stat
+    statfs statx sysinfo tgkill time times umask uname unlink unlinkat write writev
 """.split()  # noqa: SIM905
 """System calls that are permitted with any arguments; of all others a few, else they fail."""
 
 _CLONE_THREAD = 0x10000
 _IOCTLS = (0x541B, 0x5421, 0x5450, 0x5451, 0x5401)  # FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, TCGETS
-_AF_UNIX = 1
+_STREAM = SOCK_STREAM | SOCK_CLOEXEC
+"""What each client's connection to libvfio-user is. A pair of datagram sockets may send to any
+socket that has a name."""
 _PR_SET_NAME = 15
 _PR_SET_VMA = 0x53564D41
 _FASTEST = 2
@@ -118,20 +119,17 @@ def _restrict_files(removable: Sequence[Path], writable: Sequence[Path]) -> None
 
 
 def _sources() -> list[Path]:
-    """Where modules are that Python may still load, with what they are linked to."""
-    package = Path(__file__).resolve().parents[1]
-    names = [*sysconfig.get_paths().values(), *sys.path, sys.prefix, sys.base_prefix]
-    names += [cache_root(), "/usr/lib", "/lib", "/lib64", "/etc/localtime", "/usr/share/zoneinfo"]
-    paths = [package, *(Path(name) for name in names if name)]
-    return sorted({path.resolve() for path in paths if _is_there(path)})
+    """Where modules are that Python may still load, with what they are linked to.
 
-
-def _is_there(path: Path) -> bool:
-    """Whether this user can reach it: what Python's path names may be another's."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
+    Not Python's path: the folder where the server was started is in it.
+    """
+    modules = [sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")]
+    libraries = [sysconfig.get_config_var("LIBDIR"), "/usr/lib", "/lib", "/lib64"]
+    names = [*modules, *libraries, "/etc/localtime", "/usr/share/zoneinfo"]
+    package = Path(__file__).parents[1]
+    paths = [package, package / "device", *(Path(name) for name in names if name)]
+    paths += Path(cache_root()).glob("compiled-*")
+    return sorted({path.resolve() for path in paths if path.exists()})
 
 
 # -- system calls -----------------------------------------------------------------------------
@@ -155,7 +153,7 @@ def _restrict_calls() -> None:
     _set_quietly(rules, pyseccomp.Attr.CTL_SSB, 1)  # no mitigation that slows everything else
     for name in CALLS:
         _allow(rules, name)
-    rules.add_rule(ALLOW, "socket", Arg(0, EQ, _AF_UNIX))
+    rules.add_rule(ALLOW, "socketpair", Arg(1, EQ, _STREAM))
     rules.add_rule(ALLOW, "clone", Arg(0, MASKED_EQ, _CLONE_THREAD, _CLONE_THREAD))
     rules.add_rule(ERRNO(errno.ENOSYS), "clone3")  # its flags are in memory; libc then uses clone
     rules.add_rule(ALLOW, "prlimit64", Arg(2, EQ, 0))

@@ -7,8 +7,6 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from ._library import Library, Pointer
@@ -32,27 +30,21 @@ _SENDING: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
 class LibrarySocket:
-    """The library's own listening socket, which only this process can reach.
+    """The library's context, and the socket from which it takes its connections.
 
-    The library cannot be given a connection, it only accepts. It blocks in a read or write of its
-    socket, and after a failed reply it closes its descriptor without saying so. So it gets a
-    private connection for each client, whose other end is in this process: replies always fit,
-    nobody but this process closes it, and messages are passed on between it and the client.
+    The library blocks in a read or write of its socket, and after a failed reply it closes its
+    descriptor without saying so. So it gets a private connection for each client, whose other end
+    is in this process: replies always fit, nobody but this process closes it, and messages are
+    passed on between it and the client.
     """
 
     def __init__(self, library: Library) -> None:
-        with TemporaryDirectory(prefix="vfu-") as folder:
-            path = Path(folder, "s")
-            self.context: Pointer = library.calls.vfu_create_ctx(
-                TRANSPORT_SOCKET,
-                os.fsencode(path),
-                FLAG_ATTACH_NON_BLOCKING,
-                library.null,
-                DEVICE_TYPE_PCI,
-            )
-            if self.context == library.null:
-                raise library.failure("vfu_create_ctx")
-            self._socket_fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        self.context: Pointer = library.calls.vfu_create_ctx(
+            TRANSPORT_SOCKET, b"", FLAG_ATTACH_NON_BLOCKING, library.null, DEVICE_TYPE_PCI
+        )
+        if self.context == library.null:
+            raise library.failure("vfu_create_ctx")
+        self._socket_fd = library.calls.vfu_get_poll_fd(self.context)
         self._library = library
 
     def attach(self, client: socket.socket, first_message: bytes) -> socket.socket | None:
@@ -61,13 +53,11 @@ class LibrarySocket:
         None when the library refuses the client. Raises OSError when the process has no
         descriptor left.
         """
-        private = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        private, given = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # A connection that the library cannot accept would stay in its queue, and the next
-            # client would get it.
-            os.close(os.dup(private.fileno()))
-            # The file is unlinked; a descriptor of the socket's inode still reaches it.
-            private.connect(f"/proc/self/fd/{self._socket_fd}")
+            with given:
+                # adopt.h: the library duplicates what is in the place of its socket.
+                os.dup2(given.fileno(), self._socket_fd, inheritable=False)
             private.sendall(first_message)
             attached = self._library.calls.vfu_attach_ctx(self.context) == 0
             try:
@@ -85,7 +75,6 @@ class LibrarySocket:
     def close(self) -> None:
         """Destroy the library's context; its callbacks may still be called meanwhile."""
         self._library.calls.vfu_destroy_ctx(self.context)
-        os.close(self._socket_fd)
 
 
 class Connection:

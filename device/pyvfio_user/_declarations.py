@@ -7,6 +7,8 @@ with `Library.expected_layout` when the library is loaded.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 CDEF = """
 typedef struct vfu_ctx vfu_ctx_t;
 struct iovec { void *iov_base; size_t iov_len; };
@@ -43,7 +45,13 @@ int vfu_setup_device_dma(vfu_ctx_t *ctx, vfu_dma_register_cb_t *dma_register,
 int vfu_setup_device_nr_irqs(vfu_ctx_t *ctx, int type, uint32_t count);
 int vfu_setup_irq_state_callback(vfu_ctx_t *ctx, int type, vfu_dev_irq_state_cb_t *callback);
 int vfu_irq_trigger(vfu_ctx_t *ctx, uint32_t subindex);
+
+void pvu_adopts(void);
 """
+
+ADOPT = Path(__file__).with_name("adopt.h")
+ADOPTS = "pvu_adopts"
+"""A function that only a library has which was compiled with the header `ADOPT`."""
 
 SHIM = "libvfio-user-layout.so"
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 import cffi
 
-from ._declarations import CDEF, SCALARS, SHIM, SHIM_CDEF, STRUCT_FIELDS
+from ._declarations import ADOPT, ADOPTS, CDEF, SCALARS, SHIM, SHIM_CDEF, STRUCT_FIELDS
 from ._messages import MESSAGE_SIZES
 from .constants import HEADER_NAMES
 
@@ -70,6 +70,10 @@ class Library:
             self.calls = cast(Functions, self.ffi.dlopen(str(path)))
         except OSError as error:
             raise LibraryError(f"cannot load libvfio-user: {error}") from error
+        if not hasattr(self.calls, ADOPTS):
+            raise LibraryError(
+                f"{path} opens sockets of its own: compile it with `-include {ADOPT}`"
+            )
         wrong = self._differences(read_layout(path.with_name(SHIM)))
         if wrong:
             raise LibraryError(f"{path} is another libvfio-user than expected: {', '.join(wrong)}")

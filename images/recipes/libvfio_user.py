@@ -16,7 +16,9 @@ from bluebridge.images.unpack import unpack_tar
 REQUEST = ("source", "qemu/trixie")
 INSIDE = "subprojects/libvfio-user/"
 SOURCES = ("dma", "irq", "libvfio-user", "migration", "pci", "pci_caps", "tran", "tran_sock")
-SHIM = PACKAGE / "device" / "pyvfio_user" / "layout_shim.c"
+BINDING = PACKAGE / "device" / "pyvfio_user"
+SHIM = BINDING / "layout_shim.c"
+ADOPT = BINDING / "adopt.h"
 FLAGS = ("-std=gnu99", "-O2", "-g", "-fPIC", "-shared", "-D_GNU_SOURCE")
 
 
@@ -30,7 +32,8 @@ class LibvfioUserRecipe(Recipe):
 
     def inputs(self) -> Sequence[object]:
         # It is linked with the host's libc and runs with no older one: a home may be shared.
-        return [self.packages.resolve(REQUEST), file_digest(SHIM), *platform.libc_ver()]
+        own = file_digest(SHIM, ADOPT)
+        return [self.packages.resolve(REQUEST), own, *platform.libc_ver()]
 
     def build(self, folder: Path) -> None:
         archives = [path for path in self.packages.fetch(REQUEST) if ".orig.tar" in path.name]
@@ -46,6 +49,8 @@ class LibvfioUserRecipe(Recipe):
                 "-fvisibility=hidden",
                 "-Wl,-soname,libvfio-user.so.0",
                 include,
+                "-include",
+                ADOPT,
                 "-I/usr/include/json-c",
                 "-o",
                 folder / "libvfio-user.so",

@@ -291,6 +291,16 @@ def test_a_missing_library_is_one_clear_line(tmp_path: Path) -> None:
         load(tmp_path / "nowhere.so")
 
 
+def test_a_library_that_listens_by_itself_is_refused(tmp_path: Path) -> None:
+    """Its connections would need the system call that the sandbox forbids."""
+    stock = tmp_path / "libvfio-user.so"
+    subprocess.run(["gcc", "-shared", "-xc", "/dev/null", "-o", stock], check=True)
+    with pytest.raises(
+        LibraryError, match=r"^\S+ opens .*: compile it with `-include \S+adopt\.h`$"
+    ):
+        load(stock)
+
+
 def test_the_package_stands_alone(tmp_path: Path) -> None:
     """It can be imported under its own name, without the rest of the repository."""
     package = Path(__file__).resolve().parents[2] / "device" / "pyvfio_user"

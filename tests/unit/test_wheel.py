@@ -19,6 +19,7 @@ SOURCES = ("bluebridge", "device", "guest", "host_tools", "images", "pyproject.t
 DATA = (
     "py.typed",
     "device/buslog/model/profiles/system-x.toml",
+    "device/pyvfio_user/adopt.h",
     "device/pyvfio_user/layout_shim.c",
     "images/guest/init",
     "images/guest/bluebridge-mlx4",

@@ -15,7 +15,7 @@ from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, Side
 from tests.wire.krping_pair import opened
 from tests.wire.players import PATTERN, connected
-from tests.wire.server import ServerProcess, serving
+from tests.wire.server import ROOT, ServerProcess, serving
 
 StartServer = Callable[..., ServerProcess]
 
@@ -32,15 +32,15 @@ def vfio_user_library() -> Path:
 
 @pytest.fixture
 def start_server(tmp_path: Path) -> Iterator[StartServer]:
-    """`start_server(module, *arguments)`; what still runs at the end must obey SIGTERM.
+    """`start_server(module, *arguments, cwd=folder)`; what still runs at the end must obey SIGTERM.
 
     A server that has crashed in the meantime fails the test with its last words.
     """
     servers: list[ServerProcess] = []
 
-    def start(module: str, *arguments: str) -> ServerProcess:
+    def start(module: str, *arguments: str, cwd: Path = ROOT) -> ServerProcess:
         log = tmp_path / f"server{len(servers)}.log"
-        servers.append(ServerProcess(module, arguments, log))
+        servers.append(ServerProcess(module, arguments, log, cwd=cwd))
         return servers[-1]
 
     yield start

@@ -15,21 +15,27 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class ServerProcess:
-    """`python -m MODULE ARGUMENTS`, started and past its line `ready`.
+    """`python -m MODULE ARGUMENTS`, started in the folder `cwd` and past its line `ready`.
 
     Standard error goes to `log`. Raises AssertionError with that text when the server does not
     get ready within `timeout` seconds.
     """
 
     def __init__(
-        self, module: str, arguments: Sequence[str], log: Path, timeout: float = 30.0
+        self,
+        module: str,
+        arguments: Sequence[str],
+        log: Path,
+        timeout: float = 30.0,
+        cwd: Path = ROOT,
     ) -> None:
         self.log = log
         self.killed = False
         with log.open("wb") as errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
-                cwd=ROOT,
+                cwd=cwd,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,46 @@ def test_files_elsewhere_are_out_of_reach(start_server: StartServer, tmp_path: P
             with pytest.raises(Exception, match="Permission denied"):
                 hardware_control.tell(home / "control", f"profile stop {folder / 'stacks'}")
         assert (folder / "stacks").exists() == allowed
+
+
+def _from_inside(server: ServerProcess) -> dict[str, str]:
+    """How each attempt of `tests.wire.inside_sandbox` ended."""
+    output = server.process.stdout
+    assert output is not None
+    server.process.send_signal(signal.SIGUSR1)
+    lines = iter(output.readline, "end\n")
+    return dict(line.rstrip("\n").split(": ") for line in lines)
+
+
+def test_code_inside_reaches_no_socket_and_no_file(
+    start_server: StartServer, tmp_path: Path
+) -> None:
+    """Whoever starts the server by hand may do it in a home folder; the session bus is a socket."""
+    home, lab = tmp_path / "home", tmp_path / "lab"
+    home.mkdir()
+    lab.mkdir()
+    secret, path = home / "key", tmp_path / "bus"
+    secret.write_text("secret")
+    with socket.socket(socket.AF_UNIX) as bus:
+        bus.bind(str(path))
+        bus.listen()
+        words = (str(secret), str(path))
+        bare = start_server(
+            "tests.wire.inside_sandbox", *words, *_arguments(lab, "--no-sandbox"), cwd=home
+        )
+        assert set(_from_inside(bare).values()) == {"done"}
+        assert bare.terminate() == 0
+        server = start_server("tests.wire.inside_sandbox", *words, *_arguments(lab), cwd=home)
+        assert _from_inside(server) == {
+            "read a file": "EACCES",
+            "list its folder": "EACCES",
+            "connect": "EPERM",
+            "open a socket": "EPERM",
+            "open a pair of datagram sockets": "EPERM",
+        }
+    for _ in range(3):  # one after the other: each is given to libvfio-user anew
+        with Client(lab / "a") as client:
+            assert client.alive()
 
 
 def test_without_a_sandbox_all_is_as_the_user_s(start_server: StartServer, tmp_path: Path) -> None:
