@@ -50,6 +50,7 @@ class TestQp:
     rq_offset: int
     rq_shift: int = RQ_SHIFT
     log_rq: int = LOG_RQ
+    log_sq: int = LOG_SQ
     sent: int = 0
     received: int = 0
 
@@ -145,18 +146,19 @@ class Node(Driver):
         *,
         rq_shift: int = RQ_SHIFT,
         log_cq: int = LOG_CQ,
+        log_sq: int = LOG_SQ,
         **more: int,
     ) -> TestQp:
         """RST2INIT with fresh queues."""
         cq = self.cq(log_cq)
-        sq_bytes, rq_bytes = 1 << (LOG_SQ + SQ_SHIFT), 1 << (LOG_RQ + rq_shift)
+        sq_bytes, rq_bytes = 1 << (log_sq + SQ_SHIFT), 1 << (LOG_RQ + rq_shift)
         address, mtt = self.buffer(sq_bytes + rq_bytes)
         record = self.host.allocate(64, 64)
         values = {
             "service": service,
             "pd": PD,
             "uar": UAR_PAGE,
-            "log_sq_size": LOG_SQ,
+            "log_sq_size": log_sq,
             "log_sq_stride": SQ_SHIFT - 4,
             "log_rq_size": LOG_RQ,
             "log_rq_stride": rq_shift - 4,
@@ -170,9 +172,9 @@ class Node(Driver):
         }
         context = QPC.pack(values)
         self.command(Opcode.RST2INIT_QP, bytes(8) + bytes(context), qpn)
-        for slot in range(1 << LOG_SQ):
+        for slot in range(1 << log_sq):
             self.host.poke(address + (slot << SQ_SHIFT), pack(">I", 1 << 31))
-        return TestQp(qpn, address, record, cq, sq_bytes, rq_shift)
+        return TestQp(qpn, address, record, cq, sq_bytes, rq_shift, log_sq=log_sq)
 
     def modify(self, qp: TestQp, opcode: int, mask: int = 0, **values: int | bytes) -> None:
         """A transition whose mailbox holds `values` only."""
@@ -266,7 +268,7 @@ class Node(Driver):
         flags: int = 0,
     ) -> None:
         """Write an entry, its ownership dword last, and ring."""
-        slot, lap = qp.sent & (1 << LOG_SQ) - 1, qp.sent >> LOG_SQ & 1
+        slot, lap = qp.sent & (1 << qp.log_sq) - 1, qp.sent >> qp.log_sq & 1
         ds = (16 + len(segments) + 15) // 16
         flags |= CQE_REQUEST * signalled | SOLICITED * solicited | srqn << 8
         raw = pack(">IIII", lap << 31 | opcode, FENCE * fence | ds, flags, immediate) + segments

@@ -12,7 +12,7 @@ from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.cqe import FRAME_CQE, CompletionStatus, FrameStatus
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, FORCE_LOOPBACK, IP_CSUM, TCP_UDP_CSUM
 from tests.unit.hca_driver import ALL_RIGHTS
-from tests.unit.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, SendOpcode, TestQp, data, inline
+from tests.unit.rdma_node import LOG_SQ, PD, SQ_SHIFT, Node, Pair, SendOpcode, TestQp, data, inline
 from tests.unit.test_offload import ip_frame
 from tests.unit.test_qp_protection import statuses
 
@@ -209,13 +209,21 @@ def test_frames_wait_for_nobody_when_the_cable_is_out(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rights", "length", "good"),
-    [(ALL_RIGHTS, (1 << 64) - 1, True), (1 << 10, (1 << 64) - 1, False), (ALL_RIGHTS, 16, False)],
+    ("rights", "length", "pd", "good"),
+    [
+        (ALL_RIGHTS, (1 << 64) - 1, PD, True),
+        (1 << 10, (1 << 64) - 1, PD, False),
+        (ALL_RIGHTS, 16, PD, False),
+        (ALL_RIGHTS, (1 << 64) - 1, PD + 1, False),
+    ],
+    ids=["it", "read-only", "short", "foreign"],
 )
-def test_buffers_of_an_mr_over_all_memory(pair: Pair, rights: int, length: int, good: bool) -> None:
-    """What mlx4_en has for its rings, and two that look like it: read-only, or short."""
+def test_buffers_of_an_mr_over_all_memory(
+    pair: Pair, rights: int, length: int, pd: int, good: bool
+) -> None:
+    """What mlx4_en has for its rings, and three that look like it, one of another domain."""
     node, key = pair.b, 0x7700
-    entry = node.mpt(key, 0, length, 0, rights=rights, shift=0, physical=1)
+    entry = node.mpt(key, 0, length, 0, pd=pd, rights=rights, shift=0, physical=1)
     node.command(Opcode.SW2HW_MPT, bytes(entry), key >> 8)
     target = node.host.allocate(4096)
     node.post_recv(pair.qb, [(key, target, 2048)])

@@ -8,6 +8,7 @@ import pytest
 
 from bluebridge.device.fabric.interface import FabricPort
 from bluebridge.device.fabric.messages import Message, Request, Response
+from bluebridge.device.hca.connected.retry import BATCH
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.commands import OptPar as Par
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
@@ -261,6 +262,28 @@ def test_sequence_error_sends_again_what_is_pending() -> None:
     pair.run(0.01)
     assert statuses(pair.a, pair.qa) == [0, 0]
     assert notes(pair, "sequence error") == 1
+
+
+def test_what_is_sent_again_goes_once_in_order_and_without_a_gap() -> None:
+    """More than one batch: a responder would mend a gap, by a NAK and all of it once more."""
+    pair = Pair(log_sq=6).connect()
+    sent: list[int] = []
+
+    def see(source: FabricPort, message: Message) -> bool:
+        if isinstance(message, Request):
+            sent.append(message.psn)
+        return True
+
+    count = 2 * BATCH + 3
+    pair.b.command(Opcode.CLOSE_PORT, modifier=1)
+    for _ in range(count):
+        pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(0, 0))
+    pair.b.command(Opcode.INIT_PORT, modifier=1)
+    pair.watched.watch = see
+    pair.run(0.1)
+    assert sent == list(range(100, 100 + count))
+    assert statuses(pair.a, pair.qa) == [0] * count
+    assert notes(pair, "sequence error") == 0
 
 
 def test_requests_that_wait_do_not_overtake_what_is_sent_again() -> None:
