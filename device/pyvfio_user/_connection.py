@@ -18,13 +18,15 @@ from ._messages import (
     MEMORY_WRITE,
     Header,
     VfioUserCommand,
+    own_limit,
 )
 from .constants import DEVICE_TYPE_PCI, FLAG_ATTACH_NON_BLOCKING, TRANSPORT_SOCKET
 
 log: Final = logging.getLogger(__name__)
 
-# The longest reply of the library: config space, which is 4096 bytes.
 _LONGEST_REPLY: Final = 65536
+"""More than `LONGEST_ACCESS`, which is the longest that the library answers with, and less than
+the queue of its socket holds."""
 _MOST_FILES: Final = 253  # SCM_MAX_FD
 _SENDING: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
@@ -61,7 +63,8 @@ class LibrarySocket:
             private.sendall(first_message)
             attached = self._library.calls.vfu_attach_ctx(self.context) == 0
             try:
-                client.send(private.recv(_LONGEST_REPLY, socket.MSG_DONTWAIT), _SENDING)
+                reply = private.recv(_LONGEST_REPLY, socket.MSG_DONTWAIT)
+                client.send(own_limit(reply), _SENDING)
             except OSError as error:
                 log.debug("a client left during its introduction: %s", error)
         except BaseException:

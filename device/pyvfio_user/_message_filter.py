@@ -2,9 +2,9 @@
 
 libvfio-user checks too little: it blocks on an incomplete message, loses the message boundaries
 after one that is too long, writes beyond its interrupt table on a vector count that wraps around,
-maps any file (touching what is gone from it kills the process) and writes to any file as an
-interrupt (which blocks). The filter peeks at each message, leaves valid ones in the socket for the
-library, and answers the others.
+maps any file (touching what is gone from it kills the process), writes to any file as an interrupt
+(which blocks), and answers a read with more bytes than its socket holds (which blocks). The filter
+peeks at each message, leaves valid ones in the socket for the library, and answers the others.
 
 It never blocks: an incomplete message stays in the socket, which therefore stays readable, so the
 server's loop calls again, with all its other work in between, until the rest has arrived or
@@ -28,12 +28,14 @@ from typing import Final
 
 from ._files import closer, interrupt_fault, memory_fault
 from ._messages import (
+    ACCESS,
     BODY_SIZES,
     DMA_MAP,
     DMA_UNMAP,
     FLAG_ERROR,
     HEADER,
     IRQ_SET,
+    LONGEST_ACCESS,
     UNMAP_GET_DIRTY_BITMAP,
     Header,
     VfioUserCommand,
@@ -48,6 +50,7 @@ LARGEST: Final = 65536
 PAGE: Final = 4096
 _PEEK: Final = socket.MSG_PEEK | socket.MSG_DONTWAIT
 _unpack_header: Final = HEADER.unpack_from
+_unpack_access: Final = ACCESS.unpack_from
 
 
 class Verdict(Enum):
@@ -100,8 +103,13 @@ class MessageFilter:
         except OSError:
             return Verdict.DROP
         if count >= 32:
-            _, command, size, flags, _ = _unpack_header(self._buffer)
-            if flags & 0xF == 0 and 9 <= command <= 10 and 32 <= size <= count:
+            _, command, size, flags, _, _, _, length = _unpack_access(self._buffer)
+            if (
+                flags & 0xF == 0
+                and 9 <= command <= 10
+                and 32 <= size <= count
+                and length <= LONGEST_ACCESS
+            ):
                 self._deadline = 0.0
                 self.more = count > size
                 return Verdict.PASS
@@ -146,6 +154,9 @@ class MessageFilter:
         message = self._client.recv(HEADER.size + max(BODY_SIZES.values()), _PEEK)
         if len(message) < HEADER.size + BODY_SIZES.get(header.command, 0):
             return errno.EINVAL
+        if header.command in (VfioUserCommand.REGION_READ, VfioUserCommand.REGION_WRITE):
+            length = ACCESS.unpack_from(message)[-1]
+            return errno.EINVAL if length > LONGEST_ACCESS else 0
         if header.command == VfioUserCommand.DMA_UNMAP:
             _, flags, _, _ = DMA_UNMAP.unpack_from(message, HEADER.size)
             return errno.ENOTSUP if flags & UNMAP_GET_DIRTY_BITMAP else 0

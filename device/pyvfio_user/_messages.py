@@ -7,6 +7,12 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 HEADER: Final = Struct("<HHIII")
+ACCESS: Final = Struct("<HHIIIQII")
+"""The header of a region access, then its offset, region and count; data follows."""
+LONGEST_ACCESS: Final = 8192
+"""Bytes of the longest region access: clients are told so, and longer ones fail."""
+LIBRARY_ACCESS: Final = b'"max_data_xfer_size":1048576'
+"""What libvfio-user tells its clients of the longest access, as JSON."""
 TYPE_MASK: Final = 0xF
 TYPE_COMMAND: Final = 0
 TYPE_REPLY: Final = 1
@@ -63,6 +69,12 @@ MESSAGE_SIZES: Final = {
     "vfio_irq_set": IRQ_SET.size,
 }
 """The structures above by their C names, compared with the header when the library is loaded."""
+
+
+def own_limit(reply: bytes) -> bytes:
+    """Return the reply to a VERSION message with this package's limit instead of the library's."""
+    own = b'"max_data_xfer_size":%d' % LONGEST_ACCESS
+    return reply.replace(LIBRARY_ACCESS, own.ljust(len(LIBRARY_ACCESS)))
 
 
 class Header(NamedTuple):

@@ -11,14 +11,16 @@ from typing import Final
 
 from ._message_filter import MessageFilter, Verdict
 from ._messages import (
+    ACCESS,
     FLAG_ERROR,
     FLAG_NO_REPLY,
     HEADER,
+    LONGEST_ACCESS,
     TYPE_MASK,
     TYPE_REPLY,
     VfioUserCommand,
 )
-from ._regions import LINE, MOST, BulkRegion, LineStores, RegisterRegion
+from ._regions import LINE, BulkRegion, LineStores, RegisterRegion
 
 BUFFER: Final = 16384
 """Bytes peeked at together: bounds the work before other sockets are served."""
@@ -35,9 +37,8 @@ _WITH_CAPABILITIES: Final = 8
 _INFO_START: Final = Struct("<III")
 _INFO_SIZE: Final = HEADER.size + _INFO.size
 _READ_WRITE: Final = 3
-_ACCESS: Final = Struct("<HHIIIQII")  # header, then offset, region and count of a region access
-_HEAD: Final = _ACCESS.size
-_unpack: Final = _ACCESS.unpack_from
+_HEAD: Final = ACCESS.size
+_unpack: Final = ACCESS.unpack_from
 _pack_header: Final = HEADER.pack
 _PEEK: Final = socket.MSG_PEEK | socket.MSG_DONTWAIT
 _DONT_WAIT: Final = int(socket.MSG_DONTWAIT)
@@ -169,7 +170,7 @@ class RegionFilter(MessageFilter):
             or flags & TYPE_MASK
             or size != _HEAD + (length if command == _WRITE else 0)
             or position + size > count
-            or not 0 < length <= MOST
+            or not 0 < length <= LONGEST_ACCESS
             or offset + length > region.size
         ):
             return 0
@@ -259,7 +260,7 @@ class RegionFilter(MessageFilter):
         self, region: BulkRegion, command: int, size: int, offset: int, length: int
     ) -> bytes | None:
         """The data of a read, nothing for a write, None for an access that fails."""
-        if not 0 < length <= MOST or offset + length > region.size:
+        if not 0 < length <= LONGEST_ACCESS or offset + length > region.size:
             return None
         if size != _HEAD + (length if command == _WRITE else 0):
             return None

@@ -13,9 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-MOST: Final = 8192
-"""Bytes of the longest access."""
-
 
 class MappedFile(NamedTuple):
     """A part of a region that clients map: `length` bytes at `start` of file and region."""

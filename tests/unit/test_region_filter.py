@@ -244,12 +244,21 @@ def test_an_invalid_access_is_left_for_the_library() -> None:
         struct.pack("<QII", (1 << 64) - 2, 0, 4),
         struct.pack("<QII", 0, 0, 0),
         struct.pack("<QII", 0, 0, 4) + b"more",
-        struct.pack("<QII", 0, 0, 1 << 31),
+        struct.pack("<QII", 0, 0, 8192),
     ):
         wire, _ = _registers()
         wire.client.sendall(struct.pack("<HHIII", 7, 9, 16 + len(body), 0, 0) + body)
         assert wire.filter.inspect() is Verdict.PASS
         wire.close()
+
+
+@pytest.mark.parametrize("length", [8193, 1 << 18, 1 << 31])
+def test_the_library_gets_no_long_access(length: int) -> None:
+    """Its reply would not fit into its socket, of which nobody takes it meanwhile."""
+    wire, _ = _registers()
+    for command in (9, 10):
+        assert _ask(wire, command, struct.pack("<QII", 0, 0, length)) == (errno.EINVAL, b"")
+    wire.close()
 
 
 def test_many_accesses_leave_time_for_other_sockets() -> None:

@@ -14,7 +14,7 @@ registers unless stated:
     0x40  64-bit bus address               0x48  64 bits of guest memory there, read and write
     0x50  1 if the client mapped that memory read-only
 
-BAR1 cannot be written, BAR2 not be read.
+BAR1 has 1 MiB of zeros and cannot be written, BAR2 not be read: libvfio-user serves both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Probe:
         config.set_identity(vendor=0x1B36, device=0x0100, class_code=0xFF0000)
         self.context.add_region(Region.CONFIG, 4096, config.read, config.write)
         self.context.add_region(Region.BAR0, 4096, self.read, self.write)
-        self.context.add_region(Region.BAR1, 4096, lambda offset, length: bytes(length), None)
+        self.context.add_region(Region.BAR1, 1 << 20, lambda offset, length: bytes(length), None)
         self.context.add_region(Region.BAR2, 4096, None, lambda offset, data: None)
         self.context.set_irqs(Irq.MSIX, VECTORS)
         self.context.set_irq_state_callback(Irq.MSIX, self.masking)

@@ -6,6 +6,7 @@ guest's traffic still flows.
 
 from __future__ import annotations
 
+import errno
 import random
 import struct
 from pathlib import Path
@@ -206,3 +207,10 @@ def test_guest_vanishes_in_the_middle(
             a.expect(OK)
     finally:
         bus.close()
+
+
+@pytest.mark.parametrize("bar", [0, 2])
+@pytest.mark.parametrize("count", [8193, 1 << 17, 1 << 20])
+def test_a_long_read_of_a_bar_fails(hca_buses: Buses, bar: int, count: int) -> None:
+    hca_buses[0].client.read(bar, 0, count, expect=errno.EINVAL)
+    assert hca_buses[0].client.alive()

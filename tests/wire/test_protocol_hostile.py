@@ -23,7 +23,7 @@ from bluebridge.host_tools.vfio_user.messages import (
 from tests.wire.probe_device import VECTORS
 from tests.wire.server import ServerProcess, serving
 
-BAR0 = 0
+BAR0, BAR1 = 0, 1
 PAGE = 4096
 GUEST = 0x1_0000_0000
 TOP = 1 << 64
@@ -159,6 +159,16 @@ def test_region_out_of_bounds(
             probe.send(probe.pack(command, body + payload, flags=flags))
         else:
             probe.request(command, body + payload, expect=errno.EINVAL)
+    assert probe.alive()
+
+
+@pytest.mark.parametrize("count", [8193, 1 << 16, 1 << 17, 1 << 18, 1 << 20])
+def test_a_read_longer_than_announced_fails(probe: Client, count: int) -> None:
+    """libvfio-user writes the reply to a socket that nobody can read meanwhile: it must fit."""
+    longest = probe.capabilities["max_data_xfer_size"]
+    assert isinstance(longest, int)
+    assert probe.read(BAR1, 0, longest) == bytes(longest)
+    probe.read(BAR1, 0, count, expect=errno.EINVAL)
     assert probe.alive()
 
 
