@@ -21,6 +21,9 @@ NETWORK_SIGNS = (
 """What apt prints when it cannot reach the package mirror."""
 OTHER_MIRROR = "check the network, or name another mirror in BLUEBRIDGE_MIRROR"
 
+NO_MOUNT_POINT = "cannot change root filesystem propagation"
+"""What `unshare` prints where `/` is no mount point: nothing can be mounted there in private."""
+
 
 def run(
     command: Sequence[str | Path],
@@ -63,6 +66,9 @@ def failure(what: str, output: str, status: int, unreachable: str = OTHER_MIRROR
             f"{what}: the package mirror cannot be reached",
             unreachable,
         )
+    if NO_MOUNT_POINT in output:
+        mend = "run `mount --bind DIR DIR` before `chroot DIR`, or enter it by pivot_root"
+        return ImageError(f"{what}: / is no mount point, as in a plain chroot", mend)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if line.startswith("E:") or "error:" in line]
     detail = (telling or lines[-1:] or [f"exit status {status}"])[0]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.images.errors import ImageError
+from bluebridge.images.run import NO_MOUNT_POINT, failure
 from bluebridge.images.unpack import MERGED
 
 NOBODY = 65534
@@ -66,14 +67,17 @@ def choose_launcher() -> Launcher:
     """As root directly; else in a user namespace; else through sudo. Raises `ImageError`."""
     if os.geteuid() == 0:
         direct = ("unshare", *_NAMESPACES)
-        if _works(direct):
+        refused = _refused(direct)
+        if refused is None:
             return Launcher(direct, NOBODY, _become(NOBODY))
+        if NO_MOUNT_POINT in refused:
+            raise failure("private mounts for the build", refused, 1)
         raise ImageError(
             "root may not make mount and process namespaces here",
             "run it outside this container, or give the container CAP_SYS_ADMIN",
         )
     own = ("unshare", "--user", "--map-root-user", *_NAMESPACES)
-    if _works(own):
+    if _refused(own) is None:
         return Launcher(own, os.getuid(), _NO_CAPABILITIES)
     if shutil.which("sudo") is not None:
         return Launcher(("sudo", "unshare", *_NAMESPACES), os.getuid(), _become(os.getuid()))
@@ -83,12 +87,15 @@ def choose_launcher() -> Launcher:
     )
 
 
-def _works(command: Sequence[str]) -> bool:
+def _refused(command: Sequence[str]) -> str | None:
+    """What `command` says when it cannot start a program; None if it can."""
     try:
-        done = subprocess.run([*command, "true"], capture_output=True, check=False)
-    except FileNotFoundError:
-        return False
-    return done.returncode == 0
+        done = subprocess.run(
+            [*command, "true"], env={**os.environ, "LC_ALL": "C"}, capture_output=True, check=False
+        )
+    except FileNotFoundError as error:
+        return str(error)
+    return None if done.returncode == 0 else done.stderr.decode(errors="replace")
 
 
 def prepare(root: Path) -> None:
@@ -127,6 +134,8 @@ def run(
             process.stdin.close()
             process.wait()
     if process.returncode not in (0, COMMAND_FAILED):
+        if NO_MOUNT_POINT in output:
+            raise failure("private mounts for the build", output, process.returncode)
         last = (output.strip().splitlines() or [f"status {process.returncode}"])[-1]
         raise ImageError(f"the build's sandbox failed: {last}", "see that message")
     return process.returncode == 0, output

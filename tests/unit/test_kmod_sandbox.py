@@ -5,6 +5,7 @@ The toolchain is this machine's own `/usr`, so that no artefact is needed.
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from bluebridge.images import sandbox
 from bluebridge.images.errors import ImageError
 
 HOST = Path("/")
+HOUSE = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -106,6 +108,34 @@ def test_without_root_namespaces_or_sudo(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(ImageError, match="needs root, sudo or user namespaces"):
         sandbox.choose_launcher()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "sandbox.choose_launcher()",
+        "run(['unshare', '--mount', 'true'], what='build vfio.ko')",
+    ],
+)
+def test_a_plain_chroot_is_told_what_it_lacks(root: Path, call: str) -> None:
+    """Its `/` is no mount point, of which `unshare` says nothing that helps."""
+    modules = (
+        "import os; from bluebridge.images import sandbox; from bluebridge.images.run import run"
+    )
+    program = f"{modules}; os.chroot('.'); os.chdir('/'); {call}"
+    words = [sys.executable, "-c", program]
+    own = ("--user", "--map-root-user") if os.geteuid() else ()
+    script = 'mount --bind /usr usr && exec "$@"'
+    done = subprocess.run(
+        ["unshare", *own, "--mount", "sh", "-c", script, "sh", *words],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(HOUSE)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = done.stderr.splitlines()[-1]
+    assert "/ is no mount point, as in a plain chroot; to mend it: run `mount --bind " in told
 
 
 def _commands() -> list[list[bytes]]:

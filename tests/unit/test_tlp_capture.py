@@ -203,6 +203,21 @@ def test_the_dissector_is_written_without_a_log(
     assert capfd.readouterr().out == file.read_text()
 
 
+@pytest.mark.parametrize(("user", "warned"), [(0, True), (1000, False)])
+def test_root_is_told_that_wireshark_4_4_loads_no_script_of_a_user(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    user: int,
+    warned: bool,
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    assert main(["log", "--dissector", str(tmp_path / "plugin.lua")]) == 0
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert ("Global Lua Plugins" in said) == warned
+
+
 def test_a_damaged_capture_is_refused(log: Path) -> None:
     whole = _captured(log).getvalue()
     for size in (5, 30, 200, len(whole) - 3):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
@@ -27,6 +25,7 @@ from bluebridge.device.fabric.messages import Request
 from bluebridge.device.layout.pcie.pseudo_header import DISSECTOR, PSEUDO_HEADER, Purpose
 from bluebridge.device.layout.pcie.tlp import BY_TYPE
 from bluebridge.device.packets.exported_pdu import tags
+from tests.tshark import tshark
 from tests.unit import bus_traffic, capture_traffic
 
 HOUSE = Path(__file__).parents[2]
@@ -39,15 +38,7 @@ SPECIFICATION = HOUSE / "docs" / "tlp-capture.md"
 
 def _tshark(home: Path, *words: object) -> str:
     """Standard output of tshark, which has no settings and no plug-ins but those of `home`."""
-    done = subprocess.run(
-        ["tshark", *(str(word) for word in words)],
-        env={**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "Lua" not in done.stderr
-    return done.stdout
+    return tshark(*words, env={"HOME": str(home), "XDG_CONFIG_HOME": str(home)})
 
 
 @pytest.fixture

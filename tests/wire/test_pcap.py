@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from importlib.resources import files
@@ -19,6 +18,7 @@ from bluebridge.device.buslog.pcap.tlp_packets import PURPOSES
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.guest.krping.pattern import ping_data
+from tests.tshark import tshark
 from tests.unit.capture_reader import Captured, Parsed, parse, read_file
 from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, both
 from tests.wire.krping_pair import opened
@@ -142,14 +142,9 @@ def test_wires_and_buses_of_a_session_in_wireshark(session: Path, tmp_path: Path
         "bluebridge.purpose",
         "bluebridge.offset",
     )
-    shown = subprocess.run(
-        ["tshark", "-X", f"lua_script:{script}", "-r", str(file), *known.split(), "-T", "fields"]
-        + [word for name in names for word in ("-e", name)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-    rows = [line.split("\t") for line in shown]
+    wanted = [word for name in names for word in ("-e", name)]
+    words = ("-X", f"lua_script:{script}", "-r", file, *known.split(), "-T", "fields", *wanted)
+    rows = [line.split("\t") for line in tshark(*words).splitlines()]
     assert {protocol for protocol, *_ in rows} >= {"PCIe", "RoCE", "ARP"}
     assert not any(expert for _, expert, *_ in rows)
     first = Counter(

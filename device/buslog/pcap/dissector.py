@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import Final
 from bluebridge.device.buslog.output import STANDARD_OUTPUT, opened
 
 NAME: Final = "bluebridge_tlp.lua"
+AS_ROOT: Final = (
+    "as root Wireshark 4.4 loads it neither way, only from the folder that `tshark -G folders` "
+    "calls Global Lua Plugins: put it there, or start Wireshark as another user"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +40,9 @@ def run(path: Path, *, replace: bool) -> None:
     with opened(path, replace=replace) as file:
         file.write(files("bluebridge.device.buslog.pcap").joinpath(NAME).read_bytes())
     if path != STANDARD_OUTPUT:
+        root = f"; {AS_ROOT}" if os.geteuid() == 0 else ""
         print(
             f"{path}: used by `tshark -X lua_script:{path} -r FILE`, and always when it is in "
-            "~/.local/lib/wireshark/plugins",
+            f"~/.local/lib/wireshark/plugins{root}",
             file=sys.stderr,
         )
