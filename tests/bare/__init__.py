@@ -1,0 +1,1 @@
+"""Makes bare Debian machines, as folders that become the root of a process, and tests in them."""
