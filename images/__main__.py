@@ -51,8 +51,8 @@ def _run(command: str, artefacts: Artefacts, name: str) -> None:
     if command == "build":
         _build(artefacts)
     elif command == "path":
-        if name not in artefacts.recipes:
-            known = ", ".join(artefacts.recipes)
+        if name not in (names := _names(artefacts)):
+            known = ", ".join(names)
             raise ImageError(f"there is no artefact {name}", f"name one of {known}")
         print(artefacts.folder(name))
     elif command == "refresh":
@@ -84,8 +84,12 @@ def compile_guest(artefacts: Artefacts) -> None:
         say(f"guest code: runs interpreted: {error}")
 
 
+def _names(artefacts: Artefacts) -> list[str]:
+    return [*artefacts.recipes, *artefacts.on_demand]
+
+
 def _list(artefacts: Artefacts) -> None:
-    for name in artefacts.recipes:
+    for name in _names(artefacts):
         folder = artefacts.present(name)
         if folder is None:
             print(f"{name:<14} not built")

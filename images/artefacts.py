@@ -24,8 +24,6 @@ from bluebridge.images.recipes.vfio import VfioRecipe
 from bluebridge.images.unpack import LIBRARIES, foreign
 
 CLIENT = 'name "vfio-user-pci"'
-OPTIONAL = (DpdkRecipe.name,)
-"""Artefacts that are built when a program asks for them."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class Artefacts:
 
     @cached_property
     def recipes(self) -> dict[str, Recipe]:
-        """All recipes by name, in the order they are built."""
+        """Recipes by name of what `build` makes, in this order."""
         kernel = KernelRecipe(self.cache, self.packages)
         vfio = VfioRecipe(self.cache, self.packages, kernel)
         guest = GuestRecipe(self.cache, self.packages, kernel, vfio)
@@ -62,7 +60,6 @@ class Artefacts:
             guest,
             QemuRecipe(self.cache, self.packages),
             PythonHeadersRecipe(self.cache, self.packages),
-            DpdkRecipe(self.cache, self.packages, guest),
         ]
         return {recipe.name: recipe for recipe in recipes}
 
@@ -72,11 +69,17 @@ class Artefacts:
         kernel, guest = self.recipes["kernel"], self.recipes["guest"]
         assert isinstance(kernel, KernelRecipe)
         assert isinstance(guest, GuestRecipe)
-        return {
-            DebugToolsRecipe.name: DebugToolsRecipe(self.cache, self.packages, guest),
-            IpxeRecipe.name: IpxeRecipe(self.cache, self.packages),
-            BootFilesRecipe.name: BootFilesRecipe(self.cache, self.packages, kernel, guest),
-        }
+        recipes: list[Recipe] = [
+            DpdkRecipe(self.cache, self.packages, guest),
+            DebugToolsRecipe(self.cache, self.packages, guest),
+            IpxeRecipe(self.cache, self.packages),
+            BootFilesRecipe(self.cache, self.packages, kernel, guest),
+        ]
+        return {recipe.name: recipe for recipe in recipes}
+
+    def recipe(self, name: str) -> Recipe:
+        """The recipe of that name, of either kind; raises `KeyError`."""
+        return {**self.recipes, **self.on_demand}[name]
 
     def qemu(self) -> Qemu:
         """The host's QEMU when it has a vfio-user client, else the one of the cache."""
@@ -102,7 +105,7 @@ class Artefacts:
 
     def folder(self, name: str) -> Path:
         """The finished folder of the artefact `name`."""
-        recipe = self.recipes.get(name) or self.on_demand[name]
+        recipe = self.recipe(name)
         try:
             return recipe.folder()
         except StaleVersions:
@@ -114,14 +117,13 @@ class Artefacts:
         """The folder of the artefact `name` if it is in the cache; needs no network."""
         try:
             with self.packages.offline():
-                return self.recipes[name].present()
+                return self.recipe(name).present()
         except NotRemembered:
             return None
 
     def build(self) -> None:
-        """Build missing artefacts but the `OPTIONAL` ones, then remove the downloads."""
-        needed = [name for name in self.recipes if name not in OPTIONAL]
-        wanted = [name for name in needed if name != "qemu" or host_qemu() is None]
+        """Build missing `recipes`, then remove the downloads."""
+        wanted = [name for name in self.recipes if name != "qemu" or host_qemu() is None]
         if all(self.present(name) for name in wanted):
             return
         for name in wanted:

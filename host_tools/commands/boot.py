@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from typing import Any
 
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import control, guests, record
@@ -37,6 +38,7 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(f"--times {options.times} asks for nothing", "give 1 or more")
     guest = guests.find(options.guest)
     progress = Reporter(quiet=options.quiet)
+    _ask("may boot", guest, progress)  # before the download that a pair may have no use for
     network_boot_files(progress)  # here, not in the keeper: what is missing may take a while
     if options.times == 1:
         print(f"guest {guest.name} booted over its HCA in {_boot(guest, progress):.1f} s")
@@ -46,9 +48,13 @@ def main(options: argparse.Namespace) -> int:
 
 def _boot(guest: Guest, progress: Progress) -> float:
     """Seconds from power-on until the agent answered. Raises `LabError`."""
+    return float(_ask("boot", guest, progress)["seconds"])
+
+
+def _ask(what: str, guest: Guest, progress: Progress) -> dict[str, Any]:
     if guest.pair.state != record.RUNNING:
         raise LabError(f"pair {guest.pair.number} is {guest.pair.state}", "try again in a moment")
-    return float(control.ask(guest.entry.control, {"boot": guest.name}, progress)["seconds"])
+    return control.ask(guest.entry.control, {what: guest.name}, progress)
 
 
 def _often(guest: Guest, times: int, progress: Progress) -> int:

@@ -210,15 +210,17 @@ class Keeper:
 
     def _handle(self, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
         ((kind, name),) = request.items() if len(request) == 1 else (("", ""),)
-        if kind not in ("restart", "boot") or name not in self._plan.config.names:
+        if kind not in ("restart", "boot", "may boot") or name not in self._plan.config.names:
             raise LabError(f"the keeper does not understand {request!r}", "is it of this version?")
         if self._plan.config.window_alias:
             raise LabError(
                 "a guest whose memory is its peer's window cannot be restarted alone",
                 "use `bluebridge down` and `up`",
             )
-        if kind == "boot":
+        if kind != "restart":
             network_boot.check(self._plan.config)
+        if kind == "may boot":
+            return {}
         machine = self._pair.machine(str(name))
         self._listener = progress
         try:

@@ -13,7 +13,6 @@ from bluebridge.host_tools.conformance.setups import DPDK, ROCE_V2
 from bluebridge.host_tools.conformance.suites import everything
 from bluebridge.host_tools.conformance.testpmd_steps import per_queue
 from bluebridge.host_tools.programs.testpmd import Counters, counters_of
-from bluebridge.images.artefacts import OPTIONAL, Artefacts
 from bluebridge.images.recipes.dpdk import PLUGINS, PROGRAM, keep_programs, lacking
 from bluebridge.images.unpack import LIBRARIES
 
@@ -88,10 +87,6 @@ def test_the_archive_has_the_program_and_what_the_guest_lacks(tmp_path: Path) ->
     keep_programs(root)
     found = {path.relative_to(root).as_posix() for path in lacking(root, base)}
     assert found == set(kept)
-
-
-def test_the_archive_is_no_part_of_a_setup() -> None:
-    assert set(OPTIONAL) < set(Artefacts().recipes)
 
 
 def test_dpdk_runs_where_the_device_keeps_the_rules() -> None:

@@ -23,6 +23,8 @@ from bluebridge.host_tools.machine.qemu_arguments import (
     command_line,
     device_arguments,
 )
+from bluebridge.images import doctor
+from bluebridge.images.artefacts import Artefacts
 from bluebridge.images.source import HOME
 
 SERVER = "server,addr=192.168.69.127,port=9999"
@@ -196,6 +198,21 @@ def test_doctor_names_a_cure_for_whatever_is_missing(capsys: pytest.CaptureFixtu
     assert any(line.startswith("ok      processor") for line in lines)
     assert len([line for line in lines if "mend: " in line]) == len(missing)
     assert status == (1 if missing else 0)
+
+
+def test_doctor_misses_nothing_that_a_setup_does_not_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as DPDK, which is fetched when it is first asked for."""
+    made: dict[str, Path] = {}
+    monkeypatch.setattr(Artefacts, "folder", lambda _, name: made.setdefault(name, tmp_path / name))
+    monkeypatch.setattr(Artefacts, "present", lambda _, name: made.get(name))
+    monkeypatch.setattr(doctor, "accelerator", lambda _: "tcg")  # would start a QEMU
+    artefacts = Artefacts(tmp_path)
+    before = [check.name for check in doctor.checks(artefacts) if check.mend == "make setup"]
+    artefacts.build()
+    assert {"kernel", "guest"} <= set(before)
+    assert not [check for check in doctor.checks(artefacts) if check.mend == "make setup"]
 
 
 def test_doctor_as_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,8 +66,8 @@ def bluebridge(tmp_path: Path) -> Iterator[Commands]:
 
 def test_a_pair_that_cannot_goes_on(bluebridge: Commands) -> None:
     bluebridge.good("up", "--bare", "--quiet")
-    status, line = bluebridge.bad("boot", "a", "--pxe", "--quiet")
-    assert (status, "bluebridge up --driver kernel" in line) == (2, True)
+    status, line = bluebridge.bad("boot", "a", "--pxe")
+    assert (status, "bluebridge up --driver kernel" in line) == (2, True), "before any download"
     assert bluebridge.good("run", "a", "echo still there") == "still there\n"
 
 
