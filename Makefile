@@ -9,7 +9,7 @@ CLIENT ?= client,addr=192.168.69.127,port=9999,count=100,validate
 
 BLUEFLAME ?= blueflame
 
-.PHONY: setup docs krping test ntrdma-tcp conformance conformance-short soak blueflame wheel fuzz fuzz-brief lint bench doctor clean
+.PHONY: setup docs krping test mutants ntrdma-tcp conformance conformance-short soak blueflame wheel fuzz fuzz-brief lint bench doctor clean
 
 # Host packages are looked at each time: one may have gone, or come to be needed, since.
 setup: .venv/.installed
@@ -33,17 +33,24 @@ test: setup
 	@$(MAKE) --no-print-directory fuzz-brief
 	$(BIN)/python -m tests.run -n $(VM_WORKERS)
 
+# Plants defects in copies of the tree, interpreted; a named test must notice each (docs/mutants.md).
+mutants: .venv/.installed
+	$(BIN)/python -m tests.mutants
+
 # NTRDMA over TCP: contracts of verbs, krping and RTRS, stress, a killed peer; under half a minute.
 ntrdma-tcp: .venv/.installed
 	$(BIN)/python -m pytest tests/unit/ntrdma_tcp -n $(WORKERS)
 
-# The long lists: tests with guests, then stock programs between two guests, even if a test failed;
+# The long lists: planted defects, tests with guests, then stock programs between two guests, even if
+# one of those before failed;
 # stopped (status 130), the programs go on with `python -m bluebridge.host_tools.conformance --resume DIR`.
 # Writes docs/conformance.md.
 conformance: setup
+	$(BIN)/python -m tests.mutants; defects=$$?; \
+	if [ $$defects -eq 130 ]; then exit 130; fi; \
 	$(BIN)/python -m tests.run --long -n $(VM_WORKERS); tests=$$?; \
 	if [ $$tests -eq 130 ]; then exit 130; fi; \
-	$(BIN)/python -m bluebridge.host_tools.conformance && exit $$tests
+	$(BIN)/python -m bluebridge.host_tools.conformance && exit $$((defects | tests))
 
 conformance-short: setup
 	$(BIN)/python -m bluebridge.host_tools.conformance --short

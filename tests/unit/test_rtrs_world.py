@@ -26,11 +26,28 @@ def test_worlds_with_faults() -> None:
             break
 
 
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ("hang",),
+        ("lose_info_request",),
+        ("reconnect_in_silence",),
+        ("break_connection", "cut"),
+        ("silence", "disconnect_by_server"),
+    ],
+    ids="-".join,
+)
+def test_worlds_with_few_kinds_of_faults(faults: tuple[str, ...]) -> None:
+    """What seldom meets in a world with all of them: each seed has it often."""
+    for seed in range(4):
+        World(seed, faults=faults).run()
+
+
 @pytest.mark.parametrize("side", ["client", "server"])
 def test_either_side_vanishes_at_every_step(side: str) -> None:
     """After each of the first 50 things that it does: while it connects, then among requests."""
     for step in range(STEPS):
-        world = World(1000 + step, faults=False)
+        world = World(1000 + step, faults=())
         world.vanish(side, step + 1)
         world.run()
         assert world.vanished, f"{side} does not do {step + 1} things"

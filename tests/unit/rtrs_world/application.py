@@ -152,6 +152,9 @@ class Application:
         assert machine is not None
         if not machine.alive or not self._busy():
             return
+        if machine.hangs:
+            self._later()
+            return
         direction = self._random.choice((Direction.READ, Direction.WRITE))
         count = self._random.randint(1, 12)
         sector = self._random.randrange(SECTORS - count)
@@ -209,6 +212,7 @@ class Application:
         assert self.machine is not None
         if not self._disk.executed[job.tag]:
             raise Lost(f"request {job.tag} succeeded, but was never served")
+        self._disk.answered.add(job.tag)
         for index in range(job.count):
             if job.direction is Direction.WRITE:
                 self._truth.written(job.tag, job.sector + index, self.machine.clock.now)

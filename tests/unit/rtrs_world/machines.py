@@ -20,6 +20,7 @@ from bluebridge.guest.rtrs.engine.actions import (
     PostSend,
     Prepare,
     Reject,
+    Send,
     WriteChunk,
     WriteRequest,
 )
@@ -34,6 +35,8 @@ from tests.unit.rtrs_world.wire import End, Wire
 CM_RETRY = 1.0
 CM_ATTEMPTS = 8
 TIMED_OUT, UNREACHABLE = 110, 113
+LINGERS = (0.0, 0.002, 2.0)
+"""Bounds of the time, in seconds, for which a connection goes on after `Disconnect`."""
 
 
 class Network:
@@ -71,6 +74,10 @@ class Machine(ABC):
         self.clock = network.clock
         self.alive = True
         self.ends: dict[int, End] = {}
+        self.hangs_since: float | None = None
+        """From then on connections acknowledge messages, but the program does not run."""
+        self._missed: list[Callable[[float], object]] = []
+        """Events that the program is told of once it runs again."""
         self._upper = upper
         self._performing = False
         self._looking = False
@@ -98,10 +105,25 @@ class Machine(ABC):
         self._set_timer()
 
     def tell(self, event: Callable[[float], object]) -> None:
-        """An event for the engine, unless the machine is dead."""
-        if self.alive:
+        """An event for the engine, unless the machine is dead; later if its program hangs."""
+        if self.hangs:
+            self._missed.append(event)
+        elif self.alive:
             event(self.clock.now)
             self.perform()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether its program stands still."""
+        return self.hangs_since is not None
+
+    def go_on(self) -> None:
+        """Let a program that hangs run again."""
+        self.hangs_since = None
+        missed, self._missed = self._missed, []
+        for event in missed:
+            self.tell(event)
+        self._look()
 
     def die(self) -> None:
         """Power off: nobody is told."""
@@ -168,6 +190,8 @@ class Machine(ABC):
 
     def _look(self) -> None:
         """Every connection has its turn, in any order."""
+        if self.hangs:
+            return
         self._looking = False
         ends = [end for end in self.ends.values() if end.waits]
         self.network.random.shuffle(ends)
@@ -186,6 +210,14 @@ class Machine(ABC):
         """The bytes that a request writes."""
 
     def _disconnect(self, end: End) -> None:
+        """A connection that works may still deliver and take some messages before it ends."""
+        linger = self.network.random.choice(LINGERS) * self.network.random.random()
+        if end.dead or not linger:
+            self._end_connection(end)
+        else:
+            self.clock.after(linger, lambda: self._end_connection(end))
+
+    def _end_connection(self, end: End) -> None:
         end.kill()
         number, peer = end.number, end.peer
 
@@ -229,6 +261,8 @@ class ClientMachine(Machine):
         self.session = ClientSession(name, self.slots, network.random, settings)
         self.sends: Counter[bytes] = Counter()
         """How often each request was sent, by the first 4 bytes of its user message."""
+        self.before_info: Callable[[End], None] | None = None
+        """Called once, in front of the next INFO_REQ, with its connection."""
 
     @property
     def engine(self) -> Engine:
@@ -249,6 +283,9 @@ class ClientMachine(Machine):
                 if isinstance(request, WriteRequest):
                     self.slots.headers[request.slot] = request.header
                     self.sends[request.header[:4]] += 1
+                elif isinstance(request, Send) and self.before_info is not None:
+                    before_info, self.before_info = self.before_info, None
+                    before_info(self.ends[action.connection])
         super()._perform(action)
 
     def _other(self, action: Action) -> None:

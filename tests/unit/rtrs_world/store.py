@@ -54,6 +54,9 @@ class Disk:
     """Writes that their client was told have failed, or whose client has died: what they leave is
     undefined. For the sake of the other checks they are executed as they were asked for."""
 
+    answered: set[int] = field(default_factory=set)
+    """Requests that their client was told have succeeded."""
+
     ignore_writes: bool = False
 
     def sectors(self, first: int, count: int) -> bytes:
@@ -94,6 +97,8 @@ class Store:
         tag, first, count, direction = _USER.unpack_from(serve.user)
         if direction != serve.direction or serve.length != count * SECTOR:
             raise Lost(f"request {tag} arrived as another: {serve}")
+        if tag in self._disk.answered:
+            raise Lost(f"request {tag} is served again after its client was answered")
         data = bytes(machine.chunks.chunk(*place)[: serve.length])
         if direction == Direction.WRITE and tag in self._disk.given_up:
             data = b"".join(content(tag, first + index) for index in range(count))

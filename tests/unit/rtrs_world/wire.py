@@ -36,6 +36,11 @@ class Wire:
     def __init__(self) -> None:
         self.passes = [True, True]
 
+    def silence(self, *ways: int) -> None:
+        """Let nothing pass in these ways."""
+        for way in ways:
+            self.passes[way] = False
+
 
 class Host(Protocol):
     """A machine, as far as its connections need it."""

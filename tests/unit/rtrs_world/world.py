@@ -12,22 +12,43 @@ from bluebridge.guest.rtrs.engine.interface import PathStatus
 from bluebridge.guest.rtrs.engine.settings import ClientSettings, ServerSettings
 from tests.unit.rtrs_world.application import Application, Truth
 from tests.unit.rtrs_world.clock import Clock
-from tests.unit.rtrs_world.machines import ClientMachine, Network, ServerMachine
+from tests.unit.rtrs_world.machines import ClientMachine, Machine, Network, ServerMachine
 from tests.unit.rtrs_world.store import Disk, Lost, Store
-from tests.unit.rtrs_world.wire import Wire
+from tests.unit.rtrs_world.wire import End, Wire
 
 SECONDS = 120.0
 """Of faults, in the world's time."""
 QUIET_SECONDS = 30.0
 """Of a world without faults."""
+HEARTBEATS = 50.0
+"""Seconds after which a peer that hangs is noticed: 7 intervals of 5, and some for looking."""
 RECOVERY = 600.0
 """So long everything may take to work again once nothing is broken any more."""
+
+
+FAULTS = {
+    "silence": 3,
+    "break_connection": 2,
+    "cut": 1,
+    "kill_client": 1,
+    "kill_server": 1,
+    "hang": 1,
+    "lose_info_request": 1,
+    "reconnect_in_silence": 1,
+    "ask_for_disconnect": 1,
+    "ask_for_reconnect": 1,
+    "remove_path": 1,
+    "add_path": 1,
+    "disconnect_by_server": 1,
+    "change_policy": 1,
+}
+"""How often each comes, as shares."""
 
 
 class World:
     """`run` raises `Lost` or `AssertionError` if something does not hold."""
 
-    def __init__(self, seed: int, *, faults: bool = True) -> None:
+    def __init__(self, seed: int, *, faults: Sequence[str] = tuple(FAULTS)) -> None:
         self.random = random.Random(seed)
         self.clock = Clock()
         self.network = Network(self.clock, self.random)
@@ -55,6 +76,7 @@ class World:
         self.vanished = False
         self.clients = 0
         self._faults = faults
+        self._shares = [FAULTS[fault] for fault in faults]
         self.server = self._new_server()
         self.client, self.application = self._new_client()
 
@@ -109,7 +131,7 @@ class World:
         opened = application.opened
         if not machine.alive:
             return
-        if opened is None:
+        if opened is None or machine.hangs:
             self.clock.after(1.0, lambda: self._look_at_open(machine, application))
         elif opened.errno:
             self._check_client_is_empty(machine)
@@ -125,31 +147,14 @@ class World:
     def _fault(self) -> None:
         if not self.faulty:
             return
-        self.random.choice(
-            (
-                self._silence,
-                self._silence,
-                self._silence,
-                self._break_connection,
-                self._break_connection,
-                self._cut,
-                self._kill_client,
-                self._kill_server,
-                self._ask_for_disconnect,
-                self._ask_for_reconnect,
-                self._remove_path,
-                self._add_path,
-                self._disconnect_by_server,
-                self._change_policy,
-            )
-        )()
+        (fault,) = self.random.choices(self._faults, self._shares)
+        getattr(self, f"_{fault}")()
         self.clock.after(self._pause(), self._fault)
 
     def _silence(self) -> None:
         wire = self.random.choice(self.wires)
         ways = self.random.choice(((0,), (1,), (0, 1), (0, 1)))
-        for way in ways:
-            wire.passes[way] = False
+        wire.silence(*ways)
         until = self.random.choice((0.1, 3.0, 20.0, 60.0)) * self.random.random()
         self.clock.after(until, lambda: self._restore(wire))
 
@@ -164,7 +169,7 @@ class World:
     def _cut(self) -> None:
         """Both sides are told at once; the wire is silent for a while."""
         wire = self.random.choice(self.wires)
-        wire.passes[0] = wire.passes[1] = False
+        wire.silence(0, 1)
         for machine in (self.client, self.server):
             for end in list(machine.ends.values()):
                 if end.wire is wire:
@@ -197,9 +202,49 @@ class World:
         if not self.server.alive:
             self.server = self._new_server()
 
+    def _hang(self) -> None:
+        """A program stands still: its peer must notice by the heartbeats alone."""
+        if self.client.hangs or self.server.hangs:
+            return
+        machine, now = self.random.choice((self.client, self.server)), self.clock.now
+        machine.hangs_since = now
+        self.clock.after(HEARTBEATS, lambda: self._check_noticed(machine, now))
+        self.clock.after(self.random.choice((5.0, 20.0, HEARTBEATS + 1.0)), machine.go_on)
+
+    def _check_noticed(self, machine: Machine, since: float) -> None:
+        """The peer of a program that hangs since then has no connected path."""
+        if machine.hangs_since != since or machine not in (self.client, self.server):
+            return
+        paths = self.client.session.paths
+        if machine is self.client:
+            paths = [path for session in self.server.server.sessions for path in session.paths]
+        if any(path.state == "connected" for path in paths):
+            raise Lost("a peer that hangs is not noticed")
+
+    def _lose_info_request(self) -> None:
+        """Connect anew; all connections come up, then nothing passes until the client gives up."""
+
+        def lose(end: End) -> None:
+            self.clock.after(0.0, lambda: end.wire.silence(0))
+            self.clock.after(20.0, lambda: self._restore(end.wire))
+
+        self.client.before_info = lose
+        self._ask_for_reconnect()
+
+    def _reconnect_in_silence(self) -> None:
+        """Requests that got stuck on a path may still come through while it is disconnected."""
+        if (path := self._path()) is not None:
+            wire, number = self.network.wires[path.addresses], path.path
+            wire.silence(0)
+            self.clock.after(0.8, lambda: self._tell_reconnect(number))
+            self.clock.after(1.0, lambda: self._restore(wire))
+
     def _path(self) -> PathStatus | None:
         paths = self.client.session.paths
-        return self.random.choice(paths) if paths and self.client.alive else None
+        return self.random.choice(paths) if paths and self._runs() else None
+
+    def _runs(self) -> bool:
+        return self.client.alive and not self.client.hangs
 
     def _ask_for_disconnect(self) -> None:
         if (path := self._path()) is not None:
@@ -211,12 +256,14 @@ class World:
         if (path := self._path()) is not None:
             self._tell_reconnect(path.path)
 
-    def _tell_reconnect(self, path: int) -> None:
-        self.client.tell(lambda now: self.client.session.reconnect_path(path, now))
+    def _tell_reconnect(self, number: int) -> None:
+        """The path may be gone by now."""
+        if any(path.path == number for path in self.client.session.paths):
+            self.client.tell(lambda now: self.client.session.reconnect_path(number, now))
 
     def _reconnect_all(self) -> None:
         session = self.client.session
-        if self.client.alive:
+        if self._runs():
             for path in session.paths:
                 if path.state == "closed":
                     self._tell_reconnect(path.path)
@@ -228,14 +275,14 @@ class World:
             self.clock.after(self.random.random() * 10, self._add_path)
 
     def _add_path(self) -> None:
-        if self.faulty and self.client.alive and self._is_open():
+        if self.faulty and self._runs() and self._is_open():
             used = {path.addresses for path in self.client.session.paths}
             free = [pair for pair in self.pairs if pair not in used]
             pair = self.random.choice(free or self.pairs)
             self._tell_add(pair)
 
     def _disconnect_by_server(self) -> None:
-        if not self.server.alive:
+        if not self.server.alive or self.server.hangs:
             return
         numbers = [path.path for session in self.server.server.sessions for path in session.paths]
         if numbers:
@@ -254,6 +301,10 @@ class World:
     def _heal(self) -> None:
         for wire in self.wires:
             self._restore(wire)
+        for machine in (self.client, self.server):
+            if machine.hangs:
+                machine.go_on()
+        self.client.before_info = None
         self._restart_server()
         self._restart_client()
 
@@ -292,6 +343,9 @@ class World:
         for tag, count in self.disk.executed.items():
             if count > self.sent.get(tag, 0):
                 raise Lost(f"request {tag} was sent {self.sent.get(tag, 0)} times, served {count}")
+        inflight = [path.statistics.inflight for path in self.client.session.paths]
+        if any(inflight):
+            raise Lost(f"nothing is in flight, but the paths count {inflight}")
         self.client.tell(self.client.session.close)
         self._await(lambda: self.application.closed, "the session does not end")
         self._check_client_is_empty(self.client)

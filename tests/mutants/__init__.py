@@ -1,0 +1,1 @@
+"""Planted defects: one-line edits of the product, each with the tests that must notice it."""
