@@ -66,6 +66,8 @@ def _run(command: str, artefacts: Artefacts, name: str) -> None:
 def _build(artefacts: Artefacts) -> None:
     """Build what is missing; the compiler of the device works beside the downloads."""
     artefacts.cache.root.mkdir(parents=True, exist_ok=True)
+    if artefacts.missing():
+        artefacts.cache.need_room()
     compiling = device_build.start()
     try:
         artefacts.build()

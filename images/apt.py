@@ -147,6 +147,7 @@ class Packages:
 
     def _prepare(self) -> None:
         """Write the sources list and fetch the package lists if they are old or missing."""
+        self.cache.need_room()
         lists = self.root / "state" / "lists"
         stamp = self.root / "updated"
         if stamp.exists() and time.time() - stamp.stat().st_mtime < LISTS_FRESH_SECONDS:

@@ -121,14 +121,18 @@ class Artefacts:
         except NotRemembered:
             return None
 
-    def build(self) -> None:
-        """Build missing `recipes`, then remove the downloads."""
+    def missing(self) -> list[str]:
+        """Names of the `recipes` that `build` would build."""
         wanted = [name for name in self.recipes if name != "qemu" or host_qemu() is None]
-        if all(self.present(name) for name in wanted):
-            return
-        for name in wanted:
+        return [name for name in wanted if not self.present(name)]
+
+    def build(self) -> None:
+        """Build what is `missing`, then remove the downloads."""
+        missing = self.missing()
+        for name in missing:
             self.folder(name)
-        self.packages.drop_downloads()
+        if missing:
+            self.packages.drop_downloads()
 
 
 def host_qemu() -> Qemu | None:

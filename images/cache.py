@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bluebridge.cache_root import cache_root
-from bluebridge.images.errors import of_system
+from bluebridge.images.errors import NO_ROOM, ImageError, of_system
 from bluebridge.images.progress import say, step
 
 
@@ -35,6 +35,10 @@ def file_digest(*paths: Path) -> str:
         content = path.read_bytes()
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()
+
+
+LEAST_BYTES = 128 << 20
+"""Free space on the disk of the cache with which a build may begin."""
 
 
 class Cache:
@@ -65,6 +69,15 @@ class Cache:
                 os.rename(folder, final)
             self._drop_older(name, final)
         return final
+
+    def need_room(self) -> None:
+        """Raise `ImageError` where the disk has no room for anything: apt would wait there."""
+        with _disk_errors(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            left = shutil.disk_usage(self.root).free
+        if left < LEAST_BYTES:
+            told = f"{left >> 20} MiB are left of the {LEAST_BYTES >> 20} it takes"
+            raise ImageError(f"the disk of {self.root} is full ({told})", NO_ROOM)
 
     @contextmanager
     def lock(self, name: str) -> Iterator[None]:

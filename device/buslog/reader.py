@@ -63,7 +63,7 @@ class LogReader:
         try:
             self.meta: dict[str, Any] = json.loads((self.folder / META_NAME).read_text())
             version = self.meta["version"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise LogError(f"{folder} holds no readable {META_NAME}: {error}") from error
         self._read = 0  # number of the event that is read next
         self._taken = 0

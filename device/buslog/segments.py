@@ -7,6 +7,8 @@ segments, and an index of each with the offsets of some events. A record is `REC
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import logging
 import os
@@ -99,7 +101,14 @@ class Segments:
                 self._next_segment()
         except OSError as error:
             log.warning("the bus log ends here: %s; free some space and start again", error)
-            self._file = None
+            self._end(file, error)
+
+    def _end(self, file: BinaryIO, error: OSError) -> None:
+        """End the log behind its last whole batch, with the reason in the meta file."""
+        with contextlib.suppress(OSError, ValueError):  # where it is full already, it is closed
+            file.truncate(self._written)
+        with contextlib.suppress(OSError):
+            self.stop(f"{error.strerror}; free some space")
 
     def _index_event(self, when: int) -> None:
         """Add the offset of the next event, of monotonic time `when`, to the index if it is due."""
@@ -182,9 +191,18 @@ class Segments:
             "stopped": self._stopped,
             "code": compiled.kind_of(DEVICE),
         }
-        new = self._folder / (META_NAME + ".new")
-        new.write_text(json.dumps(meta))
-        os.replace(new, self._folder / META_NAME)
+        path, text = self._folder / META_NAME, json.dumps(meta)
+        new = path.with_name(META_NAME + ".new")
+        try:
+            new.write_text(text)
+            os.replace(new, path)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not path.exists():
+                raise
+            # The blocks that the file has are written anew where a disk is full.
+            with path.open("r+b", buffering=0) as file:
+                _write_all(file, text.encode().ljust(path.stat().st_size))
 
 
 def _drop_old(folder: Path) -> None:

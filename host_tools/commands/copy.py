@@ -16,6 +16,7 @@ from bluebridge.host_tools.commands.places import Place
 from bluebridge.host_tools.commands.tree import Tree, guest_tree, host_tree
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests
+from bluebridge.host_tools.processes.termination import termination_as_exception
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("nothing to copy", "name a source and a target")
     if not any(place.guest for place in (*sources, target)):
         raise UsageError("no guest is named", "write NAME:PATH for a file in a guest")
-    with ExitStack() as stack:
+    with termination_as_exception(), ExitStack() as stack:
         copier = Copier(_agents(stack), options.recursive)
         folder = copier.is_folder(target)
         if not folder and (len(sources) > 1 or target.wants_folder):

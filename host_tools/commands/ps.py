@@ -18,6 +18,8 @@ from bluebridge.host_tools.lab import hardware_control
 
 _STEPS = ((86400, "d"), (3600, "h"), (60, "min"))
 _ANSWER_SECONDS = 1.0
+STOPPED = "stopped"
+"""The state of a guest or a pair of which a process is stopped; all others are the keeper's."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Print pairs and guests; returns 0."""
     pairs = [pair for _, pair in registry.pairs()]
+    for pair in pairs:
+        _find_stopped(pair)
     ended = end_record.read({pair.number for pair in pairs})
     if options.json:
         print(json.dumps(_as_json(pairs, ended), indent=2))
@@ -40,6 +44,26 @@ def main(options: argparse.Namespace) -> int:
     if not pairs and not ended:
         print("nothing runs; `bluebridge up` starts a pair")
     return 0
+
+
+def _find_stopped(pair: PairRecord) -> None:
+    """Say of a pair and of its guests if a process of theirs is stopped, by SIGSTOP for one."""
+    told: list[tuple[PairRecord | GuestRecord, str, int]] = [
+        (pair, "server", pair.server),
+        (pair, "keeper", pair.keeper),
+        *((guest, "QEMU", guest.pid) for guest in pair.guests),
+    ]
+    for whose, name, pid in told:
+        if pid and _is_stopped(pid):
+            whose.state = STOPPED
+            whose.why = f"its {name} {pid} was stopped; go on with: kill -CONT {pid}"
+
+
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[0] in ("T", "t")
+    return False
 
 
 def _as_json(pairs: list[PairRecord], ended: list[EndRecord]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def read(living: set[int]) -> list[EndRecord]:
     """The records of pairs whose numbers are not among `living`, by number."""
     found = []
     for path in sorted(_folder().glob(f"{_key()}-*.json")):
-        with contextlib.suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
             fields = json.loads(path.read_text())
             ended = EndRecord(**{**fields, "guests": tuple(fields["guests"])})
             if ended.number not in living:

@@ -74,7 +74,7 @@ class Reader:
 def _parse(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
         raise LabError(f"no message: {line[:80]!r}")

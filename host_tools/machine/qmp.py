@@ -86,7 +86,7 @@ class Qmp:
         line, self._buffer = self._buffer.split(b"\n", 1)
         try:
             message = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise QmpError(f"QEMU sent a line that is not JSON: {line[:80]!r}") from error
         if not isinstance(message, dict):
             raise QmpError(f"QEMU sent no object: {line[:80]!r}")

@@ -34,7 +34,7 @@ def load(path: Path, kind: Kind, name: str) -> list[Item]:
     try:
         kept = json.loads(path.read_text())
         what, whose, items = kept["what"], kept["name"], kept["items"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(f"{path} is no file of --save", "give one, or seconds: 2s") from None
     if (what, whose) != (kind.name, name):
         raise UsageError(f"{path} is of `show {whose} {what}`", "give one of the same question")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -205,3 +208,34 @@ def test_virtio_nics_in_order(tmp_path: Path) -> None:
         (folder / "device/driver").symlink_to(tmp_path / "drivers" / driver)
         (folder / "ifindex").write_text(f"{number}\n")
     assert virtio_nics(str(tmp_path)) == ["eth1", "eth0"]
+
+
+COPY = """
+import argparse, sys
+from pathlib import Path
+from types import SimpleNamespace
+from bluebridge.host_tools.agent import Agent
+from bluebridge.host_tools.commands import copy
+connect = lambda: Agent.connect("a", [Path(sys.argv[1])], 20)
+copy.guests.find = lambda name: SimpleNamespace(agent=connect)
+copy.main(argparse.Namespace(places=sys.argv[2:], recursive=False))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_copy_that_is_terminated_leaves_no_part(
+    port: AgentPort, tmp_path: Path, number: signal.Signals
+) -> None:
+    endless, here = tmp_path / "endless", tmp_path / "here"
+    with endless.open("wb") as stream:
+        stream.truncate(1 << 40)
+    here.mkdir()
+    words = [sys.executable, "-c", COPY, str(port.path), f"a:{endless}", f"{here}/copy"]
+    copying = subprocess.Popen(words)
+    while not any(part.stat().st_size for part in here.iterdir()):
+        assert copying.poll() is None
+    copying.send_signal(number)
+    assert copying.wait() == 128 + number
+    assert list(here.iterdir()) == []
+    with port.connect() as agent:
+        assert agent.ping()["operations"] == 0

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,6 +112,45 @@ def test_a_full_disk_ends_the_log_with_one_warning(
     full.unlink()
     assert len(list(LogReader(tmp_path))) == 1
     assert caplog.text.count("the bus log ends here") == 1
+
+
+def test_a_disk_that_fills_up_within_a_batch(tmp_path: Path) -> None:
+    """A limit on the size of files fails the write where a full disk does: in the middle."""
+    code = """
+from pathlib import Path
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout.buslog import Kind
+log = FileLog(Path("log"))
+for _ in range(3):
+    for number in range(2000):
+        log.record(0, Kind.DMA_READ, 0, number, 64, bytes(64))
+    log.flush()
+log.close()
+"""
+    limited = f'ulimit -f 300; trap "" XFSZ; exec {sys.executable} -c "$0"'
+    subprocess.run(["bash", "-c", limited, code], cwd=tmp_path, check=True, capture_output=True)
+    reader = LogReader(tmp_path / "log")
+    assert len(list(reader)) in range(1000, 4000)
+    assert not reader.cut
+    assert reader.stopped == "File too large; free some space"
+
+
+def test_a_disk_without_a_free_block_still_takes_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = FileLog(tmp_path)
+    log.record(0, Kind.NOTE, 0, 0, 1, b"x")
+    log.flush()
+
+    def full(path: Path, text: str) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    log.stop("No space left on device")
+    log.close()
+    assert LogReader(tmp_path).stopped == "No space left on device"
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".bin", ".idx", ".json"]
 
 
 def test_a_folder_without_log_and_another_version_are_refused(tmp_path: Path) -> None:

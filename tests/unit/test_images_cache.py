@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bluebridge.images import __main__ as images_command
+from bluebridge.images import artefacts
 from bluebridge.images.cache import Cache, default_root, file_digest, key_of
 from bluebridge.images.errors import ImageError
 from bluebridge.images.snapshot import Snapshot
@@ -120,6 +125,25 @@ def test_full_disk_is_one_line_with_the_remedy(tmp_path: Path) -> None:
 
     with pytest.raises(ImageError, match="is full; to mend it: free some space"):
         Cache(tmp_path).ensure("thing", KEY, fill)
+
+
+def test_nothing_is_begun_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On such a disk apt waits, for ever and without a word."""
+    monkeypatch.setenv("BLUEBRIDGE_CACHE", str(tmp_path))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4 << 20))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a program was started"))
+    monkeypatch.setattr(artefacts, "host_qemu", lambda: None)
+    for words in (["build"], ["path", "libvfio-user"]):
+        assert images_command.main(words) == 1
+        told = capsys.readouterr().err.splitlines()
+        assert re.fullmatch(
+            rf"images: the disk of {tmp_path} is full \(4 MiB are left of the \d+ it takes\); "
+            "to mend it: free some space, or set BLUEBRIDGE_CACHE to a folder on another disk",
+            told[-1],
+        )
+        assert len(told) == 1
 
 
 def test_unwritable_cache_is_one_line_with_the_remedy(tmp_path: Path) -> None:

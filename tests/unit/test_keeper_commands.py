@@ -175,9 +175,10 @@ def test_messages_arrive_whole() -> None:
         assert list(reader.read()) == []
         ours.sendall(b'e"}\n{"done": {}}\n')
         assert list(reader.read()) == [{"progress": "one"}, {"done": {}}]
-        ours.sendall(b"nonsense\n")
-        with pytest.raises(LabError, match="no message"):
-            list(reader.read())
+        for nonsense in (b"nonsense\n", b"[" * 5000 + b"\n"):
+            ours.sendall(nonsense)
+            with pytest.raises(LabError, match="no message"):
+                list(reader.read())
         ours.shutdown(socket.SHUT_WR)
         assert list(reader.messages()) == [] and reader.over
 

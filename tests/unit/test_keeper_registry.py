@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bluebridge.host_tools.commands import ps
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import end_record, guests, record, registry
 from bluebridge.host_tools.keeper.claims import Claim, claim_number
@@ -190,6 +193,34 @@ def test_a_record_of_another_version(tmp_path: Path) -> None:
 def test_no_guest_runs() -> None:
     with pytest.raises(LabError, match="no guest runs; `bluebridge up` starts a pair"):
         guests.find("a")
+
+
+def test_what_is_stopped_does_not_run(
+    claims: list[Claim], capsys: pytest.CaptureFixture[str]
+) -> None:
+    claim = claim_number()
+    claims.append(claim)
+    pair = _tell(claim)
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        pair.guests[0].pid = process.pid
+        pair.guests[1].pid = os.getpid()
+        pair.server = process.pid
+        pair.write(claim.description)
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        ps.main(argparse.Namespace(json=False))
+        ps.main(argparse.Namespace(json=True))
+        process.kill()
+    said, _, rest = capsys.readouterr().out.partition("{")
+    mend = f"{process.pid} was stopped; go on with: kill -CONT {process.pid}"
+    assert f"pair {claim.number}  stopped: its server {mend}  up" in said
+    assert f"  a    stopped: its QEMU {mend}\n  b    running  QEMU" in said
+    (told,) = json.loads("{" + rest)["pairs"]
+    assert [told["state"], *(each["state"] for each in told["guests"])] == [
+        "stopped",
+        "stopped",
+        "running",
+    ]
 
 
 def test_an_unknown_guest(claims: list[Claim]) -> None:
