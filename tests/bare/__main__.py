@@ -20,7 +20,7 @@ from pathlib import Path
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.images.errors import ImageError
 from bluebridge.images.host import as_root
-from tests.bare.machine import Machine
+from tests.bare.machine import HOUSE, Machine
 
 RELEASES = ("bookworm", "trixie")
 USERS = ("root", "user")
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.keep:
             print(f"kept: {folder}")
         else:
-            shutil.rmtree(folder, ignore_errors=True)
+            folder.rmdir()
 
 
 def _all(options: argparse.Namespace, folder: Path) -> int:
@@ -65,8 +65,8 @@ def _all(options: argparse.Namespace, folder: Path) -> int:
 def _passed(options: argparse.Namespace, folder: Path, release: str, user: str) -> bool:
     """Make one machine and run the commands in it, until one fails; tells of each."""
     commands = [" ".join(options.command)] if options.command else COMMANDS
-    path = options.logs / f"{release}-{user}.log"
     options.logs.mkdir(parents=True, exist_ok=True)
+    path = options.logs / f"{release}-{user}.log"
     with path.open("wb", buffering=0) as log:
         machine = Machine(folder, release, user, log)
         try:
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--logs",
         type=Path,
-        default=Path("build/bare"),
+        default=HOUSE / "build" / "bare",
         help="output goes to RELEASE-USER.log in here (default: build/bare)",
     )
     parser.add_argument("--keep", action="store_true", help="do not remove the roots")

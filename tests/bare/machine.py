@@ -7,6 +7,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +21,7 @@ CHECKOUT = "checkout"
 """Name of the clone in the user's home."""
 SETTINGS = ("/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs")
 """What a program needs to reach the package mirrors as this machine does."""
+_TRIES = 10
 _ENTER = """\
 root=$1 user=$2 command=$3
 mount --bind "$root" "$root" && cd "$root" &&
@@ -47,8 +49,9 @@ class Machine:
     def make(self) -> None:
         """Make the root with its user and a clone of what is committed here."""
         names = ",".join(PACKAGES)
-        words = ("debootstrap", "--variant=minbase", f"--include={names}", self.release)
-        self._host(*words, str(self.root), debian_mirror())
+        # What it mounts goes with it, even if it is killed.
+        words = ("unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={names}")
+        self._host(*words, self.release, str(self.root), debian_mirror())
         self._settings()
         if self.user != "root":
             self._chroot("useradd", "--create-home", "--shell=/bin/bash", self.user)
@@ -69,7 +72,11 @@ class Machine:
 
     def remove(self) -> None:
         """Remove the root, in which nothing is mounted that others see."""
-        shutil.rmtree(self.root, ignore_errors=True)
+        for _ in range(_TRIES):  # the last processes of a command that was stopped may still write
+            shutil.rmtree(self.root, ignore_errors=True)
+            if not self.root.exists():
+                return
+            time.sleep(1)
 
     def _settings(self) -> None:
         for path in SETTINGS:
