@@ -91,12 +91,12 @@ def _absolute(package: list[str]) -> list[str]:
 def graph(known: dict[str, Path]) -> Graph:
     """Who imports whom, among the modules of the tree."""
     return {
-        name: {found for target in imports(name, path) if (found := _ours(target, known))} - {name}
+        name: {found for target in imports(name, path) if (found := ours(target, known))} - {name}
         for name, path in known.items()
     }
 
 
-def _ours(target: str, known: dict[str, Path]) -> str:
+def ours(target: str, known: dict[str, Path]) -> str:
     """The module behind an imported name; empty when it is none of the tree."""
     short = target.removeprefix("bluebridge.")
     if short == target and not target.startswith("tests."):
