@@ -31,6 +31,7 @@ from bluebridge.device.fault_control import FaultCommands
 from bluebridge.device.fault_words import ACTIONS, DRIVEN, UNDRIVEN
 from bluebridge.device.hca.device import Hca
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
 from bluebridge.device.log_control import LogCommands
 from bluebridge.device.pci.loop import EventLoop, LoopTimer
 from bluebridge.device.profile import Sampler
@@ -135,8 +136,11 @@ class ControlCommands:
         if not words:
             raise ValueError("write: fault NAME [TEXT]")
         hca = self._hca(words[0])
+        text = " ".join(words[1:]) or "injected"
+        if len(text) > CATAS_LETTERS:
+            raise ValueError(f"the text has {len(text)} letters; at most {CATAS_LETTERS} fit")
         driven = hca.adapter.initialised
-        hca.fail(" ".join(words[1:]) or "injected")
+        hca.fail(text)
         return [DRIVEN if driven else UNDRIVEN]
 
     def _status(self, words: Sequence[str]) -> list[str]:

@@ -14,8 +14,9 @@ _CHOICES = re.compile(
 )
 _VALUE = re.compile(r"argument (?P<name>[^:]+): invalid (?:_*)(?P<kind>\w+) value: '(?P<word>.*)'")
 _KINDS = {
-    "int": "a whole number", "number": "a whole number", "float": "a number",
-    "seconds": "a number of seconds",
+    "int": "a whole number", "number": "a whole number", "count": "a whole number",
+    "positive": "a whole number", "parse_mtu": "a number of bytes", "float": "a number",
+    "seconds": "a number of seconds", "port": "a TCP port",
 }  # fmt: skip
 
 
@@ -49,7 +50,7 @@ class CommandParser(argparse.ArgumentParser):
             choices = found["all"].replace("'", "")
             return f"{found['name']}: there is no {found['word']}; choose from {choices}"
         if (found := _VALUE.fullmatch(message)) is not None:
-            kind = _KINDS.get(found["kind"], found["kind"])
+            kind = _KINDS.get(found["kind"], "what it takes")
             return f"{found['name']}: {found['word']!r} is not {kind}; {self._help()}"
         return f"{message.removeprefix('argument ')}; {self._help()}"
 

@@ -405,7 +405,7 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         help=f"bandwidth tests post so many at once and await them all, at most {DEPTH}",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    parser.add_argument("--json", action="store_true", help="one JSON object, and nothing else")
     return parser
 
 
@@ -437,7 +437,8 @@ def _ask_all(link: Link, given: argparse.Namespace) -> None:
     for test in given.tests or TESTS:
         size = LATENCY_BYTES if test.endswith("_lat") else given.size
         found[test] = ask(link, test, given.count, size)
-        print(show(test, found[test]), flush=True)
+        if not given.json:
+            print(show(test, found[test]), flush=True)
     link.tell(_ORDER.pack(b"", 0, 0))
     if given.json:
         print(json.dumps(found), flush=True)

@@ -63,7 +63,7 @@ def _config(logs: Path | None) -> LabConfig:
 
 def _measured(pair: Pair, *words: str) -> dict[str, dict[str, float]]:
     said = perf(pair, BACK_END, [*words, "--json"])
-    found: dict[str, dict[str, float]] = json.loads(said.splitlines()[-1])
+    found: dict[str, dict[str, float]] = json.loads(said)
     return found
 
 

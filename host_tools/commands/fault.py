@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bluebridge.device.fault_words import DRIVEN
+from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
 from bluebridge.host_tools.commands import device_server
 
 
@@ -16,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("guest", metavar="GUEST")
     parser.add_argument(
-        "text", nargs="?", default="", help="what the error buffer says, 60 letters"
+        "text", nargs="?", default="", help=f"what the error buffer says, {CATAS_LETTERS} letters"
     )
 
 

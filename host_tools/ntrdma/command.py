@@ -147,9 +147,8 @@ def _ethernet(options: argparse.Namespace) -> None:
     progress = Reporter(quiet=options.quiet)
     with Pair(config, progress) as pair:
         rows = network.compare(pair, plan, progress)
-    _say(network.table(rows))
-    if options.json:
-        _say(json.dumps([asdict(row) for row in rows]))
+    found = json.dumps([asdict(row) for row in rows])
+    _say(found if options.json else network.table(rows))
 
 
 def _demo(options: argparse.Namespace) -> None:

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "seconds for a MiB)",
     )
     perf.add_argument("--count", type=positive, default=100, help="messages of a test")
-    perf.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    perf.add_argument("--json", action="store_true", help="one JSON object, and nothing else")
     ethernet = actions.add_parser(
         "ethernet",
         help="compare the network interfaces of NTRDMA with the kernel's over the same bridge",
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=list(MTUS),
         help=f"default {' '.join(map(str, MTUS))}",
     )
-    ethernet.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    ethernet.add_argument("--json", action="store_true", help="one JSON list, and nothing else")
     survive = actions.add_parser(
         "survive",
         help="kill, reload and reboot one side in every state of its port",

@@ -43,6 +43,7 @@ BAD = [
     ("up --module nothing.ko", USAGE, "kmod"),
     ("up --log-limit x", USAGE, "--help"),
     ("up --stop-on ''", USAGE, "the condition is empty"),
+    ("up --stop-on kind=", USAGE, "a value is missing"),
     ("run", USAGE, "GUEST is missing"),
     ("run --bogus a -- true", USAGE, "no option --bogus"),
     ("run a", RUN_FAILED, "bluebridge run GUEST -- COMMAND"),
@@ -101,6 +102,10 @@ BAD = [
     ("completion fish", USAGE, "choose from bash, zsh"),
     ("ntrdma frob", USAGE, "choose from demo"),
     ("ntrdma perf frob", USAGE, "one of"),
+    ("ntrdma perf --size 22x", USAGE, "'22x' is not a whole number"),
+    ("ntrdma ethernet --mtu 22x", USAGE, "'22x' is not a number of bytes"),
+    ("web --port 22x", USAGE, "'22x' is not a TCP port"),
+    ("web --event 22x", USAGE, "'22x' is not a whole number"),
     ("sweep --bogus", USAGE, "no option --bogus"),
 ]
 

@@ -94,6 +94,8 @@ def test_which_events_match(folder: Path, expression: str, numbers: list[int]) -
         ("a=1 and and b=2", "missing"),
         ("syndrom!=0", "did you mean syndrome"),
         ("kind=interrupt", "kind is one of"),
+        ("kind=", "a value is missing"),
+        ("status!= and kind=command", "a value is missing"),
         ("what=foo", "what is one of"),
         ("qpn<abc", "abc is no number"),
         ("qpn=0x4[89]", "write /qpn=0x4[89]/"),

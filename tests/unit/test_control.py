@@ -129,6 +129,15 @@ def test_the_socket_rests_while_there_is_no_descriptor(
     loop.close()
 
 
+def test_a_reason_that_does_not_fit_is_refused(driver: Driver, commands: ControlCommands) -> None:
+    assert commands.execute("fault a " + 61 * "x") == [
+        "error: the text has 61 letters; at most 60 fit"
+    ]
+    assert not any(error_buffer(driver))
+    assert commands.execute("fault a " + 60 * "x") == [DRIVEN, "ok"]
+    assert CATAS.get_raw(error_buffer(driver), "text") == 60 * b"x"
+
+
 def test_a_fault_stops_everything_until_a_reset(driver: Driver, commands: ControlCommands) -> None:
     assert not any(error_buffer(driver))
     assert commands.execute("fault a parity in the TPT") == [DRIVEN, "ok"]

@@ -307,9 +307,9 @@ def test_the_number_of_rules_is_bounded(net: Net) -> None:
     "words",
     ["delay", "delay x", "delay -1", "delay 1e9", "delay nan", "drop 5", "drop kind", "drop kind=",
      "drop kind=smoke", "drop opcode=FLY", "drop cm=CALL", "drop qpn=-1", "drop qpn=ten",
-     "drop length=a-b", "drop payload=xyz", "drop immediate=1/x", "drop probability=2",
-     "drop probability=nan", "drop probability=p", "drop count=1 count=2", "drop direction=up",
-     "duplicate x", "hold 5"],
+     "drop length=a-b", "drop length=5-3", "drop payload=xyz", "drop immediate=1/x",
+     "drop probability=2", "drop probability=nan", "drop probability=p", "drop count=1 count=2",
+     "drop direction=up", "duplicate x", "hold 5"],
 )  # fmt: skip
 def test_nonsense_is_no_rule(words: str) -> None:
     with pytest.raises(ValueError, match=r"."):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from bluebridge.host_tools import arguments
@@ -30,6 +32,12 @@ def test_perf_over_tcp(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0::2] == ["rc_rdma_write_lat:", "rc_bw:"]
     assert lines[1].endswith(" us") and lines[3].endswith(" MB/sec")
+
+
+def test_json_is_all_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "ntrdma perf --backend tcp --no-guests --count 5 --json rc_rdma_write_lat rc_bw"
+    assert main(arguments.parse(words.split())) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["rc_rdma_write_lat", "rc_bw"]
 
 
 def test_a_test_that_is_none() -> None:

@@ -31,6 +31,7 @@ _AND: Final = re.compile(rf"((?:{_QUOTED}|(?!\s+and\s).)*?)(?:\s+and\s+|$)", re.
 _STRAY: Final = re.compile(r"^and(\s|$)|\sand$")
 """An `and` at the beginning or the end of a term."""
 _COMPARISON: Final = re.compile(rf"([A-Za-z_][\w.]*)\s*(!=|<=|>=|=|<|>)\s*({_QUOTED}|\S+)")
+_NO_VALUE: Final = re.compile(r"[A-Za-z_][\w.]*\s*(!=|<=|>=|=|<|>)")
 _PATTERN_SIGNS: Final = frozenset("[](){}*+?|^$\\")
 _ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -83,6 +84,8 @@ def _split(text: str) -> Sequence[str]:
 
 def _term(text: str) -> tuple[bool, Term]:
     """Whether a term needs the words of an event, and what it says of one."""
+    if _NO_VALUE.fullmatch(text):
+        raise ConditionError(f"{text}: a value is missing; to search for this text write /{text}/")
     compared = _COMPARISON.fullmatch(text)
     if compared is None:
         return True, _pattern(text)

@@ -103,7 +103,10 @@ def _bounds(values: dict[str, str]) -> tuple[int, int]:
     shortest = _integer("length", first)
     if not sign:
         return shortest, shortest
-    return shortest, _integer("length", last) if last else NO_LIMIT
+    longest = _integer("length", last) if last else NO_LIMIT
+    if longest < shortest:
+        raise ValueError(f"length={values['length']}: no message is so long; write the least first")
+    return shortest, longest
 
 
 def _hex(values: dict[str, str]) -> bytes:

@@ -8,6 +8,7 @@ from bluebridge.device.layout.mlx4.bar0 import (
     CATAS,
     CATAS_CODE_INJECTED,
     CATAS_DWORDS,
+    CATAS_LETTERS,
     CATAS_OFFSET,
 )
 
@@ -29,10 +30,8 @@ class Health:
     def fail(self, reason: str) -> None:
         """Fill the buffer: a code, and the reason as far as there is room."""
         text = reason.encode("ascii", "replace")
-        room = CATAS.field("text").width
-        self._buffer = bytes(
-            CATAS.pack(code=CATAS_CODE_INJECTED, text=text[:room].ljust(room, b"\0"))
-        )
+        text = text[:CATAS_LETTERS].ljust(CATAS_LETTERS, b"\0")
+        self._buffer = bytes(CATAS.pack(code=CATAS_CODE_INJECTED, text=text))
         self.failed = True
 
     def read(self, offset: int, length: int) -> bytes:

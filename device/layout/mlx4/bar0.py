@@ -16,6 +16,8 @@ CLR_INT_OFFSET = 0xF00D8
 SEMAPHORE_OFFSET = 0xF03FC
 CATAS_OFFSET = 0x1F020
 CATAS_DWORDS = 16
+CATAS_LETTERS = 4 * CATAS_DWORDS - 4
+"""Letters of the reason behind the code."""
 CATAS_CODE_INJECTED = 0x42420001
 CLOCK_OFFSET = 0x8
 
@@ -110,7 +112,7 @@ CATAS = Struct(
     CATAS_DWORDS * 4,
     [
         u32("code", 0, "0 = healthy; anything else is an internal error"),
-        raw("text", 4, CATAS_DWORDS * 4 - 4, "why, for people; opaque to drivers"),
+        raw("text", 4, CATAS_LETTERS, "why, for people; opaque to drivers"),
     ],
     doc="catastrophic error buffer in BAR0, at the offset that QUERY_FW tells",
     source="core/catas.c: poll_catas, dump_err_buf",
