@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 
 from bluebridge.device.hca.memory.protection_entry import (
@@ -10,7 +12,10 @@ from bluebridge.device.hca.memory.protection_entry import (
     rights_of_fast_register,
 )
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from tests.unit.hca_driver import ALL_RIGHTS, Driver
+from tests.unit.rdma_node import Pair, SendOpcode
+from tests.unit.test_qp_protection import statuses
 
 PD = 1
 START = 0x7F0000000123
@@ -100,6 +105,24 @@ def test_fast_registrations_that_fail_change_nothing(
     with pytest.raises(AccessError):
         register(driver, key, **changes)
     register(driver, key)
+
+
+def test_a_registration_has_no_more_pages_than_its_region(driver: Driver) -> None:
+    key = driver.create_fast_mr(1)
+    with pytest.raises(AccessError, match="2 pages, the MR has room for 1"):
+        register(driver, key)
+    register(driver, key, length=0x1000 - 0x123)
+
+
+def test_a_queue_pair_registers_only_where_it_was_allowed_to() -> None:
+    """`fast_reg_enable` of the context: user space's queue pairs do not have it."""
+    pair = Pair(fast_reg_enable=0).connect()
+    key = pair.a.create_fast_mr(1)
+    pages, _ = pair.a.memory(4096)
+    pair.a.host.poke(pages, pack(">Q", pages | 1))
+    request = pack(">IIQQQII", 1 << 28, key, pages, pages, 4096, 0, 12) + bytes(8)
+    pair.a.post_send(pair.qa, SendOpcode.FAST_REG_MR, request)
+    assert statuses(pair.a, pair.qa) == [CompletionStatus.LOCAL_QP_OP_ERR]
 
 
 def test_ordinary_regions_are_neither_registered_nor_invalidated_by_work_requests(

@@ -264,6 +264,18 @@ def test_sequence_error_sends_again_what_is_pending() -> None:
     assert notes(pair, "sequence error") == 1
 
 
+def test_an_answer_gives_all_retries_back() -> None:
+    """A connection that loses a message now and then goes on for ever: 2 retries, 6 losses."""
+    pair = Pair().connect(rts={"retry_count": 2})
+    for _ in range(6):
+        pair.b.command(Opcode.CLOSE_PORT, modifier=1)
+        pair.a.post_send(pair.qa, SendOpcode.RDMA_WRITE, remote(0, 0))
+        pair.b.command(Opcode.INIT_PORT, modifier=1)
+        pair.run(0.1)
+        assert statuses(pair.a, pair.qa) == [0]
+    assert notes(pair, "no answer, retry 1 of 2") == 6
+
+
 def test_what_is_sent_again_goes_once_in_order_and_without_a_gap() -> None:
     """More than one batch: a responder would mend a gap, by a NAK and all of it once more."""
     pair = Pair(log_sq=6).connect()

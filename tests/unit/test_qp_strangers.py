@@ -52,6 +52,22 @@ def test_response_of_a_third_node_completes_nothing() -> None:
     assert state(pair.a, pair.qa) == QpState.RTS
 
 
+def test_an_answer_of_another_length_completes_no_read() -> None:
+    """From the peer itself: what its read asked for is 8 bytes, neither 4 nor 12."""
+    for length in (4, 12):
+        pair = Pair().connect()
+        pair.watched.watch = lambda _, message: not isinstance(message, Request)
+        local, key = pair.a.memory(4096)
+        segments = remote(0x1000, 0x100) + data((key, local, 8))
+        pair.a.post_send(pair.qa, SendOpcode.RDMA_READ, segments)
+        route = Route(pair.b.mac, pair.a.mac, pair.b.gid, pair.a.gid)
+        answer = Response(route, pair.qa.qpn, 100, Syndrome.ACK, 1, [memoryview(bytes(length))])
+        pair.a.host.poke(local, PATTERN)
+        pair.fabric.send(pair.b.port, answer)
+        assert statuses(pair.a, pair.qa) == [CompletionStatus.BAD_RESP_ERR]
+        assert pair.a.host.peek(local, 64) == PATTERN
+
+
 def test_address_alone_or_gid_alone_is_not_the_peer() -> None:
     pair = Pair().connect()
     third = Node("c", 3, pair.fabric)
