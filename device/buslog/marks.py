@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.printable import printable
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind
 
@@ -34,6 +35,7 @@ def find_mark(reader: LogReader, text: str, after: int = -1) -> Event:
     A mark that is exactly `text` goes before those that only contain it.
     Raises `LogError`, with the marks that there are, when there is none.
     """
+    text = printable(text)
     exact: Event | None = None
     found: Event | None = None
     others: list[str] = []

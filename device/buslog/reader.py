@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 
 from bluebridge.device.buslog.filter import Filter, RawFilter
 from bluebridge.device.buslog.positions import SegmentPosition, positions
+from bluebridge.device.buslog.printable import printable
 from bluebridge.device.buslog.record import META_NAME, RECORD, TEXT_KINDS
 from bluebridge.device.layout.buslog import READABLE, VERSION, Kind, What
 
@@ -42,7 +43,7 @@ class Event:
     @property
     def text(self) -> str:
         """The line of an event of one of `TEXT_KINDS`; empty for transfers."""
-        return self.data.decode(errors="replace") if self.kind in TEXT_KINDS else ""
+        return printable(self.data) if self.kind in TEXT_KINDS else ""
 
 
 Head = tuple[int, int, int, int, int]
@@ -75,7 +76,7 @@ class LogReader:
             )
 
         try:
-            self._names: list[str] = [str(name) for name in self.meta["devices"]]
+            self._names: list[str] = [printable(str(name)) for name in self.meta["devices"]]
             self._started = int(self.meta["started_monotonic_ns"])
         except (KeyError, TypeError, ValueError) as error:
             raise LogError(f"{folder} holds a {META_NAME} that is damaged: {error}") from error
@@ -97,7 +98,7 @@ class LogReader:
     @property
     def stopped(self) -> str:
         """Why the log was ended before its server did (`up --stop-on`); empty if it was not."""
-        return str(self.meta.get("stopped", ""))
+        return printable(str(self.meta.get("stopped", "")))
 
     def __iter__(self) -> Iterator[Event]:
         """All events, oldest first; an incomplete record at the end is left out."""

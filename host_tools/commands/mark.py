@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from bluebridge.device.buslog.marks import MAX_TEXT
+from bluebridge.device.buslog.printable import printable
 from bluebridge.host_tools.commands import device_server
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import registry
@@ -25,7 +26,7 @@ def main(options: argparse.Namespace) -> int:
     name, text = _split(options.given)
     guest = device_server.find(name)
     device_server.tell(guest, f"mark {text}")
-    print(f"marked: {text}")
+    print(f"marked: {printable(text)}")
     return 0
 
 

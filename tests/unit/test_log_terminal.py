@@ -9,6 +9,15 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog import cli, terminal
+from bluebridge.device.buslog.analysis.views import VIEWS
+from bluebridge.device.buslog.conditions import Condition
+from bluebridge.device.buslog.conditions.live_search import LiveSearch
+from bluebridge.device.buslog.event_lines import table_line
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.record import TEXT_KINDS
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.log_control import LogCommands
+from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.commands.copy_progress import CopyProgress
 from tests.unit.analysis_log import Sender
 
@@ -83,3 +92,30 @@ def test_a_copy_tells_bytes_share_rate_and_what_is_left() -> None:
     unknown = CopyProgress("a:big")
     unknown(50_000_000)
     assert unknown.text(5.0) == "a:big: 50 MB, 10.0 MB/s"
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+
+
+def test_texts_of_guests_and_users_move_no_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Marks, notes, commands and the reason of a stopped log, in every view and in `watch`."""
+    log = FileLog(tmp_path / "log")
+    a = log.device("a")
+    commands = LogCommands(log).words
+    for kind in sorted(TEXT_KINDS):
+        log.record(a, kind, 0, 0, 9, f"x\n {EVIL}".encode())
+    commands["mark"]([EVIL])
+    commands["log"](["stop", EVIL])
+    log.close()
+    for view in VIEWS:
+        if view not in ("bridge", "ntrdma"):
+            assert main(["log", str(tmp_path / "log"), "--view", view]) == 0
+            said = capsys.readouterr()
+            assert set("\x1b\x07\x9b\u202e").isdisjoint(said.out + said.err)
+    condition = Condition.parse("kind=note")
+    (event, *_) = LiveSearch(LogReader(tmp_path / "log"), condition).new()
+    assert table_line(event).endswith(r"x\n \x1b]0;owned\x07\x1b[2J\x9b31m\u202e")
+    assert main(["log", str(tmp_path / "log"), "--mark", EVIL]) == 0
+    assert r"mark: \x1b]0;owned" in capsys.readouterr().out
