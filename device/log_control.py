@@ -1,6 +1,7 @@
 """Words of the control socket that are about the bus log.
 
-mark TEXT           a note in the log, which `bluebridge log --from-mark TEXT` begins at
+mark [@GUEST] TEXT  a note in the log, which `bluebridge log --from-mark TEXT` begins at;
+                    it is of the functions of GUEST only
 log stop [TEXT]     end the log, for a reason that it then has; devices go on
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from bluebridge.device.buslog.marks import MAX_TEXT, mark_text
+from bluebridge.device.buslog.record import MARK_OF_GUEST, MARK_OF_PAIR
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.buslog import Kind
 
@@ -27,11 +29,17 @@ class LogCommands:
         self._check_active()
         if self._events.stopped:
             raise ValueError("the log has been stopped: `bluebridge ps` says why")
+        device, scope = 0, MARK_OF_PAIR
+        if words and words[0].startswith("@"):
+            functions = self._events.functions_of(words[0][1:])
+            if functions:
+                device, scope = self._events.device(functions[0]), MARK_OF_GUEST
+                words = words[1:]
         if not words:
             raise ValueError("write: mark TEXT")
         text = mark_text(_bounded(words)).encode()
         self._events.work = 0
-        self._events.record(0, Kind.NOTE, 0, 0, len(text), text)
+        self._events.record(device, Kind.NOTE, scope, 0, len(text), text)
         return []
 
     def _log(self, words: Sequence[str]) -> list[str]:

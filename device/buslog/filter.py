@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.buslog import Kind
 
 MMIO = frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE))
@@ -14,7 +15,8 @@ MMIO = frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE))
 class Filter:
     """The events to show; None shows all. Times are seconds since the log began.
 
-    `first` is the number of the first event. With `bar` only accesses of that BAR pass.
+    `first` is the number of the first event. With `bar` only accesses of that BAR pass. With
+    `device` also marks of its guest, and of no guest.
     """
 
     kinds: frozenset[Kind] | None = None
@@ -33,12 +35,14 @@ class Filter:
         if self.device is not None:
             numbers_of = [number for number, name in enumerate(names) if name == self.device]
             devices = frozenset(numbers_of)
+            host = host_of(self.device)
+            beside = frozenset(number for number, name in enumerate(names) if host_of(name) == host)
         else:
-            devices = frozenset(numbers)
+            devices = beside = frozenset(numbers)
         begin = 0 if self.since is None else started + int(self.since * 1e9)
         end = 1 << 64 if self.until is None else started + int(self.until * 1e9)
         bars = frozenset(numbers) if self.bar is None else frozenset((self.bar,))
-        return RawFilter(frozenset(map(int, kinds)), bars, devices, begin, end)
+        return RawFilter(frozenset(map(int, kinds)), bars, devices, beside, begin, end)
 
     @property
     def everything(self) -> bool:
@@ -48,10 +52,14 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class RawFilter:
-    """A `Filter` in the numbers of records; times in monotonic ns."""
+    """A `Filter` in the numbers of records; times in monotonic ns.
+
+    `beside` are the devices of the same guest, whose marks pass.
+    """
 
     kinds: frozenset[int]
     bars: frozenset[int]
     devices: frozenset[int]
+    beside: frozenset[int]
     begin: int
     end: int

@@ -7,9 +7,10 @@ from typing import Final
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.printable import printable
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.buslog.record import MARK
 from bluebridge.device.layout.buslog import Kind
 
-_PREFIX: Final = "mark: "
+_PREFIX: Final = MARK.decode()
 MAX_TEXT: Final = 1000
 """Letters of a mark, and of the reason for which a log is stopped."""
 _SHOWN: Final = 10

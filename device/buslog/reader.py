@@ -13,7 +13,13 @@ from typing import Any, BinaryIO, Final, TypeVar
 from bluebridge.device.buslog.filter import Filter, RawFilter
 from bluebridge.device.buslog.positions import SegmentPosition, positions
 from bluebridge.device.buslog.printable import printable
-from bluebridge.device.buslog.record import META_NAME, RECORD, TEXT_KINDS
+from bluebridge.device.buslog.record import (
+    MARK,
+    MARK_OF_PAIR,
+    META_NAME,
+    RECORD,
+    TEXT_KINDS,
+)
 from bluebridge.device.layout.buslog import READABLE, VERSION, Kind, What
 
 
@@ -214,7 +220,13 @@ class LogReader:
             position += size
             if only is None or (
                 kind in only.kinds
-                and device in only.devices
+                and (
+                    device in only.devices
+                    or (
+                        kind == _NOTE
+                        and _is_mark(data[position : position + kept], bar, device, only)
+                    )
+                )
                 and bar in only.bars
                 and only.begin <= when <= only.end
             ):
@@ -268,9 +280,15 @@ _HEAD: Final = Struct("<QBB14xII8x")
 """The values of `RECORD` that `Head` has, and the captured bytes."""
 _KIND_AND_KEPT: Final = Struct("<9xB18xI8x")
 """Two of the values of `RECORD`."""
+_NOTE: Final = int(Kind.NOTE)
 _NO_KINDS: set[int] = set()
 _KINDS: Final = {int(kind): kind for kind in Kind}
 _WHATS: Final = {int(what): what for what in What}
+
+
+def _is_mark(data: bytes, scope: int, device: int, only: RawFilter) -> bool:
+    """Whether a note is a mark of the pair, or of the guest that has the wanted device."""
+    return data.startswith(MARK) and (scope == MARK_OF_PAIR or device in only.beside)
 
 
 def _locate(folder: Path) -> Path:

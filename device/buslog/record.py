@@ -25,6 +25,11 @@ TEXT_KINDS: Final = frozenset(
 )
 """Kinds whose data is a line of text."""
 
+MARK: Final = b"mark: "
+"""How the text of a note begins that is a mark."""
+MARK_OF_PAIR, MARK_OF_GUEST = 0, 1
+"""The `BAR` of a mark: it is of the whole pair, or of the guest whose device the record names."""
+
 INDEX: Final = struct.Struct("<QQQ")
 """An entry of a segment's index: number, monotonic ns and file offset of an event."""
 INDEX_EVERY: Final = 1024
@@ -38,3 +43,8 @@ INDEX_SUFFIX: Final = ".idx"
 def segment_name(number: int) -> str:
     """File name of segment `number`, counted from 0."""
     return f"events-{number:06}.bin"
+
+
+def host_of(device: str) -> str:
+    """The guest of a device: `a` of `a`, `a/2`, `a.1` and `a.ntb`."""
+    return device.partition("/")[0].partition(".")[0]

@@ -80,6 +80,11 @@ class Segments:
         self._file: BinaryIO | None = None
         self._open()
 
+    @property
+    def names(self) -> list[str]:
+        """The devices, by number."""
+        return self._names
+
     def device(self, name: str) -> int:
         """Number of the device called `name`; adds it to the meta file."""
         if name not in self._names:

@@ -14,7 +14,7 @@ from typing import Final
 from bluebridge import compiled
 from bluebridge.device.buslog.background import Background
 from bluebridge.device.buslog.packing import CAPTURE, Records
-from bluebridge.device.buslog.record import TEXT_KINDS
+from bluebridge.device.buslog.record import TEXT_KINDS, host_of
 from bluebridge.device.buslog.segments import SEGMENT_BYTES, TOTAL_BYTES, Batch, Segments
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.throttle import Throttle
@@ -46,6 +46,10 @@ class EventLog:
     def device(self, name: str) -> int:
         """Number of the device called `name` in records."""
         return 0
+
+    def functions_of(self, guest: str) -> list[str]:
+        """The devices of a guest that the log has; the one called as the guest, its HCA, first."""
+        return []
 
     def record(
         self,
@@ -147,6 +151,11 @@ class FileLog(EventLog):
     def device(self, name: str) -> int:
         """Number of the device called `name`; adds it to the meta file."""
         return self._segments.device(name)
+
+    def functions_of(self, guest: str) -> list[str]:
+        """As `EventLog.functions_of`."""
+        found = [name for name in self._segments.names if host_of(name) == guest]
+        return sorted(found, key=lambda name: name != guest)
 
     def record(
         self,

@@ -15,7 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.usage = "bluebridge mark [GUEST] TEXT"
     parser.description = (
-        "Put a note into the bus log of a guest's pair (of the newest pair without GUEST); "
+        "Put a note into the bus log of a guest's pair; without GUEST of the newest pair, and for "
+        "all functions of it. "
         "`bluebridge log DIR --from-mark TEXT` begins there."
     )
     parser.add_argument("given", nargs="+", metavar="WORD", help="the guest, if any, and the text")
@@ -24,21 +25,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Put the mark into the log; returns 0 when it is there. Raises `LabError`."""
     name, text = _split(options.given)
-    guest = device_server.find(name)
-    device_server.tell(guest, f"mark {text}")
+    guest = device_server.find(name or _newest())
+    device_server.tell(guest, f"mark @{name} {text}" if name else f"mark {text}")
     print(f"marked: {printable(text)}")
     return 0
 
 
-def _split(words: list[str]) -> tuple[str, str]:
-    """The guest and the text. Raises `UsageError`."""
-    names = [guest.name for _, pair in registry.pairs() for guest in pair.guests]
-    if words[0] in names and len(words) > 1:
-        name, words = words[0], words[1:]
-    elif not names:
+def _names() -> list[str]:
+    return [guest.name for _, pair in registry.pairs() for guest in pair.guests]
+
+
+def _newest() -> str:
+    """A guest of the newest pair. Raises `UsageError`."""
+    names = _names()
+    if not names:
         raise UsageError("nothing runs", "start a pair with `bluebridge up`")
-    else:
-        name = names[-1]
+    return names[-1]
+
+
+def _split(words: list[str]) -> tuple[str, str]:
+    """The guest, empty for all, and the text. Raises `UsageError`."""
+    name = ""
+    if words[0] in _names() and len(words) > 1:
+        name, words = words[0], words[1:]
     text = " ".join(" ".join(words).split())
     if not text:
         raise UsageError("a mark needs a text", "write `bluebridge mark TEXT`")

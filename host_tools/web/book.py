@@ -20,7 +20,8 @@ from bluebridge.device.buslog.analysis.transfer import TimeModel
 from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.host_tools.web.places import host_of, peers
+from bluebridge.device.buslog.record import host_of
+from bluebridge.host_tools.web.places import peers
 from bluebridge.host_tools.web.rows import detail, row
 
 LEAD = 1024
@@ -51,7 +52,7 @@ class Query:
         """Whether the activity passes all but `text`."""
         return (
             self.kind in ("", activity.kind.value)
-            and self.device in ("", activity.device, host_of(activity.device))
+            and (self.device in ("", host_of(activity.device)) or activity.concerns(self.device))
             and (not self.failed or activity.status not in ("", "OK"))
         )
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
 from bluebridge.device.buslog.bridges import family
+from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.ioat.registers import LOG_SUFFIX as ENGINE
 from bluebridge.device.layout.ntb.models import BY_LOG_SUFFIX
 
@@ -19,11 +20,6 @@ class Function:
     kind: str
     title: str
     ports: tuple[str, ...]
-
-
-def host_of(device: str) -> str:
-    """The machine of a device: `a` of `a`, `a/2`, `a.1` and `a.ntb`."""
-    return device.partition("/")[0].partition(".")[0]
 
 
 def function_of(device: str) -> str:

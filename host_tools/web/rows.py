@@ -23,7 +23,8 @@ _GOOD = ("", "OK")
 
 def row(activity: Activity) -> dict[str, Any]:
     """A row of the list; `at` in seconds since the log began, `us` how long it took."""
-    return {
+    mark_of = activity.mark_of
+    found = {
         "number": activity.number,
         "kind": activity.kind.value,
         "device": activity.device,
@@ -34,6 +35,7 @@ def row(activity: Activity) -> dict[str, Any]:
         "failed": activity.status not in _GOOD,
         "steps": len(activity.transactions),
     }
+    return found if mark_of is None else found | {"mark_of": mark_of}
 
 
 def detail(

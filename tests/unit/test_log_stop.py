@@ -17,6 +17,7 @@ from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.control import ControlCommands, ControlSocket
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.log_control import LogCommands
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.host_tools import arguments, cli
 from bluebridge.host_tools.commands import mark, ps, up_options
@@ -24,6 +25,7 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.keeper.record import GuestRecord, PairRecord
 from bluebridge.host_tools.lab import log_stop
+from bluebridge.host_tools.web.book import Book, Query
 
 SECONDS = 30.0
 
@@ -255,15 +257,47 @@ def test_the_ring_is_the_limit_of_the_log() -> None:
     ("words", "split"),
     [
         (["b", "before", "the pull"], ("b", "before the pull")),
-        (["before the pull"], ("b", "before the pull")),
-        (["a"], ("b", "a")),
+        (["before the pull"], ("", "before the pull")),
+        (["a"], ("", "a")),
         (["a", "a"], ("a", "a")),
     ],
 )
 def test_whose_log_gets_a_mark(
     words: list[str], split: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guest that is named first, if something follows; else of the newest pair."""
+    """The guest that is named first, if something follows; else of the newest pair as a whole."""
     record = PairRecord(1, [GuestRecord("a"), GuestRecord("b")])
     monkeypatch.setattr(registry, "pairs", lambda: [(Path(), record)])
     assert mark._split(words) == split
+
+
+def test_a_mark_of_a_guest_is_of_all_its_functions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = FileLog(tmp_path)
+    devices = [log.device(name) for name in ("a.ntb4", "b.ntb4", "a", "b")]
+    words = LogCommands(log).words
+    words["mark"](["@a", "of", "a"])
+    words["mark"](["@b", "of", "b"])
+    words["mark"](["@c", "of", "both"])
+    for device in devices:
+        log.record(device, Kind.NOTE, 0, 0, 4, b"note")
+    log.close()
+
+    def shown(*words: str) -> list[str]:
+        assert cli.main(["log", str(tmp_path), *words]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        return [line.partition("mark: ")[2].strip() for line in lines if "mark: " in line]
+
+    assert [event.device for event in LogReader(tmp_path)][:2] == ["a", "b"]
+    both = ["of a", "of b", "@c of both"]
+    book = Book(tmp_path)
+    for options in (), ("--view", "all"):
+        assert shown(*options) == both
+        for name in ("a.ntb4", "b.ntb4", "a", "b"):
+            wanted = [f"of {name[0]}", "@c of both"]
+            assert shown("--device", name, *options) == wanted
+            found = book.page(0, 9, Query(device=name)).found
+            titles = [each.title for each in found if each.title != "note"]
+            assert titles == [f"mark: {each}" for each in wanted]
+    assert shown("--device", "a", "--bar", "2") == shown("--device", "a", "--kind", "irq") == []

@@ -8,6 +8,7 @@ from enum import Enum
 
 from bluebridge.device.buslog.analysis.transaction import Transaction
 from bluebridge.device.buslog.analysis.transfer import Transfer, tree_of
+from bluebridge.device.buslog.record import MARK, MARK_OF_PAIR, host_of
 
 
 class ActivityKind(Enum):
@@ -55,6 +56,17 @@ class Activity:
     def duration_us(self) -> float:
         """From the first transaction to the last, in microseconds by the server's clock."""
         return (self.end - self.begin) * 1e6
+
+    @property
+    def mark_of(self) -> str | None:
+        """Whose mark it is, a guest's or with an empty name the pair's; None if it is no mark."""
+        if self.kind is not ActivityKind.NOTE or not self.title.startswith(MARK.decode()):
+            return None
+        return "" if self.transactions[0].bar == MARK_OF_PAIR else host_of(self.device)
+
+    def concerns(self, device: str) -> bool:
+        """Whether it is listed for a device: its own activities, marks of its guest and pair."""
+        return self.device == device or self.mark_of in ("", host_of(device))
 
     def tree(self) -> Iterator[tuple[int, int]]:
         """Places in `transactions` with their depth, parents before children."""

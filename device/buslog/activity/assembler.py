@@ -110,4 +110,4 @@ def in_order(found: Iterable[Activity], waiting: int = 4096) -> Iterator[Activit
 
 
 def _of(device: str | None, found: list[Activity]) -> Iterator[Activity]:
-    return (each for each in found if device in (None, each.device))
+    return (each for each in found if device is None or each.concerns(device))

@@ -53,10 +53,11 @@ class Saved {
   follow() {}
 }
 
-// All but the text; a device stands for all functions and ports of its host.
+// All but the text; a host stands for all its functions and ports, a mark is of all those of its host or the pair.
 function passes(filters, row) {
   return (!filters.kind || row.kind === filters.kind)
-    && (!filters.device || row.device === filters.device || hostOf(row.device) === filters.device)
+    && (!filters.device || row.device === filters.device || hostOf(row.device) === filters.device
+      || ["", hostOf(filters.device)].includes(row.mark_of))
     && (!filters.failed || row.failed);
 }
 
