@@ -89,6 +89,12 @@ local t = {
 }
 shell.fields = p
 tlp.fields = t
+local damaged = ProtoExpert.new(
+  "bluebridge.damaged", "Damaged, or cut short in its header",
+  expert.group.UNDECODED, expert.severity.WARN)
+shell.experts = { damaged }
+
+local HEAD = 52  -- bytes of the pseudo-header in front of the function's name
 
 -- Requests without their last completion by function, direction and tag; frames of both.
 local outstanding, request_of, completions_of
@@ -200,6 +206,10 @@ end
 
 -- A TLP; returns what the information column says of it.
 local function dissect_tlp(tvb, pinfo, root, head)
+  if tvb:captured_len() < 4 then
+    root:add(tlp, tvb()):add_proto_expert_info(damaged)
+    return "header cut short"
+  end
   local kind = tvb(0, 1):uint()
   local name = TYPES[kind]
   local wide, with_data = bits(kind, 5, 5) == 1, bits(kind, 6, 6) == 1
@@ -209,6 +219,10 @@ local function dissect_tlp(tvb, pinfo, root, head)
   if not name then return string.format("type 0x%02x", kind) end
   tree:add(t.name, tvb(0, 1), name):set_generated()
   local answers, size = bits(kind, 4, 0) == 0x0a, wide and 16 or 12
+  if tvb:captured_len() < size then
+    tree:add_proto_expert_info(damaged)
+    return name .. " header cut short"
+  end
   local text, tag, ends
   if answers then
     text, ends = completion(tvb, tree, dwords)
@@ -243,12 +257,13 @@ local function purpose_of(head)
   return text
 end
 
+-- The pseudo-header of a packet whose lengths `is_whole` has checked.
 local function dissect_head(tvb, tree)
   local head = {
     length = tvb(1, 1):uint(), content = tvb(2, 1):uint(), flags = tvb(3, 1):uint(),
     purpose = tvb(4, 1):uint(), bar = tvb(5, 1):uint(), object = tvb(12, 4):uint(),
     base = tvb(32, 8):uint64(),
-    name = tvb(52, tvb(6, 1):uint()):string(),
+    name = tvb:raw(HEAD, tvb(6, 1):uint()),
   }
   head.upstream = bits(head.flags, 0, 0) == 1
   head.address_unknown = bits(head.flags, 2, 2) == 1
@@ -270,12 +285,24 @@ local function dissect_head(tvb, tree)
   tree:add(p.length, tvb(40, 4))
   tree:add(p.kept, tvb(44, 4))
   tree:add(p.offset, tvb(48, 4))
-  tree:add(p.func, tvb(52, tvb(6, 1):uint()))
+  if #head.name > 0 then tree:add(p.func, tvb(HEAD, #head.name)) end
   return head
 end
 
+-- Whether name and content are where the pseudo-header says.
+local function is_whole(tvb)
+  local length = tvb(1, 1):uint()
+  return HEAD + tvb(6, 1):uint() <= length and length <= tvb:captured_len()
+end
+
 function shell.dissector(tvb, pinfo, root)
-  if tvb:captured_len() < 52 or tvb(0, 1):uint() ~= 1 then return 0 end
+  if tvb:captured_len() < HEAD or tvb(0, 1):uint() ~= 1 then return 0 end
+  if not is_whole(tvb) then
+    root:add(shell, tvb()):add_proto_expert_info(damaged)
+    pinfo.cols.protocol = "PCIe"
+    pinfo.cols.info = "damaged pseudo-header"
+    return tvb:captured_len()
+  end
   local tree = root:add(shell, tvb(0, tvb(1, 1):uint()))
   local head = dissect_head(tvb, tree)
   pinfo.cols.protocol = "PCIe"
@@ -288,6 +315,11 @@ function shell.dissector(tvb, pinfo, root)
     pinfo.cols.src, pinfo.cols.dst = head.name, ""
     pinfo.cols.info = string.format("%s: %s", purpose_of(head), text)
     return tvb:captured_len()
+  end
+  if tvb:captured_len() == head.length then
+    tree:add_proto_expert_info(damaged)
+    pinfo.cols.info = "no packet " .. purpose_of(head)
+    return head.length
   end
   local packet = tvb(head.length):tvb()
   local info = dissect_tlp(packet, pinfo, root, head)
