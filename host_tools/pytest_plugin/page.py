@@ -48,7 +48,8 @@ def _write(reader: LogReader, node: str, path: Path) -> None:
 
     first = max(_first_event(reader, node), about_last(reader.folder) - MOST_EVENTS)
     with opened(path, replace=True) as file:
-        for piece in page(Lab(reader, node), Book(reader.folder), first, MOST_ACTIVITIES, ""):
+        lab, book = Lab(reader, node), Book(reader.folder)
+        for piece in page(lab, book, first, MOST_ACTIVITIES, at_end=True):
             file.write(piece)
 
 

@@ -125,12 +125,21 @@ class Book:
                 self._details.popitem(last=False)
             return made
 
-    def whole(self, first: int, count: int, query: Query) -> tuple[Page, list[dict[str, Any]]]:
-        """A page without time limit, and its activities with their steps; for few of them."""
+    def whole(
+        self, first: int, count: int, query: Query, *, at_end: bool = False
+    ) -> tuple[Page, list[dict[str, Any]]]:
+        """A page without time limit, and its activities with their steps; for few of them.
+
+        `at_end`: the last `count` activities from event `first` on, instead of the first ones.
+        """
         with self._lock:
             reader = LogReader(self.folder)
             events: dict[int, Event] = {}
-            page = _read(reader, first, count, query, math.inf, None, events)
+            most = 1 << 30 if at_end else count
+            page = _read(reader, first, most, query, math.inf, None, events)
+            if len(page.found) > count:
+                page.found = page.found[-count:]
+                page.first = page.found[0].number
             twins = peers(reader.meta["devices"])
             return page, [detail(each, events, twins, self._model) for each in page.found]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bluebridge.device.buslog.activity import Activity
-from bluebridge.device.buslog.analysis.transaction import Tlp, Transaction
+from bluebridge.device.buslog.analysis.transaction import Transaction
 from bluebridge.device.buslog.analysis.transaction_table import purpose
 from bluebridge.device.buslog.analysis.transfer import TimeModel
 from bluebridge.device.buslog.decode import decode
@@ -73,14 +73,15 @@ def _times(activity: Activity, model: TimeModel | None) -> Sequence[float | None
 
 def _step(one: Transaction, event: Event | None, begin: float) -> dict[str, Any]:
     data, had = _data(one, event)
+    known = one.on_bus and not one.is_vector
     return {
         "number": one.number,
         "device": one.device,
         "us": round((one.time - begin) * 1e6, 1),
-        "type": one.role.value if one.tlp is Tlp.NONE else one.tlp.value,
+        "type": one.type_name,
         "what": purpose(one),
         "decoded": "" if event is None else decode(event),
-        "address": f"{one.address:#x}" if one.on_bus else "",
+        "address": f"{one.address:#x}" if known else "",
         "length": one.length,
         "data": data.hex(),
         "kept": kept(len(data), had),

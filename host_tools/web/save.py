@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+from bluebridge.device.buslog.activity import ActivityKind
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.web.app import STATIC
 from bluebridge.host_tools.web.book import Book, Query
@@ -15,8 +17,14 @@ SCRIPTS = ("source.js", "drawing.js", "player.js", "list.js", "lab.js", "main.js
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
 
 
-def page(lab: Lab, book: Book, first: int, limit: int, kind: str = "") -> Iterator[bytes]:
-    """The page in pieces, with up to `limit` activities of a kind from event `first` on."""
+def page(
+    lab: Lab, book: Book, first: int, limit: int, kind: str = "", *, at_end: bool = False
+) -> Iterator[bytes]:
+    """The page in pieces, with up to `limit` activities of a kind from event `first` on.
+
+    With `at_end` it has the last of them, and opens at the last that failed, else at the last work
+    request, else at the last of all.
+    """
     text = (STATIC / "index.html").read_text()
     style = (STATIC / "page.css").read_text()
     head, _, tail = text.partition("<!-- style -->")
@@ -25,26 +33,38 @@ def page(lab: Lab, book: Book, first: int, limit: int, kind: str = "") -> Iterat
     yield head.encode()
     yield f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'.encode()
     yield f"<style>\n{style}</style>{body}<script>\nconst SAVED = ".encode()
-    yield from _data(lab, book, first, limit, kind)
+    yield from _data(lab, book, first, limit, kind, at_end=at_end)
     yield b";\n"
     for name in SCRIPTS:
         yield (STATIC / name).read_bytes()
     yield b"</script>\n</body>\n</html>\n"
 
 
-def _data(lab: Lab, book: Book, first: int, limit: int, kind: str) -> Iterator[bytes]:
-    length = overview(LogReader(book.folder))
-    found, activities = book.whole(first, limit, Query(kind))
+def _data(
+    lab: Lab, book: Book, first: int, limit: int, kind: str, *, at_end: bool
+) -> Iterator[bytes]:
+    found, activities = book.whole(first, limit, Query(kind), at_end=at_end)
+    length = overview(LogReader(book.folder))  # behind the activities: the log may still grow
     what = "activities" if not kind else f"activities of the kind {kind}"
-    said = f"{len(activities)} {what}, of events {first} to {max(first, found.end - 1)}"
-    said += f" of a log of {length['end']} events"
-    if not found.done:
+    said = f"{len(activities)} {what}, of events {found.first} to {max(found.first, found.end - 1)}"
+    said += f" of a log of {max(length['end'], found.end)} events"
+    if not found.done or found.first > first:
         said += "; --limit and --event choose others"
     head = lab.description() | {"log": length, "running": False, "saved": said}
+    if at_end and activities:
+        head["open"] = _last(activities)
     yield b'{"lab":' + _json(head) + b',"activities":[\n'
     for each in activities:
         yield _json(each) + b",\n"
     yield b"]}"
+
+
+def _last(activities: Sequence[dict[str, Any]]) -> int:
+    """The number of the last activity that failed, else of the last work request, else of all."""
+    failed = [each for each in activities if each["failed"]]
+    asked = [each for each in activities if each["kind"] == ActivityKind.WORK_REQUEST.value]
+    number: int = (failed or asked or activities)[-1]["number"]
+    return number
 
 
 def _json(value: object) -> bytes:

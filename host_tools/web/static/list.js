@@ -101,7 +101,9 @@ class List {
     this.left += message.skipped;
     this.end = this.log.end;
     if (fresh.length) {
-      this.rows = [...this.rows, ...fresh].slice(-MOST_ROWS);
+      // An activity that was not finished when it was listed comes again, and one may end after those that began later.
+      const known = new Map([...this.rows, ...fresh].map(row => [row.number, row]));
+      this.rows = [...known.values()].sort((one, other) => one.number - other.number).slice(-MOST_ROWS);
       this.first = this.rows[0].number;
     }
     this.said();
@@ -154,6 +156,13 @@ class List {
     else return;
     event.preventDefault();
     event.stopPropagation();
+  }
+
+  // Put the row of an activity into the middle of the list.
+  reveal(number) {
+    const place = this.rows.findIndex(each => each.number === number);
+    if (place >= 0) $("list").scrollTop = place * ROW - $("list").clientHeight / 2;
+    this.draw();
   }
 
   focus(place) {

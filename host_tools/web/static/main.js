@@ -42,8 +42,9 @@ async function begin() {
   const named = /^#[0-9]+$/.test(location.hash) ? Number(location.hash.slice(1)) : undefined;  // such as a link to one
   if (named !== undefined && !lab.saved) { $("follow").checked = false; $("first").value = named; }
   await list.search();
-  const first = named ?? list.rows.find(row => row.steps > 1)?.number ?? list.rows[0]?.number;
+  const first = named ?? lab.open ?? list.rows.find(row => row.steps > 1)?.number ?? list.rows[0]?.number;
   if (first !== undefined) list.choose(first, false);
+  if (lab.open !== undefined && named === undefined) list.reveal(lab.open);
   source.follow(message => {
     if (message.error) { $("state").textContent = message.error; return; }
     if (message.rates) drawing.counters(message.rates);
