@@ -1,4 +1,4 @@
-"""The dissector shows damaged and cut packets of buses as what they are, without an error of Lua."""
+"""The dissector shows damaged and cut packets as what they are, without an error of Lua."""
 
 from __future__ import annotations
 

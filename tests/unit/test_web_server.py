@@ -131,6 +131,14 @@ def test_pages_hold_every_activity_once_in_order(log: Path) -> None:
     assert back == numbers
 
 
+def test_an_interrupt_has_a_vector_and_no_address(site: str) -> None:
+    """The log has no table of MSI-X: address and data of the message are not known."""
+    found = [row for row in _json(site, "activities?first=0")["rows"] if row["steps"] > 9]
+    steps = _json(site, f"activity/{found[0]['number']}")["list"]
+    (step,) = [each for each in steps if each["what"].startswith("interrupt")]
+    assert (step["type"], step["what"], step["address"]) == ("MSI-X", "interrupt, vector 1", "")
+
+
 def test_a_page_ends_when_its_time_is_up(log: Path) -> None:
     page = Book(log).page(0, 1 << 30, Query(text="nowhere to be found"), seconds=0)
     assert not page.done

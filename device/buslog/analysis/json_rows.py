@@ -33,6 +33,8 @@ def transaction(one: Transaction) -> Row:
         "data": one.data.hex(),
         "parent": one.parent,
     }
+    if one.is_vector:
+        row |= {"address": None, "vector": one.address}
     if one.bar:
         row["bar"] = one.bar
     if one.stores > 1:

@@ -10,6 +10,8 @@ MAX_PAYLOAD = 256
 """Bytes of one write or completion at most, cut at its multiples (the study's figure 4.5)."""
 MAX_READ = 512
 """Bytes of one read request at most, cut at its multiples, from the same figure."""
+VECTORS = 2048
+"""Vectors of an MSI-X table at most."""
 
 
 class Tlp(Enum):
@@ -97,6 +99,21 @@ class Transaction:
     def on_bus(self) -> bool:
         """Whether it crosses the PCIe bus."""
         return self.tlp not in (Tlp.MESSAGE, Tlp.NONE)
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it is an MSI-X interrupt, whose `address` is the vector.
+
+        QEMU keeps the vector table, so the message's address and data are not in the log.
+        """
+        return self.role is Role.INTERRUPT and not self.data and self.address < VECTORS
+
+    @property
+    def type_name(self) -> str:
+        """The kind of transaction in the analyzer's words; the role of what crosses no bus."""
+        if self.is_vector:
+            return "MSI-X"
+        return self.role.value if self.tlp is Tlp.NONE else self.tlp.value
 
     @property
     def completions(self) -> int:

@@ -70,6 +70,8 @@ def purpose(one: Transaction) -> str:
         text += f", {one.stores} stores"
     if one.role in (Role.DOORBELL, Role.WQE, Role.PAYLOAD_READ, Role.PAYLOAD_WRITE):
         text += f" of QP {one.obj:#x}"
+    elif one.is_vector:
+        text += f", vector {one.address}"
     elif one.role in (Role.CQE, Role.CQ_ARM):
         text += f" of CQ {one.obj:#x}"
     elif one.role in (Role.EQE, Role.EQ_ARM):

@@ -168,7 +168,10 @@ local function memory(tvb, tree, head, dwords, wide)
   local first, last = tvb(7, 1):bitfield(4, 4), tvb(7, 1):bitfield(0, 4)
   local range = wide and tvb(8, 8) or tvb(8, 4)
   local address = (wide and range:uint64() or UInt64(range:uint())) + lowest(first)
-  tree:add(t.address, range, address)
+  local shown = tree:add(t.address, range, address)
+  if head.address_unknown then
+    shown:append_text(" (not known: the log has no MSI-X table)")
+  end
   if head.bar ~= NO_BAR then
     tree:add(p.bar_offset, range, address - head.base):set_generated()
   end

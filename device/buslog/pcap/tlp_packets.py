@@ -130,7 +130,7 @@ class _Access:
     def __init__(self, one: Transaction, base: int, content: Content = Content.TLP) -> None:
         self._data = one.data
         memory = not one.upstream and one.tlp in (Tlp.MEMORY_READ, Tlp.MEMORY_WRITE)
-        interrupt = one.role is Role.INTERRUPT and not one.data
+        interrupt = one.is_vector
         self.address = 0 if interrupt else one.address + (base if memory else 0)
         name = one.device.encode()[:MAX_NAME]
         self._name = name + bytes(-len(name) & 3)
