@@ -144,6 +144,24 @@ def test_a_large_send_arrives_as_frames_with_one_event(pair: Pair) -> None:
     assert (sum(counters.frames), sum(counters.octets)) == (4, 5000 + 4 * len(headers))
 
 
+def test_frames_that_come_together_wrap_around_the_ring(pair: Pair) -> None:
+    """Five frames at a time into a ring of 16 receives."""
+    source, lkey = pair.a.memory(8192)
+    target, key = pair.b.memory(20 * 2048)
+    payload = bytes(range(250)) * 20
+    pair.a.host.poke(source, payload)
+    headers = ipv4_headers()
+    arrived = b""
+    for first in range(0, 20, 5):
+        places = [target + 2048 * slot for slot in range(first, first + 5)]
+        for place in places:
+            pair.b.post_recv(pair.qb, [(key, place, 2048)])
+        send_large(pair.a, pair.qa, headers, 1000, data((lkey, source, 5000)))
+        assert [wc.index for wc in pair.b.completions(pair.qb)] == list(range(first, first + 5))
+        arrived += b"".join(pair.b.host.peek(place + len(headers), 1000) for place in places)
+    assert arrived == payload * 4
+
+
 def test_very_many_frames_leave_in_portions(pair: Pair) -> None:
     """The entry is complete when all have left, and the next one comes after them."""
     source, lkey = pair.a.memory(64 << 10)
