@@ -43,6 +43,12 @@ def test_programs_are_there_and_find_their_libraries(guest_a: Vm) -> None:
     assert guest_a.run("ulimit -l").text == "unlimited"
 
 
+def test_python_at_a_terminal_begins_without_a_warning(guest_a: Vm) -> None:
+    begin = "import pty; pty.spawn(['python3'])"
+    said = guest_a.run(f"echo 'exit()' | python3 -c \"{begin}\"", timeout=120).text
+    assert ">>> exit()" in said and "warning" not in said
+
+
 def test_what_programs_besides_python_expect_of_a_system(guest_a: Vm) -> None:
     """DPDK refuses hugepages below a folder that all may write to; kernel selftests need bash."""
     assert guest_a.run("stat -c %a /").text.strip() == "755"
