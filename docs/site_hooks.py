@@ -32,7 +32,7 @@ _SECTIONS = {
         "hello-adapter.md", "dpdk.md", "ipxe.md", "faults.md",
     ),
     "Bridges": ("ntb.md", "ntrdma.md", "ntb-conformance.md"),
-    "Storage": ("rtrs.md", "rtrs-lab.md", "rtrs-files.md"),
+    "Storage": ("rtrs.md", "rtrs-lab.md", "rtrs-files.md", "hostile-peer.md"),
     "Inside": (
         "architecture.md", "iteration.md", "agent.md", "kmod.md", "clauses.md", "conformance.md",
         "benchmarks.md", "soak.md", "fuzzing.md", "security.md",

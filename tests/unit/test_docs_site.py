@@ -68,6 +68,9 @@ def test_habits_name_commands_that_there_are() -> None:
     assert set(COMMAND.findall(text)) <= COMMANDS.keys()
 
 
-def test_the_page_of_verbs_shows_the_program_that_is_tested() -> None:
-    page = (HOME / "docs" / "verbs.md").read_text()
-    assert f"```python\n{(HOME / 'docs' / 'send_receive.py').read_text()}```\n" in page
+@pytest.mark.parametrize(
+    "page, program", [("verbs.md", "send_receive.py"), ("hostile-peer.md", "hostile_peer.py")]
+)
+def test_a_page_shows_the_program_that_is_tested(page: str, program: str) -> None:
+    text = (HOME / "docs" / page).read_text()
+    assert f"```python\n{(HOME / 'docs' / program).read_text()}```\n" in text
