@@ -17,7 +17,8 @@ class Kind:
     """A kind of objects: `items` makes them of a row, `keys` tell one from the other.
 
     `columns` are those of its table, the most wanted first; kinds without any are shown as lines.
-    Numbers of the fields `hexadecimal` are addresses, keys and bit masks.
+    Numbers of the fields `hexadecimal` are addresses, keys, bit masks, and the numbers of queues
+    that the log has in hexadecimal, too.
     """
 
     name: str

@@ -72,4 +72,11 @@ def _infiniband(info: bytes) -> Item:
     }
 
 
-PORTS = Kind("ports", "ports", "a port, from 1 on", port, ("port",))
+PORTS = Kind(
+    "ports",
+    "ports",
+    "a port, from 1 on",
+    port,
+    ("port",),
+    hexadecimal=frozenset(("qp0", "steering")),
+)

@@ -186,7 +186,7 @@ QP = Kind(
         "rcqn", "srqn", "sq-size", "sq-next", "rq-size", "rq-posted", "rq-taken", "timeout",
         "retry-cnt", "rnr-retry", "retries", "access", "gid", "port",
     ),
-    frozenset(("qkey", "rq-record")),
+    frozenset(("lqpn", "rqpn", "scqn", "rcqn", "srqn", "qkey", "rq-record")),
 )  # fmt: skip
 CQ = Kind(
     "cq",
@@ -195,7 +195,7 @@ CQ = Kind(
     completion_queue,
     ("cqn",),
     ("cqn", "cqe", "producer", "consumer", "armed", "state", "eqn", "uar", "period", "max-count"),
-    frozenset(("doorbell-record",)),
+    frozenset(("cqn", "doorbell-record")),
 )
 SRQ = Kind(
     "srq",
@@ -204,7 +204,7 @@ SRQ = Kind(
     shared_receive_queue,
     ("srqn",),
     ("srqn", "pdn", "cqn", "size", "posted", "taken", "next-entry", "limit"),
-    frozenset(("doorbell-record",)),
+    frozenset(("srqn", "cqn", "doorbell-record")),
 )
 EQ = Kind(
     "eq",

@@ -70,5 +70,5 @@ MR = Kind(
     region,
     ("rkey",),
     ("rkey", "lkey", "type", "state", "iova", "mrlen", "pdn", "access", "page-size", "windows"),
-    frozenset(("rkey", "lkey", "iova", "window-of", "mtt-addr")),
+    frozenset(("rkey", "lkey", "iova", "window-of", "lqpn", "mtt-addr")),
 )

@@ -71,13 +71,13 @@ def _flat(item: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 
 def lines(kind: Kind, found: Sequence[Difference]) -> Iterator[str]:
-    """`a qp 73 (0x49): state RTR -> RTS`, a line for each field."""
+    """`a qp 0x49: state RTR -> RTS`, a line for each field."""
     for each in found:
         name = title(kind, each.item)
         if not each.before or not each.after:
             yield f"{name}: {'new' if each.after else 'gone'}"
         for change in each.changes:
-            wide = change.name in kind.hexadecimal
+            wide = change.name.partition(".")[0] in kind.hexadecimal
             old = cell(change.before, hexadecimal=wide)
             yield f"{name}: {change.name} {old} -> {cell(change.after, hexadecimal=wide)}"
 

@@ -21,7 +21,7 @@ def cell(value: Any, *, hexadecimal: bool = False) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))
     if isinstance(value, dict):
-        return " ".join(f"{name}={cell(each)}" for name, each in value.items())
+        return " ".join(f"{n}={cell(each, hexadecimal=hexadecimal)}" for n, each in value.items())
     return str(value)
 
 
@@ -71,21 +71,19 @@ def page(kind: Kind, item: Item) -> Iterator[str]:
 
 def _lines(name: str, value: Any, kind: Kind) -> list[tuple[str, str]]:
     """A field; one that holds several is a line for each."""
-    if isinstance(value, dict):
-        return [(f"{name} {each}", cell(inner)) for each, inner in value.items()]
-    return [(name, cell(value, hexadecimal=name in kind.hexadecimal))]
+    whole = {name: value}
+    parts = {f"{name} {p}": each for p, each in value.items()} if isinstance(value, dict) else whole
+    hexadecimal = name in kind.hexadecimal
+    return [(each, cell(part, hexadecimal=hexadecimal)) for each, part in parts.items()]
 
 
 def title(kind: Kind, item: Item) -> str:
-    """Such as `a qp 73 (0x49)`."""
+    """Such as `a qp 0x49`, or `a eq 12`."""
     return " ".join([item["function"], kind.name, *(_number(kind, item, k) for k in kind.keys)])
 
 
 def _number(kind: Kind, item: Item, key: str) -> str:
-    value = item[key]
-    if not isinstance(value, int) or key in kind.hexadecimal:
-        return cell(value, hexadecimal=True)
-    return f"{value} ({value:#x})" if value > 9 else str(value)
+    return cell(item[key], hexadecimal=key in kind.hexadecimal)
 
 
 def names(items: Sequence[Item]) -> Iterator[str]:

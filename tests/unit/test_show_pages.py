@@ -27,6 +27,7 @@ from bluebridge.host_tools.show import since, text
 from bluebridge.host_tools.show.answer import ask
 from bluebridge.host_tools.show.config_space import CONFIG
 from bluebridge.host_tools.show.item import Item, Kind, Row
+from bluebridge.host_tools.show.ports import PORTS
 from bluebridge.host_tools.show.queues import CQ, EQ, QP, SRQ
 from bluebridge.host_tools.show.regions import MR
 from bluebridge.host_tools.show.registers import REGS
@@ -72,14 +73,14 @@ def test_a_table_is_as_wide_as_wanted() -> None:
     items = [qp(), qp(1000, "INIT")]
     head, first, second = text.table(QP, items, None)
     assert head.split()[:4] == ["lqpn", "rqpn", "type", "state"]
-    assert first.split()[:4] == ["73", "74", "RC", "RTS"]
-    assert second.split()[:4] == ["1000", "74", "RC", "INIT"]
+    assert first.split()[:4] == ["0x49", "0x4a", "RC", "RTS"]
+    assert second.split()[:4] == ["0x3e8", "0x4a", "RC", "INIT"]
     assert "::ffff:10.9.0.2" in first
     assert "srqn" not in head  # nobody has one
     *lines, left = text.table(QP, items, 40)
     assert all(len(line) <= 40 for line in lines)
     assert "gid" in left
-    assert list(text.table(QP, items, 1))[1] == "73"  # one column at least
+    assert list(text.table(QP, items, 1))[1] == "0x49"  # one column at least
 
 
 def test_functions_are_named_where_there_are_several() -> None:
@@ -89,7 +90,7 @@ def test_functions_are_named_where_there_are_several() -> None:
 
 def test_a_page_of_one() -> None:
     title, *lines = text.page(QP, qp())
-    assert title == "a qp 73 (0x49)"
+    assert title == "a qp 0x49"
     assert ["gid", "::ffff:10.9.0.2"] in [line.split() for line in lines]
 
 
@@ -98,9 +99,9 @@ def test_differences_between_two_moments() -> None:
     after = [qp(1, "RTS"), qp(3), qp(4)]
     found = since.differences(QP, before, after)
     assert list(since.lines(QP, found)) == [
-        "a qp 1: state RTR -> RTS",
-        "a qp 2: gone",
-        "a qp 4: new",
+        "a qp 0x1: state RTR -> RTS",
+        "a qp 0x2: gone",
+        "a qp 0x4: new",
     ]
     assert [each["change"] for each in since.document(found)] == ["changed", "gone", "new"]
     assert since.differences(QP, before, before) == []
@@ -154,6 +155,28 @@ def test_whatever_a_guest_wrote_into_a_context(
         assert list(text.page(kind, item))
         assert len(list(text.table(kind, [item], None))) == 2
         assert json.dumps(item)
+
+
+def test_numbers_of_queues_are_written_as_in_the_log() -> None:
+    """`0x208`, wherever the number of a QP, CQ or SRQ stands; NUMBER may be given in both ways."""
+    assert text.cell(qp()["lqpn"], hexadecimal=True) == "0x49"
+    wanted = {
+        QP: {"lqpn", "rqpn", "scqn", "rcqn", "srqn", "qkey"},
+        CQ: {"cqn"},
+        SRQ: {"srqn", "cqn"},
+        MR: {"rkey", "lkey", "lqpn"},
+        PORTS: {"qp0", "steering"},
+    }
+    for kind, names in wanted.items():
+        item = {"function": "a", **dict.fromkeys((*kind.keys, *names), 520)}
+        lines = list(text.page(kind, item | {"steering": {"default": 520}}))
+        shown = [line for line in lines if any(name in line.split() for name in names)]
+        assert len(shown) == len(names - {*kind.keys})
+        assert all(line.endswith("0x208") for line in shown)
+        assert text.title(kind, item).endswith("0x208" if kind is not PORTS else " 520")
+    before, after = ({"function": "a", "port": 1, "steering": {"default": n}} for n in (1, 520))
+    (line,) = since.lines(PORTS, since.differences(PORTS, [before], [after]))
+    assert line == "a ports 1: steering.default 0x1 -> 0x208"
 
 
 @given(entry=_any(MPT_SIZE))
