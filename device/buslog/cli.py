@@ -105,6 +105,7 @@ def main(arguments: argparse.Namespace) -> int:
         _check(arguments)
         options = _options(arguments)
         reader = _reader(arguments)
+        reader.check_event(arguments.event or 0)
         options = replace(options, wanted=_between_marks(reader, options.wanted, arguments))
     except (LogError, ValueError) as error:
         print(f"bluebridge log: {error}", file=sys.stderr)

@@ -11,9 +11,10 @@ from struct import Struct
 from typing import Any, BinaryIO, Final, TypeVar
 
 from bluebridge.device.buslog.filter import Filter, RawFilter
-from bluebridge.device.buslog.positions import SegmentPosition, positions
+from bluebridge.device.buslog.positions import SegmentPosition, about_last, positions
 from bluebridge.device.buslog.printable import printable
 from bluebridge.device.buslog.record import (
+    INDEX_EVERY,
     MARK,
     MARK_OF_PAIR,
     META_NAME,
@@ -138,6 +139,15 @@ class LogReader:
         for head in self._events(places, raw, self._heads):
             if head[0] >= wanted.first:
                 yield head
+
+    def check_event(self, number: int) -> None:
+        """Raise `LogError` when the log ends before event `number`."""
+        fresh = LogReader(self.folder)
+        if not number or next(fresh.heads(Filter(first=number)), None) is not None:
+            return
+        last = deque(fresh.heads(Filter(first=max(0, about_last(self.folder) - INDEX_EVERY))), 1)
+        there = f"its last event is {last[0][0]}" if last else "it has no events"
+        raise LogError(f"the log has no event {number}: {there}")
 
     def tail(self, segments: int = 2) -> Iterator[Event]:
         """The events of the last segments only."""

@@ -61,6 +61,7 @@ def _model(name: str | None) -> TimeModel | None:
 def _save(lab: Lab, book: Book, options: argparse.Namespace) -> int:
     limit = SAVED if options.limit is None else options.limit
     try:
+        lab.reader.check_event(options.event or 0)
         with opened(options.save, replace=options.force) as file:
             for piece in page(lab, book, options.event or 0, limit, options.kind or ""):
                 file.write(piece)

@@ -118,3 +118,45 @@ def test_trouble_is_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert cli.main(["log", "--diff", str(tmp_path / "x"), str(tmp_path / "y")]) == 2
     error = capsys.readouterr().err
     assert "holds no bus log" in error and error.count("\n") == 1
+
+
+def test_logs_that_end_differ_first_where_the_shorter_one_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In both orders, however early the shorter one had its last event of another kind."""
+    for name, rounds in (("x", 6), ("y", 3)):
+        run = Run(tmp_path / name, 0x1000_0000, 5)
+        run.poll(1)
+        for number in range(rounds):
+            run.ring("a", 0x41 + number)
+        if name == "x":
+            run.payload(64)
+            run.ring("b", 0x51)
+            run.poll(1)
+            run.command("b", "QUERY_FW", 1)
+        run.log.close()
+    for pair in ("xy", "yx"):
+        assert cli.main(["log", "--diff", *(str(tmp_path / name) for name in pair)]) == 1
+        first = capsys.readouterr().out.splitlines()[0]
+        assert first.startswith("the first difference: a mmio: 4 lines alike, then ")
+        assert "event 4" in first and "no more" in first
+
+
+def test_an_event_behind_the_end_of_a_log_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(tmp_path / "x", 0, 1)
+    for number in range(5):
+        run.ring("a", number)
+    run.log.close()
+    log, page = str(tmp_path / "x"), str(tmp_path / "page")
+    for words in (["log", log], ["log", log, "--view", "all"], ["web", log, "--save", page]):
+        for late in ("5", "99999999999"):
+            assert cli.main([*words, "--event", late]) != 0
+            error = capsys.readouterr().err
+            assert f"the log has no event {late}: its last event is 4" in error
+            assert error.count("\n") == 1
+        assert cli.main([*words, "--event", "4"]) == 0
+        capsys.readouterr()
+    assert cli.main(["log", log, "--event", "99999999999", "--pcap", page]) != 0
+    assert "no event 99999999999" in capsys.readouterr().err

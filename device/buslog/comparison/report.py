@@ -29,8 +29,12 @@ class Difference:
 
     @property
     def place(self) -> int:
-        """Number of the first event of the one log that differs, or of the last one it has."""
-        return _number(self.one, self.index)
+        """Number of the first event that differs: the lower one of both logs.
+
+        A log that has no more of the stream says nothing of when the next was due.
+        """
+        both = (self.one.numbers, self.other.numbers)
+        return min(numbers[self.index] for numbers in both if self.index < len(numbers))
 
     def __str__(self) -> str:
         places = " and ".join(_place(lines, self.index) for lines in (self.one, self.other))
@@ -93,10 +97,3 @@ def _context(reader: LogReader, difference: Difference, lines: Lines) -> Iterato
 
 def _place(lines: Lines, index: int) -> str:
     return f"event {lines.numbers[index]}" if index < len(lines.numbers) else "no more"
-
-
-def _number(lines: Lines, index: int) -> int:
-    """Of the event at an index; of the last one if there is none there, 0 without any."""
-    if not lines.numbers:
-        return 0
-    return lines.numbers[min(index, len(lines.numbers) - 1)]
