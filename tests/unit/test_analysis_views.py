@@ -60,7 +60,7 @@ def test_the_view_of_traffic_leads_to_events(log: Path, capsys: pytest.CaptureFi
     assert row.split()[1:5] == ["interrupt", "EQE", "3", "12"]
     number = row.split("#")[1]
     _, table, _ = _run(capsys, log, "--view", "table", "--event", number, "--limit", 1)
-    assert table.splitlines()[1].endswith("interrupt")
+    assert table.splitlines()[1].endswith("interrupt, vector 1")
 
 
 def _rows(capsys: pytest.CaptureFixture[str], *words: object) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from bluebridge.device.buslog.event_lines import table_line
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.log_control import LogCommands
 from bluebridge.host_tools.cli import main
 from bluebridge.host_tools.commands.copy_progress import CopyProgress
-from tests.unit.analysis_log import Sender
+from tests.unit.analysis_log import A, Sender
 
 ESCAPES = re.compile("\x1b\\[[0-9]*m")
 
@@ -119,3 +121,41 @@ def test_texts_of_guests_and_users_move_no_cursor(
     assert table_line(event).endswith(r"x\n \x1b]0;owned\x07\x1b[2J\x9b31m\u202e")
     assert main(["log", str(tmp_path / "log"), "--mark", EVIL]) == 0
     assert r"mark: \x1b]0;owned" in capsys.readouterr().out
+
+
+def test_the_table_has_places_times_between_and_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = Sender(tmp_path / "log")
+    sender.log.record(A, Kind.CONFIG_WRITE, 0, 4, 2, b"\6\0")
+    sender.post(400, by="doorbell", inline=False, announced=True)
+    sender.log.close()
+    command = (tmp_path / "log", "--view", "table")
+    head, *lines = _run(capsys, *command)[0].splitlines()
+    starts = [head.index(name) for name in ("timestamp", "delta us", "bytes", "for", "decoded")]
+    assert starts == sorted(starts)
+    for line, parts in zip(
+        lines,
+        (
+            ("Config Write", " 0x4 ", " 2 ", "config access", "Command"),
+            ("Memory Write", "BAR2+0x80014", " 4 ", "doorbell of QP 0x48", ".send qpn=0x48"),
+            ("Memory Read", " 0x100000 ", " 48 ", "WQE read of QP 0x48", "sge=0x200000+400"),
+            ("Completion with data", " 0x100000 ", " 48 "),
+            ("Memory Read", " 0x200000 ", " 400 ", "payload read of QP 0x48"),
+            ("Completion with data", " 0x200000 ", " 256 "),
+            ("Completion with data", " 0x200100 ", " 144 "),
+        ),
+        strict=False,
+    ):
+        assert all(part in line for part in parts), line
+    assert "vector 1 " in lines[-1] and lines[-1].endswith("interrupt, vector 1")
+    times = [float(line.split()[2]) for line in lines]
+    deltas = [float(line.split()[4]) for line in lines]
+    assert sum(deltas) == pytest.approx(times[-1] - times[0], abs=0.1)
+    found = [json.loads(line) for line in _run(capsys, *command, "--json")[0].splitlines()]
+    assert found[1]["decoded"].endswith(".send qpn=0x48")
+    assert (found[-1]["address"], found[-1]["vector"]) == (None, 1)
+    monkeypatch.setattr(terminal, "width", lambda: 190)
+    monkeypatch.setenv("NO_COLOR", "1")
+    narrow = _run(capsys, *command)[0].splitlines()
+    assert "Data=" not in "".join(narrow) and "qpn=0x48" in narrow[2]
