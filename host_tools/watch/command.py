@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.live import Live as Screen
 from rich.table import Table
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from bluebridge.device.buslog.analysis import work_requests
 from bluebridge.device.buslog.analysis.live_rates import WAYS, Interval, LiveRates, Rate, summary
+from bluebridge.device.buslog.analysis.transfer import Transfer
 from bluebridge.device.buslog.conditions import Condition, ConditionError
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogError, LogReader
@@ -73,8 +75,10 @@ def _watch(reader: LogReader, follower: Follower, interval: float, seconds: floa
             time.sleep(interval)
             now = time.monotonic()
             live.add(follower.new())
-            room = console.size.height if console.is_terminal else None
-            shown = picture(reader, live, live.next_interval(), now - before, room)
+            room, columns = None, None
+            if console.is_terminal:
+                columns, room = console.size
+            shown = picture(reader, live, live.next_interval(), now - before, room, columns)
             if console.is_terminal:
                 screen.update(shown, refresh=True)
             else:
@@ -84,30 +88,91 @@ def _watch(reader: LogReader, follower: Follower, interval: float, seconds: floa
 
 
 def picture(
-    reader: LogReader, live: LiveRates, interval: Interval, seconds: float, room: int | None = None
+    reader: LogReader,
+    live: LiveRates,
+    interval: Interval,
+    seconds: float,
+    room: int | None = None,
+    columns: int | None = None,
 ) -> Group:
-    """Rates, response times and the latest work requests: as many as `room`, in lines, lets in."""
+    """Rates, response times and the latest work requests: as many as `room`, in lines, lets in.
+
+    `columns` are those of the terminal, None for no bound; few get tables that are narrow.
+    """
     head = Text(
         f"{reader.folder}: {interval.events / seconds:,.0f} events/s, "
         f"{interval.requests / seconds:,.0f} work requests/s"
     )
-    rates = _rates(reader.meta["devices"], interval, seconds)
+    narrow = columns is not None and columns < len(work_requests.header(None)[1])
+    machines = [name for name in reader.meta["devices"] if "/" not in name]
+    rates = (_narrow_rates if narrow else _rates)(machines, interval, seconds)
     parts: list[RenderableType] = [head, rates]
-    used = 1 + _FRAME + len(WAYS)
+    used = 1 + _FRAME + (2 * len(machines) + 1 if narrow else len(WAYS))
     if interval.responses:
         parts.append(_responses(interval))
         used += _FRAME + len(interval.responses)
-    header = [*work_requests.header(None)]
+    header = [_NARROW_HEADER] if narrow else [*work_requests.header(None)]
+    line = _narrow_line if narrow else _line
     most = LATEST if room is None else max(0, room - used - len(header))
-    latest = [work_requests.line(transfer, None) for transfer in live.latest][-most:]
+    latest = [line(transfer) for transfer in live.latest][-most:]
     if latest and most:
         parts.append(Text("\n".join([*header, *latest]), no_wrap=True, overflow="crop"))
     return Group(*parts)
 
 
-def _rates(devices: list[str], interval: Interval, seconds: float) -> Table:
+def _line(transfer: Transfer) -> str:
+    return work_requests.line(transfer, None)
+
+
+_NARROW_HEADER = (
+    f"{'wr':>7} {'dev':3} {'qpn':>8} {'operation':13} {'bytes':>8} {'by':13} {'wall us':>9}  status"
+)
+
+
+def _narrow_line(transfer: Transfer) -> str:
+    return (
+        f"{transfer.number:7} {transfer.device:3} {transfer.qpn:#8x} {transfer.opcode:13} "
+        f"{transfer.length:8} {transfer.posted_by.value:13} {transfer.wall_us:9.1f}  "
+        f"{transfer.status}"
+    )
+
+
+_NARROW_WAYS = ("adapter\nwrites", "register\nreads", "memory\nreads", "memory\nwrites",
+                "inter-\nrupts", "messages\n")  # fmt: skip
+"""`WAYS`, as heads of columns."""
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def _narrow_rates(machines: list[str], interval: Interval, seconds: float) -> Table:
+    """A row for each machine, in which counts stand above bytes."""
+    table = Table(title="per second", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    for name in _NARROW_WAYS:
+        table.add_column(name, justify="right")
+    for name in machines:
+        rates = [interval.rates.get((name, way), Rate()) for way in WAYS]
+        cells = [
+            f"{rate.count / seconds:,.0f}\n{_amount(rate.bytes / seconds)}" if rate.count else "-\n"
+            for rate in rates
+        ]
+        table.add_row(name, *cells)
+    return table
+
+
+def _amount(value: float) -> str:
+    """Bytes in five letters and a unit at most."""
+    power = 0
+    while value >= 1000 and power < len(_UNITS) - 1:
+        value, power = value / 1000, power + 1
+    return (
+        f"{value:.0f} {_UNITS[power]}"
+        if value >= 100 or not power
+        else f"{value:.1f} {_UNITS[power]}"
+    )
+
+
+def _rates(machines: list[str], interval: Interval, seconds: float) -> Table:
     table = Table(title="per second", title_justify="left")
-    machines = [name for name in devices if "/" not in name]
     table.add_column("")
     for name in machines:
         table.add_column(f"{name}", justify="right")
@@ -122,7 +187,8 @@ def _rates(devices: list[str], interval: Interval, seconds: float) -> Table:
 
 
 def _responses(interval: Interval) -> Table:
-    table = Table(title="work requests, first transaction to completion", title_justify="left")
+    title = "work requests, first transaction to completion"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("", "operation", "by"):
         table.add_column(name)
     for name in ("count", "min us", "avg us", "max us", "p99 us"):
