@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         mend = as_root("apt-get", "install", "-y", *lacking)
         print(f"bare: not installed: {', '.join(lacking)}; to mend it: {mend}", file=sys.stderr)
         return 2
+    # A shell starts what goes to the background with Ctrl-C ignored, which the tests would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="bare-", dir=options.folder))
     folder.chmod(0o755)
     try:
