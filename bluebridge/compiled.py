@@ -37,7 +37,7 @@ class Group:
     """Modules that are compiled together: all that lie directly in `packages`, and `modules`.
 
     `sources` are the folders, below that of `bluebridge`, of all sources that the native code
-    depends on.
+    depends on. Of the modules `native` there is C beside the source, which does the same.
     """
 
     def __init__(
@@ -46,11 +46,13 @@ class Group:
         sources: Sequence[str],
         packages: Sequence[str],
         modules: Sequence[str],
+        native: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.sources = sources
         self._packages = packages
         self._modules = modules
+        self.native = native
         self.library = f"bluebridge_{name}__mypyc"
         """Name of the module that holds the native code."""
 
@@ -58,7 +60,9 @@ class Group:
         """The key of the sources as they are now, and of this Python: 16 hex digits."""
         import hashlib
 
-        digest = hashlib.sha256(f"{VERSION} {SUFFIX} {self._packages} {self._modules}".encode())
+        digest = hashlib.sha256(
+            f"{VERSION} {SUFFIX} {self._packages} {self._modules} {self.native}".encode()
+        )
         for path in sorted(self._source_files()):
             with open(path, "rb") as file:
                 content = file.read()
@@ -80,13 +84,16 @@ class Group:
         return (
             name.rpartition(".")[0] in self._packages
             or name in self._modules
+            or name in self.native
             or name == self.library
         )
 
     def _source_files(self) -> Iterator[str]:
         for folder in self.sources:
             for place, _, names in os.walk(os.path.join(PACKAGE, folder)):
-                yield from (os.path.join(place, name) for name in names if name.endswith(".py"))
+                yield from (
+                    os.path.join(place, name) for name in names if name.endswith((".py", ".c"))
+                )
 
     def build(self) -> str | None:
         """The folder of the build of these sources, None if there is none."""

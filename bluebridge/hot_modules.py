@@ -51,5 +51,6 @@ DEVICE = Group(
         "bluebridge.device.pyvfio_user.constants",
         "bluebridge.device.pyvfio_user.context",
     ),
+    native=("bluebridge.device.pieces",),
 )
 """The device server."""

@@ -3,7 +3,8 @@
     python -m bluebridge.images.device_c GROUP FOLDER
 
 Writes the C files of the group (`bluebridge/hot_modules.py`) into FOLDER, and `extensions.json`:
-for each extension module its C files and the folders of headers.
+for each extension module its C files and the folders of headers. Modules that have C of their own
+are among them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from bluebridge.compiled import Group
 from bluebridge.images.device_build import EXTENSIONS
 from bluebridge.images.enum_members import copy_sources
 from bluebridge.images.extensions import TYPES
+from bluebridge.images.source import HOME
 
 
 def write(group: Group, folder: Path) -> None:
@@ -40,6 +42,9 @@ def write(group: Group, folder: Path) -> None:
         }
         for extension in extensions
     }
+    for name in group.native:
+        source = HOME / f"{name.replace('.', '/')}.c"
+        told[name] = {"sources": [str(source)], "headers": []}
     (folder / EXTENSIONS).write_text(json.dumps(told))
 
 

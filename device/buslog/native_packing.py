@@ -7,7 +7,6 @@ slow as `Records`.
 
 from __future__ import annotations
 
-from time import monotonic_ns
 from typing import Final
 
 from librt.strings import BytesWriter, write_i64_le
@@ -96,10 +95,7 @@ class NativeRecords(Records):
         kept: int,
         work: int,
     ) -> None:
-        when = monotonic_ns()
-        if not self.count:
-            self.first = when
-        self.count += 1
+        when = self._noted()
         writer = self._writer
         names: i64 = i64(device) | i64(kind) << 8 | i64(bar) << 16 | i64(what) << 24
         write_i64_le(writer, i64(when))
@@ -107,6 +103,9 @@ class NativeRecords(Records):
         write_i64_le(writer, _signed(address))
         write_i64_le(writer, i64(length) | i64(kept) << 32)
         write_i64_le(writer, _signed(work))
+
+    def _add(self, packed: bytes) -> None:
+        self._writer.write(packed)
 
     def size(self) -> int:
         """Bytes that were collected."""

@@ -6,12 +6,15 @@ Two classes do the same: `Records` with `struct`, and `NativeRecords`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from struct import Struct
 from time import monotonic_ns
 from typing import Final
 
+from bluebridge.device import pieces
 from bluebridge.device.buslog.record import HEAD, RECORD
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.pieces import Run
 
 CAPTURE: Final = 64
 """Bytes of data of an event that are kept by default."""
@@ -20,6 +23,9 @@ WINDOW_CAPTURE: Final = 4096
 of two drivers say to one another, up to 16 commands of NTRDMA in one store."""
 
 _WIRE: Final = int(Kind.WIRE)
+_ADDRESS: Final = 16
+_WORK: Final = RECORD.size - 8
+"""Where a record has its address, with two lengths behind it, and its work."""
 _pack_event: Final = RECORD.pack
 _pack_message: Final = Struct(RECORD.format + HEAD.format.removeprefix("<")).pack
 
@@ -83,6 +89,26 @@ class Records:
             payload,
         ))  # fmt: skip
 
+    def transfers(
+        self,
+        device: int,
+        kind: int,
+        runs: Sequence[Run],
+        views: Sequence[memoryview],
+        count: int,
+        most: int,
+        what: int,
+        obj: int,
+        work: int,
+    ) -> None:
+        """One event now for each of the first `count` runs; at most `most` bytes of each are kept.
+
+        `views` have the bytes of all runs, in order.
+        """
+        if count:
+            head = _pack_event(self._noted(count), device, kind, 0, what, obj, 0, 0, 0, work)
+            self._add(pieces.pack(runs, views, count, most, head[:_ADDRESS], head[_WORK:]))
+
     def size(self) -> int:
         """Bytes that were collected."""
         return len(self._packed)
@@ -94,9 +120,12 @@ class Records:
         self.count = 0
         return taken
 
-    def _noted(self) -> int:
+    def _add(self, packed: bytes) -> None:
+        self._packed += packed
+
+    def _noted(self, events: int = 1) -> int:
         when = monotonic_ns()
         if not self.count:
             self.first = when
-        self.count += 1
+        self.count += events
         return when

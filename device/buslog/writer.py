@@ -7,7 +7,7 @@ So neither device nor message waits for the disk. What is written is in
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from bluebridge.device.buslog.packing import CAPTURE, Records
 from bluebridge.device.buslog.record import TEXT_KINDS, host_of
 from bluebridge.device.buslog.segments import SEGMENT_BYTES, TOTAL_BYTES, Batch, Segments
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.pieces import Run
 from bluebridge.device.throttle import Throttle
 from bluebridge.hot_modules import DEVICE
 
@@ -76,6 +77,19 @@ class EventLog:
         obj: int = 0,
     ) -> None:
         """One event of which all of `data` is kept."""
+
+    def transfers(
+        self,
+        device: int,
+        kind: int,
+        runs: Sequence[Run],
+        views: Sequence[memoryview],
+        count: int,
+        most: int,
+        what: int,
+        obj: int,
+    ) -> None:
+        """One event for each of the first `count` runs, with at most `most` bytes of `views`."""
 
     def message(
         self,
@@ -194,6 +208,24 @@ class FileLog(EventLog):
         records.event(device, kind, bar, what, obj, address, length, self.work, data)
         self._noted(records)
 
+    def transfers(
+        self,
+        device: int,
+        kind: int,
+        runs: Sequence[Run],
+        views: Sequence[memoryview],
+        count: int,
+        most: int,
+        what: int,
+        obj: int,
+    ) -> None:
+        """One event for each of the first `count` runs, with at most `most` bytes of `views`."""
+        if self.stopped:
+            return
+        records, kept = self._records, min(most, self.capture)
+        records.transfers(device, kind, runs, views, count, kept, what, obj, self.work)
+        self._noted(records, count)
+
     def message(
         self,
         device: int,
@@ -226,8 +258,8 @@ class FileLog(EventLog):
         """Call `action` at the first event after each `hand_over` or `flush`."""
         self._when_noted = action
 
-    def _noted(self, records: Records) -> None:
-        if records.count == 1 and self._when_noted is not None:
+    def _noted(self, records: Records, events: int = 1) -> None:
+        if records.count == events and self._when_noted is not None:
             self._when_noted()
         if records.size() >= BATCH_BYTES:
             self.hand_over()

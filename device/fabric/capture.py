@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
+from bluebridge.device import pieces
 from bluebridge.device.buslog import wire
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.addresses import LID_SIZE
@@ -135,7 +136,7 @@ class CapturedFabric:
         else:
             flags |= ATOMIC
         if payload:
-            length = sum(view.nbytes for view in payload)
+            length = pieces.size(payload)
             kept = _beginning(payload, self._limit)
             if part is not None:
                 length, packets = part.total - part.offset, part.packets

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from bluebridge.device import pieces
 from bluebridge.device.layout.buslog import Kind, What
 
-Run = tuple[int, int]
-"""A range of guest-physical memory: address, length in bytes."""
+Run = pieces.Run
 
 
 class DmaError(Exception):
@@ -47,7 +47,7 @@ class HostBus(Protocol):
     ) -> None:
         """Write guest memory, logged as a DMA write; raises `DmaError` before a byte is written."""
 
-    def views(self, runs: Sequence[Run]) -> list[memoryview]:
+    def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
         """Writable views of the runs, not logged; raises `DmaError` if any byte is not memory."""
 
     def note_dma(
@@ -60,6 +60,21 @@ class HostBus(Protocol):
         obj: int = 0,
     ) -> None:
         """Log a transfer that was made through views; `data` are its first bytes."""
+
+    def note_transfers(
+        self,
+        kind: Kind,
+        runs: Sequence[Run],
+        views: Sequence[memoryview],
+        count: int,
+        most: int,
+        what: What,
+        obj: int,
+    ) -> None:
+        """Log the first `count` runs, a transfer each, with at most `most` of its first bytes.
+
+        `views` are those of all runs, in the same order.
+        """
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
         """Log a line of text: a command, a NAK, a retry."""

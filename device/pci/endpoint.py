@@ -224,7 +224,7 @@ class Endpoint:
         self._reach.write(address, data)
         self._events.record(self._device, _DMA_WRITE, 0, address, len(data), data, what, obj)
 
-    def views(self, runs: Sequence[Run]) -> list[memoryview]:
+    def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
         """Writable views of the runs; raises `DmaError` if any byte is not memory."""
         return self._reach.views(runs)
 
@@ -244,6 +244,19 @@ class Endpoint:
         elif events.active:
             kept = bytes(data[: max(events.capture, WINDOW_CAPTURE)])
             events.keep(self._device, kind, 0, address, length, kept, what, obj)
+
+    def note_transfers(
+        self,
+        kind: int,
+        runs: Sequence[Run],
+        views: Sequence[memoryview],
+        count: int,
+        most: int,
+        what: int,
+        obj: int,
+    ) -> None:
+        """Log the first `count` runs, a transfer each, with at most `most` bytes of its views."""
+        self._events.transfers(self._device, kind, runs, views, count, most, what, obj)
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
         """Log a line of text."""

@@ -256,7 +256,7 @@ class Function(Endpoint):
                 done += len(view)
             self.note_dma(Kind.DMA_WRITE, address, len(data), memoryview(data), what, obj)
 
-    def views(self, runs: Sequence[Run]) -> list[memoryview]:
+    def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
         """Writable views of the runs; raises `DmaError` if any byte is not memory."""
         try:
             return super().views(runs)

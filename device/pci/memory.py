@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
+from bluebridge.device import pieces
 from bluebridge.device.pci.bus import DmaError, Run
 
 
@@ -16,21 +17,23 @@ class GuestMemory:
 
     def __init__(self) -> None:
         self._starts: list[int] = []
-        self._regions: dict[int, memoryview] = {}
+        self._regions: list[memoryview] = []
         self._low = 0
         self._high = 0
         self._view = memoryview(bytearray())
 
     def add(self, address: int, view: memoryview) -> None:
         """Add a region at `address`; `view` is writable and of format B."""
-        insort(self._starts, address)
-        self._regions[address] = view
+        index = bisect_left(self._starts, address)
+        self._starts.insert(index, address)
+        self._regions.insert(index, view)
         self._forget()
 
     def remove(self, address: int) -> None:
         """Remove the region that starts at `address`; unknown ones are ignored."""
-        if self._regions.pop(address, None) is not None:
-            self._starts.remove(address)
+        index = bisect_left(self._starts, address)
+        if index < len(self._starts) and self._starts[index] == address:
+            del self._starts[index], self._regions[index]
         self._forget()
 
     def clear(self) -> None:
@@ -53,7 +56,7 @@ class GuestMemory:
         if index < 0:
             return False
         start = self._starts[index]
-        view = self._regions[start]
+        view = self._regions[index]
         if address >= start + len(view):
             return False
         self._low, self._high, self._view = start, start + len(view), view
@@ -75,19 +78,17 @@ class GuestMemory:
         offset = address - self._low
         return self._view[offset : offset + length]
 
-    def views(self, runs: Sequence[Run]) -> list[memoryview]:
+    def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
         """Views of all runs, several of a run across regions; raises `DmaError`."""
-        result = []
-        for address, length in runs:
-            while length:
-                if not (self._low <= address < self._high):
-                    self._find(address, length)
+        if len(runs) == 1:
+            address, length = runs[0]
+            if self._low <= address and address + length <= self._high:
                 offset = address - self._low
-                part = min(length, self._high - address)
-                result.append(self._view[offset : offset + part])
-                address += part
-                length -= part
-        return result
+                return [self._view[offset : offset + length]]
+        try:
+            return pieces.views(self._starts, self._regions, runs)
+        except LookupError as error:
+            raise DmaError(*error.args) from None
 
     def read(self, address: int, length: int) -> bytes:
         """Copy of guest memory; raises `DmaError`."""

@@ -19,6 +19,7 @@ from bluebridge.host_tools.bench import (
     page,
     rdma,
     rtrs,
+    scattered,
     startup,
 )
 from bluebridge.host_tools.bench import figures as goals
@@ -106,6 +107,11 @@ def _cycles(long: bool, progress: Progress) -> list[Figure]:
     return figures
 
 
+def _pieces(long: bool, progress: Progress) -> list[Figure]:
+    """Messages whose pages lie apart."""
+    return scattered.figures(ensure_artefacts(progress).library, progress)
+
+
 def _rdma(long: bool, progress: Progress) -> list[Figure]:
     """The kernel's drivers against Soft-RoCE and virtio-net, and where the time goes."""
     return rdma.figures(progress)
@@ -178,6 +184,7 @@ _SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {
     "up": _up,
     "cycles": _cycles,
     "hca": _hca,
+    "pieces": _pieces,
     "rdma": _rdma,
     "log": _log,
     "ntb": _ntb,

@@ -11,10 +11,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from struct import Struct
+from typing import Final
 
+from bluebridge.device import pieces
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.pci.bus import Run
 from bluebridge.device.pci.memory import GuestMemory
+
+_HEAD: Final = Struct("<QII")
+"""Of a packed transfer: address, length, how many bytes of it follow."""
 
 
 @dataclass(slots=True)
@@ -152,7 +158,7 @@ class FakeHost:
         self._memory.write(address, data)
         self.note_dma(Kind.DMA_WRITE, address, len(data), bytes(data[:64]), what, obj)
 
-    def views(self, runs: Sequence[Run]) -> list[memoryview]:
+    def views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
         """Writable views; a run across regions becomes several, as in the server."""
         return self._memory.views(runs)
 
@@ -167,6 +173,24 @@ class FakeHost:
     ) -> None:
         """Record a transfer."""
         self.events.append(Event(kind, address, length, bytes(data[:64]), what, obj))
+
+    def note_transfers(
+        self,
+        kind: Kind,
+        runs: Sequence[Run],
+        views: Sequence[memoryview],
+        count: int,
+        most: int,
+        what: What,
+        obj: int,
+    ) -> None:
+        """Record several, with what a log would keep of each."""
+        packed = pieces.pack(runs, views, count, most, b"", b"")
+        while packed:
+            address, length, kept = _HEAD.unpack_from(packed)
+            end = _HEAD.size + kept
+            self.note_dma(kind, address, length, packed[_HEAD.size : end], what, obj)
+            packed = packed[end:]
 
     def note(self, kind: Kind, text: str, address: int = 0, obj: int = 0) -> None:
         """Record a remark."""

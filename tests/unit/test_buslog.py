@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,38 @@ def test_events_come_back_in_order(tmp_path: Path) -> None:
     assert (events[1].length, len(events[1].data)) == (4096, 64)
     assert events[3].text == "x" * 200
     assert decode(events[0]) == "UAR[128].send qpn=0x41"
+
+
+@pytest.mark.parametrize(("most", "capture"), [(64, 64), (64, 16), (8, 64)])
+def test_transfers_of_a_message_are_the_events_that_each_would_be(
+    tmp_path: Path, most: int, capture: int
+) -> None:
+    """The pieces of a message in one call, in front of others and behind them; their one time."""
+    memory = memoryview(bytearray(range(250)))
+    runs = [(1 << 40, 100), (7, 3), (1 << 63, 90)]
+    views = [memory[:60], memory[60:100], memory[100:103], memory[103:193]]
+    woken: list[str] = []
+    with closing(FileLog(tmp_path, capture=capture)) as events:
+        device = events.device("a")
+        events.when_noted(lambda: woken.append("noted"))
+        events.work = 1 << 63 | 5
+        for each in range(2):
+            events.transfers(device, Kind.DMA_READ, runs, views, 2 + each, most, What.PAYLOAD, 77)
+            events.record(device, Kind.IRQ, 0, 1, 0, b"")
+        events.transfers(device, Kind.DMA_READ, [], [], 0, most, What.PAYLOAD, 77)
+    found = list(LogReader(tmp_path))
+    kept = min(most, capture)
+    rows = [
+        (address, length, bytes(memory)[at : at + min(length, kept)])
+        for (address, length), at in zip(runs, (0, 100, 103), strict=True)
+    ]
+    irq = (1, 0, b"")
+    assert [(e.address, e.length, e.data) for e in found] == [*rows[:2], irq, *rows, irq]
+    transfers = [e for e in found if e.kind is Kind.DMA_READ]
+    assert {(e.what, e.obj, e.work, e.bar) for e in transfers} == {
+        (What.PAYLOAD, 77, 1 << 63 | 5, 0)
+    }
+    assert woken == ["noted"]
 
 
 def test_a_record_cut_short_is_left_out(tmp_path: Path) -> None:

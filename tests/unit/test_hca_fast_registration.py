@@ -39,7 +39,7 @@ def resolve(
     driver: Driver, key: int, va: int, length: int, access: int = 0
 ) -> list[tuple[int, int]]:
     """Access by a queue pair of the right PD."""
-    return driver.adapter.regions.resolve(key, va, length, access, PD)
+    return list(driver.adapter.regions.resolve(key, va, length, access, PD))
 
 
 FAST_PAGES = [0x300000, 0x301000]

@@ -39,7 +39,7 @@ def resolve(
     driver: Driver, key: int, va: int, length: int, access: int = 0
 ) -> list[tuple[int, int]]:
     """Access by a queue pair of the right PD."""
-    return driver.adapter.regions.resolve(key, va, length, access, PD)
+    return list(driver.adapter.regions.resolve(key, va, length, access, PD))
 
 
 def test_neighbouring_pages_become_one_run(driver: Driver, key: int) -> None:

@@ -37,6 +37,11 @@ PSN = 0xFFFFF0
 TEARDOWN = b"CLOSE_HCA"
 TOOK = re.compile(rb" \d+ us$")
 SIZES = (0, 1, 8, 64, 100, 1024, 4096, 20000)
+PAGE = 4096
+PAGES = 300
+"""Of a region whose pages are no neighbours, with more of them than the log has one by one."""
+APART = ((0, 0, 2 * PAGE), (5, 4000, 5 * PAGE), (0, 0, 256 * PAGE), (77, 1, 299 * PAGE))
+"""Messages there: where they begin, where they go, their length."""
 
 
 def _session(folder: Path) -> list[tuple[object, ...]]:
@@ -66,7 +71,7 @@ def _traffic(folder: Path) -> None:
     chance = Random(1)  # the same numbers and keys in both sessions
     buses = WireBus(folder / "a"), WireBus(folder / "b")
     with open_hca(buses[0], chance=chance) as a, open_hca(buses[1], chance=chance) as b:
-        ends = []
+        ends, apart = [], []
         for context in (a, b):
             pd = context.alloc_pd()
             cq = context.create_cq(64)
@@ -74,6 +79,11 @@ def _traffic(folder: Path) -> None:
             memory = context.allocate(max(SIZES))
             mr = pd.reg_mr(memory.address, max(SIZES), access=ACCESS)
             ends.append((context, cq, qp, memory, mr))
+            block = context.allocate(2 * PAGES * PAGE)
+            block.view[:] = chance.randbytes(2 * PAGES * PAGE)
+            pages = [block.address + 2 * number * PAGE for number in range(PAGES)]
+            chance.shuffle(pages)
+            apart.append(pd.reg_mr(pages, PAGES * PAGE, 0, access=ACCESS))
         for (here, _, qp, _, _), (there, _, other, _, _) in (ends, ends[::-1]):
             qp.modify_init(ACCESS)
             route = here.address_vector(there.address)
@@ -86,6 +96,15 @@ def _traffic(folder: Path) -> None:
                     peer.post_recv(RecvWr(7, [Sge(target.address, max(SIZES), target_mr.lkey)]))
                 wr = SendWr(1, opcode, [Sge(memory.address, size, mr.lkey)], SendFlags.SIGNALED)
                 wr.remote_addr, wr.rkey = target.address, target_mr.rkey
+                qp.post_send(wr)
+                while not cq.poll(1):
+                    pass
+        for inside, target_at, size in APART:
+            for opcode in (WrOpcode.RDMA_WRITE, WrOpcode.RDMA_READ, WrOpcode.SEND):
+                if opcode is WrOpcode.SEND:
+                    peer.post_recv(RecvWr(7, [Sge(target_at, size, apart[1].lkey)]))
+                wr = SendWr(1, opcode, [Sge(inside, size, apart[0].lkey)], SendFlags.SIGNALED)
+                wr.remote_addr, wr.rkey = target_at, apart[1].rkey
                 qp.post_send(wr)
                 while not cq.poll(1):
                     pass

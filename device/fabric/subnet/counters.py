@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from bluebridge.device import pieces
 from bluebridge.device.fabric.addresses import is_group
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Request, Response
 from bluebridge.device.layout.net.operations import Op
@@ -53,9 +54,7 @@ def size_of(message: Message) -> tuple[int, int, bool]:
         asks = message.op is Op.READ
         packets, length = (1, 0) if asks else (message.packets, message.length)
     elif isinstance(message, Response):
-        packets, length = message.packets if message.read else 1, 0
-        for view in message.payload:
-            length += view.nbytes
+        packets, length = message.packets if message.read else 1, pieces.size(message.payload)
     elif isinstance(message, Frames):
         sizes = [len(frame) for train in message.trains for frame in train.frames]
         return len(sizes), sum(sizes) // WORD, False

@@ -8,14 +8,16 @@ it before the first part moves, a receive is completed after the last (InfiniBan
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Part, Payload, Request
 from bluebridge.device.hca.connected.refusals import Nak, NotReady
 from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.memory.scatter_gather import WRITE, stretch
-from bluebridge.device.hca.memory.transfer import copy_views, note_runs
+from bluebridge.device.hca.memory.transfer import note_runs
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import RELIABLE
 from bluebridge.device.hca.rings.receive_queue import ReceiveWqe
@@ -56,11 +58,11 @@ class PartReceiver(ABC):
     # -- what whole messages need, too ----------------------------------------------------------
 
     @abstractmethod
-    def _range(self, request: Request, length: int) -> list[Run]:
+    def _range(self, request: Request, length: int) -> Sequence[Run]:
         """Where `length` bytes of a read or a write begin at its remote address; raises `Nak`."""
 
     @abstractmethod
-    def _views(self, runs: list[Run]) -> list[memoryview]:
+    def _views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
         """The memory of remote addresses; raises `Nak`."""
 
     @abstractmethod
@@ -161,7 +163,7 @@ class PartReceiver(ABC):
             raise self._failed(wqe, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
         return wqe
 
-    def _move(self, request: Request, runs: list[Run], views: list[memoryview]) -> None:
+    def _move(self, request: Request, runs: Sequence[Run], views: Sequence[memoryview]) -> None:
         qp = self._qp
-        copy_views(views, request.payload)
+        pieces.copy(views, request.payload)
         note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)

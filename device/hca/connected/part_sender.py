@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from time import monotonic
 
+from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Part, Payload, Request
 from bluebridge.device.hca.connected.request_tables import OPS, packets_of
 from bluebridge.device.hca.memory.scatter_gather import READ, WRITE, stretch
-from bluebridge.device.hca.memory.transfer import copy_views, note_runs
+from bluebridge.device.hca.memory.transfer import note_runs
 from bluebridge.device.hca.pairs.costs import (
     FIRST_PART_BYTES,
     LEAST_PART_BYTES,
@@ -58,7 +59,7 @@ class PartSender:
         qp, offset = self._qp, self._offset
         length = min(self._size, wqe.length - offset)
         again = offset == self._sent
-        payload: list[memoryview] = []
+        payload: Payload = ()
         if not wqe.returns_data:
             payload = qp.memory.gather(stretch(wqe.parts, offset, length), note=not again)
         self._sent, self._length, self._since = offset, length, monotonic()
@@ -100,11 +101,11 @@ class PartSender:
         if not wqe.returns_data:
             return True
         qp, length = self._qp, self._length
-        if sum(view.nbytes for view in payload) != length:
+        if pieces.size(payload) != length:
             return False
         runs = qp.memory.scatter(stretch(wqe.parts, self._offset, length), length)
         views = qp.bus.views(runs)
-        copy_views(views, payload)
+        pieces.copy(views, payload)
         note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
         qp.traffic.rx_bytes += length
         return True

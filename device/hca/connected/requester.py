@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.hca.connected import local_operations
 from bluebridge.device.hca.connected.part_sender import PartSender
@@ -21,7 +22,7 @@ from bluebridge.device.hca.connected.request_tables import (
 )
 from bluebridge.device.hca.connected.retry import Retry
 from bluebridge.device.hca.memory.protection_entry import AccessError
-from bluebridge.device.hca.memory.transfer import copy_views, note_runs
+from bluebridge.device.hca.memory.transfer import note_runs
 from bluebridge.device.hca.pairs.costs import MESSAGE_COST, PIECE_COST, WHOLE_BYTES
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import RELIABLE, Role
@@ -196,13 +197,13 @@ class Requester:
         if wqe.length > WHOLE_BYTES:
             self._transmit_part(wqe)
             return
-        payload: list[memoryview] = []
+        payload: Payload = ()
         try:
             if wqe.returns_data:
-                pieces = len(qp.bus.views(qp.memory.scatter(wqe.parts, wqe.length)))
+                count = len(qp.bus.views(qp.memory.scatter(wqe.parts, wqe.length)))
             else:
                 payload = qp.memory.gather(wqe.parts, note=note)
-                pieces = len(payload)
+                count = len(payload)
         except (AccessError, DmaError) as error:
             self._forbidden(wqe, error)
             return
@@ -224,7 +225,7 @@ class Requester:
             wqe.flags >> 8 if self._xrc else None,
             ahead=self._ahead(note) if wqe.returns_data else 0,
         )
-        qp.spent += MESSAGE_COST + PIECE_COST * pieces + wqe.length
+        qp.spent += MESSAGE_COST + PIECE_COST * count + wqe.length
         if wqe.returns_data:
             qp.traffic.sent(1, 0)
         else:
@@ -336,7 +337,7 @@ class Requester:
                     self.fail(CompletionStatus.BAD_RESP_ERR)
                 return
             if wqe.opcode == RDMA_READ:
-                if sum(view.nbytes for view in response.payload) != wqe.length:
+                if pieces.size(response.payload) != wqe.length:
                     self.fail(CompletionStatus.BAD_RESP_ERR)
                     return
                 self._store(wqe, response.payload)
@@ -359,7 +360,7 @@ class Requester:
         if not runs:
             return
         views = qp.bus.views(runs)
-        copy_views(views, source)
+        pieces.copy(views, source)
         note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
 
     def _complete_head(self) -> None:

@@ -6,16 +6,18 @@ Rules: InfiniBand vol. 1, 9.7.4 and 9.7.5; a request is checked as a whole befor
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
+from bluebridge.device import pieces
 from bluebridge.device.fabric.messages import Payload, Request, Response
 from bluebridge.device.hca.connected.atomics import operate
 from bluebridge.device.hca.connected.part_receiver import PartReceiver
 from bluebridge.device.hca.connected.refusals import Nak, NotReady, remote_access
 from bluebridge.device.hca.connected.request_tables import HALF
 from bluebridge.device.hca.memory.protection_entry import AccessError, Rights
-from bluebridge.device.hca.memory.transfer import copy_views, note_runs
+from bluebridge.device.hca.memory.transfer import note_runs
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import Role
 from bluebridge.device.hca.rings.receive_queue import ReceiveQueue, ReceiveWqe
@@ -206,14 +208,14 @@ class Responder(PartReceiver):
             raise Nak(Syndrome.NAK_INVALID_REQUEST, EventType.WQ_INVALID_REQUEST, f"operation {op}")
         return (), None
 
-    def _range(self, request: Request, length: int) -> list[Run]:
+    def _range(self, request: Request, length: int) -> Sequence[Run]:
         """Where `length` bytes of a read or a write begin at its remote address; raises `Nak`."""
         qp = self._qp
         if request.op is Op.READ:
             return self._remote(request, qp.remote_read, _REMOTE_READ, length)
         return self._remote(request, qp.remote_write, _REMOTE_WRITE, length)
 
-    def _remote(self, request: Request, allowed: bool, right: int, length: int) -> list[Run]:
+    def _remote(self, request: Request, allowed: bool, right: int, length: int) -> Sequence[Run]:
         """Where the remote address of a request lies; raises `Nak`."""
         qp = self._qp
         if not allowed:
@@ -229,9 +231,9 @@ class Responder(PartReceiver):
         except AccessError as error:
             raise remote_access(error) from error
 
-    def _views(self, runs: list[Run]) -> list[memoryview]:
+    def _views(self, runs: Sequence[Run]) -> Sequence[memoryview]:
         try:
-            return self._qp.bus.views(runs) if runs else []
+            return self._qp.bus.views(runs) if runs else ()
         except DmaError as error:
             raise remote_access(error) from error
 
@@ -241,7 +243,7 @@ class Responder(PartReceiver):
         views = self._views(runs)
         wqe = self._take() if request.op is Op.WRITE_IMM else None
         if views:
-            copy_views(views, request.payload)
+            pieces.copy(views, request.payload)
             note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
         if wqe is not None:
             self._complete_receive(wqe, _RECEIVE_OPCODE[request.op], request)
@@ -262,7 +264,7 @@ class Responder(PartReceiver):
         note_runs(qp.bus, Kind.DMA_READ, runs, views, What.PAYLOAD, qp.qpn)
         (original,) = _WORD.unpack(b"".join(views))
         result = operate(request.op, original, request.atomic)
-        copy_views(views, [memoryview(_WORD.pack(result))])
+        pieces.copy(views, [memoryview(_WORD.pack(result))])
         note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
         self._results.appendleft((request.psn, original))
         if len(self._results) > qp.answer_limit:
@@ -277,13 +279,13 @@ class Responder(PartReceiver):
             raise self._failed(wqe, CompletionStatus.LOCAL_LENGTH_ERR, "the message is too long")
         try:
             runs = qp.memory.scatter(wqe.sges, request.length, wqe.pd)
-            views = qp.bus.views(runs) if runs else []
+            views = qp.bus.views(runs) if runs else ()
         except (AccessError, DmaError) as error:
             raise self._failed(wqe, CompletionStatus.LOCAL_PROT_ERR, str(error)) from error
         if request.op is Op.SEND_INV:
             self._invalidate(wqe, request.immediate)
         if views:
-            copy_views(views, request.payload)
+            pieces.copy(views, request.payload)
             note_runs(qp.bus, Kind.DMA_WRITE, runs, views, What.PAYLOAD, qp.qpn)
         self._complete_receive(wqe, _RECEIVE_OPCODE[request.op], request)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from bluebridge.device import pieces
 from bluebridge.device.fabric.addresses import LinkLayer, is_group
 from bluebridge.device.fabric.messages import Datagram
 from bluebridge.device.hca.datagrams.datagram_fields import steered
 from bluebridge.device.hca.datagrams.ipoib import found
 from bluebridge.device.hca.datagrams.sender import MAX_PAYLOAD
 from bluebridge.device.hca.memory.protection_entry import AccessError
-from bluebridge.device.hca.memory.transfer import copy_views, note_runs
+from bluebridge.device.hca.memory.transfer import note_runs
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.pairs.role import DATAGRAMS, Role
 from bluebridge.device.hca.ports.multicast_groups import MulticastGroups
@@ -128,7 +129,7 @@ def _store(qp: QueuePair, wqe: ReceiveWqe, message: Datagram) -> bool:
         views = qp.bus.views(runs)
     except (AccessError, DmaError):
         return _fail(qp, wqe, CompletionStatus.LOCAL_PROT_ERR)
-    copy_views(views, [memoryview(message.grh or NO_GRH), memoryview(message.payload)])
+    pieces.copy(views, [message.grh or NO_GRH, message.payload])
     qp.traffic.received(1, len(message.payload))
     what = What.PAYLOAD if qp.role is Role.UD else What.MAD
     note_runs(qp.bus, Kind.DMA_WRITE, runs, views, what, qp.qpn)

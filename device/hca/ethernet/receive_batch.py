@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from bluebridge.device import pieces
 from bluebridge.device.hca.memory.protection_entry import AccessError
 from bluebridge.device.hca.memory.scatter_gather import WRITE
-from bluebridge.device.hca.memory.transfer import copy_views, note_runs
+from bluebridge.device.hca.memory.transfer import note_runs
 from bluebridge.device.hca.pairs.queue_pair import QueuePair
 from bluebridge.device.hca.rings.completions import frame_cqe
 from bluebridge.device.hca.rings.receive_queue import ReceiveWqe
@@ -14,6 +17,9 @@ from bluebridge.device.pci.bus import DmaError, Run
 
 Verdict = tuple[tuple[int, int], int, tuple[int, int], int]
 """Arguments of `frame_cqe`: the tag that was stripped, status, L4 checksum, RSS hash."""
+
+Plan = list[tuple[bytes, Sequence[Run]]]
+"""Frames, and where each goes."""
 
 
 class Batch:
@@ -81,25 +87,14 @@ class Batch:
         try:
             views = bus.views(runs)
         except DmaError:
-            views = []
-        if len(views) != len(runs):  # borders between regions of memory, or none there
-            return self._store_slowly(plan)
-        at = 0
-        for frame, own in plan:
-            if len(own) == 1:
-                views[at][:] = frame
-            else:
-                start = 0
-                for view in views[at : at + len(own)]:
-                    view[:] = frame[start : start + len(view)]
-                    start += len(view)
-            at += len(own)
+            return self._store_up_to_it(plan)
+        pieces.copy(views, [frame for frame, _ in plan])
         note_runs(bus, Kind.DMA_WRITE, runs, views, What.FRAME, qp.qpn)
         return len(plan)
 
-    def _plan(self, pairs: list[tuple[ReceiveWqe, bytes]]) -> list[tuple[bytes, list[Run]]]:
+    def _plan(self, pairs: list[tuple[ReceiveWqe, bytes]]) -> Plan:
         """Where each frame goes, up to the first whose receive is too small or not its own."""
-        plan: list[tuple[bytes, list[Run]]] = []
+        plan: Plan = []
         qp = self.qp
         known: dict[int, bool] = {}
         for entry, frame in pairs:
@@ -119,7 +114,8 @@ class Batch:
                 break
         return plan
 
-    def _store_slowly(self, plan: list[tuple[bytes, list[Run]]]) -> int:
+    def _store_up_to_it(self, plan: Plan) -> int:
+        """Copy frames one by one, up to the first for which there is no memory."""
         qp, bus = self.qp, self.qp.bus
         for count, (frame, runs) in enumerate(plan):
             try:
@@ -127,7 +123,7 @@ class Batch:
             except DmaError as error:
                 bus.note(Kind.NOTE, f"QP {qp.qpn:#x} receive: {error}", obj=qp.qpn)
                 return count
-            copy_views(views, [memoryview(frame)])
+            pieces.copy(views, [frame])
             note_runs(bus, Kind.DMA_WRITE, runs, views, What.FRAME, qp.qpn)
         return len(plan)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from bluebridge.device import pieces
 from bluebridge.device.hca.memory.page_joins import pieces_of
 from bluebridge.device.pci.bus import Run
 
@@ -65,24 +66,16 @@ class MemoryRegion:
         """How many pieces the device has to remember."""
         return 0 if self.window else len(self.starts)
 
-    def translate(self, va: int, length: int) -> list[Run]:
+    def translate(self, va: int, length: int) -> Sequence[Run]:
         """Guest-physical runs of a range that was checked to lie inside."""
         offset = va - self.origin
         if self.physical:
             return [(offset, length)]
-        starts, addresses = self.starts, self.addresses
+        starts = self.starts
         index = bisect_right(starts, offset) - 1
-        end, last = offset + length, len(starts) - 1
-        result: list[Run] = []
-        while True:
-            begin = starts[index]
-            limit = starts[index + 1] if index < last else self.mapped
-            if end <= limit:
-                result.append((addresses[index] + offset - begin, end - offset))
-                return result
-            result.append((addresses[index] + offset - begin, limit - offset))
-            offset = limit
-            index += 1
+        if index == len(starts) - 1 or offset + length <= starts[index + 1]:
+            return [(self.addresses[index] + offset - starts[index], length)]
+        return pieces.translate(starts, self.addresses, self.mapped, offset, length)
 
     def set_pages(self, pages: Sequence[int], page_shift: int) -> None:
         """Take a translation over: one address per page of `1 << page_shift` bytes.

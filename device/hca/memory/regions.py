@@ -215,7 +215,7 @@ class MemoryRegions:
         *,
         reserved_lkey_ok: bool = False,
         qpn: int = 0,
-    ) -> list[Run]:
+    ) -> Sequence[Run]:
         """Where `length` bytes at `va` of the MR `key` are; raises `AccessError`.
 
         `access` are the `Rights` needed, `pd` the PD of the queue pair. Zero bytes touch nothing

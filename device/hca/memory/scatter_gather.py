@@ -37,6 +37,15 @@ def stretch(parts: Sequence[Sge | bytes], offset: int, length: int) -> list[Sge 
     return found
 
 
+def _joined(runs: Sequence[Run], more: Sequence[Run]) -> Sequence[Run]:
+    """Runs of several elements as one list; of a single element they stay what they are."""
+    if not runs:
+        return more
+    joined = runs if isinstance(runs, list) else list(runs)
+    joined.extend(more)
+    return joined
+
+
 class LocalMemory:
     """The memory that work requests of queue pair `qpn` in protection domain `pd` name by lkey.
 
@@ -56,28 +65,34 @@ class LocalMemory:
 
     def gather(
         self, parts: Sequence[Sge | bytes], *, note: bool, what: What = What.PAYLOAD
-    ) -> list[memoryview]:
+    ) -> Sequence[memoryview]:
         """Views of what a send moves, inline data included; `note` logs the DMA reads.
 
         Raises `AccessError` or `DmaError` before anything is logged.
         """
         resolve, pd, reserved = self._resolve, self._pd, self._reserved_lkey
-        runs: list[Run] = []
+        runs: Sequence[Run] = ()
         inline: list[tuple[int, bytes]] = []  # how many runs come before it
         for part in parts:
             if isinstance(part, bytes):
                 inline.append((len(runs), part))
             else:
                 lkey, address, length = part
-                runs += resolve(lkey, address, length, READ, pd, reserved_lkey_ok=reserved)
-        views = self._bus.views(runs) if runs else []
+                found = resolve(lkey, address, length, READ, pd, reserved_lkey_ok=reserved)
+                runs = _joined(runs, found)
+        views = self._bus.views(runs) if runs else ()
         if note:
             note_runs(self._bus, Kind.DMA_READ, runs, views, what, self._qpn)
+        if not inline:
+            return views
+        mixed = list(views)
         for shift, (position, data) in enumerate(inline):
-            views.insert(position + shift, memoryview(data))
-        return views
+            mixed.insert(position + shift, memoryview(data))
+        return mixed
 
-    def scatter(self, sges: Sequence[Sge | bytes], length: int, pd: int | None = None) -> list[Run]:
+    def scatter(
+        self, sges: Sequence[Sge | bytes], length: int, pd: int | None = None
+    ) -> Sequence[Run]:
         """Where the first `length` bytes of a scatter list go: no more than that is looked at.
 
         `pd` is the protection domain of a receive that came from a shared receive queue. The
@@ -87,7 +102,7 @@ class LocalMemory:
         resolve, reserved = self._resolve, self._reserved_lkey
         if pd is None:
             pd = self._pd
-        runs: list[Run] = []
+        runs: Sequence[Run] = ()
         for sge in sges:
             if not length:
                 break
@@ -95,7 +110,8 @@ class LocalMemory:
                 continue
             lkey, address, part = sge
             part = min(part, length)
-            runs += resolve(lkey, address, part, WRITE, pd, reserved_lkey_ok=reserved)
+            found = resolve(lkey, address, part, WRITE, pd, reserved_lkey_ok=reserved)
+            runs = _joined(runs, found)
             length -= part
         return runs
 

@@ -198,7 +198,7 @@ class QueueBuffer:
         )
         self._note_fill(address, total, entry, obj)
 
-    def _portion(self, start: int, obj: int) -> tuple[list[Run], list[memoryview]]:
+    def _portion(self, start: int, obj: int) -> tuple[list[Run], Sequence[memoryview]]:
         """`PORTION_BYTES` from `start` on, or the rest."""
         runs = self.runs(start, min(PORTION_BYTES, self.length - start))
         try:
