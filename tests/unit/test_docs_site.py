@@ -74,3 +74,15 @@ def test_habits_name_commands_that_there_are() -> None:
 def test_a_page_shows_the_program_that_is_tested(page: str, program: str) -> None:
     text = (HOME / "docs" / page).read_text()
     assert f"```python\n{(HOME / 'docs' / program).read_text()}```\n" in text
+
+
+def test_the_excerpt_of_the_readme_is_of_the_walk_and_says_what_is_drawn() -> None:
+    """Who compares it with a run of theirs finds other queue pairs and keys."""
+    readme, walk = ((HOME / name).read_text() for name in ("README.md", "docs/iteration.md"))
+    line = re.compile(r"^    (\d+\.\d{6} [ab] .*)$", re.MULTILINE)
+    excerpt, lines = ([" ".join(each.split()) for each in line.findall(t)] for t in (readme, walk))
+    assert len(excerpt) == 10
+    assert excerpt == lines[: len(excerpt)]
+    for text in (readme, walk):
+        before = text[: text.index(line.findall(text)[0])]
+        assert "at random" in " ".join(before.split())
