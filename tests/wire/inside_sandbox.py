@@ -35,8 +35,13 @@ def _try(attempts: dict[str, Callable[[], object]]) -> None:
             attempt()
         except OSError as error:
             result = errno.errorcode[error.errno or 0]
-        print(f"{name}: {result}", flush=True)
-    print("end", flush=True)
+        _tell(f"{name}: {result}")
+    _tell("end")
+
+
+def _tell(line: str) -> None:
+    """Past `sys.stdout`, in whose `print` the signal may have come."""
+    os.write(1, f"{line}\n".encode())
 
 
 def _start(file: str, path: str, *arguments: str) -> int:
