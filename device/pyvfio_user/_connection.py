@@ -9,6 +9,7 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
+from ._files import Closer
 from ._library import Library, Pointer
 from ._message_filter import MessageFilter, Verdict
 from ._messages import (
@@ -16,7 +17,6 @@ from ._messages import (
     HEADER,
     LARGEST_MEMORY_WRITE,
     MEMORY_WRITE,
-    Header,
     VfioUserCommand,
     own_limit,
 )
@@ -27,7 +27,6 @@ log: Final = logging.getLogger(__name__)
 _LONGEST_REPLY: Final = 65536
 """More than `LONGEST_ACCESS`, which is the longest that the library answers with, and less than
 the queue of its socket holds."""
-_MOST_FILES: Final = 253  # SCM_MAX_FD
 _SENDING: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
@@ -90,8 +89,10 @@ class Connection:
         client: socket.socket,
         private: socket.socket,
         message_filter: MessageFilter,
+        closer: Closer,
     ) -> None:
         self._library = library
+        self._closer = closer
         self._context = context
         self._client = client
         self._private = private
@@ -120,14 +121,12 @@ class Connection:
         return verdict is Verdict.HANDLED
 
     def _pass_on(self) -> None:
-        """Pass the next message to the library, and its reply to the client; raises OSError."""
-        head, fds = self._header()
+        """Pass the message on to the library, and its reply to the client; raises OSError."""
+        gate = self.filter
         try:
-            # The library takes the descriptors that come with the header, and no others.
-            body = self._take(Header._make(HEADER.unpack(head)).size - len(head))
-            _send_whole(self._private, head + body, fds)
+            _send_whole(self._private, gate.message, gate.files)
         finally:
-            for fd in fds:
+            for fd in gate.files:  # eventfds, or memory that `DmaMap.offer` holds: never the last
                 os.close(fd)
         if self._run(self._context) < 0:
             raise self._library.failure("vfu_run_ctx")
@@ -136,28 +135,6 @@ class Connection:
         except BlockingIOError:
             return  # no reply was wanted
         _send_whole(self._client, reply)
-
-    def _header(self) -> tuple[bytes, list[int]]:
-        """The header of the next message, with its descriptors if it may have any.
-
-        Otherwise the kernel discards them: a close of our own could block, of some files.
-        """
-        if not self.filter.with_files:
-            return self._client.recv(HEADER.size, socket.MSG_DONTWAIT), []
-        flags = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-        head, fds, _, _ = socket.recv_fds(self._client, HEADER.size, _MOST_FILES, flags)
-        return head, fds
-
-    def _take(self, length: int) -> bytes:
-        """So many bytes that have arrived, in as many pieces as descriptors among them make."""
-        parts = []
-        while length:
-            part = self._client.recv(length, socket.MSG_DONTWAIT)
-            if not part:
-                raise ConnectionResetError(errno.ECONNRESET, "it hung up within a message")
-            parts.append(part)
-            length -= len(part)
-        return b"".join(parts)
 
     def write_memory(self, address: int, data: bytes) -> bool:
         """Send a DMA_WRITE without reply; False when the client has disconnected."""
@@ -183,8 +160,9 @@ class Connection:
             log.error("libvfio-user did not notice that its client is gone")
 
     def close(self) -> None:
-        """Close this process's descriptors of the client."""
-        self._client.close()
+        """Hang up, and close what the client has sent."""
+        self.filter.close()
+        self._closer.hang_up(self._client)
         self._private.close()
 
 

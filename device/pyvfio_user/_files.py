@@ -9,9 +9,12 @@ and an interrupt goes to an eventfd only.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import errno
 import fcntl
 import os
+import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -20,8 +23,17 @@ NOT_SEALED: Final = (
     "memory-backend-memfd is (share=on, seal=on)"
 )
 NO_EVENTFD: Final = "refused an interrupt that is no eventfd"
-MOST_CLOSING: Final = 8
-"""Threads that may hang in a close; with so many, no more descriptors are accepted."""
+MOST_FILES: Final = 253
+"""Descriptors that one piece of data can bring (SCM_MAX_FD), and one message."""
+RECEIVING: Final = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+MOST_PIECES: Final = 8
+"""Pieces of data that are taken out of a connection before it is closed."""
+MOST_WAITING: Final = 64
+"""Descriptors of a client that may wait to be closed before more of what it sends is received."""
+MOST_LEFT: Final = 8
+"""Clients of a socket that may have left a thread behind that hangs in a close."""
+MOST_LEFT_WAITING: Final = 256
+"""Descriptors that they may have left with these threads."""
 
 
 def memory_fault(fds: Sequence[int], length: int, complain: Callable[[str], None]) -> int:
@@ -63,63 +75,131 @@ def _is_eventfd(fd: int) -> bool:
     return os.readlink(f"/proc/self/fd/{fd}") == "anon_inode:[eventfd]"
 
 
-def close_memory(fd: int) -> None:
-    """Close the file of memory that is no longer mapped, in a thread if there can be one.
-
-    Whoever closes it last gives all its pages back: a tenth of a second for each GiB.
-    """
-    try:
-        _thread.start_new_thread(os.close, (fd,))  # threading would wait until the thread runs
-    except RuntimeError:  # the machine or the user has no thread left
-        os.close(fd)
-
-
 class Closer:
-    """Closes descriptors: of unknown files in threads, so that a close that hangs holds nobody."""
+    """Closes what the clients of one socket have sent, and their connections, in threads.
+
+    The owner of a file can make its close last (a FUSE file, a TCP socket that lingers), the pages
+    of memory take a tenth of a second for each GiB, and a connection is closed with whatever its
+    client has put into it. Each client has a thread for memory and one for everything else, and
+    leaves them behind: whoever hangs there holds up no other client.
+    """
 
     def __init__(self) -> None:
         self._lock = _thread.allocate_lock()
-        self._closing = 0
-        self._waiting: list[int] = []
-        """Those for which no thread could be started yet."""
+        self._memory = _Queue()
+        self._others = _Queue()
+        self._left: list[_Queue] = []
+        """Of clients that have left."""
+        self._on_relief: Callable[[], None] | None = None
+        self.busy = False
+        """Whether `full` has to be asked: a look at it is cheaper."""
 
-    def ready(self) -> bool:
-        """Whether there is a thread left; without one, descriptors must not be accepted."""
-        self._start()
-        return not self._waiting and self._closing < MOST_CLOSING
+    def full(self) -> bool:
+        """Whether the client must wait until some of its descriptors are closed."""
+        waiting = len(self._memory.fds) + len(self._others.fds)
+        self.busy = waiting > 0
+        return waiting >= MOST_WAITING
 
     def close(self, fds: Sequence[int]) -> None:
-        """Close memory and eventfds now, other files soon: at the next call, without a thread."""
+        """Close eventfds now, which is quick, and other files soon."""
         for fd in fds:
-            if _seals(fd) >= 0 or _is_eventfd(fd):
+            if _seals(fd) >= 0:
+                self._put(self._memory, fd)
+            elif _is_eventfd(fd):
                 os.close(fd)
             else:
-                self._waiting.append(fd)
-        self._start()
+                self._put(self._others, fd)
 
-    def _start(self) -> None:
-        """Close those that wait, in a thread if one can be had."""
-        fds = self._waiting
-        if not fds:
-            return
-        with self._lock:
-            self._closing += 1
-        try:
-            _thread.start_new_thread(self._close, (fds,))
-        except RuntimeError:  # the machine or the user has no thread left
-            with self._lock:
-                self._closing -= 1
+    def close_memory(self, fd: int) -> None:
+        """Close the file of memory soon; now, if there is no thread left."""
+        self._put(self._memory, fd)
+
+    def hang_up(self, client: socket.socket) -> None:
+        """End a connection; close it at once if its client has left nothing in it, else soon."""
+        with contextlib.suppress(OSError):  # it has ended already
+            client.shutdown(socket.SHUT_RDWR)
+        if self._emptied(client):
+            client.close()
         else:
-            self._waiting = []
+            self._put(self._others, client.detach())
 
-    def _close(self, fds: list[int]) -> None:
+    def _emptied(self, client: socket.socket) -> bool:
+        """Take what is left in a connection that has ended: nobody can put more into it."""
+        for _ in range(MOST_PIECES):
+            try:
+                data, files, _, _ = socket.recv_fds(client, 1 << 16, MOST_FILES, RECEIVING)
+            except ConnectionError:  # said once, in front of what is there
+                continue
+            except OSError:
+                return False
+            self.close(files)
+            if not data:
+                return True
+        return False
+
+    def leave(self) -> None:
+        """Leave threads that are closing to those who came before: another client comes."""
+        with self._lock:
+            if self._memory.running:
+                self._left.append(self._memory)
+                self._memory = _Queue()
+            if self._others.running:
+                self._left.append(self._others)
+                self._others = _Queue()
+
+    def admits(self, on_relief: Callable[[], None]) -> bool:
+        """Whether another client may come; if not, a thread calls `on_relief` when it may.
+
+        None may while too many connections, or threads of clients that have left, hang.
+        """
+        with self._lock:
+            self._on_relief = None if self._admits() else on_relief
+            return self._on_relief is None
+
+    def _admits(self) -> bool:
+        if self._others.running and len(self._others.fds) >= MOST_WAITING:
+            return False
+        self._left = [queue for queue in self._left if queue.running]
+        waiting = sum(len(queue.fds) for queue in self._left)
+        return len(self._left) < MOST_LEFT and waiting < MOST_LEFT_WAITING
+
+    def _put(self, queue: _Queue, fd: int) -> None:
+        """Close `fd` in the thread of `queue`, which is started if need be."""
+        with self._lock:
+            queue.fds.append(fd)
+            self.busy = True
+            if queue.running:
+                return
+            queue.running = True
         try:
-            for fd in fds:
-                os.close(fd)
-        finally:
+            _thread.start_new_thread(self._close, (queue,))  # threading would wait until it runs
+        except RuntimeError:  # the machine or the user has no thread left
+            queue.running = False
+            if queue is self._memory:
+                _close_all(queue)
+
+    def _close(self, queue: _Queue) -> None:
+        """Close all of a queue: a thread."""
+        relief: Callable[[], None] | None = None
+        while queue.running:
+            _close_all(queue)
             with self._lock:
-                self._closing -= 1
+                queue.running = len(queue.fds) > 0
+                if not queue.running and self._on_relief is not None and self._admits():
+                    relief, self._on_relief = self._on_relief, None
+        if relief is not None:
+            relief()
 
 
-closer: Final = Closer()
-"""One for the process: its clients share the threads."""
+class _Queue:
+    """Descriptors to be closed, and whether a thread does so."""
+
+    def __init__(self) -> None:
+        self.fds: deque[int] = deque()
+        self.running = False
+
+
+def _close_all(queue: _Queue) -> None:
+    while queue.fds:
+        with contextlib.suppress(OSError):  # what its file system says of the end of a file
+            os.close(queue.fds.popleft())

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from ._files import MOST_FILES, RECEIVING, Closer
 from ._messages import HEADER, Header
 from ._throttle import Complaints
 
@@ -35,11 +36,13 @@ REST_SECONDS: Final = 0.002
 class Listener:
     """Listens at `path` (mode 0600); keeps the newest client until its first message is complete.
 
-    Raises OSError when the socket cannot be opened or another server answers on it.
+    `closer` closes those that are turned away: all that a client has put into its connection is
+    closed with it. Raises OSError when the socket cannot be opened or another server answers on it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, closer: Closer) -> None:
         self.path = path
+        self._closer = closer
         self._socket = _listen(path)
         self._inode = path.stat().st_ino
         self._pending: socket.socket | None = None
@@ -66,7 +69,7 @@ class Listener:
             return None
         self._poll.poll(0)  # before the look at it: what comes later makes it readable again
         try:
-            message = _first_message(self._pending)
+            message = _first_message(self._pending, self._closer)
         except (OSError, ValueError) as error:
             log.debug("%s: turned a client away: %s", self.path, error)
             self._close_pending()
@@ -92,11 +95,15 @@ class Listener:
             return
         client, message = found
         refusal = Header._make(HEADER.unpack_from(message)).refusal(errno.EBUSY)
-        with client, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
             client.send(refusal, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        self._closer.hang_up(client)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
+            if not self._closer.admits(self._listen_again):
+                self._rest()
+                return
             try:
                 client, _ = self._socket.accept()
             except BlockingIOError:
@@ -112,6 +119,16 @@ class Listener:
             self._poll.register(client, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
             self._pending = client
 
+    def _rest(self) -> None:
+        self._poll.modify(self._socket, 0)
+        if self._closer.admits(self._listen_again):  # by now
+            self._listen_again()
+
+    def _listen_again(self) -> None:
+        """Look at the socket again: called by a thread."""
+        with contextlib.suppress(OSError, ValueError):  # closed meanwhile
+            self._poll.modify(self._socket, select.EPOLLIN)
+
     def _turn_away(self, error: OSError) -> None:
         """Close a client that could not be accepted, by means of the descriptor in reserve.
 
@@ -121,10 +138,9 @@ class Listener:
         self._close_reserve()
         try:
             client, _ = self._socket.accept()
-            client.close()
+            self._closer.hang_up(client)
         except OSError:  # the machine's limit: other processes take what becomes free
             time.sleep(REST_SECONDS)
-
         self._renew_reserve()
 
     def _renew_reserve(self) -> None:
@@ -140,14 +156,15 @@ class Listener:
         # Cleared first: a signal handler may raise in the middle, and then `close` is called again.
         client, self._pending = self._pending, None
         if client is not None:
-            client.close()  # removes it from the poll set, too
+            self._poll.unregister(client)
+            self._closer.hang_up(client)
 
     def close(self) -> None:
         """Stop listening and remove the socket file, if it is still this one's."""
         self._close_pending()
         self._poll.close()
         self._close_reserve()
-        self._socket.close()
+        self._closer.hang_up(self._socket)
         try:
             if self.path.stat().st_ino == self._inode:
                 self.path.unlink()
@@ -155,8 +172,11 @@ class Listener:
             pass
 
 
-def _first_message(client: socket.socket) -> bytes | None:
-    """The client's first message if all of it has arrived; raises ValueError, OSError."""
+def _first_message(client: socket.socket, closer: Closer) -> bytes | None:
+    """The client's first message if all of it has arrived; raises ValueError, OSError.
+
+    No descriptors belong to it.
+    """
     try:
         seen = client.recv(MAX_FIRST_MESSAGE, socket.MSG_PEEK)
     except BlockingIOError:
@@ -167,7 +187,11 @@ def _first_message(client: socket.socket) -> bytes | None:
         if not HEADER.size <= size <= MAX_FIRST_MESSAGE:
             raise ValueError(f"its first message claims {size} bytes")
         if len(seen) >= size:
-            return client.recv(size)
+            message, files, _, _ = socket.recv_fds(client, size, MOST_FILES, RECEIVING)
+            closer.close(files)
+            if len(message) < size:
+                raise ValueError("its first message came with descriptors in the middle")
+            return message
     if _has_hung_up(client):
         raise ConnectionResetError(errno.ECONNRESET, "it hung up within its first message")
     return None

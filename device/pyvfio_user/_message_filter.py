@@ -4,29 +4,27 @@ libvfio-user checks too little: it blocks on an incomplete message, loses the me
 after one that is too long, writes beyond its interrupt table on a vector count that wraps around,
 maps any file (touching what is gone from it kills the process), writes to any file as an interrupt
 (which blocks), and answers a read with more bytes than its socket holds (which blocks). The filter
-peeks at each message, leaves valid ones in the socket for the library, and answers the others.
+receives the messages, leaves valid ones to the library, and answers the others.
 
-It never blocks: an incomplete message stays in the socket, which therefore stays readable, so the
-server's loop calls again, with all its other work in between, until the rest has arrived or
-`MESSAGE_SECONDS` are over. The loop does not sleep meanwhile.
+It never blocks: what has come of an incomplete message is kept, and the server's loop calls again,
+with all its other work in between, until the rest has arrived or `MESSAGE_SECONDS` are over. The
+loop does not sleep meanwhile.
 """
 
 from __future__ import annotations
 
-import array
 import errno
-import fcntl
 import logging
 import os
 import select
 import socket
-import termios
 import time
 from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from ._files import closer, interrupt_fault, memory_fault
+from ._files import Closer, interrupt_fault, memory_fault
+from ._inbox import LARGEST, Inbox
 from ._messages import (
     ACCESS,
     BODY_SIZES,
@@ -45,19 +43,15 @@ log: Final = logging.getLogger(__name__)
 
 MESSAGE_SECONDS: Final = 0.5
 """Seconds a message may take from its first byte to its last."""
-LARGEST: Final = 65536
-"""Bytes of the largest message; every socket's queue holds that many."""
 PAGE: Final = 4096
-_PEEK: Final = socket.MSG_PEEK | socket.MSG_DONTWAIT
 _unpack_header: Final = HEADER.unpack_from
-_unpack_access: Final = ACCESS.unpack_from
 
 
 class Verdict(Enum):
     """What the caller has to do next."""
 
     IDLE = 0  # no message, or only a part of one, has arrived
-    PASS = 1  # leave the message to the library
+    PASS = 1  # `message` is for the library
     HANDLED = 2  # the message was answered here
     DROP = 3  # the client is gone, or its stream of messages cannot be followed any more
 
@@ -66,7 +60,8 @@ class MessageFilter:
     """The message filter of one client.
 
     `mapped(address, size)` tells whether a DMA region overlaps those bytes, `irq_count(index)` how
-    many interrupts of a kind the device has; `complain` logs a line, or not, if there were many.
+    many interrupts of a kind the device has; `complain` logs a line, or not, if there were many;
+    `closer` closes the client's descriptors.
     """
 
     def __init__(
@@ -75,85 +70,116 @@ class MessageFilter:
         mapped: Callable[[int, int], bool],
         irq_count: Callable[[int], int],
         complain: Callable[[str], None],
+        closer: Closer,
     ) -> None:
         self._client = client
         self._complain = complain
-        self._receive = client.recv_into
+        self._closer = closer
+        self._inbox = Inbox(client, closer)
         self._mapped = mapped
         self._irq_count = irq_count
-        self._buffer = bytearray(64)
         self._deadline = 0.0  # for the rest of an incomplete message; 0 without one
         self._hangup = select.poll()
         self._hangup.register(client, select.POLLRDHUP)
         self.on_file: Callable[[int, int, int], None] | None = None
         """Called for each file before it is mapped: bus address, descriptor, offset in the file."""
-        self.with_files = False
-        """Whether the message just inspected may bring descriptors to the library."""
+        self.message = b""
+        """The message just inspected, if it is for the library."""
+        self.files: list[int] = []
+        """The descriptors that the library gets with it; the caller closes them."""
         self.more = True
-        """Whether more than the message just inspected may be waiting; saves a system call."""
+        """Whether the next message has been received, and may be inspected at once."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something was received that nobody has handled, so that no poll tells of it."""
+        return self._inbox.start < self._inbox.end
 
     def inspect(self) -> Verdict:
-        """Check the next message; region accesses, the most frequent ones, cost one system call."""
-        self.more = True
-        self.with_files = False
-        try:
-            count = self._receive(self._buffer, 0, _PEEK)
-        except BlockingIOError:
-            return Verdict.IDLE
-        except OSError:
-            return Verdict.DROP
-        if count >= 32:
-            _, command, size, flags, _, _, _, length = _unpack_access(self._buffer)
-            if (
-                flags & 0xF == 0
-                and 9 <= command <= 10
-                and 32 <= size <= count
-                and length <= LONGEST_ACCESS
-            ):
-                self._deadline = 0.0
-                self.more = count > size
-                return Verdict.PASS
-        try:
-            return self._judge(count) if count else Verdict.DROP
-        except OSError as error:
-            return self._drop(f"something that could not be read: {error}")
+        """Check the next message."""
+        verdict = self._complete()
+        return self._judge() if verdict is None else verdict
 
     def connected(self) -> bool:
         """Whether the client has not closed the connection; messages may wait even if it has."""
         return not self._hangup.poll(0)
 
-    def _judge(self, count: int) -> Verdict:
-        if count < HEADER.size:
-            if _queued(self._client) < HEADER.size:
-                return self._unfinished("a header that never ended")
-            if self._receive(self._buffer, HEADER.size, _PEEK) < HEADER.size:
-                return self._drop("descriptors in the middle of a header")
-        header = Header._make(_unpack_header(self._buffer))
-        if not HEADER.size <= header.size <= LARGEST:
-            return self._drop(f"a message of {header.size} bytes")
-        if _queued(self._client) < header.size:
-            return self._unfinished(
-                f"command {header.command} without all of its {header.size} bytes"
-            )
-        self._deadline = 0.0
+    def close(self) -> None:
+        """Close the descriptors of messages that are not handled any more."""
+        self._inbox.close()
+
+    def _complete(self) -> Verdict | None:
+        """Receive until the first message is complete, if it has arrived: None then."""
+        inbox = self._inbox
+        needed, what = HEADER.size, "a header that never ended"
+        while True:
+            waiting = inbox.end - inbox.start
+            if waiting >= HEADER.size:
+                _, command, needed, _, _ = _unpack_header(inbox.data, inbox.start)
+                if not HEADER.size <= needed <= LARGEST:
+                    return self._drop(f"a message of {needed} bytes")
+                what = f"command {command} without all of its {needed} bytes"
+            if waiting >= needed:
+                self._deadline = 0.0
+                return None
+            verdict = self._receive(needed, what)
+            if verdict is not None:
+                return verdict
+
+    def _receive(self, needed: int, what: str) -> Verdict | None:
+        """Receive a part of a message of `needed` bytes; None when something came."""
+        inbox = self._inbox
+        try:
+            if inbox.receive(needed):
+                return None
+        except BlockingIOError:
+            if inbox.held:
+                return self._unfinished("descriptors whose files take long to close")
+            if inbox.start < inbox.end:
+                return self._unfinished(what)
+            self._deadline = 0.0
+            return Verdict.IDLE
+        except ConnectionError:
+            return Verdict.DROP
+        except OSError as error:
+            return self._drop(f"{error.strerror}")
+        return self._drop(what) if inbox.start < inbox.end else Verdict.DROP
+
+    def _judge(self) -> Verdict:
+        """Check the first message, which is complete, and answer it or leave it to the library."""
+        inbox = self._inbox
+        start = inbox.start
+        header = Header._make(_unpack_header(inbox.data, start))
+        message = bytes(inbox.view[start : start + header.size])
+        files = inbox.handled(start + header.size)
+        self.more = self.waiting
+        error = errno.EIO
+        try:
+            error = self._fault(header, message, files)
+        except OSError as raised:
+            return self._drop(f"something that could not be read: {raised}")
+        finally:
+            if error or not header.brings_files:
+                self._closer.close(files)
+                files = []
+        if error:
+            return self._refuse(header, error)
+        if header.is_reply:
+            return Verdict.HANDLED
+        self.message, self.files = message, files
+        return Verdict.PASS
+
+    def _fault(self, header: Header, message: bytes, files: list[int]) -> int:
+        """The errno to refuse a complete message with; 0 lets the library decide."""
         if header.is_reply:
             if header.flags & FLAG_ERROR:
                 self._complain(f"the client refused command {header.command}: {_why(header)}")
-            return self._consume(header, b"")
-        error = self._fault(header)
-        return self._consume(header, header.refusal(error)) if error else Verdict.PASS
-
-    def _fault(self, header: Header) -> int:
-        """The errno to refuse a complete message with; 0 lets the library decide."""
+            return 0
         body = header.size - HEADER.size
         if not header.is_command or body < BODY_SIZES.get(header.command, 0):
             return errno.EINVAL
         if header.command == VfioUserCommand.DMA_MAP:
-            return self._with_files(HEADER.size + DMA_MAP.size, self._dma_map_fault)
-        # Fewer bytes than asked for when descriptors are attached in the middle of the message.
-        message = self._client.recv(HEADER.size + max(BODY_SIZES.values()), _PEEK)
-        if len(message) < HEADER.size + BODY_SIZES.get(header.command, 0):
-            return errno.EINVAL
+            return self._dma_map_fault(message, files)
         if header.command in (VfioUserCommand.REGION_READ, VfioUserCommand.REGION_WRITE):
             length = ACCESS.unpack_from(message)[-1]
             return errno.EINVAL if length > LONGEST_ACCESS else 0
@@ -164,47 +190,25 @@ class MessageFilter:
             _, _, index, start, count = IRQ_SET.unpack_from(message, HEADER.size)
             if start + count > self._irq_count(index):
                 return errno.EINVAL
-            return self._with_files(len(message), lambda _, fds: self._interrupt_fault(fds))
+            return interrupt_fault(files, self._complain)
         return 0
 
-    def _with_files(self, length: int, check: Callable[[bytes, list[int]], int]) -> int:
-        """`check(message, descriptors)` of a message of which the first `length` bytes count."""
-        if not closer.ready():
-            return errno.EBUSY
-        message, fds = _peek_with_fds(self._client, length)
-        error = errno.EIO
-        try:
-            error = check(message, fds)
-        finally:
-            closer.close(fds)
-        self.with_files = not error
-        return error
-
-    def _interrupt_fault(self, fds: list[int]) -> int:
-        return interrupt_fault(fds, self._complain)
-
-    def _dma_map_fault(self, message: bytes, fds: list[int]) -> int:
-        if len(message) < HEADER.size + DMA_MAP.size:
-            return errno.EINVAL
+    def _dma_map_fault(self, message: bytes, files: list[int]) -> int:
         _, _, offset, address, size = DMA_MAP.unpack_from(message, HEADER.size)
         if size == 0 or (address | size | offset) % PAGE or address + size > 1 << 64:
             return errno.EINVAL
-        if error := memory_fault(fds, offset + size, self._complain):
+        if error := memory_fault(files, offset + size, self._complain):
             return error
         if self._mapped(address, size):
             return errno.EEXIST
-        if fds and self.on_file is not None:
-            self.on_file(address, fds[0], offset)
+        if files and self.on_file is not None:
+            self.on_file(address, files[0], offset)
         return 0
 
-    def _consume(self, header: Header, reply: bytes) -> Verdict:
-        """Take the message off the socket (attached descriptors are closed) and answer it."""
-        left = header.size
-        while left:  # a message with descriptors may come off in two pieces
-            left -= len(self._client.recv(left, socket.MSG_DONTWAIT))
+    def _refuse(self, header: Header, error: int) -> Verdict:
         log.debug("refused command %d of %d bytes", header.command, header.size)
         try:
-            if reply:
+            if reply := header.refusal(error):
                 self._client.send(reply, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except OSError:
             return Verdict.DROP
@@ -226,19 +230,3 @@ class MessageFilter:
 
 def _why(header: Header) -> str:
     return os.strerror(header.error)
-
-
-def _queued(client: socket.socket) -> int:
-    """Bytes that wait to be read (FIONREAD; for AF_UNIX streams the sum over the queue)."""
-    return int.from_bytes(fcntl.ioctl(client, termios.FIONREAD, bytes(4)), "little")
-
-
-def _peek_with_fds(client: socket.socket, length: int) -> tuple[bytes, list[int]]:
-    """The message without taking it, and duplicates of its descriptors for the caller to close."""
-    space = socket.CMSG_SPACE(253 * array.array("i").itemsize)  # SCM_MAX_FD
-    data, ancillary, _, _ = client.recvmsg(length, space, _PEEK | socket.MSG_CMSG_CLOEXEC)
-    fds = array.array("i")
-    for level, kind, content in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
-    return data, list(fds)

@@ -47,6 +47,7 @@ MEMORY_WRITE: Final = Struct("<QQ")
 LARGEST_MEMORY_WRITE: Final = 1024
 IRQ_SET: Final = Struct("<IIIII")  # argsz, flags, index, start, count; data follows
 
+WITH_FILES: Final = (VfioUserCommand.DMA_MAP, VfioUserCommand.DEVICE_SET_IRQS)
 BODY_SIZES: dict[int, int] = {
     VfioUserCommand.DMA_MAP: DMA_MAP.size,
     VfioUserCommand.DMA_UNMAP: DMA_UNMAP.size,
@@ -95,6 +96,11 @@ class Header(NamedTuple):
     def is_reply(self) -> bool:
         """Whether it is a reply of the client."""
         return self.flags & TYPE_MASK == TYPE_REPLY
+
+    @property
+    def brings_files(self) -> bool:
+        """Whether the library takes descriptors that come with it."""
+        return self.is_command and self.command in WITH_FILES
 
     def refusal(self, error: int) -> bytes:
         """The reply that fails this request with `error` (an errno), empty if none is wanted."""

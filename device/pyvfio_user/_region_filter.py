@@ -9,6 +9,7 @@ from struct import Struct
 from time import monotonic
 from typing import Final
 
+from ._files import Closer
 from ._message_filter import MessageFilter, Verdict
 from ._messages import (
     ACCESS,
@@ -22,8 +23,6 @@ from ._messages import (
 )
 from ._regions import LINE, BulkRegion, LineStores, RegisterRegion
 
-BUFFER: Final = 16384
-"""Bytes peeked at together: bounds the work before other sockets are served."""
 TOGETHER: Final = 32
 """Accesses to registers that are served in one call at most."""
 TOGETHER_SECONDS = 0.002
@@ -40,8 +39,6 @@ _READ_WRITE: Final = 3
 _HEAD: Final = ACCESS.size
 _unpack: Final = ACCESS.unpack_from
 _pack_header: Final = HEADER.pack
-_PEEK: Final = socket.MSG_PEEK | socket.MSG_DONTWAIT
-_DONT_WAIT: Final = int(socket.MSG_DONTWAIT)
 _SENDING: Final = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)  # a full socket never blocks
 _READ: Final = int(VfioUserCommand.REGION_READ)
 _WRITE: Final = int(VfioUserCommand.REGION_WRITE)
@@ -59,43 +56,57 @@ class RegionFilter(MessageFilter):
         mapped: Callable[[int, int], bool],
         irq_count: Callable[[int], int],
         complain: Callable[[str], None],
+        closer: Closer,
         windows: Mapping[int, BulkRegion],
         registers: Mapping[int, RegisterRegion],
     ) -> None:
-        super().__init__(client, mapped, irq_count, complain)
+        super().__init__(client, mapped, irq_count, complain, closer)
         self._windows = windows
         self._registers = {
             index: region for index, region in registers.items() if index not in windows
         }
-        self._batch = bytearray(BUFFER)
-        self._view = memoryview(self._batch)
-        self._served = 0  # bytes of the batch
+        self._batch = self._inbox.data
+        self._view = self._inbox.view
+        self._served = 0  # where the messages end that are served
 
     def inspect(self) -> Verdict:
         """Serve all accesses to these regions that come first, else check the next message."""
-        try:
-            count = self._receive(self._batch, 0, _PEEK)
-        except BlockingIOError:
-            self.more = True
-            return Verdict.IDLE
-        except OSError:
-            return Verdict.DROP
-        if count >= _HEAD:
-            self._served = 0
+        inbox = self._inbox
+        if inbox.start == inbox.end:
+            verdict = self._receive(HEADER.size, "nothing")
+            if verdict is not None:
+                return verdict
+        while True:
+            begin, end = inbox.start, inbox.end
             try:
-                try:
-                    self._take(count)
-                    if not self._served:
-                        self._answer(count)
-                finally:
-                    self._drop_from_socket(self._served)
+                served = self._serve_all(begin, end)
             except OSError as error:
                 return self._lost(error)
-            if self._served:
+            if served:
                 self._deadline = 0.0
                 self.more = False  # other sockets are served first, however much is waiting here
                 return Verdict.HANDLED
-        return super().inspect()
+            verdict = self._complete()
+            if verdict is not None:
+                return verdict
+            if inbox.end - inbox.start == end - begin:
+                return self._judge()
+
+    def _serve_all(self, begin: int, end: int) -> bool:
+        """Serve what lies from `begin` to `end` of the batch; whether that was anything."""
+        self._served = begin
+        if end - begin < _HEAD:
+            return False
+        try:
+            self._take(begin, end)
+            if self._served == begin:
+                self._answer(begin, end)
+        finally:
+            if self._served > begin:
+                files = self._inbox.handled(self._served)
+                if files:
+                    self._closer.close(files)
+        return self._served > begin
 
     def _lost(self, error: OSError) -> Verdict:
         """The client left, or its socket is full of replies."""
@@ -103,13 +114,13 @@ class RegionFilter(MessageFilter):
             return self._drop("requests and took no replies")
         return Verdict.DROP
 
-    def _take(self, count: int) -> None:
-        """Serve the accesses at the start of the batch.
+    def _take(self, position: int, count: int) -> None:
+        """Serve the accesses from `position` to `count` of the batch.
 
         `_served` counts each before it is carried out, so that none is carried out twice.
         """
         batch, windows = self._batch, self._windows
-        position = accesses = 0
+        accesses = 0
         until = 0.0
         start = end = width = place = -1
         parts: list[bytes] = []
@@ -159,8 +170,7 @@ class RegionFilter(MessageFilter):
     def _serve(self, position: int, count: int) -> int:
         """Serve a valid and complete access to registers, with stores that continue its line.
 
-        Returns how many accesses that were, 0 if the next message is none. The reply is sent
-        before the message is taken off the socket.
+        Returns how many accesses that were, 0 if the next message is none.
         """
         number, command, size, flags, _, offset, index, length = _unpack(self._batch, position)
         region = self._registers.get(index)
@@ -220,24 +230,25 @@ class RegionFilter(MessageFilter):
             region.failed(raised)
         return (position - first) // size
 
-    def _answer(self, count: int) -> None:
-        """Answer a message if it is about one of the windows."""
-        number, command, size, flags, _, offset, index, length = _unpack(self._batch, 0)
-        if flags & TYPE_MASK or not _HEAD <= size <= count:
+    def _answer(self, start: int, end: int) -> None:
+        """Answer the message at `start` if it is about one of the windows, and complete."""
+        number, command, size, flags, _, offset, index, length = _unpack(self._batch, start)
+        if flags & TYPE_MASK or not _HEAD <= size <= end - start:
             return
         if command == VfioUserCommand.DEVICE_GET_REGION_INFO and size == _INFO_SIZE:
-            space, _, index = _INFO_START.unpack_from(self._batch, HEADER.size)
+            space, _, index = _INFO_START.unpack_from(self._batch, start + HEADER.size)
             region = self._windows.get(index)
             if region is not None:
-                self._served = size
+                self._served = start + size
                 self._describe(number, index, region, space)
             return
         region = self._windows.get(index)
         if region is None or command not in (_READ, _WRITE):
             return
-        self._served = size
-        data = self._access(region, command, size, offset, length)
-        body = None if data is None else bytes(self._batch[HEADER.size : _HEAD]) + data
+        self._served = start + size
+        sent = bytes(self._view[start + HEADER.size : start + size])
+        data = self._access(region, command, sent, offset, length)
+        body = None if data is None else sent[: _HEAD - HEADER.size] + data
         if not flags & FLAG_NO_REPLY:
             self._reply(number, command, body)
 
@@ -257,15 +268,16 @@ class RegionFilter(MessageFilter):
         self._reply(number, VfioUserCommand.DEVICE_GET_REGION_INFO, body, fds)
 
     def _access(
-        self, region: BulkRegion, command: int, size: int, offset: int, length: int
+        self, region: BulkRegion, command: int, sent: bytes, offset: int, length: int
     ) -> bytes | None:
         """The data of a read, nothing for a write, None for an access that fails."""
         if not 0 < length <= LONGEST_ACCESS or offset + length > region.size:
             return None
-        if size != _HEAD + (length if command == _WRITE else 0):
+        data = sent[_HEAD - HEADER.size :]
+        if len(data) != (length if command == _WRITE else 0):
             return None
         if command == _WRITE:
-            region.write(offset, bytes(self._batch[_HEAD:size]), length)
+            region.write(offset, data, length)
             return b""
         data = region.read(offset, length)
         return data if len(data) == length else None
@@ -289,10 +301,3 @@ class RegionFilter(MessageFilter):
 
     def _flush(self, number: int, start: int, parts: list[bytes], width: int) -> None:
         self._windows[number].write(start, b"".join(parts), width)
-
-    def _drop_from_socket(self, length: int) -> None:
-        while length:
-            got = self._receive(self._batch, length, _DONT_WAIT)
-            if not got:
-                raise ConnectionResetError
-            length -= got

@@ -16,6 +16,7 @@ from typing import Final
 
 from ._callbacks import Callbacks, Read, Write
 from ._connection import Connection, LibrarySocket
+from ._files import Closer
 from ._library import Library, Pointer, load
 from ._listener import Listener
 from ._region_filter import RegionFilter
@@ -66,17 +67,21 @@ class Context:
         self._calls = self._library.calls
         self.path = Path(socket_path)
         self._poll = select.epoll()
-        self._listener = Listener(self.path)
+        self._closer = Closer()
+        self._listener = Listener(self.path, self._closer)
         self._library_socket: LibrarySocket = LibrarySocket(self._library)
         self._context = self._library_socket.context
         self._poll.register(self._listener, select.EPOLLIN)
+        self._always = os.eventfd(1, os.EFD_CLOEXEC)
+        self._poll.register(self._always, 0)
+        self._readable = False
         self._connection: Connection | None = None
         self._realized = False
         self._busy = False
         self._closed = False
         self._callbacks = Callbacks(self._library, str(self.path))
         self._complain = Complaints(log, str(self.path))
-        self._dma = DmaMap(self._library)
+        self._dma = DmaMap(self._library, self._closer)
         self._irq_counts: dict[int, int] = {}
         self._windows: dict[int, BulkRegion] = {}
         self._registers: dict[int, RegisterRegion] = {}
@@ -204,20 +209,24 @@ class Context:
         if found is None:
             return False
         client, first_message = found
+        self._closer.leave()
         private = self._introduce(client, first_message)
         if private is None:
-            client.close()
+            self._closer.hang_up(client)
             return False
         messages = RegionFilter(
             client,
             self._dma.overlaps,
             self._irq_count,
             self._complain,
+            self._closer,
             self._windows,
             self._registers,
         )
         messages.on_file = self._dma.offer
-        self._connection = Connection(self._library, self._context, client, private, messages)
+        self._connection = Connection(
+            self._library, self._context, client, private, messages, self._closer
+        )
         self._poll.register(self._connection, select.EPOLLIN)
         log.info("%s: a client has connected", self.path)
         return True
@@ -249,10 +258,17 @@ class Context:
         finally:
             self._busy = False
             self._dma.close_unmapped()
+            self._stay_readable(self._connection is not None and self._connection.filter.waiting)
         self._callbacks.raise_interrupt()
         if not handled:
             self._refuse_others()
         return handled
+
+    def _stay_readable(self, waiting: bool) -> None:
+        """Keep `poll_fd` readable while messages wait that have been received."""
+        if waiting != self._readable:
+            self._readable = waiting
+            self._poll.modify(self._always, select.EPOLLIN if waiting else 0)
 
     def _refuse_others(self) -> None:
         """The client sent nothing; if it is still connected, another one wants to connect."""
@@ -314,6 +330,7 @@ class Context:
             self._connection = None
         self._listener.close()
         self._poll.close()
+        os.close(self._always)
         for index in self._windows:
             self.map_file(index, None)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ._files import close_memory
+from ._files import Closer
 from ._library import Library, Pointer
 from .constants import Protection
 
@@ -55,8 +55,9 @@ DmaCallback = Callable[[DmaRegion], None]
 class DmaMap:
     """The regions of one client; `map` and `unmap` are called by the library."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, closer: Closer) -> None:
         self._library = library
+        self._closer = closer
         self._regions: dict[int, DmaRegion] = {}
         self._offered: dict[int, SharedFile] = {}
         self._unmapped: list[int] = []  # descriptors of files whose regions are being removed
@@ -80,7 +81,7 @@ class DmaMap:
         for address in list(self._offered):
             self._forget(self._offered.pop(address))
         while self._unmapped:
-            close_memory(self._unmapped.pop())
+            self._closer.close_memory(self._unmapped.pop())
 
     def regions(self) -> list[DmaRegion]:
         """The regions that are mapped now."""

@@ -16,6 +16,7 @@ from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.control import ControlCommands
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.pyvfio_user._files import Closer
 from bluebridge.device.pyvfio_user._message_filter import Verdict
 from bluebridge.device.pyvfio_user._messages import HEADER, VfioUserCommand
 from bluebridge.device.pyvfio_user._region_filter import RegionFilter
@@ -44,17 +45,24 @@ def messages(data: bytes) -> None:
     with server, client:
         client.setblocking(False)
         gate = RegionFilter(
-            server, lambda *_: False, lambda kind: 4, lambda text: None, {2: window}, {0: _region()}
+            server,
+            lambda *_: False,
+            lambda kind: 4,
+            lambda text: None,
+            Closer(),
+            {2: window},
+            {0: _region()},
         )
         for _ in range(MESSAGES):
             if not left:
                 break
             with contextlib.suppress(BlockingIOError):
                 _send(client, left)
-            if not _serve(gate, server):
-                return
+            if not _serve(gate):
+                break
             with contextlib.suppress(BlockingIOError):
                 client.recv(1 << 20)
+        gate.close()
 
 
 def _send(client: socket.socket, left: BytesLeft) -> None:
@@ -72,8 +80,9 @@ def _send(client: socket.socket, left: BytesLeft) -> None:
         os.close(fd)
 
 
-def _serve(gate: RegionFilter, server: socket.socket) -> bool:
+def _serve(gate: RegionFilter) -> bool:
     """Do as the connection does; False when the client is to be dropped."""
+    closer = Closer()
     while True:
         verdict = gate.inspect()
         if verdict is Verdict.IDLE:
@@ -81,9 +90,8 @@ def _serve(gate: RegionFilter, server: socket.socket) -> bool:
         if verdict is Verdict.DROP:
             return False
         if verdict is Verdict.PASS:
-            left = HEADER.unpack(server.recv(HEADER.size, socket.MSG_DONTWAIT))[2] - HEADER.size
-            while left:  # raises BlockingIOError if it is not whole
-                left -= len(server.recv(left, socket.MSG_DONTWAIT))
+            assert HEADER.unpack_from(gate.message)[2] == len(gate.message)
+            closer.close(gate.files)
 
 
 @cache

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bluebridge.device.pyvfio_user import _region_filter
 from bluebridge.device.pyvfio_user._callbacks import Callbacks
+from bluebridge.device.pyvfio_user._files import Closer
 from bluebridge.device.pyvfio_user._library import Library
 from bluebridge.device.pyvfio_user._message_filter import Verdict
 from bluebridge.device.pyvfio_user._region_filter import RegionFilter
@@ -50,7 +51,13 @@ class Wire:
             4: BulkRegion(WIDE, _read, lambda *run: self.runs.append(run)),
         }
         self.filter = RegionFilter(
-            server, lambda *_: False, lambda _: 0, self.complaints.append, self.regions, {}
+            server,
+            lambda *_: False,
+            lambda _: 0,
+            self.complaints.append,
+            Closer(),
+            self.regions,
+            {},
         )
 
     def write(self, offset: int, data: bytes, region: int = 2, flags: int = NO_REPLY) -> None:
@@ -87,7 +94,7 @@ def test_messages_with_reply_or_of_other_regions_are_left_for_the_library() -> N
         assert wire.filter.inspect() is Verdict.HANDLED
         assert len(wire.runs) == 1
         assert wire.filter.inspect() is Verdict.PASS
-        assert wire.server.recv(40)[32:] == b"12345678"
+        assert wire.filter.message[32:] == b"12345678"
         assert wire.filter.inspect() is Verdict.HANDLED
         wire.close()
 
@@ -193,6 +200,7 @@ def _registers(
         lambda *_: False,
         lambda _: 0,
         wire.complaints.append,
+        Closer(),
         wire.regions,
         {0: region, 2: region},
     )
@@ -332,6 +340,7 @@ class Lines:
             lambda *_: False,
             lambda _: 0,
             self.wire.complaints.append,
+            Closer(),
             {},
             {0: region, 1: region},
         )

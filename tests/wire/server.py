@@ -122,6 +122,6 @@ def serving(module: str, arguments: Sequence[str], log: Path) -> Iterator[Server
         yield server
         assert server.running(), server.text()
         assert server.terminate() == 0, server.text()
-        assert server.held() == []
+        assert server.held() == [], server.held()
     finally:
         server.kill()
