@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from tests.mutants.table import ROOT, DoesNotApply, Mutant
@@ -22,6 +23,7 @@ _PYTEST = (
 )
 _FAILED = re.compile(r"^FAILED (tests/.+?)( - .*)?$", re.MULTILINE)
 _TESTS_FAILED = 1
+_SECONDS = count(1)
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ def copy(source: Path, target: Path) -> None:
 def run_tests(folder: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
     """Run tests of a copy, interpreted, until the first one fails."""
     chosen = {**os.environ, "BLUEBRIDGE_PURE": "1", "PYTHONPATH": str(folder), "COLUMNS": "240"}
+    # Compiled files, once for all defects, save two thirds of the time.
+    chosen.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run(
         [sys.executable, *_PYTEST, *tests],
         cwd=folder,
@@ -62,11 +66,12 @@ def judge(mutant: Mutant, folder: Path) -> Verdict:
     path = folder / mutant.file
     original = path.stat()
     path.write_text(changed)
+    # Python tells compiled files by second and size: no two defects have the same second.
+    os.utime(path, (original.st_atime, original.st_mtime + next(_SECONDS)))
     try:
         return _verdict(mutant, run_tests(folder, mutant.tests))
     finally:
         path.write_bytes((ROOT / mutant.file).read_bytes())
-        # A new time of change would make Python compile the file again, the old one does not.
         os.utime(path, ns=(original.st_atime_ns, original.st_mtime_ns))
 
 

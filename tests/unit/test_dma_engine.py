@@ -304,6 +304,7 @@ def test_a_completion_word_in_a_register_halts(pair: Pair, ring: Ring) -> None:
     ring.ring()
     assert ring.state == State.HALTED
     assert ring.read(0x28, 4) == ChannelError.COMPLETION_ADDRESS
+    assert pair.a.dma_bus.take_interrupts() == []
 
 
 def test_suspend_resume_and_reset(pair: Pair, ring: Ring) -> None:

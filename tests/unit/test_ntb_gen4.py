@@ -140,6 +140,11 @@ def test_a_held_doorbell_dies_with_the_link() -> None:
     assert pair.b.read(0x40, 8) & 1 == 0
     pair.a.write(0x100, 4, 1)
     assert pair.link.lost == 1
+    pair.a.enable_link()
+    pair.wait(TRAINING_SECONDS)
+    pair.b.hear_link()
+    pair.wait(HOLD_SECONDS)
+    assert pair.link.up and pair.b.read(0x40, 8) & 1 == 0, "nor does it come with the next link"
 
 
 def test_scratchpads_are_the_peers_of_the_peer(pair: Pair) -> None:

@@ -242,6 +242,10 @@ def test_doorbells_that_wait_die_with_the_guest(pair: Pair) -> None:
     pair.b.bridge.reset()
     pair.b.bus.run(LONGEST_SECONDS)
     assert _doorbells(pair.b) == 0
+    for guest in (pair.a, pair.b):
+        guest.send(LinkMessage.UP)
+    pair.b.bus.run(LONGEST_SECONDS)
+    assert _doorbells(pair.b) == 0, "nor does the next driver get them"
 
 
 def test_a_message_interrupts_and_waits_to_be_taken(pair: Pair) -> None:

@@ -206,6 +206,7 @@ BLOCKS = [
     ("msi_address", 3),
     ("bells", 1 << 60),
     ("bell_count", 2),
+    ("bell_count", 1 << 28),
     ("command_capacity", 1 << 30),
     ("command_index", 99),
     ("responses", (1 << 64) - 8),

@@ -49,6 +49,14 @@ def region(count: int, capacity: int, length: int, *segments: tuple[int, int]) -
 
 THERE = 0x1_0000_0000
 """An address of the peer's memory."""
+
+
+def pair(**values: int) -> bytes:
+    """A QP_CREATE of key 0x99, right unless it is told otherwise."""
+    places = {"key": 0x99, "send_consumed": THERE, "send_completions": THERE}
+    return command("QP_CREATE", CommandCode.QP_CREATE, **{**places, **values})
+
+
 REFUSED = {
     "an unknown code": command("PD", 99),
     "a code between the known ones": command("PD", 11),
@@ -71,13 +79,11 @@ REFUSED = {
         "MR_APPEND", CommandCode.MR_APPEND, key=KEY, count=1, capacity=3, position=3
     ),
     "the end of no region": command("MR_DELETE", CommandCode.MR_DELETE, key=9),
-    "a queue pair that is there": command("QP_CREATE", CommandCode.QP_CREATE, key=0x10),
-    "a queue pair too large": command(
-        "QP_CREATE", CommandCode.QP_CREATE, key=0x99, recv_capacity=1 << 20
-    ),
-    "a queue pair without a bell": command(
-        "QP_CREATE", CommandCode.QP_CREATE, key=0x99, completion_bell=DOORBELLS
-    ),
+    "a queue pair that is there": pair(key=0x10),
+    "a queue pair too large": pair(recv_capacity=1 << 20),
+    "a queue pair without a bell": pair(completion_bell=DOORBELLS),
+    "completions where no memory is": pair(send_completions=1 << 60),
+    "an index where no memory is": pair(send_consumed=1 << 60),
     "a state of no queue pair": command("QP_MODIFY", CommandCode.QP_MODIFY, key=0x10, state=9),
     "the end of no queue pair": command("QP_DELETE", CommandCode.QP_DELETE, key=0x99),
     "an address of another": command("RESOLVE", CommandCode.RESOLVE, ip=1),
@@ -96,6 +102,14 @@ def test_a_command_is_refused(victim: Side, name: str) -> None:
     assert form.get(response, "op") == op
     assert form.get(response, "status") == layout.FAILED
     assert (victim.engine.remote.count, victim.transport.available) == before
+
+
+def test_a_queue_pair_is_made(victim: Side) -> None:
+    """What the refused ones differ from by one value."""
+    before = victim.engine.remote.count
+    response = victim.engine.remote.execute(pair())
+    assert layout.KEYED_RESPONSE.get(response, "status") == layout.OK
+    assert victim.engine.remote.count == before + 1
 
 
 def send(

@@ -319,13 +319,13 @@ def test_a_repeated_request_is_served_after_the_first_and_both_are_answered_then
     server.request(1, 516, connection=12)
     assert [one.operation for one in server.of(Serve)] == [1]
     server.forget()
-    server.server.respond(1, 0, 0.0)
+    server.server.respond(1, errno.EIO, 0.0)
     server.take()
     assert [one.operation for one in server.of(Serve)] == [2]
     assert server.immediates() == []
     server.server.respond(2, 0, 0.0)
     server.take()
-    assert len(server.immediates()) == 2
+    assert server.immediates() == 2 * [immediate(ImmediateType.IO_RSP, 1)], "as the last one ended"
 
 
 def test_a_repeated_request_whose_path_dies_is_not_served(server: ServerPeer) -> None:
