@@ -42,6 +42,7 @@ DEVICE = Group(
         "bluebridge.device.pyvfio_user._connection",
         "bluebridge.device.pyvfio_user._files",
         "bluebridge.device.pyvfio_user._inbox",
+        "bluebridge.device.pyvfio_user._interruption",
         "bluebridge.device.pyvfio_user._listener",
         "bluebridge.device.pyvfio_user._message_filter",
         "bluebridge.device.pyvfio_user._messages",

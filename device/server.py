@@ -26,6 +26,7 @@ from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.pci.function import Function
 from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.pyvfio_user import interrupter
 from bluebridge.device.show.functions import hca_tables
 from bluebridge.device.show.remains import Remains
 from bluebridge.device.show.table import Tables
@@ -171,6 +172,7 @@ class Server:
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT."""
         self.loop.stop_on(signal.SIGTERM, signal.SIGINT)
+        interrupter.enable()
         self._events.when_noted(self._flush_soon)
         self._events.write_behind()
         print("ready", flush=True)

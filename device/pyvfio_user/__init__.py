@@ -1,5 +1,6 @@
 """PCI devices in Python for QEMU and other vfio-user clients, by way of libvfio-user."""
 
+from ._interruption import interrupter
 from ._library import ENVIRONMENT, Library, LibraryError, load
 from ._regions import LineStores, MappedFile
 from .config_space import ConfigSpace
@@ -22,5 +23,6 @@ __all__ = [
     "Region",
     "RegionFlag",
     "Reset",
+    "interrupter",
     "load",
 ]

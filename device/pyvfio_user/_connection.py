@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ._files import Closer
+from ._interruption import interrupter
 from ._library import Library, Pointer
 from ._message_filter import MessageFilter, Verdict
 from ._messages import (
@@ -17,6 +19,7 @@ from ._messages import (
     HEADER,
     LARGEST_MEMORY_WRITE,
     MEMORY_WRITE,
+    Header,
     VfioUserCommand,
     own_limit,
 )
@@ -27,6 +30,7 @@ log: Final = logging.getLogger(__name__)
 _LONGEST_REPLY: Final = 65536
 """More than `LONGEST_ACCESS`, which is the longest that the library answers with, and less than
 the queue of its socket holds."""
+BLOCKING: Final = "an eventfd, and then made it blocking and filled it"
 _SENDING: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 
@@ -99,6 +103,8 @@ class Connection:
         self.filter = message_filter
         self._inspect = message_filter.inspect
         self._number = 0
+        self.blocked = False
+        """Whether one of the client's eventfds has blocked: the connection is over."""
         self._run = library.calls.vfu_run_ctx
 
     def fileno(self) -> int:
@@ -107,11 +113,13 @@ class Connection:
 
     def next_message(self) -> bool | None:
         """Handle a message: True when done, False if none waits, None if the client left."""
-        verdict = self._inspect()
+        verdict = Verdict.DROP if self.blocked else self._inspect()
         if verdict is Verdict.PASS:
             try:
                 self._pass_on()
                 return True
+            except InterruptedError:
+                verdict = self.filter.drop(BLOCKING)
             except OSError as error:
                 log.debug("the client has gone: %s", error)
                 verdict = Verdict.DROP
@@ -121,20 +129,46 @@ class Connection:
         return verdict is Verdict.HANDLED
 
     def _pass_on(self) -> None:
-        """Pass the message on to the library, and its reply to the client; raises OSError."""
+        """Pass the message on to the library, and its reply to the client; raises OSError.
+
+        The library writes to eventfds, too: only its reply tells that one has blocked, so it
+        replies to every SET_IRQS.
+        """
         gate = self.filter
+        header = Header._make(HEADER.unpack_from(gate.message))
+        message = gate.message
+        if header.command == VfioUserCommand.DEVICE_SET_IRQS:
+            loud = header._replace(flags=header.flags & ~FLAG_NO_REPLY)
+            message = HEADER.pack(*loud) + message[HEADER.size :]
         try:
-            _send_whole(self._private, gate.message, gate.files)
+            _send_whole(self._private, message, gate.files)
         finally:
             for fd in gate.files:  # eventfds, or memory that `DmaMap.offer` holds: never the last
                 os.close(fd)
-        if self._run(self._context) < 0:
-            raise self._library.failure("vfu_run_ctx")
+        self._run_library()
         try:
             reply = self._private.recv(_LONGEST_REPLY, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return  # no reply was wanted
-        _send_whole(self._client, reply)
+        if HEADER.unpack_from(reply)[-1] == errno.EINTR:
+            raise InterruptedError
+        if not header.flags & FLAG_NO_REPLY:
+            _send_whole(self._client, reply)
+
+    def _run_library(self) -> None:
+        interrupter.begin()
+        try:
+            if self._run(self._context) < 0:
+                raise self._library.failure("vfu_run_ctx")
+        finally:
+            interrupter.end()
+
+    def condemn(self) -> None:
+        """Drop the client in the next call of `next_message`: an eventfd of it has blocked."""
+        self.blocked = True
+        self.filter.drop(BLOCKING)
+        with contextlib.suppress(OSError):
+            self._client.shutdown(socket.SHUT_RDWR)  # readable, therefore
 
     def write_memory(self, address: int, data: bytes) -> bool:
         """Send a DMA_WRITE without reply; False when the client has disconnected."""

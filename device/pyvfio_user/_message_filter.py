@@ -117,7 +117,7 @@ class MessageFilter:
             if waiting >= HEADER.size:
                 _, command, needed, _, _ = _unpack_header(inbox.data, inbox.start)
                 if not HEADER.size <= needed <= LARGEST:
-                    return self._drop(f"a message of {needed} bytes")
+                    return self.drop(f"a message of {needed} bytes")
                 what = f"command {command} without all of its {needed} bytes"
             if waiting >= needed:
                 self._deadline = 0.0
@@ -142,8 +142,8 @@ class MessageFilter:
         except ConnectionError:
             return Verdict.DROP
         except OSError as error:
-            return self._drop(f"{error.strerror}")
-        return self._drop(what) if inbox.start < inbox.end else Verdict.DROP
+            return self.drop(f"{error.strerror}")
+        return self.drop(what) if inbox.start < inbox.end else Verdict.DROP
 
     def _judge(self) -> Verdict:
         """Check the first message, which is complete, and answer it or leave it to the library."""
@@ -157,7 +157,7 @@ class MessageFilter:
         try:
             error = self._fault(header, message, files)
         except OSError as raised:
-            return self._drop(f"something that could not be read: {raised}")
+            return self.drop(f"something that could not be read: {raised}")
         finally:
             if error or not header.brings_files:
                 self._closer.close(files)
@@ -220,10 +220,11 @@ class MessageFilter:
         if not self._deadline:
             self._deadline = now + MESSAGE_SECONDS
         if now > self._deadline or not self.connected():
-            return self._drop(what)
+            return self.drop(what)
         return Verdict.IDLE
 
-    def _drop(self, what: str) -> Verdict:
+    def drop(self, what: str) -> Verdict:
+        """Say that the client is dropped, and why."""
         self._complain(f"dropping the client: it sent {what}")
         return Verdict.DROP
 

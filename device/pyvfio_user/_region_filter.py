@@ -111,7 +111,7 @@ class RegionFilter(MessageFilter):
     def _lost(self, error: OSError) -> Verdict:
         """The client left, or its socket is full of replies."""
         if isinstance(error, BlockingIOError):
-            return self._drop("requests and took no replies")
+            return self.drop("requests and took no replies")
         return Verdict.DROP
 
     def _take(self, position: int, count: int) -> None:

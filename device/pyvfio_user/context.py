@@ -17,6 +17,7 @@ from typing import Final
 from ._callbacks import Callbacks, Read, Write
 from ._connection import Connection, LibrarySocket
 from ._files import Closer
+from ._interruption import interrupter
 from ._library import Library, Pointer, load
 from ._listener import Listener
 from ._region_filter import RegionFilter
@@ -296,13 +297,23 @@ class Context:
 
     def trigger(self, vector: int) -> bool:
         """Raise an interrupt (INTx: vector 0); False when the client has not set that one up."""
-        if self._calls.vfu_irq_trigger(self._context, vector) == 0:
-            return True
-        if self._library.errno in (errno.ENOENT, errno.EINVAL):
+        connection = self._connection
+        if connection is None or connection.blocked:
             return False
-        if self._library.errno == errno.EAGAIN:
-            return True  # the eventfd is full: the client has not taken the ones before
-        raise self._library.failure(f"interrupt {vector}")
+        interrupter.begin()
+        try:
+            if self._calls.vfu_irq_trigger(self._context, vector) == 0:
+                return True
+        finally:
+            interrupter.end()
+        error = self._library.errno
+        if error in (errno.ENOENT, errno.EINVAL):
+            return False
+        if error == errno.EINTR:
+            connection.condemn()
+        elif error != errno.EAGAIN:  # full: the client has not taken the ones before
+            raise OSError(error, f"interrupt {vector}: {os.strerror(error)}")
+        return True
 
     def write_memory(self, address: int, data: bytes) -> bool:
         """Ask the client to write to its own bus; False when no client is connected.
@@ -333,6 +344,7 @@ class Context:
         os.close(self._always)
         for index in self._windows:
             self.map_file(index, None)
+        interrupter.rest()
 
     def __enter__(self) -> Context:
         return self

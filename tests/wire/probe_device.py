@@ -25,7 +25,15 @@ import select
 import signal
 import sys
 
-from bluebridge.device.pyvfio_user import ConfigSpace, Context, DmaRegion, Irq, Region, Reset
+from bluebridge.device.pyvfio_user import (
+    ConfigSpace,
+    Context,
+    DmaRegion,
+    Irq,
+    Region,
+    Reset,
+    interrupter,
+)
 
 VECTORS = 16
 
@@ -139,7 +147,8 @@ def main() -> None:
     # Not by an exception of a handler: it could be raised, and lost, within a callback.
     told, tell = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGTERM, lambda *_: None)
-    signal.set_wakeup_fd(tell)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    interrupter.enable()
     contexts = {
         context.poll_fd: context for context in (Probe(path).context for path in sys.argv[1:])
     }
@@ -152,7 +161,9 @@ def main() -> None:
         while True:
             for fd, _ in poll.poll():
                 if fd == told:
-                    return
+                    if signal.SIGTERM in os.read(told, 4096):
+                        return
+                    continue
                 contexts[fd].run()
     finally:
         for context in contexts.values():

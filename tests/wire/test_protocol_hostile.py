@@ -268,6 +268,36 @@ def test_an_eventfd_that_is_full_does_not_block(probe: Client) -> None:
     os.close(event)
 
 
+@pytest.mark.parametrize("how", ["device", "client", "bools", "without a reply"])
+def test_an_eventfd_made_blocking_costs_its_owner_the_connection(probe: Client, how: str) -> None:
+    """Full and blocking: whoever writes to it waits until somebody reads."""
+    event = os.eventfd((1 << 32) - 1, os.EFD_CLOEXEC)
+    os.write(event, struct.pack("<Q", (1 << 64) - 1 - (1 << 32)))
+    probe.enable_irqs(MSIX, [event])
+    os.set_blocking(event, True)
+    kind, data = (IrqFlag.DATA_BOOL, b"\1") if how == "bools" else (IrqFlag.DATA_NONE, b"")
+    body = struct.pack("<IIIII", 20 + len(data), kind | IrqFlag.TRIGGER, MSIX, 0, 1) + data
+    if how == "device":
+        probe.write(BAR0, 0, bytes(4), posted=True)
+    else:
+        flags = NO_REPLY if how == "without a reply" else 0
+        probe.send(probe.pack(VfioUserCommand.SET_IRQS, body, flags=flags))
+    assert is_dropped(probe)
+    os.close(event)
+
+
+@pytest.mark.parametrize("flags", [0, NO_REPLY])
+def test_a_client_may_trigger_its_own_interrupts(probe: Client, flags: int) -> None:
+    with eventfds(1) as (event,):
+        probe.enable_irqs(MSIX, [event])
+        body = struct.pack("<IIIII", 20, IrqFlag.DATA_NONE | IrqFlag.TRIGGER, MSIX, 0, 1)
+        probe.send(probe.pack(VfioUserCommand.SET_IRQS, body, flags=flags))
+        if not flags:
+            assert not probe.receive().error
+        assert probe.alive()
+        assert os.eventfd_read(event) == 1
+
+
 def test_dma_map_with_too_many_descriptors(probe: Client) -> None:
     fd = sealed_memory(PAGE)
     body = struct.pack("<IIQQQ", 32, 3, 0, GUEST, PAGE)

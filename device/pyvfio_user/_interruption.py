@@ -1,0 +1,57 @@
+"""Ends writes that block, by a signal.
+
+An interrupt is a write to an eventfd of the client. It never blocks as long as the file is as the
+client gave it, but its owner can fill it and make it blocking at any moment, also between a look
+at it and the write. So a timer sends a signal every few milliseconds as long as there are such
+writes: one that blocks then fails with EINTR. Without any, the timer rests.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import Final
+
+PERIOD_SECONDS: Final = 0.005
+"""How long a write may block at most."""
+
+
+class Interrupter:
+    """The process's timer; it does nothing until `enable`, which only the main thread may call."""
+
+    def __init__(self) -> None:
+        self._enabled = False
+        self._ticking = False
+        self._writing = False
+        self._written = False
+
+    def enable(self) -> None:
+        """Take SIGALRM and the timer that sends it (ITIMER_REAL)."""
+        signal.signal(signal.SIGALRM, self._tick)
+        self._enabled = True
+
+    def begin(self) -> None:
+        """A write begins that may block. `end` must follow."""
+        self._writing = self._written = True
+        if not self._ticking and self._enabled:
+            self._ticking = True
+            signal.setitimer(signal.ITIMER_REAL, PERIOD_SECONDS, PERIOD_SECONDS)
+
+    def end(self) -> None:
+        """The write has returned."""
+        self._writing = False
+
+    def rest(self) -> None:
+        """Stop the timer: a process that ends shall get no signal that it does not expect."""
+        if self._ticking:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            self._ticking = False
+
+    def _tick(self, *_: object) -> None:
+        # It may run between `begin` and the write, whatever time passes there.
+        if not self._writing and not self._written:
+            self.rest()
+        self._written = False
+
+
+interrupter: Final = Interrupter()
+"""One for the process, as its timer is."""
