@@ -76,6 +76,6 @@ with Loop() as loop, open_interfaces([parse_interface("10.9.0.1/24")], False) as
         request(client, rnbd.OPEN.pack(type=rnbd.MessageType.OPEN, dev_name=NO_END), 0)
     else:
         operation, size = map(int, numbers)
-        opening = rnbd_messages.pack_open(DISK, rnbd.AccessMode.RW)
+        opening = rnbd_messages.pack_open(DISK, rnbd.AccessMode.RO)
         device, _ = rnbd_messages.parse_opened(request(client, opening, rnbd.OPEN_RSP.size))
         request(client, rnbd_messages.pack_io(device, 0, operation, 4096), size)
