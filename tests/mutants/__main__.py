@@ -52,9 +52,9 @@ def _sound(chosen: list[Mutant], folder: Path) -> bool:
     """Whether all tests pass without a defect; say what failed if not."""
     tests = sorted({test for mutant in chosen for test in mutant.tests})
     ended = planting.run_tests(folder, tests)
-    if ended.returncode:
-        print(ended.stdout, "The tests above fail without a planted defect.", sep="\n")
-    return not ended.returncode
+    if ended.status:
+        print(ended.output, "The tests above fail without a planted defect.", sep="\n")
+    return not ended.status
 
 
 def _judge_all(chosen: list[Mutant], copies: list[Path]) -> int:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
@@ -21,6 +22,8 @@ _PYTEST = (
     *("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"),
     *("--tb=short", f"--timeout={_LIMIT}"),
 )
+_WHOLE_LIMIT = 180
+"""Seconds of all tests of a defect, with which pytest may fail to end, too."""
 _FAILED = re.compile(r"^FAILED (tests/.+?)( - .*)?$", re.MULTILINE)
 _TESTS_FAILED = 1
 _SECONDS = count(1)
@@ -34,27 +37,41 @@ class Verdict:
     told: str
 
 
+@dataclass(frozen=True)
+class Ended:
+    """A run of pytest: its exit status, None if it had to be ended, and what it printed."""
+
+    status: int | None
+    output: str
+
+
 def copy(source: Path, target: Path) -> None:
     """Copy a tree, with the compiled files of Python that are there."""
     shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
 
 
-def run_tests(folder: Path, tests: Iterable[str]) -> subprocess.CompletedProcess[str]:
-    """Run tests of a copy, interpreted, until the first one fails."""
+def run_tests(folder: Path, tests: Iterable[str], limit: float | None = None) -> Ended:
+    """Run tests of a copy, interpreted, until the first one fails; end them after `limit` s."""
     chosen = {**os.environ, "BLUEBRIDGE_PURE": "1", "PYTHONPATH": str(folder), "COLUMNS": "240"}
     # Compiled files, once for all defects, save two thirds of the time.
     chosen.pop("PYTHONDONTWRITEBYTECODE", None)
-    return subprocess.run(
-        [sys.executable, *_PYTEST, *tests],
-        cwd=folder,
-        env=chosen,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
+    # Not a pipe: a process that a test left behind could keep that open.
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        try:
+            status = subprocess.run(
+                [sys.executable, *_PYTEST, *tests],
+                cwd=folder,
+                env=chosen,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=limit,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            status = None
+        output.seek(0)
+        return Ended(status, output.read())
 
 
 def judge(mutant: Mutant, folder: Path) -> Verdict:
@@ -69,17 +86,19 @@ def judge(mutant: Mutant, folder: Path) -> Verdict:
     # Python tells compiled files by second and size: no two defects have the same second.
     os.utime(path, (original.st_atime, original.st_mtime + next(_SECONDS)))
     try:
-        return _verdict(mutant, run_tests(folder, mutant.tests))
+        return _verdict(mutant, run_tests(folder, mutant.tests, _WHOLE_LIMIT))
     finally:
         path.write_bytes((ROOT / mutant.file).read_bytes())
         os.utime(path, ns=(original.st_atime_ns, original.st_mtime_ns))
 
 
-def _verdict(mutant: Mutant, ended: subprocess.CompletedProcess[str]) -> Verdict:
-    failed = _FAILED.search(ended.stdout)
-    if ended.returncode != _TESTS_FAILED or failed is None:
-        why = f"nobody noticed: pytest ended with status {ended.returncode}"
-        return Verdict(False, why if not ended.returncode else f"{why}\n{ended.stdout}")
+def _verdict(mutant: Mutant, ended: Ended) -> Verdict:
+    failed = _FAILED.search(ended.output)
+    if ended.status is None:
+        return Verdict(False, f"pytest did not end within {_WHOLE_LIMIT} s\n{ended.output}")
+    if ended.status != _TESTS_FAILED or failed is None:
+        why = f"nobody noticed: pytest ended with status {ended.status}"
+        return Verdict(False, why if not ended.status else f"{why}\n{ended.output}")
     told = "".join(failed.groups(""))
     if "Failed: Timeout" in told:
         return Verdict(False, f"noticed only by the limit of {_LIMIT} s: {told}")

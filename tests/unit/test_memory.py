@@ -48,7 +48,7 @@ def test_missing_memory_is_refused_before_a_byte_moves(address: int, length: int
 
 def test_a_region_that_went_is_gone_also_after_it_was_used_last() -> None:
     memory, *_ = _memory()
-    memory.write(HIGH, b"x")
+    memory.view(HIGH, 1)[:] = b"x"
     memory.remove(HIGH)
     with pytest.raises(DmaError):
         memory.read(HIGH, 1)

@@ -65,6 +65,10 @@ def test_a_defect_that_no_test_notices(tmp_path: Path) -> None:
     assert (tmp_path / "copy" / QUIET.file).read_text() == (ROOT / QUIET.file).read_text()
 
 
+def test_tests_that_do_not_end_are_ended(tmp_path: Path) -> None:
+    assert planting.run_tests(tmp_path, ["none.py"], limit=0.01).status is None
+
+
 def test_a_name_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["no-such-defect"]) == 2
     assert "no-such-defect" in capsys.readouterr().out
