@@ -18,6 +18,7 @@ LARGEST: Final = 65536
 BUFFER: Final = 16384
 """Bytes received together: bounds the work before other sockets are served."""
 _INT: Final = array.array("i").itemsize
+_CUT: Final = int(socket.MSG_CTRUNC)  # a plain number: the enumeration's `&` takes a microsecond
 _SPACE: Final = socket.CMSG_SPACE(MOST_FILES * _INT)
 
 
@@ -60,7 +61,7 @@ class Inbox:
         self.end += count
         if ancillary:
             self._keep(ancillary)
-        if flags & socket.MSG_CTRUNC:
+        if flags & _CUT:
             raise OSError(errno.EMFILE, "a descriptor for which there is no room")
         return count
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from bluebridge.device.layout.ntb.models import MODELS
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.images.artefacts import Artefacts
+from tests.hostile.attacks import LAST, SLICES
 from tests.hostile.bystander import Report
 from tests.hostile.campaign import Campaign, Outcome, Plan
 
@@ -30,7 +31,9 @@ def main() -> int:
     if not os.environ.get(ENVIRONMENT):
         os.environ[ENVIRONMENT] = str(Artefacts().libvfio_user())
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-        plan = Plan(options.accesses, options.seed, options.seconds, options.bridge)
+        plan = Plan(
+            options.accesses, options.seed, options.seconds, options.bridge, only=options.only
+        )
         campaign = Campaign(plan, Path(folder), lambda text: print(text, file=sys.stderr))
         outcome = campaign.run(options.quiet)
     print(*lines(outcome), sep="\n")
@@ -58,6 +61,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=inf, help="no longer than that")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--bridge", choices=[model.name for model in MODELS], default="intel-gen4")
+    names = [attack.__name__ for attack in (*SLICES, *LAST)]
+    parser.add_argument(
+        "--only", choices=names, default="", metavar="ATTACK", help=", ".join(names)
+    )
     parser.add_argument("--quiet", type=float, default=10.0, help="seconds without attacks first")
     parser.add_argument("--strict", action="store_true", help="late answers fail the run, too")
     parser.add_argument("--permille", type=float, default=20.0, metavar="MS", help="(default 20)")

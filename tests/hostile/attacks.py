@@ -30,7 +30,7 @@ from bluebridge.guest.verbs import (
 )
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.messages import CONFIG
-from tests.hostile import descriptors
+from tests.hostile import descriptors, files
 from tests.hostile.guest import (
     BRIDGE_BARS,
     ENGINE_BAR,
@@ -306,6 +306,10 @@ SLICES: Final[dict[Attack, int]] = {
     datagrams: 512,
     frames: 512,
     messages: 64,
+    files.long_reads: 64,
+    files.slow_closes: 12,
+    files.much_memory: 2,
+    files.blocking_eventfds: 8,
 }
 """Accesses of one turn of each attack that leaves a driver alive, roughly."""
 LAST: Final[dict[Attack, int]] = {commands: 256, hca_registers: 4096}

@@ -23,7 +23,8 @@ GIB = 1 << 30
 class Plan:
     """How much: accesses in all, or as many as `seconds` permit; of each guest the rounds of all
     attacks in its life, what part of their accesses they make in a round, the length of its long
-    messages, and the queue pairs with receivers that are never ready. `bridge` is the model.
+    messages, and the queue pairs with receivers that are never ready. `bridge` is the model, `only`
+    the name of the only attack, empty for all.
     """
 
     accesses: int
@@ -34,6 +35,7 @@ class Plan:
     part: float = 1.0
     long: int = GIB
     not_ready: int = 600
+    only: str = ""
 
 
 @dataclass
@@ -149,10 +151,11 @@ class Campaign:
             slices = [*SLICES.items()]
             self._chance.shuffle(slices)
             for attack, count in slices:
-                if self._goes_on:
+                if self._goes_on and self._plan.only in ("", attack.__name__):
                     yield attack, max(1, int(count * self._plan.part))
         for attack, count in LAST.items():
-            yield attack, max(1, int(count * self._plan.part))
+            if self._plan.only in ("", attack.__name__):
+                yield attack, max(1, int(count * self._plan.part))
 
     def _report_progress(self, server: ServerProcess) -> None:
         now = time.monotonic()

@@ -19,7 +19,7 @@ def _unsealed() -> list[int]:
     return [fd]
 
 
-def _full_eventfd() -> list[int]:
+def full_eventfd() -> list[int]:
     """One that blocks whoever adds to it."""
     fd = os.eventfd(0, os.EFD_CLOEXEC)
     os.eventfd_write(fd, 0xFFFF_FFFF_FFFF_FFFE)
@@ -42,7 +42,7 @@ KINDS: Final[tuple[Callable[[], list[int]], ...]] = (
     lambda: [sealed_memory(SIZE)],
     _unsealed,
     lambda: [os.eventfd(0, os.EFD_CLOEXEC)],
-    _full_eventfd,
+    full_eventfd,
     _sockets,
     _full_pipe,
     lambda: [os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)],

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
+import threading
 from types import TracebackType
+
+from bluebridge.host_tools.vfio_user.client import Client
 
 SECONDS = 60
 """How long a close lasts, unless `release` ends it: longer than any client waits for an answer."""
@@ -51,3 +55,13 @@ class LingeringSockets:
     ) -> None:
         self.release()
         self._listener.close()
+
+
+def send_last(client: Client, message: bytes, fd: int) -> None:
+    """Send with a descriptor of which no other copy is kept; the server may have hung up.
+
+    Whoever closes it last waits, which a busy machine may make this side.
+    """
+    with contextlib.suppress(BrokenPipeError):
+        client.send(message, [fd])
+    threading.Thread(target=os.close, args=(fd,), daemon=True).start()

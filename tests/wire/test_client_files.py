@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
 import struct
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,7 +14,7 @@ import pytest
 from bluebridge.device.pyvfio_user._files import MOST_LEFT, MOST_WAITING
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, IrqFlag, VfioUserCommand
-from tests.wire.lingering import LingeringSockets
+from tests.wire.lingering import LingeringSockets, send_last
 from tests.wire.server import ServerProcess, serving
 
 GUEST = 0x1_0000_0000
@@ -75,16 +72,6 @@ def lingering(lab: Lab) -> Iterator[LingeringSockets]:
         assert lab.server.has_open(lab.files), "the server leaks descriptors"
 
 
-def send(client: Client, message: bytes, fd: int) -> None:
-    """Send with a descriptor of which no other copy is kept; the server may have hung up.
-
-    Whoever closes it last waits, which a busy machine may make this side.
-    """
-    with contextlib.suppress(BrokenPipeError):
-        client.send(message, [fd])
-    threading.Thread(target=os.close, args=(fd,), daemon=True).start()
-
-
 def assert_others_are_served(lab: Lab) -> None:
     """The bystander, who brings new memory, too."""
     assert lab.bystander.alive()
@@ -99,7 +86,7 @@ def test_descriptors_that_come_with_any_message(
     command, body = MESSAGES[message]
     with Client(lab.path) as client:
         for _ in range(3):
-            send(client, client.pack(command, body), lingering.make())
+            send_last(client, client.pack(command, body), lingering.make())
             client.receive()
             assert_others_are_served(lab)
         assert client.alive()
@@ -114,7 +101,7 @@ def test_descriptors_in_the_middle_of_a_message_and_behind_it(
     with Client(lab.path) as client:
         message = client.pack(VfioUserCommand.REGION_READ, ACCESS)
         for part in (message[:1], message[1:20], message[20:], message[:10]):
-            send(client, part, lingering.make())
+            send_last(client, part, lingering.make())
             assert_others_are_served(lab)
         client.receive()
     assert_others_are_served(lab)
@@ -128,7 +115,7 @@ def test_descriptors_that_come_with_an_introduction(
     with Client(lab.path, negotiate=False) as client, Client(lab.path, negotiate=False) as other:
         for each in (client, other):
             hello = said or each.pack(VfioUserCommand.VERSION, HELLO)
-            send(each, hello, lingering.make())
+            send_last(each, hello, lingering.make())
             assert_others_are_served(lab)
     assert_others_are_served(lab)
 
@@ -138,7 +125,7 @@ def test_descriptors_of_clients_that_are_busy(lab: Lab, lingering: LingeringSock
     with Client(lab.path), ExitStack() as stack:
         for _ in range(6):
             caller = stack.enter_context(Client(lab.path, negotiate=False))
-            send(caller, caller.pack(VfioUserCommand.VERSION, HELLO), lingering.make())
+            send_last(caller, caller.pack(VfioUserCommand.VERSION, HELLO), lingering.make())
             assert_others_are_served(lab)
 
 
@@ -147,7 +134,7 @@ def test_unread_descriptors_of_a_client_that_is_dropped(
 ) -> None:
     with Client(lab.path) as client:
         for _ in range(5):
-            send(client, client.pack(VfioUserCommand.GET_INFO, size=1), lingering.make())
+            send_last(client, client.pack(VfioUserCommand.GET_INFO, size=1), lingering.make())
         assert_others_are_served(lab)
     with Client(lab.path) as after:
         assert after.alive()
@@ -157,7 +144,7 @@ def leave_something_behind(client: Client, lingering: LingeringSockets, times: i
     """Leave with descriptors that are refused and then take long to close."""
     with client:
         for _ in range(times):
-            send(client, client.pack(*MESSAGES["interrupt"]), lingering.make())
+            send_last(client, client.pack(*MESSAGES["interrupt"]), lingering.make())
             assert client.receive().error == errno.EINVAL
 
 
@@ -196,7 +183,7 @@ def test_a_flood_of_descriptors_waits_for_its_own_closes(
     """The server holds a bounded number, and drops the client when they do not become fewer."""
     with Client(lab.path) as client, pytest.raises(ConnectionError):
         for _ in range(2 * MOST_WAITING):
-            send(client, client.pack(*MESSAGES["info"]), lingering.make())
+            send_last(client, client.pack(*MESSAGES["info"]), lingering.make())
             client.receive()
     assert lab.server.open_files() < lab.files + MOST_WAITING + 10
     assert_others_are_served(lab)
