@@ -20,7 +20,7 @@ _LIMIT = 60
 """Seconds of one test; a defect by which a test only becomes slow or stuck counts as unnoticed."""
 _PYTEST = (
     *("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"),
-    *("--tb=short", f"--timeout={_LIMIT}"),
+    *("--tb=short", f"--timeout={_LIMIT}", "--hypothesis-seed=0"),
 )
 _WHOLE_LIMIT = 180
 """Seconds of all tests of a defect, with which pytest may fail to end, too."""

@@ -40,6 +40,13 @@ def _all(reader: FrameReader, data: bytes, step: int) -> list[Frame]:
     return found
 
 
+def test_a_frame_of_another_session_is_passed_over() -> None:
+    old, new = (encode(session, Kind.DATA, 1, b"answer") for session in (OTHER, SESSION))
+    assert _all(FrameReader(SESSION), old + new + FILLER, 100) == [
+        Frame(SESSION, Kind.DATA, 1, b"answer")
+    ]
+
+
 @given(st.lists(st.tuples(garbage, sent_frames), max_size=8), st.integers(1, 500))
 def test_frames_between_garbage_arrive_in_order(
     parts: list[tuple[bytes, Frame]], step: int
