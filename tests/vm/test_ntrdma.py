@@ -65,10 +65,9 @@ def test_every_figure_of_the_table(
     bluebridge = tool("ntrdma", "perf", *words)
     status, output = bluebridge.finish()
     assert status == 0, bluebridge.errors
-    figures = json.loads(output.splitlines()[-1])
+    figures = json.loads(output)
     assert list(figures) == list(TESTS)
     assert all(value > 0 for each in figures.values() for value in each.values())
-    assert output.startswith("rc_bw:\n    bw  =  ")
     bluebridge.assert_nothing_left()
 
 
