@@ -94,9 +94,9 @@ def test_a_region_of_many_pages_takes_turns(driver: Driver) -> None:
     assert status(driver) == Status.OK
     first = driver.adapter.regions.resolve(0x100, 0, 1, 0, 1)
     border = driver.adapter.regions.resolve(0x100, PORTION_PAGES * PAGE - 1, 2, 0, 1)
-    assert first == [((pages - 1) * PAGE, 1)]
+    assert list(first) == [((pages - 1) * PAGE, 1)]
     page = (pages - PORTION_PAGES) * PAGE
-    assert border == [(page + PAGE - 1, 1), (page - PAGE, 1)]
+    assert list(border) == [(page + PAGE - 1, 1), (page - PAGE, 1)]
 
 
 def test_neighbours_are_joined_across_turns(driver: Driver) -> None:

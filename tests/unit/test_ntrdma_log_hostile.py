@@ -75,7 +75,7 @@ def changed(events: list[Event], chance: random.Random) -> None:
         elif roll < 0.8:
             event.data = event.data[: chance.randrange(len(event.data) + 1)]
         elif roll < 0.9:
-            event.length = chance.choice(INTERESTING)
+            event.length = min(chance.choice(INTERESTING), 1 << 31)
         else:
             other = chance.choice(stores)
             event.address = other.address + chance.randrange(-8, 9)

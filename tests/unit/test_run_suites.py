@@ -313,7 +313,7 @@ def test_programs_that_never_ran(tmp_path: Path) -> None:
 # The long lists.
 
 
-@pytest.mark.parametrize(("tests", "runs", "status"), [(0, 2, 0), (1, 2, 2), (130, 1, 2)])
+@pytest.mark.parametrize(("tests", "runs", "status"), [(0, 3, 0), (1, 3, 2), (130, 2, 2)])
 def test_the_long_lists_run_both_and_fail_if_either_did(
     tmp_path: Path, tests: int, runs: int, status: int
 ) -> None:
@@ -325,5 +325,5 @@ def test_the_long_lists_run_both_and_fail_if_either_did(
     python.chmod(0o755)
     words = ["make", "-o", "setup", "conformance", f"BIN={tmp_path}"]
     assert subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode == status
-    names = ["tests.run", "bluebridge.host_tools.conformance"]
+    names = ["tests.mutants", "tests.run", "bluebridge.host_tools.conformance"]
     assert (tmp_path / "runs").read_text().split() == names[:runs]
