@@ -46,6 +46,8 @@ class Listener:
         self._socket = _listen(path)
         self._inode = path.stat().st_ino
         self._pending: socket.socket | None = None
+        self._resting = False
+        """Whether the socket is left unwatched until its clients' descriptors are closed."""
         self._poll = select.epoll()
         self._poll.register(self._socket, select.EPOLLIN)
         self._complain = Complaints(log, str(path))
@@ -104,6 +106,8 @@ class Listener:
             if not self._closer.admits(self._listen_again):
                 self._rest()
                 return
+            if self._resting:  # no thread will say so: others may hang for ever
+                self._listen_again()
             try:
                 client, _ = self._socket.accept()
             except BlockingIOError:
@@ -121,11 +125,13 @@ class Listener:
 
     def _rest(self) -> None:
         self._poll.modify(self._socket, 0)
+        self._resting = True  # in this order: a thread may listen again in the middle
         if self._closer.admits(self._listen_again):  # by now
             self._listen_again()
 
     def _listen_again(self) -> None:
-        """Look at the socket again: called by a thread."""
+        """Look at the socket again; threads call it, too."""
+        self._resting = False
         with contextlib.suppress(OSError, ValueError):  # closed meanwhile
             self._poll.modify(self._socket, select.EPOLLIN)
 

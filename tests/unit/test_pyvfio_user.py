@@ -20,12 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bluebridge.device.pyvfio_user import ConfigSpace, LibraryError, load
-from bluebridge.device.pyvfio_user._files import Closer
+from bluebridge.device.pyvfio_user._files import MOST_WAITING, Closer
 from bluebridge.device.pyvfio_user._listener import Listener
 from bluebridge.device.pyvfio_user._message_filter import MESSAGE_SECONDS, MessageFilter, Verdict
 from bluebridge.device.pyvfio_user._messages import HEADER, Header, VfioUserCommand
 from bluebridge.device.pyvfio_user.constants import Protection
 from bluebridge.device.pyvfio_user.memory import DmaRegion, release
+from tests.wire.lingering import LingeringSockets
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -270,6 +271,31 @@ def test_clients_are_turned_away_when_no_descriptor_is_left(
     loop.close()
     for caller in callers:
         caller.close()
+
+
+def test_clients_are_seen_again_while_a_close_still_hangs(tmp_path: Path) -> None:
+    """Few enough descriptors wait, and no thread that ends will say so."""
+    path = tmp_path / "socket"
+    closer = Closer()
+    listener, loop = Listener(path, closer), select.epoll()
+    loop.register(listener, select.EPOLLIN)
+    with LingeringSockets() as first, LingeringSockets() as second:
+        others = [os.open(os.devnull, os.O_RDONLY) for _ in range(MOST_WAITING)]
+        closer.close([first.make(), *others[::2], second.make(), *others[1::2]])
+        assert listener.next_client() is None
+        first.release()
+        while closer.full():
+            pass
+        assert listener.next_client() is None
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.connect(str(path))
+            assert loop.poll(10), "a client that nobody sees"
+            caller.send(message(VfioUserCommand.VERSION, b"hello"))
+            found = listener.next_client()
+            assert found is not None
+            found[0].close()
+    listener.close()
+    loop.close()
 
 
 def _descriptors_left() -> list[int]:
