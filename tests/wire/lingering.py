@@ -57,11 +57,13 @@ class LingeringSockets:
         self._listener.close()
 
 
-def send_last(client: Client, message: bytes, fd: int) -> None:
+def send_last(client: Client, message: bytes, fd: int) -> threading.Thread:
     """Send with a descriptor of which no other copy is kept; the server may have hung up.
 
-    Whoever closes it last waits, which a busy machine may make this side.
+    Whoever closes it last waits, which a busy machine may make this side: the thread returned.
     """
     with contextlib.suppress(BrokenPipeError):
         client.send(message, [fd])
-    threading.Thread(target=os.close, args=(fd,), daemon=True).start()
+    closing = threading.Thread(target=os.close, args=(fd,), daemon=True)
+    closing.start()
+    return closing

@@ -144,7 +144,10 @@ def leave_something_behind(client: Client, lingering: LingeringSockets, times: i
     """Leave with descriptors that are refused and then take long to close."""
     with client:
         for _ in range(times):
-            send_last(client, client.pack(*MESSAGES["interrupt"]), lingering.make())
+            message = client.pack(*MESSAGES["interrupt"])
+            # The server holds it until the message is whole, so that its close is the last one.
+            send_last(client, message[:-1], lingering.make()).join()
+            client.send(message[-1:])
             assert client.receive().error == errno.EINVAL
 
 
