@@ -26,11 +26,10 @@ setup: .venv/.installed
 krping: setup
 	$(BIN)/bluebridge krping "$(SERVER)" "$(CLIENT)"
 
-# Without guests first; those that reach compiled code also interpreted, as where there is no compiler.
+# Without guests first; those with a device server also interpreted, as where there is no compiler.
 test: setup
 	$(BIN)/python -m pytest tests/unit tests/wire -n $(WORKERS) --dist loadfile
-	files=$$($(BIN)/python -m tests.interpreted) && \
-	BLUEBRIDGE_PURE=1 $(BIN)/python -m pytest $$files -n $(WORKERS) --dist loadfile
+	BLUEBRIDGE_PURE=1 $(BIN)/python -m pytest tests/wire -n $(WORKERS) --dist loadfile
 	@$(MAKE) --no-print-directory fuzz-brief
 	$(BIN)/python -m tests.run -n $(VM_WORKERS)
 
@@ -40,29 +39,30 @@ mutants: .venv/.installed
 
 # NTRDMA over TCP: contracts of verbs, krping and RTRS, stress, a killed peer; under half a minute.
 ntrdma-tcp: .venv/.installed
-	$(BIN)/python -m pytest tests/unit/ntrdma_tcp -n $(WORKERS)
+	$(BIN)/python -m pytest tests/unit/ntrdma/tcp -n $(WORKERS)
 
-# The long lists: planted defects, tests with guests, then stock programs between two guests, even if
-# one of those before failed;
-# stopped (status 130), the programs go on with `python -m bluebridge.host_tools.conformance --resume DIR`.
-# Writes docs/conformance.md.
+# The long lists: planted defects, unit tests interpreted, tests with guests, then stock programs
+# between two guests, even if one of those before failed;
+# stopped (status 130), the programs go on with
+# `python -m bluebridge.host_tools.campaigns.conformance --resume DIR`. Writes docs/conformance.md.
 conformance: setup
 	$(BIN)/python -m tests.mutants; defects=$$?; \
 	if [ $$defects -eq 130 ]; then exit 130; fi; \
+	BLUEBRIDGE_PURE=1 $(BIN)/python -m pytest tests/unit -n $(WORKERS) --dist loadfile; pure=$$?; \
 	$(BIN)/python -m tests.run --long -n $(VM_WORKERS); tests=$$?; \
 	if [ $$tests -eq 130 ]; then exit 130; fi; \
-	$(BIN)/python -m bluebridge.host_tools.conformance && exit $$((defects | tests))
+	$(BIN)/python -m bluebridge.host_tools.campaigns.conformance && exit $$((defects | pure | tests))
 
 conformance-short: setup
-	$(BIN)/python -m bluebridge.host_tools.conformance --short
+	$(BIN)/python -m bluebridge.host_tools.campaigns.conformance --short
 
 # An hour of comings, goings and traffic at one device server. Writes docs/soak.md.
 soak: setup
-	$(BIN)/python -m bluebridge.host_tools.soak
+	$(BIN)/python -m bluebridge.host_tools.campaigns.soak
 
 # The BlueFlame study again, into one folder: pictures, tables, pages. Stopped, it goes on.
 blueflame: setup
-	$(BIN)/python -m bluebridge.host_tools.blueflame_study $(BLUEFLAME)
+	$(BIN)/python -m bluebridge.host_tools.campaigns.blueflame_study $(BLUEFLAME)
 
 # With the compiled modules for this Python and machine, into dist/.
 wheel: .venv/.installed
@@ -75,7 +75,7 @@ fuzz: setup
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 # A part of `test`: what it finds is a file in tests/fuzz/findings, and in the output.
-BRIEF ?= 90
+BRIEF ?= 60
 fuzz-brief: .venv/.installed
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: atheris || true
 	$(BIN)/python -m tests.fuzz --brief --seconds $(BRIEF)
@@ -85,14 +85,14 @@ lint: .venv/.installed
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python -m bluebridge.host_tools.bench
+	$(BIN)/python -m bluebridge.host_tools.campaigns.bench
 
 doctor: .venv/.installed
 	@$(BIN)/bluebridge doctor
 
 # One site with search and the API reference; links are checked, nothing is loaded from outside.
 API := bluebridge.guest.verbs bluebridge.host_tools.pytest_plugin bluebridge.device.buslog.reader \
-	bluebridge.device.buslog.filter bluebridge.device.buslog.activity bluebridge.device.buslog.analysis
+	bluebridge.device.buslog.filter bluebridge.host_tools.analyzer.activity bluebridge.host_tools.analyzer.analysis
 docs: .venv/.installed
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@$(BIN)/python -m pdoc --docformat markdown -o build/site/api $(API)

@@ -13,14 +13,15 @@ import re
 import sys
 from pathlib import Path
 
-from bluebridge.device import bridge_arguments, collector, option_table, sandbox
-from bluebridge.device.bridges import BridgeSpec
 from bluebridge.device.buslog.writer import EventLog, FileLog
 from bluebridge.device.fabric.addresses import LinkLayer
-from bluebridge.device.hca.settings.config import Features
-from bluebridge.device.options import ServerOptions
+from bluebridge.device.mlx4.settings.config import Features
+from bluebridge.device.pci import collector
 from bluebridge.device.pyvfio_user import LibraryError
-from bluebridge.device.server import HcaSpec, Server
+from bluebridge.device.server import bridge_arguments, option_table, sandbox
+from bluebridge.device.server.bridges import BridgeSpec
+from bluebridge.device.server.options import ServerOptions
+from bluebridge.device.server.process import HcaSpec, Server
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "--control",
         type=Path,
         metavar="SOCKET",
-        help="take commands there, see bluebridge.device.control",
+        help="take commands there, see bluebridge.device.server.control",
     )
     option_table.add_arguments(ServerOptions, parser.add_argument_group("HCAs and log"))
     bridge_arguments.add_arguments(parser)

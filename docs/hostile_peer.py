@@ -4,7 +4,7 @@ hostile_peer.py name        a session's name: 255 bytes, none of them zero
 hostile_peer.py open        a device's name: 255 bytes, none of them zero
 hostile_peer.py io OP SIZE  one I/O message of 4096 bytes: operation OP, room for SIZE bytes of data
 
-All else is the honest client of `bluebridge.guest.rtrs`, from 10.9.0.1 to the server at 10.9.0.2.
+All else is the honest client of `guest.protocols.rtrs`, from 10.9.0.1 to the server at 10.9.0.2.
 """
 
 import os
@@ -12,14 +12,14 @@ import random
 import sys
 
 from bluebridge.device.layout.net import rnbd, rtrs
-from bluebridge.guest.rnbd.engine import messages as rnbd_messages
-from bluebridge.guest.rtrs.engine.actions import AddressPair, Direction, Finished, Opened
-from bluebridge.guest.rtrs.engine.client import messages as rtrs_messages
-from bluebridge.guest.rtrs.engine.client.session import ClientSession
-from bluebridge.guest.rtrs.engine.settings import ClientSettings
-from bluebridge.guest.rtrs.transport.interfaces import open_interfaces, parse_interface
-from bluebridge.guest.rtrs.transport.loop import Loop
-from bluebridge.guest.rtrs.transport.sides import ClientSide
+from bluebridge.guest.protocols.rnbd.engine import messages as rnbd_messages
+from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair, Direction, Finished, Opened
+from bluebridge.guest.protocols.rtrs.engine.client import messages as rtrs_messages
+from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
+from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
+from bluebridge.guest.protocols.rtrs.transport.interfaces import open_interfaces, parse_interface
+from bluebridge.guest.protocols.rtrs.transport.loop import Loop
+from bluebridge.guest.protocols.rtrs.transport.sides import ClientSide
 
 DISK = "/dev/ram0"
 NO_END = b"n" * 255

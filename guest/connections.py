@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 
-from bluebridge.guest.cm.manager import ConnectionManager
+from bluebridge.guest.protocols.cm.manager import ConnectionManager
 from bluebridge.guest.verbs import Device
 
 PREFIX_LENGTHS = {4: 24, 6: 64}
@@ -32,16 +32,16 @@ def open_connections(
 def _over_ethernet(
     device: Device, ip: str, owned: contextlib.ExitStack, prefix_length: int
 ) -> ConnectionManager:
-    from bluebridge.guest.cm.open import open_cm
     from bluebridge.guest.netif import NetInterface
+    from bluebridge.guest.protocols.cm.open import open_cm
 
     return open_cm(device, ip, owned.enter_context(NetInterface(device, ip, prefix_length)))
 
 
 def _by_peer(device: Device, ip: str) -> ConnectionManager:
     """Over NTRDMA. Imported when it is needed: start-up in a guest is slow."""
-    from bluebridge.guest.ntrdma.connections import open_ntrdma_cm
-    from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
+    from bluebridge.guest.protocols.ntrdma.connections import open_ntrdma_cm
+    from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
     from bluebridge.guest.verbs import VerbsError
 
     if not isinstance(device, NtrdmaDevice):

@@ -15,7 +15,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bluebridge.guest.bus.vfio import VfioBus
+from bluebridge.guest.drivers.bus.vfio import VfioBus
 from bluebridge.guest.errors import DeviceError
 from bluebridge.guest.provider_options import add_provider_options, open_chosen
 from bluebridge.guest.providers import BLUEFLAME_USES, open_device

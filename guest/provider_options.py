@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from bluebridge.guest.ntrdma.back_ends import BACK_END, HELP
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, HELP
 from bluebridge.guest.providers import HCA, PROVIDERS, open_ntrdma
 from bluebridge.guest.verbs import Device
 

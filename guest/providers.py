@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bluebridge.device.layout.pci import HCA_IDS
-from bluebridge.guest.bus.interface import Bus
+from bluebridge.guest.drivers.bus.interface import Bus
+from bluebridge.guest.drivers.hca.posting.blueflame import USES, use_of
+from bluebridge.guest.drivers.hca.resources.vectors import DEFAULT_VECTORS
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.hca.posting.blueflame import USES, use_of
-from bluebridge.guest.hca.resources.vectors import DEFAULT_VECTORS
-from bluebridge.guest.ntrdma.back_ends import BACK_END
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.verbs.errors import DeviceLost
 from bluebridge.guest.verbs.interface import Device
 
@@ -36,19 +36,19 @@ def open_device(bus: Bus, *, vectors: int = DEFAULT_VECTORS, blueflame: str = "o
 def open_ntrdma(back_end: str = BACK_END, wait: bool = True, ethernet: str = "") -> Device:
     """NTRDMA through the bridge of this machine, or over TCP; with its peer there, if it waits.
 
-    `back_end` is one of the words of `guest.ntrdma.back_ends`. With `ethernet`, such as
+    `back_end` is one of the words of `guest.protocols.ntrdma.back_ends`. With `ethernet`, such as
     10.9.2.1/24, it has a network interface of that address, ntrdma0. Raises `DeviceError`,
     `OSError`, `ValueError` for an address that is none. Imported when it is chosen: start-up in a
     guest is slow.
     """
-    from bluebridge.guest.ntrdma.ethernet.options import EthernetOptions
-    from bluebridge.guest.ntrdma.open import open_ntrdma
+    from bluebridge.guest.protocols.ntrdma.ethernet.options import EthernetOptions
+    from bluebridge.guest.protocols.ntrdma.open import open_ntrdma
 
     return open_ntrdma(back_end, wait, EthernetOptions(ethernet) if ethernet else None)
 
 
 def _open_hca(bus: Bus, vectors: int, blueflame: str) -> Device:
     """A ConnectX-3. Imported when it is chosen: start-up in a guest is slow."""
-    from bluebridge.guest.hca.context import open_hca
+    from bluebridge.guest.drivers.hca.context import open_hca
 
     return open_hca(bus, vectors=vectors, blueflame=use_of(blueflame))

@@ -75,10 +75,10 @@ COMMANDS = {
     "log": Subcommand(
         "show what crossed the bus",
         f"{_COMMANDS}.log",
-        "bluebridge.device.buslog.cli",
+        "bluebridge.host_tools.analyzer.log_command",
     ),
     "model": _one(
-        "what a log's sends would take on real machines", "bluebridge.device.buslog.model.cli"
+        "what a log's sends would take on real machines", "bluebridge.host_tools.analyzer.model.cli"
     ),
     "sweep": _beside("latency against payload, with and without BlueFlame", "sweep"),
     "mmiotrace": _beside("hold the guest kernel's own record against the log", "mmiotrace"),

@@ -26,7 +26,7 @@ class Kind(IntEnum):
     BLUEFLAME = 11  # a whole send entry from a BlueFlame page
     FAULT = 12  # a fault rule takes a message of a link, or delivers one that waited
     LINK = 13  # a cable or the link of a port changed; the address is the port's number
-    CONTROL = 14  # a line of the control socket that changes something: bluebridge.device.control
+    CONTROL = 14  # a line of the control socket that changes something (device.server.control)
 
 
 class What(IntEnum):

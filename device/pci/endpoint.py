@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from bluebridge.device import collector
 from bluebridge.device.buslog.packing import WINDOW_CAPTURE
 from bluebridge.device.buslog.record import INDEX_MASK, WORK_DEVICE_SHIFT, WORK_QPN_SHIFT
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.pci import collector
 from bluebridge.device.pci.bus import DmaError, Model, Run
 from bluebridge.device.pci.capabilities import Capability
 from bluebridge.device.pci.config_space import compose

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bluebridge.device.dma.engine import DmaEngine
-from bluebridge.device.hca.device import Hca
 from bluebridge.device.layout.ntb.models import BridgeModel
+from bluebridge.device.mlx4.device import Hca
 from bluebridge.device.ntb.shape import Bridging
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.show.ports import PortTable

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from bluebridge.device.fabric.subnet.port import PortAgent
-from bluebridge.device.hca.ports.frame_counters import Direction
-from bluebridge.device.hca.ports.infiniband_port import InfinibandPort
-from bluebridge.device.hca.ports.interface_counters import InterfaceCounters
-from bluebridge.device.hca.ports.port import Port
-from bluebridge.device.hca.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.layout.net.roce import NO_GID
+from bluebridge.device.mlx4.ports.frame_counters import Direction
+from bluebridge.device.mlx4.ports.infiniband_port import InfinibandPort
+from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
+from bluebridge.device.mlx4.ports.port import Port
+from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
 from bluebridge.device.show.table import Row
 
 _QUANTITIES = ("frames", "octets", "multicast", "broadcast")

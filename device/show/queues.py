@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.hca.commands.qp_commands import context_of
-from bluebridge.device.hca.connected.requester import Requester
-from bluebridge.device.hca.pairs.queue_pair import QueuePair
-from bluebridge.device.hca.queue_pairs import QueuePairs
-from bluebridge.device.hca.rings.completion_queues import CompletionQueues
-from bluebridge.device.hca.rings.event_queues import EventQueues
-from bluebridge.device.hca.rings.shared_receive_queues import SharedReceiveQueues
 from bluebridge.device.layout.mlx4.contexts import QpState
+from bluebridge.device.mlx4.commands.qp_commands import context_of
+from bluebridge.device.mlx4.connected.requester import Requester
+from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
+from bluebridge.device.mlx4.queue_pairs import QueuePairs
+from bluebridge.device.mlx4.rings.completion_queues import CompletionQueues
+from bluebridge.device.mlx4.rings.event_queues import EventQueues
+from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveQueues
 from bluebridge.device.show.table import Row
 
 

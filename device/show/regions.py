@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.hca.memory.protection_entry import software_key
-from bluebridge.device.hca.memory.region import MemoryRegion
-from bluebridge.device.hca.memory.regions import MemoryRegions
+from bluebridge.device.mlx4.memory.protection_entry import software_key
+from bluebridge.device.mlx4.memory.region import MemoryRegion
+from bluebridge.device.mlx4.memory.regions import MemoryRegions
 from bluebridge.device.show.table import Row
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bluebridge.device.hca.commands.register import CommandRegister
-from bluebridge.device.hca.registers.health import Health
 from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.mlx4.commands.register import CommandRegister
+from bluebridge.device.mlx4.registers.health import Health
 from bluebridge.device.pci.endpoint import Endpoint
 from bluebridge.device.show.table import Row
 

@@ -1,6 +1,6 @@
 """Verbs: the interface between programs that send and receive, and the drivers below them.
 
-    bus = guest.bus.vfio.VfioBus()                   # or any other guest.bus.interface.Bus
+    bus = guest.drivers.bus.vfio.VfioBus()           # or any guest.drivers.bus.interface.Bus
     device = guest.providers.open_device(bus)        # Device, whichever provider fits the function
     memory = device.allocate(65536)                  # .address for the device, .view for us
     pd = device.alloc_pd()                           # ProtectionDomain
@@ -16,8 +16,8 @@
 
 Modules, ground first: `enums`, `errors`, `values`, `roce`, `objects` (queues and regions as
 protocols), `requests`, `interface` (device, protection domain and queue pair as protocols). A
-provider implements the protocols by structure; `guest.hca` is the first. Users import from here
-and from `guest.providers`, never a provider.
+provider implements the protocols by structure; `guest.drivers.hca` is the first. Users import from
+here and from `guest.providers`, never a provider.
 
 **Events.** There is no hidden thread. A caller of `get_event` of a completion channel waits in its
 own thread, so a wake-up costs one thread switch. After `fileno()` became readable call

@@ -20,7 +20,7 @@ def find(name: str) -> Guest:
 
 
 def tell(guest: Guest, line: str) -> list[str]:
-    """Have the server of the guest's pair carry out a line of `bluebridge.device.control`.
+    """Have the server of the guest's pair carry out a line of `bluebridge.device.server.control`.
 
     Returns the lines of its answer. Raises `LabError`, `UsageError` with what the server says
     against it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bluebridge.device import sandbox
+from bluebridge.device.server import sandbox
 from bluebridge.images import doctor
 
 

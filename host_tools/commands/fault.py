@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bluebridge.device.fault_words import DRIVEN
+from bluebridge.device.fabric.fault_words import DRIVEN
 from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
 from bluebridge.host_tools.commands import device_server
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bluebridge.device.fault_words import ACTIONS, TIMED, WORDS
+from bluebridge.device.fabric.fault_words import ACTIONS, TIMED, WORDS
 from bluebridge.host_tools.commands import device_server
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper.guests import Guest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bluebridge.device.buslog import cli
+from bluebridge.host_tools.analyzer import log_command as cli
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.lab.roots import state_root

@@ -118,7 +118,7 @@ def _log_stopped(pair: PairRecord) -> str:
 
 
 def _ports(pair: PairRecord) -> list[str]:
-    """What the device server says of each port (`status` of `bluebridge.device.control`)."""
+    """What the device server says of each port (`status` of `bluebridge.device.server.control`)."""
     agents = [agent for guest in pair.guests for agent in guest.agents]
     if not pair.server or not agents:
         return []

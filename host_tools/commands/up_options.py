@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bluebridge.device import option_table
-from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.layout.ntb.models import ALIASING, BY_NAME, DEFAULT, BarSizes, names
-from bluebridge.device.options import ServerOptions, log_limit
+from bluebridge.device.server import option_table
+from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server.options import ServerOptions, log_limit
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import log_stopper
 from bluebridge.host_tools.lab import options as lab_options

@@ -12,8 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from bluebridge.guest.krping.options import OptionError, Options, Test, next_address, parse
-from bluebridge.guest.krping.stats import Stats
+from bluebridge.guest.protocols.krping.options import (
+    OptionError,
+    Options,
+    Test,
+    next_address,
+    parse,
+)
+from bluebridge.guest.protocols.krping.stats import Stats
 from bluebridge.guest.providers import HCA, NTRDMA
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping.addresses import server_address
@@ -25,7 +31,7 @@ from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Reporter
 
-_PROGRAM = ("python3", "-m", "bluebridge.guest.krping")
+_PROGRAM = ("python3", "-m", "bluebridge.guest.protocols.krping")
 _LISTENING = r"rdma_listen[^\r\n]*\r?\n"
 _START_SECONDS = 120.0
 _SECONDS_PER_ITERATION = 0.5

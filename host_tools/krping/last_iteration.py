@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
-from bluebridge.device.buslog.event_lines import HEADER, table_line
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4 import cqe, uar
+from bluebridge.host_tools.analyzer.event_lines import HEADER, table_line
 
 _WINDOW = 20_000  # events looked at from the end: an iteration and the tear-down after it
 _DOORBELLS = 2  # of the client in an iteration: it advertises its source, then its sink

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.device.bridge_options import BridgeOptions
-from bluebridge.device.options import DEFAULTS, ServerOptions
+from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 
 NAMES = ("a", "b")
@@ -60,7 +60,7 @@ class LabConfig:
     """How the bridge between the guests is, with a DMA engine in each; None for no bridge."""
 
     stop_on: str = ""
-    """Condition (`bluebridge.device.buslog.conditions`) at which the bus log ends; empty: never."""
+    """Condition (`host_tools.analyzer.conditions`) at which the bus log ends; empty: never."""
 
     @property
     def serves(self) -> bool:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bluebridge.device import option_table
-from bluebridge.device.options import DEFAULTS, ServerOptions
+from bluebridge.device.server import option_table
+from bluebridge.device.server.options import DEFAULTS, ServerOptions
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import hardware_control
 from bluebridge.host_tools.processes import process
@@ -109,7 +109,7 @@ class DeviceServer:
         return self._process.pid
 
     def tell(self, line: str) -> list[str]:
-        """Have it carry out a line of `bluebridge.device.control`; the lines of its answer."""
+        """Have it carry out a line of `device.server.control`; the lines of its answer."""
         assert self._config.control is not None, "the server has no control socket"
         return hardware_control.tell(self._config.control, line)
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bluebridge.device.fault_words import WORDS
+from bluebridge.device.fabric.fault_words import WORDS
 
 Tell = Callable[[str], list[str]]
 Value = str | int | float | bytes

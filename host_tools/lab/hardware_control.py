@@ -1,4 +1,4 @@
-"""Orders to the emulated hardware: lines to the device server (`bluebridge.device.control`)."""
+"""Orders to the emulated hardware: lines to the device server (`device.server.control`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`up --stop-on`: a process that follows the bus log and has it stopped when a condition holds.
 
 It is a process of its own, so that the device server spends nothing on the condition: it only
-carries out `log stop` (`bluebridge.device.log_control`).
+carries out `log stop` (`bluebridge.device.server.log_control`).
 
     python -m bluebridge.host_tools.lab.log_stop LOG CONTROL CONDITION
 """
@@ -12,10 +12,10 @@ import sys
 import time
 from pathlib import Path
 
-from bluebridge.device.buslog.conditions import Condition, ConditionError
-from bluebridge.device.buslog.conditions.live_search import LiveSearch
 from bluebridge.device.buslog.marks import MAX_TEXT
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
+from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab import hardware_control
 

@@ -13,7 +13,7 @@ from bluebridge.images.source import HOME
 
 def check(text: str) -> None:
     """Raises `UsageError` for an expression that is no condition."""
-    from bluebridge.device.buslog.conditions import Condition, ConditionError
+    from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
 
     try:
         Condition.parse(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from bluebridge.device import option_table
+from bluebridge.device.server import option_table
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.machine.qemu_arguments import WIDE_PORT
 

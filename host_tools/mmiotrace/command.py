@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from bluebridge.device.buslog.reader import LogError, LogReader
-from bluebridge.device.options import ServerOptions
+from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair

@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bluebridge.device.buslog.event_lines import HEADER, table_line
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.analyzer.event_lines import HEADER, table_line
 from bluebridge.host_tools.errors import LabError
 
 _PATIENCE = 20.0

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from bluebridge.device.layout.ntb.models import BY_NAME
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.guest.ntrdma.back_ends import NTB_CPU
-from bluebridge.guest.ntrdma.ethernet.options import DEFAULT_MTU
-from bluebridge.guest.ntrdma.perf import TESTS
+from bluebridge.guest.protocols.ntrdma.back_ends import NTB_CPU
+from bluebridge.guest.protocols.ntrdma.ethernet.options import DEFAULT_MTU
+from bluebridge.guest.protocols.ntrdma.perf import TESTS
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.krping import command as krping
 from bluebridge.host_tools.lab import ntrdma
@@ -30,7 +30,7 @@ from bluebridge.host_tools.programs import checked_transfer
 from bluebridge.host_tools.programs.tcp_rate import tcp_rate
 from bluebridge.host_tools.progress import Reporter
 
-PERF = ("python3", "-m", "bluebridge.guest.ntrdma.perf")
+PERF = ("python3", "-m", "bluebridge.guest.protocols.ntrdma.perf")
 SECONDS = 300.0
 PINGS = 20
 TRANSFER_MIB = 16

@@ -15,7 +15,7 @@ from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.pair import Pair
 
 ADDRESSES = ("10.9.2.1", "10.9.2.2")
-PROGRAM = ("python3", "-m", "bluebridge.guest.ntrdma", "ethernet")
+PROGRAM = ("python3", "-m", "bluebridge.guest.protocols.ntrdma", "ethernet")
 _LIMIT = 3600.0
 _START_SECONDS = 60
 _COUNTERS = re.compile(

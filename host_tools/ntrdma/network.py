@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from bluebridge.device.layout.ntb.models import BridgeModel
-from bluebridge.guest.ntrdma.back_ends import NTB_DMA
+from bluebridge.guest.protocols.ntrdma.back_ends import NTB_DMA
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm

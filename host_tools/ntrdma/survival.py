@@ -20,7 +20,7 @@ GROWTH = 2 << 20
 """Bytes by which a process may grow: caches of its interpreter."""
 _SAID = "/tmp/survival"
 _SECONDS = 300.0
-_PROGRAM = "python3 -m bluebridge.guest.ntrdma.survival"
+_PROGRAM = "python3 -m bluebridge.guest.protocols.ntrdma.survival"
 _ERRATUM = "erratum "
 
 

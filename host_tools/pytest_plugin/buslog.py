@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bluebridge.device.buslog.activity import Activity, ActivityKind, activities
-from bluebridge.device.buslog.analysis import Transfer
-from bluebridge.device.buslog.analysis.assembly import assembled
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.follow import Follower
-from bluebridge.device.buslog.ntrdma.stores import KINDS as NTRDMA_KINDS
 from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import Event, LogError, LogReader
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
+from bluebridge.host_tools.analyzer.analysis import Transfer
+from bluebridge.host_tools.analyzer.analysis.assembly import assembled
+from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS as NTRDMA_KINDS
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.processes import alarms
 from bluebridge.host_tools.processes.alarms import Alarm

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 from bluebridge.device.buslog.marks import find_mark
-from bluebridge.device.buslog.output import opened
 from bluebridge.device.buslog.positions import about_last
 from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.host_tools.analyzer.output import opened
 from bluebridge.host_tools.pytest_plugin.scratch import folder_name
 
 MOST_EVENTS: Final = 20_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bluebridge.device.buslog.decode import decode
-from bluebridge.device.buslog.event_lines import table_line
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.analyzer.decode import decode
+from bluebridge.host_tools.analyzer.event_lines import table_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from bluebridge.device.buslog.conditions import Condition, ConditionError
-from bluebridge.device.buslog.decode import decode
-from bluebridge.device.buslog.event_lines import HEADER, KINDS
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
+from bluebridge.host_tools.analyzer.decode import decode
+from bluebridge.host_tools.analyzer.event_lines import HEADER, KINDS
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.pytest_plugin.record import Record
 

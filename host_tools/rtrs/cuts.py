@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 Tell = Callable[[str], list[str]]
-"""Has the device server carry out a line of `bluebridge.device.control`."""
+"""Has the device server carry out a line of `bluebridge.device.server.control`."""
 
 
 class Cut(StrEnum):

@@ -1,4 +1,4 @@
-"""RNBD by the guest's Python: `python3 -m bluebridge.guest.rnbd`."""
+"""RNBD by the guest's Python: `python3 -m bluebridge.guest.protocols.rnbd`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bluebridge.guest.ntrdma.back_ends import BACK_END
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.providers import NTRDMA
 from bluebridge.host_tools.agent.command import Command
 from bluebridge.host_tools.errors import LabError
@@ -22,7 +22,7 @@ from bluebridge.host_tools.rtrs.tree import PathState
 
 DISK = "disk"
 ROOT = "/run/bluebridge"
-_PROGRAM = ("python3", "-m", "bluebridge.guest.rnbd")
+_PROGRAM = ("python3", "-m", "bluebridge.guest.protocols.rnbd")
 _MAPPED = re.compile(r"rnbd: mapped (/dev/nbd\d+) size \d+")
 _SECONDS = 120.0
 _READY = """

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.device.options import ServerOptions
-from bluebridge.guest.ntrdma.back_ends import BACK_END
+from bluebridge.device.server.options import ServerOptions
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
 from bluebridge.guest.providers import NTRDMA
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.lab.config import PYTHON, LabConfig

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from bluebridge.device.buslog.model import Model, load
+from bluebridge.host_tools.analyzer.model import Model, load
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
 from bluebridge.host_tools.processes.termination import termination_as_exception

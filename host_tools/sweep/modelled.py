@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.device.buslog.analysis import Transfer
-from bluebridge.device.buslog.analysis.assembly import assembled
-from bluebridge.device.buslog.model import Model
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.host_tools.analyzer.analysis import Transfer
+from bluebridge.host_tools.analyzer.analysis.assembly import assembled
+from bluebridge.host_tools.analyzer.model import Model
 from bluebridge.host_tools.errors import LabError
 
 _OPCODE = "RDMA_WRITE"

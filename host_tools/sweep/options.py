@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bluebridge.device.hca.settings.config import BLUEFLAME_REGISTERS
+from bluebridge.device.mlx4.settings.config import BLUEFLAME_REGISTERS
 
 OUTPUT = Path("latencyResult.dat")
 

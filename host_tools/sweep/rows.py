@@ -22,7 +22,7 @@ class Row:
 
     `modelled` are microseconds of bus time by profile, from the transactions in the bus log: never
     to be mixed with `wall`. `path` is how the device got most of the entries, in the words of
-    `bluebridge.device.buslog.analysis.PostedBy`.
+    `bluebridge.host_tools.analyzer.analysis.PostedBy`.
     """
 
     setting: str

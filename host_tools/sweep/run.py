@@ -7,8 +7,8 @@ from contextlib import closing
 from itertools import chain, count
 from pathlib import Path
 
-from bluebridge.device.buslog.model import Model
-from bluebridge.device.options import ServerOptions
+from bluebridge.device.server.options import ServerOptions
+from bluebridge.host_tools.analyzer.model import Model
 from bluebridge.host_tools.lab.config import LabConfig
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.sweep.bar import Bar

@@ -1,4 +1,4 @@
-"""The bus of a guest without a guest: `bluebridge.guest.bus.interface.Bus` over a vfio-user socket.
+"""The bus of a guest without a guest: `guest.drivers.bus.interface.Bus` over a vfio-user socket.
 
 DMA memory is a memfd mapped for the server, as QEMU shares guest RAM; interrupts are eventfds the
 server signals; register writes are posted, as QEMU's are.
@@ -13,8 +13,8 @@ import struct
 import threading
 from pathlib import Path
 
-from bluebridge.guest.bus.dma_memory import Arena
-from bluebridge.guest.bus.interface import DmaMemory
+from bluebridge.guest.drivers.bus.dma_memory import Arena
+from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
 from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX
 

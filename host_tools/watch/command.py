@@ -13,12 +13,18 @@ from rich.live import Live as Screen
 from rich.table import Table
 from rich.text import Text
 
-from bluebridge.device.buslog.analysis import work_requests
-from bluebridge.device.buslog.analysis.live_rates import WAYS, Interval, LiveRates, Rate, summary
-from bluebridge.device.buslog.analysis.transfer import Transfer
-from bluebridge.device.buslog.conditions import Condition, ConditionError
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.host_tools.analyzer.analysis import work_requests
+from bluebridge.host_tools.analyzer.analysis.live_rates import (
+    WAYS,
+    Interval,
+    LiveRates,
+    Rate,
+    summary,
+)
+from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
+from bluebridge.host_tools.analyzer.conditions import Condition, ConditionError
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import registry
 from bluebridge.host_tools.watch.until import watch_until

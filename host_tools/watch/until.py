@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from bluebridge.device.buslog.conditions import Condition
-from bluebridge.device.buslog.conditions.live_search import LiveSearch
-from bluebridge.device.buslog.event_lines import HEADER, table_line
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.host_tools.analyzer.conditions import Condition
+from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch
+from bluebridge.host_tools.analyzer.event_lines import HEADER, table_line
 
 _LOOK_SECONDS = 0.05
 """Between two looks; the device server writes its log out as often."""

@@ -15,12 +15,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from bluebridge.device.buslog.activity import Activity, ActivityAssembler
-from bluebridge.device.buslog.analysis.transfer import TimeModel
-from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import host_of
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler
+from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
+from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.web.places import peers
 from bluebridge.host_tools.web.rows import detail, row
 

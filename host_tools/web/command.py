@@ -8,10 +8,10 @@ import secrets
 import sys
 import webbrowser
 
-from bluebridge.device.buslog import model as models
-from bluebridge.device.buslog.analysis.transfer import TimeModel
-from bluebridge.device.buslog.output import opened
 from bluebridge.device.buslog.reader import LogError, LogReader
+from bluebridge.host_tools.analyzer import model as models
+from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
+from bluebridge.host_tools.analyzer.output import opened
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.web.app import Site, serve
 from bluebridge.host_tools.web.book import Book

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from bluebridge.device.buslog.activity import Activity, ActivityAssembler
 from bluebridge.device.buslog.follow import Follower
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityAssembler
 from bluebridge.host_tools.web.lab import Lab
 from bluebridge.host_tools.web.rows import row
 

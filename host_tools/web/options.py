@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bluebridge.device.buslog.activity import ActivityKind
+from bluebridge.host_tools.analyzer.activity import ActivityKind
 
 SAVED = 2000
 """Activities of a saved page unless --limit is given: a browser holds all of them."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bluebridge.device.buslog.analysis.transaction import Role, Tlp, Transaction
-from bluebridge.device.buslog.bridges import family
 from bluebridge.device.buslog.record import host_of
 from bluebridge.device.layout.ioat.registers import LOG_SUFFIX as ENGINE
 from bluebridge.device.layout.ntb.models import BY_LOG_SUFFIX
+from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.bridges import family
 
 
 @dataclass(frozen=True, slots=True)

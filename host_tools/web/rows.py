@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bluebridge.device.buslog.activity import Activity
-from bluebridge.device.buslog.analysis.transaction import Transaction
-from bluebridge.device.buslog.analysis.transaction_table import purpose
-from bluebridge.device.buslog.analysis.transfer import TimeModel
-from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.reader import Event, LogError
 from bluebridge.device.buslog.record import TEXT_KINDS
 from bluebridge.device.buslog.wire import read_message
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools.analyzer.activity import Activity
+from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
+from bluebridge.host_tools.analyzer.analysis.transaction_table import purpose
+from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel
+from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.web.places import function_of, way
 
 MOST_STEPS = 2000

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bluebridge.device.buslog.activity import ActivityKind
 from bluebridge.device.buslog.reader import LogReader
+from bluebridge.host_tools.analyzer.activity import ActivityKind
 from bluebridge.host_tools.web.app import STATIC
 from bluebridge.host_tools.web.book import Book, Query
 from bluebridge.host_tools.web.lab import Lab

@@ -8,9 +8,9 @@ from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.subnet.fabric import InfinibandFabric
 from bluebridge.device.fabric.subnet.manager import SubnetManager
 from bluebridge.device.fabric.subnet.traps import TrapSender
-from bluebridge.device.hca.device import Hca
-from bluebridge.device.hca.settings.config import Features, HcaConfig
 from bluebridge.device.layout.mlx4 import bar0, uar
+from bluebridge.device.mlx4.device import Hca
+from bluebridge.device.mlx4.settings.config import Features, HcaConfig
 from tests.fuzz import guests
 from tests.fuzz.timed_host import TimedHost
 

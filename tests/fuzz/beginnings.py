@@ -7,10 +7,11 @@ from collections.abc import Callable
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from tests.fuzz.fabrics import ethernet_pair
-from tests.unit import ntb_pair, test_ntb_gen1, test_ntb_switchtec
-from tests.unit.hca_driver import Driver
-from tests.unit.ib_node import Subnet
-from tests.unit.rdma_node import Node, Pair
+from tests.models import ntb_pair
+from tests.models.hca_driver import Driver
+from tests.models.ib_node import Subnet
+from tests.models.rdma_node import Node, Pair
+from tests.unit.ntb import test_ntb_gen1, test_ntb_switchtec
 
 
 def _roce_nodes() -> object:

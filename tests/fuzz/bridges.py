@@ -12,7 +12,7 @@ from bluebridge.device.ntb.link import BridgeLink
 from bluebridge.device.ntb.selection import shape_of
 from bluebridge.device.pci.host import Host
 from tests.fuzz.bytes_left import BytesLeft
-from tests.unit.fake_bus import FakeFunction
+from tests.models.fake_bus import FakeFunction
 
 ENGINE = 0xFD00_0000
 RAM = 0x100000

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.reader import LogError, LogReader
 from bluebridge.device.buslog.writer import EventLog, FileLog
-from bluebridge.device.control import ControlCommands
 from bluebridge.device.fabric.faults.rules import FaultRules
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.pyvfio_user._files import Closer
@@ -21,9 +19,11 @@ from bluebridge.device.pyvfio_user._message_filter import Verdict
 from bluebridge.device.pyvfio_user._messages import HEADER, VfioUserCommand
 from bluebridge.device.pyvfio_user._region_filter import RegionFilter
 from bluebridge.device.pyvfio_user._regions import BulkRegion, LineStores, RegisterRegion
+from bluebridge.device.server.control import ControlCommands
 from bluebridge.guest.agent import frames
+from bluebridge.host_tools.analyzer.decode import decode
 from tests.fuzz.bytes_left import BytesLeft
-from tests.unit.hca_driver import Driver
+from tests.models.hca_driver import Driver
 
 SIZE = 1 << 16
 MESSAGES = 24

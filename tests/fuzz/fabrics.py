@@ -9,8 +9,8 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
 from bluebridge.device.layout.mlx4.wqe import CQE_REQUEST, SendOpcode
 from tests.fuzz.bytes_left import BytesLeft
-from tests.unit.ib_node import Subnet
-from tests.unit.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, TestQp, data
+from tests.models.ib_node import Subnet
+from tests.models.rdma_node import LOG_SQ, SQ_SHIFT, Node, Pair, TestQp, data
 
 MADS = 6
 FRAMES = 6

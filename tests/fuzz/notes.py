@@ -6,16 +6,16 @@ from typing import Any
 
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.addresses import LinkLayer
-from bluebridge.device.hca.device import Hca
-from bluebridge.device.hca.ports.port import Port
+from bluebridge.device.mlx4.device import Hca
+from bluebridge.device.mlx4.ports.port import Port
 from bluebridge.device.ntb.gen1 import Gen1Bridge
 from bluebridge.device.ntb.gen4 import Gen4Bridge
 from bluebridge.device.ntb.switchtec import SwitchtecBridge
 from tests.fuzz import adapters, crossings
 from tests.fuzz.guests import PAGE, TICK, Kind
 from tests.fuzz.tape import Tape
-from tests.unit.fake_bus import FakeFunction
-from tests.unit.fake_host import FakeHost
+from tests.models.fake_bus import FakeFunction
+from tests.models.fake_host import FakeHost
 
 BRIDGES = (Gen4Bridge, Gen1Bridge, SwitchtecBridge)
 """In the order of `crossings.MODELS`."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bluebridge.device.hca.settings.config import Features
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import ServiceType
+from bluebridge.device.mlx4.settings.config import Features
 from bluebridge.device.pci.bus import DmaError
 from tests.fuzz.bytes_left import BytesLeft
-from tests.unit.hca_driver import UAR_PAGE, Driver
-from tests.unit.rdma_node import LOG_RQ, LOG_SQ, SQ_SHIFT, Node, Pair, TestQp
+from tests.models.hca_driver import UAR_PAGE, Driver
+from tests.models.rdma_node import LOG_RQ, LOG_SQ, SQ_SHIFT, Node, Pair, TestQp
 
 MAILBOX = 1024
 STEPS = 40

@@ -9,13 +9,13 @@ from typing import Any
 
 from bluebridge.device.dma.engine import DmaEngine
 from bluebridge.device.fabric.subnet.traps import TrapSender
-from bluebridge.device.hca.device import Hca
-from bluebridge.device.hca.ports.port import Port
+from bluebridge.device.mlx4.device import Hca
+from bluebridge.device.mlx4.ports.port import Port
 from tests.fuzz import notes
 from tests.fuzz.notes import BRIDGES
 from tests.fuzz.tape import Tape
-from tests.unit.fake_bus import FakeFunction
-from tests.unit.fake_host import FakeHost
+from tests.models.fake_bus import FakeFunction
+from tests.models.fake_host import FakeHost
 
 
 class Recorder:

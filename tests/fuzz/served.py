@@ -11,8 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from bluebridge.device.bridge_options import BridgeOptions
-from bluebridge.device.bridges import BridgeSpec, FunctionSpec
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.layout.ntb.models import GEN1, GEN4, SWITCHTEC, BarSizes
 from bluebridge.device.pci.bus import DmaError
@@ -22,7 +20,9 @@ from bluebridge.device.pci.identity import Bar, Identity
 from bluebridge.device.pci.loop import EventLoop
 from bluebridge.device.pyvfio_user import ENVIRONMENT
 from bluebridge.device.pyvfio_user._callbacks import library_log
-from bluebridge.device.server import HcaSpec, Server
+from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server.bridges import BridgeSpec, FunctionSpec
+from bluebridge.device.server.process import HcaSpec, Server
 from tests.fuzz.adapters import mac_of
 from tests.wire.endpoint_device import VECTORS, Puppet
 from tests.wire.probe_device import Probe

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 
 from bluebridge.device.pci.host import Host
-from tests.unit.fake_bus import FakeFunction
-from tests.unit.fake_host import FakeHost, FakeTimer
+from tests.models.fake_bus import FakeFunction
+from tests.models.fake_host import FakeHost, FakeTimer
 
 STALL_SECONDS = 0.05
 """Of processor time for one call of a device: an access, a timer, a turn of its work.

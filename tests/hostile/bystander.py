@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
-from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.players import connected

@@ -16,7 +16,7 @@ import pexpect
 
 from tests.vm.lab_commands import Commands, alive
 
-KRPING = "python3 -m bluebridge.guest.krping --ip"
+KRPING = "python3 -m bluebridge.guest.protocols.krping --ip"
 SERVER = f"{KRPING} 192.168.69.127 server,addr=192.168.69.127,port=9999,size=4096"
 CLIENT = (
     f"{KRPING} 192.168.69.128 "
@@ -172,7 +172,7 @@ class Lab:
 
     def running(self, guest: str) -> bool:
         """Whether krping runs in a guest."""
-        said = self.commands.run("run", guest, "pgrep -f [b]luebridge.guest.krping").stdout
+        said = self.commands.run("run", guest, "pgrep -f [b]luebridge.*krping").stdout
         return bool(said.strip())
 
     def left(self) -> list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from bluebridge.host_tools.conformance import page
-from bluebridge.host_tools.conformance.journal import Entry, Journal
-from bluebridge.host_tools.conformance.program import FAILED, PASSED
-from bluebridge.host_tools.conformance.suites import everything, in_short_run, key
+from bluebridge.host_tools.campaigns.conformance import page
+from bluebridge.host_tools.campaigns.conformance.journal import Entry, Journal
+from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED
+from bluebridge.host_tools.campaigns.conformance.suites import everything, in_short_run, key
 from tests.run.child import ONE_TEST, SUITE, run_module
 from tests.run.outcome import Outcome, Result, ended_by_limit
 
@@ -33,7 +33,7 @@ class Programs:
 
 
 def _run(words: tuple[str, ...], folder: Path, limit: float, chosen: Set[str]) -> Outcome:
-    command = ("bluebridge.host_tools.conformance", *words, "--resume", str(folder))
+    command = ("bluebridge.host_tools.campaigns.conformance", *words, "--resume", str(folder))
     status = run_module(command, limit=limit)
     outcome = read(Journal(folder), status, chosen)
     return ended_by_limit(outcome, limit) if status is None else outcome

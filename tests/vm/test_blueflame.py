@@ -8,12 +8,12 @@ from itertools import pairwise
 
 import pytest
 
-from bluebridge.device.buslog.analysis import PostedBy, Role, Transfer, transfers
-from bluebridge.device.buslog.model import load
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.uar import BLUEFLAME_BUFFER
-from bluebridge.device.options import ServerOptions
+from bluebridge.device.server.options import ServerOptions
+from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers
+from bluebridge.host_tools.analyzer.model import load
 from bluebridge.host_tools.lab.config import ADDRESSES
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.pytest_plugin.lab import Lab

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.host_tools.conformance.program import FAILED, PASSED, Program
-from bluebridge.host_tools.conformance.runner import Patience, Run
-from bluebridge.host_tools.conformance.session import Session
-from bluebridge.host_tools.conformance.setups import ROCE
-from bluebridge.host_tools.conformance.suites import everything
+from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, Program
+from bluebridge.host_tools.campaigns.conformance.runner import Patience, Run
+from bluebridge.host_tools.campaigns.conformance.session import Session
+from bluebridge.host_tools.campaigns.conformance.setups import ROCE
+from bluebridge.host_tools.campaigns.conformance.suites import everything
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.host_tools.conformance.program import PASSED
-from bluebridge.host_tools.conformance.runner import Run
-from bluebridge.host_tools.conformance.session import Session
-from bluebridge.host_tools.conformance.setups import DPDK, Setup
-from bluebridge.host_tools.conformance.suites import steering
+from bluebridge.host_tools.campaigns.conformance.program import PASSED
+from bluebridge.host_tools.campaigns.conformance.runner import Run
+from bluebridge.host_tools.campaigns.conformance.session import Session
+from bluebridge.host_tools.campaigns.conformance.setups import DPDK, Setup
+from bluebridge.host_tools.campaigns.conformance.suites import steering
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import complaints
 

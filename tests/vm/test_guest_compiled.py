@@ -14,7 +14,7 @@ from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
 OPTIONS = "addr=192.168.69.127,port=9999,size=100,count=20,validate,mem_mode=reg"
-PURE = ("env", "BLUEBRIDGE_PURE=1", "python3", "-m", "bluebridge.guest.krping")
+PURE = ("env", "BLUEBRIDGE_PURE=1", "python3", "-m", "bluebridge.guest.protocols.krping")
 
 
 def test_each_hot_module_is_compiled_unless_sources_are_asked_for(guest_a: Vm) -> None:
@@ -43,11 +43,11 @@ def test_krping_gives_the_same_either_way(pair: Pair, monkeypatch: pytest.Monkey
 
 
 def test_a_failure_in_compiled_code_names_file_and_line(guest_a: Vm) -> None:
-    script = "from bluebridge.guest.bus.vfio import find_device; find_device(root='/nowhere')"
+    script = "from bluebridge.guest.drivers.bus import vfio; vfio.find_device(root='/nowhere')"
     said = guest_a.agent.run(["python3", "-c", script])
     assert said.status == 1
     told = said.stderr.decode()
-    lines = (HOME / "bluebridge/guest/bus/vfio.py").read_text().splitlines()
+    lines = (HOME / "bluebridge/guest/drivers/bus/vfio.py").read_text().splitlines()
     raised = next(n for n, line in enumerate(lines, 1) if "there is no PCI device" in line)
-    assert f'File "bluebridge/guest/bus/vfio.py", line {raised}, in find_any' in told
+    assert f'File "bluebridge/guest/drivers/bus/vfio.py", line {raised}, in find_any' in told
     assert "DeviceError: there is no PCI device 15b3:1003 or " in told

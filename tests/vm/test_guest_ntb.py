@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.server.bridge_options import BridgeOptions
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
@@ -22,8 +22,8 @@ SECONDS = 120.0
 ROUNDS = 200
 BEGIN = """
 import hashlib, sys
-from bluebridge.guest.dma import ChannelHalted, open_engine
-from bluebridge.guest.ntb import open_bridge
+from bluebridge.guest.drivers.dma import ChannelHalted, open_engine
+from bluebridge.guest.drivers.ntb import open_bridge
 bridge, engine = open_bridge(), open_engine()
 mine, MIB = bridge.allocate(1 << 20), 1 << 20
 bridge.windows[0].set_translation(mine.address, MIB)
@@ -121,7 +121,7 @@ def test_link_scratchpads_doorbells_and_a_mebibyte_by_dma(pair: Pair) -> None:
 
 
 def test_the_command_plays_ping_pong(pair: Pair) -> None:
-    line = f"python3 -m bluebridge.guest.ntb pingpong --count {ROUNDS} --json"
+    line = f"python3 -m bluebridge.guest.drivers.ntb pingpong --count {ROUNDS} --json"
     said = _both(pair, dict.fromkeys("ab", line))
     for guest in "ab":
         times = json.loads(said[guest][-1])
@@ -134,14 +134,15 @@ def test_the_command_plays_ping_pong(pair: Pair) -> None:
 def test_the_command_shows_and_watches(pair: Pair) -> None:
     """One process in a for all of its commands, since each start of Python takes a second."""
     pair.b.run(
-        "python3 -m bluebridge.guest.ntb watch > /tmp/watch.log & echo $! > /tmp/watch.pid; "
+        "python3 -m bluebridge.guest.drivers.ntb watch > /tmp/watch.log & "
+        "echo $! > /tmp/watch.pid; "
         "until grep -q link /tmp/watch.log; do sleep 0.1; done",
         timeout=SECONDS,
     )
     words = ["show", "spad 3 0x1234", "ring 5 31", "store 0 hello"]
     line = "; ".join(f"main({word.split()})" for word in words)
     shown = pair.a.run(
-        ["python3", "-c", f"from bluebridge.guest.ntb.__main__ import main; {line}"],
+        ["python3", "-c", f"from bluebridge.guest.drivers.ntb.__main__ import main; {line}"],
         timeout=SECONDS,
     ).text
     assert "intel-gen4, port 0 of 2; link up, 16 GT/s x8" in shown
@@ -151,7 +152,7 @@ def test_the_command_shows_and_watches(pair: Pair) -> None:
     for news in ("link up", "scratchpad 3: 0x1234", "doorbells 0x", "b'hello"):
         pair.b.run(f'until grep -qF "{news}" /tmp/watch.log; do sleep 0.1; done', timeout=SECONDS)
     pair.b.run("P=$(cat /tmp/watch.pid); kill $P; while kill -0 $P; do sleep 0.05; done")
-    alone = "python3 -m bluebridge.guest.ntb --wait 0 pingpong"
+    alone = "python3 -m bluebridge.guest.drivers.ntb --wait 0 pingpong"
     done = pair.b.run(alone, timeout=SECONDS, check=False)
     assert done.status == 1
     assert done.stderr.decode().strip() == "ntb: the link stays down (is the peer's driver up?)"

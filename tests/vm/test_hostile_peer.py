@@ -10,7 +10,7 @@ import pytest
 
 from tests.vm.lab_commands import PATIENCE, ROOT, Commands
 
-pytestmark = pytest.mark.timeout(3 * PATIENCE)
+pytestmark = [pytest.mark.timeout(3 * PATIENCE), pytest.mark.long]
 PROGRAM = "/tmp/hostile_peer.py"
 OVERFLOW = "strlen: detected buffer overflow: 256 byte read of buffer size 255"
 """Why the kernel ends itself."""
@@ -38,10 +38,7 @@ def _console(commands: Commands) -> str:
     return Path(commands.guest("b")["transcript"]).read_text(errors="replace")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [word if word == "open" else pytest.param(word, marks=pytest.mark.long) for word in FATAL],
-)
+@pytest.mark.parametrize("words", FATAL)
 def test_a_message_ends_the_servers_kernel_until_the_guest_is_restarted(
     bluebridge: Commands, words: str
 ) -> None:
@@ -63,7 +60,6 @@ def test_a_message_ends_the_servers_kernel_until_the_guest_is_restarted(
     assert re.search(message, events)
 
 
-@pytest.mark.long
 def test_an_operation_that_there_is_not_with_room_for_data_is_a_read(bluebridge: Commands) -> None:
     """As one that there is, which is done again after it, without a warning."""
     bluebridge.good("run", "b", "dmesg -n 8")

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.timeout(2 * PATIENCE)
 
 SERVER = "server,addr=192.168.69.127,port=9999"
 CLIENT = "client,addr=192.168.69.127,port=9999"
-KRPING = "python3 -m bluebridge.guest.krping --ip"
+KRPING = "python3 -m bluebridge.guest.protocols.krping --ip"
 VICTIMS = {"server": "device server", "a": "guest a", "b": "guest b", "keeper": "keeper"}
 
 

@@ -10,7 +10,7 @@ import pytest
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.images.artefacts import Artefacts
-from tests.unit.test_kmod import state
+from tests.unit.images.test_kmod import state
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)

@@ -98,7 +98,8 @@ def test_nobody_listens(pair: Pair) -> None:
     """The client alone: a clear line, a status, and the guests stay usable."""
     console = pair.b.console
     output = console.run(
-        f"python3 -m bluebridge.guest.krping --ip 192.168.69.128 '{CLIENT},count=1'", check=False
+        f"python3 -m bluebridge.guest.protocols.krping --ip 192.168.69.128 '{CLIENT},count=1'",
+        check=False,
     )
     assert "nobody answers at 192.168.69.127" in output
     assert console.run("echo fine") == "fine"

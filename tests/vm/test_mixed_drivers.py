@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from bluebridge.device.buslog.filter import Filter
-from bluebridge.device.buslog.pcap import export
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.host_tools.agent import Completed
+from bluebridge.host_tools.analyzer.pcap import export
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
-from tests.unit.capture_reader import Parsed, parse, read_file
+from tests.models.capture_reader import Parsed, parse, read_file
 from tests.vm.conftest import BOOT_SECONDS
 
 pytestmark = [pytest.mark.timeout(2 * BOOT_SECONDS), pytest.mark.shared_pair]
@@ -50,7 +50,7 @@ def _until(condition: str) -> str:
 
 
 def _krping(options: str) -> str:
-    return f"python3 -m bluebridge.guest.krping --ip {OWN} --json {options}"
+    return f"python3 -m bluebridge.guest.protocols.krping --ip {OWN} --json {options}"
 
 
 def _client(options: str, port: int = PORT) -> str:
@@ -126,7 +126,7 @@ def test_rping_serves_krping_at_an_ipv6_address(kernel: Vm, own: Vm) -> None:
     kernel.run(f"rping -s -a {KERNEL6} -p {PORT} > {LOG} 2>&1 & echo $! > {LOG}.pid")
     kernel.run(_until("rdma resource show cm_id | grep -q LISTEN"), timeout=PATIENCE)
     command = f"client,addr6={KERNEL6},port={PORT},count={COUNT},validate,tos=104"
-    krping = f"python3 -m bluebridge.guest.krping --ip {OWN6} --json {command}"
+    krping = f"python3 -m bluebridge.guest.protocols.krping --ip {OWN6} --json {command}"
     result = _result(own.run(krping, timeout=PATIENCE).text)
     assert (result["ok"], result["validated"]) == (True, COUNT)
     assert "server DISCONNECT EVENT..." in _ended(kernel).text

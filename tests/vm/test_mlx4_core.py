@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.activity import ActivityKind, activities
-from bluebridge.device.buslog.analysis import Role
-from bluebridge.device.buslog.analysis.view import Options
 from bluebridge.device.buslog.filter import Filter
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.device.buslog.timeline import timeline
+from bluebridge.host_tools.analyzer.activity import ActivityKind, activities
+from bluebridge.host_tools.analyzer.analysis import Role
+from bluebridge.host_tools.analyzer.analysis.view import Options
+from bluebridge.host_tools.analyzer.timeline import timeline
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.pytest_plugin.buslog import BusLog
-from tests.unit.trace_reader import TraceReader
+from tests.models.trace_reader import TraceReader
 from tests.vm.conftest import BOOT_SECONDS
 from tests.vm.network import bring_up
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.device.bridge_options import BridgeOptions
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.host_tools.conformance.bridge.tool import SIZE, fill, look, take
+from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.host_tools.campaigns.conformance.bridge.tool import SIZE, fill, look, take
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm

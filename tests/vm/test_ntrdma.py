@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.guest.ntrdma.perf import TESTS
+from bluebridge.guest.protocols.ntrdma.perf import TESTS
 from bluebridge.host_tools.lab import ntrdma
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.pytest_plugin.lab import Lab
@@ -18,6 +18,8 @@ from tests.vm.conftest import BOOT_SECONDS, Tool
 
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
+SELDOM = [pytest.param(each, marks=pytest.mark.long) for each in ("ntb+cpu", "tcp")]
+"""Tests of the wire and of two processes have these, too."""
 PINGS = "addr=10.9.2.1,port=9999,count=50,size=20000"
 
 
@@ -38,7 +40,7 @@ def test_the_demonstration(tool: Callable[..., Tool], tmp_path: Path) -> None:
     bluebridge.assert_nothing_left()
 
 
-@pytest.mark.parametrize("back_end", ["ntb+cpu", "tcp"])
+@pytest.mark.parametrize("back_end", ["ntb+cpu", SELDOM[1]])
 def test_krping_without_the_engine(
     tool: Callable[..., Tool], tmp_path: Path, back_end: str
 ) -> None:
@@ -56,7 +58,7 @@ def test_krping_without_the_engine(
     bluebridge.assert_nothing_left()
 
 
-@pytest.mark.parametrize("back_end", ["ntb+dma", "ntb+cpu", "tcp"])
+@pytest.mark.parametrize("back_end", ["ntb+dma", *SELDOM])
 def test_every_figure_of_the_table(
     tool: Callable[..., Tool], tmp_path: Path, back_end: str
 ) -> None:
@@ -86,6 +88,7 @@ def test_a_file_system_on_a_disk_over_the_bridge(lab: Lab) -> None:
         assert path.connected and path.rdma[3] > 3_000_000, path
 
 
+@pytest.mark.long
 def test_a_short_row_of_the_matrix(tool: Callable[..., Tool]) -> None:
     """A path over the bridge and one over an HCA, cut in turn.
 
@@ -102,13 +105,18 @@ def test_a_short_row_of_the_matrix(tool: Callable[..., Tool]) -> None:
     bluebridge.assert_nothing_left()
 
 
-def test_one_side_lives_on(tool: Callable[..., Tool], tmp_path: Path) -> None:
-    """Killed and reloaded in three states, and rebooted once; no register beside own traffic."""
+@pytest.mark.parametrize(
+    ("times", "reboots"), [("3", 0), pytest.param("8", 1, marks=pytest.mark.long)]
+)
+def test_one_side_lives_on(
+    tool: Callable[..., Tool], tmp_path: Path, times: str, reboots: int
+) -> None:
+    """Killed and reloaded in three states, and rebooted; no register beside own traffic."""
     log = tmp_path / "log"
-    words = ("--times", "8", "--model", "intel-gen1", "--quiet", "--log", str(log))
+    words = ("--times", times, "--model", "intel-gen1", "--quiet", "--log", str(log))
     bluebridge = tool("ntrdma", "survive", *words)
     status, output = bluebridge.finish()
     assert status == 0, bluebridge.errors
-    assert "rebooted: 1 times" in output
+    assert f"rebooted: {reboots} times" in output
     assert "accesses that would have hung the hardware: 0" in output
     bluebridge.assert_nothing_left()

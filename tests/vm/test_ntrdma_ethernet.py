@@ -19,9 +19,10 @@ from tests.vm.conftest import BOOT_SECONDS, Tool
 pytestmark = pytest.mark.timeout(2 * BOOT_SECONDS)
 
 A, B = ADDRESSES
-KRPING = "python3 -m bluebridge.guest.krping --provider ntrdma --ethernet --json"
+KRPING = "python3 -m bluebridge.guest.protocols.krping --provider ntrdma --ethernet --json"
 
 
+@pytest.mark.long
 def test_the_comparison_with_the_kernels(tool: Callable[..., Tool]) -> None:
     """Both ways over the bridge of one pair, whose devices change hands."""
     words = "--seconds", "1", "--mtu", "65510", "--json", "--quiet"
@@ -35,7 +36,7 @@ def test_the_comparison_with_the_kernels(tool: Callable[..., Tool]) -> None:
     bluebridge.assert_nothing_left()
 
 
-@pytest.mark.parametrize("back_end", ["ntb+dma", "ntb+cpu"])
+@pytest.mark.parametrize("back_end", ["ntb+dma", pytest.param("ntb+cpu", marks=pytest.mark.long)])
 def test_large_pings_tcp_and_a_program_that_comes_back(lab: Lab, back_end: str) -> None:
     """Nothing is dropped, and the interface is gone when its program has ended."""
     with lab.pair(hca=False, bridge=ntrdma.bridge()) as pair:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.device.options import ServerOptions
+from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine import pings
 from bluebridge.host_tools.machine.vm import Vm

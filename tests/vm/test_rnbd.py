@@ -19,7 +19,7 @@ SERVER = f"/run/bluebridge/rtrs-server/{SESSION}"
 LOG = "/run/rnbd-client.log"
 SIGNAL = """
 for process in /proc/[0-9]*; do
-    tr '\\0' ' ' < $process/cmdline | grep -q '^python3 -m bluebridge.guest.rnbd client' &&
+    tr '\\0' ' ' < $process/cmdline | grep -q '^python3 -m bluebridge.*.rnbd client' &&
         kill ${process#/proc/} && exit 0
 done
 exit 1

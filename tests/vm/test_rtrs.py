@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bluebridge.device.options import ServerOptions
+from bluebridge.device.server.options import ServerOptions
 from bluebridge.host_tools.errors import CommandFailed
 from bluebridge.host_tools.lab.pair import Pair
 from bluebridge.host_tools.machine.vm import Vm
@@ -121,7 +121,7 @@ def test_paths_are_removed_and_added_under_load(pair: Pair) -> None:
         assert fio.finish().ok
 
 
-@pytest.mark.parametrize("how", [Cut.LOUD, Cut.SILENT])
+@pytest.mark.parametrize("how", [pytest.param(Cut.LOUD, marks=pytest.mark.long), Cut.SILENT])
 def test_a_cut_path_fails_over(pair: Pair, how: Cut) -> None:
     with mapped(pair) as session:
         fio = Verification(pair.a, session.device, 20)
@@ -148,8 +148,14 @@ def test_two_hcas_in_each_guest(lab: Lab) -> None:
         assert fio.finish().ok
 
 
-def test_a_short_matrix(tool: Callable[..., Tool]) -> None:
-    pairings = ("kernel:kernel", "python:kernel", "kernel:python", "python:python")
+@pytest.mark.parametrize(
+    "pairings",
+    [
+        ("python:kernel", "kernel:python"),
+        pytest.param(("kernel:kernel", "python:python"), marks=pytest.mark.long),
+    ],
+)
+def test_a_short_matrix(tool: Callable[..., Tool], pairings: tuple[str, ...]) -> None:
     words = [word for each in pairings for word in ("--sides", each)]
     bluebridge = tool("rtrs", "matrix", "--minutes", "0.25", "--period", "15", *words, "--quiet")
     status, output = bluebridge.finish()

@@ -29,7 +29,7 @@ AT_ONCE = 30.0
 """Seconds for a program to start and fail; one that waits for a dead device takes a minute."""
 WAIT_FOR_EVENT = """\
 from bluebridge.guest.providers import open_device
-from bluebridge.guest.bus.vfio import VfioBus
+from bluebridge.guest.drivers.bus.vfio import VfioBus
 channel = open_device(VfioBus()).create_comp_channel()
 print("waiting", flush=True)
 channel.get_event()
@@ -108,9 +108,9 @@ def test_a_guest_restored_later_knows_the_time_and_is_another(pair: Pair) -> Non
 def test_a_killed_guest_comes_back_to_its_device(pair: Pair) -> None:
     """Killed in the middle of a benchmark: its peer is told, and then works with its successor."""
     bandwidth = f"{ADDRESS},count=1000000,bw"
-    start(pair.a, f"python3 -m bluebridge.guest.krping server,{bandwidth}")
+    start(pair.a, f"python3 -m bluebridge.guest.protocols.krping server,{bandwidth}")
     wait_for(pair.a, "rdma_listen", 60)
-    start(pair.b, f"python3 -m bluebridge.guest.krping client,{bandwidth}")
+    start(pair.b, f"python3 -m bluebridge.guest.protocols.krping client,{bandwidth}")
     BusLog(pair.logs).wait_for(timeout=60, guest="b", containing="RDMA_WRITE signaled")
     os.kill(pair.a.pid, signal.SIGKILL)
     said = wait_for(pair.b, "ended with", 60)  # seven retries of more than a second
@@ -122,7 +122,8 @@ def test_a_killed_guest_comes_back_to_its_device(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [f"python3 -m bluebridge.guest.krping server,{ADDRESS}", "python3 /tmp/wait.py"]
+    "command",
+    [f"python3 -m bluebridge.guest.protocols.krping server,{ADDRESS}", "python3 /tmp/wait.py"],
 )
 def test_a_guest_whose_server_is_killed_says_so(pair: Pair, command: str) -> None:
     """A krping server without a client, a wait for a completion event; the agent goes on."""
@@ -133,7 +134,7 @@ def test_a_guest_whose_server_is_killed_says_so(pair: Pair, command: str) -> Non
     said = wait_for(pair.a, "ended with", SOON).splitlines()
     assert said[-1] == "ended with 1"
     assert said[-2].endswith(GONE)
-    client = f"python3 -m bluebridge.guest.krping client,{ADDRESS}"
+    client = f"python3 -m bluebridge.guest.protocols.krping client,{ADDRESS}"
     again = pair.a.run(client, timeout=AT_ONCE, check=False)
     assert again.status == 1
     assert again.stderr.endswith(b"the device is gone (reads return all ones)\n")

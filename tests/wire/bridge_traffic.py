@@ -11,8 +11,8 @@ from typing import Protocol
 from bluebridge.device.layout.ntb import switchtec
 from bluebridge.device.layout.ntb.models import SWITCHTEC, BridgeModel
 from bluebridge.device.layout.ntb.switchtec import LinkMessage, Operation
-from bluebridge.guest.dma import Engine
-from bluebridge.guest.ntb import Bridge, bridge_of
+from bluebridge.guest.drivers.dma import Engine
+from bluebridge.guest.drivers.ntb import Bridge, bridge_of
 from tests.wire.function import GuestRam, WireFunction
 
 BARS = {0: 0xF7_8040_0000, 2: 0xF7_8000_0000, 4: 0xF7_8020_0000}
@@ -46,7 +46,7 @@ class Side(Protocol):
 
 
 class Intel:
-    """A bridge that `guest.ntb` has a driver for."""
+    """A bridge that `guest.drivers.ntb` has a driver for."""
 
     bar = 2
 

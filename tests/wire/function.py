@@ -1,4 +1,4 @@
-"""`guest.bus.interface.Function` over a vfio-user socket: a bridge or DMA engine, no guest."""
+"""`guest.drivers.bus.interface.Function` over a vfio-user socket: bridge or DMA engine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from bluebridge.guest.bus.dma_memory import Arena
-from bluebridge.guest.bus.interface import DmaMemory
+from bluebridge.guest.drivers.bus.dma_memory import Arena
+from bluebridge.guest.drivers.bus.interface import DmaMemory
 from bluebridge.host_tools.vfio_user.client import Client, sealed_memory
 from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bluebridge.device.layout.mlx4.commands import Opcode
-from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import SendWr, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.messages import VfioUserCommand

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bluebridge.guest.krping.host import open_host
-from bluebridge.guest.krping.log import Log
+from bluebridge.guest.protocols.krping.host import open_host
+from bluebridge.guest.protocols.krping.log import Log
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from tests.verbs.krping_pair import Output, Side
+from tests.models.verbs.krping_pair import Output, Side
 
 
 @contextmanager

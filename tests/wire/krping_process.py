@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bluebridge.guest.krping.host import open_host
-from bluebridge.guest.krping.log import Log
+from bluebridge.guest.protocols.krping.host import open_host
+from bluebridge.guest.protocols.krping.log import Log
 from bluebridge.host_tools.vfio_user.bus import WireBus
 
 

@@ -2,7 +2,7 @@
 
     python -m tests.wire.ntrdma_life FOLDER NAME ROLE [--at STATE --then stop|close]
 
-The sockets of bridge and DMA engine are in FOLDER; the rest is `guest/ntrdma/survival`.
+The sockets of bridge and DMA engine are in FOLDER; the rest is `guest/protocols/ntrdma/survival`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.ntrdma.survival.program import main
+from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.protocols.ntrdma.survival.program import main
 from tests.wire import ntrdma_pair
 
 

@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bluebridge.device.layout.ntrdma.port import PortState
-from bluebridge.guest.dma import Engine
-from bluebridge.guest.ntb import bridge_of
-from bluebridge.guest.ntrdma.provider.device import NtrdmaDevice
-from bluebridge.guest.ntrdma.transports.ntb import CpuTransport, DmaTransport
+from bluebridge.guest.drivers.dma import Engine
+from bluebridge.guest.drivers.ntb import bridge_of
+from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.protocols.ntrdma.transports.ntb import CpuTransport, DmaTransport
 from tests.wire.function import RAM_BASE, GuestRam, WireFunction
 from tests.wire.server import ServerProcess, serving
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from bluebridge.guest.hca.port_context import PortContext
-from bluebridge.guest.hca.queues.qp import Qp
-from bluebridge.guest.hca.queues.srq import Srq
+from bluebridge.guest.drivers.hca.port_context import PortContext
+from bluebridge.guest.drivers.hca.queues.qp import Qp
+from bluebridge.guest.drivers.hca.queues.srq import Srq
 from bluebridge.guest.verbs import QpType, SendWr, WrOpcode
-from tests.verbs import player
-from tests.verbs.player import ALL, PATTERN, PSN, SIZE, TIMEOUT, fill, settle, untouched
+from tests.models.verbs import player
+from tests.models.verbs.player import ALL, PATTERN, PSN, SIZE, TIMEOUT, fill, settle, untouched
 
 __all__ = [
     "ALL",

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
+from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.providers import open_device
-from bluebridge.guest.rtrs.engine.settings import ClientSettings, ServerSettings
-from bluebridge.guest.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.verbs import Device
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from tests.verbs.rtrs_pair import RtrsPair, interfaces_on, rtrs_pair
+from tests.models.verbs.rtrs_pair import RtrsPair, interfaces_on, rtrs_pair
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.writer import FileLog
-from bluebridge.guest.hca.context import open_hca
-from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.drivers.hca.context import open_hca
+from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.players import Player

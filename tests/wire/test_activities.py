@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.activity import Activity, ActivityKind, activities
 from bluebridge.device.buslog.reader import Event, LogReader
-from bluebridge.device.fault_words import DRIVEN, UNDRIVEN
+from bluebridge.device.fabric.fault_words import DRIVEN, UNDRIVEN
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE, PORT_DOWN, EventType
-from bluebridge.guest.hca.context import Context, open_hca
+from bluebridge.guest.drivers.hca.context import Context, open_hca
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from bluebridge.host_tools.lab import hardware_control
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.server import serving

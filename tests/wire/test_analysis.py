@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog import cli
-from bluebridge.device.buslog.analysis import PostedBy, Role, Transfer, transfers
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.guest.hca.context import Context, open_hca
-from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.drivers.hca.context import Context, open_hca
+from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
+from bluebridge.host_tools.analyzer import log_command as cli
+from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, Transfer, transfers
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from tests.unit.trace_reader import TraceReader
+from tests.models.trace_reader import TraceReader
 from tests.wire.players import Player, settle
 from tests.wire.server import serving
 

@@ -18,9 +18,9 @@ from bluebridge.device.layout.mlx4.uar import (
     SEND_DOORBELL,
     UAR_AREA_SIZE,
 )
-from bluebridge.guest.hca.context import open_hca
-from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
-from bluebridge.guest.hca.resources.errors import HcaError
+from bluebridge.guest.drivers.hca.context import open_hca
+from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.drivers.hca.resources.errors import HcaError
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.messages import NO_REPLY, VfioUserCommand

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog import cli
-from bluebridge.device.buslog.activity import Activity, ActivityKind, activities
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.ntb.models import GEN1, GEN4, MODELS, SWITCHTEC, BridgeModel
+from bluebridge.host_tools.analyzer import log_command as cli
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind, activities
 from tests.wire.bridge_traffic import BARS, COPIED, HEARD, MASKED, RUN, STORED, play
 from tests.wire.server import serving
 

@@ -16,7 +16,7 @@ from bluebridge.compiled import PURE
 from bluebridge.device.buslog.reader import Event, LogReader
 from bluebridge.device.buslog.record import META_NAME
 from bluebridge.device.layout.buslog import Kind
-from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import (
     AccessFlags,
     QpInit,

@@ -10,7 +10,7 @@ import pytest
 from bluebridge.device.__main__ import main
 from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.eqe import PORT_DOWN, EventType
-from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.lab import hardware_control
 from bluebridge.host_tools.vfio_user.bus import WireBus

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.guest.hca.context import open_hca
-from bluebridge.guest.krping.host import open_host
-from bluebridge.guest.krping.log import Log
+from bluebridge.guest.drivers.hca.context import open_hca
+from bluebridge.guest.protocols.krping.host import open_host
+from bluebridge.guest.protocols.krping.log import Log
 from bluebridge.guest.verbs import DeviceLost, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, Output, Side, both, start, until
+from tests.models.verbs.krping_pair import CLIENT_IP, SERVER_IP, Output, Side, both, start, until
 from tests.wire.conftest import StartServer
 from tests.wire.players import connected
 from tests.wire.server import ServerProcess

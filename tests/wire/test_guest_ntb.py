@@ -13,11 +13,11 @@ import pytest
 
 from bluebridge.device.layout.ioat.registers import ChannelError
 from bluebridge.device.layout.ntb.models import BY_PCI_ID
-from bluebridge.guest.bus.vectors import Deadline
-from bluebridge.guest.dma import ChannelHalted, DmaError, Engine
+from bluebridge.guest.drivers.bus.vectors import Deadline
+from bluebridge.guest.drivers.dma import ChannelHalted, DmaError, Engine
+from bluebridge.guest.drivers.ntb import DRIVERS, Bridge, NtbError, NtbTimeout, bridge_of
+from bluebridge.guest.drivers.ntb.pingpong import PingPong
 from bluebridge.guest.errors import DeviceError
-from bluebridge.guest.ntb import DRIVERS, Bridge, NtbError, NtbTimeout, bridge_of
-from bluebridge.guest.ntb.pingpong import PingPong
 from tests.wire.function import GuestRam, WireFunction
 from tests.wire.server import serving
 

@@ -14,7 +14,7 @@ from bluebridge.device.layout.net.ethernet import (
     ETHERTYPE_ARP,
 )
 from bluebridge.device.layout.net.roce import GRH, GRH_NEXT_BTH, GRH_SIZE, GSI_QKEY, GSI_QPN
-from bluebridge.guest.hca.context import Context
+from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.netif import NetInterface
 from bluebridge.guest.verbs import (
     QpInit,

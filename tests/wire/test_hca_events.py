@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from bluebridge.guest.hca.context import Context
+from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.verbs import (
     CompletionQueue,
     QpInit,

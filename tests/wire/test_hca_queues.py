@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.guest.hca.context import Context
+from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.verbs import (
     QpState,
     RecvWr,

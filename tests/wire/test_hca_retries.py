@@ -8,7 +8,7 @@ import pytest
 
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.net.operations import Syndrome
-from bluebridge.guest.hca.context import Context, open_hca
+from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.client import Client
@@ -19,7 +19,7 @@ from tests.wire.server import ServerProcess, serving
 
 IDLE_SECONDS = 1.0
 QUIET_SECONDS = 0.3
-"""Longer than what was noted last waits to be written (`device.server.FLUSH_SECONDS`)."""
+"""Longer than what was noted last waits to be written (`device.server.process.FLUSH_SECONDS`)."""
 
 
 def wakes_until_quiet(server: ServerProcess, timeout: float = 10.0) -> int:

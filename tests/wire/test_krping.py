@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.guest.hca.context import Context
+from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from tests.verbs.krping_pair import SERVER_IP, Side, both, start, until
+from tests.models.verbs.krping_pair import SERVER_IP, Side, both, start, until
 
 ADDRESS = f"addr={SERVER_IP},port=9999"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from bluebridge.device.buslog import cli
 from bluebridge.device.layout.net.roce import GRH
-from tests.unit.capture_reader import parse, read_file
-from tests.verbs.krping_pair import SERVER_IP, Side, start
+from bluebridge.host_tools.analyzer import log_command as cli
+from tests.models.capture_reader import parse, read_file
+from tests.models.verbs.krping_pair import SERVER_IP, Side, start
 from tests.wire.krping_pair import opened
 from tests.wire.server import serving
 

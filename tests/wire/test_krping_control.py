@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bluebridge.guest.krping.control import KrpingCommands
-from tests.unit.fuse_peer import Kernel, connected
-from tests.verbs.krping_pair import SERVER_IP, Side, until
+from bluebridge.guest.protocols.krping.control import KrpingCommands
+from tests.models.fuse_peer import Kernel, connected
+from tests.models.verbs.krping_pair import SERVER_IP, Side, until
 
 ADDRESS = f"addr={SERVER_IP},port=9999"
 Files = tuple[Side, Kernel, Kernel]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.analysis import PostedBy, transfers
-from bluebridge.guest.hca.context import open_hca
-from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.drivers.hca.context import open_hca
+from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.latency import PingPong
+from bluebridge.host_tools.analyzer.analysis import PostedBy, transfers
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.wire.conftest import StartServer
 

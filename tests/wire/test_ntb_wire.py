@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.decode import decode
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR
 from bluebridge.device.layout.ioat.registers import ChannelCommand, State
 from bluebridge.device.layout.ntb import gen4
+from bluebridge.host_tools.analyzer.decode import decode
 from bluebridge.host_tools.vfio_user.client import Client, eventfds
 from bluebridge.host_tools.vfio_user.messages import CONFIG, MSIX, NO_REPLY, VfioUserCommand
 from tests.wire.server import ServerProcess, serving

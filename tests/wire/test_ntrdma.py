@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.buslog.reader import LogReader
-from bluebridge.guest.ntrdma.engine.local import Event
-from bluebridge.guest.rtrs.transport.interfaces import Interfaces
+from bluebridge.guest.protocols.ntrdma.engine.local import Event
+from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.guest.verbs import Device, QpState, Sge, WcStatus, WrOpcode
-from tests.verbs.contract import Devices, VerbsContract
-from tests.verbs.contract.common import OK, join
-from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, both, side_on
-from tests.verbs.player import PATTERN, Player, fill
-from tests.verbs.rtrs_contract import CLIENT, SERVER, RtrsContract
-from tests.verbs.rtrs_pair import interfaces_on
+from tests.models.verbs.contract import Devices, VerbsContract
+from tests.models.verbs.contract.common import OK, join
+from tests.models.verbs.krping_pair import CLIENT_IP, SERVER_IP, both, side_on
+from tests.models.verbs.player import PATTERN, Player, fill
+from tests.models.verbs.rtrs_contract import CLIENT, SERVER, RtrsContract
+from tests.models.verbs.rtrs_pair import interfaces_on
 from tests.wire import ntrdma_pair
 from tests.wire.function import RAM_BASE, RAM_SIZE
 

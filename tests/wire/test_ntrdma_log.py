@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog import cli
-from bluebridge.device.buslog.analysis import PostedBy, Role, transfers
-from bluebridge.device.buslog.ntrdma.counts import costs
 from bluebridge.guest.verbs import SendFlags, SendWr, WrOpcode
-from tests.verbs.contract.common import OK, join
-from tests.verbs.player import Player, fill
+from bluebridge.host_tools.analyzer import log_command as cli
+from bluebridge.host_tools.analyzer.analysis import PostedBy, Role, transfers
+from bluebridge.host_tools.analyzer.ntrdma.counts import costs
+from tests.models.verbs.contract.common import OK, join
+from tests.models.verbs.player import Player, fill
 from tests.wire import ntrdma_pair
 
 BATCHES = (1, 4, 16)

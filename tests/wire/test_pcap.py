@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog import cli
-from bluebridge.device.buslog.analysis.transaction import Role
-from bluebridge.device.buslog.analysis.transaction_stream import transactions
-from bluebridge.device.buslog.pcap import dissector
-from bluebridge.device.buslog.pcap.tlp_packets import PURPOSES
 from bluebridge.device.buslog.reader import LogReader
 from bluebridge.device.layout.net.roce import PSN_MASK
-from bluebridge.guest.krping.pattern import ping_data
+from bluebridge.guest.protocols.krping.pattern import ping_data
+from bluebridge.host_tools.analyzer import log_command as cli
+from bluebridge.host_tools.analyzer.analysis.transaction import Role
+from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
+from bluebridge.host_tools.analyzer.pcap import dissector
+from bluebridge.host_tools.analyzer.pcap.tlp_packets import PURPOSES
+from tests.models.capture_reader import Captured, Parsed, parse, read_file
+from tests.models.verbs.krping_pair import CLIENT_IP, SERVER_IP, both
 from tests.tshark import tshark
-from tests.unit.capture_reader import Captured, Parsed, parse, read_file
-from tests.verbs.krping_pair import CLIENT_IP, SERVER_IP, both
 from tests.wire.krping_pair import opened
 from tests.wire.server import serving
 
@@ -132,7 +132,7 @@ def test_each_side_begins_with_the_number_the_other_one_named(
 
 def test_wires_and_buses_of_a_session_in_wireshark(session: Path, tmp_path: Path) -> None:
     """No warning, and as many packets of each kind as the log has accesses for it."""
-    file, script = tmp_path / "file", files("bluebridge.device.buslog.pcap") / dissector.NAME
+    file, script = tmp_path / "file", files("bluebridge.host_tools.analyzer.pcap") / dissector.NAME
     _capture(session, file, "--tlp")
     known = "--disable-protocol rpcordma --disable-protocol infiniband.eoib"
     names = (

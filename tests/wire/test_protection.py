@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bluebridge.guest.hca.context import Context
+from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.verbs import AccessFlags, QpState, SendWr, WcStatus, WrOpcode
 from tests.wire.players import (
     ATOMICS,

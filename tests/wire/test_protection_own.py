@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bluebridge.guest.hca.context import Context
+from bluebridge.guest.drivers.hca.context import Context
 from bluebridge.guest.verbs import (
     AccessFlags,
     QpState,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.guest.rtrs.engine.actions import AddressPair
-from bluebridge.guest.rtrs.engine.settings import Timing
-from bluebridge.guest.rtrs.transport.interfaces import Interfaces
+from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
+from bluebridge.guest.protocols.rtrs.engine.settings import Timing
+from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
 from bluebridge.host_tools.lab import hardware_control
-from tests.verbs.rtrs_contract import CLIENT, LIKELY, PATH, SERVER, SMALL, RtrsContract
+from tests.models.verbs.rtrs_contract import CLIENT, LIKELY, PATH, SERVER, SMALL, RtrsContract
 from tests.wire.conftest import StartServer
 from tests.wire.rtrs_pair import hca_interfaces, pair_on_hcas
 from tests.wire.server import ServerProcess

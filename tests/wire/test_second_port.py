@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.mlx4.eqe import PORT_DOWN, EventType
-from bluebridge.guest.cm import ConnParam, open_cm
-from bluebridge.guest.cm import EventType as CmEventType
-from bluebridge.guest.hca.context import Context, open_hca
-from bluebridge.guest.krping.host import open_host
-from bluebridge.guest.krping.log import Log
+from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.netif import NetInterface
+from bluebridge.guest.protocols.cm import ConnParam, open_cm
+from bluebridge.guest.protocols.cm import EventType as CmEventType
+from bluebridge.guest.protocols.krping.host import open_host
+from bluebridge.guest.protocols.krping.log import Log
 from bluebridge.guest.verbs import QpInit, QpType, SendFlags, SendWr, VerbsError, WcStatus, WrOpcode
 from bluebridge.host_tools.lab import hardware_control
 from bluebridge.host_tools.lab.hardware import Hardware
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from tests.verbs.krping_pair import Output
+from tests.models.verbs.krping_pair import Output
 from tests.wire.conftest import StartServer
 from tests.wire.players import PATTERN, QKEY, Player, connected, fill
 from tests.wire.test_cm import expect

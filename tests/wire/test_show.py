@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.ntb import models
-from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import QpInit, QpType, WcStatus, WrOpcode
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab import hardware_control

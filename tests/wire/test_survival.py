@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from bluebridge.device.layout.mlx4 import bar0
-from bluebridge.guest.hca.context import Context, open_hca
+from bluebridge.guest.drivers.hca.context import Context, open_hca
 from bluebridge.guest.verbs import QpState, WcStatus, WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
 from bluebridge.host_tools.vfio_user.client import Client
 from bluebridge.host_tools.vfio_user.messages import CONFIG, VfioUserCommand
-from tests.verbs.krping_pair import until
+from tests.models.verbs.krping_pair import until
 from tests.wire.guest_process import MAC, End, connect, writes
 from tests.wire.players import Player, connected
 from tests.wire.server import ROOT, ServerProcess, serving

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.device.buslog.analysis import PostedBy, transfers
-from bluebridge.device.buslog.model import cli, load
-from bluebridge.device.buslog.model.counts import link_share
-from bluebridge.device.buslog.model.profile import Constants
-from bluebridge.device.buslog.model.samples import Setting, read_samples
-from bluebridge.device.buslog.model.study import TABLES, StudyTable
-from bluebridge.device.buslog.model.tables import compare
 from bluebridge.device.buslog.reader import Event
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.guest.hca.posting.blueflame import BlueFlameUse
+from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlameUse
 from bluebridge.guest.verbs import WrOpcode
+from bluebridge.host_tools.analyzer.analysis import PostedBy, transfers
+from bluebridge.host_tools.analyzer.model import cli, load
+from bluebridge.host_tools.analyzer.model.counts import link_share
+from bluebridge.host_tools.analyzer.model.profile import Constants
+from bluebridge.host_tools.analyzer.model.samples import Setting, read_samples
+from bluebridge.host_tools.analyzer.model.study import TABLES, StudyTable
+from bluebridge.host_tools.analyzer.model.tables import compare
 from tests.wire.sweeps import STUDY, rewritten, sweep
 
 TOLERANCE = 0.1

@@ -12,9 +12,9 @@ from bluebridge.device.layout.pci import DEVICE_CONNECTX3_PRO
 from bluebridge.guest.providers import open_device
 from bluebridge.guest.verbs import WrOpcode
 from bluebridge.host_tools.vfio_user.bus import WireBus
-from tests.verbs.contract import Devices, VerbsContract
-from tests.verbs.contract.common import OK, join
-from tests.verbs.player import PATTERN, Player, fill
+from tests.models.verbs.contract import Devices, VerbsContract
+from tests.models.verbs.contract.common import OK, join
+from tests.models.verbs.player import PATTERN, Player, fill
 from tests.wire.conftest import StartServer
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bluebridge.guest.hca.context import open_hca
+from bluebridge.guest.drivers.hca.context import open_hca
 from bluebridge.guest.verbs import SendWr, WcStatus, WrOpcode
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.vfio_user.bus import WireBus

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from bluebridge.device.fabric.fault_words import ANSWERS, KINDS, TIMED, WORDS
 from bluebridge.device.fabric.faults.match import NO_LIMIT, Match
 from bluebridge.device.fabric.faults.rule import BOTH, IN, OUT, Rule
-from bluebridge.device.fault_words import ANSWERS, KINDS, TIMED, WORDS
 from bluebridge.device.layout.net.cm import CmAttribute
 from bluebridge.device.layout.net.operations import Op
 

@@ -1,8 +1,8 @@
 """The bridges that exist: the one table that every part chooses by.
 
 A new model is a row here, a row in `bluebridge.device.ntb.selection` and, if a driver of ours is to
-find it, one in `bluebridge.guest.ntb`; registers that no other model has get a module beside this
-one. Options, log decoder, lab and conformance run follow from the row.
+find it, one in `bluebridge.guest.drivers.ntb`; registers that no other model has get a module
+beside this one. Options, log decoder, lab and conformance run follow from the row.
 """
 
 from __future__ import annotations

@@ -1,6 +1,0 @@
-"""One model of the bus for all views: what happened, each event of a log in exactly one of them."""
-
-from bluebridge.device.buslog.activity.activity import Activity, ActivityKind
-from bluebridge.device.buslog.activity.assembler import ActivityAssembler, activities, in_order
-
-__all__ = ["Activity", "ActivityAssembler", "ActivityKind", "activities", "in_order"]

@@ -1,0 +1,20 @@
+"""QUERY_IF_STAT: the interface counters of the adapter."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.mlx4.commands import MODIFIER_RESET_COUNTER, Opcode, Status
+from bluebridge.device.mlx4.adapter import Adapter
+from bluebridge.device.mlx4.commands.command import Command, Rule
+from bluebridge.device.mlx4.settings.capabilities import INTERFACE_COUNTERS
+from bluebridge.device.mlx4.settings.refusal import CommandError
+
+
+def query_if_stat(adapter: Adapter, command: Command) -> bytes:
+    """One counter; bit 31 of the modifier zeroes it."""
+    index = command.in_modifier & ~MODIFIER_RESET_COUNTER
+    if index >= INTERFACE_COUNTERS:
+        raise CommandError(Status.BAD_INDEX, f"counter {index:#x}")
+    return adapter.counters.read(index, clear=bool(command.in_modifier & MODIFIER_RESET_COUNTER))
+
+
+RULES: dict[int, Rule] = {Opcode.QUERY_IF_STAT: Rule(query_if_stat)}

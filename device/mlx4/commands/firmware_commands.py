@@ -1,0 +1,227 @@
+"""Commands on the device as a whole: identity, capabilities, lent memory, start and stop."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_ADAPTER, QUERY_FW
+from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, MAX_MAP_ENTRIES, Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import MAP_ENTRY, WRITE_MTT
+from bluebridge.device.mlx4.adapter import Adapter
+from bluebridge.device.mlx4.commands.command import Command, Rule
+from bluebridge.device.mlx4.memory.icm import MTT_ENTRY, PAGE, PAGE_SHIFT
+from bluebridge.device.mlx4.settings.capabilities import (
+    GROUP_LIMITS,
+    INIT_LIMITS,
+    RULE_LIMITS,
+    device_capabilities,
+)
+from bluebridge.device.mlx4.settings.clock import CORE_CLOCK_MHZ
+from bluebridge.device.mlx4.settings.parameters import LARGE_CQES, LARGE_EQES, Parameters
+from bluebridge.device.mlx4.settings.refusal import CommandError
+
+COMMAND_INTERFACE = 3
+LOG_MAX_COMMANDS = 4
+INIT_HCA_VERSION = 2
+BOARD_ID_OFFSET = 0xD0
+BOARD_ID_BYTES = 16
+MAX_LOG_MAP_PAGES = 18  # 1 GiB in one entry; drivers use up to 64 pages
+MAX_MTT_ENTRIES = (MAILBOX_SIZE - WRITE_MTT.size) // MTT_ENTRY
+MOD_STAT_GET_PORT = 2
+MAILBOX_GUID_HIGH, MAILBOX_GUID_LOW = 0x14, 0x1C
+DIAG_QUERY = 2
+DIAG_BYTES = 0x200
+BIG_ENDIAN_HOST = 1 << 1
+
+
+def query_fw(adapter: Adapter, command: Command) -> bytes:
+    """Firmware version, and where the registers are that have no fixed place."""
+    major, minor, subminor = adapter.config.firmware
+    return bytes(
+        QUERY_FW.pack(
+            fw_pages=adapter.firmware_pages.wanted,
+            fw_major=major,
+            fw_minor=minor,
+            fw_subminor=subminor,
+            cmd_interface_rev=COMMAND_INTERFACE,
+            log_max_commands=LOG_MAX_COMMANDS,
+            clr_int_offset=bar0.CLR_INT_OFFSET,
+            catas_offset=bar0.CATAS_OFFSET,
+            catas_dwords=bar0.CATAS_DWORDS,
+            clock_offset=bar0.CLOCK_OFFSET,
+        )
+    )
+
+
+def query_dev_cap(adapter: Adapter, command: Command) -> bytes:
+    """What the device can do."""
+    return device_capabilities(len(adapter.ports), adapter.config.features)
+
+
+def query_adapter(adapter: Adapter, command: Command) -> bytes:
+    """The board id: a string whose 32-bit words are byte-swapped."""
+    text = adapter.config.board_id.encode("ascii").ljust(BOARD_ID_BYTES, b"\0")[:BOARD_ID_BYTES]
+    swapped = b"".join(text[at : at + 4][::-1] for at in range(0, BOARD_ID_BYTES, 4))
+    vsd = bytearray(0xE0)
+    vsd[BOARD_ID_OFFSET : BOARD_ID_OFFSET + BOARD_ID_BYTES] = swapped
+    return bytes(QUERY_ADAPTER.pack(vsd=bytes(vsd)))
+
+
+def mod_stat_cfg(adapter: Adapter, command: Command) -> bytes | None:
+    """Static configuration: there is only the physical port id to ask for."""
+    if command.op_modifier != MOD_STAT_GET_PORT:
+        return None
+    port = adapter.port_of(command.in_modifier >> 8 & 0xFF)
+    guid = adapter.config.port_guid(port.number).to_bytes(8, "big")
+    mailbox = bytearray(0x40)
+    mailbox[MAILBOX_GUID_HIGH : MAILBOX_GUID_HIGH + 4] = guid[:4]
+    mailbox[MAILBOX_GUID_LOW : MAILBOX_GUID_LOW + 4] = guid[4:]
+    return bytes(mailbox)
+
+
+def nothing(adapter: Adapter, command: Command) -> None:
+    """NOP, RUN_FW, HW_HEALTH_CHECK."""
+
+
+def set_icm_size(adapter: Adapter, command: Command) -> int:
+    """The size of ICM is immediate input, the number of auxiliary pages wanted the output."""
+    adapter.icm.announce(command.in_param)
+    return adapter.auxiliary_pages.wanted
+
+
+def map_icm(adapter: Adapter, command: Command) -> None:
+    """Lend pages: each entry maps 2**n of them. All entries are checked before one counts."""
+    entries = []
+    for virtual, physical, log_pages in _map_entries(command):
+        if virtual & (PAGE - 1) or log_pages > MAX_LOG_MAP_PAGES:
+            raise CommandError(Status.BAD_PARAM, f"ICM {virtual:#x}, 2**{log_pages} pages")
+        adapter.icm.check(virtual, log_pages)
+        entries.append((virtual, physical, log_pages))
+    for entry in entries:
+        adapter.icm.map(*entry)
+
+
+def map_firmware(adapter: Adapter, command: Command) -> None:
+    """MAP_FA: pages for the firmware, no more than it asked for."""
+    adapter.firmware_pages.lend(_pages(command))
+
+
+def unmap_firmware(adapter: Adapter, command: Command) -> None:
+    """UNMAP_FA: all of them back."""
+    adapter.firmware_pages.take_back()
+
+
+def map_auxiliary(adapter: Adapter, command: Command) -> None:
+    """MAP_ICM_AUX: pages for the firmware's own part of ICM."""
+    adapter.auxiliary_pages.lend(_pages(command))
+
+
+def unmap_auxiliary(adapter: Adapter, command: Command) -> None:
+    """UNMAP_ICM_AUX: all of them back."""
+    adapter.auxiliary_pages.take_back()
+
+
+def _pages(command: Command) -> int:
+    """How many pages the entries of a command lend."""
+    entries = _map_entries(command)
+    if any(log_pages > MAX_LOG_MAP_PAGES for _, _, log_pages in entries):
+        raise CommandError(Status.BAD_PARAM, f"entries of more than 2**{MAX_LOG_MAP_PAGES} pages")
+    return sum(1 << log_pages for _, _, log_pages in entries)
+
+
+def write_mtt(adapter: Adapter, command: Command) -> None:
+    """Store entries of the MTT, for drivers that keep the table out of their own memory."""
+    count = command.in_modifier
+    if not 0 < count <= MAX_MTT_ENTRIES:
+        raise CommandError(Status.BAD_PARAM, f"{count} entries")
+    mailbox = command.mailbox(WRITE_MTT.size + count * MTT_ENTRY)
+    adapter.icm.write_mtt(WRITE_MTT.get(mailbox, "offset"), mailbox[WRITE_MTT.size :])
+
+
+def _map_entries(command: Command) -> list[tuple[int, int, int]]:
+    count = command.in_modifier
+    if not 0 < count <= MAX_MAP_ENTRIES:
+        raise CommandError(Status.BAD_PARAM, f"{count} entries")
+    mailbox = command.mailbox(count * MAP_ENTRY.size)
+    get = MAP_ENTRY.get
+    return [
+        (
+            get(mailbox, "virtual", at),
+            get(mailbox, "page", at) << PAGE_SHIFT,
+            get(mailbox, "log_pages", at),
+        )
+        for at in range(0, len(mailbox), MAP_ENTRY.size)
+    ]
+
+
+def unmap_icm(adapter: Adapter, command: Command) -> None:
+    """Take pages back; always succeeds."""
+    adapter.icm.unmap(command.in_param, command.in_modifier)
+
+
+def init_hca(adapter: Adapter, command: Command) -> None:
+    """Start: table sizes, no larger than QUERY_DEV_CAP offers, and ICM bases."""
+    if adapter.initialised:
+        raise CommandError(Status.BAD_SYS_STATE, "the HCA runs already")
+    mailbox = command.mailbox(INIT_HCA.size)
+    get = INIT_HCA.get
+    if get(mailbox, "version") != INIT_HCA_VERSION:
+        raise CommandError(Status.BAD_PARAM, f"version {get(mailbox, 'version')}")
+    refused = LARGE_EQES if adapter.config.features.large_cqes else LARGE_EQES | LARGE_CQES
+    if get(mailbox, "flags") & BIG_ENDIAN_HOST or get(mailbox, "eqe_cqe_size") & refused:
+        raise CommandError(Status.BAD_PARAM, "big-endian hosts and 64-byte entries are not offered")
+    if get(mailbox, "uar_page_size"):
+        raise CommandError(Status.BAD_PARAM, "UAR pages are 4 KiB")
+    if get(mailbox, "mc_hash_fn"):
+        raise CommandError(Status.BAD_PARAM, "another hash function of multicast addresses")
+    parameters = Parameters.of_mailbox(mailbox)
+    table = RULE_LIMITS if parameters.flow_steering else GROUP_LIMITS
+    for name, allowed in (INIT_LIMITS | table).items():
+        wanted = getattr(parameters, name)
+        if wanted not in allowed:
+            status = Status.EXCEED_LIM if wanted >= allowed.stop else Status.BAD_PARAM
+            raise CommandError(status, f"{name} is {wanted}, not within {allowed}")
+    adapter.parameters.take(parameters)
+
+
+def query_hca(adapter: Adapter, command: Command) -> bytes:
+    """What INIT_HCA said, and how fast the clock runs."""
+    answer = bytearray(adapter.parameters.raw)
+    INIT_HCA.set(answer, "global_caps", 0)
+    INIT_HCA.set(answer, "core_clock", CORE_CLOCK_MHZ)
+    INIT_HCA.set(answer, "cacheline", 0)
+    return bytes(answer)
+
+
+def close_hca(adapter: Adapter, command: Command) -> None:
+    """Stop: no DMA from now on. ICM stays mapped until UNMAP_ICM."""
+    adapter.clear()
+
+
+def diag_rprt(adapter: Adapter, command: Command) -> bytes:
+    """Diagnostic counters, all zero: nothing they count can happen here."""
+    if command.op_modifier != DIAG_QUERY:
+        raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
+    return bytes(DIAG_BYTES)
+
+
+RULES: dict[int, Rule] = {
+    Opcode.QUERY_FW: Rule(query_fw, before_init=True),
+    Opcode.QUERY_DEV_CAP: Rule(query_dev_cap, before_init=True),
+    Opcode.QUERY_ADAPTER: Rule(query_adapter, before_init=True),
+    Opcode.MOD_STAT_CFG: Rule(mod_stat_cfg, before_init=True),
+    Opcode.NOP: Rule(nothing, before_init=True),
+    Opcode.RUN_FW: Rule(nothing, before_init=True),
+    Opcode.HW_HEALTH_CHECK: Rule(nothing),
+    Opcode.UNMAP_FA: Rule(unmap_firmware, before_init=True, closing=True),
+    Opcode.UNMAP_ICM_AUX: Rule(unmap_auxiliary, before_init=True, closing=True),
+    Opcode.MAP_FA: Rule(map_firmware, before_init=True),
+    Opcode.MAP_ICM_AUX: Rule(map_auxiliary, before_init=True),
+    Opcode.SET_ICM_SIZE: Rule(set_icm_size, before_init=True),
+    Opcode.MAP_ICM: Rule(map_icm, before_init=True),
+    Opcode.UNMAP_ICM: Rule(unmap_icm, before_init=True, closing=True),
+    Opcode.INIT_HCA: Rule(init_hca, before_init=True),
+    Opcode.QUERY_HCA: Rule(query_hca),
+    Opcode.CLOSE_HCA: Rule(close_hca, closing=True),
+    Opcode.WRITE_MTT: Rule(write_mtt),
+    Opcode.DIAG_RPRT: Rule(diag_rprt),
+}

@@ -1,0 +1,42 @@
+"""Commands on memory regions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.contexts import MPT_SIZE
+from bluebridge.device.mlx4.adapter import Adapter
+from bluebridge.device.mlx4.commands.command import Command, Rule
+
+
+def sw2hw_mpt(adapter: Adapter, command: Command) -> Iterator[None]:
+    """Make an MPT entry valid."""
+    return adapter.regions.create(command.in_modifier, command.mailbox(MPT_SIZE))
+
+
+def hw2sw_mpt(adapter: Adapter, command: Command) -> bytes | None:
+    """Give an MPT entry back; `wants_context`: a copy in the output mailbox."""
+    index = command.in_modifier
+    wanted = command.wants_context and index in adapter.regions
+    entry = adapter.regions.query(index) if wanted else None
+    adapter.regions.destroy(index)
+    return entry
+
+
+def query_mpt(adapter: Adapter, command: Command) -> bytes:
+    """The entry as it stands."""
+    return adapter.regions.query(command.in_modifier)
+
+
+def sync_tpt(adapter: Adapter, command: Command) -> Iterator[None]:
+    """Take entries over that software edited in its table."""
+    return adapter.regions.synchronise()
+
+
+RULES: dict[int, Rule] = {
+    Opcode.SW2HW_MPT: Rule(sw2hw_mpt),
+    Opcode.HW2SW_MPT: Rule(hw2sw_mpt, closing=True),
+    Opcode.QUERY_MPT: Rule(query_mpt),
+    Opcode.SYNC_TPT: Rule(sync_tpt, closing=True),
+}

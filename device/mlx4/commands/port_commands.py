@@ -1,0 +1,106 @@
+"""Commands on the port: link, properties, filters, statistics, special queue pairs."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.mlx4.capabilities import QUERY_PORT, VLAN_TABLE_ENTRIES
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.mlx4.adapter import Adapter
+from bluebridge.device.mlx4.commands.command import Command, Rule
+from bluebridge.device.mlx4.ports.frame_counters import FrameCounters
+from bluebridge.device.mlx4.settings.parameters import HighRate
+from bluebridge.device.mlx4.settings.refusal import CommandError
+
+HIGH_RATES = (HighRate.DYNAMIC, HighRate.STATIC)
+MCAST_CONFIG, MCAST_DISABLE, MCAST_ENABLE = 0, 1, 2
+MCAST_FLUSH = 1 << 63
+STATS_RESET = 1 << 8
+STATS_FLOW_CONTROL = 1 << 12
+
+
+def query_port(adapter: Adapter, command: Command) -> bytes:
+    """What a port is."""
+    parameters = adapter.parameters
+    return bytes(
+        QUERY_PORT.pack(
+            adapter.port_of(command.in_modifier).properties(),
+            high_rate_steering=parameters.flow_steering and parameters.high_rate in HIGH_RATES,
+        )
+    )
+
+
+def init_port(adapter: Adapter, command: Command) -> None:
+    """Bring the link up."""
+    adapter.port_of(command.in_modifier).open()
+
+
+def close_port(adapter: Adapter, command: Command) -> None:
+    """Take the link down; always succeeds."""
+    if 1 <= command.in_modifier <= len(adapter.ports):
+        adapter.port_of(command.in_modifier).close()
+
+
+def set_vlan_filter(adapter: Adapter, command: Command) -> None:
+    """A bitmap of VLAN ids, last word first."""
+    port = adapter.port_of(command.in_modifier)
+    port.tables.vlan_filter = command.mailbox(VLAN_TABLE_ENTRIES * 4)
+
+
+def set_multicast_filter(adapter: Adapter, command: Command) -> None:
+    """One address per command; bit 63 empties the list first. The address is immediate."""
+    port = adapter.port_of(command.in_modifier & 0xFF)
+    tables = port.tables
+    if command.op_modifier == MCAST_CONFIG:
+        if command.in_param & MCAST_FLUSH:
+            tables.multicast_filter.clear()
+        address = command.in_param & (1 << 48) - 1
+        if address:
+            port.filter_multicast(address.to_bytes(6, "big"))
+    elif command.op_modifier in (MCAST_DISABLE, MCAST_ENABLE):
+        tables.multicast_filter_on = command.op_modifier == MCAST_ENABLE
+    else:
+        raise CommandError(Status.BAD_OP, f"op modifier {command.op_modifier}")
+
+
+def dump_eth_stats(adapter: Adapter, command: Command) -> bytes:
+    """The port's counters; bit 8 zeroes them afterwards, bit 12 asks for those of pauses."""
+    port = adapter.port_of(command.in_modifier & 0xFF)
+    if command.in_modifier & STATS_FLOW_CONTROL:
+        return port.flow.mailbox()
+    tables = port.tables
+    answer = tables.counters.mailbox()
+    if command.in_modifier & STATS_RESET:
+        tables.counters = FrameCounters()
+    return answer
+
+
+def conf_special_qp(adapter: Adapter, command: Command) -> None:
+    """The first of the eight special QP numbers, a multiple of eight; 0 takes it back."""
+    base = command.in_modifier
+    if base & 7 or base >> adapter.parameters.log_qps:
+        raise CommandError(Status.BAD_PARAM, f"special QPs at {base:#x}")
+    for port in adapter.ports:
+        port.special_qpn_base = base
+
+
+def sense_port(adapter: Adapter, command: Command) -> int:
+    """What the other end of the cable is: the port's own kind, or nothing."""
+    port = adapter.port_of(command.in_modifier)
+    return port.properties()["supported_types"] if port.cable else 0
+
+
+def set_node(adapter: Adapter, command: Command) -> None:
+    """A new node description."""
+    adapter.node.description = command.mailbox(64)
+
+
+RULES: dict[int, Rule] = {
+    Opcode.QUERY_PORT: Rule(query_port, before_init=True),
+    Opcode.INIT_PORT: Rule(init_port),
+    Opcode.CLOSE_PORT: Rule(close_port, closing=True),
+    Opcode.SET_VLAN_FLTR: Rule(set_vlan_filter),
+    Opcode.SET_MCAST_FLTR: Rule(set_multicast_filter),
+    Opcode.DUMP_ETH_STATS: Rule(dump_eth_stats),
+    Opcode.CONF_SPECIAL_QP: Rule(conf_special_qp),
+    Opcode.SENSE_PORT: Rule(sense_port),
+    Opcode.SET_NODE: Rule(set_node),
+}

@@ -1,0 +1,198 @@
+"""State transitions of queue pairs (Linux `mlx4/qp.c: __mlx4_qp_modify`, `ib/qp.c`).
+
+Drivers build a context from zeros for each transition and fill in what they mean to change, so
+zero never means "set to zero": `_merge_*` take what belongs to the transition, and `OptPar` says
+what else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.layout.mlx4.commands import MODIFIER_SQD_EVENT, Opcode, OptPar, Status
+from bluebridge.device.layout.mlx4.contexts import QPC, QPC_MAILBOX_OFFSET, QPC_SIZE, QpState
+from bluebridge.device.mlx4.adapter import Adapter
+from bluebridge.device.mlx4.commands.command import Command, Rule
+from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
+from bluebridge.device.mlx4.pairs.role import Role
+from bluebridge.device.mlx4.queue_pairs import QPN_MASK, empty_context
+from bluebridge.device.mlx4.settings.refusal import CommandError
+
+OPTIONAL: dict[OptPar, tuple[str, ...]] = {
+    OptPar.ALT_PATH: ("alt_path",),
+    OptPar.RRE: ("remote_read",),
+    OptPar.RAE: ("remote_atomic",),
+    OptPar.RWE: ("remote_write",),
+    OptPar.PKEY_INDEX: ("pri_pkey_index",),
+    OptPar.QKEY: ("qkey",),
+    OptPar.RNR_TIMEOUT: ("min_rnr_timer",),
+    OptPar.PRIMARY_PATH: ("pri_path",),
+    OptPar.SRA_MAX: ("sra_max",),
+    OptPar.RRA_MAX: ("rra_max",),
+    OptPar.PM_STATE: ("pm_state",),
+    OptPar.RETRY_COUNT: ("retry_count",),
+    OptPar.RNR_RETRY: ("rnr_retry",),
+    OptPar.ACK_TIMEOUT: ("pri_ack_timeout",),
+    OptPar.SCHED_QUEUE: ("pri_sched_queue",),
+    OptPar.COUNTER_INDEX: ("pri_counter_index",),
+    OptPar.VLAN_STRIPPING: ("no_vlan_strip",),
+}
+"""Fields of the context by the bit of the mask that announces them."""
+
+LINK_TYPE = {LinkLayer.INFINIBAND: 0, LinkLayer.ETHERNET: 1}
+
+
+def _take(target: bytearray, source: bytes, *names: str) -> None:
+    for name in names:
+        field = QPC.field(name)
+        value = QPC.get_raw(source, name) if field.raw else QPC.get(source, name)
+        QPC.set(target, name, value)
+
+
+def _take_if_set(target: bytearray, source: bytes, *names: str) -> None:
+    for name in names:
+        if QPC.get(source, name):
+            _take(target, source, name)
+
+
+def _merge_optional(qp: QueuePair, source: bytes, mask: int) -> None:
+    for bit, names in OPTIONAL.items():
+        if mask >> bit & 1:
+            _take(qp.context, source, *names)
+
+
+def _merge_nothing(qp: QueuePair, source: bytes, mask: int) -> None:
+    """Transitions that change what the mask says and no more."""
+
+
+def _merge_rtr(qp: QueuePair, source: bytes, mask: int) -> None:
+    """INIT2RTR: the path and what the responder needs."""
+    _take(qp.context, source, "remote_qpn", "next_recv_psn", "rra_max")
+    _take_if_set(qp.context, source, "mtu_msgmax", "roce_mode")
+    _take_if_set(qp.context, source, "min_rnr_timer")
+    if qp.role is Role.RSS:
+        # the RSS context lies over the rest of the path
+        _take(qp.context, source, "pri_counter_index", "pri_sched_queue")
+    elif qp.connected or any(QPC.get_raw(source, "pri_path")):
+        timeout = QPC.get(qp.context, "pri_ack_timeout")
+        pkey_index = QPC.get(qp.context, "pri_pkey_index")
+        _take(qp.context, source, "pri_path")
+        QPC.set(qp.context, "pri_pkey_index", pkey_index)  # it changes by the mask only
+        if not QPC.get(source, "pri_ack_timeout"):
+            QPC.set(qp.context, "pri_ack_timeout", timeout)
+    # the mailbox of RTR2RTS names another link type: the port decides, not software
+    QPC.set(qp.context, "pri_link_type", LINK_TYPE[qp.port.link])
+    qp.responder.psn = QPC.get(source, "next_recv_psn")
+
+
+def _merge_rts(qp: QueuePair, source: bytes, mask: int) -> None:
+    """RTR2RTS: what the requester needs."""
+    _take(qp.context, source, "next_send_psn")
+    _take_if_set(qp.context, source, "pri_ack_timeout", "retry_count", "rnr_retry", "sra_max")
+    qp.engine.next_psn = QPC.get(source, "next_send_psn")
+
+
+class Transition(NamedTuple):
+    """Where a command may start, where it ends, and what it takes from its mailbox."""
+
+    sources: tuple[QpState, ...]
+    target: QpState
+    merge: Callable[[QueuePair, bytes, int], None]
+
+
+TRANSITIONS: dict[int, Transition] = {
+    Opcode.INIT2INIT_QP: Transition((QpState.INIT,), QpState.INIT, _merge_nothing),
+    Opcode.INIT2RTR_QP: Transition((QpState.INIT,), QpState.RTR, _merge_rtr),
+    Opcode.RTR2RTS_QP: Transition((QpState.RTR,), QpState.RTS, _merge_rts),
+    Opcode.RTS2RTS_QP: Transition((QpState.RTS,), QpState.RTS, _merge_nothing),
+    Opcode.SQERR2RTS_QP: Transition((QpState.SQER,), QpState.RTS, _merge_nothing),
+    Opcode.RTS2SQD_QP: Transition((QpState.RTS, QpState.SQD), QpState.SQD, _merge_nothing),
+    Opcode.SQD2SQD_QP: Transition((QpState.SQD,), QpState.SQD, _merge_nothing),
+    Opcode.SQD2RTS_QP: Transition((QpState.SQD,), QpState.RTS, _merge_nothing),
+}
+
+
+def _find(adapter: Adapter, command: Command) -> QueuePair:
+    """The queue pair a command names; BAD_QP_STATE when it is in RST, which is all it can be."""
+    qpn = command.in_modifier & QPN_MASK
+    qp = adapter.qps.get(qpn)
+    if qp is None:
+        raise CommandError(Status.BAD_QP_STATE, f"QP {qpn:#x} is in RST")
+    return qp
+
+
+def _mailbox(command: Command) -> tuple[int, bytes]:
+    """The mask of optional parameters and the context."""
+    raw = command.mailbox(QPC_MAILBOX_OFFSET + QPC_SIZE)
+    return int.from_bytes(raw[:4], "big"), raw[QPC_MAILBOX_OFFSET:]
+
+
+def create(adapter: Adapter, command: Command) -> None:
+    """RST2INIT_QP: the whole context is taken over."""
+    _, context = _mailbox(command)
+    adapter.qps.create(command.in_modifier & QPN_MASK, bytearray(context))
+
+
+def modify(adapter: Adapter, command: Command) -> None:
+    """Every transition between two states that hardware owns."""
+    qp = _find(adapter, command)
+    transition = TRANSITIONS[command.opcode]
+    if qp.state not in transition.sources:
+        raise CommandError(
+            Status.BAD_QP_STATE,
+            f"QP {qp.qpn:#x} is in {qp.state.name}, not {transition.sources[0].name}",
+        )
+    mask, context = _mailbox(command)
+    transition.merge(qp, context, mask)
+    _merge_optional(qp, context, mask)
+    qp.load()
+    if transition.target is QpState.SQD:
+        qp.drain(event=bool(command.in_modifier & MODIFIER_SQD_EVENT))
+    else:
+        qp.set_state(transition.target)
+
+
+def to_error(adapter: Adapter, command: Command) -> None:
+    """2ERR_QP: flush everything, what is posted later too."""
+    _find(adapter, command).enter_error()
+
+
+def to_reset(adapter: Adapter, command: Command) -> None:
+    """2RST_QP: always succeeds; afterwards nothing of this queue pair reaches memory."""
+    adapter.qps.destroy(command.in_modifier & QPN_MASK)
+
+
+def query(adapter: Adapter, command: Command) -> bytes:
+    """QUERY_QP: the context with the live counters."""
+    qpn = command.in_modifier & QPN_MASK
+    qp = adapter.qps.get(qpn)
+    if qp is None:
+        return bytes(QPC_MAILBOX_OFFSET) + empty_context(qpn)
+    return bytes(QPC_MAILBOX_OFFSET) + context_of(qp)
+
+
+def context_of(qp: QueuePair) -> bytes:
+    """The context of a queue pair with the live counters."""
+    context = bytearray(qp.context)
+    QPC.set(context, "local_qpn", qp.qpn)
+    if qp.state is QpState.SQD and not qp.engine.idle:
+        QPC.set(context, "state", int(QpState.SQDRAINING))
+    QPC.set(context, "next_recv_psn", qp.responder.psn)
+    QPC.set(context, "msn", qp.responder.msn)
+    QPC.set(context, "next_send_psn", qp.engine.next_psn)
+    if qp.sq is not None:
+        QPC.set(context, "sq_wqe_counter", qp.sq.index & 0xFFFF)
+    if qp.rq is not None:
+        QPC.set(context, "rq_wqe_counter", qp.rq.index)
+    return bytes(context)
+
+
+RULES: dict[int, Rule] = {
+    Opcode.RST2INIT_QP: Rule(create),
+    **dict.fromkeys(TRANSITIONS, Rule(modify)),
+    Opcode.TOERR_QP: Rule(to_error),
+    Opcode.TORST_QP: Rule(to_reset, closing=True),
+    Opcode.QUERY_QP: Rule(query),
+}

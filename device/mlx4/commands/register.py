@@ -1,0 +1,192 @@
+"""The host command register: takes a command when GO is written and carries it out.
+
+At once, but for what takes long: that moves on in turns of the loop, and GO stays meanwhile.
+
+Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, cmd_pending, mlx4_cmd_poll, mlx4_cmd_wait`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import iter_modules
+from time import perf_counter_ns
+
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.bar0 import HCR, HCR_BASE, HCR_EVENT, HCR_GO
+from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Status, name_of
+from bluebridge.device.layout.mlx4.eqe import CMD_EQE, DATA_OFFSET, EventType
+from bluebridge.device.mlx4 import commands
+from bluebridge.device.mlx4.adapter import Adapter
+from bluebridge.device.mlx4.commands.command import Command, Rule
+from bluebridge.device.mlx4.registers.health import Health
+from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.throttle import Throttle
+
+log = logging.getLogger(__name__)
+
+CONTROL = 0x18
+MODULES = "_commands"
+"""How the names of the modules end that have rules for commands."""
+
+
+def _all_rules() -> dict[int, Rule]:
+    """The tables `RULES` of all modules of this package that have one, by opcode.
+
+    Raises `ValueError` when two of them have rules for one opcode.
+    """
+    rules: dict[int, Rule] = {}
+    for module in iter_modules(commands.__path__, f"{commands.__name__}."):
+        if module.name.endswith(MODULES):
+            own: dict[int, Rule] = import_module(module.name).RULES
+            twice = rules.keys() & own.keys()
+            if twice:
+                raise ValueError(f"{module.name}: second rules for {', '.join(map(hex, twice))}")
+            rules |= own
+    return rules
+
+
+RULES = _all_rules()
+_DONE = object()
+
+
+@dataclass(slots=True)
+class Execution:
+    """A command that is being carried out since `begin`, in ns; its `steps` if it has portions."""
+
+    command: Command
+    begin: int
+    steps: Iterator[None] | None = None
+
+
+class CommandRegister:
+    """The seven words at HCR_BASE, and the dispatcher behind them."""
+
+    def __init__(self, adapter: Adapter, health: Health) -> None:
+        self._adapter = adapter
+        self._health = health
+        self._words = bytearray(HCR.size)
+        self._failures = Throttle()
+        self._execution: Execution | None = None
+
+    def reset(self) -> None:
+        """All zero. The toggle too: the driver's first command after a reset carries 1."""
+        self._execution = None
+        self._words[:] = bytes(HCR.size)
+
+    def covers(self, offset: int, length: int) -> bool:
+        """Whether an access of BAR0 lies inside of the register."""
+        return offset >= HCR_BASE and offset + length <= HCR_BASE + HCR.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of the register as they stand."""
+        return bytes(self._words[offset : offset + length])
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Store bytes; a control word with GO starts the command. While one runs, nothing is taken.
+
+        The driver sees GO clear and its own toggle when it is done. After an internal error
+        GO stays, as the command is not taken.
+        """
+        if self._execution is not None:
+            return
+        self._words[offset : offset + len(data)] = data
+        if self._health.failed:
+            return
+        if offset + len(data) == HCR.size and self._word(CONTROL) & HCR_GO:
+            self._execution = Execution(self._command(), perf_counter_ns())
+            self._carry_on(self._execution)
+
+    def _word(self, offset: int) -> int:
+        return int.from_bytes(self._words[offset : offset + 4], "big")
+
+    def _command(self) -> Command:
+        control = self._word(CONTROL)
+        return Command(
+            opcode=control & 0xFFF,
+            op_modifier=control >> 12 & 0xF,
+            in_modifier=self._word(0x08),
+            in_param=int.from_bytes(self._words[0x00:0x08], "big"),
+            out_param=int.from_bytes(self._words[0x0C:0x14], "big"),
+            token=self._word(0x14) >> 16,
+            event=bool(control & HCR_EVENT),
+            bus=self._adapter.bus,
+        )
+
+    def _carry_on(self, execution: Execution) -> None:
+        """Carry a command, or its next portion, out; after a reset, or when failed, nothing."""
+        if execution is not self._execution or self._health.failed:
+            return
+        command, reason = execution.command, ""
+        immediate, status = command.out_param, Status.OK
+        try:
+            output = 0 if execution.steps is not None else self._run(execution)
+            if execution.steps is not None and next(execution.steps, _DONE) is not _DONE:
+                self._adapter.bus.call_next_turn(lambda: self._continue(execution))
+                return
+            immediate = output
+        except CommandError as error:
+            status, reason = error.status, error.reason
+        except Exception as error:
+            if self._failures.admits():
+                name, failures = self._adapter.config.name, self._failures.count
+                log.exception("%s: command %s (%d so far)", name, name_of(command.opcode), failures)
+            status, reason = Status.INTERNAL_ERR, repr(error)
+        self._execution = None
+        self._note(command, status, reason, (perf_counter_ns() - execution.begin) // 1000)
+        self._complete(command, status, immediate)
+
+    def _continue(self, execution: Execution) -> None:
+        """The next portion, which belongs to no work request, whatever ran before."""
+        self._adapter.bus.resume(0)
+        self._carry_on(execution)
+
+    def _complete(self, command: Command, status: Status, immediate: int) -> None:
+        control = self._word(CONTROL) & 0x00FFFFFF & ~HCR_GO | status << 24
+        self._words[0x0C:0x14] = immediate.to_bytes(8, "big")
+        self._words[CONTROL:] = control.to_bytes(4, "big")
+        if command.event:
+            event = CMD_EQE.pack(token=command.token, status=status, out_param=immediate)
+            self._adapter.eqs.post_async(EventType.CMD, bytes(event[DATA_OFFSET:-4]))
+
+    def _run(self, execution: Execution) -> int:
+        """Carry a command out, or find its `steps`; returns the value of the output parameter."""
+        command = execution.command
+        rule = RULES.get(command.opcode)
+        if rule is None:
+            raise CommandError(Status.BAD_OP, "unknown opcode")
+        if not self._adapter.initialised and not rule.before_init:
+            if rule.closing:
+                return 0
+            raise CommandError(Status.BAD_SYS_STATE, "INIT_HCA comes first")
+        result = rule.handler(self._adapter, command)
+        if result is None:
+            return 0
+        if isinstance(result, int):
+            return result
+        if isinstance(result, bytes):
+            self._answer(command, result)
+            return command.out_param
+        execution.steps = result
+        return 0
+
+    def _answer(self, command: Command, data: bytes) -> None:
+        try:
+            self._adapter.bus.write(
+                command.out_param, data[:MAILBOX_SIZE], What.MAILBOX_OUT, command.opcode
+            )
+        except DmaError as error:
+            raise CommandError(Status.BAD_PARAM, f"output mailbox: {error}") from error
+
+    def _note(self, command: Command, status: Status, reason: str, microseconds: int) -> None:
+        name = name_of(command.opcode)
+        text = (
+            f"{name} op_mod={command.op_modifier} in_mod={command.in_modifier:#x} "
+            f"in={command.in_param:#x} {status.name} {microseconds} us"
+        )
+        self._adapter.bus.note(
+            Kind.COMMAND, f"{text}: {reason}" if reason else text, obj=command.opcode
+        )

@@ -1,0 +1,60 @@
+"""Commands on rules of device-managed flow steering (Linux `mlx4/mcg.c: mlx4_flow_attach`)."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.mlx4.commands import MAILBOX_SIZE, Opcode, Status
+from bluebridge.device.layout.mlx4.steering import UD_RANGE
+from bluebridge.device.mlx4.adapter import Adapter
+from bluebridge.device.mlx4.commands.command import Command, Rule
+from bluebridge.device.mlx4.pairs.role import CONNECTED
+from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.steering import rule as steering
+
+
+def attach(adapter: Adapter, command: Command) -> int:
+    """Take a rule in: its number. The input modifier is its length in 4-byte words.
+
+    A queue pair may be in RST: Linux names one that never leaves it in rules that drop frames
+    (`en_resources.c: mlx4_en_create_drop_qp`). BAD_SYS_STATE without device-managed steering,
+    BAD_INDEX for a port or a queue pair that the device does not have, BAD_RESOURCE for a queue
+    pair that gets nothing but messages of its peer.
+    """
+    _check_mode(adapter)
+    if command.in_modifier > MAILBOX_SIZE // 4:
+        raise CommandError(Status.BAD_PARAM, f"a rule of {command.in_modifier} words")
+    rule = steering.Rule(command.mailbox(4 * command.in_modifier))
+    port = adapter.port_of(rule.port)
+    if rule.qpn >> adapter.parameters.log_qps:
+        raise CommandError(Status.BAD_INDEX, f"QP {rule.qpn:#x}")
+    qp = adapter.qps.get(rule.qpn)
+    if qp is not None and qp.role in CONNECTED:
+        raise CommandError(Status.BAD_RESOURCE, f"QP {rule.qpn:#x} has a peer of its own")
+    return adapter.rules.attach(port.rules, rule)
+
+
+def detach(adapter: Adapter, command: Command) -> None:
+    """Forget a rule, the immediate input."""
+    _check_mode(adapter)
+    adapter.rules.detach(command.in_param)
+
+
+def set_datagram_range(adapter: Adapter, command: Command) -> None:
+    """Queue pairs of UD on InfiniBand that get what rules give them and nothing else."""
+    _check_mode(adapter)
+    words = command.in_param.to_bytes(8, "big")
+    first, last = UD_RANGE.get(words, "first"), UD_RANGE.get(words, "last")
+    if last < first or last >> adapter.parameters.log_qps:
+        raise CommandError(Status.BAD_PARAM, f"queue pairs {first:#x} to {last:#x}")
+    adapter.rules.datagram_range = range(first, last + 1)
+
+
+def _check_mode(adapter: Adapter) -> None:
+    if not adapter.parameters.flow_steering:
+        raise CommandError(Status.BAD_SYS_STATE, "INIT_HCA asked for no flow steering")
+
+
+RULES: dict[int, Rule] = {
+    Opcode.QP_FLOW_STEERING_ATTACH: Rule(attach),
+    Opcode.QP_FLOW_STEERING_DETACH: Rule(detach),
+    Opcode.FLOW_STEERING_IB_UC_QP_RANGE: Rule(set_datagram_range),
+}

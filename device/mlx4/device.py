@@ -1,0 +1,95 @@
+"""The function behind the PCI endpoint: routes accesses to the registers of the HCA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.mlx4.adapter import Adapter
+from bluebridge.device.mlx4.commands.register import CommandRegister
+from bluebridge.device.mlx4.registers.health import Health
+from bluebridge.device.mlx4.settings import clock
+from bluebridge.device.mlx4.settings.config import HcaConfig
+from bluebridge.device.pci.bus import HostBus
+
+BAR0: Final = 0
+BAR2: Final = 2
+RESET_BYTE: Final = bar0.RESET_OFFSET + 3
+"""The byte of the big-endian register with its lowest bit."""
+
+
+class Hca:
+    """One ConnectX-3: a `Model` for its PCI endpoint, with one port for each of `fabrics`."""
+
+    def __init__(self, bus: HostBus, fabrics: Sequence[Fabric], config: HcaConfig) -> None:
+        self._bus = bus
+        self.adapter = Adapter(bus, fabrics, config)
+        self.health = Health()
+        self.commands = CommandRegister(self.adapter, self.health)
+        self._uar = self.adapter.uar
+
+    def close(self) -> None:
+        """Leave the fabric; the HCA is gone."""
+        self.adapter.leave()
+
+    # -- Model --------------------------------------------------------------------------------
+
+    def bar_read(self, bar: int, offset: int, length: int) -> bytes:
+        """Registers of BAR0; all else reads zero.
+
+        Zero is also right for the ownership register and the semaphore: free, taken by the reader.
+        """
+        if bar == BAR0:
+            if self.commands.covers(offset, length):
+                return self.commands.read(offset - bar0.HCR_BASE, length)
+            if clock.covers(offset, length):
+                return clock.read(offset, length)
+            return self.health.read(offset, length)
+        if bar == BAR2:
+            self._uar.read(offset)
+        return bytes(length)
+
+    def bar_write(self, bar: int, offset: int, data: bytes) -> None:
+        """Commands and the reset register in BAR0, doorbells in BAR2; the rest is ignored.
+
+        After an internal error there is no INIT_HCA in force, so doorbells have no effect either.
+        """
+        if bar == BAR2:
+            self._uar.write(offset, data)
+        elif bar == BAR0 and self.commands.covers(offset, len(data)):
+            self.commands.write(offset - bar0.HCR_BASE, data)
+        elif bar == BAR0 and _resets(offset, data):
+            self._bus.note(Kind.RESET, "software reset")
+            self.reset()
+
+    def reset(self) -> None:
+        """Power-on state: no object, no mapping, no command; the configuration stays."""
+        self.adapter.reset()
+        self.commands.reset()
+        self.health.reset()
+
+    @property
+    def failed(self) -> bool:
+        """Whether an internal error stopped the HCA; only a reset brings it back."""
+        return self.health.failed
+
+    def fail(self, reason: str) -> None:
+        """An internal error: all stops at once, and the error buffer says why.
+
+        Linux `mlx4/catas.c: poll_catas` looks every five seconds and resets the device.
+        """
+        self._bus.note(Kind.NOTE, f"internal error: {reason}")
+        self.adapter.clear()
+        self.health.fail(reason)
+
+
+def _resets(offset: int, data: bytes) -> bool:
+    """Whether a store sets bit 0 of the reset register.
+
+    Linux stores 1, iPXE also the bit of the byte at the other end (hermon.h: HERMON_RESET_MAGIC).
+    """
+    at = RESET_BYTE - offset
+    return 0 <= at < len(data) and bool(data[at] & bar0.RESET_VALUE)

@@ -1,0 +1,89 @@
+"""Which queue pairs get an Ethernet frame.
+
+Three ways, as INIT_HCA says. A0: RQP_CALC names one queue pair for the port's addresses. B0: groups
+of the multicast table name queue pairs per address, unicast ones too, and default records those
+that want everything (Linux `mlx4/mcg.c`, `en_netdev.c: mlx4_en_uc_steer_add`). Device-managed:
+the first rule by priority that matches a frame names them (`mlx4_flow_attach`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final
+
+from bluebridge.device.layout.mlx4.steering import RuleMode
+from bluebridge.device.mlx4.ethernet.frame_fields import number_of
+from bluebridge.device.mlx4.ports.multicast_groups import MulticastGroups
+from bluebridge.device.mlx4.ports.port import Port
+from bluebridge.device.mlx4.settings.parameters import Parameters
+from bluebridge.device.mlx4.steering.table import Entry
+
+PROTOCOL_ETHERNET: Final = 1
+
+
+class SteerType(IntEnum):
+    """Kinds of records (inc/mlx4.h: mlx4_steer_type)."""
+
+    MULTICAST = 0
+    UNICAST = 1
+
+
+def group_of(mac: bytes, port: int, steer: SteerType) -> bytes:
+    """The "GID" under which drivers file an Ethernet address in the multicast table."""
+    return bytes((0, 0, 0, 0, 0, port, 0, steer << 1, 0, 0)) + mac
+
+
+def targets(
+    port: Port, frame: bytes, groups: MulticastGroups, parameters: Parameters
+) -> Sequence[int]:
+    """Numbers of the queue pairs that get a copy of `frame` by A0 or B0; empty for none."""
+    if parameters.unicast_steering:
+        return _targets_b0(port, frame, groups)
+    steering = port.steering
+    if steering.promiscuous is not None:
+        return (steering.promiscuous,)
+    if not port.admits(frame):
+        return ()
+    if frame[0] & 1:
+        qpn = steering.multicast
+    else:
+        qpn = steering.unicast if frame[:6] in port.mac_addresses else None
+    return () if qpn is None else (qpn,)
+
+
+def _targets_b0(port: Port, frame: bytes, groups: MulticastGroups) -> Sequence[int]:
+    mac = frame[:6]
+    steer = SteerType.MULTICAST if mac[0] & 1 else SteerType.UNICAST
+    everything = groups.default(port.number, steer)
+    if not everything and not port.admits(frame):
+        return ()
+    members = groups.members(group_of(mac, port.number, steer), PROTOCOL_ETHERNET)
+    return [qpn for qpn, _ in members] if members else everything
+
+
+def targets_by_rules(port: Port, frame: bytes, sender: int = -1) -> Sequence[int]:
+    """The same by the rules of a port; `sender` is its own queue pair that sent the frame, or -1.
+
+    The VLAN filter holds where neither the rule names a tag nor a queue pair wants all frames.
+    """
+    rules = port.rules
+    entry = rule_for(port, frame)
+    if entry is None:
+        members = rules.default(frame[0])
+    elif entry.names_tag or port.admits_tag(frame) or rules.of_mode(RuleMode.ALL_DEFAULT):
+        members = entry.targets
+    else:
+        members = []
+    if rules.sniffers:
+        members = members + rules.copies(frame[0])
+    if len(members) == 1:  # mostly
+        qpn, refuses_own = members[0]
+        return () if refuses_own and qpn == sender else (qpn,)
+    return list(dict.fromkeys(qpn for qpn, own in members if not (own and qpn == sender)))
+
+
+def rule_for(port: Port, frame: bytes) -> Entry | None:
+    """The equal rules of a port that are for a frame."""
+    rules = port.rules
+    return rules.find(number_of(frame, rules.depth))

@@ -1,0 +1,151 @@
+"""ICM: the device's own address space, backed by pages the guest lends it.
+
+Only the MTT and the dMPT table are touched by the driver, so only these are read or written here;
+every other context lives in the device (Linux `mlx4/icm.c`, `mlx4/main.c: mlx4_init_icm`).
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from typing import Final
+
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.mlx4.memory.page_ranges import PageRanges
+from bluebridge.device.mlx4.settings.capabilities import MAX_ICM_BYTES
+from bluebridge.device.mlx4.settings.parameters import Parameters
+from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.pci.bus import DmaError, HostBus, Run
+
+PAGE_SHIFT: Final = 12
+PAGE: Final = 1 << PAGE_SHIFT
+MTT_ENTRY: Final = 8
+MTT_PRESENT: Final = 1
+MTT_OFFSET_BITS: Final = 40
+BEYOND_SIZE: Final = 16 << 20
+"""Bytes that may be mapped behind the size that SET_ICM_SIZE announced: drivers map whole chunks of
+each table, the last one included (Linux `mlx4/icm.c: mlx4_init_icm_table`)."""
+MAX_RANGES = 1 << 18
+"""Ranges of lent pages that are remembered: all of a driver's tables by single pages fit."""
+
+_IS_PRESENT: Final = bytes(low & MTT_PRESENT for low in range(256))
+_CLEARED: Final = bytes(low & -MTT_ENTRY for low in range(256))
+
+
+class IcmError(CommandError):
+    """A part of ICM that the guest has not mapped, or mapped to no memory."""
+
+    def __init__(self, virtual: int) -> None:
+        super().__init__(Status.ICM_ERROR, f"ICM {virtual:#x} is not mapped")
+        self.virtual = virtual
+
+
+class Icm:
+    """The page map of one HCA: ICM address to guest-physical address, in whole pages."""
+
+    def __init__(self, bus: HostBus, parameters: Parameters) -> None:
+        self._bus = bus
+        self._parameters = parameters
+        self._pages = PageRanges()
+        self._end = MAX_ICM_BYTES
+
+    def reset(self) -> None:
+        """Forget every mapping, and the size."""
+        self._pages.clear()
+        self._end = MAX_ICM_BYTES
+
+    def announce(self, size: int) -> None:
+        """SET_ICM_SIZE: how many bytes will be mapped; raises `CommandError` (EXCEED_LIM)."""
+        if size > MAX_ICM_BYTES:
+            raise CommandError(Status.EXCEED_LIM, f"ICM of {size:#x} bytes")
+        self._end = min(size + BEYOND_SIZE, MAX_ICM_BYTES)
+
+    def check(self, virtual: int, log_pages: int) -> None:
+        """Whether 2**`log_pages` pages may be mapped there; raises `CommandError` (EXCEED_LIM)."""
+        if virtual + (PAGE << log_pages) > self._end:
+            raise CommandError(Status.EXCEED_LIM, f"ICM {virtual:#x} is beyond its size")
+
+    @property
+    def mapped_pages(self) -> int:
+        """How many pages the guest lends now."""
+        return self._pages.total >> PAGE_SHIFT
+
+    def map(self, virtual: int, physical: int, log_pages: int) -> None:
+        """Map 2**`log_pages` pages; the last mapping wins, at any address.
+
+        Raises `CommandError` (EXCEED_LIM) when the guest lends its pages in too many pieces.
+        """
+        if len(self._pages) >= MAX_RANGES:
+            raise CommandError(Status.EXCEED_LIM, f"ICM in more than {MAX_RANGES} pieces")
+        self._pages.map(virtual, PAGE << log_pages, physical)
+
+    def unmap(self, virtual: int, pages: int) -> None:
+        """Drop `pages` pages; absent ones are fine, since drivers always name 64."""
+        self._pages.unmap(virtual & -PAGE, pages << PAGE_SHIFT)
+
+    def runs(self, virtual: int, length: int) -> list[Run]:
+        """Guest-physical runs behind a stretch of ICM, neighbours joined; raises `IcmError`."""
+        runs: list[Run] = []
+        end = virtual + length
+        while virtual < end:
+            found = self._pages.find(virtual)
+            if found is None:
+                raise IcmError(virtual)
+            address, available = found
+            part = min(available, end - virtual)
+            if runs and runs[-1][0] + runs[-1][1] == address:
+                runs[-1] = (runs[-1][0], runs[-1][1] + part)
+            else:
+                runs.append((address, part))
+            virtual += part
+        return runs
+
+    def read(self, virtual: int, length: int, what: What, obj: int = 0) -> bytes:
+        """Bytes of ICM; raises `IcmError`."""
+        try:
+            return b"".join(
+                self._bus.read(address, part, what, obj)
+                for address, part in self.runs(virtual, length)
+            )
+        except DmaError as error:
+            raise IcmError(virtual) from error
+
+    def write(self, virtual: int, data: bytes, what: What, obj: int = 0) -> None:
+        """Store bytes into ICM; raises `IcmError`."""
+        try:
+            start = 0
+            for address, part in self.runs(virtual, len(data)):
+                self._bus.write(address, data[start : start + part], what, obj)
+                start += part
+        except DmaError as error:
+            raise IcmError(virtual) from error
+
+    def write_mtt(self, offset: int, entries: bytes) -> None:
+        """Store entries as they are from byte `offset` of the MTT table on; raises `IcmError`.
+
+        Raises `CommandError` (BAD_PARAM) for an offset beyond what a context can name.
+        """
+        if offset % MTT_ENTRY or offset >> MTT_OFFSET_BITS:
+            raise CommandError(Status.BAD_PARAM, f"MTT offset {offset:#x}")
+        self.write(self._parameters.mtt_base + offset, entries, What.MTT)
+
+    def read_mtt(self, offset: int, count: int) -> array[int]:
+        """`count` page addresses from byte `offset` of the MTT table.
+
+        Raises `IcmError`, and `CommandError` (BAD_PARAM) for an entry that is not present. The
+        present bit is gone from the result; block addresses need no further masking.
+        """
+        start = self._parameters.mtt_base + (offset & ~(MTT_ENTRY - 1))
+        table = bytearray(self.read(start, count * MTT_ENTRY, What.MTT))
+        low = table[MTT_ENTRY - 1 :: MTT_ENTRY]  # where big-endian entries keep their flags
+        absent = low.translate(_IS_PRESENT).find(0)
+        if absent >= 0:
+            raise CommandError(
+                Status.BAD_PARAM, f"MTT entry {absent} of {offset:#x} is not present"
+            )
+        table[MTT_ENTRY - 1 :: MTT_ENTRY] = low.translate(_CLEARED)
+        entries = array("Q", bytes(table))
+        if sys.byteorder == "little":
+            entries.byteswap()
+        return entries

@@ -1,0 +1,131 @@
+"""One memory region or window: what its MPT entry says, and where its bytes are."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from bluebridge.device import pieces
+from bluebridge.device.mlx4.memory.page_joins import pieces_of
+from bluebridge.device.pci.bus import Run
+
+MANY_PAGES: Final = 4096
+"""Pages from which on work on whole arrays is faster than a loop."""
+
+
+def pages_of(start: int, length: int, page_shift: int) -> int:
+    """How many pages of `1 << page_shift` bytes the addresses `start`..`start+length` touch."""
+    return ((start + length - 1) >> page_shift) - (start >> page_shift) + 1 if length else 0
+
+
+def _no_pieces() -> array[int]:
+    return array("Q")
+
+
+@dataclass(slots=True)
+class MemoryRegion:
+    """One entry of the MPT. `entry` is the context as the guest wrote it.
+
+    `key` is in hardware form. `starts` and `addresses` are the translation with physical
+    neighbours joined: piece i begins `starts[i]` bytes behind address `origin`, the last one ends
+    `mapped` bytes behind it. A window that is bound shares the translation of the MR `parent`,
+    which counts its `windows`; `second_type` windows are bound to one queue pair: `owner_qpn` is
+    the only one whose peer may use it, 0 for any.
+    """
+
+    index: int
+    entry: bytearray
+    key: int
+    pd: int
+    rights: int
+    start: int
+    length: int
+    page_shift: int
+    physical: bool
+    fast: bool
+    may_invalidate: bool
+    free: bool
+    mtt_addr: int
+    max_pages: int
+    window: bool = False
+    second_type: bool = False
+    windows: int = 0
+    owner_qpn: int = 0
+    parent: MemoryRegion | None = None
+    origin: int = 0
+    starts: array[int] = field(default_factory=_no_pieces)
+    addresses: array[int] = field(default_factory=_no_pieces)
+    mapped: int = 0
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces the device has to remember."""
+        return 0 if self.window else len(self.starts)
+
+    def translate(self, va: int, length: int) -> Sequence[Run]:
+        """Guest-physical runs of a range that was checked to lie inside."""
+        offset = va - self.origin
+        if self.physical:
+            return [(offset, length)]
+        starts = self.starts
+        index = bisect_right(starts, offset) - 1
+        if index == len(starts) - 1 or offset + length <= starts[index + 1]:
+            return [(self.addresses[index] + offset - starts[index], length)]
+        return pieces.translate(starts, self.addresses, self.mapped, offset, length)
+
+    def set_pages(self, pages: Sequence[int], page_shift: int) -> None:
+        """Take a translation over: one address per page of `1 << page_shift` bytes.
+
+        The first page is the one that holds address `start`.
+        """
+        self.forget_pages()
+        self.page_shift = page_shift
+        self.origin = self.start >> page_shift << page_shift
+        self.add_pages(pages)
+
+    def add_pages(self, pages: Sequence[int]) -> None:
+        """Continue a translation with more pages."""
+        size, mapped = 1 << self.page_shift, self.mapped
+        if len(pages) >= MANY_PAGES:
+            starts, addresses = pieces_of(array("Q", pages), size)
+        else:
+            aligned = array("Q", [page & -size for page in pages])
+            breaks = [0] if aligned else []
+            breaks += [i for i, (a, b) in enumerate(pairwise(aligned), 1) if b - a != size]
+            starts = array("Q", [index * size for index in breaks])
+            addresses = array("Q", [aligned[index] for index in breaks])
+        self.mapped = mapped + len(pages) * size
+        if not mapped:
+            self.starts, self.addresses = starts, addresses
+            return
+        joined = int(addresses[0] == self.addresses[-1] + mapped - self.starts[-1])
+        self.starts.extend([start + mapped for start in starts[joined:]])
+        self.addresses.extend(addresses[joined:])
+
+    def forget_pages(self) -> None:
+        """No translation any more."""
+        self.starts, self.addresses, self.mapped = _no_pieces(), _no_pieces(), 0
+
+    def bind(self, parent: MemoryRegion, va: int, length: int, *, zero_based: bool) -> None:
+        """As a window: show `length` bytes of `parent` from its address `va` on."""
+        self.unbind()
+        self.start = 0 if zero_based else va
+        self.length = length
+        self.origin = parent.origin - va if zero_based else parent.origin
+        self.physical, self.page_shift = parent.physical, parent.page_shift
+        self.starts, self.addresses = parent.starts, parent.addresses
+        self.mapped = parent.mapped
+        self.parent = parent
+        parent.windows += 1
+
+    def unbind(self) -> None:
+        """As a window: show nothing."""
+        if self.parent is not None:
+            self.parent.windows -= 1
+            self.parent = None
+        self.rights = self.owner_qpn = 0
+        self.forget_pages()

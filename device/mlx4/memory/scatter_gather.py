@@ -1,0 +1,132 @@
+"""The scatter and gather lists of work requests: checked as a whole, then mapped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.mlx4.memory.protection_entry import Rights
+from bluebridge.device.mlx4.memory.regions import MemoryRegions
+from bluebridge.device.mlx4.memory.transfer import note_runs
+from bluebridge.device.pci.bus import HostBus, Run
+
+Sge = tuple[int, int, int]
+"""A scatter/gather element: lkey, virtual address, length in bytes (never 0)."""
+
+READ: Final = int(Rights.LOCAL_READ)
+WRITE: Final = int(Rights.LOCAL_WRITE)
+
+
+def stretch(parts: Sequence[Sge | bytes], offset: int, length: int) -> list[Sge | bytes]:
+    """What of a scatter or gather list holds `length` bytes from byte `offset` on."""
+    found: list[Sge | bytes] = []
+    for part in parts:
+        size = len(part) if isinstance(part, bytes) else part[2]
+        if offset >= size:
+            offset -= size
+            continue
+        taken = min(size - offset, length)
+        if isinstance(part, bytes):
+            found.append(part[offset : offset + taken])
+        else:
+            found.append((part[0], part[1] + offset, taken))
+        offset, length = 0, length - taken
+        if not length:
+            break
+    return found
+
+
+def _joined(runs: Sequence[Run], more: Sequence[Run]) -> Sequence[Run]:
+    """Runs of several elements as one list; of a single element they stay what they are."""
+    if not runs:
+        return more
+    joined = runs if isinstance(runs, list) else list(runs)
+    joined.extend(more)
+    return joined
+
+
+class LocalMemory:
+    """The memory that work requests of queue pair `qpn` in protection domain `pd` name by lkey.
+
+    `reserved_lkey`: the queue pair may use the reserved lkey, which is all of guest memory.
+    """
+
+    __slots__ = ("_bus", "_pd", "_qpn", "_reserved_lkey", "_resolve")
+
+    def __init__(
+        self, bus: HostBus, regions: MemoryRegions, pd: int, qpn: int, *, reserved_lkey: bool
+    ) -> None:
+        self._bus = bus
+        self._resolve = regions.resolve
+        self._pd = pd
+        self._qpn = qpn
+        self._reserved_lkey = reserved_lkey
+
+    def gather(
+        self, parts: Sequence[Sge | bytes], *, note: bool, what: What = What.PAYLOAD
+    ) -> Sequence[memoryview]:
+        """Views of what a send moves, inline data included; `note` logs the DMA reads.
+
+        Raises `AccessError` or `DmaError` before anything is logged.
+        """
+        resolve, pd, reserved = self._resolve, self._pd, self._reserved_lkey
+        runs: Sequence[Run] = ()
+        inline: list[tuple[int, bytes]] = []  # how many runs come before it
+        for part in parts:
+            if isinstance(part, bytes):
+                inline.append((len(runs), part))
+            else:
+                lkey, address, length = part
+                found = resolve(lkey, address, length, READ, pd, reserved_lkey_ok=reserved)
+                runs = _joined(runs, found)
+        views = self._bus.views(runs) if runs else ()
+        if note:
+            note_runs(self._bus, Kind.DMA_READ, runs, views, what, self._qpn)
+        if not inline:
+            return views
+        mixed = list(views)
+        for shift, (position, data) in enumerate(inline):
+            mixed.insert(position + shift, memoryview(data))
+        return mixed
+
+    def scatter(
+        self, sges: Sequence[Sge | bytes], length: int, pd: int | None = None
+    ) -> Sequence[Run]:
+        """Where the first `length` bytes of a scatter list go: no more than that is looked at.
+
+        `pd` is the protection domain of a receive that came from a shared receive queue. The
+        caller knows that the list is long enough and, if it belongs to a send queue, without
+        inline parts: `parse_connected` refuses those. Raises `AccessError`.
+        """
+        resolve, reserved = self._resolve, self._reserved_lkey
+        if pd is None:
+            pd = self._pd
+        runs: Sequence[Run] = ()
+        for sge in sges:
+            if not length:
+                break
+            if isinstance(sge, bytes):
+                continue
+            lkey, address, part = sge
+            part = min(part, length)
+            found = resolve(lkey, address, part, WRITE, pd, reserved_lkey_ok=reserved)
+            runs = _joined(runs, found)
+            length -= part
+        return runs
+
+    def check(
+        self, parts: Sequence[Sge | bytes], length: int, right: int, pd: int | None = None
+    ) -> None:
+        """Check the keys of the first `length` bytes of a list, at the same cost for any length.
+
+        A key that permits the first and the last byte permits all between them. Raises
+        `AccessError`; whether there is memory everywhere is not looked at.
+        """
+        if pd is None:
+            pd = self._pd
+        for part in stretch(parts, 0, length):
+            if not isinstance(part, bytes):
+                lkey, address, size = part
+                for byte in (address, address + size - 1):
+                    self._resolve(lkey, byte, 1, right, pd, reserved_lkey_ok=self._reserved_lkey)

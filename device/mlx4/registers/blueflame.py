@@ -1,0 +1,211 @@
+"""BlueFlame: send entries that software stores into the adapter, so that it need not fetch them.
+
+A buffer is half a register; software stores an entry there in ascending order, in whole lines of
+64 bytes, after it wrote the same bytes to its ring (rdma-core `providers/mlx4/qp.c:
+mlx4_post_send`, Linux `mlx4/en_tx.c: mlx4_en_tx_write_desc`). Dword 0 then holds the index of the
+entry too, dword 1 the number of the queue pair. Whatever is not as it should be is treated as a
+doorbell: adapters fetch the entry then, also when the page is not that of the queue pair. The log
+says why.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, UAR_AREA_SIZE
+from bluebridge.device.layout.mlx4.wqe import DS_MASK
+from bluebridge.device.mlx4.queue_pairs import QueuePairs
+from bluebridge.device.mlx4.registers.write_combining import FULL, Line, OpenLine
+from bluebridge.device.mlx4.rings.send_queue import SendQueue
+from bluebridge.device.mlx4.settings.config import Features
+from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.throttle import Throttle
+
+HEAD: Final = Struct(">II")
+INDEX_MASK: Final = 0xFFFF
+BEHIND: Final = 0x8000
+"""Half of the index space: entries from here on are older ones, not later ones."""
+
+QUIET_SECONDS: Final = 1.0
+"""Seconds without a store after which a line is closed; at most twice that. Long, since on a busy
+host a virtual processor may wait that long before it runs again."""
+
+
+class _Register:
+    """What one register has collected: an open line, and the entry made of its closed lines."""
+
+    __slots__ = ("buffer", "entry", "idle", "line", "page")
+
+    def __init__(self, page: int) -> None:
+        self.page = page
+        self.line = OpenLine()
+        self.buffer = 0  # place of the buffer that the entry is in, in the page
+        self.entry: bytearray | None = None
+        self.idle = False  # no store since the last tick
+
+    def qpn(self) -> int | None:
+        """Number of the queue pair whose entry is being stored, as soon as it is there."""
+        stored = bytes(self.entry or b"") or self.line.so_far()
+        return None if len(stored) < HEAD.size else HEAD.unpack_from(stored)[1] >> 8
+
+
+class BlueFlame:
+    """The BlueFlame pages of one HCA. Each register collects one entry at a time.
+
+    Software uses one under a lock (libmlx4 the first of a page, mlx4_en one for each ring), so
+    stores to several may be interleaved, but not those to one.
+    """
+
+    def __init__(self, bus: HostBus, features: Features, qps: QueuePairs) -> None:
+        self._bus = bus
+        self._qps = qps
+        self._size = features.blueflame_register
+        self._buffer = features.blueflame_buffer
+        self._open: dict[int, _Register] = {}  # by number, counted through all pages
+        self._ticking = False
+        self._throttle = Throttle()
+
+    def reset(self) -> None:
+        """Forget entries that are incomplete."""
+        self._open.clear()
+
+    def write(self, offset: int, data: bytes) -> None:
+        """A store at `offset` behind the UAR pages."""
+        number, room = offset // self._size, self._size - offset % self._size
+        if len(data) > room:  # a store across two registers
+            self.write(offset, data[:room])
+            self.write(offset + room, data[room:])
+            return
+        register = self._open.get(number)
+        if register is None:
+            register = self._open[number] = _Register(offset // PAGE_SIZE)
+            self._watch()
+        register.idle = False
+        for line in register.line.store(offset % PAGE_SIZE, data):
+            self._take(register, line)
+
+    def fence(self, page: int, why: str, qpn: int | None = None) -> None:
+        """An access that orders stores happened on a page: its open lines are closed as they are.
+
+        With `qpn` those of that queue pair only, since others come from other processors. `why`
+        goes into the log.
+        """
+        if not self._open:
+            return
+        each = PAGE_SIZE // self._size
+        for number in range(page * each, page * each + each):
+            register = self._open.get(number)
+            if register is not None and qpn in (None, register.qpn()):
+                self._close(number, register, why)
+
+    def _close(self, number: int, register: _Register, why: str) -> None:
+        """Nothing more comes for the entry of a register."""
+        line = register.line.close(why)
+        if line.data:
+            self._take(register, line)
+        elif register.entry is not None:
+            self._give_up(register, f"{why} came before its end")
+        self._open.pop(number, None)
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if not self._ticking:
+            self._ticking = True
+            self._bus.call_later(QUIET_SECONDS, self._tick)
+
+    def _tick(self) -> None:
+        """Close registers without a store since the last tick; one timer serves all of them."""
+        self._ticking = False
+        for number, register in list(self._open.items()):
+            if register.idle:
+                self._close(number, register, "a time-out")
+            register.idle = True
+        if self._open:
+            self._watch()
+
+    # -- entries ------------------------------------------------------------------------------
+
+    def _take(self, register: _Register, line: Line) -> None:
+        """A line was closed: it begins an entry, or continues one."""
+        buffer, position = line.place & -self._buffer, line.place & (self._buffer - 1)
+        if position == 0:
+            if register.entry is not None:
+                self._give_up(register, "a new entry begins before its end")
+            register.buffer, register.entry = buffer, bytearray()
+        if register.entry is None:
+            return  # the rest of an entry that was given up
+        if register.buffer != buffer or len(register.entry) != position:
+            self._give_up(register, f"a line at {line.place:#x} does not follow")
+            return
+        register.entry += line.data
+        self._check_entry(register, line.reason)
+
+    def _check_entry(self, register: _Register, reason: str) -> None:
+        """After a line: hand the entry on if it is complete, or give up if it cannot become so."""
+        entry = register.entry
+        if entry is None:
+            return
+        length = (entry[7] & DS_MASK) * 16 if len(entry) >= HEAD.size else self._buffer
+        if not length or length > self._buffer:
+            self._give_up(register, f"an entry of {length} bytes")
+        elif len(entry) >= length:
+            register.entry = None
+            self._push(register.page, register.buffer, bytes(entry[:length]))
+        elif reason is not FULL:
+            self._give_up(register, f"{reason} after {len(entry)} bytes of the entry")
+
+    def _push(self, number: int, buffer: int, entry: bytes) -> None:
+        """Hand an entry to its queue, if it is the one that is due there."""
+        word0, word1 = HEAD.unpack_from(entry)
+        qpn, index = word1 >> 8, word0 >> 8 & INDEX_MASK
+        qp = self._qps.get(qpn)
+        queue = None if qp is None else qp.sq
+        if qp is None or queue is None:
+            self._note_some(f"BlueFlame page {number}: QP {qpn:#x} has no send queue", qpn)
+        elif qp.uar != number:
+            self._fetch(queue, entry, number, f"the page of QP {qpn:#x} is {qp.uar}")
+        elif queue.accepts(word0 >> 31, index):
+            address = UAR_AREA_SIZE + number * PAGE_SIZE + buffer
+            self._bus.concern(qpn, queue.index)
+            self._bus.note_dma(Kind.BLUEFLAME, address, len(entry), entry, queue.what, qpn)
+            queue.push(entry)
+        elif (index - queue.index) & INDEX_MASK >= BEHIND:
+            # an earlier doorbell found it in the ring while its stores were on their way
+            self._note(queue, entry, number, f"entry {index} was fetched before")
+            queue.ring()
+        else:
+            due = queue.index & INDEX_MASK
+            why = f"entry {index} comes, {due} is due" if index != due else "the queue is not ready"
+            self._fetch(queue, entry, number, why)
+
+    def _give_up(self, register: _Register, reason: str) -> None:
+        """An entry that is not well formed is fetched from the ring, if it says from which."""
+        entry, register.entry = register.entry, None
+        if entry is None or len(entry) < HEAD.size:
+            self._note_some(f"BlueFlame page {register.page}: {reason}", 0)
+            return
+        qpn = HEAD.unpack_from(entry)[1] >> 8
+        qp = self._qps.get(qpn)
+        if qp is not None and qp.sq is not None:
+            self._fetch(qp.sq, entry, register.page, reason)
+
+    def _fetch(self, queue: SendQueue, entry: bytes | bytearray, number: int, reason: str) -> None:
+        self._note(queue, entry, number, f"{reason}: fetched instead")
+        queue.ring()
+
+    def _note(self, queue: SendQueue, entry: bytes | bytearray, number: int, text: str) -> None:
+        """What became of an entry; each has at least one store in the log already."""
+        word0, word1 = HEAD.unpack_from(entry)
+        ahead = ((word0 >> 8) - queue.index + BEHIND) & INDEX_MASK
+        bus, qpn = self._bus, word1 >> 8
+        bus.concern(qpn, queue.index + ahead - BEHIND)
+        address = UAR_AREA_SIZE + number * PAGE_SIZE
+        bus.note(Kind.NOTE, f"BlueFlame page {number}: {text}", address, qpn)
+
+    def _note_some(self, text: str, qpn: int) -> None:
+        """Note what concerns no queue pair; of very many such stores only some."""
+        if self._throttle.admits():
+            self._bus.note(Kind.NOTE, f"{text} ({self._throttle.count} so far)", obj=qpn)

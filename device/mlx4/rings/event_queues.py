@@ -1,0 +1,238 @@
+"""Event queues: rings in guest memory that end in an MSI-X interrupt.
+
+Rules: Linux `mlx4/eq.c: mlx4_eq_int, eq_set_ci, next_eqe_sw`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.layout.mlx4.contexts import (
+    EQ_STATE_ALWAYS_ARMED,
+    EQ_STATE_ARMED,
+    EQ_STATE_FIRED,
+    EQC,
+    RING_UNIT,
+)
+from bluebridge.device.layout.mlx4.eqe import (
+    DATA_OFFSET,
+    DATA_SIZE,
+    EQE_SIZE,
+    OWNER_OFFSET,
+    EventType,
+)
+from bluebridge.device.layout.mlx4.uar import EQ_ARM
+from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer, RingPages
+from bluebridge.device.mlx4.settings.parameters import Parameters
+from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.pci.bus import DmaError, HostBus
+
+INDEX_MASK: Final = 0xFFFFFF  # indices run freely in 24 bits
+MAX_LOG_SIZE: Final = 22
+MAX_BACKLOG = 1 << 16
+"""Bound on the events of one HCA that wait for room in their rings. Correct drivers stay below it:
+a CQ has at most two events that were not consumed."""
+EVENT_TYPES: Final = 64
+
+
+@dataclass(slots=True)
+class EventQueue:
+    """One ring. `backlog` holds events that found the ring full.
+
+    `overflowed`: an event was lost, since software read the others. `overwrites`: none is kept
+    back, since software asked for that. `context` is what it said at the start.
+    """
+
+    eqn: int
+    buffer: QueueBuffer
+    size: int
+    vector: int
+    always_armed: bool
+    armed: bool
+    overwrites: bool
+    context: bytes
+    producer: int = 0
+    consumer: int = 0
+    overflowed: bool = False
+    backlog: deque[bytes] = field(default_factory=deque)
+
+    @property
+    def waiting(self) -> int:
+        """Events in the ring that software has not consumed."""
+        return (self.producer - self.consumer) & INDEX_MASK
+
+
+class EventQueues:
+    """The event queues of one HCA, and the map from asynchronous event types to them.
+
+    `vectors` is the size of the MSI-X table.
+    """
+
+    def __init__(
+        self, bus: HostBus, pages: RingPages, parameters: Parameters, vectors: int
+    ) -> None:
+        self._bus = bus
+        self._pages = pages
+        self._parameters = parameters
+        self._vectors = vectors
+        self._queues: dict[int, EventQueue] = {}
+        self._map: dict[int, int] = {}
+        self._backlog = 0
+
+    def reset(self) -> None:
+        """Forget all queues and the event map."""
+        self._queues.clear()
+        self._map.clear()
+        self._backlog = 0
+
+    def numbers(self) -> list[int]:
+        """The numbers of all queues, oldest first."""
+        return list(self._queues)
+
+    def get(self, eqn: int) -> EventQueue | None:
+        """The queue `eqn` if hardware owns it."""
+        return self._queues.get(eqn)
+
+    def create(self, eqn: int, context: bytes) -> Iterator[None]:
+        """SW2HW_EQ, in portions.
+
+        Every entry is given to hardware, since drivers hand over zeroed buffers.
+
+        Raises `CommandError`: BAD_INDEX, BAD_RES_STATE, BAD_PARAM, ICM_ERROR.
+        """
+        if eqn >> self._parameters.log_eqs:
+            raise CommandError(Status.BAD_INDEX, f"EQ {eqn:#x}")
+        if eqn in self._queues:
+            raise CommandError(Status.BAD_RES_STATE, f"EQ {eqn:#x} is in use")
+        log_size, vector = EQC.get(context, "log_size"), EQC.get(context, "vector")
+        if log_size > MAX_LOG_SIZE:
+            raise CommandError(Status.BAD_PARAM, f"2**{log_size} events")
+        if vector >= self._vectors:
+            raise CommandError(Status.BAD_PARAM, f"MSI-X vector {vector}")
+        shift = EQC.get(context, "log_page_size") + 12
+        start = EQC.get(context, "page_offset") * RING_UNIT
+        if start % EQE_SIZE:
+            raise CommandError(Status.BAD_PARAM, f"EQ {eqn:#x} begins at {start:#x} of its page")
+        buffer = self._pages.buffer(
+            EQC.get(context, "mtt_addr"), shift, EQE_SIZE << log_size, start
+        )
+        yield from buffer.fill_owner(EQE_SIZE, eqn)
+        state = EQC.get(context, "state")
+        self._queues[eqn] = EventQueue(
+            eqn,
+            buffer,
+            1 << log_size,
+            vector,
+            always_armed=state == EQ_STATE_ALWAYS_ARMED,
+            armed=state != EQ_STATE_FIRED,
+            overwrites=bool(EQC.get(context, "overrun_ignore")),
+            context=context,
+        )
+
+    def query(self, eqn: int) -> bytes:
+        """QUERY_EQ: the context as it stands; raises `CommandError` (BAD_INDEX)."""
+        queue = self._queues.get(eqn)
+        if queue is None:
+            raise CommandError(Status.BAD_INDEX, f"EQ {eqn:#x}")
+        context = bytearray(queue.context)
+        if not queue.always_armed:
+            EQC.set(context, "state", EQ_STATE_ARMED if queue.armed else EQ_STATE_FIRED)
+        EQC.set(context, "consumer_index", queue.consumer)
+        EQC.set(context, "producer_index", queue.producer)
+        return bytes(context)
+
+    def destroy(self, eqn: int) -> None:
+        """HW2SW_EQ: nothing is written to the ring from now on."""
+        queue = self._queues.pop(eqn, None)
+        if queue is not None:
+            self._backlog -= len(queue.backlog)
+
+    def map_events(self, eqn: int, mask: int, unmap: bool) -> None:
+        """MAP_EQ: send the event types of a bit mask to `eqn`, or nowhere."""
+        for event in range(EVENT_TYPES):
+            if mask >> event & 1:
+                if unmap:
+                    self._map.pop(event, None)
+                else:
+                    self._map[event] = eqn
+
+    def post_async(self, event_type: int, data: bytes, subtype: int = 0) -> None:
+        """Queue an event of 24 data bytes where MAP_EQ wants its type; lost when unmapped."""
+        eqn = self._map.get(event_type)
+        if eqn is None:
+            self._bus.note(Kind.NOTE, f"event {event_type:#x} has no EQ")
+            return
+        eqe = bytearray(EQE_SIZE)
+        eqe[1], eqe[3] = event_type, subtype
+        eqe[DATA_OFFSET : DATA_OFFSET + DATA_SIZE] = data.ljust(DATA_SIZE, b"\0")[:DATA_SIZE]
+        self.post(eqn, eqe)
+
+    def post_numbered(self, event_type: int, number: int) -> None:
+        """Queue an asynchronous event about the queue of any kind with this number."""
+        self.post_async(event_type, number.to_bytes(4, "big"))
+
+    def post(self, eqn: int, eqe: bytes | bytearray) -> None:
+        """Append an event (32 bytes, the owner byte is set here) and interrupt if armed."""
+        queue = self._queues.get(eqn)
+        if queue is None:
+            self._bus.note(Kind.NOTE, f"event {eqe[1]:#x} for EQ {eqn:#x}, which does not exist")
+            return
+        if (queue.backlog or queue.waiting >= queue.size) and not queue.overwrites:
+            if self._backlog < MAX_BACKLOG:
+                self._backlog += 1
+                queue.backlog.append(bytes(eqe))
+            else:
+                self._lose(queue)
+            return
+        self._write(queue, bytearray(eqe))
+        if queue.armed:
+            self._fire(queue)
+
+    def doorbell(self, eqn: int, value: int) -> None:
+        """A write to an EQ doorbell: consumer index, and bit 31 to arm.
+
+        Events that were posted after the driver's last look at the ring interrupt at once.
+        """
+        queue = self._queues.get(eqn)
+        if queue is None:
+            return
+        queue.consumer = value & INDEX_MASK
+        while queue.backlog and queue.waiting < queue.size:
+            self._backlog -= 1
+            self._write(queue, bytearray(queue.backlog.popleft()))
+        if queue.overflowed and not queue.backlog:
+            queue.overflowed = False
+            if self._map.get(EventType.EQ_OVERFLOW) == eqn:
+                self.post_numbered(EventType.EQ_OVERFLOW, eqn)
+        if value & EQ_ARM:
+            queue.armed = True
+        if queue.armed and queue.waiting:
+            self._fire(queue)
+
+    def _lose(self, queue: EventQueue) -> None:
+        """An event has no room: software is told once, in the queue itself when it has room."""
+        if queue.overflowed:
+            return
+        queue.overflowed = True
+        self._bus.note(Kind.NOTE, f"EQ {queue.eqn:#x} is not served, events are lost")
+        if self._map.get(EventType.EQ_OVERFLOW) != queue.eqn:
+            self.post_numbered(EventType.EQ_OVERFLOW, queue.eqn)
+
+    def _write(self, queue: EventQueue, eqe: bytearray) -> None:
+        eqe[OWNER_OFFSET] = 0x80 if queue.producer & queue.size else 0
+        try:
+            offset = (queue.producer & (queue.size - 1)) * EQE_SIZE
+            queue.buffer.write_entry(offset, eqe, What.EQE, queue.eqn)
+        except DmaError as error:
+            self._bus.note(Kind.NOTE, f"EQ {queue.eqn:#x}: {error}")
+            return
+        queue.producer = (queue.producer + 1) & INDEX_MASK
+
+    def _fire(self, queue: EventQueue) -> None:
+        queue.armed = queue.always_armed
+        self._bus.interrupt(queue.vector)

@@ -1,0 +1,240 @@
+"""A queue in guest memory: pages that an MTT range named, addressed by byte offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Final
+
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.mlx4.memory.icm import Icm
+from bluebridge.device.mlx4.memory.transfer import NOTED_RUNS
+from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.pci.bus import DmaError, HostBus, Run
+
+OWNER_HARDWARE: Final = 0x80
+FILL_BYTES: Final = 1 << 16
+"""How much is written in one go when a whole queue is filled."""
+PORTION_BYTES: Final = 1 << 22
+"""How much of a queue is filled in one turn of the loop: a millisecond or two, in single pages."""
+MAX_PAGES = 1 << 20
+"""Pages of all queues of an HCA: 40 MiB of the server's memory, 4 GiB of the guest's."""
+
+
+class PageAccount:
+    """How many pages the rings of one HCA have now. Many entries of the MTT may name one page."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def check(self, more: int) -> None:
+        """Whether `more` pages may be remembered; raises `CommandError` (EXCEED_LIM)."""
+        if self.count + more > MAX_PAGES:
+            raise CommandError(Status.EXCEED_LIM, f"queues of more than {MAX_PAGES} pages")
+
+
+@lru_cache(maxsize=2)
+def _owner_image(entry_bytes: int) -> memoryview:
+    """`FILL_BYTES` of entries whose last byte says that hardware owns them."""
+    entry = bytes(entry_bytes - 1) + bytes((OWNER_HARDWARE,))
+    return memoryview(entry * (FILL_BYTES // entry_bytes))
+
+
+class QueueBuffer:
+    """The pages of one queue. `pages` are guest-physical, each `1 << page_shift` bytes.
+
+    The queue begins `start` bytes into the first page; offsets count from there.
+
+    Addresses are cut to whole pages, as hardware does: guest memory comes in whole pages, too, so
+    an entry whose offset is a multiple of its size lies within one region. Offsets beyond the
+    buffer are a fault of the caller (`IndexError`); memory that vanished raises `DmaError`.
+    """
+
+    __slots__ = ("_account", "_mask", "_shift", "_start", "bus", "length", "pages")
+
+    def __init__(
+        self,
+        bus: HostBus,
+        pages: Sequence[int],
+        page_shift: int,
+        length: int | None = None,
+        account: PageAccount | None = None,
+        start: int = 0,
+    ) -> None:
+        self._account = account
+        self._start = start
+        self.bus = bus
+        self.pages = [page & -1 << page_shift for page in pages]
+        self._shift = page_shift
+        self._mask = (1 << page_shift) - 1
+        self.length = (len(pages) << page_shift) - start if length is None else length
+        if account is not None:
+            account.count += len(self.pages)
+
+    def __del__(self) -> None:
+        if self._account is not None:
+            self._account.count -= len(self.pages)
+
+    def address(self, offset: int) -> int:
+        """Guest-physical address of a byte."""
+        offset += self._start
+        return self.pages[offset >> self._shift] + (offset & self._mask)
+
+    def runs(self, offset: int, length: int) -> list[Run]:
+        """Where a stretch of the buffer lies, physical neighbours joined."""
+        runs: list[Run] = []
+        end = offset + length
+        while offset < end:
+            part = min(self.contiguous(offset), end - offset)
+            address = self.address(offset)
+            if runs and runs[-1][0] + runs[-1][1] == address:
+                runs[-1] = (runs[-1][0], runs[-1][1] + part)
+            else:
+                runs.append((address, part))
+            offset += part
+        return runs
+
+    def read(self, offset: int, length: int, what: What, obj: int = 0) -> bytes:
+        """Copy of `length` bytes."""
+        place = offset + self._start
+        inside = place & self._mask
+        if inside + length <= self._mask + 1:
+            return self.bus.read(self.pages[place >> self._shift] + inside, length, what, obj)
+        return b"".join(
+            self.bus.read(address, part, what, obj) for address, part in self.runs(offset, length)
+        )
+
+    def write(
+        self, offset: int, data: bytes | bytearray | memoryview, what: What, obj: int = 0
+    ) -> None:
+        """Store bytes in ascending order."""
+        place = offset + self._start
+        inside = place & self._mask
+        if inside + len(data) <= self._mask + 1:
+            self.bus.write(self.pages[place >> self._shift] + inside, data, what, obj)
+            return
+        done = 0
+        for address, part in self.runs(offset, len(data)):
+            self.bus.write(address, data[done : done + part], what, obj)
+            done += part
+
+    def write_entry(self, offset: int, entry: bytes | bytearray, what: What, obj: int = 0) -> None:
+        """Store an entry that lies within one page, its last byte (the owner) after all others."""
+        address = self.address(offset)
+        last = len(entry) - 1
+        (view,) = self.bus.views([(address, last + 1)])
+        view[:last] = entry[:last]
+        view[last] = entry[last]
+        self.bus.note_dma(Kind.DMA_WRITE, address, last + 1, bytes(entry), what, obj)
+
+    def contiguous(self, offset: int) -> int:
+        """How many bytes from `offset` on lie in one page."""
+        return self._mask + 1 - (offset + self._start & self._mask)
+
+    def write_entries(self, offset: int, image: bytes, size: int, what: What, obj: int = 0) -> None:
+        """Store entries of `size` bytes that lie within one page, the first one after the others.
+
+        The log has one write for each.
+        """
+        address = self.address(offset)
+        length, last = len(image), size - 1
+        views = self.bus.views([(address, length)])
+        if len(views) > 1:  # a border of memory regions: at a page, so between two entries
+            for start in range(0, length, size):
+                self.write_entry(offset + start, image[start : start + size], what, obj)
+            return
+        view = views[0]
+        view[size:] = image[size:]
+        view[:last] = image[:last]
+        view[last] = image[last]
+        note = self.bus.note_dma
+        for start in range(0, length, size):
+            note(Kind.DMA_WRITE, address + start, size, image[start : start + size], what, obj)
+
+    def fill_owner(self, entry_bytes: int, obj: int = 0) -> Iterator[None]:
+        """Give every entry of the queue to hardware, in portions: others have turns in between.
+
+        Drivers hand over zeroed buffers and zero means "valid" on the first lap. Raises
+        `CommandError` (BAD_PARAM) before a byte moves when a page is no guest memory. The log has
+        the first `NOTED_RUNS` pieces of memory, and the others as one.
+        """
+        for start in range(0, self.length, PORTION_BYTES):
+            if start:
+                yield
+            self._portion(start, obj)
+        image = _owner_image(entry_bytes)
+        unnoted: list[Run] = []
+        left = NOTED_RUNS
+        for start in range(0, self.length, PORTION_BYTES):
+            if start:
+                yield
+            runs, views = self._portion(start, obj)
+            for view in views:  # more than there are runs where regions of guest memory meet
+                for at in range(0, len(view), FILL_BYTES):
+                    part = view[at : at + FILL_BYTES]
+                    part[:] = image[: len(part)]
+            for address, length in runs[:left]:
+                self._note_fill(address, length, image[:entry_bytes], obj)
+            unnoted += runs[left:]
+            left -= min(left, len(runs))
+        if unnoted:
+            self._note_together(unnoted, image[:entry_bytes], obj)
+
+    def _note_fill(self, address: int, length: int, entry: memoryview, obj: int) -> None:
+        self.bus.note_dma(Kind.DMA_WRITE, address, length, entry, What.OWNERSHIP, obj)
+
+    def _note_together(self, runs: Sequence[Run], entry: memoryview, obj: int) -> None:
+        """Log `runs` as one transfer from the address of the first one."""
+        address, total = runs[0][0], sum(length for _, length in runs)
+        self.bus.note(
+            Kind.NOTE,
+            f"queue {obj:#x}: {NOTED_RUNS + len(runs)} pieces of memory; the next transfer is the "
+            f"last {len(runs)}, {total} bytes of which only {runs[0][1]} are at its address",
+            address,
+            obj,
+        )
+        self._note_fill(address, total, entry, obj)
+
+    def _portion(self, start: int, obj: int) -> tuple[list[Run], Sequence[memoryview]]:
+        """`PORTION_BYTES` from `start` on, or the rest."""
+        runs = self.runs(start, min(PORTION_BYTES, self.length - start))
+        try:
+            return runs, self.bus.views(runs)
+        except DmaError as error:
+            raise CommandError(Status.BAD_PARAM, f"queue {obj:#x}: {error}") from error
+
+
+class RingPages:
+    """Finds the rings that software describes to one HCA, and bounds how many pages they have."""
+
+    def __init__(self, bus: HostBus, icm: Icm) -> None:
+        self._bus = bus
+        self._icm = icm
+        self._account = PageAccount()
+
+    @property
+    def count(self) -> int:
+        """Pages of all rings that exist."""
+        return self._account.count
+
+    def reset(self) -> None:
+        """Every ring is forgotten, even if its queue pair is not yet freed: count anew."""
+        self._account = PageAccount()
+
+    def buffer(self, mtt_addr: int, page_shift: int, length: int, start: int = 0) -> QueueBuffer:
+        """The ring of `length` bytes in pages of `1 << page_shift` behind a byte offset of the MTT.
+
+        It begins `start` bytes into the first page.
+
+        The translations are copied: drivers never change them while hardware owns the queue.
+        Raises `CommandError`: BAD_PARAM, EXCEED_LIM, or ICM_ERROR when the range is not mapped.
+        """
+        if not 12 <= page_shift <= 31:
+            raise CommandError(Status.BAD_PARAM, f"page shift {page_shift}")
+        count = (start + length + (1 << page_shift) - 1) >> page_shift
+        self._account.check(count)
+        pages = self._icm.read_mtt(mtt_addr, count)
+        return QueueBuffer(self._bus, pages, page_shift, length, self._account, start)

@@ -1,0 +1,258 @@
+"""Send queues: a ring without a producer index, walked by the ownership bit of its entries."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, Protocol
+
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.contexts import QpState
+from bluebridge.device.layout.mlx4.cqe import CompletionStatus
+from bluebridge.device.layout.mlx4.wqe import DS_MASK
+from bluebridge.device.mlx4.rings.completions import Completions
+from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer
+from bluebridge.device.mlx4.rings.work_requests import slots_of
+from bluebridge.device.pci.bus import DmaError, HostBus
+
+BUDGET: Final = 64
+"""Entries carried out in one go before other work of the server gets its turn."""
+
+COST_LIMIT: Final = 64 << 20
+"""Bytes of messages after which other work gets its turn, however many doorbells they took."""
+
+_HEADER: Final = Struct(">II")
+_FLUSHING: Final = (QpState.ERR, QpState.SQER)
+
+
+class Executor(Protocol):
+    """What carries out the entries of a send queue."""
+
+    def execute(self, raw: bytes, index: int) -> None:
+        """Carry out the entry `raw`, whose free-running number is `index`."""
+
+    def blocked(self) -> bool:
+        """Whether the next entry has to wait; the executor runs the queue when it need not."""
+
+    def finish(self) -> None:
+        """The walk of the ring is over for now: send what was collected during it."""
+
+
+class Owner(Protocol):
+    """The queue pair of a send queue.
+
+    `spent` counts what its messages cost, in bytes, until `COST_LIMIT` is reached.
+    """
+
+    state: QpState
+    spent: int
+
+    @property
+    def qpn(self) -> int:
+        """Its number, for the log."""
+
+    def ring_lost(self) -> None:
+        """The ring is no memory any more; the queue pair is to fail."""
+
+
+class SendQueue:
+    """The send half of a queue pair. `index` counts slots since RESET and never wraps here.
+
+    `base` is the byte offset of the ring in `buffer`, `shift` the logarithm of its stride, `what`
+    how the log calls its entries.
+    """
+
+    __slots__ = (
+        "_bus", "_completions", "_executor", "_given", "_owner", "_rung", "_running", "_scheduled",
+        "base", "buffer", "index", "log_size", "shift", "what",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        bus: HostBus,
+        completions: Completions,
+        owner: Owner,
+        executor: Executor,
+        buffer: QueueBuffer,
+        *,
+        base: int,
+        log_size: int,
+        shift: int,
+        what: What,
+    ) -> None:
+        self._bus = bus
+        self._completions = completions
+        self._owner = owner
+        self._executor = executor
+        self.buffer = buffer
+        self.base = base
+        self.log_size = log_size
+        self.shift = shift
+        self.what = what
+        self.index = 0
+        self._rung = False
+        self._running = False
+        self._scheduled = False
+        self._given: bytes | None = None  # the next entry, when it need not be fetched
+
+    @property
+    def rung(self) -> bool:
+        """Whether a doorbell ever said that something is posted."""
+        return self._rung
+
+    def ring(self) -> None:
+        """A doorbell: carry out what is posted, or do so when RTS comes."""
+        self._rung = True
+        self.run()
+
+    def go_on(self) -> None:
+        """Carry out or flush what is posted, if a doorbell ever said that something is.
+
+        Before it the ring may be anything: mlx4_en stamps its entries after RTS only, the kernel
+        leaves the ring of XRC targets zeroed, and zeros look valid (Linux `en_netdev.c:
+        mlx4_en_start_port`, `ib/qp.c: __mlx4_ib_modify_qp`).
+        """
+        if self._rung:
+            self.run()
+
+    def run(self) -> None:
+        """Carry out what is posted, up to a budget; the rest follows soon."""
+        if self._running or self._scheduled:
+            return
+        self._running = True
+        try:
+            more = self._walk()
+        except DmaError as fault:
+            self._vanished(fault)
+            return
+        finally:
+            self._executor.finish()
+            self._running = False
+        if more:
+            self._scheduled = True
+            self._bus.call_soon(self._again)
+
+    def accepts(self, owner: int, index: int) -> bool:
+        """Whether an entry with this ownership bit and 16-bit index may be pushed now."""
+        return (
+            index == self.index & 0xFFFF
+            and owner == self.index >> self.log_size & 1
+            and self._owner.state is QpState.RTS
+            and not self._running
+            and not self._scheduled
+        )
+
+    def push(self, entry: bytes) -> None:
+        """Carry out an entry that software handed over whole, and none behind it.
+
+        Those have stores or a doorbell of their own on their way.
+        """
+        self._given = entry
+        self.ring()
+        self._given = None  # one that had to wait is read from the ring when its time comes
+
+    def _again(self) -> None:
+        self._scheduled = False
+        self._owner.spent = 0
+        if self._owner.state is not QpState.RST:
+            self.run()
+
+    def _walk(self) -> bool:
+        """Whether the budget ran out before the ring did.
+
+        One answer can cause the next walk, so what messages cost adds up over all walks. Whether
+        another entry follows is looked up before one is carried out: software that sees its
+        completion posts the next one at once, and that has a doorbell of its own.
+        """
+        owner, executor = self._owner, self._executor
+        header, known = None, False
+        for _ in range(BUDGET):
+            if owner.spent >= COST_LIMIT:
+                return True
+            state = owner.state
+            if state is QpState.RTS:
+                if executor.blocked():
+                    if owner.state is QpState.RTS:
+                        return owner.spent >= COST_LIMIT  # the rest of a large send
+                    continue  # what was blocked failed
+                if self._given is not None:
+                    self._execute_given(self._given)
+                    header, known = None, True
+                    continue
+                if not known:
+                    header, known = self._peek(self.index), True
+                if header is None:
+                    return False
+                following = self._peek(self.index + slots_of(header, self.shift))
+                self._execute(header)
+                header = following
+            elif state not in _FLUSHING or not self._flush_one():
+                return False
+        return True
+
+    def _flush_one(self) -> bool:
+        """Fail the next entry, if there is one.
+
+        One that is longer than the ring takes all of it: more could lead to itself again.
+        """
+        header = self._peek(self.index)
+        if header is None:
+            return False
+        index = self.index
+        self.index += min(slots_of(header, self.shift), 1 << self.log_size)
+        self._completions.fail_send(index, CompletionStatus.WR_FLUSH_ERR)
+        return True
+
+    def _peek(self, index: int) -> int | None:
+        """Dword 1 of an entry if it is software's latest, not in the log."""
+        slot = index & ((1 << self.log_size) - 1)
+        address = self.buffer.address(self.base + (slot << self.shift))
+        views = self._bus.views([(address, _HEADER.size)])
+        # two views where a border of memory regions cuts the header
+        word0, word1 = _HEADER.unpack(views[0] if len(views) == 1 else b"".join(views))
+        return None if word0 >> 31 != index >> self.log_size & 1 else word1
+
+    def _execute(self, word1: int) -> None:
+        """Read the body, now that the ownership bit was seen, and hand it to the executor."""
+        index = self.index
+        length = (word1 & DS_MASK) * 16
+        self.index = index + slots_of(word1, self.shift)
+        if not length or length > 1 << (self.log_size + self.shift):
+            self.reject(index, f"an entry of {length} bytes")
+            return
+        self._bus.concern(self._owner.qpn, index)
+        raw = self._read(index, length)
+        if raw[0] >> 7 != index >> self.log_size & 1 or raw[7] & DS_MASK != word1 & DS_MASK:
+            self.reject(index, "the entry changed while it was read")
+            return
+        self._executor.execute(raw, index)
+
+    def _execute_given(self, entry: bytes) -> None:
+        """An entry of the length it states; its VLAN fields held the QP number and say nothing."""
+        self._given = None
+        index = self.index
+        self.index = index + slots_of(entry[7], self.shift)
+        self._bus.concern(self._owner.qpn, index)
+        self._executor.execute(b"%b\0\0\0%b" % (entry[:4], entry[7:]), index)
+
+    def _read(self, index: int, length: int) -> bytes:
+        start = (index & ((1 << self.log_size) - 1)) << self.shift
+        size = 1 << (self.log_size + self.shift)
+        buffer, base, what, qpn = self.buffer, self.base, self.what, self._owner.qpn
+        if start + length <= size:
+            return buffer.read(base + start, length, what, qpn)
+        first = size - start
+        head = buffer.read(base + start, first, what, qpn)
+        return head + buffer.read(base, length - first, what, qpn)
+
+    def reject(self, index: int, reason: str) -> None:
+        """An entry that makes no sense fails as a local operation error when its turn comes."""
+        qpn = self._owner.qpn
+        self._bus.concern(qpn, index)
+        self._bus.note(Kind.NOTE, f"QP {qpn:#x} WQE {index}: {reason}", obj=qpn)
+        self._executor.execute(b"", index)
+
+    def _vanished(self, fault: DmaError) -> None:
+        """The ring itself is no memory any more: nothing can be flushed, only an event tells."""
+        qpn = self._owner.qpn
+        self._bus.note(Kind.NOTE, f"QP {qpn:#x}: send queue: {fault}", obj=qpn)
+        self._owner.ring_lost()

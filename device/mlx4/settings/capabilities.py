@@ -1,0 +1,174 @@
+"""The answer to QUERY_DEV_CAP: table sizes, and which features drivers may use."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from bluebridge.device.layout.mlx4.capabilities import (
+    QUERY_DEV_CAP,
+    RESERVED_LKEY,
+    BmmeFlag,
+    DevFlag,
+)
+from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, UAR_AREA_CODE
+from bluebridge.device.mlx4.settings.config import Features
+
+FLAGS = (
+    DevFlag.RC
+    | DevFlag.UC
+    | DevFlag.UD
+    | DevFlag.XRC
+    | DevFlag.SRQ
+    | DevFlag.IPOIB_CSUM
+    | DevFlag.BAD_PKEY_CNTR
+    | DevFlag.BAD_QKEY_CNTR
+    | DevFlag.MEM_WINDOW
+    | DevFlag.BLH
+    | DevFlag.ATOMIC
+    | DevFlag.UD_AV_PORT
+    | DevFlag.UD_MCAST
+    | DevFlag.IBOE
+    | DevFlag.UC_LOOPBACK
+    | DevFlag.FCS_KEEP
+    | DevFlag.UDP_RSS
+    | DevFlag.VEP_UC_STEER
+    | DevFlag.VEP_MC_STEER
+    | DevFlag.COUNTERS
+    | DevFlag.PORT_MNG_CHG_EV
+)
+BMME_FLAGS = (
+    BmmeFlag.LOCAL_INV
+    | BmmeFlag.REMOTE_INV
+    | BmmeFlag.FAST_REG_WR
+    | BmmeFlag.RESERVED_LKEY
+    | BmmeFlag.TYPE_2_WIN
+    | BmmeFlag.WIN_TYPE_2B
+    | BmmeFlag.CONFIG_DEV
+)
+
+MAX_ICM_BYTES: Final = 1 << 40
+
+INTERFACE_COUNTERS = 256
+"""Counters that the paths of queue pairs may name (QUERY_IF_STAT)."""
+
+MAX_EQUAL_RULES = 24
+"""Queue pairs that one and the same rule may name: what Linux has entries of 128 bytes for."""
+
+HIGH_RATE_FIRST, HIGH_RATE_COUNT = 1 << 6, 1 << 8
+"""Queue pairs that static A0 rules may name: those behind the reserved ones."""
+
+MAX_GSO_LOG = 18
+"""Bytes of one large send of a UD queue pair."""
+
+RSS_XOR, RSS_TOEPLITZ, LOG_RSS_TABLE = 1 << 5, 1 << 4, 7
+
+_LIMITS = {
+    "log_max_srq_wqes": 14,
+    "log_max_qp_wqes": 14,
+    "log_reserved_qps": 6,
+    "log_max_qps": 18,
+    "log_reserved_srqs": 0,
+    "log_max_srqs": 16,
+    "log_max_cqes": 22,
+    "log_reserved_cqs": 7,  # fewer would double every completion EQ of the driver
+    "log_max_cqs": 16,
+    "log_max_mpts": 19,
+    "log_reserved_eqs": 2,
+    "log_max_eqs": 7,
+    "log_reserved_mtts": 4,
+    "log_reserved_mrws": 4,  # the reserved lkey is MPT index 5
+    "log_max_requester_depth": 4,
+    "log_max_responder_depth": 4,
+    "log_max_gso": MAX_GSO_LOG,
+    "rss": RSS_XOR | RSS_TOEPLITZ | LOG_RSS_TABLE,
+    "flow_stats": 1,
+    "eth_prot_ctrl": 1,
+    "ack_delay": 15,
+    "vl_port_width": 0x54,
+    "log_max_msg": 30,
+    "log_max_gids": 7,
+    "log_max_pkeys": 7,
+    "rate_support": 0xFFFF,
+    "timestamps": 1,
+    "map_clock": 1,
+    "uar_size_code": UAR_AREA_CODE,
+    "log_page_size": 12,
+    "max_sq_sge": 32,
+    "max_sq_desc": 1008,
+    "max_rq_sge": 32,
+    "max_rq_desc": 512,
+    "log_max_qp_per_mcg": 8,
+    "log_max_mcgs": 13,
+    "steers_datagrams": 1,
+    "flow_steering": 1,
+    "steering_sniffers": 1,
+    "max_qp_per_rule": MAX_EQUAL_RULES,
+    "high_rate_qpn": HIGH_RATE_FIRST,
+    "high_rate_count": HIGH_RATE_COUNT,
+    "reserved_pds": 1,
+    "log_max_pds": 15,
+    "reserved_xrcds": 0,
+    "log_max_xrcds": 16,
+    "max_counters": INTERFACE_COUNTERS,
+    "max_icm_size": MAX_ICM_BYTES,
+    "reserved_lkey": RESERVED_LKEY,
+}
+_ENTRY_BYTES = {
+    "rdmarc_entry": 32,
+    "qpc_entry": 256,
+    "aux_entry": 64,
+    "altc_entry": 64,
+    "eqc_entry": 64,
+    "cqc_entry": 64,
+    "srqc_entry": 64,
+    "cmpt_entry": 64,
+    "mtt_entry": 8,  # drivers store 8-byte entries whatever is said here
+    "dmpt_entry": 64,
+}
+
+INIT_LIMITS = {
+    "log_qps": range(_LIMITS["log_max_qps"] + 1),
+    "log_srqs": range(_LIMITS["log_max_srqs"] + 1),
+    "log_cqs": range(_LIMITS["log_max_cqs"] + 1),
+    "log_eqs": range(_LIMITS["log_max_eqs"] + 1),
+    "log_mpts": range(_LIMITS["log_max_mpts"] + 1),
+}
+"""What INIT_HCA may ask for, by the name of the parameter."""
+
+LOG_ENTRY_SIZES = range(6, 13)  # a header of 32 bytes, then members
+GROUP_LIMITS = {
+    "log_mc_entries": range(_LIMITS["log_max_mcgs"] + 1),
+    "log_mc_hash": range(_LIMITS["log_max_mcgs"] + 1),
+    "log_mc_entry_size": LOG_ENTRY_SIZES,
+}
+"""The same of the table that software keeps, in the modes A0 and B0."""
+
+RULE_LIMITS = {
+    "log_rules": range(18),  # Linux: MLX4_FS_NUM_MCG
+    "log_rule_size": LOG_ENTRY_SIZES,
+}
+"""The same of the table that the device keeps."""
+
+
+def log2(power: int) -> int:
+    """The exponent of a power of two."""
+    return power.bit_length() - 1
+
+
+@lru_cache(maxsize=2)
+def device_capabilities(ports: int, features: Features) -> bytes:
+    """The mailbox of QUERY_DEV_CAP."""
+    flags = FLAGS | DevFlag.CQE_64B * features.large_cqes
+    return bytes(
+        QUERY_DEV_CAP.pack(
+            {**_LIMITS, **_ENTRY_BYTES},
+            num_ports=ports,
+            blueflame=int(features.blueflame),
+            log_bf_reg_size=log2(features.blueflame_register),
+            log_bf_regs_per_page=log2(PAGE_SIZE // features.blueflame_register),
+            flags_hi=flags >> 32,
+            flags_lo=flags & 0xFFFFFFFF,
+            bmme_flags=BMME_FLAGS | BmmeFlag.ROCE_V1_V2 * features.pro,
+        )
+    )

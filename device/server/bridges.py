@@ -1,0 +1,151 @@
+"""The bridges and DMA engines of a server: two guests, a PCI Express link between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.dma import engine
+from bluebridge.device.dma.engine import DmaEngine
+from bluebridge.device.layout.ioat.registers import LOG_SUFFIX, MOST_CHANNELS
+from bluebridge.device.layout.ntb.models import BarSizes, BridgeModel
+from bluebridge.device.ntb.link import TRAINING_SECONDS, BridgeLink
+from bluebridge.device.ntb.selection import shape_of
+from bluebridge.device.ntb.shape import Bridging, Shape, identity_of
+from bluebridge.device.pci.function import ConfigRegister, Function
+from bluebridge.device.pci.host import Host
+from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.server.bridge_options import DEFAULTS, BridgeOptions
+from bluebridge.device.server.window_alias import Alias
+from bluebridge.device.show.functions import bridge_tables, engine_tables
+from bluebridge.device.show.table import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """One function to serve: the guest it is in, its socket."""
+
+    name: str
+    socket: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeSpec:
+    """The NTB of a server: none without `bridges`, else two; any number of engines."""
+
+    bridges: Sequence[FunctionSpec] = ()
+    engines: Sequence[FunctionSpec] = ()
+    options: BridgeOptions = DEFAULTS
+    training: float = TRAINING_SECONDS
+    """How long the link trains, in seconds."""
+
+
+class Hosts:
+    """The buses of all guests by name, made when first asked for."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, Host] = {}
+
+    def __getitem__(self, name: str) -> Host:
+        return self._hosts.setdefault(name, Host(name))
+
+
+class Bridges:
+    """Endpoints and models as `spec` says; raises ValueError for one bridge, or three."""
+
+    def __init__(self, spec: BridgeSpec, hosts: Hosts, loop: EventLoop, events: EventLog) -> None:
+        if len(spec.bridges) not in (0, 2):
+            raise ValueError("a bridge needs a peer: give --ntb twice, or not at all")
+        options, model = spec.options, spec.options.model
+        shape = shape_of(model, BarSizes(options.bar_sizes), options.window_alias, options.hang_on)
+        engines = {each.name for each in spec.engines}
+        for each in spec.bridges:
+            if options.window_alias and each.name not in engines:
+                raise ValueError(f"--window-alias wants a DMA engine in {each.name}")
+        self._hosts = hosts
+        self._loop = loop
+        self._events = events
+        self._names: set[str] = set()
+        self.endpoints: list[Function] = []
+        self.tables: dict[str, Tables] = {}
+        """What each function has to show, by its name in the log."""
+        self.link = BridgeLink(loop.call_later, spec.training)
+        try:
+            self.bridges = [
+                self._bridge(each, model, shape, shape.registers[side])
+                for side, each in enumerate(spec.bridges)
+            ]
+            for each in spec.engines:
+                self._engine(each, model.engine_version, options.strict_windows)
+            self._aliases = list(self._alias(spec)) if options.window_alias else []
+        except BaseException:
+            self.close()
+            raise
+        if self.bridges:
+            self.bridges[0].join(self.bridges[1])
+
+    def _alias(self, spec: BridgeSpec) -> Iterator[Alias]:
+        """Each bridge maps the memory that the peer's engine is told of."""
+        bridges = self.endpoints[: len(spec.bridges)]
+        engines = self.endpoints[len(spec.bridges) :]
+        lenders = {each.name: engine for each, engine in zip(spec.engines, engines, strict=True)}
+        for bridge, peer in zip(bridges, reversed(spec.bridges), strict=True):
+            yield Alias(lenders[peer.name], bridge, spec.options.model.window_bars[1])
+
+    def close(self) -> None:
+        """Stop serving."""
+        for endpoint in self.endpoints:
+            endpoint.close()
+
+    def _bridge(
+        self,
+        spec: FunctionSpec,
+        model: BridgeModel,
+        shape: Shape,
+        registers: Sequence[ConfigRegister],
+    ) -> Bridging:
+        function = Function(
+            self._named(f"{spec.name}.{model.log_suffix}"),
+            spec.socket,
+            identity_of(model),
+            shape.bars,
+            shape.capabilities,
+            shape.vectors,
+            self._loop,
+            self._events,
+            self._hosts[spec.name],
+            registers,
+        )
+        self.endpoints.append(function)
+        bridge = shape.make(function, self.link)
+        function.plug_bridge(bridge)
+        self.tables[function.name] = bridge_tables(bridge, model, function)
+        return bridge
+
+    def _engine(self, spec: FunctionSpec, version: int, strict: bool) -> None:
+        function = Function(
+            self._named(f"{spec.name}.{LOG_SUFFIX}"),
+            spec.socket,
+            engine.identity(version),
+            engine.BARS,
+            engine.capabilities(),
+            MOST_CHANNELS,
+            self._loop,
+            self._events,
+            self._hosts[spec.name],
+        )
+        self.endpoints.append(function)
+        copier = DmaEngine(function, version=version, strict=strict)
+        function.plug(copier)
+        self.tables[function.name] = engine_tables(copier, function)
+
+    def _named(self, name: str) -> str:
+        """A name in the log that no function has yet: `name`, else `name-2` and so on."""
+        number, found = 1, name
+        while found in self._names:
+            number += 1
+            found = f"{name}-{number}"
+        self._names.add(found)
+        return found

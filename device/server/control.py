@@ -1,0 +1,252 @@
+"""The control socket: text lines that unplug cables, inject errors and profile the server.
+
+    link NAME[/PORT] up|down    plug the cable of a port in, or pull it
+    fault NAME [TEXT]           an internal error: the adapter stops until software resets it;
+                                answers whether a driver had initialised it
+    status                      a line for each port, and how often it used addresses of others
+    profile start               from now on, sample what the server does
+    profile stop FILE           write the stacks found, with their counts, one a line
+    mark TEXT, log stop [TEXT]  `bluebridge.device.server.log_control`
+    drop, delay, duplicate, hold, rules, release, remove    `bluebridge.device.server.fault_control`
+    show                                                    `bluebridge.device.server.show_control`
+
+Lines that change something are in the bus log, in front of what they cause, and once more if they
+were refused. The answer to a line is zero or more lines of text and then `ok`, or `error: ` and the
+reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.fabric.fault_words import ACTIONS, DRIVEN, UNDRIVEN
+from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.interface import FabricPort
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
+from bluebridge.device.mlx4.device import Hca
+from bluebridge.device.pci.loop import EventLoop, LoopTimer
+from bluebridge.device.server.fault_control import FaultCommands
+from bluebridge.device.server.log_control import LogCommands
+from bluebridge.device.server.profile import Sampler
+from bluebridge.device.server.show_control import ShowCommands
+
+CHANGES = ("link", "fault", *ACTIONS, "release", "remove")
+"""Words that change something, which the bus log has therefore."""
+MAX_LINE = 4096
+MAX_CLIENTS = 16
+BACKLOG = 16
+REST_SECONDS = 1.0
+"""Until a client is accepted again after there was no descriptor for one."""
+
+
+class ControlCommands:
+    """Executes the lines above on the HCAs of a server, given by name.
+
+    `fabrics` are those that ports are on, by the names of their links (`a/1`), `show` answers
+    what functions hold; what the lines change is noted in `events`.
+    """
+
+    def __init__(
+        self,
+        hcas: Mapping[str, Hca],
+        faults: FaultRules,
+        fabrics: Mapping[str, LocalFabric] | None = None,
+        events: EventLog | None = None,
+        show: ShowCommands | None = None,
+    ) -> None:
+        self._hcas = hcas
+        self._fabrics = fabrics or {}
+        self._sampler = Sampler()
+        self._events = events or EventLog()
+        self._faults = FaultCommands(faults, self.link_name)
+        self._words: dict[str, Callable[[Sequence[str]], list[str]]] = {
+            "link": self._link,
+            "fault": self._fault,
+            "status": self._status,
+            "profile": self._profile,
+            **LogCommands(self._events).words,
+            **self._faults.words,
+            **({} if show is None else show.words),
+        }
+
+    def execute(self, line: str) -> list[str]:
+        """Execute one line; the lines that answer it, of which the last one is `ok` or an error."""
+        words = line.split()
+        action = self._words.get(words[0]) if words else None
+        if action is None:
+            return [f"error: {line.strip()[:80]!r} is none of {', '.join(self._words)}"]
+        changes = words[0] in CHANGES
+        text = " ".join(words)
+        try:
+            if changes:
+                self._note(words, text)
+            return [*action(words[1:]), "ok"]
+        except (ValueError, OSError) as error:
+            if changes:
+                self._note(words, f"{text}: refused: {error}")
+            return [f"error: {error}"]
+
+    def _note(self, words: Sequence[str], text: str) -> None:
+        """Note a line under the HCA that it names, or under the first one."""
+        events = self._events
+        if not events.active:
+            return
+        name = self._faults.link_of(words).partition("/")[0]
+        if name not in self._hcas:
+            name = next(iter(self._hcas), "")
+        data = text.encode()
+        events.work = 0
+        events.record(events.device(name), int(Kind.CONTROL), 0, 0, len(data), data)
+
+    def _hca(self, name: str) -> Hca:
+        if not self._hcas:
+            raise ValueError("there is no HCA: start the pair with `bluebridge up --hca`")
+        if name not in self._hcas:
+            raise ValueError(f"there is no HCA {name!r}, but {', '.join(self._hcas)}")
+        return self._hcas[name]
+
+    def _link(self, words: Sequence[str]) -> list[str]:
+        if len(words) != 2 or words[1] not in ("up", "down"):
+            raise ValueError("write: link NAME[/PORT] up|down")
+        name, number = self._port(words[0])
+        self._hca(name).adapter.ports[number - 1].plug(words[1] == "up")
+        return []
+
+    def _port(self, text: str) -> tuple[str, int]:
+        """The HCA and the port that `NAME[/PORT]` says; raises `ValueError`."""
+        name, _, number = text.partition("/")
+        ports = self._hca(name).adapter.ports
+        if not (number or "1").isdecimal() or not 1 <= int(number or "1") <= len(ports):
+            raise ValueError(f"HCA {name!r} has no port {number!r}, but 1 to {len(ports)}")
+        return name, int(number or "1")
+
+    def link_name(self, text: str) -> str:
+        """The link that `NAME[/PORT]` says, with its port; raises `ValueError`."""
+        name, number = self._port(text)
+        return f"{name}/{number}"
+
+    def _fault(self, words: Sequence[str]) -> list[str]:
+        if not words:
+            raise ValueError("write: fault NAME [TEXT]")
+        hca = self._hca(words[0])
+        text = " ".join(words[1:]) or "injected"
+        if len(text) > CATAS_LETTERS:
+            raise ValueError(f"the text has {len(text)} letters; at most {CATAS_LETTERS} fit")
+        driven = hca.adapter.initialised
+        hca.fail(text)
+        return [DRIVEN if driven else UNDRIVEN]
+
+    def _status(self, words: Sequence[str]) -> list[str]:
+        if words:
+            raise ValueError("write: status")
+        lines = []
+        for name, hca in self._hcas.items():
+            state = "failed" if hca.failed else "working"
+            for port in hca.adapter.ports:
+                cable = "in" if port.cable else "out"
+                link = "up" if port.link_up else "down"
+                words = f"{name}/{port.number} {state} cable {cable} link {link}"
+                lines.append(words + self._trespasses(f"{name}/{port.number}", port))
+        return lines
+
+    def _trespasses(self, link: str, port: FabricPort) -> str:
+        """What a port did with addresses that belong to others; empty if nothing."""
+        fabric = self._fabrics.get(link)
+        spoofed, refused = (0, 0) if fabric is None else fabric.trespasses(port)
+        if not spoofed and not refused:
+            return ""
+        return f" addresses of others: {spoofed} messages dropped, {refused} claims refused"
+
+    def _profile(self, words: Sequence[str]) -> list[str]:
+        if len(words) == 1 and words[0] == "start":
+            self._sampler.start()
+        elif len(words) == 2 and words[0] == "stop":
+            self._sampler.stop(Path(words[1]))
+        else:
+            raise ValueError("write: profile start, or: profile stop FILE")
+        return []
+
+
+class ControlSocket:
+    """A Unix socket at `path` whose lines `commands` executes. Raises `OSError`."""
+
+    def __init__(self, path: Path, commands: ControlCommands, loop: EventLoop) -> None:
+        self._path = path
+        self._commands = commands
+        self._loop = loop
+        self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.setblocking(False)
+        try:
+            # Never open to others, not even between bind and a chmod.
+            before = os.umask(0o177)
+            try:
+                self._socket.bind(str(path))
+            finally:
+                os.umask(before)
+            self._socket.listen(BACKLOG)
+        except OSError as error:
+            self._socket.close()
+            raise OSError(error.errno, f"control socket {path}: {error.strerror}") from error
+        self._resting: LoopTimer | None = None
+        self._listen()
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._socket.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop listening and remove the socket."""
+        if self._resting is not None:
+            self._resting.cancel()
+        for number in list(self._clients):
+            self._drop(number)
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._socket.accept()
+        except BlockingIOError:
+            return
+        except OSError:  # no descriptor is left: the client waits, and the socket stays readable
+            self._loop.remove_reader(self._socket.fileno())
+            self._resting = self._loop.call_later(REST_SECONDS, self._listen)
+            return
+        if len(self._clients) >= MAX_CLIENTS:
+            client.close()
+            return
+        client.setblocking(False)
+        number = client.fileno()
+        self._clients[number] = client, bytearray()
+        self._loop.add_reader(number, lambda: self._read(number))
+
+    def _read(self, number: int) -> None:
+        client, waiting = self._clients[number]
+        try:
+            data = client.recv(MAX_LINE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        waiting += data
+        while (end := waiting.find(b"\n")) >= 0:
+            line = waiting[:end].decode(errors="replace")
+            del waiting[: end + 1]
+            answer = "".join(f"{text}\n" for text in self._commands.execute(line))
+            with contextlib.suppress(OSError):  # a client that does not read gets no answer
+                client.sendall(answer.encode())
+        if not data or len(waiting) > MAX_LINE:
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        client, _ = self._clients.pop(number)
+        self._loop.remove_reader(number)
+        client.close()

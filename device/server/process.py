@@ -1,0 +1,194 @@
+"""The device server: HCAs and bridges on vfio-user sockets, one loop, one bus log."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bluebridge.device.buslog.writer import EventLog
+from bluebridge.device.fabric.addresses import LinkLayer
+from bluebridge.device.fabric.capture import CapturedFabric
+from bluebridge.device.fabric.faults.rules import FaultRules
+from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.layout import pci as layout
+from bluebridge.device.layout.mlx4 import bar0, uar
+from bluebridge.device.mlx4.device import Hca
+from bluebridge.device.mlx4.settings.config import PLAIN, Features, HcaConfig
+from bluebridge.device.pci.capabilities import Express, MsiX, PowerManagement
+from bluebridge.device.pci.endpoint import Endpoint
+from bluebridge.device.pci.function import Function
+from bluebridge.device.pci.identity import Bar, Identity
+from bluebridge.device.pci.loop import EventLoop
+from bluebridge.device.pyvfio_user import interrupter
+from bluebridge.device.server.bridges import Bridges, BridgeSpec, Hosts
+from bluebridge.device.server.control import ControlCommands, ControlSocket
+from bluebridge.device.server.networks import Networks
+from bluebridge.device.server.show_control import ShowCommands
+from bluebridge.device.show.functions import hca_tables
+from bluebridge.device.show.remains import Remains
+from bluebridge.device.show.table import Tables
+
+log = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 0.05
+"""From the first event that was noted until it and all later ones are written."""
+CONNECTX3 = Identity(
+    layout.VENDOR_MELLANOX,
+    layout.DEVICE_CONNECTX3,
+    layout.CLASS_ETHERNET,
+    layout.VENDOR_MELLANOX,
+    layout.SUBSYSTEM_CONNECTX3,
+)
+IDENTITIES = {
+    LinkLayer.ETHERNET: CONNECTX3,
+    LinkLayer.INFINIBAND: replace(CONNECTX3, class_code=layout.CLASS_INFINIBAND),
+}
+BARS = (
+    Bar(0, bar0.BAR0_SIZE),
+    Bar(2, uar.BAR2_SIZE, prefetchable=True, lines=uar.UAR_AREA_SIZE),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HcaSpec:
+    """One HCA to serve: its name in the log, its socket, its MAC address, its link layer."""
+
+    name: str
+    socket: Path
+    mac: bytes
+    link: LinkLayer = LinkLayer.ETHERNET
+    network: int = 0
+    """Ports of one number are connected where the networks of their adapters have one number."""
+
+
+def log_name(name: str, port: int) -> str:
+    """What the bus log calls a port of an HCA."""
+    return name if port == 1 else f"{name}/{port}"
+
+
+class Server:
+    """All devices of one process, and a socket for `control` if wanted.
+
+    Raises OSError when a socket cannot be served, ValueError when a network has no room.
+    """
+
+    def __init__(
+        self,
+        specs: list[HcaSpec],
+        events: EventLog,
+        features: Features = PLAIN,
+        control: Path | None = None,
+        bridges: BridgeSpec | None = None,
+    ) -> None:
+        self.loop = EventLoop()
+        self._events = events
+        self._features = features
+        self._networks = Networks(
+            [(spec.link, spec.network) for spec in specs],
+            features.ports,
+            self.loop.call_later,
+            managed=features.subnet_manager,
+            trusting=features.trusting,
+        )
+        if events.active:
+            self._networks.decorate_switches(
+                lambda fabric, name: CapturedFabric(fabric, events, name)
+            )
+        self._endpoints: list[Endpoint] = []
+        self._hcas: dict[str, Hca] = {}
+        self._functions: dict[str, Tables] = {}
+        self._remains = Remains()
+        self._faults = FaultRules(self.loop.call_later, events)
+        self._fabrics: dict[str, LocalFabric] = {}
+        self._control: ControlSocket | None = None
+        self._hosts = Hosts() if bridges is not None else None
+        self._bridges: Bridges | None = None
+        try:
+            if self._hosts is not None and bridges is not None:
+                self._bridges = Bridges(bridges, self._hosts, self.loop, events)
+                for endpoint in self._bridges.endpoints:
+                    self._show(endpoint, self._bridges.tables[endpoint.name])
+            for spec in specs:
+                self._add(spec)
+            if control is not None:
+                self._control = self._control_socket(control)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add(self, spec: HcaSpec) -> None:
+        config = HcaConfig.of_mac(spec.name, spec.mac, link=spec.link, features=self._features)
+        vectors = config.msix_vectors
+        capabilities = (
+            PowerManagement(),
+            MsiX(vectors, 0, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET),
+            Express(),
+        )
+        identity = replace(IDENTITIES[spec.link], device=config.device_id)
+        shape = (spec.name, spec.socket, identity, BARS, capabilities, vectors)
+        endpoint = (
+            Endpoint(*shape, self.loop, self._events)
+            if self._hosts is None
+            else Function(*shape, self.loop, self._events, self._hosts[spec.name])
+        )
+        self._endpoints.append(endpoint)
+        hca = Hca(endpoint, self._cables(spec), config)
+        self._hcas[spec.name] = hca
+        networks = self._networks.of(spec.link, spec.network)
+        for fabric, port in zip(networks, hca.adapter.ports, strict=True):
+            device = log_name(spec.name, port.number)
+            link = f"{spec.name}/{port.number}"
+            self._faults.add_link(link, device, port, fabric)
+            self._fabrics[link] = fabric
+        endpoint.plug(hca)
+        self._show(endpoint, hca_tables(hca, endpoint))
+
+    def _show(self, endpoint: Endpoint, tables: Tables) -> None:
+        """What a function holds can be asked for, and is kept when its client is lost."""
+        name = endpoint.name
+        self._functions[name] = tables
+        endpoint.when_lost(lambda: self._remains.keep(name, tables))
+
+    def _control_socket(self, path: Path) -> ControlSocket:
+        show = ShowCommands(self._functions, self._hcas, self._remains.tables)
+        commands = ControlCommands(self._hcas, self._faults, self._fabrics, self._events, show)
+        return ControlSocket(path, commands, self.loop)
+
+    def _cables(self, spec: HcaSpec) -> list[Fabric]:
+        """The fabrics as the ports of an HCA reach them: with a log, through a capture each."""
+        fabrics: list[Fabric] = [*self._networks.of(spec.link, spec.network)]
+        if not self._events.active:
+            return fabrics
+        names = [log_name(spec.name, port) for port in range(1, len(fabrics) + 1)]
+        return [
+            CapturedFabric(fabric, self._events, name)
+            for fabric, name in zip(fabrics, names, strict=True)
+        ]
+
+    def run(self) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        self.loop.stop_on(signal.SIGTERM, signal.SIGINT)
+        interrupter.enable()
+        self._events.when_noted(self._flush_soon)
+        self._events.write_behind()
+        print("ready", flush=True)
+        self.loop.run()
+
+    def _flush_soon(self) -> None:
+        self.loop.call_later(FLUSH_SECONDS, self._events.hand_over)
+
+    def close(self) -> None:
+        """Close sockets and log."""
+        if self._control is not None:
+            self._control.close()
+        for endpoint in self._endpoints:
+            endpoint.close()
+        if self._bridges is not None:
+            self._bridges.close()
+        self._events.close()
+        self.loop.close()
+        sys.stdout.flush()

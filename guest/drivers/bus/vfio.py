@@ -1,0 +1,334 @@
+"""A PCI function over VFIO without an IOMMU: registers, interrupts, DMA memory.
+
+linux/vfio.h: a container with VFIO_NOIOMMU_IOMMU, the group /dev/vfio/noiommu-N, the device. The
+module parameter vfio.enable_unsafe_noiommu_mode must be set and the device bound to vfio-pci.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import fcntl
+import mmap
+import os
+import struct
+import threading
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from bluebridge.device.layout.pci import HCA_IDS
+from bluebridge.guest.drivers.bus import vfio_abi as abi
+from bluebridge.guest.drivers.bus.byte_order import swap32
+from bluebridge.guest.drivers.bus.dma_memory import Arena
+from bluebridge.guest.drivers.bus.hugepages import (
+    HUGE,
+    HugepageFile,
+    free_hugepages,
+    sorted_hugepages,
+)
+from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.drivers.bus.mmio import Mapped, load_bytes, store_bytes
+from bluebridge.guest.errors import DeviceError
+
+GROW_PAGES = 8  # hugepages taken at a time
+Driver = TypeVar("Driver")
+
+
+def find_device(root: str = "/sys") -> str:
+    """PCI address of the HCA bound to vfio-pci; `DeviceError` says what is missing."""
+    return find_any(HCA_IDS, root)
+
+
+def find_any(identities: Collection[tuple[int, int]], root: str = "/sys") -> str:
+    """PCI address of a function with one of these vendor and device numbers on vfio-pci.
+
+    The first of the numbers that is there, and of several functions the first. `DeviceError` says
+    what is missing.
+    """
+    bound: dict[tuple[int, int], str] = {}
+    unbound = ""
+    for path in sorted(Path(root, "bus/pci/devices").glob("*")):
+        vendor, device = (int((path / name).read_text(), 16) for name in ("vendor", "device"))
+        if (vendor, device) not in identities:
+            continue
+        driver = path / "driver"
+        if driver.exists() and driver.resolve().name == "vfio-pci":
+            bound.setdefault((vendor, device), path.name)
+        else:
+            unbound = unbound or path.name
+    for identity in identities:
+        if identity in bound:
+            return bound[identity]
+    if unbound:
+        raise DeviceError(f"PCI device {unbound} is not bound to vfio-pci")
+    names = " or ".join(f"{vendor:04x}:{device:04x}" for vendor, device in identities)
+    raise DeviceError(f"there is no PCI device {names} in this machine")
+
+
+def open_driver(
+    identities: Collection[tuple[int, int]],
+    bars: Sequence[int],
+    driver: Callable[[VfioBus], Driver],
+) -> Driver:
+    """`driver` on the function that `find_any` finds; one it refuses is given back."""
+    function = VfioBus(find_any(identities), bars)
+    try:
+        return driver(function)
+    except BaseException:
+        function.close()
+        raise
+
+
+class _Region:
+    """A BAR: mapped, or reached through the device's descriptor."""
+
+    def __init__(self, device: int, size: int, offset: int, mapped: Mapped | None) -> None:
+        self.size = size
+        self.offset = offset
+        self.views = None if mapped is None else mapped.views
+        self.words = None if mapped is None else mapped.views[4]
+        self.quads = None if mapped is None else mapped.views[8]
+        self.octets = None if mapped is None else mapped.views[1]
+        self._mmio = mapped
+        self._device = device
+
+    def load(self, offset: int, width: int) -> int:
+        """One load, little-endian."""
+        if self._mmio is not None:
+            return self._mmio.load(offset, width)
+        return int.from_bytes(os.pread(self._device, width, self.offset + offset), "little")
+
+    def close(self) -> None:
+        """Unmap: the mapping would keep the device open."""
+        if self._mmio is not None:
+            self._mmio.close()
+
+    def store(self, offset: int, width: int, value: int) -> None:
+        """One store, little-endian."""
+        if self._mmio is not None:
+            self._mmio.store(offset, width, value)
+        else:
+            os.pwrite(self._device, value.to_bytes(width, "little"), self.offset + offset)
+
+
+class VfioBus:
+    """The PCI function at `address` (default: the first ConnectX-3 on vfio-pci) with its `bars`.
+
+    Implements `Bus` and `Function` of `guest.drivers.bus.interface`. Register accesses are single
+    stores and loads; for big-endian ones the value is swapped beforehand.
+    """
+
+    def __init__(self, address: str | None = None, bars: Sequence[int] = (0, 2)) -> None:
+        self.address = find_device() if address is None else address
+        self._functions = Path("/sys/bus/pci/devices", self.address)
+        self._fds: list[int] = []
+        self._eventfds: list[int] = []
+        self._regions: dict[int, _Region] = {}
+        self._hugepages: list[HugepageFile] = []
+        self._arena = Arena()
+        self._lock = threading.Lock()
+        try:
+            self._device = self._open()
+            for bar in bars:
+                self._regions[bar] = self._map(bar)
+            self._enable_master()
+        except BaseException:
+            self.close()
+            raise
+
+    def read32(self, bar: int, offset: int) -> int:
+        """One 32-bit load."""
+        region = self._regions[bar]
+        if region.words is not None:
+            return swap32(region.words[offset >> 2])
+        return int.from_bytes(os.pread(self._device, 4, region.offset + offset), "big")
+
+    def write32(self, bar: int, offset: int, value: int) -> None:
+        """One 32-bit store."""
+        region = self._regions[bar]
+        words = region.words
+        if words is not None:
+            words[offset >> 2] = swap32(value)
+        else:
+            os.pwrite(self._device, value.to_bytes(4, "big"), region.offset + offset)
+
+    def write64(self, bar: int, offset: int, value: int) -> None:
+        """One 64-bit store."""
+        region = self._regions[bar]
+        data = value.to_bytes(8, "big")
+        if region.quads is not None:
+            region.quads[offset >> 3] = int.from_bytes(data, "little")
+        else:
+            os.pwrite(self._device, data, region.offset + offset)
+
+    def load(self, bar: int, offset: int, width: int) -> int:
+        """One load of `width` bytes, little-endian."""
+        return self._regions[bar].load(offset, width)
+
+    def store(self, bar: int, offset: int, width: int, value: int) -> None:
+        """One store of `width` bytes, little-endian."""
+        views = self._regions[bar].views
+        if views is not None:  # not through the region: this is the way of a doorbell
+            views[width][offset // width] = value
+        else:
+            self._regions[bar].store(offset, width, value)
+
+    def load_bytes(self, bar: int, offset: int, length: int) -> bytes:
+        """Bytes by the widest loads there are."""
+        return load_bytes(self._regions[bar], offset, length)
+
+    def store_bytes(self, bar: int, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Bytes by the widest stores there are."""
+        store_bytes(self._regions[bar], offset, data)
+
+    def mapping(self, bar: int) -> memoryview | None:
+        """A BAR as bytes; slices of it are copied as the C library likes."""
+        return self._regions[bar].octets
+
+    def load_config(self, offset: int, width: int) -> int:
+        """A register of config space."""
+        where = self._region_info(abi.CONFIG_REGION)[2] + offset
+        return int.from_bytes(os.pread(self._device, width, where), "little")
+
+    def bar(self, index: int) -> tuple[int, int]:
+        """Bus address and size of a BAR (sysfs: resource, a line `start end flags` for each)."""
+        line = (self._functions / "resource").read_text().splitlines()[index]
+        start, end, _ = (int(word, 16) for word in line.split())
+        return start, end + 1 - start
+
+    def allocate(self, length: int, align: int = 4096) -> DmaMemory:
+        """Zeroed memory out of hugepages; more of them are taken when it does not fit."""
+        memory = self._arena.allocate(length, align)
+        if memory is not None:
+            return memory
+        with self._lock:
+            self._grow(-(-length // HUGE))
+        memory = self._arena.allocate(length, align)
+        if memory is None:
+            raise MemoryError(
+                f"no {length} contiguous bytes of DMA memory: reserve more hugepages "
+                "(kernel command line: hugepages=N)"
+            )
+        return memory
+
+    def enable_interrupts(self, vectors: int) -> list[int]:
+        """MSI-X vectors 0 … vectors-1 as eventfds."""
+        available = self._vectors()
+        if not 1 <= vectors <= available:
+            raise DeviceError(f"{vectors} interrupt vectors wanted, the device has {available}")
+        self._eventfds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(vectors)]
+        fds = array.array("i", self._eventfds).tobytes()
+        self._set_irqs(abi.SET_IRQS_EVENTFD | abi.SET_IRQS_TRIGGER, vectors, fds)
+        return list(self._eventfds)
+
+    def reset(self) -> None:
+        """Function-level reset through VFIO; `OSError` when the device has none."""
+        fcntl.ioctl(self._device, abi.DEVICE_RESET)
+
+    def abandon(self) -> None:
+        """Closing VFIO's device resets it, and Linux waits a minute for one that does not answer.
+
+        drivers/pci/pci.c: pci_dev_wait, by way of vfio_pci_core_disable. Without a reset method
+        (sysfs: reset_method_store) there is no such wait.
+        """
+        with contextlib.suppress(OSError):
+            (self._functions / "reset_method").write_text("\n")
+
+    def close(self) -> None:
+        """Interrupts off, BARs unmapped, descriptors closed; a second call does nothing.
+
+        DMA memory stays mapped until the process ends, and the hugepages its own.
+        """
+        if self._eventfds:
+            self._set_irqs(abi.SET_IRQS_NONE | abi.SET_IRQS_TRIGGER, 0, b"")
+        for region in self._regions.values():
+            region.close()
+        self._regions = {}
+        for fd in (*self._eventfds, *reversed(self._fds)):
+            os.close(fd)
+        self._eventfds, self._fds = [], []
+
+    def _open(self) -> int:
+        with open(self._functions / "config", "rb", buffering=0) as config:
+            identity = config.read(4)
+        if identity == b"\xff" * 4:
+            # Opening would reset it, and wait as `abandon` says.
+            raise DeviceError(f"{self.address}: the device is gone (reads return all ones)")
+        group_path = self._group()
+        container = self._keep(os.open("/dev/vfio/vfio", os.O_RDWR | os.O_CLOEXEC))
+        if fcntl.ioctl(container, abi.GET_API_VERSION) != abi.API_VERSION:
+            raise DeviceError("this kernel's VFIO speaks another version")
+        if not fcntl.ioctl(container, abi.CHECK_EXTENSION, abi.NOIOMMU_IOMMU):
+            raise DeviceError(
+                "VFIO has no no-IOMMU mode here: load vfio with enable_unsafe_noiommu_mode=1"
+            )
+        try:
+            group = self._keep(os.open(group_path, os.O_RDWR | os.O_CLOEXEC))
+        except OSError as error:
+            raise DeviceError(
+                f"{group_path}: {error.strerror} (is another program using the device?)"
+            ) from error
+        status = bytearray(struct.pack("=II", 8, 0))
+        fcntl.ioctl(group, abi.GROUP_GET_STATUS, status)
+        if not struct.unpack("=II", status)[1] & abi.GROUP_VIABLE:
+            raise DeviceError(f"VFIO group {group_path} is not viable")
+        fcntl.ioctl(group, abi.GROUP_SET_CONTAINER, struct.pack("=i", container))
+        fcntl.ioctl(container, abi.SET_IOMMU, abi.NOIOMMU_IOMMU)
+        name = bytearray(self.address.encode() + b"\0")
+        return self._keep(fcntl.ioctl(group, abi.GROUP_GET_DEVICE_FD, name))
+
+    def _group(self) -> str:
+        link = self._functions / "iommu_group"
+        try:
+            return f"/dev/vfio/noiommu-{link.resolve(strict=True).name}"
+        except OSError as error:
+            raise DeviceError(f"PCI device {self.address} has no VFIO group") from error
+
+    def _keep(self, fd: int) -> int:
+        self._fds.append(fd)
+        return fd
+
+    def _map(self, bar: int) -> _Region:
+        flags, size, offset = self._region_info(bar)
+        if not size:
+            raise DeviceError(f"the device has no BAR{bar}")
+        if not flags & abi.REGION_MMAP:
+            return _Region(self._device, size, offset, None)
+        mapped = mmap.mmap(self._device, size, mmap.MAP_SHARED, offset=offset)
+        return _Region(self._device, size, offset, Mapped(mapped))
+
+    def _region_info(self, index: int) -> tuple[int, int, int]:
+        data = bytearray(abi.REGION_INFO_FORM.pack(abi.REGION_INFO_FORM.size, 0, index, 0, 0, 0))
+        fcntl.ioctl(self._device, abi.DEVICE_GET_REGION_INFO, data)
+        _, flags, _, _, size, offset = abi.REGION_INFO_FORM.unpack(data)
+        return flags, size, offset
+
+    def _enable_master(self) -> None:
+        _, _, offset = self._region_info(abi.CONFIG_REGION)
+        where = offset + abi.COMMAND_REGISTER
+        (command,) = struct.unpack("<H", os.pread(self._device, 2, where))
+        os.pwrite(self._device, struct.pack("<H", command | abi.COMMAND_MEMORY_AND_MASTER), where)
+
+    def _vectors(self) -> int:
+        data = bytearray(abi.IRQ_INFO_FORM.pack(abi.IRQ_INFO_FORM.size, 0, abi.MSIX_INDEX, 0))
+        fcntl.ioctl(self._device, abi.DEVICE_GET_IRQ_INFO, data)
+        return int(abi.IRQ_INFO_FORM.unpack(data)[3])
+
+    def _set_irqs(self, flags: int, count: int, data: bytes) -> None:
+        size = abi.SET_IRQS_FORM.size + len(data)
+        request = abi.SET_IRQS_FORM.pack(size, flags, abi.MSIX_INDEX, 0, count) + data
+        fcntl.ioctl(self._device, abi.DEVICE_SET_IRQS, request)
+
+    def _grow(self, pages: int) -> None:
+        """Take more hugepages: a few, or all there are when only sorted ones can be neighbours."""
+        free = free_hugepages()
+        if free < pages:
+            raise MemoryError(
+                f"{pages} hugepages of 2 MiB wanted, {free} are free: reserve more "
+                "(kernel command line: hugepages=N)"
+            )
+        file = sorted_hugepages(free) if pages > 1 else HugepageFile(min(GROW_PAGES, free))
+        self._hugepages.append(file)
+        for address, view in file.blocks():
+            self._arena.add(address, view)

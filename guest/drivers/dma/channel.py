@@ -1,0 +1,216 @@
+"""One channel: copies in order, their completion, its errors (drivers/dma/ioat/dma.c)."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+
+from bluebridge.device.layout.ioat import registers as layout
+from bluebridge.device.layout.ioat.descriptor import COMPLETION, DESCRIPTOR_SIZE
+from bluebridge.device.layout.ioat.registers import ChannelCommand, ChannelError, State
+from bluebridge.guest.drivers.bus.interface import Function
+from bluebridge.guest.drivers.bus.vectors import Deadline, Vectors
+from bluebridge.guest.drivers.dma.errors import ChannelHalted, DmaError, DmaTimeout
+from bluebridge.guest.drivers.dma.ring import Ring
+
+ENTRIES = 256
+RESET_SECONDS = 1.0
+PUT_SECONDS = 10.0
+"""How long `put` waits for room."""
+CONTROL = 0x1D
+"""Re-arm the interrupt; any error stops the channel, is told by completion word and interrupt."""
+_COMPLETION = struct.Struct("<Q")
+_COUNT_MASK = 0xFFFF
+_STATE_MASK = COMPLETION.field("state").mask
+_GONE = 0xFFFFFFFF
+
+
+class Channel:
+    """Channel `number` of an engine; its methods may be called from any thread.
+
+    `copy` returns a ticket; tickets grow, and copies end in their order. When a descriptor cannot
+    be executed the channel halts: everything that is not done then fails with `ChannelHalted`
+    until `reset`.
+    """
+
+    def __init__(
+        self, function: Function, number: int, longest: int, vectors: Vectors, entries: int
+    ) -> None:
+        self.number = number
+        self.entries = entries
+        """Descriptors of the ring; one fewer may be under way."""
+        self.longest = longest
+        """Bytes that one descriptor moves at most; longer copies take several."""
+        self._function = function
+        self._vectors = vectors
+        self._ring = Ring(function.allocate(entries * DESCRIPTOR_SIZE, 4096), entries)
+        self._completion = function.allocate(64, 64)
+        self._doorbell = layout.CHANNEL.at("dma_count", number)
+        self._interrupting = 0
+        self._lock = threading.Lock()
+        self.reset()
+
+    # -- registers ----------------------------------------------------------------------------
+
+    def _store(self, register: str, width: int, value: int) -> None:
+        self._function.store(0, layout.CHANNEL.at(register, self.number), width, value)
+
+    def _load(self, register: str, width: int) -> int:
+        return self._function.load(0, layout.CHANNEL.at(register, self.number), width)
+
+    def _store_address(self, register: str, address: int) -> None:
+        self._store(f"{register}_low", 4, address & 0xFFFFFFFF)
+        self._store(f"{register}_high", 4, address >> 32)
+
+    def reset(self) -> None:
+        """Forget errors and copies that are not done, and start anew. Raises `DmaError`."""
+        with self._lock:
+            self._reset_hardware()
+            self._completion.view[:8] = bytes(8)
+            self._ring.posted = self._ring.done = self._interrupting = 0
+            self._vectors.drain([self.number])
+            self._store("channel_error", 4, self._load("channel_error", 4))
+            self._store("channel_control", 2, CONTROL)
+            self._store_address("completion", self._completion.address)
+            self._store_address("chain_address", self._ring.address)
+
+    def _reset_hardware(self) -> None:
+        deadline = Deadline(RESET_SECONDS)
+        self._store("channel_command", 1, ChannelCommand.RESET)
+        while self._load("channel_command", 1) & ChannelCommand.RESET:
+            if self._load("channel_error", 4) == _GONE:
+                raise DmaError("the DMA engine is gone (reads return all ones)")
+            if deadline.over:
+                raise DmaError(f"channel {self.number} does not come out of its reset")
+            time.sleep(0.001)
+
+    # -- copies -------------------------------------------------------------------------------
+
+    def copy(
+        self,
+        source: int,
+        target: int,
+        length: int,
+        *,
+        interrupt: bool = False,
+        fence: bool = False,
+        begin: bool = True,
+        timeout: float | None = 10.0,
+    ) -> int:
+        """Copy `length` bytes between bus addresses; the ticket of the last of its descriptors.
+
+        With `interrupt` the channel interrupts when it is done, and `wait` sleeps until then. With
+        `fence` it writes behind all copies before it. Without `begin` it waits for the next copy
+        with it, or for `begin`. While the ring is full it waits up to `timeout` seconds for room.
+        Raises `DmaTimeout`, `ChannelHalted`.
+        """
+        if length <= 0:
+            raise DmaError(f"a copy of {length} bytes")
+        deadline = None
+        with self._lock:
+            while length:
+                part = min(length, self.longest)
+                if not self._ring.room:
+                    deadline = deadline or Deadline(timeout)
+                    self._make_room(deadline)
+                length -= part
+                last = interrupt and not length
+                ticket = self._ring.put(source, target, part, interrupt=last, fence=fence)
+                source += part
+                target += part
+                if last:
+                    self._interrupting = ticket
+            if begin:
+                self._ring_doorbell()
+        return ticket
+
+    def put(self, source: int, target: int, length: int, fence: bool) -> None:
+        """As `copy` without `begin`, for the only user of the channel: it takes no lock.
+
+        Raises `DmaTimeout`, `ChannelHalted`.
+        """
+        while length:
+            part = min(length, self.longest)
+            if not self._ring.room:
+                self._make_room(Deadline(PUT_SECONDS))
+            self._ring.put(source, target, part, interrupt=False, fence=fence)
+            source, target, length = source + part, target + part, length - part
+
+    def begin(self) -> None:
+        """Begin with copies that wait for it."""
+        with self._lock:
+            self._ring_doorbell()
+
+    @property
+    def posted(self) -> int:
+        """The last ticket since the reset."""
+        return self._ring.posted
+
+    @property
+    def finished(self) -> int:
+        """The last ticket that is done. Raises `ChannelHalted`."""
+        with self._lock:
+            if self._look():
+                raise self._halt()
+            return self._ring.done
+
+    def _make_room(self, deadline: Deadline) -> None:
+        self._ring_doorbell()
+        while not self._ring.room:
+            if self._look():
+                raise self._halt()
+            if deadline.over:
+                raise DmaTimeout(f"the ring of channel {self.number} stays full")
+
+    def _ring_doorbell(self) -> None:
+        self._function.store(0, self._doorbell, 2, self._ring.posted & _COUNT_MASK)
+
+    def done(self, ticket: int) -> bool:
+        """Whether a copy is done. Raises `ChannelHalted` when it never will be."""
+        if self._ring.done >= ticket:
+            return True
+        with self._lock:
+            halted = self._look()
+            if halted and self._ring.done < ticket:
+                raise self._halt()
+            return self._ring.done >= ticket
+
+    def wait(self, ticket: int, timeout: float | None = 10.0) -> None:
+        """Wait until a copy is done: sleeping if it, or one behind it, interrupts, else polling.
+
+        Raises `DmaTimeout`, `ChannelHalted`.
+        """
+        deadline = Deadline(timeout)
+        while not self.done(ticket):
+            if deadline.over:
+                raise DmaTimeout(f"channel {self.number} has not done: {self._unfinished(ticket)}")
+            if ticket <= self._interrupting and self._vectors.wait([self.number], deadline.left):
+                self._store("channel_control", 2, CONTROL)  # lets the next one out
+
+    def fileno(self) -> int:
+        """Becomes readable when the channel interrupts."""
+        return self._vectors.fds[self.number]
+
+    def close(self) -> None:
+        """Stop the channel and give its memory back."""
+        self._reset_hardware()
+        self._ring.free()
+        self._completion.free()
+
+    def _look(self) -> bool:
+        """See what is done; whether the channel has halted behind it."""
+        (word,) = _COMPLETION.unpack_from(self._completion.view)
+        address = word & ~(DESCRIPTOR_SIZE - 1)
+        if address:
+            self._ring.complete(address)
+        return bool(word & _STATE_MASK == State.HALTED)
+
+    def _halt(self) -> ChannelHalted:
+        reasons = ChannelError(self._load("channel_error", 4))
+        names = ", ".join(flag.name or "" for flag in ChannelError if flag in reasons)
+        what = self._ring.describe(self._ring.done + 1)
+        return ChannelHalted(f"channel {self.number} has halted ({names}): {what}", reasons)
+
+    def _unfinished(self, ticket: int) -> str:
+        return self._ring.describe(ticket)

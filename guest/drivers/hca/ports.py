@@ -1,0 +1,143 @@
+"""The Ethernet port: MAC and GID tables, MTU, steering, link (core/port.c, core/en_port.c)."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Sequence
+
+from bluebridge.device.layout.mlx4.capabilities import (
+    GID_TABLE_ENTRIES,
+    MAC_TABLE_ENTRIES,
+    MAC_VALID,
+    QUERY_PORT,
+    SET_PORT_GENERAL,
+    SET_PORT_RQP_CALC,
+)
+from bluebridge.device.layout.mlx4.commands import Opcode, SetPort
+from bluebridge.device.layout.mlx4.eqe import PORT_ACTIVE
+from bluebridge.guest.drivers.hca.resources.commands import FirmwareCommands
+from bluebridge.guest.drivers.hca.resources.errors import HcaError
+from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.verbs.values import PortAttr
+
+_ETHERNET_FORM = 1  # op modifier of SET_PORT
+_MTU_AND_PAUSE_VALID = 7
+_FRAME_EXTRA = 26  # Ethernet header, VLAN tag twice, FCS: 1500 becomes 1526
+_MCAST_DIRECT = 1
+_FILTER_CONFIG, _FILTER_DISABLE, _FILTER_ENABLE = 0, 1, 2
+_FILTER_CLEAR = 1 << 63
+_BROADCAST = (1 << 48) - 1
+GID_BYTES, MAC_BYTES = 16, 6
+_NO_GID = bytes(GID_BYTES)
+
+
+def link_local_gid(mac: bytes) -> bytes:
+    """The default GID of RoCE: fe80::/64 and the MAC as modified EUI-64."""
+    return b"\xfe\x80" + bytes(6) + bytes((mac[0] ^ 2,)) + mac[1:3] + b"\xff\xfe" + mac[3:]
+
+
+class Port:
+    """Port `number`, from 1 on; `mac` replaces the burned-in address, `mtu` bounds frames.
+
+    Raises `HcaError` when it is no Ethernet port or the address cannot be one.
+    """
+
+    def __init__(
+        self, commands: FirmwareCommands, mac: bytes | None, mtu: int, number: int = 1
+    ) -> None:
+        self.number = number
+        self._commands = commands
+        self._lock = threading.Lock()
+        data = commands.query(Opcode.QUERY_PORT, number)
+        if not QUERY_PORT.get(data, "supported_types") & 2:
+            raise HcaError("the port is not an Ethernet port")
+        burned = (QUERY_PORT.get(data, "mac") & _BROADCAST).to_bytes(6, "big")
+        self.mac = burned if mac is None else mac
+        if len(self.mac) != MAC_BYTES or self.mac[0] & 1 or not any(self.mac):
+            raise HcaError(f"{self.mac.hex(':')} is not a unicast MAC address")
+        self.eth_mtu = min(mtu, QUERY_PORT.get(data, "eth_mtu"))
+        self.gids: list[bytes] = [link_local_gid(self.mac)]
+        self.active = False
+
+    def start(self) -> None:
+        """Program the tables and bring the link up."""
+        general = SET_PORT_GENERAL.pack(flags=_MTU_AND_PAUSE_VALID, mtu=self.eth_mtu + _FRAME_EXTRA)
+        self._set(SetPort.GENERAL, general)
+        entry = MAC_VALID | int.from_bytes(self.mac, "big")
+        self._set(SetPort.MAC_TABLE, struct.pack(f">{MAC_TABLE_ENTRIES}Q", entry, *[0] * 127))
+        self._write_gids()
+        self._commands.run(Opcode.INIT_PORT, self.number)
+        self.refresh()
+
+    def stop(self) -> None:
+        """Take the link down."""
+        self._commands.run(Opcode.CLOSE_PORT, self.number)
+        self.active = False
+
+    def refresh(self) -> PortAttr:
+        """Ask the device for the port's state."""
+        data = self._commands.query(Opcode.QUERY_PORT, self.number)
+        self.active = bool(QUERY_PORT.get(data, "link_up"))
+        return PortAttr(self.active, self.mac, self.rdma_mtu, self.eth_mtu, tuple(self.gids))
+
+    @property
+    def rdma_mtu(self) -> int:
+        """The largest RDMA path MTU whose packets fit into the port's frames."""
+        fitting = [size for size in (256, 512, 1024, 2048, 4096) if size + 60 <= self.eth_mtu]
+        return fitting[-1] if fitting else 256
+
+    def note_event(self, subtype: int) -> None:
+        """Follow a port event."""
+        self.active = subtype == PORT_ACTIVE
+
+    def add_gid(self, gid: bytes) -> int:
+        """Put a GID into the table; its index. One that is there already keeps its index."""
+        if len(gid) != GID_BYTES or gid == _NO_GID:
+            raise VerbsError(f"{gid.hex()} is not a GID")
+        with self._lock:
+            if gid in self.gids:
+                return self.gids.index(gid)
+            if _NO_GID in self.gids:
+                index = self.gids.index(_NO_GID)
+                self.gids[index] = gid
+            elif len(self.gids) < GID_TABLE_ENTRIES:
+                index = len(self.gids)
+                self.gids.append(gid)
+            else:
+                raise VerbsError("the GID table is full")
+            self._write_gids()
+            return index
+
+    def remove_gid(self, gid: bytes) -> None:
+        """Take a GID out of the table; the others keep their indices."""
+        with self._lock:
+            if gid in self.gids:
+                self.gids[self.gids.index(gid)] = _NO_GID
+                self._write_gids()
+
+    def steer_frames(self, qpn: int, groups: Sequence[bytes] = ()) -> None:
+        """Deliver Ethernet frames for us, broadcasts and those of `groups` to queue pair `qpn`."""
+        calc = SET_PORT_RQP_CALC.pack(
+            base_qpn=qpn,
+            log_macs=7,
+            log_vlans=7,
+            promisc_qpn=qpn,
+            mcast_mode=_MCAST_DIRECT,
+            mcast_qpn=qpn,
+        )
+        self._set(SetPort.RQP_CALC, calc)
+        run = self._commands.run
+        run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_DISABLE)
+        run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_CONFIG, param=_FILTER_CLEAR | _BROADCAST)
+        for group in groups:
+            address = int.from_bytes(group, "big")
+            run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_CONFIG, param=address)
+        run(Opcode.SET_MCAST_FLTR, self.number, _FILTER_ENABLE)
+
+    def _write_gids(self) -> None:
+        table = b"".join(self.gids)
+        self._set(SetPort.GID_TABLE, table + bytes(16 * GID_TABLE_ENTRIES - len(table)))
+
+    def _set(self, form: SetPort, data: bytes | bytearray) -> None:
+        self._commands.run(Opcode.SET_PORT, form << 8 | self.number, _ETHERNET_FORM, data=data)

@@ -1,0 +1,194 @@
+"""Event queues of the device, each with an interrupt vector of its own (core/eq.c)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import struct
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from bluebridge.device.layout.mlx4.commands import MODIFIER_UNMAP_EQ, Opcode
+from bluebridge.device.layout.mlx4.contexts import EQ_STATE_ARMED, EQC
+from bluebridge.device.layout.mlx4.eqe import CMD_EQE, EQE_SIZE, OWNER_OFFSET, EventType
+from bluebridge.device.layout.mlx4.uar import EQ_ARM, eq_doorbell_offset
+from bluebridge.guest.drivers.hca.resources.adapter import Adapter
+from bluebridge.guest.verbs.interface import HEALTH_SECONDS
+
+LOG_ENTRIES = 9
+ENTRIES = 1 << LOG_ENTRIES
+ASYNC_EVENTS = (1, 2, 3, 4, 5, 6, 7, 9, 0xA, 0xE, 0x10, 0x11, 0x12, 0x13, 0x14, 0x1B)
+DATA_WORD = struct.Struct(">I")
+NUMBER = 0xFFFFFF
+ASYNC_VECTOR = 0
+
+Event = TypeVar("Event")
+
+
+class EventQueue(ABC, Generic[Event]):
+    """An event queue whose waiting thread drains it; there is no interrupt thread."""
+
+    def __init__(self, adapter: Adapter, vector: int) -> None:
+        self._adapter = adapter
+        self._vector = vector
+        self._fd = adapter.vectors.fd(vector)
+        os.set_blocking(self._fd, False)
+        self.eqn = adapter.numbers.event_queues.allocate()
+        self._memory = adapter.bus.allocate(ENTRIES * EQE_SIZE)
+        self._data = self._memory.view
+        self._mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
+        self._doorbell = eq_doorbell_offset(self.eqn)
+        self._consumer = 0
+        self._pending: deque[Event] = deque()
+        self._woken = 0
+        self._lock = threading.Lock()
+        self._closed = False
+        context = EQC.pack(
+            state=EQ_STATE_ARMED, log_size=LOG_ENTRIES, vector=vector, mtt_addr=self._mtt.address
+        )
+        adapter.commands.run(Opcode.SW2HW_EQ, self.eqn, data=context)
+        self._rearm()
+
+    def fileno(self) -> int:
+        """Becomes readable when the device raised the vector; then call `get_event(0)`."""
+        return self._fd
+
+    def get_event(self, timeout: float | None = None) -> Event | None:
+        """The next event; waits up to `timeout` seconds (None: without end).
+
+        None after the time has passed, after `wake` and once the queue is closed. A wait ends
+        with `DeviceLost` within seconds when the device is gone.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._lock:
+                if not self._pending and not self._closed:
+                    self._drain()
+                if self._pending:
+                    event = self._pending.popleft()
+                    if self._pending:
+                        self._signal()  # the rest must keep the descriptor readable
+                    return event
+                if self._closed:
+                    return None
+                if self._woken:
+                    self._woken -= 1
+                    return None
+            if not self._wait(deadline):
+                return None
+
+    def wake(self) -> None:
+        """Make one waiting `get_event`, or the next one, return None."""
+        with self._lock:
+            self._woken += 1
+        self._signal()
+
+    def close(self) -> None:
+        """Take the queue back from the device; waiting threads return."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._adapter.commands.run(Opcode.HW2SW_EQ, self.eqn, 1)
+        self._signal()
+        self._adapter.icm.free_mtt(self._mtt)
+        self._memory.free()
+        self._adapter.numbers.event_queues.free(self.eqn)
+        self._adapter.vectors.free(self._vector)
+
+    @abstractmethod
+    def _take(self, kind: int, entry: memoryview) -> None:
+        """Turn one entry into pending events."""
+
+    def _wait(self, deadline: float | None) -> bool:
+        poller = select.poll()
+        poller.register(self._fd, select.POLLIN)
+        while True:
+            rest = (
+                HEALTH_SECONDS
+                if deadline is None
+                else min(HEALTH_SECONDS, deadline - time.monotonic())
+            )
+            if rest <= 0:
+                return False
+            if poller.poll(rest * 1000):
+                return True
+            self._adapter.health.check()
+
+    def _drain(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._fd, 8)
+        data, consumer = self._data, self._consumer
+        while True:
+            offset = (consumer & (ENTRIES - 1)) * EQE_SIZE
+            if (data[offset + OWNER_OFFSET] >> 7) != (consumer >> LOG_ENTRIES) & 1:
+                break
+            self._take(data[offset + 1], data[offset : offset + EQE_SIZE])
+            consumer += 1
+        if consumer != self._consumer:
+            self._consumer = consumer
+            self._rearm()
+
+    def _rearm(self) -> None:
+        self._adapter.bus.write32(2, self._doorbell, EQ_ARM | (self._consumer & NUMBER))
+
+    def _signal(self) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._fd, b"\1\0\0\0\0\0\0\0")
+
+
+@dataclass(slots=True, frozen=True)
+class AsyncEvent:
+    """An asynchronous event: EventType number, subtype, and the QP, CQ, SRQ or port number."""
+
+    type: int
+    subtype: int
+    number: int
+
+
+class AsyncEventQueue(EventQueue[AsyncEvent]):
+    """Asynchronous events: ports, queue pairs in error, commands. Vector 0.
+
+    `port_changed` is called with number and subtype of every event of a port.
+    """
+
+    def __init__(self, adapter: Adapter, port_changed: Callable[[int, int], None]) -> None:
+        self._statuses: dict[int, int] = {}
+        self._port_changed = port_changed
+        super().__init__(adapter, ASYNC_VECTOR)
+        mask = sum(1 << kind for kind in ASYNC_EVENTS)
+        adapter.commands.run(Opcode.MAP_EQ, self.eqn, param=mask)
+
+    def close(self) -> None:
+        """Unmap the event types, then take the queue back."""
+        if not self._closed:
+            mask = sum(1 << kind for kind in ASYNC_EVENTS)
+            self._adapter.commands.run(Opcode.MAP_EQ, self.eqn | MODIFIER_UNMAP_EQ, param=mask)
+        super().close()
+
+    def wait_command(self, token: int, timeout: float) -> int | None:
+        """Status of the command with `token` that was started in event mode; None: no event."""
+        deadline = time.monotonic() + timeout
+        while True:
+            with self._lock:
+                self._drain()
+                status = self._statuses.pop(token, None)
+            if status is not None or not self._wait(deadline):
+                return status
+
+    def _take(self, kind: int, entry: memoryview) -> None:
+        if kind == EventType.CMD:
+            self._statuses[CMD_EQE.get(entry, "token")] = CMD_EQE.get(entry, "status")
+            return
+        if kind == EventType.PORT_CHANGE:
+            number = entry[0x0C] >> 4
+            self._port_changed(number, entry[3])
+        else:
+            number = DATA_WORD.unpack_from(entry, 4)[0] & NUMBER
+        self._pending.append(AsyncEvent(kind, entry[3], number))

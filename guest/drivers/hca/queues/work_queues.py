@@ -1,0 +1,207 @@
+"""The two queues of a queue pair in memory: posting, and retiring what is complete (ib/qp.c)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from bluebridge.device.layout.mlx4.uar import PAGE_SIZE, SEND_DOORBELL
+from bluebridge.guest.drivers.bus.byte_order import swap32
+from bluebridge.guest.drivers.hca.posting.blueflame import BlueFlame
+from bluebridge.guest.drivers.hca.posting.gsi import GsiPosting
+from bluebridge.guest.drivers.hca.posting.operations import (
+    FLAGS,
+    IMMEDIATE,
+    INVALID,
+    OVERHEAD,
+    RKEY,
+    builders_of,
+    operations,
+)
+from bluebridge.guest.drivers.hca.posting.wqe import write_receive
+from bluebridge.guest.drivers.hca.queues.qp_geometry import Geometry
+from bluebridge.guest.drivers.hca.queues.srq import Srq
+from bluebridge.guest.drivers.hca.resources.adapter import Adapter
+from bluebridge.guest.verbs.enums import QpType
+from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.verbs.interface import EthernetPort
+from bluebridge.guest.verbs.requests import QpInit, SendWr
+from bluebridge.guest.verbs.values import RecvWr
+
+
+class WorkQueues:
+    """Send and receive entries of queue pair `qpn`; receives may come from `srq` instead.
+
+    The base class of `Qp`, so that posting takes no step from one object to another. Numbers that
+    posting needs are attributes of this object for the same reason.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        qpn: int,
+        pdn: int,
+        init: QpInit,
+        geometry: Geometry,
+        port: EthernetPort,
+        blueflame: BlueFlame | None,
+        srq: Srq | None,
+    ) -> None:
+        self.qpn = qpn
+        self.type = init.type
+        self.srq = srq
+        self._gsi = GsiPosting(port) if init.type is QpType.GSI else None
+        builders = builders_of(init.type, pdn, port.number, self._gsi)
+        self._operations = operations(init.type, builders, init.signal_all)
+        self._lock = threading.Lock()
+        self._recv_lock = threading.Lock()
+        self._size(geometry)
+        self._room = (1 << self._sq_shift) - OVERHEAD[init.type]
+        length = (self._sq_count << self._sq_shift) + (self._rq_count << self._rq_shift)
+        self._icm = adapter.icm
+        self._memory = adapter.bus.allocate(max(4096, -(-length // 4096) * 4096))
+        self._data = self._memory.view
+        self._words = self._data.cast("I")
+        self._mtt = adapter.icm.allocate_mtt_contiguous(self._memory.address, len(self._data))
+        self._record = adapter.bus.allocate(4, 4)
+        self._record_word = self._record.view.cast("I")
+        self._ring = adapter.bus.write32
+        self._doorbell = adapter.uar * PAGE_SIZE + SEND_DOORBELL
+        self._doorbell_value = qpn << 8
+        self._blueflame = blueflame
+        self._sq_head = self._sq_tail = self._rq_head = self._rq_tail = 0
+        self._sq_ids: list[int] = []
+        self._rq_ids: list[int] = []
+
+    def post_send(self, wrs: SendWr | Sequence[SendWr]) -> None:
+        """Post one request or a chain, with one doorbell, or one through BlueFlame if that is on.
+
+        Raises `VerbsError` at the first request that does not fit; those before it are posted.
+        """
+        requests = (wrs,) if isinstance(wrs, SendWr) else wrs
+        self._lock.acquire()
+        first = self._sq_head
+        try:
+            for wr in requests:
+                self._post_one(wr)
+        finally:
+            try:
+                if self._sq_head != first and not self._sent(requests, first):
+                    self._ring(2, self._doorbell, self._doorbell_value)
+            finally:
+                self._lock.release()
+
+    def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
+        """Post one receive request or several; raises `VerbsError` like `post_send`."""
+        requests = (wrs,) if isinstance(wrs, RecvWr) else wrs
+        if not self._rq_count:
+            raise VerbsError("this queue pair has no receive queue of its own")
+        self._recv_lock.acquire()
+        try:
+            for wr in requests:
+                self._receive_one(wr)
+        finally:
+            self._record_word[0] = swap32(self._rq_head & 0xFFFF)
+            self._recv_lock.release()
+
+    def complete_send(self, index: int) -> int:
+        """Retire send entries up to the one with 16-bit `index`; its wr_id."""
+        tail = self._sq_tail + ((index - self._sq_tail) & 0xFFFF)
+        self._sq_tail = tail + 1
+        return self._sq_ids[tail & self._sq_mask]
+
+    def complete_recv(self, index: int) -> int:
+        """Retire the oldest receive entry, or SRQ entry `index`; its wr_id."""
+        if self.srq is not None:
+            return self.srq.complete(index)
+        tail = self._rq_tail
+        self._rq_tail = tail + 1
+        return self._rq_ids[tail & (self._rq_count - 1)]
+
+    def return_receive(self, index: int) -> None:
+        """Give SRQ entry `index` back, whose completion nobody will read."""
+        if self.srq is not None:
+            self.srq.complete(index)
+
+    def _size(self, geometry: Geometry) -> None:
+        """Take over how the queues lie in their memory."""
+        self._sq_shift, self._rq_shift = geometry.sq_shift, geometry.rq_shift
+        self._sq_count, self._rq_count = geometry.sq_count, geometry.rq_count
+        self._sq_offset, self._rq_offset = geometry.sq_offset, geometry.rq_offset
+        self._sq_mask = self._sq_count - 1
+        self._send_sges, self._max_recv_sge = geometry.send_sges, geometry.recv_sges
+
+    def _empty(self) -> None:
+        """Empty queues, as they must be on leaving RESET."""
+        self._sq_head = self._sq_tail = 0
+        self._rq_head = self._rq_tail = 0
+        self._sq_ids = [0] * self._sq_count
+        self._rq_ids = [0] * max(1, self._rq_count)
+        for slot in range(self._sq_count):
+            self._words[(self._sq_offset + (slot << self._sq_shift)) >> 2] = INVALID
+        self._record_word[0] = 0
+
+    def _free_memory(self) -> None:
+        """Give the memory back; the device must have forgotten the queue pair."""
+        self._icm.free_mtt(self._mtt)
+        self._words.release()
+        self._record_word.release()
+        self._record.free()
+        self._memory.free()
+
+    def _post_one(self, wr: SendWr) -> None:
+        head = self._sq_head
+        if head - self._sq_tail > self._sq_mask:
+            raise VerbsError(f"the send queue of {self._sq_count} entries is full")
+        operation = self._operations.get(wr.opcode)
+        if operation is None:
+            raise VerbsError(f"{wr.opcode!r} is not possible on {self.type.name} queue pairs")
+        if wr.inline_data is not None or len(wr.sg_list) > self._send_sges:
+            self._check(wr)
+        slot = head & self._sq_mask
+        offset = self._sq_offset + (slot << self._sq_shift)
+        fence, flags = FLAGS[wr.send_flags]
+        flags |= operation.flags
+        last = 0
+        if operation.last_kind == IMMEDIATE:
+            last = wr.imm
+        elif operation.last_kind == RKEY:
+            last = wr.invalidate_rkey
+        elif self._gsi is not None:
+            more, last = self._gsi.control_words(wr)
+            flags |= more
+        operation.builder.write(wr, self._data, offset, fence, flags, last)
+        self._sq_ids[slot] = wr.wr_id
+        # One 32-bit store makes the entry valid; everything else of it is written by now.
+        lap = head & self._sq_count
+        self._words[offset >> 2] = operation.valid1 if lap else operation.valid0
+        self._sq_head = head + 1
+
+    def _sent(self, requests: Sequence[SendWr], index: int) -> bool:
+        """Whether BlueFlame took what was posted, so that no doorbell is needed."""
+        if self._blueflame is None or len(requests) != 1:
+            return False
+        start = self._sq_offset + ((index & self._sq_mask) << self._sq_shift)
+        entry = self._data[start : start + (1 << self._sq_shift)]
+        return self._blueflame.send(requests[0], entry, self.qpn, index)
+
+    def _check(self, wr: SendWr) -> None:
+        """Refuse what does not fit into an entry, before a byte of it is written."""
+        payload = wr.inline_data
+        if payload is None:
+            raise VerbsError(f"{len(wr.sg_list)} pieces do not fit into a send entry")
+        length = len(payload)
+        if length + 4 * (length // 60 + 2) + 12 > self._room:
+            raise VerbsError(f"{length} inline bytes do not fit into a send entry")
+
+    def _receive_one(self, wr: RecvWr) -> None:
+        head = self._rq_head
+        if head - self._rq_tail >= self._rq_count:
+            raise VerbsError(f"the receive queue of {self._rq_count} entries is full")
+        if len(wr.sg_list) > self._max_recv_sge:
+            raise VerbsError(f"{len(wr.sg_list)} pieces, the queue takes {self._max_recv_sge}")
+        slot = head & (self._rq_count - 1)
+        offset = self._rq_offset + (slot << self._rq_shift)
+        write_receive(self._data, offset, wr, self._max_recv_sge)
+        self._rq_ids[slot] = wr.wr_id
+        self._rq_head = head + 1

@@ -1,0 +1,193 @@
+"""Memory regions and their keys (core/mr.c, ib/mr.c)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bluebridge.device.layout.mlx4.commands import Opcode
+from bluebridge.device.layout.mlx4.contexts import MPT, MPT_STATUS_FREE, MPT_STATUS_SOFTWARE
+from bluebridge.guest.drivers.hca.resources.adapter import Adapter
+from bluebridge.guest.drivers.hca.resources.icm import MttRange
+from bluebridge.guest.verbs.enums import AccessFlags
+from bluebridge.guest.verbs.errors import VerbsError
+
+MAX_FAST_REG_PAGES = 511
+MAX_PAGE_SHIFT = 21  # of regions over contiguous memory: a hugepage
+WHOLE_MEMORY = (1 << 64) - 1
+
+
+def key_of(index: int) -> int:
+    """Memory key for an MPT number: the number in the upper 24 bits, a free byte below.
+
+    core/mr.c: hw_index_to_key.
+    """
+    return (index << 8 | index >> 24) & 0xFFFFFFFF
+
+
+def number_of(key: int) -> int:
+    """The MPT number inside a memory key, as the MPT's key field holds it (key_to_hw_index)."""
+    return (key >> 8 | key << 24) & 0xFFFFFFFF
+
+
+def rights(access: AccessFlags | int) -> dict[str, int]:
+    """The MPT bits for access flags."""
+    flags = AccessFlags(access)
+    if flags & (AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_ATOMIC) and not (
+        flags & AccessFlags.LOCAL_WRITE
+    ):
+        raise VerbsError("remote write or atomic access needs local write access too")
+    return {
+        "local_read": 1,
+        "local_write": int(bool(flags & AccessFlags.LOCAL_WRITE)),
+        "remote_read": int(bool(flags & AccessFlags.REMOTE_READ)),
+        "remote_write": int(bool(flags & AccessFlags.REMOTE_WRITE)),
+        "remote_atomic": int(bool(flags & AccessFlags.REMOTE_ATOMIC)),
+    }
+
+
+class _Region:
+    """An MPT entry owned by the device."""
+
+    def __init__(
+        self, adapter: Adapter, pdn: int, entry: dict[str, int], mtt: MttRange | None
+    ) -> None:
+        self._commands = adapter.commands
+        self._icm = adapter.icm
+        self._numbers = adapter.numbers.regions
+        self._mask = adapter.numbers.mpt_mask
+        self._mtt = mtt
+        self._number = self._numbers.allocate() | adapter.numbers.key_byte() << 24
+        self._key = key_of(self._number)
+        self._alive = True
+        fixed = {"region": 1, "mio": 1, "pd": pdn, "key": self._number}
+        data = MPT.pack({**fixed, **entry})
+        try:
+            self._commands.run(Opcode.SW2HW_MPT, self._index, data=data)
+        except VerbsError:
+            self._release()
+            raise
+
+    @property
+    def lkey(self) -> int:
+        """Key for local use."""
+        return self._key
+
+    @property
+    def rkey(self) -> int:
+        """Key to give to a peer."""
+        return self._key
+
+    def close(self) -> None:
+        """Deregister; a second call does nothing."""
+        if self._alive:
+            self._commands.run(Opcode.HW2SW_MPT, self._index, 1)
+            self._release()
+
+    @property
+    def _index(self) -> int:
+        return self._number & self._mask
+
+    def _release(self) -> None:
+        self._alive = False
+        if self._mtt is not None:
+            self._icm.free_mtt(self._mtt)
+        self._numbers.free(self._number)
+
+
+class Mr(_Region):
+    """A memory region: `length` bytes from IOVA `iova` on."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        pdn: int,
+        memory: int | Sequence[int],
+        length: int,
+        iova: int,
+        access: AccessFlags | int,
+        page_shift: int,
+    ) -> None:
+        self.iova = iova
+        self.length = length
+        if isinstance(memory, int):
+            pages, page_shift = blocks_of(memory, length, iova)
+        else:
+            pages = list(memory)
+        size = 1 << page_shift
+        needed = -(-((iova & (size - 1)) + length) // size)
+        if length < 1 or iova < 0 or iova + length > 1 << 64:
+            raise VerbsError(f"a region of {length} bytes at {iova:#x} is not possible")
+        if len(pages) != needed:
+            raise VerbsError(f"{len(pages)} pages given, the region has {needed}")
+        if any(page & (size - 1) for page in pages):
+            raise VerbsError(f"a page does not start at a multiple of {size}")
+        bits = rights(access)
+        mtt = adapter.icm.allocate_mtt(pages)
+        entry = {
+            **bits,
+            "status": MPT_STATUS_SOFTWARE,
+            "start": iova,
+            "length": length,
+            "entity_size": page_shift,
+            "mtt_addr": mtt.address,
+        }
+        super().__init__(adapter, pdn, entry, mtt)
+
+
+class DmaMr(_Region):
+    """All of memory: the IOVA is the DMA address (ib/mr.c: mlx4_ib_get_dma_mr)."""
+
+    def __init__(self, adapter: Adapter, pdn: int, access: AccessFlags | int) -> None:
+        entry = {
+            **rights(access),
+            "status": MPT_STATUS_SOFTWARE,
+            "physical": 1,
+            "length": WHOLE_MEMORY,
+        }
+        super().__init__(adapter, pdn, entry, None)
+
+
+class FastRegMr(_Region):
+    """A region that REG_MR work requests fill and LOCAL_INV or a peer's SEND_WITH_INV empties."""
+
+    def __init__(self, adapter: Adapter, pdn: int, max_pages: int) -> None:
+        if not 1 <= max_pages <= MAX_FAST_REG_PAGES:
+            raise VerbsError(f"{max_pages} pages: 1 to {MAX_FAST_REG_PAGES} are possible")
+        self.max_pages = max_pages
+        mtt = adapter.icm.reserve_mtt(max_pages)
+        # A page of its own: a list given to the device must not cross a page.
+        self.page_list = adapter.bus.allocate(4096)
+        entry = {
+            "status": MPT_STATUS_FREE,
+            "fast_reg": 1,
+            "en_inv": 3,  # Linux sets it everywhere; other regions are not the peer's to end
+            "atomic_enable": 1,
+            "mtt_sz": max_pages,
+            "mtt_addr": mtt.address,
+        }
+        super().__init__(adapter, pdn, entry, mtt)
+
+    def next_key(self) -> int:
+        """Change the key's low byte for the next REG_MR (ib_update_fast_reg_key); the new key."""
+        self._key = (self._key & 0xFFFFFF00) | ((self._key + 1) & 0xFF)
+        return self._key
+
+    def close(self) -> None:
+        """Deregister."""
+        if self._alive:
+            super().close()
+            self.page_list.free()
+
+
+def blocks_of(address: int, length: int, iova: int) -> tuple[list[int], int]:
+    """The largest blocks in which `address` and `iova` have the same offset, and their shift.
+
+    Blocks may begin before the region and end after it: start and length bound the access.
+    """
+    difference = (address ^ iova) & ((1 << MAX_PAGE_SHIFT) - 1)
+    shift = MAX_PAGE_SHIFT if not difference else (difference & -difference).bit_length() - 1
+    if shift < 12:
+        raise VerbsError(f"IOVA {iova:#x} and address {address:#x} differ in their page offset")
+    size = 1 << shift
+    first = address & -size
+    return list(range(first, address + length, size)), shift

@@ -1,0 +1,110 @@
+"""A ping-pong between both sides of a bridge: by doorbell, and by small copies of the engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from bluebridge.guest.drivers.bus.vectors import Deadline
+from bluebridge.guest.drivers.dma import Engine
+from bluebridge.guest.drivers.ntb.bridge import Bridge
+from bluebridge.guest.drivers.ntb.errors import NtbTimeout
+
+Move = Callable[[int], None]
+"""What a side does with the number of a turn."""
+LARGEST = 1 << 16
+"""Bytes of a copy at most; the second half of the buffer is sent from."""
+BELL = 1
+_LOOKS = 256
+"""At memory, between two at the clock."""
+MEETING_SPAD = 15
+MEETING = 0x50494E47
+"""What a side writes there when its window is open."""
+
+
+class PingPong:
+    """One side, the link up. The upstream side plays first; times are halves of a round trip."""
+
+    def __init__(self, bridge: Bridge, engine: Engine) -> None:
+        self.bridge = bridge
+        self._channel = engine.channels[0]
+        self._first = bridge.port == 0
+        self._window = bridge.windows[0]
+        self._memory = bridge.allocate(2 * LARGEST, max(self._window.align, 4096))
+        self._window.set_translation(self._memory.address, LARGEST)
+
+    def meet(self, timeout: float) -> None:
+        """Wait until the peer is ready, too. Raises `NtbTimeout`."""
+        deadline = Deadline(timeout)
+        self.bridge.clear(BELL)
+        self.bridge.unmask(BELL)
+        self.bridge.set_peer_spad(MEETING_SPAD, MEETING)
+        while self.bridge.spad(MEETING_SPAD) != MEETING:
+            if deadline.over:
+                raise NtbTimeout("the peer plays no ping-pong: start the same command there")
+            time.sleep(0.005)
+
+    def by_doorbell(self, count: int, timeout: float = 10.0) -> list[float]:
+        """Microseconds from a ring to the peer's process that slept for its interrupt."""
+        ring, wait = self.bridge.ring, self.bridge.wait_rung
+
+        def send(_: int) -> None:
+            ring(BELL)
+
+        def hear(_: int) -> None:
+            wait(BELL, timeout)
+
+        return self._play(count, send, hear)
+
+    def by_interrupt(self, count: int, timeout: float = 10.0) -> list[float]:
+        """Microseconds from a ring to the peer's process that looks for its interrupt."""
+        ring, listen = self.bridge.ring, self.bridge.listener(BELL)
+
+        def send(_: int) -> None:
+            ring(BELL)
+
+        def hear(_: int) -> None:
+            listen(timeout)
+
+        return self._play(count, send, hear)
+
+    def by_dma(self, count: int, size: int, timeout: float = 10.0) -> list[float]:
+        """Microseconds from a copy's doorbell until its last byte is seen in the peer's memory."""
+        view, copy, last = self._memory.view, self._channel.copy, size - 1
+        source, target = self._memory.address + LARGEST, self._window.address
+
+        def send(number: int) -> None:
+            view[LARGEST + last] = number
+            copy(source, target, size)
+
+        def hear(number: int) -> None:
+            deadline = Deadline(timeout)
+            while True:
+                for _ in range(_LOOKS):
+                    if view[last] == number:
+                        return
+                if deadline.over:
+                    raise NtbTimeout("the peer does not answer")
+
+        return self._play(count, send, hear)
+
+    def _play(self, count: int, send: Move, hear: Move) -> list[float]:
+        """`count` round trips; the second side's first one begins with its first answer."""
+        times, clock, sent = [], time.perf_counter_ns, 0
+        for turn in range(1, count + 1):
+            number = turn & 0xFF
+            if self._first:
+                sent = clock()
+                send(number)
+            hear(number)
+            if sent:
+                times.append((clock() - sent) / 2000)
+            if not self._first:
+                sent = clock()
+                send(number)
+        return times
+
+    def close(self) -> None:
+        """Close the window, give the memory back."""
+        self._window.clear_translation()
+        self._memory.free()

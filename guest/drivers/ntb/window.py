@@ -1,0 +1,72 @@
+"""Memory windows: what the peer sees of this machine's memory, and what this one sees of its."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bluebridge.guest.drivers.bus.interface import Function
+from bluebridge.guest.drivers.ntb.errors import NtbError
+
+Program = Callable[[int, int], None]
+"""Sets a window's translation: address and length, 0 and 0 closes it. Raises `NtbError`."""
+
+
+class Window:
+    """Window `number` of a bridge, both ways.
+
+    Inwards, `set_translation` shows a stretch of this machine's memory to the peer. Outwards, the
+    peer's memory appears at the bus address `address`, for `size` bytes at most: `store` and `load`
+    are accesses of this processor, each of which the bridge's server takes one by one; a DMA engine
+    copies to and from `address` + offset much faster. What the peer does not show reads all ones.
+    """
+
+    def __init__(
+        self, function: Function, number: int, bar: int, align: int, program: Program
+    ) -> None:
+        self.number = number
+        self.align = align
+        """A translation's address is a multiple of it."""
+        self.address, self.size = function.bar(bar)
+        self._function = function
+        self._bar = bar
+        self._program = program
+
+    def set_translation(self, address: int, length: int) -> None:
+        """Show `length` bytes of this machine's memory from bus address `address` on."""
+        if address % self.align:
+            raise NtbError(
+                f"window {self.number} shows addresses that are multiples of {self.align:#x}, "
+                f"{address:#x} is none"
+            )
+        if not 0 < length <= self.size:
+            raise NtbError(f"window {self.number} shows 1 to {self.size:#x} bytes, not {length:#x}")
+        self._program(address, length)
+
+    def clear_translation(self) -> None:
+        """Show nothing; what the peer stores meanwhile is lost."""
+        self._program(0, 0)
+
+    def store(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Store into the peer's memory; a `load` behind it returns when it has arrived."""
+        self._check(offset, len(data))
+        self._function.store_bytes(self._bar, offset, data)
+
+    def load(self, offset: int, length: int) -> bytes:
+        """Read the peer's memory."""
+        self._check(offset, length)
+        return self._function.load_bytes(self._bar, offset, length)
+
+    @property
+    def memory(self) -> memoryview | None:
+        """All of the window as bytes, for one that is an alias of the peer's memory.
+
+        Slices are copied at the speed of memory there, and in pieces of any size: through another
+        window they would become stores of single bytes.
+        """
+        return self._function.mapping(self._bar)
+
+    def _check(self, offset: int, length: int) -> None:
+        if offset < 0 or offset + length > self.size:
+            raise NtbError(
+                f"window {self.number} has {self.size:#x} bytes, no {offset + length:#x}"
+            )

@@ -1,0 +1,38 @@
+"""Connection management: the InfiniBand CM protocol with rdma_cm's interface and addressing.
+
+    cm = open_cm(device, ip, netif)              # ConnectionManager
+    server = cm.create_id()
+    server.bind_addr("192.168.69.127", 9999); server.listen()
+    event = server.events.get(timeout)           # CmEvent .type .id .status .private_data
+    child = event.id                             # after CONNECT_REQUEST
+    child.attach(qp); child.accept(ConnParam(...)) or child.reject()
+
+    client = cm.create_id()
+    client.resolve_addr("192.168.69.127", 9999)  # ADDR_RESOLVED or ADDR_ERROR
+    client.resolve_route()                       # ROUTE_RESOLVED
+    client.attach(qp); client.connect(ConnParam(private_data=b"hello"))
+    client.disconnect(); client.destroy(); cm.close()
+
+The messages are those of the kernel's ib_cm and rdma_cm (core/cm.c, core/cma.c), MADs over queue
+pair 1 of the HCA, so a guest with the kernel's stack can be the peer.
+
+The protocol (`connection`, `identifier`, `table`, `manager`) knows the network only through
+`MadTransport` and `PathQp`. The RoCE half below them is `gsi`, `qp` and `open`.
+"""
+
+from __future__ import annotations
+
+from bluebridge.guest.protocols.cm.events import CmError, ConnParam, EventType
+from bluebridge.guest.protocols.cm.identifier import CmEvent, CmId
+from bluebridge.guest.protocols.cm.manager import ConnectionManager
+from bluebridge.guest.protocols.cm.open import open_cm
+
+__all__ = [
+    "CmError",
+    "CmEvent",
+    "CmId",
+    "ConnParam",
+    "ConnectionManager",
+    "EventType",
+    "open_cm",
+]

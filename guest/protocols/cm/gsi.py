@@ -1,0 +1,146 @@
+"""MADs over the real queue pair 1: RoCE v1 datagrams between general service interfaces."""
+
+from __future__ import annotations
+
+import errno
+import select
+import threading
+import time
+
+from bluebridge.device.layout.net.mad import MAD_SIZE
+from bluebridge.device.layout.net.roce import GRH, GRH_SIZE, GSI_QKEY, GSI_QPN
+from bluebridge.guest.protocols.cm.transport import Peer, Received
+from bluebridge.guest.verbs import (
+    AccessFlags,
+    Device,
+    QpAttr,
+    QpInit,
+    QpState,
+    QpType,
+    RecvWr,
+    RoceAddress,
+    SendFlags,
+    SendWr,
+    Sge,
+    VerbsError,
+    Wc,
+    WcStatus,
+)
+
+RECEIVES = 64
+SENDS = 32
+SLOT = 512  # a datagram of 40 + 256 bytes each, aligned so that none straddles a page
+SEND_FLAG = 1 << 32
+"""In the wr_id of sends; the low bits are the slot."""
+
+
+class GsiTransport:
+    """`MadTransport` over a GSI queue pair and a completion channel of its own.
+
+    `receive` is for one thread; `send` may be called from any.
+    """
+
+    def __init__(self, device: Device, gid_index: int) -> None:
+        self._health = device.health
+        self._gid_index = gid_index
+        self._lock = threading.Lock()
+        self._pd = device.alloc_pd()
+        self._mr = self._pd.get_dma_mr(AccessFlags.LOCAL_WRITE)
+        self._memory = device.allocate((RECEIVES + SENDS) * SLOT)
+        self._channel = device.create_comp_channel()
+        self._cq = device.create_cq(2 * (RECEIVES + SENDS), self._channel)
+        init = QpInit(QpType.GSI, self._cq, self._cq, SENDS, RECEIVES)
+        self._qp = self._pd.create_qp(init)
+        self._free = list(range(SENDS))
+        self._receives = [
+            RecvWr(slot, [Sge(self._address(slot), GRH_SIZE + MAD_SIZE, self._mr.lkey)])
+            for slot in range(RECEIVES)
+        ]
+        self._qp.modify(QpAttr(state=QpState.INIT, qkey=GSI_QKEY))
+        for receive in self._receives:
+            self._qp.post_recv(receive)
+        self._qp.modify(QpAttr(state=QpState.RTR))
+        self._qp.modify(QpAttr(state=QpState.RTS, sq_psn=0))
+
+    def fileno(self) -> int:
+        """The completion channel's eventfd."""
+        return self._channel.fileno()
+
+    def receive(self) -> list[Received]:
+        """Everything that arrived, receives posted anew; finished sends give their slots back.
+
+        Raises `DeviceLost`.
+        """
+        self._health.check()
+        while self._channel.get_event(0) is not None:
+            pass
+        self._cq.req_notify()
+        arrived: list[Received] = []
+        while completions := self._cq.poll(RECEIVES):
+            for completion in completions:
+                if completion.wr_id & SEND_FLAG:
+                    with self._lock:
+                        self._free.append(completion.wr_id & ~SEND_FLAG)
+                elif completion.status is WcStatus.SUCCESS:
+                    arrived.append(self._take(completion))
+        return arrived
+
+    def send(self, mad: bytes, peer: Peer) -> None:
+        """Post one MAD to the peer's queue pair 1; `OSError` when it cannot be posted."""
+        with self._lock:
+            if not self._free:
+                raise OSError(errno.EAGAIN, "all send slots of queue pair 1 are in use")
+            slot = self._free.pop()
+            start = (RECEIVES + slot) * SLOT
+            self._memory.view[start : start + MAD_SIZE] = mad
+            request = SendWr(
+                SEND_FLAG | slot,
+                sg_list=[Sge(self._memory.address + start, MAD_SIZE, self._mr.lkey)],
+                send_flags=SendFlags.SIGNALED,
+                address_vector=RoceAddress(
+                    peer.gid, peer.mac, self._gid_index, traffic_class=peer.traffic_class
+                ),
+                remote_qpn=GSI_QPN,
+                remote_qkey=GSI_QKEY,
+            )
+            try:
+                self._qp.post_send(request)
+            except VerbsError as error:
+                self._free.append(slot)
+                raise OSError(errno.EIO, str(error)) from error
+
+    def flush(self, timeout: float) -> None:
+        """Wait until every posted send completed; what arrives meanwhile is dropped."""
+        deadline = time.monotonic() + timeout
+        if self._health.lost:
+            return  # nothing will leave any more
+        self.receive()
+        while len(self._free) < SENDS and (left := deadline - time.monotonic()) > 0:
+            select.select([self._channel.fileno()], [], [], min(left, 0.05))
+            self.receive()
+
+    def close(self) -> None:
+        """Destroy the queue pair and what belongs to it."""
+        self._qp.destroy()
+        self._cq.destroy()
+        self._channel.close()
+        self._mr.close()
+        self._memory.free()
+        self._pd.close()
+
+    def _address(self, slot: int) -> int:
+        """DMA address of a slot."""
+        return self._memory.address + slot * SLOT
+
+    @staticmethod
+    def _peer(grh: bytes, mac: bytes) -> Peer:
+        return Peer(GRH.get_raw(grh, "sgid"), mac, GRH.get(grh, "traffic_class"))
+
+    def _take(self, completion: Wc) -> Received:
+        """Copy a datagram out of its slot and post the slot anew."""
+        slot = completion.wr_id
+        start = slot * SLOT
+        grh = bytes(self._memory.view[start : start + GRH_SIZE])
+        mad = bytes(self._memory.view[start + GRH_SIZE : start + completion.byte_len])
+        self._qp.post_recv(self._receives[slot])
+        return Received(mad, self._peer(grh, completion.smac))

@@ -1,0 +1,311 @@
+"""Connection identifiers: the rdma_cm interface on top of the CM protocol."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from bluebridge.device.layout.net.cm import RejectReason
+from bluebridge.device.layout.net.roce import ip_gid
+from bluebridge.guest.protocols.cm.connection import Connection, Notice, State
+from bluebridge.guest.protocols.cm.event_queue import CmEvents
+from bluebridge.guest.protocols.cm.events import CmError, ConnParam, EventType
+from bluebridge.guest.protocols.cm.messages import MalformedMessage, Message, parse_ip_header
+from bluebridge.guest.protocols.cm.parameters import (
+    Destination,
+    reply_fields,
+    request_fields,
+    request_param,
+    rtr_of,
+    rts_of_reply,
+    rts_of_request,
+)
+from bluebridge.guest.protocols.cm.path_qp import MTU_1024, PathQp, Rtr
+from bluebridge.guest.protocols.cm.table import ConnectionTable
+from bluebridge.guest.protocols.cm.transport import Peer, Resolver
+from bluebridge.guest.verbs import QueuePair, VerbsError
+
+PSN_BITS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class CmEvent:
+    """One event: `status` is 0, a negative errno, or the reason of a rejection."""
+
+    type: EventType
+    id: CmId
+    status: int = 0
+    private_data: bytes = b""
+    listener: CmId | None = None
+    param: ConnParam = field(default_factory=ConnParam)
+
+
+class CmId:
+    """One end of a connection, or a listener.
+
+    Events arrive in `events`; a connection a listener hands out shares the listener's queue, so
+    that one thread serves both, and each event names its identifier. `qp` is the queue pair that
+    `attach` got, `peer` the other end once it is known. `traffic_class` is the type of service of
+    what an active side sends, to be set before `resolve_addr` (rdma_set_service_type).
+    """
+
+    def __init__(
+        self,
+        table: ConnectionTable,
+        resolver: Resolver,
+        path_qp: Callable[[QueuePair], PathQp],
+        events: CmEvents[CmEvent] | None = None,
+    ) -> None:
+        self.events: CmEvents[CmEvent] = CmEvents() if events is None else events
+        self.qp: PathQp | None = None
+        self.peer: Peer | None = None
+        self.address = ""
+        self.port = 0
+        self.peer_address = ""
+        self.peer_port = 0
+        self.traffic_class = 0
+        self._table = table
+        self._resolver = resolver
+        self._path_qp = path_qp
+        self._owns_events = events is None
+        self._listener: CmId | None = None
+        self._connection: Connection | None = None
+        self._request: Message | None = None
+        self._param = ConnParam()
+        self._psn = secrets.randbits(PSN_BITS)
+        self._destroyed = False
+
+    @property
+    def deadline(self) -> float | None:
+        """When `expire` has something to do, on the monotonic clock."""
+        return self._connection.deadline if self._connection else None
+
+    def bind_addr(self, address: str, port: int) -> None:
+        """Choose the local address (0.0.0.0 or :: for any) and port; `CmError` EADDRNOTAVAIL."""
+        own = self._table.port.ip
+        if address not in (own, "0.0.0.0", "::"):
+            reason = f"{address} is not an address of this HCA, which has {own}"
+            raise CmError(errno.EADDRNOTAVAIL, reason)
+        if not 0 < port <= 0xFFFF:
+            raise CmError(errno.EINVAL, f"port {port} is not in 1..65535")
+        self.address, self.port = address, port
+
+    def listen(self) -> None:
+        """Take connection requests for the bound port; `CmError` EADDRINUSE."""
+        if not self.port:
+            raise CmError(errno.EINVAL, "listen before bind_addr")
+        self._table.take_port(self.port, self)
+
+    def resolve_addr(self, address: str, port: int, timeout: float = 2.0) -> None:
+        """Find the peer's MAC address; ADDR_RESOLVED or ADDR_ERROR follows.
+
+        Blocks up to `timeout` seconds: the caller's own thread speaks ARP.
+        """
+        try:
+            packed = ipaddress.ip_address(address).packed
+        except ValueError as error:
+            raise CmError(errno.EINVAL, f"{address!r} is no IP address") from error
+        local = self._table.port
+        try:
+            mac = local.mac if address == local.ip else self._resolver.resolve(address, timeout)
+        except OSError:
+            self._tell(EventType.ADDR_ERROR, -errno.ETIMEDOUT)
+            return
+        except ValueError:
+            self._tell(EventType.ADDR_ERROR, -errno.ENETUNREACH)
+            return
+        self.address = self.address or local.ip
+        self.port = self.port or self._table.ephemeral_port()
+        self.peer_address, self.peer_port = address, port
+        self.peer = Peer(ip_gid(packed), mac, self.traffic_class)
+        self._tell(EventType.ADDR_RESOLVED)
+
+    def resolve_route(self) -> None:
+        """On RoCE the route is the address: ROUTE_RESOLVED follows; `CmError` without address."""
+        if self.peer is None:
+            raise CmError(errno.EINVAL, "resolve_route before the address is resolved")
+        self._tell(EventType.ROUTE_RESOLVED)
+
+    def attach(self, qp: QueuePair) -> None:
+        """Give this end its queue pair, which goes to INIT; later states follow by themselves."""
+        path_qp = self._path_qp(qp)
+        path_qp.to_init()
+        self.qp = path_qp
+
+    def connect(self, param: ConnParam | None = None) -> None:
+        """Active side: ask the peer. ESTABLISHED, REJECTED or UNREACHABLE follows."""
+        qp, peer = self._need_qp(), self.peer
+        if peer is None:
+            raise CmError(errno.EINVAL, "connect before the address is resolved")
+        self._param = param or ConnParam()
+        to = Destination(self.peer_address, self.peer_port, peer)
+        local = self._table.port
+        fields = request_fields(local, self.port, to, qp.qpn, self._psn, self._param)
+        with self._table.lock:
+            self._connection = self._table.new_connection(self, peer)
+            self._connection.connect(fields)
+        self._table.timer_started()
+
+    def accept(self, param: ConnParam | None = None) -> None:
+        """Passive side: bring the queue pair up and answer. ESTABLISHED follows."""
+        qp, request, connection = self._need_qp(), self._request, self._connection
+        if request is None or connection is None:
+            raise CmError(errno.EINVAL, "accept without a connection request")
+        self._param = param or ConnParam()
+        qp.to_rtr(self._rtr(request, connection.peer, request["path_mtu"]))
+        qp.to_rts(rts_of_request(request, self._param))
+        fields = reply_fields(self._table.port.guid, qp.qpn, self._psn, self._param)
+        with self._table.lock:
+            connection.accept(fields)
+        self._table.timer_started()
+
+    def reject(
+        self, private_data: bytes = b"", reason: RejectReason = RejectReason.CONSUMER_DEFINED
+    ) -> None:
+        """Refuse a connection request; the peer gets REJECTED with the reason as status."""
+        with self._table.lock:
+            if self._connection is None:
+                raise CmError(errno.EINVAL, "reject without a connection request")
+            self._connection.reject(reason, private_data)
+
+    def disconnect(self) -> None:
+        """Put the queue pair into error, which flushes it, and part. DISCONNECTED follows."""
+        if self.qp is not None:
+            self.qp.to_error()
+        with self._table.lock:
+            if self._connection is not None:
+                self._connection.disconnect()
+        self._table.timer_started()
+
+    def device_removed(self) -> None:
+        """The device is lost; call under the manager's lock."""
+        self._tell(EventType.DEVICE_REMOVAL)
+
+    @property
+    def connected(self) -> bool:
+        """Whether a DISCONNECTED event is still to come."""
+        connection = self._connection
+        return connection is not None and connection.state in (
+            State.ESTABLISHED,
+            State.REP_SENT,
+            State.DREQ_SENT,
+        )
+
+    def destroy(self) -> None:
+        """Part from the peer and from the manager; no event follows. The queue pair stays."""
+        with self._table.lock:
+            if self._destroyed:
+                return
+            self._destroyed = True
+            if self._connection is not None:
+                self._connection.abandon()
+            self._table.forget(self)
+        if self._owns_events:
+            self.events.close()
+
+    # What follows is for the manager, under its lock.
+
+    def child(self, request: Message, peer: Peer) -> CmId | None:
+        """A listener's new connection; None when the request is not for its address."""
+        # The path that a REQ describes is that of both directions (core/cm.c: cm_req_handler).
+        peer = replace(peer, traffic_class=request["primary_traffic_class"])
+        child = CmId(self._table, self._resolver, self._path_qp, self.events)
+        connection = self._table.new_connection(child, peer)
+        connection.requested(request)
+        child._connection, child._request, child._listener = connection, request, self
+        child.peer = peer
+        try:
+            addresses = parse_ip_header(request.raw("private_data"))
+        except MalformedMessage:
+            connection.reject(RejectReason.UNSUPPORTED)
+            self._table.forget(child)
+            return None
+        child.address, child.port = addresses.destination, self.port
+        child.peer_address, child.peer_port = addresses.source, addresses.port
+        child._tell(EventType.CONNECT_REQUEST, param=request_param(request))
+        return child
+
+    def handle(self, message: Message) -> None:
+        """A message from the peer."""
+        if self._connection is not None:
+            self._connection.handle(message)
+
+    def expire(self, now: float) -> None:
+        """Serve the connection's deadline when it has passed."""
+        deadline = self.deadline
+        if self._connection is not None and deadline is not None and deadline <= now:
+            self._connection.expire()
+
+    def drop_if_stale(self, qpn: int, peer: Peer) -> None:
+        """The peer's queue pair `qpn` asks for a new connection: this one, if to it, is over."""
+        connection = self._connection
+        if (
+            connection is not None
+            and connection.state in (State.ESTABLISHED, State.REP_SENT)
+            and connection.remote_qpn == qpn
+            and connection.peer.gid == peer.gid
+        ):
+            connection.state, connection.deadline = State.DEAD, None
+            self._tell(EventType.DISCONNECTED, -errno.ECONNRESET)
+
+    def old_connection_over(self, qpn: int, peer: Peer) -> None:
+        """The peer has ended what an earlier owner of our queue pair `qpn` had with it."""
+        connection = self._connection
+        if (
+            connection is not None
+            and connection.peer.gid == peer.gid
+            and self.qp is not None
+            and self.qp.qpn == qpn
+        ):
+            connection.old_connection_over()
+
+    def notice(self, notice: Notice) -> None:
+        """News from the connection: move the queue pair to its state, then report to the user."""
+        if notice.type is EventType.CONNECT_RESPONSE and notice.message is not None:
+            self._connected(notice.message)
+            return
+        if notice.type is EventType.TIMEWAIT_EXIT and not self._destroyed:
+            self._table.forget(self)
+        data = notice.message.raw("private_data") if notice.message else b""
+        self._tell(notice.type, notice.status, data)
+
+    def _connected(self, reply: Message) -> None:
+        """Active side, REP in hand: RTR, RTS, RTU, ESTABLISHED."""
+        qp, connection = self._need_qp(), self._connection
+        if connection is None:
+            return
+        try:
+            qp.to_rtr(self._rtr(reply, connection.peer, MTU_1024))
+            qp.to_rts(rts_of_reply(reply, self._param))
+        except (OSError, VerbsError):
+            connection.reject(RejectReason.NO_QP)
+            self._tell(EventType.CONNECT_ERROR, -errno.EIO)
+            return
+        connection.ready()
+        self._tell(EventType.ESTABLISHED, 0, reply.raw("private_data"))
+
+    def _rtr(self, message: Message, peer: Peer, mtu: int) -> Rtr:
+        """What RTR needs of a REQ or REP."""
+        return rtr_of(message, self._param, self._psn, peer, self._table.port.gid_index, mtu)
+
+    def _need_qp(self) -> PathQp:
+        """The queue pair; `CmError` before `attach`."""
+        if self.qp is None:
+            raise CmError(errno.EINVAL, "no queue pair attached to the connection identifier")
+        return self.qp
+
+    def _tell(
+        self,
+        kind: EventType,
+        status: int = 0,
+        data: bytes = b"",
+        param: ConnParam | None = None,
+    ) -> None:
+        """Queue an event, unless the identifier is gone."""
+        if self._destroyed:
+            return
+        param = param or ConnParam(data)
+        self.events.put(CmEvent(kind, self, status, param.private_data, self._listener, param))

@@ -1,0 +1,59 @@
+"""How a connection brings its queue pair from state to state, as rdma_cm does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from bluebridge.guest.protocols.cm.transport import Peer
+
+MTU_1024 = 3
+"""Path MTU code of RoCE over an Ethernet MTU of 1500."""
+ACK_TIMEOUT_CODE = 18
+"""4.096 us * 2^18 = 1.07 s. The kernel's 16 or 17 is short for a peer emulated by software."""
+HOP_LIMIT = 64
+MIN_RNR_TIMER = 12
+"""0.64 ms, as user programs choose. core/cm.c sets 0, which means 655 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rtr:
+    """INIT to RTR: the peer's QP number, our PSN, the peer's address, our GID index, MTU code."""
+
+    dest_qpn: int
+    rq_psn: int
+    peer: Peer
+    gid_index: int
+    path_mtu: int
+    responder_resources: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rts:
+    """RTR to RTS: the peer's PSN, ACK timeout code, retries, reads and atomics in flight."""
+
+    sq_psn: int
+    ack_timeout: int
+    retry_count: int
+    rnr_retry_count: int
+    initiator_depth: int
+
+
+class PathQp(Protocol):
+    """A reliable connected queue pair a `CmId` can drive; steps raise `VerbsError`."""
+
+    @property
+    def qpn(self) -> int:
+        """Its number."""
+
+    def to_init(self) -> None:
+        """RESET to INIT with remote read, write and atomics allowed."""
+
+    def to_rtr(self, rtr: Rtr) -> None:
+        """INIT to RTR."""
+
+    def to_rts(self, rts: Rts) -> None:
+        """RTR to RTS."""
+
+    def to_error(self) -> None:
+        """Any state to ERROR: what is posted is flushed."""

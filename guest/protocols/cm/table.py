@@ -1,0 +1,133 @@
+"""What the identifiers of one connection manager share: numbers, ports, and who owns what."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from bluebridge.device.layout.net.cm import CmAttribute
+from bluebridge.guest.protocols.cm.connection import Connection, Notice
+from bluebridge.guest.protocols.cm.events import CmError
+from bluebridge.guest.protocols.cm.messages import Message
+from bluebridge.guest.protocols.cm.transport import LocalPort, Peer
+
+FIRST_EPHEMERAL_PORT = 49152
+LAST_PORT = 0xFFFF
+
+
+class Owner(Protocol):
+    """An identifier as the manager's thread serves it, under the table's lock."""
+
+    @property
+    def deadline(self) -> float | None:
+        """When `expire` has something to do, on the monotonic clock."""
+
+    def notice(self, notice: Notice) -> None:
+        """News from its connection."""
+
+    def handle(self, message: Message) -> None:
+        """A message from the peer."""
+
+    def expire(self, now: float) -> None:
+        """Serve the connection's deadline when it has passed."""
+
+    def drop_if_stale(self, qpn: int, peer: Peer) -> None:
+        """The peer's queue pair `qpn` asks for a new connection: this one, if to it, is over."""
+
+    def old_connection_over(self, qpn: int, peer: Peer) -> None:
+        """The peer has ended what an earlier owner of our queue pair `qpn` had with it."""
+
+    def device_removed(self) -> None:
+        """The device is lost."""
+
+
+class Listener(Owner, Protocol):
+    """An identifier that takes connection requests."""
+
+    def child(self, request: Message, peer: Peer) -> Owner | None:
+        """The owner of a new connection; None when the request was refused."""
+
+
+class ConnectionTable:
+    """Owners by communication id, by request and by port; `lock` guards all of it.
+
+    `send` posts a MAD, `timer_started` is called when a deadline may have come nearer.
+    """
+
+    def __init__(
+        self,
+        port: LocalPort,
+        send: Callable[[bytes, Peer], None],
+        timer_started: Callable[[], None],
+    ) -> None:
+        self.port = port
+        self.lock = threading.RLock()
+        self.timer_started = timer_started
+        self._send = send
+        self._owners: dict[int, Owner] = {}
+        self._requests: dict[tuple[int, bytes], Owner] = {}
+        self._listeners: dict[int, Listener] = {}
+        self._next_id = secrets.randbits(32)
+        self._next_port = FIRST_EPHEMERAL_PORT
+
+    def take_port(self, port: int, owner: Listener) -> None:
+        """Listen on `port` for `owner`; `CmError` EADDRINUSE when another one does."""
+        with self.lock:
+            if port in self._listeners:
+                raise CmError(errno.EADDRINUSE, f"port {port} is taken by another listener")
+            self._listeners[port] = owner
+
+    def ephemeral_port(self) -> int:
+        """The next port number for an active side that bound none."""
+        with self.lock:
+            port = self._next_port
+            self._next_port = port + 1 if port < LAST_PORT else FIRST_EPHEMERAL_PORT
+            return port
+
+    def new_connection(self, owner: Owner, peer: Peer) -> Connection:
+        """A connection with a fresh id whose notices go to `owner`; call under `lock`."""
+        while self._next_id in self._owners or self._next_id == 0:
+            self._next_id = (self._next_id + 1) & 0xFFFFFFFF
+        local_id = self._next_id
+        self._next_id = (local_id + 1) & 0xFFFFFFFF
+        tid = secrets.randbits(32) << 32 | local_id
+        self._owners[local_id] = owner
+        return Connection(local_id, tid, peer, self._send, time.monotonic, owner.notice)
+
+    def add_request(self, message: Message, peer: Peer, owner: Owner) -> None:
+        """`owner` answers the REQ `message`; call under `lock`."""
+        self._requests[message["local_comm_id"], peer.gid] = owner
+
+    def forget(self, owner: Owner) -> None:
+        """`owner` wants no more messages; call under `lock`."""
+        self._listeners = {k: v for k, v in self._listeners.items() if v is not owner}
+        self._owners = {k: v for k, v in self._owners.items() if v is not owner}
+        self._requests = {k: v for k, v in self._requests.items() if v is not owner}
+
+    def connected(self) -> list[Owner]:
+        """The owners of connections; call under `lock`."""
+        return list(self._owners.values())
+
+    def everybody(self) -> set[Owner]:
+        """The owners of connections and the listeners; call under `lock`."""
+        return {*self._owners.values(), *self._listeners.values()}
+
+    def listener(self, port: int) -> Listener | None:
+        """Who listens on `port`."""
+        return self._listeners.get(port)
+
+    def owner_of_request(self, message: Message, peer: Peer) -> Owner | None:
+        """Who answers a REQ, or a message that names its sender only."""
+        return self._requests.get((message["local_comm_id"], peer.gid))
+
+    def owner(self, message: Message, peer: Peer) -> Owner | None:
+        """Whose message this is. A REJ of a REQ that nobody listens to knows only our id."""
+        owner = self._owners.get(message["remote_comm_id"])
+        if owner is None and message.kind is CmAttribute.REJ:
+            # rdma_cm rejects with a timeout before it knows our id: it does not carry ours.
+            owner = self.owner_of_request(message, peer)
+        return owner

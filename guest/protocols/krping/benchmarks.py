@@ -1,0 +1,160 @@
+"""krping's micro-benchmarks: write latency, read latency, write bandwidth."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from bluebridge.guest.protocols.krping.errors import KrpingError
+from bluebridge.guest.protocols.krping.options import Test
+from bluebridge.guest.protocols.krping.resources import Resources
+from bluebridge.guest.protocols.krping.state import State
+from bluebridge.guest.verbs import SendWr, WrOpcode
+
+if TYPE_CHECKING:
+    from bluebridge.guest.protocols.krping.thread import KrpingThread
+
+SPINS = 500
+"""Fruitless looks at memory between two looks at the connection."""
+
+
+def bench_client(thread: KrpingThread, resources: Resources) -> None:
+    """Exchange buffers with the server, run the test that was picked, log its result."""
+    thread.state = State.RDMA_READ_ADV
+    thread.post(resources.advertise(resources.start_address))
+    thread.wait_for(State.RDMA_WRITE_ADV)
+    _run(thread, resources, thread.options.test)
+    while thread.options.duplex and thread.stats.recv_msgs < 2:
+        thread.await_completion()  # the server's word that its writes are done, too
+
+
+def bench_server(thread: KrpingThread, resources: Resources) -> None:
+    """Answer the client's buffer with ours, do the server's part, wait for the end."""
+    thread.wait_for(State.RDMA_READ_ADV, boundary=True)
+    thread.post(resources.advertise(resources.start_address))
+    options = thread.options
+    if options.test is Test.WLAT or options.duplex:
+        _run(thread, resources, options.test)
+    if options.duplex:
+        thread.post((resources.send_wr,))
+    thread.wait_for(State.ERROR, boundary=True)
+    if not thread.disconnected:
+        raise KrpingError(thread.failure)
+
+
+def _run(thread: KrpingThread, resources: Resources, test: Test) -> None:
+    """One test with its result line, which is the module's."""
+    begun = time.perf_counter_ns()
+    {Test.WLAT: _wlat, Test.RLAT: _rlat, Test.BW: _bw}[test](thread, resources)
+    seconds, rest = divmod(time.perf_counter_ns() - begun, 10**9)
+    count, size = thread.options.count, thread.options.size
+    thread.log.note(
+        f"delta sec {seconds} delta usec {rest // 1000} iter {count} size {size}"
+        + _reading(test, seconds * 10**9 + rest, count, size)
+    )
+
+
+def _reading(test: Test, nanoseconds: int, count: int, size: int) -> str:
+    """The result in the unit people ask for, appended to the module's line."""
+    each = nanoseconds / 1000 / count
+    if test is Test.BW:
+        return f" ({count * size * 8 / max(1, nanoseconds):.3f} Gbit/s)"
+    if test is Test.WLAT:
+        return f" (RTT/2 {each / 2:.1f} usec)"
+    return f" ({each:.1f} usec)"
+
+
+def _request(thread: KrpingThread, resources: Resources, opcode: WrOpcode) -> SendWr:
+    """The work request between our RDMA buffer and the peer's start buffer."""
+    address, key, length = thread.remote
+    if length != thread.options.size:
+        raise KrpingError(
+            f"the peer has size={length}, we have size={thread.options.size}: "
+            "give both sides the same"
+        )
+    return resources.rdma_request(opcode, address, key, length, resources.local_key)
+
+
+def _wlat(thread: KrpingThread, resources: Resources) -> None:
+    """Ping-pong of RDMA WRITEs, each side polling its memory for the other's.
+
+    The last byte carries the number: it lands last. Latencies are whole round trips.
+    """
+    count, client = thread.options.count, not thread.options.server
+    request = _request(thread, resources, WrOpcode.RDMA_WRITE)
+    last, clock = thread.options.size - 1, time.perf_counter_ns
+    begun = 0
+    for turn in range(1, count + 1):
+        if not client:
+            _spin_memory(thread, resources, last, turn)
+        resources.rdma[last] = turn & 0xFF
+        thread.state = State.CONNECTED
+        begun = clock()
+        thread.post((request,))
+        _spin_state(thread, State.RDMA_WRITE_COMPLETE)
+        if client:
+            _spin_memory(thread, resources, last, turn)
+            thread.latencies.add((clock() - begun) / 1000)
+        thread.iterations = turn
+
+
+def _rlat(thread: KrpingThread, resources: Resources) -> None:
+    """RDMA READs one after the other, waiting for an event or, with poll, spinning."""
+    request = _request(thread, resources, WrOpcode.RDMA_READ)
+    wait = _spin_state if thread.options.poll else _wait_state
+    clock = time.perf_counter_ns
+    for turn in range(1, thread.options.count + 1):
+        thread.state = State.CONNECTED
+        begun = clock()
+        thread.post((request,))
+        wait(thread, State.RDMA_READ_COMPLETE)
+        thread.latencies.add((clock() - begun) / 1000)
+        thread.iterations = turn
+
+
+def _bw(thread: KrpingThread, resources: Resources) -> None:
+    """RDMA WRITEs with up to tx-depth of them under way; latencies from posting to completion."""
+    count, depth = thread.options.count, thread.options.tx_depth
+    request = _request(thread, resources, WrOpcode.RDMA_WRITE)
+    posted: deque[int] = deque()
+    stats, clock = thread.stats, time.perf_counter_ns
+    first, sent = stats.write_msgs, 0
+    while thread.iterations < count:
+        room = min(depth - (sent - thread.iterations), count - sent)
+        if room > 0:
+            now = clock()
+            posted.extend([now] * room)
+            thread.post([request] * room)
+            sent += room
+        thread.await_completion()
+        now = clock()
+        while thread.iterations < stats.write_msgs - first:
+            thread.latencies.add((now - posted.popleft()) / 1000)
+            thread.iterations += 1
+
+
+def _spin_memory(thread: KrpingThread, resources: Resources, index: int, turn: int) -> None:
+    """Look at the start buffer until byte `index` says it is `turn`."""
+    memory, wanted, spins = resources.start, turn & 0xFF, 0
+    while memory[index] != wanted:
+        spins += 1
+        if spins % SPINS == 0:
+            thread.poll_events()
+
+
+def _spin_state(thread: KrpingThread, wanted: State) -> None:
+    """Poll completions until the state is `wanted`."""
+    spins = 0
+    while thread.state < wanted:
+        if not thread.drain():
+            spins += 1
+            if spins % SPINS == 0:
+                thread.poll_events()
+    if thread.state is not wanted:
+        raise KrpingError(thread.failure or "state == ERROR...bailing")
+
+
+def _wait_state(thread: KrpingThread, wanted: State) -> None:
+    """Sleep until the state is `wanted`."""
+    thread.wait_for(wanted)

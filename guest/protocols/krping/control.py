@@ -1,0 +1,143 @@
+"""`python3 -m bluebridge.guest.protocols.krping.control`: a file that works like /proc/krping.
+
+Writing a command to it runs the command in a thread and blocks the writer until it ends; Ctrl-C
+of the writer ends it. Several may run at once. Reading gives a line of statistics for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import ipaddress
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from bluebridge.guest.drivers.bus.vfio import VfioBus
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.fuse.mount import mounted, need_fuse
+from bluebridge.guest.protocols.krping.control_file import ControlFile
+from bluebridge.guest.protocols.krping.host import host_of, open_hca
+from bluebridge.guest.protocols.krping.log import Log
+from bluebridge.guest.protocols.krping.options import OptionError, parse
+from bluebridge.guest.protocols.krping.result import Result
+from bluebridge.guest.protocols.krping.thread import KrpingThread
+from bluebridge.guest.provider_options import add_provider_options, open_chosen
+
+DEFAULT_PATH = "/run/krping"
+NAME = "control"
+
+
+class Runner(Protocol):
+    """The part of `Host` the file needs."""
+
+    log: Log
+
+    def run(self, command: str, started: Callable[[KrpingThread], None] | None = None) -> Result:
+        """As `Host.run`."""
+
+    def statistics(self) -> str:
+        """As `Host.statistics`."""
+
+
+class KrpingCommands:
+    """`bluebridge.guest.protocols.krping.control_file.Commands` that run on a host."""
+
+    def __init__(self, host: Runner) -> None:
+        self._host = host
+
+    def read(self) -> str:
+        """The nine columns of every running thread."""
+        self._host.log.note("proc read called...")
+        return self._host.statistics()
+
+    def write(self, command: str, running: Callable[[Callable[[], None]], None]) -> int:
+        """Run one command: EINVAL for a wrong one, EINTR when interrupted, EIO when it failed."""
+        text = command.strip().strip("\0")
+        self._host.log.note(f"proc write |{text}|")
+        try:
+            parse(text)
+        except OptionError as error:
+            self._host.log.note(str(error))
+            return errno.EINVAL
+        result = self._host.run(text, lambda thread: running(thread.cancel))
+        if result.cancelled:
+            return errno.EINTR
+        return 0 if result.ok else errno.EIO
+
+
+@contextlib.contextmanager
+def control_file(path: Path, host: Runner) -> Iterator[ControlFile]:
+    """Put the file in place at `path` and take it away afterwards; `OSError` when it cannot be.
+
+    The file system is mounted on a hidden directory beside `path`, which becomes a link to the
+    file in it, since a file system is mounted on a directory.
+    """
+    directory = path.with_name(f".{path.name}")
+    if path.exists() and not path.is_symlink():
+        raise FileExistsError(errno.EEXIST, f"{path} exists and is not ours: remove it first")
+    directory.mkdir(mode=0o755, exist_ok=True)
+    try:
+        with mounted(directory, "krping") as connection:
+            file = ControlFile(connection, NAME, KrpingCommands(host))
+            try:
+                path.unlink(missing_ok=True)
+                path.symlink_to(directory / NAME)
+                yield file
+            finally:
+                path.unlink(missing_ok=True)
+                file.close()
+    finally:
+        with contextlib.suppress(OSError):
+            directory.rmdir()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve the file until SIGINT or SIGTERM; exit status 1 when that is not possible."""
+    parser = argparse.ArgumentParser(
+        prog="python3 -m bluebridge.guest.protocols.krping.control", description=__doc__
+    )
+    parser.add_argument("--ip", required=True, help="this HCA's address")
+    parser.add_argument("--path", default=DEFAULT_PATH, help=f"default {DEFAULT_PATH}")
+    parser.add_argument("--log", help="append the log lines to this file, too")
+    parser.add_argument("--debug", action="store_true", help="log every step of every iteration")
+    add_provider_options(parser)
+    given = parser.parse_args(arguments)
+    try:
+        ipaddress.ip_address(given.ip)
+        need_fuse()
+        log = Log(path=given.log, debugging=given.debug)
+        host = host_of(open_chosen(given, lambda: open_hca(VfioBus()), wait=False), given.ip, log)
+    except (OSError, ValueError, DeviceError, MemoryError) as error:
+        print(f"krping: {error}", file=sys.stderr)
+        return 1
+    try:
+        with control_file(Path(given.path), host) as file:
+            _stop_on_signals(file)
+            log.note(f"write commands to {given.path}")
+            file.serve()
+    except OSError as error:
+        print(f"krping: {error}", file=sys.stderr)
+        return 1
+    finally:
+        host.close()
+        log.close()
+    return 0
+
+
+def _stop_on_signals(file: ControlFile) -> None:
+    """SIGINT and SIGTERM end the daemon."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        file.stop()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""One device with its connection manager, and the krping threads that run on it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+from bluebridge.guest.connections import open_connections
+from bluebridge.guest.drivers.bus.interface import Bus
+from bluebridge.guest.protocols.cm import ConnectionManager
+from bluebridge.guest.protocols.krping.client import Client
+from bluebridge.guest.protocols.krping.errors import Cancelled, KrpingError
+from bluebridge.guest.protocols.krping.log import Log
+from bluebridge.guest.protocols.krping.options import OptionError, Options, parse
+from bluebridge.guest.protocols.krping.result import Result
+from bluebridge.guest.protocols.krping.server import Server
+from bluebridge.guest.protocols.krping.thread import KrpingThread
+from bluebridge.guest.providers import open_device
+from bluebridge.guest.verbs import Device, VerbsError
+
+VECTORS = 24
+"""Interrupt vectors to ask for: one for asynchronous events, one each for queue pair 1, the
+Ethernet queue pair and every krping thread that runs at the same time."""
+
+
+class Host:
+    """Runs krping commands, several at once, and closes `owned` at its end."""
+
+    def __init__(
+        self, device: Device, manager: ConnectionManager, log: Log, owned: contextlib.ExitStack
+    ) -> None:
+        self.log = log
+        self.device = device
+        self._owned = owned
+        self._manager = manager
+        self._lock = threading.Lock()
+        self._threads: list[KrpingThread] = []
+
+    def run(self, command: str, started: Callable[[KrpingThread], None] | None = None) -> Result:
+        """Run one command in the calling thread until it ends.
+
+        `started` gets the thread's object, whose `cancel` ends the run from elsewhere. Never
+        raises for what a user or a peer can do wrong: the result says it.
+        """
+        try:
+            options = parse(command)
+        except OptionError as error:
+            self.log.note(str(error))
+            return Result(False, 0, 0, None, {}, error=str(error))
+        for name, operand in options.given:
+            self.log.line(_echo(name, operand))
+        thread = self._create(options)
+        error_text = ""
+        try:
+            if started is not None:
+                started(thread)
+            thread.run()
+        except Cancelled:
+            self.log.note("interrupted")
+        except KrpingError as error:
+            error_text = str(error)
+        except (OSError, VerbsError, MemoryError) as error:
+            error_text = _reason(error)
+        finally:
+            result = self._finish(thread, error_text)
+        if result.error:
+            self.log.note(f"failed: {result.error}")
+        return result
+
+    def statistics(self) -> str:
+        """What reading /proc/krping gives: a line for each running thread."""
+        with self._lock:
+            threads = list(self._threads)
+        return "".join(
+            thread.stats.line(thread.name) + "\n"
+            if thread.resources is not None
+            else f"{thread.number} listen\n"
+            for thread in threads
+        )
+
+    def close(self) -> None:
+        """Give the device back; no command may be running."""
+        self._owned.close()
+
+    def _create(self, options: Options) -> KrpingThread:
+        """The thread's object, numbered with the lowest free number."""
+        kind = Server if options.server else Client
+        thread = kind(self.device, self._manager, options, self.log)
+        with self._lock:
+            taken = {other.number for other in self._threads}
+            thread.number = next(n for n in range(1, len(taken) + 2) if n not in taken)
+            self._threads.append(thread)
+            self._threads.sort(key=lambda other: other.number)
+        return thread
+
+    def _finish(self, thread: KrpingThread, error: str) -> Result:
+        """Clean up after a thread and take stock."""
+        stats = thread.stats.by_name(thread.name)
+        with self._lock:
+            self._threads.remove(thread)
+        try:
+            thread.close()
+        except (OSError, VerbsError) as problem:
+            # A device that is gone cannot be tidied up; why the run failed is known by then.
+            error = error or _reason(problem)
+        options = thread.options
+        if not error and not thread.complete:
+            error = f"interrupted after {thread.iterations} of {options.count} iterations"
+        return Result(
+            ok=not error,
+            iterations=thread.iterations,
+            validated=thread.validated,
+            us_per_iteration=None if options.server else thread.latencies.summary(),
+            stats=stats,
+            cancelled=thread.cancelled,
+            error=error,
+        )
+
+
+def open_host(bus: Bus, ip: str, log: Log, blueflame: str = "off", port: int = 1) -> Host:
+    """A host on a port of the RoCE device behind `bus` with the address `ip`.
+
+    `blueflame` is one of `guest.providers.BLUEFLAME_USES`. Raises `DeviceError`, `OSError`,
+    `MemoryError`.
+    """
+    return host_of(open_hca(bus, blueflame), ip, log, port)
+
+
+def open_hca(bus: Bus, blueflame: str = "off") -> Device:
+    """The HCA behind `bus`, with as many interrupts as krping may use. Raises `DeviceError`."""
+    return open_device(bus, vectors=VECTORS, blueflame=blueflame)
+
+
+def host_of(opened: Device, ip: str, log: Log, port: int = 1) -> Host:
+    """A host on a port of an open device, which it closes, with the IP address `ip`.
+
+    Raises `DeviceError`.
+    """
+    with contextlib.ExitStack() as stack:
+        device = stack.enter_context(opened).port(port)
+        manager = open_connections(device, ip, stack)
+        return Host(device, manager, log, stack.pop_all())
+
+
+def _reason(error: Exception) -> str:
+    """One line for an error from below."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def _echo(name: str, operand: str | None) -> str:
+    """What the module logs for an option it understood."""
+    if name == "addr":
+        return f"ipaddr ({operand})"
+    if name == "addr6":
+        return f"ipv6addr ({operand})"
+    if name == "tos":
+        return f"type of service, tos={operand}"
+    if name == "fr":
+        return "fast-reg test!"
+    if name == "validate":
+        return "validate data"
+    if name == "local_dma_lkey":
+        return "using local dma lkey"
+    if name == "read_inv":
+        return "using read-with-inv"
+    return name if operand is None else f"{name} {operand}"

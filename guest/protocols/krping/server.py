@@ -1,0 +1,117 @@
+"""The krping server: it reads what the client advertises and writes it back."""
+
+from __future__ import annotations
+
+from bluebridge.guest.protocols.krping.benchmarks import bench_server
+from bluebridge.guest.protocols.krping.errors import KrpingError
+from bluebridge.guest.protocols.krping.options import Test
+from bluebridge.guest.protocols.krping.pattern import ping_data, shown
+from bluebridge.guest.protocols.krping.resources import Resources
+from bluebridge.guest.protocols.krping.state import State
+from bluebridge.guest.protocols.krping.thread import CONN_PARAM, KrpingThread
+
+
+class Server(KrpingThread):
+    """Waits for one client, serves it until it disconnects."""
+
+    def run(self) -> None:
+        """Listen, accept one client, serve its test; raises `KrpingError` or `Cancelled`."""
+        options = self.options
+        self.cm_id.bind_addr(options.addr, options.port)
+        self.log.line("rdma_bind_addr successful")
+        self.cm_id.listen()
+        self.log.line("rdma_listen")
+        self.wait_for(State.CONNECT_REQUEST, boundary=True)
+        child = self.child
+        assert child is not None  # what CONNECT_REQUEST means
+        resources = self.set_up()
+        child.attach(resources.qp)
+        resources.qp.post_recv(resources.recv_wr)
+        self.log.line("accepting client connection request")
+        child.accept(CONN_PARAM)
+        if options.test is Test.PING:
+            self._serve(resources)
+        else:
+            bench_server(self, resources)
+
+    @property
+    def complete(self) -> bool:
+        """As on a client; the server of a one-sided benchmark learns no count, only the end."""
+        if self.options.test in (Test.RLAT, Test.BW) and not self.options.duplex:
+            return not self.cancelled
+        return super().complete
+
+    def _serve(self, resources: Resources) -> None:
+        """Pings until the client disconnects, which only between two of them is a good end."""
+        while True:
+            try:
+                self.wait_for(State.RDMA_READ_ADV, boundary=True)
+            except KrpingError:
+                if not self.disconnected:
+                    raise
+                break
+            self._read(resources)
+            self._write(resources)
+            self.iterations += 1
+        if self.options.count and self.iterations != self.options.count:
+            raise KrpingError(
+                f"the client left after {self.iterations} of {self.options.count} iterations"
+            )
+
+    def _read(self, resources: Resources) -> None:
+        """Read the ping data from the client's source buffer and say so."""
+        debugging = self.log.debugging
+        if debugging:
+            self.log.line("server received sink adv")
+        address, key, length = self._remote_buffer()
+        self.post(resources.read_chain(address, key, length))
+        if debugging:
+            self.log.line("server posted rdma read req")
+        self.wait_for(State.RDMA_READ_COMPLETE)
+        if debugging:
+            self.log.line("server received read complete")
+        self._go_ahead(resources, key)
+        # Checked while the client prepares its next step, not in its way.
+        if self.options.validate:
+            if resources.rdma[:length] != ping_data(self.iterations, length):
+                self.log.note("data mismatch!")
+                raise KrpingError(f"data mismatch in iteration {self.iterations + 1}")
+            self.validated += 1
+        if self.options.verbose:
+            text = shown(resources.rdma)
+            self.log.note(f"server ping data (64B max): |{text}|")
+
+    def _write(self, resources: Resources) -> None:
+        """Write the ping data to the client's sink buffer and say so."""
+        debugging = self.log.debugging
+        self.wait_for(State.RDMA_WRITE_ADV)
+        if debugging:
+            self.log.line("server received sink adv")
+        address, key, size = self._remote_buffer()
+        length = bytes(resources.rdma[:size]).find(0) + 1 or size
+        self.post(resources.write_chain(address, key, length))
+        self.wait_for(State.RDMA_WRITE_COMPLETE)
+        if debugging:
+            self.log.line("server rdma write complete")
+        self.state = State.CONNECTED
+        self._go_ahead(resources, key)
+
+    def _go_ahead(self, resources: Resources, key: int) -> None:
+        """Tell the client to go on; with server_inv that takes its key away, too."""
+        request = resources.send_wr
+        if self.options.server_inv:
+            request.invalidate_rkey = key
+            if self.log.debugging:
+                self.log.line(f"send-w-inv rkey {key:#x}")
+        self.post((request,))
+        if self.log.debugging:
+            self.log.line("server posted go ahead")
+
+    def _remote_buffer(self) -> tuple[int, int, int]:
+        """The buffer the client advertised; it must fit into ours."""
+        if self.remote[2] > self.options.size:
+            raise KrpingError(
+                f"the client's size={self.remote[2]} is larger than the server's "
+                f"size={self.options.size}: give both sides the same"
+            )
+        return self.remote

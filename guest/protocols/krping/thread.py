@@ -1,0 +1,251 @@
+"""What client and server have in common: events of the connection manager, completions, waiting."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnectionManager, ConnParam, EventType
+from bluebridge.guest.protocols.krping.completions import completed
+from bluebridge.guest.protocols.krping.errors import Cancelled, KrpingError, explain
+from bluebridge.guest.protocols.krping.log import Log
+from bluebridge.guest.protocols.krping.options import Options
+from bluebridge.guest.protocols.krping.progress import Progress
+from bluebridge.guest.protocols.krping.resources import Resources
+from bluebridge.guest.protocols.krping.state import State
+from bluebridge.guest.verbs import HEALTH_SECONDS, Device, SendWr
+
+GRACE_SECONDS = 3.0
+"""How long a cancelled thread may take to finish the iteration it is in."""
+PARTING_SECONDS = 5.0
+LOOK_NANOSECONDS = 500_000
+"""How long to look for completions before sleeping until one comes: what being woken takes."""
+BATCH = 16
+CONN_PARAM = ConnParam(responder_resources=1, initiator_depth=1)
+
+
+class KrpingThread(Progress, ABC):
+    """One krping run. `run` belongs to the thread that called it; `cancel` may come from any."""
+
+    def __init__(
+        self, device: Device, manager: ConnectionManager, options: Options, log: Log
+    ) -> None:
+        super().__init__(options, log)
+        self.device = device
+        self.number = 0
+        self.cm_id = manager.create_id()
+        self.child: CmId | None = None
+        self.resources: Resources | None = None
+        self._cancel_at: float | None = None
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = select.poll()
+        self._poller.register(self.cm_id.events.fileno(), select.POLLIN)
+        self._poller.register(self._wake, select.POLLIN)
+        log.line(f"created cm_id {id(self.cm_id):016x}")
+
+    @property
+    def name(self) -> str:
+        """First of the nine columns."""
+        return f"{self.number}-{self.device.query_device().name}"
+
+    @abstractmethod
+    def run(self) -> None:
+        """Connect and carry out the test; raises `KrpingError` or `Cancelled`."""
+
+    def cancel(self) -> None:
+        """End the run soon: at the end of an iteration if that comes within `GRACE_SECONDS`."""
+        if self._cancel_at is None:
+            self._cancel_at = time.monotonic()
+            os.eventfd_write(self._wake, 1)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._cancel_at is not None
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was asked for is done; an endless run is at any time."""
+        return not self.options.count or self.iterations == self.options.count
+
+    def close(self) -> None:
+        """Part from the peer and give everything back; nothing may be called after it."""
+        if self.resources is not None:
+            self._part(self.child or self.cm_id)
+        if self.child is not None:
+            self.child.destroy()
+        self.log.line(f"destroy cm_id {id(self.cm_id):016x}")
+        self.cm_id.destroy()
+        if self.resources is not None:
+            self.resources.close()
+        os.close(self._wake)
+
+    def _part(self, connection: CmId) -> None:
+        """Disconnect, and wait for the peer to hear it: our process may be gone at once."""
+        waiting = connection.connected and not self.disconnected
+        waiting = waiting and not self.device.health.lost
+        connection.disconnect()
+        deadline = time.monotonic() + PARTING_SECONDS
+        while waiting and (left := deadline - time.monotonic()) > 0:
+            event = connection.events.get(left)
+            if event is not None and event.type is EventType.DISCONNECTED:
+                return
+
+    # -- waiting ---------------------------------------------------------------------------
+
+    def wait_for(self, wanted: State, *, boundary: bool = False) -> None:
+        """Wait until the state is `wanted` or later; raises when it then is not `wanted`.
+
+        At a `boundary` between iterations a cancelled thread ends at once. It looks for completions
+        for as long as an interrupt would take to come and wake it, then sleeps.
+        """
+        while self.state < wanted:
+            if self.drain() or self._look():
+                continue
+            if self.resources is not None:
+                self.resources.cq.req_notify()
+                if self.drain():
+                    continue
+            self._sleep(boundary)
+        if self.state is not wanted:
+            self.log.note(f"wait for {wanted.name} state {self.state:d}")
+            raise KrpingError(self.failure or f"wait for {wanted.name} state {self.state:d}")
+
+    def post(self, requests: Sequence[SendWr]) -> None:
+        """Post a chain of work requests."""
+        if self.resources is not None:
+            self.resources.qp.post_send(requests)
+
+    def _look(self) -> bool:
+        """Look for completions for a short time; whether any came."""
+        if self.resources is None:
+            return False
+        end = time.perf_counter_ns() + LOOK_NANOSECONDS
+        while time.perf_counter_ns() < end:
+            if self.drain():
+                return True
+        return False
+
+    def await_completion(self) -> None:
+        """Handle at least one batch of completions; raises when the run ends before."""
+        while not self.drain():
+            if self.state is State.ERROR:
+                raise KrpingError(self.failure)
+            if self.resources is not None:
+                self.resources.cq.req_notify()
+                if self.drain():
+                    break
+            if self._sleep(False):
+                break
+        if self.state is State.ERROR:
+            raise KrpingError(self.failure)
+
+    def _sleep(self, boundary: bool) -> bool:
+        """Wait for the completion channel, the connection manager or `cancel`.
+
+        Returns whether completions were handled meanwhile, ahead of an event of the connection.
+        """
+        timeout = None
+        drained = False
+        if self._cancel_at is not None:
+            left = self._cancel_at + GRACE_SECONDS - time.monotonic()
+            if boundary or left <= 0:
+                raise Cancelled
+            timeout = left * 1000
+        channel = self.resources.channel if self.resources is not None else None
+        # Slices: of the device's end nothing else would tell.
+        ready = self._poller.poll(min(HEALTH_SECONDS * 1000, timeout or HEALTH_SECONDS * 1000))
+        if not ready:
+            self.device.health.check()
+        for fd, _ in ready:
+            if fd == self._wake:
+                os.eventfd_read(self._wake)
+            elif channel is not None and fd == channel.fileno():
+                channel.get_event(0)
+            else:
+                # Completions first: what the peer sent before it parted still counts.
+                drained = self.drain()
+                self._connection_event(self.cm_id.events.get_nowait())
+        return drained
+
+    def poll_events(self) -> None:
+        """Look for events without waiting, for tests that spin; raises when the run is over."""
+        for fd, _ in self._poller.poll(0):
+            if fd == self.cm_id.events.fileno():
+                self._connection_event(self.cm_id.events.get_nowait())
+        self.device.health.check()
+        if self._cancel_at is not None:
+            raise Cancelled
+        if self.state is State.ERROR:
+            raise KrpingError(self.failure or "state == ERROR, bailing")
+
+    # -- the connection --------------------------------------------------------------------
+
+    def _connection_event(self, event: CmEvent | None) -> None:
+        """What krping's CM handler does with an event."""
+        if event is None:
+            return
+        role = "parent" if event.id is self.cm_id else "child"
+        self.log.line(f"cma_event type {event.type:d} cma_id {id(event.id):016x} ({role})")
+        match event.type:
+            case EventType.ADDR_RESOLVED:
+                self.state = State.ADDR_RESOLVED
+                self.cm_id.resolve_route()
+            case EventType.ROUTE_RESOLVED:
+                self.state = State.ROUTE_RESOLVED
+            case EventType.CONNECT_REQUEST:
+                self._requested(event.id)
+            case EventType.ESTABLISHED:
+                self.log.line("ESTABLISHED")
+                if not self.options.server:
+                    self.state = State.CONNECTED
+            case EventType.DISCONNECTED:
+                self.log.note("DISCONNECT EVENT...")
+                self.disconnected = True
+                self.fail("the peer disconnected")
+            case EventType.TIMEWAIT_EXIT:
+                pass
+            case EventType.DEVICE_REMOVAL:
+                self.log.note("cma detected device removal!!!!")
+                self.fail(str(self.device.health.loss()))
+            case _:
+                self.log.note(f"cma event {event.type:d}, error {event.status}")
+                self.fail(explain(event, self.options))
+
+    def _requested(self, child: CmId) -> None:
+        """A client asks; krping serves one, later ones are turned away."""
+        if self.child is not None:
+            child.reject()
+            child.destroy()
+            return
+        self.state = State.CONNECT_REQUEST
+        self.child = child
+        self.log.line(f"child cma {id(child):016x}")
+
+    def set_up(self) -> Resources:
+        """Queue pair and buffers. Raises `KrpingError` for a device without fast registration."""
+        attr = self.device.query_device()
+        if not (attr.fast_reg and attr.local_inv):
+            raise KrpingError(f"Fastreg not supported - device_cap_flags {attr.flags:#x}")
+        self.log.line(f"Fastreg supported - device_cap_flags {attr.flags:#x}")
+        resources = Resources(self.device, self.options, self.log)
+        self.resources = resources
+        self._poller.register(resources.channel.fileno(), select.POLLIN)
+        return resources
+
+    # -- completions -----------------------------------------------------------------------
+
+    def drain(self) -> bool:
+        """Handle the completions there are; whether there were any."""
+        resources = self.resources
+        if resources is None:
+            return False
+        completions = resources.cq.poll(BATCH)
+        if not completions:
+            return False
+        for completion in completions:
+            completed(self, completion, resources)
+        return True

@@ -1,0 +1,136 @@
+"""Connections by IPv4 address over NTRDMA: messages travel as commands to the peer's driver.
+
+Addresses are those of the interface of the Ethernet device, if there is one, else any that a
+connection manager is opened with.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import os
+import threading
+import time
+from collections import deque
+
+from bluebridge.device.layout.net.roce import ipv4_gid
+from bluebridge.guest.protocols.cm.manager import ConnectionManager
+from bluebridge.guest.protocols.cm.path_qp import Rtr
+from bluebridge.guest.protocols.cm.qp import RcPathQp
+from bluebridge.guest.protocols.cm.transport import LocalPort, Peer, Received
+from bluebridge.guest.protocols.ntrdma.ethernet.addresses import mac_of
+from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.verbs import AddressVector, QueuePair, VerbsError
+
+MAD_HEAD = bytes((1, 7, 2, 3, 0, 0, 0, 0))
+"""The first 8 bytes of every CM MAD: versions, management class, method Send, no status."""
+
+
+MOST_ARRIVED = 1024
+"""Messages that wait to be received; further ones are lost, and their sender repeats them."""
+
+
+class CommandTransport:
+    """`MadTransport` and `Resolver` by commands of NTRDMA, for the own address `ip`.
+
+    Messages do not say to which of several addresses they go, so a device has one of these.
+    """
+
+    def __init__(self, device: NtrdmaDevice, ip: int) -> None:
+        """Raises `VerbsError` when the device has one already."""
+        self._device, self._ip = device, ip
+        self._service = device.service
+        self._arrived: deque[Received] = deque()
+        self._lock = threading.Lock()
+        with self._service.lock:
+            if self._service.cm_receiver is not None:
+                raise VerbsError(f"{device.name} has a connection manager already")
+            self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            if device.network is None:
+                self._service.addresses.add(ip)
+            self._service.cm_receiver = self._came
+
+    def fileno(self) -> int:
+        """An eventfd."""
+        return self._fd
+
+    def receive(self) -> list[Received]:
+        """Everything that arrived. Raises `DeviceLost`."""
+        self._device.health.check()
+        with self._lock:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._fd)
+            found = list(self._arrived)
+            self._arrived.clear()
+            return found
+
+    def send(self, mad: bytes, peer: Peer) -> None:
+        """Post one MAD. Raises `OSError` when there is no peer."""
+        service = self._service
+        with service.lock:
+            if not service.engine.send_cm(mad[len(MAD_HEAD) :], self._ip):
+                raise OSError(errno.ENETDOWN, "NTRDMA has no peer")
+            service.run()
+
+    def flush(self, timeout: float) -> None:
+        """Commands leave as they are posted."""
+
+    def close(self) -> None:
+        """Receive no more."""
+        with self._service.lock:
+            self._service.cm_receiver = None
+            self._service.addresses.discard(self._ip)
+        with self._lock:
+            os.close(self._fd)
+            self._fd = -1
+
+    def resolve(self, ip: str, timeout: float = 2.0) -> bytes:
+        """What stands for the peer's MAC address. Raises `TimeoutError` when it is not `ip`."""
+        number = int(ipaddress.IPv4Address(ip))
+        deadline = time.monotonic() + timeout
+        while True:
+            if self._service.wait_ready(max(0.0, deadline - time.monotonic())) and self._is(number):
+                return mac_of(number)
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, f"nobody answers at {ip}")
+            time.sleep(0.02)
+
+    def _is(self, number: int) -> bool:
+        engine = self._service.engine
+        try:
+            self._service.call(lambda done: engine.resolve(number, done), "address")
+        except VerbsError:
+            self._device.health.check()
+            return False
+        return True
+
+    def _came(self, mad: bytes, ip: int) -> None:
+        sender = Peer(ipv4_gid(ip.to_bytes(4, "big")), mac_of(ip))
+        with self._lock:
+            if self._fd >= 0 and len(self._arrived) < MOST_ARRIVED:
+                self._arrived.append(Received(MAD_HEAD + mad, sender))
+                os.eventfd_write(self._fd, 1)
+
+
+def open_ntrdma_cm(device: NtrdmaDevice, ip: str) -> ConnectionManager:
+    """A connection manager for the address `ip` (dotted IPv4) of this side.
+
+    With an Ethernet device it is an address of its interface, else any. Raises `VerbsError`.
+    """
+    address = ipaddress.IPv4Address(ip)
+    network = device.network
+    if network is not None and not network.has_address(int(address)):
+        mend = f"ip addr add {ip}/24 dev {network.name}"
+        raise VerbsError(f"{network.name} has no address {ip}: {mend}")
+    transport = CommandTransport(device, int(address))
+    guid = device.query_device().node_guid
+    port = LocalPort(ip, mac_of(int(address)), ipv4_gid(address.packed), 0, guid)
+
+    def path_qp(qp: QueuePair) -> RcPathQp:
+        return RcPathQp(qp, to_the_peer)
+
+    def to_the_peer(_: Rtr) -> AddressVector:
+        return device.peer()
+
+    return ConnectionManager(port, transport, transport, path_qp)

@@ -1,0 +1,360 @@
+"""One end of NTRDMA: its parts wired, and served in turns."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from bluebridge.device.layout.ntrdma import port as port_layout
+from bluebridge.device.layout.ntrdma.commands import CM_MESSAGE, RESOLVE, CommandCode
+from bluebridge.device.layout.ntrdma.port import BELL_COMMAND, BELL_RESPONSE, PortState
+from bluebridge.guest.protocols.ntrdma.engine.bells import Bells, Observer
+from bluebridge.guest.protocols.ntrdma.engine.command_ring import CommandExecution, CommandRequests
+from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
+from bluebridge.guest.protocols.ntrdma.engine.ethernet import Ethernet, Network
+from bluebridge.guest.protocols.ntrdma.engine.local import Done, Event, LocalResources
+from bluebridge.guest.protocols.ntrdma.engine.memory import Words
+from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
+from bluebridge.guest.protocols.ntrdma.engine.port import Port
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain, QueuePair, Sizes
+from bluebridge.guest.protocols.ntrdma.engine.remote import RemoteResources
+from bluebridge.guest.protocols.ntrdma.engine.remote_pair import RemotePair
+from bluebridge.guest.protocols.ntrdma.engine.requester import Requester
+from bluebridge.guest.protocols.ntrdma.engine.responder import Responder
+from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
+from bluebridge.guest.verbs.requests import SendWr
+from bluebridge.guest.verbs.values import RecvWr
+
+TURNS = 8
+"""Rounds over all that has work, in one call."""
+
+
+class EngineOwner(Protocol):
+    """Who is told what happens beside the calls."""
+
+    def event(self, event: Event, key: int) -> None:
+        """An asynchronous event; `key` is the number of the queue pair that failed."""
+
+    def entered(self, state: PortState) -> None:
+        """The port is in another state."""
+
+    def cm_message(self, mad: bytes, ip: int) -> None:
+        """A message of the peer's connection manager at `ip`, without its first 8 bytes."""
+
+    def has_address(self, ip: int) -> bool:
+        """Whether an IPv4 address is this side's."""
+
+
+class Engine:
+    """Own resources are in `local`, the peer's twins in `remote`, the state machine in `port`.
+
+    With a `network` it has an Ethernet device, `ethernet`.
+    """
+
+    def __init__(
+        self, transport: Transport, owner: EngineOwner, network: Network | None = None
+    ) -> None:
+        self._transport, self._owner = transport, owner
+        self._words = Words(transport)
+        self._bells = Bells(transport)
+        self._peer = Peer(transport)
+        self._runnable: deque[QueuePair] = deque()
+        self._stalled: set[QueuePair] = set()
+        self._rung: deque[RemotePair] = deque()
+        self._broken = ""
+        self._requests = CommandRequests(transport, self._words, self._peer)
+        self._bells.observe(self._commands_came, BELL_COMMAND)
+        self._bells.observe(self._responses_came, BELL_RESPONSE)
+        self.remote = RemoteResources(transport, self._words, self._bells, self._peer, self)
+        self._execution = CommandExecution(transport, self._words, self._peer, self.remote.execute)
+        self.local = LocalResources(
+            transport, self._peer, self._requests, owner.event, self.make_runnable
+        )
+        self._requester = Requester(transport, self._peer, self.remote, self.local)
+        self._responder = Responder(transport, self._peer, self.local)
+        self.ethernet: Ethernet | None = None
+        if network is not None:
+            parts = transport, self._words, self._bells, self._peer
+            self.ethernet = Ethernet(*parts, network, self._break)
+        self.port = Port(transport, self._peer, self)
+        self._observers: dict[int, Observer] = {}
+
+    # -- what makes it go -----------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether the peer is there."""
+        return self.port.ready
+
+    @property
+    def deadline(self) -> float:
+        """When `advance` has something to do; in the past: at once."""
+        if self._rung or self._broken or (self.ethernet is not None and self.ethernet.due):
+            return 0.0
+        at = min(self.port.deadline, self._requests.deadline)
+        if self._stalled:
+            at = min(at, *(pair.resume_at for pair in self._stalled))
+        return at
+
+    @property
+    def throttled(self) -> bool:
+        """Whether queue pairs or frames wait only for stores to be carried out."""
+        return bool(self._runnable) or (
+            self.ethernet is not None and self.ethernet.sender.throttled
+        )
+
+    def link(self, up: bool, now: float) -> None:
+        """The way to the peer is there, or has gone."""
+        self.port.link(up, now)
+        self.run(now)
+
+    def advance(self, now: float) -> None:
+        """Do what is due."""
+        self.port.advance(now)
+        if now >= self._requests.deadline:
+            self.port.quiesce("the peer does not answer a command", now)
+        self.run(now)
+
+    def interrupt(self, now: float) -> None:
+        """The peer has signalled."""
+        self.port.look(now)
+        self.run(now)
+
+    def stores_failed(self, now: float) -> None:
+        """Stores were not carried out: begin anew with the peer."""
+        self.port.quiesce("stores into the peer's memory have failed", now)
+        self.run(now)
+
+    def run(self, now: float) -> None:
+        """Serve queues and bells until there is nothing to do, or for some turns.
+
+        Own requests leave first, before it takes the time to answer the peer's.
+        """
+        if self._stalled:
+            self._resume_stalled(now)
+        for _ in range(TURNS):
+            busy = self._serve_pairs(now) if self._runnable else False
+            rang = self._peer.known and self._bells.rung
+            if rang:
+                self._transport.flush()
+                self._bells.serve()
+            if self._broken:
+                reason, self._broken = self._broken, ""
+                self.port.quiesce(reason, now)
+            if self._rung:
+                busy |= self._serve_twins()
+            if self.ethernet is not None:
+                busy |= self.ethernet.serve()
+            if self._peer.ready:
+                self._requests.flush(now)
+            if not busy and not (rang and self._runnable):
+                break
+        if self.ethernet is not None:
+            self.ethernet.tell()
+        self._peer.signal()
+        self._transport.flush()
+
+    def _resume_stalled(self, now: float) -> None:
+        for pair in [pair for pair in self._stalled if pair.resume_at <= now]:
+            self._stalled.discard(pair)
+            self.make_runnable(pair)
+
+    def make_runnable(self, pair: QueuePair) -> None:
+        """A queue pair may have something to send."""
+        if pair not in self._runnable:
+            self._runnable.append(pair)
+
+    def _serve_twins(self) -> bool:
+        for _ in range(len(self._rung)):
+            twin = self._rung.popleft()
+            if self.remote.pair(twin.key) is twin and self._responder.serve(twin):
+                self._rung.append(twin)
+        return bool(self._rung)
+
+    def _serve_pairs(self, now: float) -> bool:
+        """A turn for each queue pair; whether another turn makes sense."""
+        more = False
+        for _ in range(len(self._runnable)):
+            if self._requester.throttled():
+                return False
+            pair = self._runnable.popleft()
+            if self._requester.work(pair, now):
+                self._runnable.append(pair)
+                more = True
+            elif pair.resume_at > now and pair.sends.queue:
+                self._stalled.add(pair)
+        return more
+
+    def _break(self, reason: str) -> None:
+        """Part from the peer with the next turn."""
+        self._broken = reason
+
+    # -- bells ----------------------------------------------------------------------------------
+
+    def _commands_came(self) -> None:
+        if not self._execution.serve():
+            self._broken = "the peer's command index cannot be"
+
+    def _responses_came(self) -> None:
+        if not self._requests.take_responses():
+            self._broken = "the peer's response index cannot be"
+
+    def twin_rang(self, twin: RemotePair) -> None:
+        """The peer has sent to a twin."""
+        if twin not in self._rung:
+            self._rung.append(twin)
+
+    # -- the port's owner -----------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Everything of the peer goes, and own rings begin anew."""
+        self.remote.clear()
+        self._rung.clear()
+        self._bells.restart()
+        self._requests.restart()
+        self._execution.restart()
+        if self.ethernet is not None:
+            self.ethernet.restart()
+
+    def init_block(self) -> bytes:
+        """What the peer needs of this side first."""
+        message = self._transport.message
+        values = {
+            "version_tag": port_layout.VERSION_TAG,
+            "msi_address": message.address,
+            "msi_data": message.data,
+            "msi_count": 1,
+            "bells": self._bells.address,
+            "bell_count": port_layout.DOORBELLS,
+            "command_capacity": port_layout.COMMAND_CAPACITY,
+            "responses": self._requests.responses.address,
+            "response_index": self._requests.index.address,
+            "bell_response": BELL_RESPONSE,
+            "bell_command": BELL_COMMAND,
+            "init_tag": port_layout.VERSION_TAG,
+        }
+        if self.ethernet is not None:
+            values |= self.ethernet.init_values()
+        return bytes(port_layout.PEER_INFO.pack(values))
+
+    def conf_block(self) -> bytes:
+        """What the peer needs of this side then."""
+        values = {
+            "commands": self._execution.commands.address,
+            "command_produced": self._execution.index.address,
+            "conf_tag": port_layout.VERSION_TAG,
+        }
+        if self.ethernet is not None:
+            values |= self.ethernet.conf_values()
+        return bytes(port_layout.PEER_INFO.pack(values))
+
+    def enabled(self) -> None:
+        """The peer is ready."""
+        self.local.enabled()
+        if self.ethernet is not None:
+            self.ethernet.enabled()
+        self._owner.event(Event.PORT_UP, 0)
+
+    def quiescing(self) -> None:
+        """The port begins to part from its peer."""
+        was_ready = self._peer.ready
+        self._peer.ready = False
+        self._rung.clear()
+        self.local.quiescing()
+        if self.ethernet is not None:
+            self.ethernet.quiescing()
+        if was_ready:
+            self._owner.event(Event.PORT_DOWN, 0)
+
+    def entered(self, state: PortState) -> None:
+        """The port is in a state, and has told the peer."""
+        self._owner.entered(state)
+
+    def disabled(self) -> None:
+        """The peer is gone, nothing is under way."""
+        self.local.disabled()
+
+    # -- what users do ----------------------------------------------------------------------------
+
+    def create_queue(self, notify: Callable[[], None]) -> CompletionQueue:
+        """A completion queue; `notify` is called for its events. Raises `MemoryError`."""
+        observer = self._bells.observe(lambda: queue.collect())
+        queue = CompletionQueue(observer.index, notify)
+        self._observers[observer.index] = observer
+        return queue
+
+    def destroy_queue(self, queue: CompletionQueue) -> None:
+        """Its queue pairs must be gone."""
+        observer = self._observers.pop(queue.bell, None)
+        if observer is not None:
+            self._bells.forget(observer)
+
+    def create_pair(
+        self,
+        domain: Domain,
+        sizes: Sizes,
+        queues: tuple[CompletionQueue, CompletionQueue],
+        done: Done,
+    ) -> QueuePair:
+        """A queue pair with completion queues for sends and receives. Raises `MemoryError`."""
+        number = self.local.new_pair_number()
+        pair = QueuePair(self._transport, self._words, number, domain, sizes, queues)
+        self.local.add_pair(pair, done)
+        return pair
+
+    def post_send(self, pair: QueuePair, request: SendWr) -> None:
+        """Take a request; it leaves with the next `run`. Raises `VerbsError`."""
+        pair.sends.post(request, pair.sizes.signal_all)
+        if pair.flushed:
+            pair.sends.flush()
+        else:
+            self.make_runnable(pair)
+
+    def post_receive(self, pair: QueuePair, request: RecvWr) -> None:
+        """Take a receive. Raises `VerbsError`."""
+        pair.receives.post(request)
+        if pair.flushed:
+            pair.receives.flush()
+
+    def push_receives(self, pair: QueuePair) -> None:
+        """Let posted receives reach the peer."""
+        pair.push_receives(self._peer)
+
+    def send_cm(self, mad: bytes, ip: int) -> bool:
+        """Send a message of the connection manager at `ip`; whether there is a peer."""
+        if not self._peer.ready:
+            return False
+        self._requests.post(
+            CM_MESSAGE.pack(op=CommandCode.CM_MESSAGE, pd_key=ip, mad=mad), lambda response: None
+        )
+        return True
+
+    def resolve(self, ip: int, done: Done) -> None:
+        """Ask the peer whether an IPv4 address is its own."""
+        if not self._peer.ready:
+            done(False)
+            return
+        self._requests.post(
+            RESOLVE.pack(op=CommandCode.RESOLVE, ip=ip),
+            lambda response: done(response is not None and response[8:12] == bytes(4)),
+        )
+
+    def cm_message(self, mad: bytes, ip: int) -> None:
+        """The peer's connection manager says something."""
+        self._owner.cm_message(mad, ip)
+
+    def has_address(self, ip: int) -> bool:
+        """Whether an IPv4 address is this side's."""
+        return self._owner.has_address(ip)
+
+    def part(self, now: float) -> None:
+        """Part from the peer for good: `close` follows when all stores are carried out."""
+        self.port.quiesce("this side has closed", now)
+        self._transport.shut()
+        self.local.quiescing()
+
+    def close(self) -> None:
+        """Nothing is under way any more. What is posted is flushed."""
+        self.disabled()
+        self.remote.clear()

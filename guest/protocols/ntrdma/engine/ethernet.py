@@ -1,0 +1,152 @@
+"""The Ethernet device of an engine: frames of a network interface cross the bridge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from bluebridge.device.layout.ntrdma.port import BELL_ETHERNET, ETHERNET_CAPACITY
+from bluebridge.guest.protocols.ntrdma.engine.bells import Bells
+from bluebridge.guest.protocols.ntrdma.engine.frame_memory import FrameMemory
+from bluebridge.guest.protocols.ntrdma.engine.frame_receiver import FrameReceiver
+from bluebridge.guest.protocols.ntrdma.engine.frame_sender import FrameSender
+from bluebridge.guest.protocols.ntrdma.engine.memory import Words
+from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
+from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing
+from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
+
+DELIVERED_AT_ONCE = 64
+"""Frames of the peer that are delivered in one turn."""
+
+
+class Network(Protocol):
+    """The network interface whose frames cross."""
+
+    @property
+    def frame_bytes(self) -> int:
+        """The longest frame, its header included."""
+
+    @property
+    def frame_count(self) -> int:
+        """Buffers for each direction, a power of two up to `ETHERNET_CAPACITY`."""
+
+    def receive(self, frame: memoryview) -> None:
+        """A frame has come; its bytes are lent until this returns."""
+
+    def set_carrier(self, up: bool) -> None:
+        """The peer's interface is there, or has gone."""
+
+
+class Ethernet:
+    """Both directions. `fail` is told why the peer must be parted from.
+
+    A frame is sent by `space` and `send`; `tell` ends a burst of them.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        words: Words,
+        bells: Bells,
+        peer: Peer,
+        network: Network,
+        fail: Callable[[str], None],
+    ) -> None:
+        size, count = network.frame_bytes, network.frame_count
+        assert count & count - 1 == 0 and 4 <= count <= ETHERNET_CAPACITY
+        self.receiver = FrameReceiver(
+            transport, words, peer, FrameMemory(transport, size, count), network.receive
+        )
+        self.sender = FrameSender(transport, words, peer, FrameMemory(transport, size, count))
+        self._rung = False
+        self._peer = peer
+        self._network = network
+        self._fail = fail
+        bells.observe(self._rang, BELL_ETHERNET)
+
+    def _rang(self) -> None:
+        self._rung = True
+
+    @property
+    def due(self) -> bool:
+        """Whether frames may have come that are not delivered."""
+        return self._rung and self.ready
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is an interface at the other end."""
+        return self._peer.ready and self._peer.ethernet.there
+
+    @property
+    def wants_frames(self) -> bool:
+        """Whether a frame could be sent now; wait for a bell, or for stores, otherwise."""
+        return self.ready and self.space() is not None
+
+    def space(self) -> memoryview | None:
+        """Where the next frame is to be put; None when it has to wait."""
+        if not self.ready:
+            return None
+        try:
+            return self.sender.space()
+        except CorruptRing:
+            self._fail("the peer's index of Ethernet buffers cannot be")
+            return None
+
+    def send(self, length: int) -> None:
+        """Send the frame in `space`."""
+        self.sender.send(length)
+
+    def serve(self) -> bool:
+        """Deliver what has come, and give buffers; whether there is more to do."""
+        if not self.due:
+            return False
+        try:
+            self._rung = self.receiver.take(DELIVERED_AT_ONCE)
+        except CorruptRing:
+            self._rung = False
+            self._fail("the peer's index of Ethernet frames cannot be")
+            return True
+        self.receiver.fill()
+        return self._rung
+
+    def tell(self) -> None:
+        """End a burst of frames."""
+        if self.ready:
+            self.sender.tell()
+
+    # -- with the port --------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Begin with empty rings."""
+        self._rung = False
+        self.receiver.restart()
+        self.sender.restart()
+
+    def enabled(self) -> None:
+        """The peer is ready."""
+        if self.ready:
+            self._rung = True
+            self.receiver.fill()
+            self._network.set_carrier(True)
+
+    def quiescing(self) -> None:
+        """The peer is being parted from."""
+        self._rung = self.sender.throttled = False
+        self._network.set_carrier(False)
+
+    def init_values(self) -> dict[str, int]:
+        """What the init block tells the peer."""
+        return {
+            "ethernet_capacity": ETHERNET_CAPACITY,
+            "ethernet_completions": self.receiver.lengths.address,
+            "ethernet_consumed": self.receiver.consumed.address,
+            "ethernet_bell": BELL_ETHERNET,
+        }
+
+    def conf_values(self) -> dict[str, int]:
+        """What the conf block tells the peer."""
+        return {
+            "ethernet_buffers": self.sender.buffers.address,
+            "ethernet_produced": self.sender.produced.address,
+            "ethernet_send_bell": BELL_ETHERNET,
+        }

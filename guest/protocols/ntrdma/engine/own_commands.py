@@ -1,0 +1,62 @@
+"""The commands that tell the peer of own resources, and what its responses say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bluebridge.device.layout.fields import Value
+from bluebridge.device.layout.ntrdma import commands as layout
+from bluebridge.device.layout.ntrdma.commands import CommandCode
+from bluebridge.guest.protocols.ntrdma.engine.entries import SEGMENT
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import QueuePair
+from bluebridge.guest.protocols.ntrdma.engine.regions import Region
+
+
+def attributes(pair: QueuePair) -> dict[str, Value]:
+    """The values of a QP_MODIFY."""
+    return {
+        "pd_key": pair.domain.key,
+        "key": pair.key,
+        "state": int(pair.state),
+        "access": pair.access,
+        "peer_key": pair.peer_key,
+    }
+
+
+def succeeded(response: bytes | None) -> bool:
+    """What a response says; none means that there is no peer, so nothing to do."""
+    if response is None:
+        return True
+    keyed = CommandCode.MR_CREATE <= layout.RESPONSE.get(response, "op") <= CommandCode.QP_MODIFY
+    form = layout.KEYED_RESPONSE if keyed else layout.RESPONSE
+    return form.get(response, "status") == layout.OK
+
+
+def region_commands(region: Region) -> Iterator[bytearray]:
+    """The commands that make the twin of a region, without its domain."""
+    segments, first = region.segments, layout.CREATE_SEGMENTS
+    count = min(len(segments), first)
+    command = layout.MR_CREATE.pack(
+        op=CommandCode.MR_CREATE,
+        key=region.key,
+        access=region.access,
+        address=region.address,
+        length=region.length,
+        capacity=len(segments),
+        count=count,
+    )
+    for number in range(count):
+        SEGMENT.pack_into(command, layout.CREATE_LIST + number * SEGMENT.size, *segments[number])
+    yield command
+    for start in range(first, len(segments), layout.APPEND_SEGMENTS):
+        part = segments[start : start + layout.APPEND_SEGMENTS]
+        command = layout.MR_APPEND.pack(
+            op=CommandCode.MR_APPEND,
+            key=region.key,
+            capacity=len(segments),
+            position=start,
+            count=len(part),
+        )
+        for number, segment in enumerate(part):
+            SEGMENT.pack_into(command, layout.APPEND_LIST + number * SEGMENT.size, *segment)
+        yield command

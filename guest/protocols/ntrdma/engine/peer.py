@@ -1,0 +1,107 @@
+"""The peer as its blocks describe it: checked once, then stored to."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.ntrdma import port as layout
+from bluebridge.guest.protocols.ntrdma.engine.peer_ethernet import PeerEthernet
+from bluebridge.guest.protocols.ntrdma.engine.transport import Message, Transport
+
+_BASE = layout.FIRST_DYNAMIC_BELL
+
+
+class Peer:
+    """Where to store at the peer, once its blocks are taken, and the counters of its bells."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.ready = False
+        self.ethernet = PeerEthernet(transport)
+        self.commands = self.command_produced = 0
+        self.responses = self.response_index = 0
+        self.command_capacity = 0
+        self.bell_command = self.bell_response = 0
+        self._bells = self._bell_count = 0
+        self._message = Message(0, 0)
+        self._rings: dict[int, int] = {}
+        self.known = False
+        """Whether its init block was taken: what it sends can be answered."""
+        self._signal_due = False
+
+    def take_init(self, block: bytes) -> bool:
+        """Take the init block out of a PEER_INFO; whether it makes sense."""
+        get = layout.PEER_INFO.get
+        self._message = Message(get(block, "msi_address"), get(block, "msi_data"))
+        self._bells, self._bell_count = get(block, "bells"), get(block, "bell_count")
+        self.command_capacity = get(block, "command_capacity")
+        self.responses = get(block, "responses")
+        self.response_index = get(block, "response_index")
+        self.bell_command = get(block, "bell_command")
+        self.bell_response = get(block, "bell_response")
+        self._rings.clear()
+        reaches = self.transport.reaches
+        self.known = (
+            get(block, "version_tag") == get(block, "init_tag") == layout.VERSION_TAG
+            and self.command_capacity == layout.COMMAND_CAPACITY
+            and get(block, "command_index") == 0
+            and self._bell_count >= _BASE
+            and max(self.bell_command, self.bell_response) < self._bell_count
+            and not (self._message.address | self._bells | self.response_index) & 3
+            and (not self._message.address or reaches(self._message.address, 4))
+            and reaches(self._bells, 4 * self._bell_count)
+            and reaches(self.responses, self.command_capacity * 64)
+            and reaches(self.response_index, 4)
+            and self.ethernet.take_init(block, self._bell_count)
+        )
+        return self.known
+
+    def take_conf(self, block: bytes) -> bool:
+        """Take the conf block out of a PEER_INFO; whether it makes sense."""
+        get = layout.PEER_INFO.get
+        self.commands = get(block, "commands")
+        self.command_produced = get(block, "command_produced")
+        reaches = self.transport.reaches
+        return (
+            get(block, "conf_tag") == layout.VERSION_TAG
+            and not self.command_produced & 3
+            and reaches(self.commands, layout.COMMAND_CAPACITY * 256)
+            and reaches(self.command_produced, 4)
+            and self.ethernet.take_conf(block, self._bell_count)
+        )
+
+    def has_bell(self, bell: int) -> bool:
+        """Whether that is one of its bells."""
+        return bell < self._bell_count
+
+    def publish(self, index_address: int, index: int, bell: int) -> None:
+        """Behind all entries copied so far: the ring's index, then the bell; it is signalled later.
+
+        The order is copies, fence, index, bell, fence, interrupt.
+        """
+        self.transport.fence()
+        self.transport.imm32(index_address, index)
+        count = self._rings.get(bell, 0) + 1 & 0xFFFFFFFF
+        self._rings[bell] = count
+        self.transport.imm32(self._bells + 4 * bell, count)
+        self._signal_due = True
+
+    def publish_quietly(self, index_address: int, index: int) -> None:
+        """Behind all entries copied so far: the ring's index, and no more."""
+        self.transport.fence()
+        self.transport.imm32(index_address, index)
+
+    def interrupt(self) -> None:
+        """Interrupt behind everything so far, if it is known how."""
+        self._signal_due = self.known
+        self.signal()
+
+    def signal(self) -> None:
+        """Interrupt once for everything published since the last time."""
+        if self._signal_due:
+            self._signal_due = False
+            self.transport.fence()
+            self.transport.signal(self._message)
+
+    def forget(self) -> None:
+        """It is gone, or begins anew."""
+        self.ready = self._signal_due = self.known = False
+        self._rings.clear()

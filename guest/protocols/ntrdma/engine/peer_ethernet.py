@@ -1,0 +1,51 @@
+"""The peer's Ethernet device as its blocks describe it."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.ntrdma.ethernet import FRAME_BUFFER, FRAME_COMPLETION
+from bluebridge.device.layout.ntrdma.port import ETHERNET_CAPACITY, PEER_INFO
+from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
+
+_BUFFER_BYTES = ETHERNET_CAPACITY * FRAME_BUFFER.size
+_COMPLETION_BYTES = ETHERNET_CAPACITY * FRAME_COMPLETION.size
+
+
+class PeerEthernet:
+    """Where to store at the peer: lengths of sent frames, empty buffers; and the bells of both."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.there = False
+        """Whether it has an Ethernet device; nothing else means anything without."""
+        self.completions = self.consumed = self.bell = 0
+        self.buffers = self.produced = self.send_bell = 0
+
+    def take_init(self, block: bytes, bell_count: int) -> bool:
+        """Take its part of the init block; whether that makes sense."""
+        get = PEER_INFO.get
+        capacity = get(block, "ethernet_capacity")
+        self.there = bool(capacity)
+        self.completions = get(block, "ethernet_completions")
+        self.consumed = get(block, "ethernet_consumed")
+        self.bell = get(block, "ethernet_bell")
+        return not self.there or (
+            capacity == ETHERNET_CAPACITY
+            and get(block, "ethernet_index") == 0
+            and self.bell < bell_count
+            and self._holds(self.completions, _COMPLETION_BYTES, self.consumed)
+        )
+
+    def take_conf(self, block: bytes, bell_count: int) -> bool:
+        """Take its part of the conf block; whether that makes sense."""
+        get = PEER_INFO.get
+        self.buffers = get(block, "ethernet_buffers")
+        self.produced = get(block, "ethernet_produced")
+        self.send_bell = get(block, "ethernet_send_bell")
+        return not self.there or (
+            self.send_bell < bell_count and self._holds(self.buffers, _BUFFER_BYTES, self.produced)
+        )
+
+    def _holds(self, ring: int, length: int, index: int) -> bool:
+        """Whether a ring and its index can be stored to."""
+        reaches = self._transport.reaches
+        return not (ring | index) & 3 and reaches(ring, length) and reaches(index, 4)

@@ -1,0 +1,280 @@
+"""The port: how two ends find each other, agree, watch each other and part (v0.1 ntrdma_port.c).
+
+Up to state 4 the peer's ping word is read from a scratchpad, from state 5 on from memory, so no
+scratchpad is touched while a port is ready. A word counts when it has changed since the port began
+to look: what a peer left behind that died is not taken for a live one. Unlike version 0.1 a port
+begins in state 1 with its memory shut, and opens it when the peer has acknowledged the reset: what
+an earlier peer still stores finds nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from bluebridge.device.layout.ntrdma import port as layout
+from bluebridge.device.layout.ntrdma.port import CONF_BLOCK, INIT_BLOCK, PortState, Spad
+from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
+from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
+
+PING_SECONDS = 0.2
+POLL_SECONDS = 0.7
+MISSES = 10
+EAGER_SECONDS = 0.02
+"""Both periods until the port is ready."""
+DRAIN_SECONDS = 1.0
+"""How long stores may take to be carried out when a port quiesces; then they are abandoned."""
+_PING_OFFSET = layout.PEER_INFO.field("ping").offset
+
+
+class _Row(NamedTuple):
+    """Peer's states that advance a state, and those that leave it as it is."""
+
+    advance: frozenset[int]
+    tolerate: frozenset[int]
+
+
+_ROWS = {
+    PortState.RESET_REQUESTED: _Row(frozenset({1, 2}), frozenset(range(7))),
+    PortState.RESET_ACKNOWLEDGED: _Row(frozenset({2, 3}), frozenset(range(7))),
+    PortState.SPADS_READY: _Row(frozenset({3, 4}), frozenset({2})),
+    PortState.INIT_READY: _Row(frozenset({4, 5}), frozenset({3})),
+    PortState.CONF_READY: _Row(frozenset({5, 6}), frozenset({4})),
+    PortState.READY: _Row(frozenset({6}), frozenset({5})),
+}
+
+
+class PortOwner(Protocol):
+    """What changes with the port's state."""
+
+    def restart(self) -> None:
+        """Everything of the peer goes, and own rings begin anew; nothing lands here any more."""
+
+    def init_block(self) -> bytes:
+        """A PEER_INFO with the init values of this side."""
+
+    def conf_block(self) -> bytes:
+        """A PEER_INFO with the conf values of this side."""
+
+    def enabled(self) -> None:
+        """The peer is ready: make twins of all resources there."""
+
+    def disabled(self) -> None:
+        """The peer is lost, and nothing is under way any more: end what waits for it."""
+
+    def quiescing(self) -> None:
+        """The port begins to part from its peer."""
+
+    def entered(self, state: PortState) -> None:
+        """The port is in a state, and has told the peer."""
+
+
+class Port:
+    """The state machine. `peer` is filled in as the blocks of the other side come."""
+
+    def __init__(self, transport: Transport, peer: Peer, owner: PortOwner) -> None:
+        self.state = PortState.RESET_REQUESTED
+        self.reason = "it has not been up yet"
+        """Why the port was last quiesced."""
+        self.up = False
+        self._transport, self._peer, self._owner = transport, peer, owner
+        self._memory = transport.map(layout.PEER_INFO.size, 64)
+        self._block = self._memory.view
+        self._words = self._memory.view.cast("I")
+        self._peer_block = 0
+        self._seen = 0
+        self._word = 0
+        self._sequence = 0
+        self._last_change = self._next_ping = self._next_poll = 0.0
+        self._drain_until = 0.0
+        self._peer_enabled = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether both sides are ready."""
+        return self._peer_enabled
+
+    @property
+    def deadline(self) -> float:
+        """When `advance` has something to do."""
+        if self.state is PortState.QUIESCE:
+            return self._next_ping
+        return min(self._next_ping, self._next_poll) if self.up else float("inf")
+
+    def link(self, up: bool, now: float) -> None:
+        """The way to the peer is there, or has gone."""
+        if up == self.up:
+            return
+        self.up = up
+        if not up:
+            self.quiesce("the link is down", now)
+            return
+        self._word = self._load()
+        self._last_change = now
+        self._next_poll = now
+        self._ping(now, self.state)
+        self._owner.entered(self.state)
+
+    def quiesce(self, reason: str, now: float) -> None:
+        """Part from the peer and begin anew."""
+        if self.state < PortState.SPADS_READY:
+            return
+        self.reason = reason
+        self._owner.quiescing()
+        self._transport.shut()
+        self._enter(PortState.QUIESCE, now)
+        self._peer_enabled = False
+        self._peer.forget()
+        self._drain_until = now + DRAIN_SECONDS
+        self._next_ping = now
+
+    def advance(self, now: float) -> None:
+        """Do what is due."""
+        if self.state is PortState.QUIESCE:
+            self._drain(now)
+        if not self.up or self.state is PortState.QUIESCE:
+            return
+        if now >= self._next_ping:
+            self._ping(now, self.state)
+        if now >= self._next_poll:
+            self._next_poll = now + (POLL_SECONDS if self.ready else EAGER_SECONDS)
+            self._poll(now)
+
+    def look(self, now: float) -> None:
+        """The peer has signalled: its state may have changed."""
+        if self.state >= PortState.CONF_READY:
+            self._poll(now)
+
+    # -- own side -------------------------------------------------------------------------------
+
+    def _drain(self, now: float) -> None:
+        """Quiesced: until what was posted is carried out, and its sources can be given back."""
+        if self._transport.done < self._transport.posted:
+            if now < self._drain_until:
+                self._next_ping = now + EAGER_SECONDS / 10
+                return
+            self._transport.abandon()
+        self._owner.disabled()
+        self._seen = 0
+        self._enter(PortState.RESET_REQUESTED, now)
+        self._word = self._load() if self.up else 0
+        self._next_poll = now
+
+    def _enter(self, state: PortState, now: float) -> None:
+        """Go to a state and tell the peer, in the places of the state before, too."""
+        before, self.state = self.state, state
+        if state is PortState.CONF_READY:
+            self._word = 0  # from here on it is the word in memory, which the peer's reset cleared
+        if self.up:
+            self._ping(now, before)
+        self._owner.entered(state)
+
+    def _ping(self, now: float, before: PortState) -> None:
+        """Write the ping word where the peer reads it."""
+        self._next_ping = now + (PING_SECONDS if self.ready else EAGER_SECONDS)
+        self._sequence = self._sequence + 1 & 0xFFFF
+        word = self.state << 16 | self._sequence
+        if self._peer_block and max(before, self.state) >= PortState.INIT_READY:
+            self._transport.fence()
+            self._transport.imm32(self._peer_block + _PING_OFFSET, word)
+            if before is not self.state:
+                self._peer.interrupt()
+        if min(before, self.state) <= PortState.CONF_READY:
+            self._transport.store_spad(Spad.PING, word)
+
+    # -- the peer's side ------------------------------------------------------------------------
+
+    def _load(self) -> int:
+        if self.state <= PortState.INIT_READY:
+            return self._transport.load_spad(Spad.PING)
+        word: int = self._words[_PING_OFFSET // 4]
+        return word
+
+    def _poll(self, now: float) -> None:
+        word = self._load()
+        if word != self._word:
+            self._word = word
+            self._last_change = now
+            self._event(word >> 16, now)
+        elif now - self._last_change >= MISSES * POLL_SECONDS:
+            self.quiesce("the peer does not answer", now)
+
+    def _event(self, theirs: int, now: float) -> None:
+        """The peer says in which state it is."""
+        while True:
+            mine = self.state
+            if mine is PortState.QUIESCE:
+                return
+            row = _ROWS[mine]
+            lower = mine > PortState.RESET_ACKNOWLEDGED and theirs < self._seen
+            self._seen = theirs
+            if lower or theirs not in row.advance | row.tolerate:
+                self.quiesce(f"the peer went to state {theirs}", now)
+                return
+            if theirs not in row.advance:
+                return
+            if mine is PortState.READY:
+                self._enable()
+                return
+            problem = self._advanced(mine, now)
+            if problem:
+                self.quiesce(problem, now)
+                return
+
+    def _enable(self) -> None:
+        if not self._peer_enabled:
+            self._peer_enabled = self._peer.ready = True
+            self._owner.enabled()
+
+    def _advanced(self, mine: PortState, now: float) -> str:
+        """Leave a state for the next; why that cannot be, or nothing."""
+        match mine:
+            case PortState.RESET_REQUESTED:
+                self._begin()
+            case PortState.RESET_ACKNOWLEDGED:
+                self._store_spads()
+            case PortState.SPADS_READY:
+                if problem := self._take_spads():
+                    return problem
+                self._store_block(INIT_BLOCK, self._owner.init_block(), tag=True)
+            case PortState.INIT_READY:
+                if not self._peer.take_init(bytes(self._block)):
+                    return "the peer's init block makes no sense"
+                self._store_block(CONF_BLOCK, self._owner.conf_block())
+            case PortState.CONF_READY:
+                if not self._peer.take_conf(bytes(self._block)):
+                    return "the peer's conf block makes no sense"
+        self._enter(PortState(mine + 1), now)
+        return ""
+
+    def _begin(self) -> None:
+        """Nobody stores here now: begin with clean memory, then let the peer in."""
+        self._peer_block = 0
+        self._owner.restart()
+        self._block[:] = bytes(len(self._block))
+        self._transport.open()
+
+    def _store_spads(self) -> None:
+        address = self._memory.address
+        self._transport.store_spad(Spad.VERSION, layout.VERSION | layout.VERSION << 16)
+        self._transport.store_spad(Spad.ADDRESS_LOW, address & 0xFFFFFFFF)
+        self._transport.store_spad(Spad.ADDRESS_HIGH, address >> 32)
+
+    def _take_spads(self) -> str:
+        """The peer's versions and where its block is; why not, or nothing."""
+        load = self._transport.load_spad
+        versions = load(Spad.VERSION)
+        highest, lowest = versions & 0xFFFF, versions >> 16
+        if not lowest <= layout.VERSION <= highest:
+            return f"the peer speaks versions {lowest} to {highest}, not {layout.VERSION}"
+        address = load(Spad.ADDRESS_LOW) | load(Spad.ADDRESS_HIGH) << 32
+        if address & 7 or not address or not self._transport.reaches(address, len(self._block)):
+            return f"the peer's block cannot be at {address:#x}"
+        self._peer_block = address
+        return ""
+
+    def _store_block(self, part: slice, block: bytes, *, tag: bool = False) -> None:
+        """Write a block into the peer's memory, its tag last."""
+        self._transport.write(self._peer_block + part.start, block[part])
+        if tag:
+            self._transport.write(self._peer_block, block[:4])
+        self._transport.fence()

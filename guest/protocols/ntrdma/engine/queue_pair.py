@@ -1,0 +1,144 @@
+"""An own queue pair: state, both queues, and what its twin at the peer knows of it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from bluebridge.device.layout.ntrdma.commands import QueueState
+from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
+from bluebridge.guest.protocols.ntrdma.engine.memory import Words
+from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
+from bluebridge.guest.protocols.ntrdma.engine.receives import ReceiveQueue
+from bluebridge.guest.protocols.ntrdma.engine.regions import Region
+from bluebridge.guest.protocols.ntrdma.engine.sends import SendQueue
+from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
+
+RECEIVING = (QueueState.READY_TO_RECEIVE, QueueState.SEND_DRAIN, QueueState.READY_TO_SEND)
+ENDLESS = 7
+"""As a number of RNR retries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of a queue pair: entries, pieces of memory for each, bytes of inline data."""
+
+    sends: int = 64
+    receives: int = 64
+    send_pieces: int = 2
+    recv_pieces: int = 1
+    inline_bytes: int = 0
+    signal_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rings:
+    """Where the twin of an own queue pair has its rings at the peer, and its bell."""
+
+    recv_entries: int
+    recv_produced: int
+    send_entries: int
+    send_produced: int
+    send_bell: int
+
+
+class Domain:
+    """An own protection domain: its regions by key."""
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.regions: dict[int, Region] = {}
+
+
+class QueuePair:
+    """Queue pair `key` in `domain`. `rings` is None while it has no twin at the peer."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        words: Words,
+        key: int,
+        domain: Domain,
+        sizes: Sizes,
+        queues: tuple[CompletionQueue, CompletionQueue],
+    ) -> None:
+        """Raises `MemoryError`, and holds nothing then."""
+        self.key = key
+        self.domain = domain
+        self.sizes = sizes
+        self.send_cq, self.recv_cq = queues
+        self.state = QueueState.RESET
+        self.access = 0
+        self.peer_key = 0
+        self.rings: Rings | None = None
+        self.retry_seconds = 0.5
+        """How long the peer's queue pair may be missing."""
+        self.rnr_retries = ENDLESS
+        self.resume_at = 0.0
+        """When to try the first request again, which has to wait for the peer."""
+        self.tries = 0
+        self.waiting_since: float | None = None
+        self.local_busy = False
+        """Whether the first request waits for the response to a command."""
+        self.stopped = False
+        """Whether the last entry that left has failed, so that no other may follow."""
+        self.epoch = 0
+        """Counts how often it was reset: what belongs to an earlier time is ignored."""
+        self.flushed = False
+        """In the error state: whether everything has ended, so that posts end at once."""
+        self._words = words
+        self._consumed = words.allocate()
+        with ExitStack() as undo:
+            undo.callback(words.free, self._consumed)
+            self.receives = ReceiveQueue(
+                transport, key, sizes.receives, sizes.recv_pieces, self.recv_cq
+            )
+            undo.callback(self.receives.close)
+            self.sends = SendQueue(
+                transport,
+                key,
+                sizes.sends,
+                sizes.send_pieces,
+                sizes.inline_bytes,
+                self.send_cq,
+                self._consumed,
+            )
+            undo.pop_all()
+
+    @property
+    def receiving(self) -> bool:
+        """Whether it takes messages of its peer."""
+        return self.state in RECEIVING
+
+    def push_receives(self, peer: Peer) -> None:
+        """Copy new receives to the peer, if there is a twin."""
+        if self.rings is not None and peer.ready:
+            self.receives.push(peer, self.rings.recv_entries, self.rings.recv_produced)
+
+    def flush(self) -> None:
+        """End everything that is posted: nothing of it can be under way any more."""
+        self.sends.collect()
+        self.sends.flush()
+        self.receives.flush()
+        self.flushed = True
+
+    def twin_is_new(self) -> None:
+        """Its twin at the peer has empty rings."""
+        self.sends.twin_is_new()
+        self.receives.twin_is_new()
+
+    def clear(self) -> None:
+        """Back to RESET: forget what was posted and completed."""
+        self.state = QueueState.RESET
+        self.rings = None
+        self.local_busy = self.flushed = self.stopped = False
+        self.epoch += 1
+        self.tries, self.waiting_since, self.resume_at = 0, None, 0.0
+        self.sends.clear()
+        self.receives.clear()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        self.sends.close()
+        self.receives.close()
+        self._words.free(self._consumed)

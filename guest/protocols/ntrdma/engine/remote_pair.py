@@ -1,0 +1,120 @@
+"""The twin of a queue pair of the peer: its receives as we may use them, its sends as they come."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.ntrdma.commands import QueueState
+from bluebridge.device.layout.ntrdma.work import WorkStatus
+from bluebridge.guest.protocols.ntrdma.engine.entries import (
+    COMPLETION,
+    SendEntry,
+    recv_size,
+    send_size,
+    unpack_receive,
+)
+from bluebridge.guest.protocols.ntrdma.engine.indices import advanced, distance, valid
+from bluebridge.guest.protocols.ntrdma.engine.memory import Words, rings
+from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import RECEIVING
+from bluebridge.guest.protocols.ntrdma.engine.regions import Regions
+from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
+from bluebridge.guest.verbs.values import Sge
+
+MOST_ENTRIES = 1 << 16
+MOST_PIECES = 64
+
+
+class CorruptRing(Exception):
+    """The peer wrote what cannot be into a ring."""
+
+
+class RemotePair:
+    """Twin of the peer's queue pair `key`; `regions` are those of its protection domain."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        words: Words,
+        key: int,
+        regions: Regions,
+        receives: tuple[int, int],
+        sends: tuple[int, int],
+    ) -> None:
+        """`receives` and `sends` are capacity and pieces. Raises `MemoryError`."""
+        self.key = key
+        self.regions = regions
+        self.state = QueueState.RESET
+        self.access = 0
+        self.peer_key = 0
+        self.bell = 0
+        self.broken = False
+        """Whether a send of it has failed: the rest is aborted."""
+        self.completion_address = self.consumed_address = self.completion_bell = 0
+        self.recv_capacity, self._recv_pieces = max(1, receives[0]), receives[1]
+        self.send_capacity, self._send_pieces = max(1, sends[0]), sends[1]
+        self._words = words
+        self.receives, self.sends, self._completions = rings(
+            transport,
+            (self.recv_capacity, recv_size(self._recv_pieces)),
+            (self.send_capacity, send_size(self._send_pieces)),
+            (self.send_capacity, COMPLETION.size),
+        )
+        self.recv_produced, self.send_produced = words.allocate(), words.allocate()
+        self._taken = 0
+        self._consumed = self._answered = 0
+
+    def receives_from(self, key: int) -> bool:
+        """Whether it takes messages of our queue pair `key`."""
+        return self.peer_key == key and self.state in RECEIVING
+
+    # -- its receives ---------------------------------------------------------------------------
+
+    def next_receive(self) -> tuple[int, list[Sge]] | None:
+        """Index and pieces of the next receive that we may fill, or None. Raises `CorruptRing`."""
+        produced = self.recv_produced.get()
+        if not valid(self._taken, produced, self.recv_capacity):
+            raise CorruptRing
+        if produced == self._taken:
+            return None
+        pieces = unpack_receive(self.receives.entry(self._taken), self._recv_pieces)
+        if pieces is None:
+            raise CorruptRing
+        return self._taken, pieces
+
+    def take_receive(self) -> None:
+        """The next receive is used."""
+        self._taken = advanced(self._taken, 1, self.recv_capacity)
+
+    # -- its sends ------------------------------------------------------------------------------
+
+    def arrived(self) -> int:
+        """How many sends have come. Raises `CorruptRing`."""
+        produced = self.send_produced.get()
+        if not valid(self._consumed, produced, self.send_capacity):
+            raise CorruptRing
+        return distance(self._consumed, produced, self.send_capacity)
+
+    def next_send(self) -> SendEntry | None:
+        """The oldest send; None when it makes no sense."""
+        return SendEntry.unpack(self.sends.entry(self._consumed), self._send_pieces)
+
+    def answer(self, entry: SendEntry | None, status: WorkStatus, length: int) -> None:
+        """The oldest send has ended; the peer is told with `push_answers`."""
+        handle, op = (entry.handle, entry.op) if entry is not None else (0, 0)
+        completion = COMPLETION.pack(handle, op, status, length, 0)
+        self._completions.put(self._consumed, completion)
+        self._consumed = advanced(self._consumed, 1, self.send_capacity)
+
+    def push_answers(self, peer: Peer) -> None:
+        """Copy the completions of what has ended to the peer."""
+        count = distance(self._answered, self._consumed, self.send_capacity)
+        if count:
+            self._completions.push(self.completion_address, self._answered, count)
+            self._answered = self._consumed
+            peer.publish(self.consumed_address, self._consumed, self.completion_bell)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        for ring in (self.receives, self.sends, self._completions):
+            ring.free()
+        self._words.free(self.recv_produced)
+        self._words.free(self.send_produced)

@@ -1,0 +1,236 @@
+"""Carries out posted sends: data to the peer first, then the entries that tell of it.
+
+Every right is checked here, on own regions and on the twins of the peer's, before a byte moves.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bluebridge.device.layout.ntrdma.commands import QueueState
+from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
+from bluebridge.guest.protocols.ntrdma.engine.entries import SOLICITED, pack_send
+from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import ENDLESS, QueuePair
+from bluebridge.guest.protocols.ntrdma.engine.regions import (
+    INVALIDATABLE,
+    Refused,
+    Segment,
+    copies,
+    find,
+    gather,
+    total,
+)
+from bluebridge.guest.protocols.ntrdma.engine.remote import RemoteResources
+from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing, RemotePair
+from bluebridge.guest.protocols.ntrdma.engine.sends import Request
+from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
+from bluebridge.guest.verbs.enums import AccessFlags, WcStatus
+from bluebridge.guest.verbs.values import Sge
+
+BATCH = 16
+"""Entries of one queue pair that are carried out in one turn."""
+MOST_UNDER_WAY = 128
+"""Stores that may be under way; queues wait above."""
+FEW_UNDER_WAY = 64
+"""Below so many they go on."""
+RNR_SECONDS = 0.0005
+"""Until a missing receive is looked for again, at first; twice as long each time."""
+MOST_RNR_SECONDS = 0.01
+_SENDS = (WorkCode.SEND, WorkCode.SEND_INVALIDATE, WorkCode.SEND_IMMEDIATE)
+_WRITES = (WorkCode.WRITE, WorkCode.WRITE_IMMEDIATE)
+_READ, _WRITE = int(AccessFlags.REMOTE_READ), int(AccessFlags.REMOTE_WRITE)
+_LOCAL = int(AccessFlags.LOCAL_WRITE)
+
+
+class _Wait(Exception):
+    """The request has to wait; for a receive, or for the peer's queue pair."""
+
+    def __init__(self, for_receive: bool) -> None:
+        super().__init__()
+        self.for_receive = for_receive
+
+
+class _Ends(Exception):
+    """The request ends here, and the peer needs not know."""
+
+
+class LocalWork(Protocol):
+    """Carries out requests that are not for the peer."""
+
+    def begin(self, pair: QueuePair, request: Request) -> None:
+        """The first request of a queue pair, with `pair.local_busy` until it has ended."""
+
+    def fail(self, pair: QueuePair) -> None:
+        """Something went wrong: the queue pair goes to the error state."""
+
+
+class Requester:
+    """Serves the send queues of own queue pairs."""
+
+    def __init__(
+        self, transport: Transport, peer: Peer, remote: RemoteResources, local: LocalWork
+    ) -> None:
+        self._transport, self._peer = transport, peer
+        self._remote, self._local = remote, local
+        self._throttled = False
+        self._done = 0
+        """Stores that were carried out when it last looked."""
+
+    def throttled(self) -> bool:
+        """Whether so much is under way that queues have to wait."""
+        most = FEW_UNDER_WAY if self._throttled else MOST_UNDER_WAY
+        posted = self._transport.posted
+        if posted - self._done > most:
+            self._done = self._transport.done
+        self._throttled = posted - self._done > most
+        return self._throttled
+
+    def work(self, pair: QueuePair, now: float) -> bool:
+        """A turn of a queue pair; whether it could go on at once."""
+        sends, rings = pair.sends, pair.rings
+        if pair.state is not QueueState.READY_TO_SEND or pair.local_busy or pair.stopped:
+            return False
+        first, count = sends.produced, 0
+        going = True
+        while sends.queue and count < BATCH and going and now >= pair.resume_at:
+            request = sends.queue[0]
+            if request.code is None:
+                going = not sends.flying
+                if going:
+                    self._local.begin(pair, request)
+                    going = not pair.local_busy
+                continue
+            if sends.held_by_reads(request):
+                break
+            before = len(sends.flying)
+            going = self._try(pair, request, now) and pair.state is QueueState.READY_TO_SEND
+            count += len(sends.flying) > before
+        if count and rings is not None:
+            sends.ring.push(rings.send_entries, first, count)
+            self._peer.publish(rings.send_produced, sends.produced, rings.send_bell)
+        waits = not sends.queue or sends.held_by_reads(sends.queue[0])
+        return going and not waits and now >= pair.resume_at
+
+    def _try(self, pair: QueuePair, request: Request, now: float) -> bool:
+        """Carry out one request; False when those behind it have to wait."""
+        try:
+            entry = self._place(pair, request)
+        except _Wait as wait:
+            return self._wait(pair, wait.for_receive, now)
+        except _Ends:
+            return self._end(pair, WcStatus.LOC_PROT_ERR)
+        except CorruptRing:
+            return self._end(pair, WcStatus.REM_OP_ERR)
+        pair.tries, pair.waiting_since = 0, None
+        pair.sends.fly(entry)
+        return not pair.stopped
+
+    def _wait(self, pair: QueuePair, for_receive: bool, now: float) -> bool:
+        """Try later, or end with an error when the queue pair's patience is over."""
+        if pair.waiting_since is None:
+            pair.waiting_since = now
+        if for_receive:
+            if pair.rnr_retries != ENDLESS and pair.tries > pair.rnr_retries:
+                return self._end(pair, WcStatus.RNR_RETRY_EXC_ERR)
+        elif now - pair.waiting_since > pair.retry_seconds:
+            return self._end(pair, WcStatus.RETRY_EXC_ERR)
+        pair.resume_at = now + min(RNR_SECONDS * (1 << min(pair.tries, 8)), MOST_RNR_SECONDS)
+        pair.tries += 1
+        return False
+
+    def _end(self, pair: QueuePair, status: WcStatus) -> bool:
+        """The first request ends with an error, once all before it have ended."""
+        if not pair.sends.flying:
+            pair.sends.end_first(status)
+            self._local.fail(pair)
+        return False
+
+    # -- one request ----------------------------------------------------------------------------
+
+    def _place(self, pair: QueuePair, request: Request) -> bytes:
+        """Copy the data of a request; the entry that tells of it.
+
+        If that is of an error, the pair is stopped.
+        """
+        code = request.code
+        sources = self._own_memory(pair, request)
+        twin = self._remote.pair(pair.peer_key)
+        if twin is None or not twin.receives_from(pair.key) or pair.rings is None:
+            raise _Wait(for_receive=False)
+        receive_key, status = 0, WorkStatus.OK
+        targets: list[Segment] = []
+        try:
+            if code in _WRITES or code is WorkCode.READ:
+                targets = self._remote_memory(twin, request)
+            if code in _SENDS or code is WorkCode.WRITE_IMMEDIATE:
+                receive = twin.next_receive()
+                if receive is None:
+                    raise _Wait(for_receive=True)
+                twin.take_receive()
+                receive_key = receive[0]
+                if code in _SENDS:
+                    targets = self._receive_memory(twin, receive[1], request.length)
+            if code is WorkCode.SEND_INVALIDATE:
+                self._invalidate(twin, request.immediate)
+        except Refused as refused:
+            status = refused.status
+        if status is WorkStatus.OK and code is not WorkCode.READ:
+            if len(sources) == 1 == len(targets):
+                self._transport.copy(sources[0][0], targets[0][0], sources[0][1])
+            else:
+                for source, target, length in copies(sources, targets):
+                    self._transport.copy(source, target, length)
+        pair.stopped = status is not WorkStatus.OK
+        return self._entry(request, status, receive_key)
+
+    def _own_memory(self, pair: QueuePair, request: Request) -> list[Segment]:
+        """Where the data of a request is, or where a read puts it."""
+        if request.staged is not None:
+            return request.staged
+        right = _LOCAL if request.code is WorkCode.READ else 0
+        try:
+            return gather(pair.domain.regions, request.pieces, right)
+        except Refused as refused:
+            raise _Ends from refused
+
+    def _remote_memory(self, twin: RemotePair, request: Request) -> list[Segment]:
+        """What a write or a read is about, at the peer."""
+        right = _READ if request.code is WorkCode.READ else _WRITE
+        if not twin.access & right:
+            raise Refused(WorkStatus.QUEUE_ACCESS)
+        if not request.length:
+            return []
+        return find(twin.regions, request.rdma_key, request.rdma_address, request.length, right)
+
+    def _receive_memory(self, twin: RemotePair, pieces: list[Sge], length: int) -> list[Segment]:
+        """Where a receive of the peer wants its data."""
+        try:
+            targets = gather(twin.regions, pieces, _LOCAL)
+        except Refused as refused:
+            raise Refused(WorkStatus.RECV_PROTECTION) from refused
+        if total(targets) < length:
+            raise Refused(WorkStatus.RECV_OVERFLOW)
+        return targets
+
+    def _invalidate(self, twin: RemotePair, key: int) -> None:
+        """The peer's region goes with this send: nothing may be written there behind it."""
+        region = twin.regions.get(key)
+        if region is None or not region.access & INVALIDATABLE:
+            raise Refused(WorkStatus.INVALIDATION)
+        self._remote.drop_region(twin, key)
+
+    def _entry(self, request: Request, status: WorkStatus, receive_key: int) -> bytes:
+        code = request.code
+        assert code is not None
+        return pack_send(
+            request.sequence | (SOLICITED if request.solicited else 0),
+            code,
+            status,
+            receive_key,
+            request.rdma_key,
+            request.length & 0xFFFFFFFF,
+            request.rdma_address,
+            request.immediate,
+            request.pieces if code is WorkCode.READ else (),
+        )

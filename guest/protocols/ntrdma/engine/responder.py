@@ -1,0 +1,139 @@
+"""Serves the sends of the peer's queue pairs: completes receives, carries out reads, answers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
+from bluebridge.guest.protocols.ntrdma.engine.entries import SOLICITED, SendEntry
+from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain, QueuePair
+from bluebridge.guest.protocols.ntrdma.engine.regions import Refused, copies, find, gather, total
+from bluebridge.guest.protocols.ntrdma.engine.remote_pair import CorruptRing, RemotePair
+from bluebridge.guest.protocols.ntrdma.engine.requester import BATCH
+from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
+from bluebridge.guest.verbs.enums import AccessFlags
+
+_READ, _LOCAL = int(AccessFlags.REMOTE_READ), int(AccessFlags.LOCAL_WRITE)
+_RECEIVES = (
+    WorkCode.SEND,
+    WorkCode.SEND_INVALIDATE,
+    WorkCode.SEND_IMMEDIATE,
+    WorkCode.WRITE_IMMEDIATE,
+)
+_USED_A_RECEIVE = (WorkStatus.RECV_OVERFLOW, WorkStatus.RECV_PROTECTION, WorkStatus.INVALIDATION)
+"""What a requester finds out when it has taken a receive."""
+_KNOWN = frozenset(int(status) for status in WorkStatus)
+_CODES = {int(code): code for code in WorkCode if code >= WorkCode.SEND}
+"""What a send ring may hold."""
+
+
+class Pairs(Protocol):
+    """Own queue pairs, as the peer's sends reach them."""
+
+    def pair(self, key: int) -> QueuePair | None:
+        """The queue pair of that number."""
+
+    def invalidate(self, domain: Domain, key: int) -> bool:
+        """The peer has invalidated a region; whether it may."""
+
+    def fail(self, pair: QueuePair) -> None:
+        """Something went wrong: the queue pair goes to the error state."""
+
+
+class Responder:
+    """Serves twins of the peer's queue pairs."""
+
+    def __init__(self, transport: Transport, peer: Peer, pairs: Pairs) -> None:
+        self._transport, self._peer, self._pairs = transport, peer, pairs
+
+    def serve(self, twin: RemotePair) -> bool:
+        """Serve a batch of what has come; whether more is left."""
+        pair = self._pairs.pair(twin.peer_key)
+        try:
+            left = twin.arrived()
+        except CorruptRing:
+            left = 0
+            if pair is not None and pair.peer_key == twin.key:
+                self._pairs.fail(pair)
+        for _ in range(min(left, BATCH)):
+            self._serve_one(twin, pair)
+        twin.push_answers(self._peer)
+        return left > BATCH
+
+    def _serve_one(self, twin: RemotePair, pair: QueuePair | None) -> None:
+        entry = twin.next_send()
+        if twin.broken:
+            twin.answer(entry, WorkStatus.ABORTED, 0)
+            return
+        if pair is None or pair.peer_key != twin.key or not pair.receiving:
+            status = WorkStatus.RECV_NOT_READY
+        elif entry is None:
+            status = WorkStatus.CORRUPT
+        else:
+            status = self._status(twin, pair, entry)
+        length = entry.rdma_length if entry is not None else 0
+        if status is not WorkStatus.OK:
+            twin.broken = True
+        twin.answer(entry, status, length)
+        if status is not WorkStatus.OK and pair is not None and pair.peer_key == twin.key:
+            self._pairs.fail(pair)
+
+    def _status(self, twin: RemotePair, pair: QueuePair, entry: SendEntry) -> WorkStatus:
+        """Carry out one send; how it ended."""
+        code = _CODES.get(entry.op)
+        if code is None:
+            return WorkStatus.OPCODE
+        if entry.status != WorkStatus.OK:
+            return self._failed(pair, code, entry)
+        if code is WorkCode.READ:
+            return self._read(twin, pair, entry)
+        if code in _RECEIVES:
+            return self._receive(pair, code, entry)
+        return WorkStatus.OK
+
+    def _failed(self, pair: QueuePair, code: WorkCode, entry: SendEntry) -> WorkStatus:
+        """The requester found an error, perhaps with a receive of ours."""
+        if entry.status not in _KNOWN:
+            return WorkStatus.CORRUPT
+        status = WorkStatus(entry.status)
+        if status in _USED_A_RECEIVE and code in _RECEIVES:
+            pair.receives.complete(entry.recv_key, code, status, 0, 0, True)
+        return status
+
+    def _receive(self, pair: QueuePair, code: WorkCode, entry: SendEntry) -> WorkStatus:
+        """A message has landed in the receive that the entry names."""
+        if code is WorkCode.SEND_INVALIDATE and not self._pairs.invalidate(
+            pair.domain, entry.immediate
+        ):
+            return WorkStatus.INVALIDATION
+        right = pair.receives.complete(
+            entry.recv_key,
+            code,
+            WorkStatus.OK,
+            entry.rdma_length,
+            0 if code is WorkCode.SEND else entry.immediate,
+            bool(entry.handle & SOLICITED),
+        )
+        return WorkStatus.OK if right else WorkStatus.CORRUPT
+
+    def _read(self, twin: RemotePair, pair: QueuePair, entry: SendEntry) -> WorkStatus:
+        """Copy what the peer wants to read."""
+        if not pair.access & _READ:
+            return WorkStatus.QUEUE_ACCESS
+        if total(entry.pieces) != entry.rdma_length:
+            return WorkStatus.CORRUPT
+        if not entry.rdma_length:
+            return WorkStatus.OK
+        where = entry.rdma_key, entry.rdma_address, entry.rdma_length
+        try:
+            sources = find(pair.domain.regions, *where, _READ)
+        except Refused as refused:
+            return refused.status
+        try:
+            targets = gather(twin.regions, entry.pieces, _LOCAL)
+        except Refused:
+            return WorkStatus.LOCAL_PROTECTION
+        for source, target, length in copies(sources, targets):
+            self._transport.copy(source, target, length)
+        return WorkStatus.OK

@@ -1,0 +1,283 @@
+"""The send queue of an own queue pair: requests wait, then fly, then complete, all in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from bluebridge.device.layout.ntrdma.work import WorkCode, WorkStatus
+from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
+from bluebridge.guest.protocols.ntrdma.engine.entries import COMPLETION, send_size
+from bluebridge.guest.protocols.ntrdma.engine.indices import advanced, distance
+from bluebridge.guest.protocols.ntrdma.engine.memory import Ring, Word, rings
+from bluebridge.guest.protocols.ntrdma.engine.regions import Segment
+from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
+from bluebridge.guest.verbs.enums import SendFlags, WcOpcode, WcStatus, WrOpcode
+from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.verbs.requests import SendWr
+from bluebridge.guest.verbs.values import Sge, Wc
+
+CODES = {
+    WrOpcode.SEND: WorkCode.SEND,
+    WrOpcode.SEND_WITH_INV: WorkCode.SEND_INVALIDATE,
+    WrOpcode.SEND_WITH_IMM: WorkCode.SEND_IMMEDIATE,
+    WrOpcode.RDMA_WRITE_WITH_IMM: WorkCode.WRITE_IMMEDIATE,
+    WrOpcode.RDMA_WRITE: WorkCode.WRITE,
+    WrOpcode.RDMA_READ: WorkCode.READ,
+}
+"""What travels. The other requests are carried out here, through commands to the peer."""
+LOCAL = {
+    WrOpcode.REG_MR: WcOpcode.REG_MR,
+    WrOpcode.LOCAL_INV: WcOpcode.LOCAL_INV,
+    WrOpcode.NOP: WcOpcode.NOP,
+}
+_OPCODES = {
+    WorkCode.SEND: WcOpcode.SEND,
+    WorkCode.SEND_INVALIDATE: WcOpcode.SEND,
+    WorkCode.SEND_IMMEDIATE: WcOpcode.SEND,
+    WorkCode.WRITE_IMMEDIATE: WcOpcode.RDMA_WRITE,
+    WorkCode.WRITE: WcOpcode.RDMA_WRITE,
+    WorkCode.READ: WcOpcode.RDMA_READ,
+}
+STATUSES: dict[int, WcStatus] = {
+    WorkStatus.OK: WcStatus.SUCCESS,
+    WorkStatus.ABORTED: WcStatus.WR_FLUSH_ERR,
+    WorkStatus.OPCODE: WcStatus.REM_INV_REQ_ERR,
+    WorkStatus.RECV_NOT_READY: WcStatus.RETRY_EXC_ERR,
+    WorkStatus.RECV_MISSING: WcStatus.RNR_RETRY_EXC_ERR,
+    WorkStatus.RECV_OVERFLOW: WcStatus.REM_INV_REQ_ERR,
+    WorkStatus.RDMA_KEY: WcStatus.REM_ACCESS_ERR,
+    WorkStatus.RDMA_RANGE: WcStatus.REM_ACCESS_ERR,
+    WorkStatus.RDMA_ACCESS: WcStatus.REM_ACCESS_ERR,
+    WorkStatus.LOCAL_PROTECTION: WcStatus.LOC_PROT_ERR,
+    WorkStatus.QUEUE_ACCESS: WcStatus.REM_INV_REQ_ERR,
+    WorkStatus.NO_PEER: WcStatus.RETRY_EXC_ERR,
+}
+"""Any other status of the peer is a remote operation error."""
+_SIGNALED, _SOLICITED = int(SendFlags.SIGNALED), int(SendFlags.SOLICITED)
+
+
+class Request:
+    """A posted request, copied since users change theirs as soon as it is posted.
+
+    `staged` is where inline data was put; `local` is the request if it is carried out here, for
+    which `code` is None. `immediate` is the key to invalidate of a SEND_WITH_INV. One that is
+    `fenced` leaves when all reads before it have ended.
+    """
+
+    def __init__(
+        self,
+        sequence: int,
+        wr_id: int,
+        opcode: WcOpcode,
+        code: WorkCode | None,
+        signaled: bool,
+        solicited: bool,
+        pieces: tuple[Sge, ...],
+        length: int,
+        staged: list[Segment] | None,
+        rdma_address: int,
+        rdma_key: int,
+        immediate: int,
+        local: SendWr | None,
+        fenced: bool,
+    ) -> None:
+        self.sequence, self.wr_id = sequence, wr_id
+        self.opcode, self.code = opcode, code
+        self.signaled, self.solicited = signaled, solicited
+        self.pieces, self.length, self.staged = pieces, length, staged
+        self.rdma_address, self.rdma_key = rdma_address, rdma_key
+        self.immediate, self.local = immediate, local
+        self.fenced = fenced
+
+
+class SendQueue:
+    """Requests of one queue pair, up to `capacity` of them with up to `pieces` pieces each."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        qpn: int,
+        capacity: int,
+        pieces: int,
+        inline: int,
+        cq: CompletionQueue,
+        consumed: Word,
+    ) -> None:
+        self.capacity, self.pieces = max(1, capacity), pieces
+        self.queue: deque[Request] = deque()
+        """Posted, and nothing done yet."""
+        self.flying: deque[Request] = deque()
+        """Sent to the peer, which has not completed them."""
+        self.consumed_word = consumed
+        self.produced = 0
+        self.failed: Callable[[], None] = lambda: None
+        """Called when a completion is an error, behind its entry."""
+        self.resumed: Callable[[], None] = lambda: None
+        """Called when completions came and there are requests that may have waited for them."""
+        self._most, self._most_inline = capacity, inline
+        self._qpn, self._cq = qpn, cq
+        sizes = send_size(pieces), COMPLETION.size, *((inline,) if inline else ())
+        made = rings(transport, *((self.capacity, size) for size in sizes))
+        self.ring, self.completions = made[:2]
+        self._inline_ring: Ring | None = made[2] if inline else None
+        self._consumed = 0
+        self._posted = self._retired = 0
+        self._broken = False
+        self._done: deque[tuple[Wc, int]] = deque()
+        cq.attach(self)
+
+    # -- posting --------------------------------------------------------------------------------
+
+    def post(self, wr: SendWr, signal_all: bool) -> None:
+        """Take a request. Raises `VerbsError`."""
+        if self._posted - self._retired >= self._most:
+            raise VerbsError(f"the send queue of {self._most} entries is full")
+        code = CODES.get(wr.opcode)
+        if code is None and wr.opcode not in LOCAL:
+            raise VerbsError(f"NTRDMA has no {wr.opcode.name}")
+        staged = None
+        pieces = tuple(wr.sg_list)
+        if wr.inline_data is not None:
+            staged, pieces = self._put_inline(wr.inline_data), ()
+        elif len(pieces) > self.pieces:
+            raise VerbsError(f"{len(pieces)} pieces do not fit into a send entry")
+        length = staged[0][1] if staged else sum(piece[1] for piece in pieces)
+        flags = int(wr.send_flags)
+        self.queue.append(
+            Request(
+                self._posted,
+                wr.wr_id,
+                LOCAL[wr.opcode] if code is None else _OPCODES[code],
+                code,
+                signal_all or flags & _SIGNALED != 0,
+                flags & _SOLICITED != 0,
+                pieces,
+                length,
+                staged,
+                wr.remote_addr,
+                wr.rkey,
+                wr.invalidate_rkey if code is WorkCode.SEND_INVALIDATE else wr.imm,
+                _copied(wr) if code is None else None,
+                bool(flags & SendFlags.FENCE),
+            )
+        )
+        self._posted += 1
+
+    def _put_inline(self, data: bytes | bytearray | memoryview) -> list[Segment]:
+        if self._inline_ring is None or len(data) > self._most_inline:
+            raise VerbsError(f"{len(data)} inline bytes do not fit into a send entry")
+        self._inline_ring.put(self._posted, bytes(data))
+        slot = self._posted % self.capacity
+        return [(self._inline_ring.address + slot * self._inline_ring.size, len(data))]
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def held_by_reads(self, request: Request) -> bool:
+        """Whether it has to wait for reads that are flying."""
+        return request.fenced and any(each.code is WorkCode.READ for each in self.flying)
+
+    def fly(self, entry: bytes) -> None:
+        """The first request leaves as `entry`; the ring is pushed to the peer afterwards."""
+        self.ring.put(self.produced, entry)
+        self.produced = advanced(self.produced, 1, self.capacity)
+        self.flying.append(self.queue.popleft())
+
+    # -- completing -----------------------------------------------------------------------------
+
+    def end_first(self, status: WcStatus) -> None:
+        """The first request that waits ends here, without the peer; none may be flying."""
+        self._complete(self.queue.popleft(), status)
+
+    def collect(self) -> None:
+        """See what the peer has completed."""
+        index = self.consumed_word.get()
+        if index == self._consumed or self._broken:
+            return
+        count = distance(self._consumed, index, self.capacity)
+        if index >= 2 * self.capacity or count > len(self.flying):
+            self._break()
+            return
+        for _ in range(count):
+            status: int = COMPLETION.unpack(self.completions.entry(self._consumed))[2]
+            self._consumed = advanced(self._consumed, 1, self.capacity)
+            request = self.flying.popleft()
+            ending = STATUSES.get(status, WcStatus.REM_OP_ERR)
+            self._complete(request, ending, request.length if request.code is WorkCode.READ else 0)
+            if ending is not WcStatus.SUCCESS:
+                self._break()
+                return
+        if self.queue:
+            self.resumed()
+
+    def flush(self) -> None:
+        """End all requests."""
+        self._broken = True
+        for requests in (self.flying, self.queue):
+            while requests:
+                self._complete(requests.popleft(), WcStatus.WR_FLUSH_ERR)
+
+    def _break(self) -> None:
+        self._broken = True
+        self.failed()
+
+    def _complete(self, request: Request, status: WcStatus, length: int = 0) -> None:
+        if status is WcStatus.SUCCESS:
+            if not request.signaled:
+                return
+            opcode = request.opcode
+        else:
+            opcode = WcOpcode.SEND
+        wc = Wc(request.wr_id, status, opcode, self._qpn, length)
+        self._done.append((wc, request.sequence + 1))
+        self._cq.added(solicited=status is not WcStatus.SUCCESS)
+
+    def clear(self) -> None:
+        """Forget everything, completions too; the rings begin anew."""
+        for each in (self.queue, self.flying, self._done):
+            each.clear()
+        self._retired = self._posted
+        self.twin_is_new()
+
+    def twin_is_new(self) -> None:
+        """The peer's ring is empty and begins at index 0, as this one then does."""
+        self.produced = self._consumed = 0
+        self._broken = False
+        self.consumed_word.set(0)
+
+    def close(self) -> None:
+        """Give the rings back."""
+        self._cq.detach(self)
+        for ring in (self.ring, self.completions, self._inline_ring):
+            if ring is not None:
+                ring.free()
+
+    # -- as a source of completions --------------------------------------------------------------
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `take` would give something."""
+        return bool(self._done)
+
+    def take(self) -> Wc | None:
+        """The oldest completion; its entry, and those before it, may be used anew."""
+        if not self._done:
+            return None
+        wc, self._retired = self._done.popleft()
+        return wc
+
+
+def _copied(wr: SendWr) -> SendWr:
+    """What a local request needs of it."""
+    return SendWr(
+        wr.wr_id,
+        wr.opcode,
+        invalidate_rkey=wr.invalidate_rkey,
+        mr=wr.mr,
+        pages=tuple(wr.pages),
+        page_size=wr.page_size,
+        key=wr.key,
+        access=wr.access,
+        iova=wr.iova,
+        length=wr.length,
+    )

@@ -1,0 +1,79 @@
+"""What an engine stands on: own memory, stores into the peer's memory, scratchpads."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from bluebridge.guest.drivers.bus.interface import DmaMemory
+
+
+class Message(NamedTuple):
+    """Storing `data` (4 bytes) at `address` of a machine interrupts it."""
+
+    address: int
+    data: int
+
+
+class Transport(Protocol):
+    """Stores into the peer's memory. Addresses are those of their owner's bus.
+
+    Copies land in their order, and all other stores in theirs, but a copy and another store keep
+    theirs only across a `fence`. `copy` reads its source when it is carried out, the others take
+    their data at once. No call fails for the peer's sake: when the way to it breaks, whoever owns
+    the transport tells the engine that the link is down.
+    """
+
+    @property
+    def message(self) -> Message:
+        """What the peer stores to interrupt this side."""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Address and length of the memory of this side that the peer can store into."""
+
+    @property
+    def posted(self) -> int:
+        """How many stores were asked for so far."""
+
+    @property
+    def done(self) -> int:
+        """How many of them, in order, are carried out: their sources may be used anew."""
+
+    def map(self, length: int, align: int = 4096) -> DmaMemory:
+        """Zeroed memory of this side that the peer can store into. Raises `MemoryError`."""
+
+    def reaches(self, address: int, length: int) -> bool:
+        """Whether these bytes of the peer can be stored to at all."""
+
+    def write(self, target: int, data: bytes) -> None:
+        """Store bytes."""
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy from this side's memory."""
+
+    def imm32(self, target: int, value: int) -> None:
+        """Store 4 bytes, little-endian, at a multiple of 4."""
+
+    def fence(self) -> None:
+        """What follows lands behind what was before."""
+
+    def signal(self, message: Message) -> None:
+        """Interrupt the peer; a store like others."""
+
+    def flush(self) -> None:
+        """Begin with everything that was asked for."""
+
+    def abandon(self) -> None:
+        """What is not carried out never will be; `done` is `posted` then."""
+
+    def store_spad(self, index: int, value: int) -> None:
+        """Write a scratchpad of the peer, behind all stores so far."""
+
+    def load_spad(self, index: int) -> int:
+        """Read a scratchpad of this side."""
+
+    def open(self) -> None:
+        """Let the peer store into this side's memory."""
+
+    def shut(self) -> None:
+        """The peer's stores no longer land here."""

@@ -1,0 +1,123 @@
+"""A network interface on an engine's Ethernet device: frames in bursts, and their counters."""
+
+from __future__ import annotations
+
+import select
+from typing import Protocol
+
+from bluebridge.guest.protocols.ntrdma.engine.ethernet import Ethernet
+
+BURST = 32
+"""Frames that are sent to the peer at once, with one interrupt."""
+
+
+class FramePort(Protocol):
+    """Where frames come from and go to: a TAP interface of the kernel."""
+
+    @property
+    def name(self) -> str:
+        """The interface's."""
+
+    def fileno(self) -> int:
+        """Readable when there is a frame to send."""
+
+    def read_into(self, space: memoryview) -> int:
+        """The length of the next frame, which is put into `space`; 0 when there is none.
+
+        Raises `DeviceError` when the port has gone.
+        """
+
+    def write(self, frame: memoryview) -> bool:
+        """A frame has come; whether it was taken."""
+
+    def set_carrier(self, up: bool) -> None:
+        """Whether somebody is at the other end."""
+
+    def has_address(self, ip: int) -> bool:
+        """Whether an IPv4 address is one of the interface's."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+class Interface:
+    """`Network` of an engine; its methods are called under the lock of the engine's service."""
+
+    def __init__(self, port: FramePort, frame_bytes: int, frame_count: int) -> None:
+        self.port = port
+        self.frame_bytes = frame_bytes
+        self.frame_count = frame_count
+        self.refused = self.received_bytes = self.sent_bytes = 0
+        self._ethernet: Ethernet | None = None
+        self._delivered = False
+
+    def attach(self, ethernet: Ethernet | None) -> None:
+        """The device that it is on."""
+        self._ethernet = ethernet
+
+    # -- from the peer --------------------------------------------------------------------------
+
+    def receive(self, frame: memoryview) -> None:
+        """A frame has come."""
+        self._delivered = True
+        if self.port.write(frame):
+            self.received_bytes += len(frame)
+        else:
+            self.refused += 1
+
+    def set_carrier(self, up: bool) -> None:
+        """The peer's interface is there, or has gone."""
+        self.port.set_carrier(up)
+
+    # -- to the peer ----------------------------------------------------------------------------
+
+    @property
+    def wait_for(self) -> list[tuple[int, int]]:
+        """The port's descriptor with the events of `select.poll` that want `serve`, if any do."""
+        ethernet = self._ethernet
+        if ethernet is None or not ethernet.wants_frames:
+            return []
+        return [(self.port.fileno(), select.POLLIN)]
+
+    def serve(self, readable: bool) -> None:
+        """Send a burst of frames, if there may be some; it leaves when the engine runs.
+
+        A frame that was just delivered is answered by the kernel at once, often.
+        """
+        ethernet = self._ethernet
+        if ethernet is None or not (readable or self._delivered):
+            return
+        self._delivered = False
+        for _ in range(BURST):
+            space = ethernet.space()
+            length = 0 if space is None else self.port.read_into(space)
+            if not length:
+                return
+            self.sent_bytes += length
+            ethernet.send(length)
+
+    # -- for users ------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The interface's."""
+        return self.port.name
+
+    def has_address(self, ip: int) -> bool:
+        """Whether an IPv4 address is one of the interface's."""
+        return self.port.has_address(ip)
+
+    def counters(self) -> str:
+        """What has crossed, in one line."""
+        if self._ethernet is None:
+            return f"{self.name}: not connected to a device"
+        sender, receiver = self._ethernet.sender, self._ethernet.receiver
+        return (
+            f"{self.name}: sent {sender.frames} frames ({self.sent_bytes} bytes) in "
+            f"{sender.bursts} bursts, {sender.dropped} dropped; received {receiver.frames} "
+            f"({self.received_bytes} bytes), {receiver.dropped + self.refused} dropped"
+        )
+
+    def close(self) -> None:
+        """Give the port back."""
+        self.port.close()

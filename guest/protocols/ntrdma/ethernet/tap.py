@@ -1,0 +1,124 @@
+"""A TAP interface of the kernel: Ethernet frames by read and write (drivers/net/tun.c)."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+import struct
+import subprocess
+
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.protocols.ntrdma.ethernet.addresses import addresses_of, mac_of
+from bluebridge.guest.protocols.ntrdma.ethernet.options import EthernetOptions
+
+DEVICE = "/dev/net/tun"
+QUEUED_FRAMES = 2000
+"""Frames that the kernel keeps until they are read; further ones are dropped."""
+_TUNSETIFF, _TUNSETCARRIER = 0x400454CA, 0x400454E2
+_IFF_TAP, _IFF_NO_PI = 0x2, 0x1000
+_IFF_UP = 0x1
+_SIOCGIFFLAGS, _SIOCSIFFLAGS = 0x8913, 0x8914
+_SIOCSIFADDR, _SIOCSIFNETMASK = 0x8916, 0x891C
+_SIOCSIFMTU, _SIOCSIFHWADDR, _SIOCSIFTXQLEN = 0x8922, 0x8924, 0x8943
+_ARPHRD_ETHER = 1
+_REQUEST = struct.Struct("16s24s")
+"""struct ifreq of a 64-bit kernel."""
+
+
+class Tap:
+    """An interface that is up with its address and goes with `close`. Root only.
+
+    Raises `OSError` when it cannot be made, `ValueError` for an address that is none.
+    """
+
+    def __init__(self, options: EthernetOptions) -> None:
+        self.name = options.name
+        self._beyond = bytearray(1)
+        network = ipaddress.IPv4Interface(options.address)
+        _need_tun()
+        self._fd = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            flags = struct.pack("H", _IFF_TAP | _IFF_NO_PI)
+            fcntl.ioctl(self._fd, _TUNSETIFF, self._request(flags))
+            self.set_carrier(False)
+            self._configure(network, options.mtu)
+        except OSError as error:
+            os.close(self._fd)
+            raise OSError(error.errno, f"interface {self.name}: {error.strerror}") from error
+
+    def _request(self, value: bytes) -> bytes:
+        return _REQUEST.pack(self.name.encode(), value)
+
+    def _configure(self, network: ipaddress.IPv4Interface, mtu: int) -> None:
+        mac = struct.pack("H6s", _ARPHRD_ETHER, mac_of(int(network.ip)))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+            for number, value in (
+                (_SIOCSIFHWADDR, mac),
+                (_SIOCSIFMTU, struct.pack("i", mtu)),
+                (_SIOCSIFTXQLEN, struct.pack("i", QUEUED_FRAMES)),
+                (_SIOCSIFADDR, _internet(network.ip)),
+                (_SIOCSIFNETMASK, _internet(network.netmask)),
+            ):
+                fcntl.ioctl(control, number, self._request(value))
+            request = fcntl.ioctl(control, _SIOCGIFFLAGS, self._request(b""))
+            (flags,) = struct.unpack_from("H", request, 16)
+            up = struct.pack("H", flags | _IFF_UP)
+            fcntl.ioctl(control, _SIOCSIFFLAGS, self._request(up))
+
+    def fileno(self) -> int:
+        """Readable when the kernel wants to send a frame."""
+        return self._fd
+
+    def read_into(self, space: memoryview) -> int:
+        """Take the next frame of the kernel's; its length, 0 when there is none.
+
+        Frames that are longer than `space` are lost: somebody has raised the MTU. Raises
+        `DeviceError` when somebody has deleted the interface, of which no event would tell again.
+        """
+        while True:
+            try:
+                length = os.readv(self._fd, (space, self._beyond))
+            except OSError as error:
+                if error.errno == errno.EBADFD:
+                    raise DeviceError(f"interface {self.name} was deleted") from error
+                return 0
+            if length <= len(space):
+                return length
+
+    def write(self, frame: memoryview) -> bool:
+        """Give the kernel a frame; False when it does not take it, as while it is down."""
+        try:
+            os.write(self._fd, frame)
+        except OSError:
+            return False
+        return True
+
+    def set_carrier(self, up: bool) -> None:
+        """Whether the kernel sees somebody at the other end."""
+        with contextlib.suppress(OSError):  # it goes away with its network namespace
+            fcntl.ioctl(self._fd, _TUNSETCARRIER, struct.pack("i", up))
+
+    def has_address(self, ip: int) -> bool:
+        """Whether an IPv4 address is one of the interface's."""
+        return ip in addresses_of(self.name)
+
+    def close(self) -> None:
+        """The interface goes."""
+        os.close(self._fd)
+
+
+def _internet(address: ipaddress.IPv4Address) -> bytes:
+    """A struct sockaddr_in."""
+    return struct.pack("=HH4s", socket.AF_INET, 0, address.packed)
+
+
+def _need_tun() -> None:
+    """Load the kernel's module unless it is there; raises `OSError` with ENODEV."""
+    if not os.path.exists(DEVICE):
+        subprocess.run(["modprobe", "tun"], check=False, capture_output=True)
+    if not os.path.exists(DEVICE):
+        raise OSError(errno.ENODEV, f"{DEVICE} does not exist: load the kernel module tun")

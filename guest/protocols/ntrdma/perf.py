@@ -1,0 +1,448 @@
+"""qperf's RDMA tests over NTRDMA, in qperf's format: `python3 -m` and this module's name.
+
+One side runs with `--serve`, the other with the names of tests. They learn of each other's buffers
+when they connect; which test comes is written into the peer's memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+
+from bluebridge.guest.connections import open_connections
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.protocols.cm import CmId, ConnectionManager, ConnParam, EventType
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
+from bluebridge.guest.providers import open_ntrdma
+from bluebridge.guest.verbs import (
+    AccessFlags,
+    Device,
+    QpInit,
+    QpType,
+    RecvWr,
+    SendFlags,
+    SendWr,
+    Sge,
+    Wc,
+    WcStatus,
+    WrOpcode,
+)
+
+TESTS = (
+    "rc_bw",
+    "rc_rdma_write_bw",
+    "rc_rdma_read_bw",
+    "rc_lat",
+    "rc_rdma_write_lat",
+    "rc_rdma_read_lat",
+)
+ONE_SIDED = ("rc_rdma_write_bw", "rc_rdma_read_bw", "rc_rdma_read_lat")
+"""In which the server's program has no part."""
+SERVER, CLIENT = "10.9.2.1", "10.9.2.2"
+PORT = 19765
+LATENCY_BYTES = 8
+DEPTH = 16
+LOOKS = 64
+"""At memory, before the engine looks at what the peer did: its data is there before that."""
+SECONDS = 30.0
+_HELLO = struct.Struct("<QI")
+_NOTE = struct.Struct("<32s28xI")
+"""What one side writes into the other's memory: a message, and its number as the last bytes."""
+_ORDER = struct.Struct("<20sII")
+"""Name of a test (empty: the end), count, bytes."""
+_NUMBER = struct.Struct("<I")
+_CONTROL = 4096
+_LINE = 64
+_PARTING_SECONDS = 1.0
+_ALL = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_READ
+
+
+class Failed(Exception):
+    """A test did not end well."""
+
+
+class Link:
+    """A connection with a buffer of `size` bytes, and the peer's."""
+
+    def __init__(self, device: Device, size: int) -> None:
+        self.size = size
+        self.pd = device.alloc_pd()
+        self.cq = device.create_cq(8 * DEPTH)
+        self.qp = self.pd.create_qp(QpInit(QpType.RC, self.cq, self.cq, 4 * DEPTH, 4 * DEPTH))
+        self.memory = device.allocate(_CONTROL + 2 * size)
+        self.mr = self.pd.reg_mr(self.memory.address, _CONTROL + 2 * size, access=_ALL)
+        self.source = self.memory.address + _CONTROL
+        self.target = self.source + size
+        self.view = self.memory.view
+        self.peer = 0, 0
+        """Address of the peer's memory, and its key."""
+        self._done: list[Wc] = []
+        self._told = self._heard = 0
+        self._receives = 0
+        self.batch = 0
+        """Requests that are posted at once, and awaited together; 0: one for each that is done."""
+        self._requests: dict[tuple[WrOpcode, int, int, int | None], SendWr] = {}
+
+    @property
+    def hello(self) -> bytes:
+        """What the peer needs to know."""
+        return _HELLO.pack(self.memory.address, self.mr.rkey)
+
+    def tell(self, data: bytes) -> None:
+        """Write a small message into the peer's memory."""
+        self._told += 1
+        self.view[64 : 64 + _NOTE.size] = _NOTE.pack(data, self._told)
+        self.post(WrOpcode.RDMA_WRITE, self.memory.address + 64, _NOTE.size, there=0)
+        self.wait_sent()
+
+    def hear(self, seconds: float = SECONDS) -> bytes:
+        """The peer's next small message."""
+        deadline = time.monotonic() + seconds
+        while True:
+            (number,) = _NUMBER.unpack_from(self.view, _NOTE.size - _NUMBER.size)
+            if number != self._heard:
+                self._heard = number
+                return bytes(_NOTE.unpack_from(self.view)[0])
+            self._done += self.poll()
+            time.sleep(0.0005)
+            if time.monotonic() > deadline:
+                raise Failed("the peer says nothing")
+
+    def post(
+        self,
+        opcode: WrOpcode,
+        address: int,
+        length: int,
+        count: int = 1,
+        there: int | None = None,
+    ) -> None:
+        """Post requests that move `length` bytes at `address`, to or from the peer's target."""
+        key = opcode, address, length, there
+        request = self._requests.get(key)
+        if request is None:
+            request = self._requests[key] = self._request(*key)
+        self.qp.post_send(request if count == 1 else [request] * count)
+
+    def _request(self, opcode: WrOpcode, address: int, length: int, there: int | None) -> SendWr:
+        request = SendWr(2, opcode, (Sge(address, length, self.mr.lkey),), SendFlags.SIGNALED)
+        target = _CONTROL + self.size if there is None else there
+        request.remote_addr, request.rkey = self.peer[0] + target, self.peer[1]
+        return request
+
+    def receive(self) -> None:
+        """Have twice `DEPTH` receives posted."""
+        count = 2 * DEPTH - self._receives
+        self.qp.post_recv([RecvWr(3, (Sge(self.target, self.size, self.mr.lkey),))] * count)
+        self._receives += count
+
+    def poll(self) -> list[Wc]:
+        """What has completed. Raises `Failed`."""
+        found = self.cq.poll(DEPTH)
+        for wc in found:
+            if wc.status is not WcStatus.SUCCESS:
+                raise Failed(f"a request ended with {wc.status.name}")
+        return found
+
+    def wait(self, wanted: Callable[[Wc], bool], seconds: float = SECONDS) -> Wc:
+        """The first completion that is wanted; others are kept."""
+        deadline = time.monotonic() + seconds
+        while True:
+            for index, wc in enumerate(self._done):
+                if wanted(wc):
+                    return self._done.pop(index)
+            found = self.poll()
+            self._done += found
+            if not found and time.monotonic() > deadline:
+                raise Failed("the peer does not go on")
+
+    def look(self) -> None:
+        """Take what has completed, and let the engine look at what the peer did."""
+        self._done += self.poll()
+
+    def linger(self) -> None:
+        """The peer's last write wants an answer, which the engine gives; then it leaves."""
+        end = time.monotonic() + _PARTING_SECONDS
+        with suppress(Failed):
+            while time.monotonic() < end:
+                self.look()
+                time.sleep(0.001)
+
+    def wait_sent(self) -> None:
+        """The completion of a send, write or read."""
+        self.wait(lambda wc: wc.wr_id == 2)
+
+    def wait_received(self) -> None:
+        """A message in the buffer."""
+        self.wait(lambda wc: wc.wr_id == 3)
+        self._receives -= 1
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.qp.destroy()
+        self.cq.destroy()
+        self.mr.close()
+        self.view = memoryview(b"")
+        self.memory.free()
+        self.pd.close()
+
+
+def _window(link: Link, opcode: WrOpcode, count: int, size: int) -> None:
+    """`count` requests with up to `DEPTH` of them under way, or batch by batch."""
+    posted = done = 0
+    while done < count:
+        room = min((link.batch or DEPTH) - (posted - done), count - posted)
+        if room > 0 and (not link.batch or posted == done):
+            where = link.target if opcode is WrOpcode.RDMA_READ else link.source
+            link.post(opcode, where, size, count=room)
+            posted += room
+        link.wait_sent()
+        done += 1
+
+
+def _last_byte(link: Link, offset: int, value: int) -> None:
+    """Wait until a byte of the target is `value`."""
+    view, looks = link.view, 0
+    while view[offset] != value:
+        looks += 1
+        if looks % LOOKS == 0:
+            link.look()
+
+
+def _run(link: Link, test: str, count: int, size: int, client: bool) -> list[float]:
+    """One side's part of a test; of the client's latencies each, in seconds."""
+    times: list[float] = []
+    match test:
+        case "rc_bw":
+            _stream(link, count, size, client)
+        case "rc_rdma_write_bw" | "rc_rdma_read_bw":
+            if client:
+                reads = test == "rc_rdma_read_bw"
+                _window(link, WrOpcode.RDMA_READ if reads else WrOpcode.RDMA_WRITE, count, size)
+        case "rc_rdma_read_lat":
+            for _ in range(count if client else 0):
+                begin = time.perf_counter()
+                link.post(WrOpcode.RDMA_READ, link.target, size)
+                link.wait_sent()
+                times.append(time.perf_counter() - begin)
+        case "rc_lat":
+            times = _send_ping_pong(link, count, size, client)
+        case "rc_rdma_write_lat":
+            times = _write_ping_pong(link, count, size, client)
+    return times
+
+
+def _stream(link: Link, count: int, size: int, client: bool) -> None:
+    """SENDs one way; the receiver keeps twice `DEPTH` receives posted."""
+    if client:
+        _window(link, WrOpcode.SEND, count, size)
+        return
+    for _ in range(count):
+        link.wait_received()
+        link.receive()
+
+
+def _send_ping_pong(link: Link, count: int, size: int, client: bool) -> list[float]:
+    times = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        if client:
+            link.post(WrOpcode.SEND, link.source, size)
+        link.wait_received()
+        link.receive()
+        if not client:
+            link.post(WrOpcode.SEND, link.source, size)
+        link.wait_sent()
+        times.append((time.perf_counter() - begin) / 2)
+    return times
+
+
+def _write_ping_pong(link: Link, count: int, size: int, client: bool) -> list[float]:
+    """WRITEs of up to 64 bytes, each of which the other side sees in its memory."""
+    times: list[float] = []
+    under_way = 0
+    target = _CONTROL + link.size + size - 1
+    for turn in range(1, count + 1):
+        value = turn & 0xFF
+        source = turn % (2 * DEPTH) * _LINE  # a source is read when the copy is carried out
+        begin = time.perf_counter()
+        link.view[_CONTROL + source + size - 1] = value
+        if client:
+            link.post(WrOpcode.RDMA_WRITE, link.source + source, size)
+        _last_byte(link, target, value)
+        if not client:
+            link.post(WrOpcode.RDMA_WRITE, link.source + source, size)
+        times.append((time.perf_counter() - begin) / 2)
+        under_way += 1
+        if under_way == DEPTH:
+            link.wait_sent()
+            under_way -= 1
+    for _ in range(under_way):
+        link.wait_sent()
+    return times
+
+
+def _prepare(link: Link, test: str, size: int) -> None:
+    """Receives and bytes that a test begins with."""
+    link.view[_CONTROL + link.size + size - 1] = 0
+    if test in ("rc_bw", "rc_lat"):
+        link.receive()
+
+
+def serve(link: Link) -> None:
+    """Take part in the tests that the client asks for."""
+    while True:
+        name, count, size = _ORDER.unpack_from(link.hear(3600.0))
+        test = name.rstrip(b"\0").decode()
+        if not test:
+            link.linger()
+            return
+        if size > link.size:
+            raise Failed(f"the peer asks for messages of {size} bytes: begin with --size {size}")
+        _prepare(link, test, size)
+        link.tell(b"ready")
+        _run(link, test, count, size, False)
+        if test not in ONE_SIDED:
+            link.tell(b"done")
+
+
+def ask(link: Link, test: str, count: int, size: int) -> dict[str, float]:
+    """Run a test with the peer; its figures."""
+    _prepare(link, test, size)
+    link.tell(_ORDER.pack(test.encode(), count, size))
+    link.hear()
+    begin = time.perf_counter()
+    times = _run(link, test, count, size, True)
+    if test not in ONE_SIDED:
+        link.hear()
+    seconds = time.perf_counter() - begin
+    if not times:
+        return {"bytes_per_second": count * size / seconds}
+    times.sort()
+    return {"p50_us": times[len(times) // 2] * 1e6, "min_us": times[0] * 1e6}
+
+
+def show(test: str, figures: dict[str, float]) -> str:
+    """As qperf prints it."""
+    if "p50_us" in figures:
+        return f"{test}:\n    latency  =  {figures['p50_us']:.3g} us"
+    return f"{test}:\n    bw  =  {figures['bytes_per_second'] / 1e6:.3g} MB/sec"
+
+
+def _connect(given: argparse.Namespace, device: Device, owned: ExitStack) -> Link:
+    manager = open_connections(device, SERVER if given.serve else CLIENT, owned)
+    link = Link(device, max(given.size, _CONTROL))
+    identifier = manager.create_id()
+    if given.serve:
+        identifier.bind_addr(SERVER, PORT)
+        identifier.listen()
+        print("listening", flush=True)
+        event = identifier.events.get(3600.0)
+        if event is None or event.type is not EventType.CONNECT_REQUEST:
+            raise Failed("nobody has connected")
+        link.peer = _HELLO.unpack_from(event.private_data)
+        event.id.attach(link.qp)
+        event.id.accept(ConnParam(private_data=link.hello))
+    else:
+        link.peer = _HELLO.unpack_from(_ask_server(manager, link))
+        return link
+    _next(identifier, EventType.ESTABLISHED)
+    return link
+
+
+def _ask_server(manager: ConnectionManager, link: Link) -> bytes:
+    """Connect; the server's private data. One that does not listen yet is asked again."""
+    deadline = time.monotonic() + SECONDS
+    while True:
+        identifier = manager.create_id()
+        identifier.resolve_addr(SERVER, PORT, SECONDS)
+        _next(identifier, EventType.ADDR_RESOLVED)
+        identifier.resolve_route()
+        _next(identifier, EventType.ROUTE_RESOLVED)
+        identifier.attach(link.qp)
+        identifier.connect(ConnParam(private_data=link.hello))
+        event = identifier.events.get(SECONDS)
+        if event is not None and event.type is EventType.ESTABLISHED:
+            return event.private_data
+        if event is None or event.type is not EventType.REJECTED or time.monotonic() > deadline:
+            raise Failed("the peer does not take the connection")
+        identifier.destroy()
+        link.qp.modify_reset()
+        time.sleep(0.1)
+
+
+def _next(identifier: CmId, wanted: EventType) -> bytes:
+    """The private data of the next event, which must be of a kind. Raises `Failed`."""
+    event = identifier.events.get(SECONDS)
+    if event is None or event.type is not wanted:
+        said = "nothing" if event is None else f"{event.type.name} ({event.status})"
+        raise Failed(f"{wanted.name} was expected of the connection, {said} came")
+    return event.private_data
+
+
+def positive(text: str) -> int:
+    """A number from 1 on, as an argument. Raises `argparse.ArgumentTypeError`."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("tests", nargs="*", metavar="TEST", help=", ".join(TESTS))
+    parser.add_argument("--serve", action="store_true", help="be the peer")
+    parser.add_argument("--backend", default=BACK_END, help=f"default {BACK_END}")
+    parser.add_argument("--size", type=positive, default=1 << 20, help="bytes of bandwidth tests")
+    parser.add_argument("--count", type=positive, default=100, help="messages of a test")
+    parser.add_argument(
+        "--batch",
+        type=int,
+        default=0,
+        help=f"bandwidth tests post so many at once and await them all, at most {DEPTH}",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object, and nothing else")
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 when all tests ended well."""
+    given = _parser().parse_args(arguments)
+    unknown = set(given.tests) - set(TESTS)
+    if unknown:
+        print(f"perf: no such test: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    try:
+        with ExitStack() as owned:
+            device = owned.enter_context(open_ntrdma(given.backend, not given.serve))
+            link = _connect(given, device, owned)
+            if given.serve:
+                serve(link)
+            else:
+                _ask_all(link, given)
+            link.close()
+    except (DeviceError, OSError, MemoryError, Failed) as error:
+        print(f"perf: {error}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+def _ask_all(link: Link, given: argparse.Namespace) -> None:
+    found = {}
+    link.batch = min(given.batch, DEPTH)
+    for test in given.tests or TESTS:
+        size = LATENCY_BYTES if test.endswith("_lat") else given.size
+        found[test] = ask(link, test, given.count, size)
+        if not given.json:
+            print(show(test, found[test]), flush=True)
+    link.tell(_ORDER.pack(b"", 0, 0))
+    if given.json:
+        print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Completion channels and completion queues."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+
+from bluebridge.guest.protocols.ntrdma.engine.completions import CompletionQueue
+from bluebridge.guest.protocols.ntrdma.service import Service
+from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.verbs.interface import HEALTH_SECONDS
+from bluebridge.guest.verbs.values import Wc
+
+
+class NtrdmaChannel:
+    """Events of completion queues, in an eventfd that counts them."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._events: deque[NtrdmaCq | None] = deque()
+        """None wakes a waiting thread."""
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
+        self._closed = False
+
+    def fileno(self) -> int:
+        """The eventfd."""
+        return self._fd
+
+    def put(self, cq: NtrdmaCq | None) -> None:
+        """An event of `cq`; under the lock."""
+        if not self._closed:
+            self._events.append(cq)
+            os.eventfd_write(self._fd, 1)
+
+    def get_event(self, timeout: float | None = None) -> NtrdmaCq | None:
+        """The next event; None when it is late, woken or closed."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._service.lock:
+                if self._events:
+                    os.eventfd_read(self._fd)
+                    return self._events.popleft()
+                if self._closed:
+                    return None
+            left = HEALTH_SECONDS if deadline is None else deadline - time.monotonic()
+            if left <= 0:
+                return None
+            if not select.select([self._fd], [], [], min(left, HEALTH_SECONDS))[0]:
+                self._service.health.check()
+
+    def wake(self) -> None:
+        """Make one `get_event` return None."""
+        with self._service.lock:
+            self.put(None)
+
+    def close(self) -> None:
+        """Have waiting threads return; the descriptor lives as long as the object."""
+        with self._service.lock:
+            if not self._closed:
+                self._closed = True
+                os.eventfd_write(self._fd, 1)
+
+    def __del__(self) -> None:
+        os.close(self._fd)
+
+
+class NtrdmaCq:
+    """A completion queue, which has as much room as its queue pairs have entries."""
+
+    def __init__(self, service: Service, channel: NtrdmaChannel | None) -> None:
+        self.channel = channel
+        self._service = service
+        with service.lock:
+            self.queue: CompletionQueue = service.engine.create_queue(self._notify)
+        self.cqn = self.queue.bell
+        self._open = True
+
+    def poll(self, limit: int = 16) -> list[Wc]:
+        """Up to `limit` completions; those of each queue in order."""
+        service = self._service
+        service.health.check()
+        with service.lock:
+            found = self.queue.poll(limit)
+            if not found:
+                service.progress(awaits_event=self.queue.armed)
+                found = self.queue.poll(limit)
+            if service.engine.throttled:
+                service.run()
+            return found
+
+    def req_notify(self, solicited_only: bool = False) -> None:
+        """Ask for one event; at once when completions wait."""
+        if self.channel is None:
+            raise VerbsError("this CQ has no completion channel")
+        with self._service.lock:
+            self.queue.arm(solicited_only)
+            self._service.watch()
+
+    def destroy(self) -> None:
+        """Give it back; a second call does nothing."""
+        with self._service.lock:
+            if self._open:
+                self._open = False
+                self._service.engine.destroy_queue(self.queue)
+
+    def _notify(self) -> None:
+        if self.channel is not None:
+            self.channel.put(self)

@@ -1,0 +1,214 @@
+"""The device of verbs and its protection domains."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.protocols.ntrdma.engine.fast_regions import MOST_PAGES
+from bluebridge.guest.protocols.ntrdma.engine.local import Done, Event
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain
+from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
+from bluebridge.guest.protocols.ntrdma.provider.address import NtrdmaAddress
+from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaChannel, NtrdmaCq
+from bluebridge.guest.protocols.ntrdma.provider.numbers import Numbers
+from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaQp
+from bluebridge.guest.protocols.ntrdma.provider.regions import (
+    NtrdmaFastMr,
+    NtrdmaMr,
+    all_memory,
+    region_of,
+)
+from bluebridge.guest.protocols.ntrdma.provider.shared_receives import NtrdmaSrq
+from bluebridge.guest.protocols.ntrdma.service import Service
+from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
+from bluebridge.guest.verbs.enums import AccessFlags
+from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.verbs.objects import CompletionChannel
+from bluebridge.guest.verbs.requests import QpInit
+from bluebridge.guest.verbs.values import AddressVector, DeviceAttr, PortAttr
+
+NAME = "ntrdma0"
+RESERVED_KEY = 1
+"""In every protection domain a region over all memory, which only its owner may use."""
+MOST_EVENTS = 1024
+_ADDRESS_TAG = b"ntrd"
+_ADDRESS_BYTES = 12
+_MTU = 4096
+_MOST_PIECES = 32
+_LOCAL_WRITE = AccessFlags.LOCAL_WRITE
+
+
+class NtrdmaPd:
+    """A protection domain."""
+
+    def __init__(self, service: Service, numbers: Numbers) -> None:
+        self._service, self._numbers = service, numbers
+        made: list[Domain] = []
+        local = service.engine.local
+        service.call(lambda done: made.append(local.create_domain(done)), "protection domain")
+        self._domain = made[0]
+        self.pdn = self._domain.key
+        span = service.back_end.span
+        self._all = NtrdmaMr(service, self._domain, all_memory(RESERVED_KEY, span, _LOCAL_WRITE))
+        self._open = True
+
+    def get_dma_mr(self, access: AccessFlags | int = _LOCAL_WRITE) -> NtrdmaMr:
+        """A region over all of memory; addresses in it are DMA addresses."""
+        region = all_memory(self._numbers.key(), self._service.back_end.span, access)
+        return NtrdmaMr(self._service, self._domain, region)
+
+    def reg_mr(
+        self,
+        memory: int | Sequence[int],
+        length: int,
+        iova: int | None = None,
+        access: AccessFlags | int = _LOCAL_WRITE,
+        page_shift: int = 12,
+    ) -> NtrdmaMr:
+        """Register contiguous memory, or pages; see `ProtectionDomain.reg_mr`."""
+        region = region_of(self._numbers.key(), memory, length, iova, access, page_shift)
+        return NtrdmaMr(self._service, self._domain, region)
+
+    def alloc_fast_reg_mr(self, max_pages: int) -> NtrdmaFastMr:
+        """A region for REG_MR work requests."""
+        index = self._numbers.key() >> 8
+        return NtrdmaFastMr(self._service, self._domain, index, max_pages)
+
+    def create_qp(self, init: QpInit) -> NtrdmaQp:
+        """A queue pair in state RESET."""
+        return NtrdmaQp(self._service, self._domain, init)
+
+    def create_srq(self, max_wr: int, max_sge: int = 1) -> NtrdmaSrq:
+        """A shared receive queue."""
+        return NtrdmaSrq(self._service, self._numbers.key() >> 8, max_wr, max_sge)
+
+    def close(self) -> None:
+        """Give the number back; everything in the domain must be gone."""
+        if self._open:
+            self._open = False
+            self._all.close()
+            local = self._service.engine.local
+
+            def delete(done: Done) -> None:
+                local.delete_domain(self._domain, done)
+
+            self._service.call(delete, "end of a protection domain")
+
+
+class NtrdmaDevice:
+    """One end of NTRDMA, the second provider of `guest.verbs.interface.Device`.
+
+    Its Ethernet device is `network`, which it closes, if there is one.
+    """
+
+    name = NAME
+    ethernet_port = None
+
+    def __init__(
+        self,
+        back_end: BackEnd,
+        watchers: Sequence[Callable[[PortState], None]] = (),
+        network: Interface | None = None,
+    ) -> None:
+        """`watchers` are told each state of the port, under the service's lock."""
+        self.network = network
+        self.service = Service(back_end, NAME, watchers, network)
+        self.health = self.service.health
+        self.address = _ADDRESS_TAG + os.urandom(_ADDRESS_BYTES - len(_ADDRESS_TAG))
+        self.local_dma_lkey: int | None = RESERVED_KEY
+        self.async_events: deque[tuple[Event, int]] = deque(maxlen=MOST_EVENTS)
+        """Port up and down, queue pairs that failed with their number, oldest first; the last."""
+        self._numbers = Numbers()
+        self._back_end = back_end
+        self._open = True
+        self.service.listeners.append(self._event)
+
+    def _event(self, event: Event, key: int) -> None:
+        self.async_events.append((event, key))
+
+    def wait_ready(self, timeout: float | None = None) -> None:
+        """Wait until the peer is there. Raises `VerbsError` when the time has passed."""
+        if not self.service.wait_ready(timeout):
+            self.health.check()
+            port = self.service.engine.port
+            state = port.state.name.lower().replace("_", " ")
+            raise VerbsError(
+                f"{NAME}: no peer (port state: {state}; it was last quiesced since {port.reason})"
+            )
+
+    def port(self, number: int) -> NtrdmaDevice:
+        """The device itself: it has one port. Raises `VerbsError` for another number."""
+        if number != 1:
+            raise VerbsError(f"{NAME} has no port {number}")
+        return self
+
+    def address_vector(self, address: bytes) -> NtrdmaAddress:
+        """The way to the device with that `address`. Raises `VerbsError` for nonsense."""
+        if len(address) != _ADDRESS_BYTES or not address.startswith(_ADDRESS_TAG):
+            raise VerbsError(f"{address.hex()} is not the address of an NTRDMA device")
+        return NtrdmaAddress(address)
+
+    def peer(self) -> AddressVector:
+        """The way to the one device that can be reached."""
+        return NtrdmaAddress(b"")
+
+    def allocate(self, length: int, align: int = 4096) -> DmaMemory:
+        """Contiguous zeroed memory that the peer can store into."""
+        with self.service.lock:
+            return self._back_end.map(length, align)
+
+    def alloc_pd(self) -> NtrdmaPd:
+        """A protection domain."""
+        return NtrdmaPd(self.service, self._numbers)
+
+    def create_comp_channel(self) -> NtrdmaChannel:
+        """A completion channel."""
+        return NtrdmaChannel(self.service)
+
+    def create_cq(self, entries: int, channel: CompletionChannel | None = None) -> NtrdmaCq:
+        """A completion queue; `channel` is where its events go."""
+        if channel is not None and not isinstance(channel, NtrdmaChannel):
+            raise VerbsError("the completion channel is not one of this device")
+        try:
+            return NtrdmaCq(self.service, channel)
+        except MemoryError as error:
+            raise VerbsError(str(error)) from error
+
+    def query_device(self) -> DeviceAttr:
+        """What the device can do."""
+        return DeviceAttr(
+            name=NAME,
+            fw_version="0.1",
+            node_guid=int.from_bytes(self.address[4:], "big"),
+            max_qp_wr=1 << 14,
+            max_cqe=1 << 16,
+            max_sge=_MOST_PIECES,
+            max_qp_rd_atomic=16,
+            max_msg=1 << 31,
+            page_size_cap=(1 << 64) - 4096,
+            max_fast_reg_pages=MOST_PAGES,
+            local_inv=True,
+            fast_reg=True,
+            flags=0,
+        )
+
+    def query_port(self) -> PortAttr:
+        """Active while the peer is there."""
+        with self.service.lock:
+            return PortAttr(active=self.service.engine.ready, active_mtu=_MTU)
+
+    def close(self) -> None:
+        """Part from the peer and give everything back; a second call does nothing."""
+        if self._open:
+            self._open = False
+            self.service.close()
+
+    def __enter__(self) -> NtrdmaDevice:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()

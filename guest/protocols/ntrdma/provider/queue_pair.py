@@ -1,0 +1,233 @@
+"""Queue pairs of verbs: their states, told to the peer before a call returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bluebridge.device.layout.ntrdma.commands import QueueState
+from bluebridge.guest.protocols.ntrdma.engine.local import Done
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import ENDLESS, Domain, QueuePair, Sizes
+from bluebridge.guest.protocols.ntrdma.provider.address import NtrdmaAddress
+from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaCq
+from bluebridge.guest.protocols.ntrdma.provider.shared_receives import NtrdmaSrq
+from bluebridge.guest.protocols.ntrdma.service import Service
+from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
+from bluebridge.guest.verbs.errors import VerbsError
+from bluebridge.guest.verbs.requests import QpInit, SendWr
+from bluebridge.guest.verbs.values import AddressVector, QpAttr, RecvWr
+
+_WIRE = {
+    QpState.INIT: QueueState.INIT,
+    QpState.RTR: QueueState.READY_TO_RECEIVE,
+    QpState.RTS: QueueState.READY_TO_SEND,
+}
+_VERBS = {
+    QueueState.ERROR: QpState.ERR,
+    QueueState.RESET: QpState.RESET,
+    QueueState.INIT: QpState.INIT,
+    QueueState.READY_TO_RECEIVE: QpState.RTR,
+    QueueState.SEND_DRAIN: QpState.SQD,
+    QueueState.READY_TO_SEND: QpState.RTS,
+}
+_STEPS = {
+    (QpState.RESET, QpState.INIT),
+    (QpState.INIT, QpState.INIT),
+    (QpState.INIT, QpState.RTR),
+    (QpState.RTR, QpState.RTS),
+    (QpState.RTS, QpState.RTS),
+}
+"""What is allowed besides going to RESET, and to ERR from all others."""
+_TIMEOUT_UNIT = 4.096e-6
+_DEFAULT_TIMEOUT, _DEFAULT_RETRIES = 14, 7
+
+
+class NtrdmaQp:
+    """A reliable connected queue pair."""
+
+    def __init__(self, service: Service, domain: Domain, init: QpInit) -> None:
+        if init.type is not QpType.RC:
+            raise VerbsError(f"NTRDMA has no {init.type.name} queue pairs")
+        if not isinstance(init.send_cq, NtrdmaCq) or not isinstance(init.recv_cq, NtrdmaCq):
+            raise VerbsError("the completion queue is not one of this device")
+        if init.srq is not None and not isinstance(init.srq, NtrdmaSrq):
+            raise VerbsError("the shared receive queue is not one of this device")
+        self._service, self._srq = service, init.srq
+        srq = init.srq
+        sizes = Sizes(
+            init.max_send_wr,
+            init.max_recv_wr if srq is None else srq.max_wr,
+            init.max_send_sge,
+            init.max_recv_sge if srq is None else srq.max_sge,
+            init.max_inline,
+            init.signal_all,
+        )
+        queues = init.send_cq.queue, init.recv_cq.queue
+        made: list[QueuePair] = []
+
+        def create(done: Done) -> None:
+            made.append(service.engine.create_pair(domain, sizes, queues, done))
+
+        try:
+            service.call(create, "queue pair")
+        except MemoryError as error:
+            raise VerbsError(f"no memory for a queue pair: {error}") from error
+        self.pair = made[0]
+        self.qpn = self.pair.key
+        self._open = True
+        if srq is not None:
+            with service.lock:
+                srq.attach(self.pair)
+
+    @property
+    def type(self) -> QpType:
+        """Its kind."""
+        return QpType.RC
+
+    @property
+    def state(self) -> QpState:
+        """Its state."""
+        return _VERBS[self.pair.state]
+
+    # -- states ---------------------------------------------------------------------------------
+
+    def modify(self, attr: QpAttr) -> None:
+        """Change state and attributes; raises `VerbsError`."""
+        target = self.state if attr.state is None else attr.state
+        self._check_step(target)
+        service, local = self._service, self._service.engine.local
+        if target is QpState.RESET:
+            with service.lock:
+                if self._srq is not None:
+                    self._srq.take_back(self.pair)
+            service.call(lambda done: local.reset_pair(self.pair, done), "RESET")
+            self.pair.access = self.pair.peer_key = 0
+        elif target is QpState.ERR:
+            service.call(lambda done: local.stop_pair(self.pair, done), "ERR")
+            self._take_back()
+        else:
+            self._take_attributes(attr, target)
+            service.call(lambda done: local.modify_pair(self.pair, done), target.name)
+            self._continue()
+
+    def _check_step(self, target: QpState) -> None:
+        if target is QpState.RESET or (self.state, target) in _STEPS:
+            return
+        if target is QpState.ERR and self.state is not QpState.RESET:
+            return
+        raise VerbsError(f"a queue pair cannot go from {self.state.name} to {target.name}")
+
+    def _take_attributes(self, attr: QpAttr, target: QpState) -> None:
+        pair, to = self.pair, attr.address_vector
+        with self._service.lock:
+            if target is QpState.RTR:
+                if not isinstance(to, NtrdmaAddress) or attr.dest_qpn is None:
+                    raise VerbsError("RTR needs an address vector and dest_qpn")
+                pair.peer_key = attr.dest_qpn
+            if attr.access is not None:
+                pair.access = int(attr.access)
+            if target is QpState.RTS:
+                timeout = _DEFAULT_TIMEOUT if attr.timeout is None else attr.timeout
+                retries = _DEFAULT_RETRIES if attr.retry_count is None else attr.retry_count
+                pair.retry_seconds = _TIMEOUT_UNIT * (1 << timeout) * (retries + 1)
+                pair.rnr_retries = ENDLESS if attr.rnr_retry is None else attr.rnr_retry
+            pair.state = _WIRE[target]
+
+    def _continue(self) -> None:
+        """What was posted before may leave now, and receives of a shared queue come in."""
+        with self._service.lock:
+            if self._srq is not None:
+                self._srq.deal()
+            self._service.engine.make_runnable(self.pair)
+            self._service.run()
+
+    def _take_back(self) -> None:
+        with self._service.lock:
+            if self._srq is not None:
+                self._srq.take_back(self.pair)
+
+    def modify_init(self, access: AccessFlags | int = 0, qkey: int | None = None) -> None:
+        """RESET to INIT."""
+        self.modify(QpAttr(QpState.INIT, access=access))
+
+    def modify_rtr(
+        self,
+        address_vector: AddressVector | None = None,
+        dest_qpn: int | None = None,
+        rq_psn: int = 0,
+        *,
+        path_mtu: int = 1024,
+        max_dest_rd_atomic: int = 16,
+        min_rnr_timer: int = 12,
+    ) -> None:
+        """INIT to RTR; there are no packets, so no sequence numbers and sizes either."""
+        self.modify(QpAttr(QpState.RTR, address_vector=address_vector, dest_qpn=dest_qpn))
+
+    def modify_rts(
+        self,
+        sq_psn: int = 0,
+        *,
+        timeout: int = _DEFAULT_TIMEOUT,
+        retry_count: int = _DEFAULT_RETRIES,
+        rnr_retry: int = ENDLESS,
+        max_rd_atomic: int = 16,
+    ) -> None:
+        """RTR to RTS; the retries are for a peer whose queue pair, or whose receive, is missing."""
+        self.modify(
+            QpAttr(QpState.RTS, timeout=timeout, retry_count=retry_count, rnr_retry=rnr_retry)
+        )
+
+    def modify_err(self) -> None:
+        """To ERR: everything posted is flushed."""
+        self.modify(QpAttr(QpState.ERR))
+
+    def modify_reset(self) -> None:
+        """To RESET: everything posted is forgotten, unread completions too."""
+        self.modify(QpAttr(QpState.RESET))
+
+    def query_state(self) -> QpState:
+        """The state now."""
+        with self._service.lock:
+            self._service.progress()
+            return self.state
+
+    def destroy(self) -> None:
+        """Give everything back; a second call does nothing."""
+        if not self._open:
+            return
+        self._open = False
+        with self._service.lock:
+            if self._srq is not None:
+                self._srq.detach(self.pair)
+        local = self._service.engine.local
+        if not self._service.health.lost:
+            self._service.call(lambda done: local.remove_pair(self.pair, done), "end of a QP")
+
+    # -- posting --------------------------------------------------------------------------------
+
+    def post_send(self, wrs: SendWr | Sequence[SendWr]) -> None:
+        """Post one request or a chain; raises `VerbsError` at the first that does not fit."""
+        service = self._service
+        service.health.check()
+        with service.lock:
+            try:
+                if isinstance(wrs, SendWr):
+                    service.engine.post_send(self.pair, wrs)
+                else:
+                    for wr in wrs:
+                        service.engine.post_send(self.pair, wr)
+            finally:
+                service.run()
+
+    def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
+        """Post receives; they reach the peer before anything that is sent later."""
+        if self._srq is not None:
+            raise VerbsError("this queue pair has no receive queue of its own")
+        service = self._service
+        service.health.check()
+        with service.lock:
+            try:
+                for wr in (wrs,) if isinstance(wrs, RecvWr) else wrs:
+                    service.engine.post_receive(self.pair, wr)
+            finally:
+                service.engine.push_receives(self.pair)
+                service.run()

@@ -1,0 +1,277 @@
+"""Runs an engine on a back end: one thread sleeps until something happens, callers help."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.protocols.ntrdma.engine.engine import Engine
+from bluebridge.guest.protocols.ntrdma.engine.local import Done, Event
+from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
+from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
+from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
+
+ANSWER_SECONDS = 20.0
+"""How long a verb waits for the peer; the engine gives up sooner."""
+REST_SECONDS = 0.02
+"""How long the thread leaves the peer to somebody who polls, at first; twice as long each time."""
+MOST_REST_SECONDS = 0.08
+_THROTTLE_SECONDS = 0.0002
+_clock = time.monotonic
+
+
+class Health:
+    """Whether the device is there; its peer may come and go."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._reason = ""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the device was found gone."""
+        return bool(self._reason)
+
+    def lose(self, reason: str) -> None:
+        """It is gone, for this reason."""
+        self._reason = self._reason or reason
+
+    def check(self) -> None:
+        """Raise `DeviceLost` if the device is lost."""
+        if self._reason:
+            raise self.loss()
+
+    def loss(self) -> DeviceLost:
+        """The error to raise."""
+        return DeviceLost(f"{self._name}: {self._reason}")
+
+
+class Service:
+    """An engine with the lock that guards it. Event listeners are called under the lock.
+
+    Frames of `network` cross as well; it is closed with the service.
+    """
+
+    def __init__(
+        self,
+        back_end: BackEnd,
+        name: str,
+        watchers: Sequence[Callable[[PortState], None]] = (),
+        network: Interface | None = None,
+    ) -> None:
+        """`watchers` are told each state of the port, from the first on, under the lock."""
+        self.lock = threading.RLock()
+        self.health = Health(name)
+        self.watchers = watchers
+        self.listeners: list[Callable[[Event, int], None]] = []
+        self.cm_receiver: Callable[[bytes, int], None] | None = None
+        self.addresses: set[int] = set()
+        """Own IPv4 addresses, as numbers."""
+        self.back_end = back_end
+        self.network = network
+        self.engine = Engine(back_end, self, network)
+        if network is not None:
+            network.attach(self.engine.ethernet)
+        self._changed = threading.Condition(self.lock)
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._closing = False
+        self._polled_at = 0.0
+        self._rest = 0.0
+        """How long the thread rests since somebody polls; 0 while it waits for the peer."""
+        self._callers = 0
+        self._wakes_at = 0.0
+        """When the thread looks again by itself."""
+        self._worker = threading.Thread(target=self._run, name="ntrdma", daemon=True)
+        self._worker.start()
+
+    # -- the engine's owner ---------------------------------------------------------------------
+
+    def event(self, event: Event, key: int) -> None:
+        """An asynchronous event."""
+        for listener in tuple(self.listeners):
+            listener(event, key)
+
+    def entered(self, state: PortState) -> None:
+        """The port is in another state."""
+        for watcher in tuple(self.watchers):
+            watcher(state)
+
+    def cm_message(self, mad: bytes, ip: int) -> None:
+        """The peer's connection manager says something."""
+        if self.cm_receiver is not None:
+            self.cm_receiver(mad, ip)
+
+    def has_address(self, ip: int) -> bool:
+        """Whether an IPv4 address is this side's."""
+        return ip in self.addresses or (self.network is not None and self.network.has_address(ip))
+
+    # -- for callers ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Carry out what was posted; under the lock. Answers of the peer may come on the way."""
+        now = _clock()
+        self.engine.run(now)
+        if self._callers:
+            self._changed.notify_all()
+        due = now + _THROTTLE_SECONDS if self.engine.throttled else self.engine.deadline
+        if due < self._wakes_at and not self._polled(now):
+            self._nudge()
+
+    def progress(self, awaits_event: bool = False) -> None:
+        """Take what has come from the peer; under the lock.
+
+        While somebody calls this again and again the thread stays out of his way, unless he
+        `awaits_event`, which the thread has to bring.
+        """
+        now = _clock()
+        if not awaits_event:
+            self._polled_at = now
+        if self.back_end.seen_in_memory:
+            self.engine.run(now)
+        else:
+            self._serve()
+        if self._callers:
+            self._changed.notify_all()
+
+    def watch(self) -> None:
+        """Nobody polls now: the thread is to wait for the peer. Under the lock."""
+        self._polled_at = 0.0
+        if self._rest:
+            self._nudge()
+
+    def call(self, start: Callable[[Done], None], what: str) -> None:
+        """Start something and wait until the peer has answered.
+
+        Raises `VerbsError` when the peer refuses, `DeviceLost`.
+        """
+        results: list[bool] = []
+        deadline = _clock() + ANSWER_SECONDS
+        with self.lock:
+            start(results.append)
+            self.engine.run(_clock())
+            self._callers += 1
+            try:
+                while not results:
+                    self.health.check()
+                    if self._closing or _clock() > deadline:
+                        raise VerbsError(f"{what}: no answer")
+                    self.watch()
+                    self._changed.wait(0.5)
+            finally:
+                self._callers -= 1
+        if not results[0]:
+            raise VerbsError(f"{what}: the peer refuses")
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        """Wait until the peer is there; whether it is."""
+        with self.lock:
+            return (
+                self._changed.wait_for(
+                    lambda: self.engine.ready or self.health.lost or self._closing, timeout
+                )
+                and self.engine.ready
+                and not self.health.lost
+            )
+
+    def close(self) -> None:
+        """Part from the peer; a second call does nothing."""
+        with self.lock:
+            if self._closing:
+                return
+            self._closing = True
+            try:
+                self.engine.part(_clock())
+                self.back_end.drain()
+            except DeviceError as error:
+                self.health.lose(str(error))
+            self.engine.close()
+            self._changed.notify_all()
+        self._nudge()
+        self._worker.join()
+        try:
+            self.back_end.close()
+        finally:
+            with self.lock:
+                os.close(self._wake)
+                self._wake = -1
+            if self.network is not None:
+                self.network.close()
+
+    # -- the thread -----------------------------------------------------------------------------
+
+    def _nudge(self) -> None:
+        if self._wake >= 0 and threading.current_thread() is not self._worker:
+            os.eventfd_write(self._wake, 1)
+
+    def _run(self) -> None:
+        while not self._closing and not self.health.lost:
+            with self.lock:
+                frames = self.network.wait_for if self.network is not None else []
+                waiting = self._plan(_clock())  # after `frames`, which may have to wait for stores
+            found = self._sleep(waiting + frames, self._wakes_at)
+            readable = any(descriptor in found for descriptor, _ in frames)
+            with self.lock:
+                now = _clock()
+                polled = self._rest and self._polled(now)
+                if not polled or readable or self.engine.deadline <= now:
+                    if not self._closing:
+                        self._serve(readable)
+                    self._changed.notify_all()
+
+    def _plan(self, now: float) -> list[tuple[int, int]]:
+        """Set how long to sleep; what to wait for meanwhile, which is nothing while it rests.
+
+        Waking up takes the interpreter from whoever polls, so that a rest grows.
+        """
+        polled = self._polled(now)
+        self._rest = min(2 * self._rest, MOST_REST_SECONDS) or REST_SECONDS if polled else 0.0
+        if polled:
+            self._wakes_at = min(self.engine.deadline, now + self._rest)
+            return []
+        pause = _THROTTLE_SECONDS if self.engine.throttled else self.back_end.pause
+        self._wakes_at = min(self.engine.deadline, now + pause)
+        return self.back_end.wait_for
+
+    def _polled(self, now: float) -> bool:
+        """Whether somebody polls, who then serves the engine himself."""
+        return now - self._polled_at < REST_SECONDS
+
+    def _sleep(self, waiting: list[tuple[int, int]], until: float) -> set[int]:
+        """Until something happens; the descriptors with events."""
+        poller = select.poll()
+        for descriptor, events in waiting:
+            poller.register(descriptor, events)
+        poller.register(self._wake, select.POLLIN)
+        seconds = min(max(0.0, until - _clock()), 1.0)
+        found = {descriptor for descriptor, _ in poller.poll(seconds * 1000)}
+        if self._wake in found:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
+        return found
+
+    def _serve(self, frames: bool = False) -> None:
+        """Take what has come; `frames`: the network has some, which leave with all else."""
+        try:
+            self._take(frames)
+        except DeviceError as error:
+            self.health.lose(str(error))
+            with contextlib.suppress(DeviceError):
+                self.engine.link(False, _clock())
+
+    def _take(self, frames: bool) -> None:
+        news = self.back_end.serve()
+        for up in news.links:
+            self.engine.link(up, _clock())
+        if news.failed:
+            self.engine.stores_failed(_clock())
+        if news.signalled:
+            self.engine.interrupt(_clock())
+        if self.network is not None:
+            self.network.serve(frames)
+        self.engine.advance(_clock())

@@ -1,0 +1,348 @@
+"""NTRDMA through a bridge: the second window shows all of the peer's memory.
+
+Two ways to store there: descriptors of a DMA channel, which keeps its order by itself, and stores
+of this processor. Everything goes one way, so that there is no order to restore between two.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from abc import ABC, abstractmethod
+
+from bluebridge.device.layout.ntrdma.port import Spad
+from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.drivers.dma import Channel, DmaError, Engine
+from bluebridge.guest.drivers.ntb import Bridge
+from bluebridge.guest.protocols.ntrdma.engine.transport import Message
+from bluebridge.guest.protocols.ntrdma.transports.arena import Mappings
+from bluebridge.guest.protocols.ntrdma.transports.back_end import News
+from bluebridge.guest.protocols.ntrdma.transports.message import message_of
+
+WINDOW = 1
+"""The window that shows memory; version 0.1 clears the other one."""
+POLL_SECONDS = 0.001
+"""How often to look when the peer cannot interrupt."""
+PAUSE_SECONDS = 1.0
+DRAIN_SECONDS = 1.0
+QUIET_SECONDS = 0.01
+"""How old own stores must be when registers are touched: beside traffic through a window in both
+directions such an access locks machines of the first generation up."""
+_WORD = 64
+"""Bytes of bounce memory for a small store: a cache line."""
+_LARGEST = 4 * _WORD
+_STORED_AT_ONCE = 4096
+
+
+class NtbTransport(ABC):
+    """`BackEnd` through `bridge`. The window shows memory from bus address `origin` on."""
+
+    seen_in_memory = True
+
+    def __init__(self, bridge: Bridge, origin: int = 0) -> None:
+        self.bridge = bridge
+        self._origin = origin
+        self._window = bridge.windows[WINDOW]
+        self.span = origin, self._window.size
+        self._vector = bridge.vectors_of(1 << bridge.doorbells - 2)[0]
+        self.message = message_of(bridge.function, self._vector) or Message(0, 0)
+        self._up = False
+        self._rested = 0
+        """Own stores when registers were last touched."""
+        bridge.windows[1 - WINDOW].clear_translation()
+        self._window.clear_translation()
+        bridge.mask(bridge.every_doorbell)
+        for index in Spad:
+            bridge.set_spad(index, 0)
+        bridge.enable_link()
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def map(self, length: int, align: int = 4096) -> DmaMemory:
+        """Contiguous memory. Raises `MemoryError` when the window does not show it."""
+        memory = self.bridge.allocate(length, align)
+        if not self.reaches(memory.address, length):
+            memory.free()
+            raise MemoryError(
+                f"memory at {memory.address:#x} is not in a window of {self._window.size:#x} bytes"
+            )
+        return memory
+
+    def reaches(self, address: int, length: int) -> bool:
+        """Both sides show as much."""
+        start = address - self._origin
+        return 0 <= start <= start + length <= self._window.size
+
+    def open(self) -> None:
+        """Show this side's memory."""
+        self._rest()
+        self._window.set_translation(self._origin, self._window.size)
+
+    def shut(self) -> None:
+        """Show nothing."""
+        self._rest()
+        self._window.clear_translation()
+
+    def store_spad(self, index: int, value: int) -> None:
+        """Behind all stores so far, for which it waits."""
+        self._rest()
+        self.bridge.set_peer_spad(index, value)
+
+    def load_spad(self, index: int) -> int:
+        """An own scratchpad."""
+        self._rest()
+        return self.bridge.spad(index)
+
+    # -- stores ---------------------------------------------------------------------------------
+
+    def _rest(self) -> None:
+        """Wait until registers may be touched."""
+        stores = self._stores
+        if stores != self._rested:
+            self.drain()
+            time.sleep(QUIET_SECONDS)
+            self._rested = stores
+
+    @property
+    @abstractmethod
+    def _stores(self) -> int:
+        """A number that changes with each store."""
+
+    @property
+    @abstractmethod
+    def posted(self) -> int:
+        """Stores so far."""
+
+    @property
+    @abstractmethod
+    def done(self) -> int:
+        """Those that are carried out."""
+
+    @abstractmethod
+    def write(self, target: int, data: bytes) -> None:
+        """Store bytes."""
+
+    @abstractmethod
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy from this side's memory."""
+
+    @abstractmethod
+    def fence(self) -> None:
+        """What follows lands behind what was before."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Begin with everything that was asked for."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """What is not carried out never will be."""
+
+    def imm32(self, target: int, value: int) -> None:
+        """Store a word."""
+        self.write(target, value.to_bytes(4, "little"))
+
+    def signal(self, message: Message) -> None:
+        """Interrupt the peer, unless it looks by itself."""
+        if message.address:
+            self.imm32(message.address, message.data)
+
+    # -- events ---------------------------------------------------------------------------------
+
+    @property
+    def wait_for(self) -> list[tuple[int, int]]:
+        """The interrupts of the link and of the peer's messages."""
+        fds = self.bridge.vectors.fds
+        return [(fds[number], select.POLLIN) for number in (self.bridge.link_vector, self._vector)]
+
+    @property
+    def pause(self) -> float:
+        """Short only when the peer cannot interrupt."""
+        return PAUSE_SECONDS if self.message.address or not self._up else POLL_SECONDS
+
+    def serve(self) -> News:
+        """Interrupts, and the link if it has changed."""
+        news = News()
+        fired = self.bridge.vectors.wait([self.bridge.link_vector, self._vector], 0)
+        news.signalled = self._vector in fired
+        if self.bridge.link_vector in fired or not self._up:
+            self._rest()
+            up = self.bridge.link().up
+            if self.bridge.link_vector in fired and self._up and up:
+                news.links.append(False)  # it was down in between
+            if up != self._up or news.links:
+                news.links.append(up)
+            self._up = up
+        news.failed = self._recovered()
+        return news
+
+    @abstractmethod
+    def _recovered(self) -> bool:
+        """Whether stores had failed, which now can go on."""
+
+    def drain(self) -> None:
+        """Wait until all stores are carried out, for a second at most."""
+        self.flush()
+        deadline = time.monotonic() + DRAIN_SECONDS
+        while self.done < self.posted and time.monotonic() < deadline:
+            time.sleep(0.001)
+
+    def close(self) -> None:
+        """Let what was asked for leave, then give the bridge back."""
+        self._rest()
+        self.bridge.close()
+
+
+class DmaTransport(NtbTransport):
+    """All stores by descriptors of one channel of `engine`, small ones out of bounce memory."""
+
+    def __init__(self, bridge: Bridge, engine: Engine, origin: int = 0) -> None:
+        self._engine = engine
+        self._channel: Channel = engine.channels[0]
+        self._bounce_bytes = (self._channel.entries + 2) * _LARGEST
+        """So many that what is used anew belonged to a descriptor that has left the ring."""
+        self._bounce = bridge.allocate(self._bounce_bytes)
+        self._words = self._bounce.view.cast("I")
+        self._bounce_at = 0
+        self._before = 0
+        """Stores before the channel's last reset."""
+        self._begun = 0
+        """Descriptors that the channel's doorbell has told of."""
+        self._fenced = False
+        self._failed = False
+        super().__init__(bridge, origin)
+        self._ahead = self._window.address - origin
+        """From an address of the peer's to that in the window."""
+
+    @property
+    def _stores(self) -> int:
+        """Descriptors so far."""
+        return self.posted
+
+    @property
+    def posted(self) -> int:
+        """Descriptors so far."""
+        return self._before + self._channel.posted
+
+    @property
+    def done(self) -> int:
+        """Descriptors that are carried out."""
+        try:
+            return self._before + self._channel.finished
+        except DmaError:
+            self._failed = True
+            return self.posted
+
+    def write(self, target: int, data: bytes) -> None:
+        """Store up to 256 bytes by way of bounce memory."""
+        if len(data) > _LARGEST:
+            raise ValueError(f"{len(data)} bytes do not fit into bounce memory")
+        start = self._bounce_at
+        if start + len(data) > self._bounce_bytes:
+            start = 0
+        self._bounce_at = start + -(-len(data) // _WORD) * _WORD
+        self._bounce.view[start : start + len(data)] = data
+        self.copy(self._bounce.address + start, target, len(data))
+
+    def imm32(self, target: int, value: int) -> None:
+        """Store a word by way of bounce memory."""
+        start = self._bounce_at
+        if start == self._bounce_bytes:
+            start = 0
+        self._bounce_at = start + _WORD
+        self._words[start // 4] = value
+        self.copy(self._bounce.address + start, target, 4)
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """One descriptor, or several for long ones."""
+        try:
+            self._channel.put(source, self._ahead + target, length, self._fenced)
+        except DmaError:
+            self._failed = True
+        self._fenced = False
+
+    def fence(self) -> None:
+        """The next descriptor has the fence bit."""
+        self._fenced = True
+
+    def flush(self) -> None:
+        """Ring the channel's doorbell, if there are new descriptors."""
+        if self._begun != self._channel.posted:
+            self._begun = self._channel.posted
+            self._channel.begin()
+
+    def _recovered(self) -> bool:
+        """A channel that halted is reset."""
+        if self.done <= self.posted and not self._failed:
+            return False
+        self.abandon()
+        return True
+
+    def abandon(self) -> None:
+        """Reset the channel. Raises `DmaError` when it does not come out of that."""
+        posted = self._channel.posted
+        self._channel.reset()
+        self._before += posted
+        self._begun = 0
+        self._failed = False
+
+    def close(self) -> None:
+        """Let what was asked for leave, then give bridge and engine back."""
+        super().close()
+        self._engine.close()
+
+
+class CpuTransport(NtbTransport):
+    """All stores by this processor, which keeps their order."""
+
+    def __init__(self, bridge: Bridge, origin: int = 0) -> None:
+        self._mappings = Mappings()
+        self._count = 0
+        super().__init__(bridge, origin)
+
+    @property
+    def _stores(self) -> int:
+        """Calls that have stored."""
+        return self._count
+
+    @property
+    def posted(self) -> int:
+        """Stores are carried out at once."""
+        return 0
+
+    @property
+    def done(self) -> int:
+        """All of them."""
+        return 0
+
+    def map(self, length: int, align: int = 4096) -> DmaMemory:
+        """Memory that `copy` finds by its address."""
+        return self._mappings.add(super().map(length, align))
+
+    def write(self, target: int, data: bytes) -> None:
+        """Store bytes."""
+        self._count += 1
+        self._window.store(target - self._origin, data)
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Store own memory; what is no memory of this side's cannot be sent."""
+        view = self._mappings.view(source, length)
+        if view is None:
+            return
+        self._count += 1
+        where = target - self._origin
+        for offset in range(0, length, _STORED_AT_ONCE):
+            self._window.store(where + offset, view[offset : offset + _STORED_AT_ONCE])
+
+    def fence(self) -> None:
+        """Stores of one processor are in order."""
+
+    def flush(self) -> None:
+        """Stores leave at once."""
+
+    def abandon(self) -> None:
+        """All are carried out."""
+
+    def _recovered(self) -> bool:
+        """Stores never fail."""
+        return False

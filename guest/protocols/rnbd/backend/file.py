@@ -1,0 +1,119 @@
+"""A file or a block device; writes are in the page cache until a flush."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import stat
+import struct
+
+from bluebridge.device.layout.net.rnbd import SECTOR, CachePolicy
+from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
+
+_ALL_SECTORS = 0xFFFFFFFF // SECTOR
+_PAGE = 4096
+_KEEP_SIZE, _PUNCH_HOLE, _ZERO_RANGE = 1, 2, 16
+_BLKSSZGET = 0x1268
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_ZEROES = bytes(1 << 20)
+_libc = ctypes.CDLL(None, use_errno=True)
+_fallocate = _libc.fallocate
+_fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+
+class FileBackend:
+    """The sectors of the file `path`, a part of one at its end left out.
+
+    Opened read-only if it cannot be written. Raises `OSError`, `ValueError` if it has no sector.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.writable = True
+        self.place = os.path.abspath(path)
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.writable = False
+        self.geometry = self._measured(path)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)
+
+    def read(self, offset: int, into: memoryview) -> None:
+        """Fill all of `into`; raises `OSError`, EIO if the file has become shorter."""
+        while into:
+            count = os.preadv(self._fd, [into], offset)
+            if not count:
+                raise OSError(errno.EIO, "the file has become shorter")
+            into, offset = into[count:], offset + count
+
+    def write(self, offset: int, data: memoryview, *, fua: bool) -> None:
+        """Store all of `data`; raises `OSError`."""
+        while data:
+            count = os.pwritev(self._fd, [data], offset, os.RWF_DSYNC if fua else 0)
+            data, offset = data[count:], offset + count
+
+    def flush(self) -> None:
+        """Put everything on stable storage; raises `OSError`."""
+        os.fdatasync(self._fd)
+
+    def discard(self, offset: int, length: int) -> None:
+        """Punch a hole; where the file system has none nothing happens. Raises `OSError`."""
+        try:
+            self._allocate(_PUNCH_HOLE | _KEEP_SIZE, offset, length)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+
+    def write_zeroes(self, offset: int, length: int, *, fua: bool) -> None:
+        """Store zeroes, by a hole if that can be; raises `OSError`."""
+        for mode in (_ZERO_RANGE | _KEEP_SIZE, _PUNCH_HOLE | _KEEP_SIZE):
+            try:
+                self._allocate(mode, offset, length)
+                break
+            except OSError as error:
+                if error.errno not in _UNSUPPORTED:
+                    raise
+        else:
+            self._store_zeroes(offset, length)
+        if fua:
+            self.flush()
+
+    def _store_zeroes(self, offset: int, length: int) -> None:
+        zeroes = memoryview(_ZEROES)
+        while length:
+            part = min(length, len(zeroes))
+            self.write(offset, zeroes[:part], fua=False)
+            offset, length = offset + part, length - part
+
+    def _allocate(self, mode: int, offset: int, length: int) -> None:
+        if length and _fallocate(self._fd, mode, offset, length):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    def _measured(self, path: str) -> Geometry:
+        """Size and blocks of the open file; raises `OSError` and `ValueError`."""
+        sectors = os.lseek(self._fd, 0, os.SEEK_END) // SECTOR
+        if not sectors:
+            raise ValueError(f"{path} is shorter than a sector of {SECTOR} bytes")
+        logical = SECTOR
+        if stat.S_ISBLK(os.fstat(self._fd).st_mode):
+            answer = fcntl.ioctl(self._fd, _BLKSSZGET, bytes(4))
+            logical = int(struct.unpack("=I", answer)[0])
+        return Geometry(
+            sectors=sectors,
+            max_hw_sectors=_ALL_SECTORS,
+            max_write_zeroes_sectors=_ALL_SECTORS,
+            max_discard_sectors=_ALL_SECTORS,
+            discard_granularity=_PAGE,
+            physical_block_size=max(_PAGE, logical),
+            logical_block_size=logical,
+            max_segments=0xFFFF,
+            cache_policy=CachePolicy.WRITEBACK | CachePolicy.FUA,
+        )

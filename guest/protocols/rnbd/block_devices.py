@@ -1,0 +1,213 @@
+"""The devices of a client as block devices of its guest."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from bluebridge.device.layout.net.rnbd import SECTOR, AccessMode
+from bluebridge.guest.protocols.rnbd.block import Block
+from bluebridge.guest.protocols.rnbd.engine.actions import (
+    ClientAction,
+    ClientDevice,
+    Done,
+    Mapped,
+    PermitFree,
+    Remapped,
+    Resized,
+    SessionClosed,
+    Unmapped,
+)
+from bluebridge.guest.protocols.rnbd.engine.client import RnbdClient
+from bluebridge.guest.protocols.rnbd.engine.interface import Log
+from bluebridge.guest.protocols.rnbd.nbd import kernel
+from bluebridge.guest.protocols.rnbd.nbd.device import NbdDevice
+from bluebridge.guest.protocols.rnbd.nbd.loop import Loop
+from bluebridge.guest.protocols.rnbd.words import words_for
+
+Over = Callable[[int], None]
+"""Takes 0 or an errno when something is over."""
+
+
+def _nothing(errno: int) -> None:
+    """What nobody waits for."""
+
+
+class Clock(Protocol):
+    """The loop's clock."""
+
+    def now(self) -> float:
+        """Seconds."""
+
+
+class WorkLoop(Loop, Clock, Protocol):
+    """The loop, as these devices need it."""
+
+    def call_at(self, when: float, action: Callable[[], None]) -> object:
+        """Call `action` at `when`."""
+
+
+class BlockDevices:
+    """Gives each mapped device a block device, and takes it away.
+
+    `perform` carries out what the RTRS engine asks for.
+    """
+
+    def __init__(
+        self,
+        client: RnbdClient,
+        loop: WorkLoop,
+        perform: Callable[[], None],
+        log: Log,
+    ) -> None:
+        self.client = client
+        self.blocks: dict[ClientDevice, Block] = {}
+        self._loop = loop
+        self._perform = perform
+        self._log = log
+        self.failed = False
+        """A device could not be mapped, or got no block device."""
+        self.closed = False
+        """The session is over."""
+        self._draining = False
+        self._waiting: dict[tuple[str, ClientDevice], Over] = {}
+        self._due: float | None = None
+
+    @property
+    def session(self) -> str:
+        """Its name."""
+        return self.client.name
+
+    @property
+    def mapped(self) -> Sequence[tuple[str, ClientDevice]]:
+        """Name of the block device (nbd0) and device."""
+        return [(f"nbd{block.kernel.index}", device) for device, block in self.blocks.items()]
+
+    def step(self) -> None:
+        """Carry out everything that waits in both engines; within an action it is nothing."""
+        if self._draining:
+            return
+        self.drain()
+        self._perform()
+        self.drain()
+
+    def drain(self) -> None:
+        """Carry out the client's actions; a call from within one is nothing."""
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while actions := self.client.take_actions():
+                for action in actions:
+                    self._take(action)
+        finally:
+            self._draining = False
+        self._set_timer()
+
+    def map(self, name: str, access: AccessMode, over: Over = _nothing) -> None:
+        """Map a device and make its block device; raises `OSError` and `ValueError`."""
+        device = self.client.map(name, access, self._loop.now())
+        self._waiting[Mapped.__name__, device] = over
+        self.step()
+
+    def remap(self, device: ClientDevice, over: Over) -> None:
+        """Open a device again; raises `OSError`."""
+        self.client.remap(device, self._loop.now())
+        self._waiting[Remapped.__name__, device] = over
+        self.step()
+
+    def resize(self, device: ClientDevice, sectors: int) -> None:
+        """Take another size; raises `OSError`."""
+        self.client.resize(device, sectors)
+        self.step()
+
+    def unmap(self, device: ClientDevice, *, force: bool, over: Over = _nothing) -> None:
+        """End the block device, if there is one, and unmap.
+
+        Raises `OSError`, EBUSY if it is mounted or otherwise in use, unless `force`.
+        """
+        block = self.blocks.get(device)
+        holder = block.holder() if block is not None and not force else None
+        if block is not None and holder is not None:
+            raise OSError(errno.EBUSY, f"{block.kernel.path} is {holder}")
+        self._end_block(device)
+        self._waiting[Unmapped.__name__, device] = over
+        self.client.unmap(device, self._loop.now())
+        self.step()
+
+    def _end_block(self, device: ClientDevice) -> None:
+        """End the block device, if there is one; raises `OSError`."""
+        block = self.blocks.pop(device, None)
+        if block is not None:
+            if not block.server.idle:
+                # The kernel may wait for us with its lock held: let it see the end first.
+                block.server.close()
+            block.kernel.disconnect()
+            block.server.close()
+
+    def _take(self, action: ClientAction) -> None:
+        """Requests first: they are the most."""
+        if isinstance(action, Done):
+            block = self.blocks.get(action.device)
+            if block is None:
+                self.client.release(action.permit, self._loop.now())
+            else:
+                block.server.done(action)
+        elif isinstance(action, PermitFree):
+            if (block := self.blocks.get(action.device)) is not None:
+                block.server.permit_free()
+        else:
+            wrong = self._change(action)
+            if isinstance(action, Mapped | Remapped | Unmapped):
+                over = self._waiting.pop((type(action).__name__, action.device), _nothing)
+                over(wrong)
+
+    def _change(self, action: ClientAction) -> int:
+        """Follow a change: 0, or an errno."""
+        wrong = action.errno if isinstance(action, Mapped | Remapped) else 0
+        if isinstance(action, Mapped) and not wrong:
+            wrong = self._make(action.device)
+        elif isinstance(action, Resized):
+            if (block := self.blocks.get(action.device)) is not None:
+                block.kernel.resize(action.device.geometry.sectors)
+        elif (words := words_for(action)) is not None:
+            self.failed = self.failed or isinstance(action, Mapped)
+            self.closed = self.closed or isinstance(action, SessionClosed)
+            self._log(words)
+        return wrong
+
+    def _make(self, device: ClientDevice) -> int:
+        """Make the block device: 0, or an errno, and the device is unmapped again."""
+        try:
+            made = kernel.connect(device.geometry, device.access, self.client.max_io_size)
+        except OSError as error:
+            self._log(f"no block device for {device.name}: {error.strerror}")
+            self.failed = True
+            self.client.unmap(device, self._loop.now())
+            return error.errno or errno.EIO
+
+        def ended() -> None:
+            self._ended(device)
+
+        server = NbdDevice(self.client, device, made.connection, self._loop, self.step, ended)
+        self.blocks[device] = Block(made, server)
+        self._log(f"mapped {made.path} size {device.geometry.sectors * SECTOR}")
+        return 0
+
+    def _ended(self, device: ClientDevice) -> None:
+        """The kernel ended the block device: somebody has disconnected it."""
+        if self.blocks.pop(device, None) is not None:
+            self.client.unmap(device, self._loop.now())
+            self.drain()
+
+    def _set_timer(self) -> None:
+        deadline = self.client.deadline
+        if deadline is not None and deadline != self._due:
+            self._due = deadline
+            self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self._due = None
+        self.client.expire(self._loop.now())
+        self.step()

@@ -1,0 +1,133 @@
+"""`python3 -m bluebridge.guest.protocols.rnbd client`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+from collections.abc import Mapping
+
+from bluebridge.device.layout.net.rnbd import AccessMode
+from bluebridge.guest.protocols.rnbd.block_devices import BlockDevices
+from bluebridge.guest.protocols.rnbd.engine.client import RnbdClient
+from bluebridge.guest.protocols.rnbd.files.client import ClientFiles
+from bluebridge.guest.protocols.rnbd.nbd.kernel import load_module
+from bluebridge.guest.protocols.rtrs.engine.actions import (
+    Action,
+    Closed,
+    Finished,
+    LinkChanged,
+    Opened,
+    PathChanged,
+)
+from bluebridge.guest.protocols.rtrs.engine.client.session import ClientSession
+from bluebridge.guest.protocols.rtrs.files.client import ClientFiles as RtrsFiles
+from bluebridge.guest.protocols.rtrs.files.served import served
+from bluebridge.guest.protocols.rtrs.program import (
+    CLOSE_SECONDS,
+    client_settings,
+    on_signals,
+    paths_of,
+)
+from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
+from bluebridge.guest.protocols.rtrs.transport.loop import Loop
+from bluebridge.guest.protocols.rtrs.transport.sides import ClientSide
+
+
+class ClientProgram:
+    """Maps devices; ends at a signal, or when no device is left. Raises `ValueError`, `OSError`."""
+
+    def __init__(self, given: argparse.Namespace, interfaces: Interfaces, loop: Loop) -> None:
+        load_module()
+        settings = client_settings(given)
+        self._paths = paths_of(given)
+        self._wanted: list[str] = given.device
+        self._access = accesses()[given.access]
+        self._loop = loop
+        self._closing = False
+        self._signals = 0
+        self._handled = 0
+        self.side = ClientSide(
+            interfaces,
+            loop,
+            lambda memory: ClientSession(given.session, memory, random.Random(), settings),
+            self._take,
+        )
+        self.client = RnbdClient(self.side.engine, self.side.slots, log)
+        self.devices = BlockDevices(self.client, loop, self.side.transport.perform, log)
+        cpus = os.cpu_count() or 1
+        self._files = RtrsFiles(self.side.engine, self.side.transport.call, cpus)
+        name = given.session.replace("/", "!")
+        self._trees = {
+            f"rtrs-client/{name}": self._files.tree,
+            f"rnbd-client/{name}": ClientFiles(self.devices, cpus).tree,
+        }
+
+    def run(self) -> int:
+        """Map, serve, unmap; the exit status."""
+        engine = self.side.engine
+        try:
+            with on_signals(self._signal), contextlib.ExitStack() as stack:
+                for place, tree in self._trees.items():
+                    stack.enter_context(served(self._loop, place, tree, log))
+                for name in self._wanted:
+                    self.devices.map(name, self._access)
+                self.side.transport.call(lambda now: engine.open(self._paths, now))
+                self.devices.step()
+                while not self.devices.closed:
+                    self._loop.turn()
+                    self._after_turn()
+        finally:
+            self.side.close()
+        return 1 if self.devices.failed else 0
+
+    def _signal(self) -> None:
+        """In a signal handler: only count; the loop ends its turn."""
+        self._signals += 1
+        self._loop.stop()
+
+    def _after_turn(self) -> None:
+        if self._signals > self._handled:
+            self._handled = self._signals
+            self._unmap_all(force=self._signals > 1)
+        waiting = self.client.devices or (self.client.unmapping and self._signals < 2)
+        if not waiting and not self._closing:
+            self._close()
+
+    def _unmap_all(self, *, force: bool) -> None:
+        """At a signal; devices that are in use stay until the next one."""
+        for device in list(self.client.devices):
+            try:
+                self.devices.unmap(device, force=force)
+            except OSError as error:
+                log(f"{error.strerror}: umount it, or send the signal again")
+
+    def _close(self) -> None:
+        """End the session; after a while without its answer, too."""
+        self._closing = True
+        self._loop.call_at(self._loop.now() + CLOSE_SECONDS, self._give_up)
+        self.side.transport.call(self.side.engine.close)
+
+    def _give_up(self) -> None:
+        self.devices.closed = True
+
+    def _take(self, action: Action) -> None:
+        """An action of the RTRS client that is not its transport's."""
+        if isinstance(action, Finished | LinkChanged | Opened | Closed):
+            self.client.handle(action, self._loop.now())
+            self.devices.drain()
+        if isinstance(action, Opened | PathChanged):
+            self._files.changed(action)
+        if isinstance(action, PathChanged):
+            log(f"path {action.path} {action.state} {action.reason}".rstrip())
+
+
+def accesses() -> Mapping[str, AccessMode]:
+    """Access modes by the kernel's words."""
+    return {mode.name.lower(): mode for mode in AccessMode}
+
+
+def log(line: str) -> None:
+    """One line for the user."""
+    print(f"rnbd: {line}", flush=True)

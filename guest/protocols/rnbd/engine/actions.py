@@ -1,0 +1,119 @@
+"""What a client's engine tells the layer above, and the devices that it speaks of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+from bluebridge.device.layout.net.rnbd import AccessMode, Operation
+from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
+from bluebridge.guest.protocols.rtrs.engine.interface import Permit
+
+
+class DeviceState(Enum):
+    """Of a client's device; the values are those of the file `state`."""
+
+    INIT = "init"
+    MAPPED = "open"
+    DISCONNECTED = "closed"
+    UNMAPPED = "unmapped"
+
+
+@dataclass(eq=False, slots=True)
+class ClientDevice:
+    """A device of a server: `number` is the server's, `geometry` its latest answer."""
+
+    name: str
+    access: AccessMode
+    state: DeviceState = DeviceState.INIT
+    number: int = 0
+    geometry: Geometry = field(default_factory=lambda: Geometry(0))
+
+
+class BlockRequest(NamedTuple):
+    """A request of the block layer: first sector of 512 bytes, length in bytes, `rnbd.IoFlag`s."""
+
+    operation: Operation
+    sector: int
+    length: int
+    flags: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """`map` is over; `errno` is 0 or positive, then the device is forgotten."""
+
+    device: ClientDevice
+    errno: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unmapped:
+    """`unmap` is over; the server may not have been told."""
+
+    device: ClientDevice
+
+
+@dataclass(frozen=True, slots=True)
+class Remapped:
+    """A device was opened again, by `remap` or after the session was down; `errno` as above."""
+
+    device: ClientDevice
+    errno: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offline:
+    """No path is connected: requests of the device fail until it is remapped."""
+
+    device: ClientDevice
+
+
+@dataclass(frozen=True, slots=True)
+class Resized:
+    """The size in `device.geometry` is another one than before."""
+
+    device: ClientDevice
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A request is over; data of a read is in the slot until the permit is released."""
+
+    device: ClientDevice
+    tag: int
+    permit: Permit
+    errno: int
+
+
+@dataclass(frozen=True, slots=True)
+class PermitFree:
+    """A device that was refused a permit may ask again."""
+
+    device: ClientDevice
+
+
+@dataclass(frozen=True, slots=True)
+class SessionReady:
+    """The server answered SESS_INFO for the first time; `errno` 0 or positive."""
+
+    errno: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionClosed:
+    """RTRS has ended the session."""
+
+
+ClientAction = (
+    Mapped
+    | Unmapped
+    | Remapped
+    | Offline
+    | Resized
+    | Done
+    | PermitFree
+    | SessionReady
+    | SessionClosed
+)

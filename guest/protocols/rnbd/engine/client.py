@@ -1,0 +1,275 @@
+"""The client: maps devices of a server and carries requests of the block layer to them."""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Sequence
+
+from bluebridge.device.layout.net import rnbd
+from bluebridge.device.layout.net.rnbd import AccessMode, MessageType
+from bluebridge.guest.protocols.rnbd.engine import messages
+from bluebridge.guest.protocols.rnbd.engine.actions import (
+    BlockRequest,
+    ClientAction,
+    ClientDevice,
+    DeviceState,
+    Done,
+    Mapped,
+    PermitFree,
+    Remapped,
+    SessionClosed,
+    SessionReady,
+    Unmapped,
+)
+from bluebridge.guest.protocols.rnbd.engine.device_table import DeviceTable
+from bluebridge.guest.protocols.rnbd.engine.flights import Flights
+from bluebridge.guest.protocols.rnbd.engine.interface import Log, Requester, SlotMemory
+from bluebridge.guest.protocols.rnbd.engine.io_flight import IoFlight
+from bluebridge.guest.protocols.rnbd.engine.mailbox import Mailbox
+from bluebridge.guest.protocols.rnbd.engine.messages import MessageError
+from bluebridge.guest.protocols.rtrs.engine.actions import (
+    Closed,
+    Finished,
+    LinkChanged,
+    Opened,
+)
+from bluebridge.guest.protocols.rtrs.engine.interface import Permit
+
+
+class RnbdClient:
+    """All devices of one session. `handle` takes what the RTRS client has for the layer above.
+
+    While no path is connected requests fail with EIO, as those of rnbd_client do.
+    """
+
+    def __init__(self, rtrs: Requester, slots: SlotMemory, log: Log) -> None:
+        self._rtrs = rtrs
+        self._slots = slots
+        self._log = log
+        self._flights = Flights(rtrs)
+        self._actions: list[ClientAction] = []
+        self._table = DeviceTable(self._tell)
+        self._mailbox = Mailbox(rtrs, slots, self._flights, self.release)
+        self._refused: deque[ClientDevice] = deque()
+        self._ready = False
+        self._ended = False
+        self.unmapping = 0
+        """Devices whose end the server has not answered yet."""
+        self.version = 0
+        """Of the protocol, after the server's answer."""
+
+    @property
+    def name(self) -> str:
+        """The session's."""
+        return self._rtrs.name
+
+    @property
+    def devices(self) -> Sequence[ClientDevice]:
+        """All that are mapped, or about to be."""
+        return self._table.devices
+
+    @property
+    def max_io_size(self) -> int:
+        """Bytes of data of one request."""
+        return self._rtrs.max_io_size
+
+    @property
+    def deadline(self) -> float | None:
+        """When `expire` has something to do; None: never."""
+        return self._flights.deadline
+
+    def expire(self, now: float) -> None:
+        """The time is `now`."""
+        self._flights.expire(now)
+
+    def take_actions(self) -> list[ClientAction]:
+        """The actions since the last call."""
+        taken, self._actions = self._actions, []
+        return taken
+
+    def handle(self, action: Finished | LinkChanged | Opened | Closed, now: float) -> None:
+        """Take an action of the RTRS client."""
+        if isinstance(action, Finished):
+            self._flights.finish(action.slot, action.errno, now)
+        elif isinstance(action, LinkChanged):
+            self._link_changed(action.up, now)
+        elif isinstance(action, Closed):
+            self._closed()
+        elif action.path is None:
+            self._opened(action.errno, now)
+
+    # -- devices ------------------------------------------------------------------------------
+
+    def map(self, name: str, access: AccessMode, now: float) -> ClientDevice:
+        """Map a device; `Mapped` follows. May be called before the session is there.
+
+        Raises `FileExistsError` for one that is mapped, `ValueError` for a bad name.
+        """
+        device = self._table.add(name, access)
+        if self._ready:
+            self._open(device, now)
+        return device
+
+    def remap(self, device: ClientDevice, now: float) -> None:
+        """Open a device again that is offline; `Remapped` follows.
+
+        Raises `OSError`: ENODEV, EALREADY, EBUSY as the file remap_device.
+        """
+        if device.state != DeviceState.DISCONNECTED:
+            raise OSError(_NOT_REMAPPED[device.state], f"{device.name} is {device.state.value}")
+        self._open(device, now)
+
+    def unmap(self, device: ClientDevice, now: float) -> None:
+        """Unmap; `Unmapped` follows. Raises `OSError` with EALREADY the second time."""
+        was_mapped = device.state == DeviceState.MAPPED
+        self._table.remove(device)
+
+        def over(error: int, answer: bytes, now: float) -> None:
+            self.unmapping -= 1
+            self._actions.append(Unmapped(device))
+
+        self.unmapping += 1
+        if was_mapped and not self._ended:
+            self._mailbox.close(device.number, over, now)
+        else:
+            over(0, b"", now)
+
+    def resize(self, device: ClientDevice, sectors: int) -> None:
+        """Take another size for the device; raises `OSError` with ENOENT unless it is mapped."""
+        self._table.resize(device, sectors)
+
+    # -- requests of the block layer ----------------------------------------------------------
+
+    def get_permit(self, device: ClientDevice, cpu: int = 0) -> Permit | None:
+        """The right to one request; after None, `PermitFree` follows."""
+        permit = self._rtrs.get_permit(cpu=cpu)
+        if permit is None and device not in self._refused:
+            self._refused.append(device)
+        return permit
+
+    def data(self, permit: Permit) -> memoryview:
+        """Memory for the data of a request: a write's is put there before `submit`."""
+        return self._slots.data(permit.slot)
+
+    def submit(
+        self, device: ClientDevice, permit: Permit, request: BlockRequest, tag: int, now: float
+    ) -> None:
+        """Start a request; `Done` with `tag` follows. The permit stays the caller's."""
+        if device.state != DeviceState.MAPPED:
+            self._actions.append(Done(device, tag, permit, errno.EIO))
+        elif request.length > self.max_io_size and request.operation <= rnbd.Operation.WRITE:
+            self._actions.append(Done(device, tag, permit, errno.EINVAL))
+        else:
+            flight = IoFlight(device, permit, request, tag, self._flights, self._tell)
+            self._flights.start(flight, now)
+
+    def release(self, permit: Permit, now: float) -> None:
+        """Give a permit back; its slot belongs to others from now on."""
+        self._rtrs.put_permit(permit)
+        if self._mailbox.send_next(now):
+            return
+        while self._refused:
+            device = self._refused.popleft()
+            if device.state != DeviceState.UNMAPPED:
+                self._actions.append(PermitFree(device))
+                return
+
+    # -- the session --------------------------------------------------------------------------
+
+    def _opened(self, error: int, now: float) -> None:
+        """RTRS has its first path, or gave up."""
+        if error:
+            self._introduced(error, b"", now)
+        else:
+            self._mailbox.introduce(self._introduced, now)
+
+    def _introduced(self, error: int, answer: bytes, now: float) -> None:
+        """The server answered for the first time: open what waits for that."""
+        error = error or self._take_version(answer)
+        self._actions.append(SessionReady(error))
+        self._ready = not error
+        for device in list(self._table.devices):
+            if error:
+                self._table.map_failed(device, error)
+            else:
+                self._open(device, now)
+
+    def _link_changed(self, up: bool, now: float) -> None:
+        """Follow rnbd_client: introduce the session anew and open every device again."""
+        if not self._ready:
+            return
+        if not up:
+            self._table.all_offline()
+            return
+        self._mailbox.introduce(self._introduced_again, now)
+        for device in self._table.devices:
+            if device.state != DeviceState.INIT:
+                self._open(device, now)
+
+    def _introduced_again(self, error: int, answer: bytes, now: float) -> None:
+        error = error or self._take_version(answer)
+        if error:
+            self._log(f"session {self.name}: the server refused SESS_INFO: {error}")
+
+    def _take_version(self, answer: bytes) -> int:
+        """Version out of an answer to SESS_INFO: 0, or an errno."""
+        try:
+            version = messages.parse_session(answer, MessageType.SESS_INFO_RSP)
+        except MessageError as error:
+            self._log(f"session {self.name}: {error}")
+            return errno.EINVAL
+        self.version = min(version, rnbd.VERSION_MAJOR)
+        return 0
+
+    def _closed(self) -> None:
+        self._ended = True
+        self._ready = False
+        self._mailbox.clear()
+        self._table.all_offline()
+        self._actions.append(SessionClosed())
+
+    def _open(self, device: ClientDevice, now: float) -> None:
+        """Ask the server to open a device."""
+
+        def answered(error: int, answer: bytes, now: float) -> None:
+            self._device_opened(device, error, answer, now)
+
+        self._mailbox.open(device, answered, now)
+
+    # -- answers about devices ----------------------------------------------------------------
+
+    def _device_opened(self, device: ClientDevice, error: int, answer: bytes, now: float) -> None:
+        first = device.state == DeviceState.INIT
+        error = error or self._take_geometry(device, answer, now)
+        if not first:
+            self._actions.append(Remapped(device, error))
+        elif error:
+            self._table.map_failed(device, error)
+        else:
+            self._actions.append(Mapped(device, 0))
+
+    def _take_geometry(self, device: ClientDevice, answer: bytes, now: float) -> int:
+        """What the server says of a device: 0, or an errno after which the server has closed it."""
+        try:
+            number, geometry = messages.parse_opened(answer)
+        except MessageError:
+            return errno.EINVAL
+        wrong = self._table.opened(device, number, geometry)
+        if wrong:
+            self._mailbox.close(number, _nobody_waits, now)
+        return wrong
+
+    def _tell(self, action: ClientAction) -> None:
+        self._actions.append(action)
+
+
+def _nobody_waits(error: int, answer: bytes, now: float) -> None:
+    """The answer to a message whose outcome changes nothing."""
+
+
+_NOT_REMAPPED = {
+    DeviceState.INIT: errno.EBUSY,
+    DeviceState.MAPPED: errno.EALREADY,
+    DeviceState.UNMAPPED: errno.ENODEV,
+}

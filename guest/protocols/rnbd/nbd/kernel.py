@@ -1,0 +1,151 @@
+"""Block devices of the kernel's nbd module: made, resized and ended by netlink."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import socket
+import struct
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from bluebridge.device.layout.net.rnbd import SECTOR, AccessMode, CachePolicy
+from bluebridge.guest.protocols.rnbd.engine.messages import Geometry
+from bluebridge.guest.protocols.rnbd.nbd.netlink import GenericNetlink, nested, pack_attributes
+from bluebridge.guest.protocols.rnbd.nbd.stream import ServerFlag
+
+FAMILY = "nbd"
+_CONNECT, _DISCONNECT, _RECONFIGURE = 1, 2, 3
+_INDEX, _SIZE_BYTES, _BLOCK_SIZE, _SERVER_FLAGS, _SOCKETS = 1, 2, 3, 5, 7
+_SOCKET_ITEM, _SOCKET_FD = 1, 1
+_BUFFER = 4 << 20
+_SYS = Path("/sys/block")
+_SEND_BUFFERS = (32, socket.SO_SNDBUF)
+"""SO_SNDBUFFORCE, which may exceed the system's bound, and what to do without the right to it."""
+_RECEIVE_BUFFERS = (33, socket.SO_RCVBUF)
+_u32 = struct.Struct("=I").pack
+_u64 = struct.Struct("=Q").pack
+
+
+def load_module() -> None:
+    """Load nbd unless it is there; raises `OSError` with ENODEV."""
+    if not (_SYS / "nbd0").exists():
+        subprocess.run(["modprobe", "nbd"], check=False, capture_output=True)
+    if not (_SYS / "nbd0").exists():
+        raise OSError(errno.ENODEV, "the kernel has no module nbd: run `modprobe nbd`")
+
+
+def flags_of(geometry: Geometry, access: AccessMode) -> ServerFlag:
+    """What the kernel may ask of a device."""
+    flags = ServerFlag.HAS_FLAGS
+    if access == AccessMode.RO:
+        flags |= ServerFlag.READ_ONLY
+    if geometry.cache_policy & CachePolicy.WRITEBACK:
+        flags |= ServerFlag.SEND_FLUSH
+        if geometry.cache_policy & CachePolicy.FUA:
+            flags |= ServerFlag.SEND_FUA
+    if geometry.max_discard_sectors:
+        flags |= ServerFlag.SEND_TRIM
+    if geometry.max_write_zeroes_sectors:
+        flags |= ServerFlag.SEND_WRITE_ZEROES
+    return flags
+
+
+class KernelDevice:
+    """/dev/nbd`index`; `connection` is our end of its socket."""
+
+    def __init__(self, index: int, connection: socket.socket, block_size: int) -> None:
+        self.index = index
+        self.connection = connection
+        self._block_size = block_size
+
+    @property
+    def path(self) -> str:
+        """Its name in /dev."""
+        return f"/dev/nbd{self.index}"
+
+    def resize(self, sectors: int, over: Callable[[], None] = lambda: None) -> None:
+        """Give it another size, in a thread: the kernel waits for the requests in flight."""
+        threading.Thread(target=self._resize, args=(sectors, over), daemon=True).start()
+
+    def disconnect(self) -> None:
+        """End it: requests in flight fail. Raises `OSError`."""
+        with GenericNetlink(FAMILY) as netlink:
+            netlink.ask(_DISCONNECT, {_INDEX: _u32(self.index)})
+
+    def _resize(self, sectors: int, over: Callable[[], None]) -> None:
+        with GenericNetlink(FAMILY) as netlink:
+            netlink.ask(
+                _RECONFIGURE,
+                {
+                    _INDEX: _u32(self.index),
+                    _SIZE_BYTES: _u64(sectors * SECTOR),
+                    _BLOCK_SIZE: _u64(self._block_size),
+                },
+            )
+        over()
+
+
+def connect(geometry: Geometry, access: AccessMode, max_io_size: int) -> KernelDevice:
+    """Make a device of the first index that is free; raises `OSError`.
+
+    The kernel asks for at most `max_io_size` bytes at a time.
+    """
+    load_module()
+    for index in itertools.count():
+        if (_SYS / f"nbd{index}/pid").exists():
+            continue
+        _limit(index, max_io_size)
+        try:
+            return _connect(index, geometry, access)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+    raise AssertionError
+
+
+def _limit(index: int, max_io_size: int) -> None:
+    """Set the largest request while the device does nothing; raises `OSError`."""
+    file = _SYS / f"nbd{index}/queue/max_sectors_kb"
+    if file.exists():
+        file.write_text(f"{max_io_size >> 10}\n")
+
+
+def _connect(index: int, geometry: Geometry, access: AccessMode) -> KernelDevice:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        for end in (ours, theirs):
+            _enlarge(end)
+        with GenericNetlink(FAMILY) as netlink:
+            netlink.ask(
+                _CONNECT,
+                {
+                    _INDEX: _u32(index),
+                    _SIZE_BYTES: _u64(geometry.sectors * SECTOR),
+                    _BLOCK_SIZE: _u64(geometry.logical_block_size),
+                    _SERVER_FLAGS: _u64(flags_of(geometry, access)),
+                    nested(_SOCKETS): _socket_list(theirs.fileno()),
+                },
+            )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return KernelDevice(index, ours, geometry.logical_block_size)
+
+
+def _socket_list(fd: int) -> bytes:
+    item = pack_attributes({_SOCKET_FD: _u32(fd)})
+    return pack_attributes({nested(_SOCKET_ITEM): item})
+
+
+def _enlarge(end: socket.socket) -> None:
+    """Room for several requests with data."""
+    for forced, plain in (_SEND_BUFFERS, _RECEIVE_BUFFERS):
+        try:
+            end.setsockopt(socket.SOL_SOCKET, forced, _BUFFER)
+        except PermissionError:
+            end.setsockopt(socket.SOL_SOCKET, plain, _BUFFER)

@@ -1,0 +1,102 @@
+"""Connecting a path: its connections, one after another, then INFO_REQ and INFO_RSP."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.net.rtrs import INFO_RSP, MAX_QUEUE_DEPTH, SG_DESC
+from bluebridge.guest.protocols.rtrs.engine.actions import (
+    AddressPair,
+    Open,
+    PostReceive,
+    Received,
+    Region,
+    Send,
+)
+from bluebridge.guest.protocols.rtrs.engine.client import messages
+from bluebridge.guest.protocols.rtrs.engine.client.limits import limits
+from bluebridge.guest.protocols.rtrs.engine.client.messages import (
+    Buffer,
+    DepthChanged,
+    MessageError,
+    Response,
+)
+from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
+from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.send_queue import SIGNALED, SendQueue
+
+
+class Handshake:
+    """One attempt, the `attempt`th of the path; `first`: the server may make a new session."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        path: int,
+        uuid: bytes,
+        addresses: AddressPair,
+        attempt: int,
+        first: bool,
+    ) -> None:
+        self._shared = shared
+        self._path = path
+        self._uuid = uuid
+        self._addresses = addresses
+        self._attempt = attempt
+        self.first = first
+        self.connections: list[Connection] = []
+        self.response: Response | None = None
+        self.regions: list[Region] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all connections are there."""
+        last = self.connections[-1]
+        return last.established and last.cid == self._shared.settings.cpus
+
+    def open_next(self) -> Connection:
+        """Ask for one more connection."""
+        shared, cid = self._shared, len(self.connections)
+        settings, depth = shared.settings, max(1, shared.queue_depth)
+        sizes = limits(cid, depth, settings.max_work_requests)
+        number = shared.new_connection()
+        queue = SendQueue(shared.outbox, number, sizes.send, depth)
+        connection = Connection(number, cid, queue)
+        self.connections.append(connection)
+        request = messages.connection_request(
+            cid, settings.cpus + 1, self._attempt, self._uuid, shared.uuid, self.first
+        )
+        shared.outbox.add(Open(number, self._addresses, settings.port, request, sizes))
+        return connection
+
+    def established(self, connection: Connection, data: bytes) -> None:
+        """Take CONN_RSP; connection 0's says how large everything is.
+
+        Raises `MessageError`, `DepthChanged`, `MemoryError`.
+        """
+        response = messages.parse_response(data)
+        connection.established = True
+        if connection.cid:
+            return
+        depth = response.queue_depth
+        if self._shared.queue_depth not in (0, depth):
+            raise DepthChanged(f"queue depth {depth} instead of {self._shared.queue_depth}")
+        if not 0 < depth <= MAX_QUEUE_DEPTH or not response.max_io_size:
+            raise MessageError(f"{depth} chunks of {response.max_io_size} bytes")
+        self._shared.adopt(response)
+        connection.queue.set_depth(depth)
+        self.response = response
+
+    def ask(self) -> None:
+        """Map the slots, and ask for the server's chunks. Raises `MemoryError`."""
+        shared, first = self._shared, self.connections[0]
+        self.regions = shared.memory.map_slots(self._path, first.number)
+        length = INFO_RSP.size + shared.queue_depth * SG_DESC.size
+        shared.outbox.add(PostReceive(first.number, 1, length))
+        first.queue.post([Send(messages.info_request(shared.name), None, SIGNALED)], True)
+
+    def buffers(self, connection: Connection, received: Received) -> list[Buffer]:
+        """Take INFO_RSP. Raises `MessageError`."""
+        plain = not received.write and received.immediate is None and received.invalidated is None
+        if self.response is None or connection.cid or not plain:
+            raise MessageError("no info response")
+        depth, size = self.response.queue_depth, self.response.chunk_size
+        return messages.parse_info(received.data, depth, size)

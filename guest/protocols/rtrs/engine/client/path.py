@@ -1,0 +1,338 @@
+"""A path of a client's session: when it connects, breaks, is given back, and connects anew."""
+
+from __future__ import annotations
+
+import errno
+from typing import Protocol
+
+from bluebridge.guest.protocols.rtrs.engine.actions import (
+    AddressPair,
+    Destroy,
+    Disconnect,
+    LinkInfo,
+    PathChanged,
+    Received,
+)
+from bluebridge.guest.protocols.rtrs.engine.alarms import Alarm
+from bluebridge.guest.protocols.rtrs.engine.client import messages
+from bluebridge.guest.protocols.rtrs.engine.client.handshake import Handshake
+from bluebridge.guest.protocols.rtrs.engine.client.messages import DepthChanged, MessageError
+from bluebridge.guest.protocols.rtrs.engine.client.retries import Retries
+from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
+from bluebridge.guest.protocols.rtrs.engine.client.states import Phase, State
+from bluebridge.guest.protocols.rtrs.engine.client.traffic import Broken, Traffic
+from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.heartbeat import MESSAGE, Beat, Heartbeat
+from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
+
+
+class Owner(Protocol):
+    """The session, as far as its paths tell it something."""
+
+    def connection_opened(self, path: Path, connection: Connection) -> None:
+        """Events of the connection are the path's."""
+
+    def connection_gone(self, connection: Connection) -> None:
+        """No more events."""
+
+    def path_connected(self, path: Path, now: float) -> None:
+        """It takes requests."""
+
+    def path_failed(self, path: Path) -> None:
+        """It has not become connected."""
+
+    def path_drained(self, path: Path, traffic: Traffic, now: float) -> None:
+        """It was connected; requests that are on it will not be answered."""
+
+    def path_closed(self, path: Path, now: float) -> None:
+        """It has nothing any more, and stays so."""
+
+
+class Path:
+    """`first`: this is still the attempt of `open` or `add_path`, whose failure closes the path.
+
+    `error`: positive errno of the last failure to connect.
+    """
+
+    def __init__(self, shared: Shared, owner: Owner, number: int, addresses: AddressPair) -> None:
+        self._shared = shared
+        self._timing = shared.settings.timing
+        self._owner = owner
+        self.number = number
+        self.addresses = addresses
+        self.state = State.CONNECTING
+        self.first = True
+        self.may_create = False
+        """CONN_REQ lets the server make a new session."""
+        self.removing = False
+        self.error = 0
+        self.hca = ""
+        self.port = 0
+        self.statistics = Statistics(reconnects=-1)
+        self.heartbeat = Heartbeat(self._timing.missed_heartbeats)
+        self.traffic: Traffic | None = None
+        self._uuid = messages.new_uuid(shared.random)
+        self._handshake: Handshake | None = None
+        self._connections: list[Connection] = []
+        self._phase = Phase.IDLE
+        self._connects = 0
+        """Attempts to connect in the path's life."""
+        self._retries = Retries(shared.settings)
+
+    @property
+    def connected(self) -> bool:
+        """Whether it can take requests."""
+        return self.state is State.CONNECTED
+
+    @property
+    def asking(self) -> bool:
+        """Whether it waits for INFO_RSP, the last thing before it can take requests."""
+        return self._phase is Phase.INFO
+
+    @property
+    def inflight(self) -> int:
+        """Requests in flight that count."""
+        return self.statistics.inflight
+
+    @property
+    def latency(self) -> float:
+        """Of the last heartbeat."""
+        return self.heartbeat.latency
+
+    # -- what the session asks for ---------------------------------------------------------
+
+    def connect(self, now: float) -> None:
+        """Begin with connection 0."""
+        self._change(State.CONNECTING)
+        self.error = 0
+        self._connects += 1
+        self._handshake = Handshake(
+            self._shared, self.number, self._uuid, self.addresses, self._connects, self.may_create
+        )
+        self._connections = self._handshake.connections
+        self._open(self._handshake, now)
+
+    def fail(self, error: int, reason: str, now: float) -> None:
+        """Something is wrong: give the connections back, then connect anew."""
+        if self.state is State.CONNECTED:
+            self._change(State.RECONNECTING, reason)
+            self._stop(now)
+        elif self.state is State.CONNECTING:
+            self.error = error
+            self._change(State.CONNECTING_ERR, reason)
+            self._stop(now)
+
+    def close(self, now: float) -> None:
+        """Give everything back and stay closed; `path_closed` follows, unless it is closed."""
+        if self.state in (State.CLOSING, State.CLOSED, State.DEAD):
+            return
+        self.error = self.error or errno.ECONNABORTED
+        self._change(State.CLOSING)
+        if self._phase not in (Phase.DRAINING, Phase.GRACE):
+            self._stop(now)
+
+    def reconnect(self, now: float) -> None:
+        """Connect anew, without delay and with all attempts."""
+        if self.first or self.removing or self.state is State.CONNECTING:
+            return
+        self._retries.ask()
+        running = self.state is State.CONNECTED
+        if self.state is not State.RECONNECTING:
+            self._change(State.RECONNECTING)
+        if running:
+            self._stop(now)
+        elif self._phase in (Phase.IDLE, Phase.DELAY):
+            self._attempt(now)
+
+    def removed(self) -> None:
+        """It is not the session's any more."""
+        self._change(State.DEAD)
+
+    # -- events ------------------------------------------------------------------------------
+
+    def established(self, connection: Connection, data: bytes, link: LinkInfo, now: float) -> None:
+        """One more connection is there; after the last one, INFO_REQ."""
+        handshake = self._handshake
+        if self.state is not State.CONNECTING or handshake is None:
+            return
+        try:
+            handshake.established(connection, data)
+            if not connection.cid:
+                handshake.first = self.may_create = True
+                self._take_link(link)
+            if handshake.complete:
+                handshake.ask()
+                self._wait(Phase.INFO, now + self._timing.connect)
+            else:
+                self._open(handshake, now)
+        except MessageError as error:
+            self._retries.refused = isinstance(error, DepthChanged)
+            self.fail(errno.ECONNRESET, str(error), now)
+        except MemoryError:
+            self.fail(errno.ENOMEM, "no memory", now)
+
+    def rejected(self, data: bytes, now: float) -> None:
+        """The server's error, or ECONNRESET if it gave none."""
+        error = messages.refusal(data) or errno.ECONNRESET
+        self.fail(error, f"refused: {errno.errorcode.get(error, error)}", now)
+
+    def disconnected(self, connection: Connection, now: float) -> None:
+        """The peer has ended a connection, or knows that we have."""
+        connection.disconnected = True
+        if self._phase is Phase.GRACE:
+            self._await_peer(now)
+        else:
+            self.fail(errno.ECONNRESET, "disconnected", now)
+
+    def received(self, connection: Connection, received: Received, now: float) -> None:
+        """A receive completed."""
+        try:
+            if self.traffic is not None:
+                self.traffic.received(connection, received, now)
+            elif self._phase is Phase.INFO:
+                self._take_info(connection, received, now)
+        except (Broken, MessageError) as error:
+            self.fail(errno.ECONNRESET, str(error), now)
+
+    def sent(self, connection: Connection, token: int) -> None:
+        """A signaled work request completed."""
+        if self.traffic is not None:
+            self.traffic.sent(connection, token)
+        elif self._phase is Phase.INFO:
+            connection.queue.completed()
+
+    def drained(self, connection: Connection, now: float) -> None:
+        """A connection uses no memory any more."""
+        connection.drained = True
+        if self._phase is Phase.DRAINING and all(one.drained for one in self._connections):
+            self._drained(now)
+
+    def alarm(self, kind: Alarm, now: float) -> None:
+        """The time that was set has come."""
+        if kind is Alarm.HEARTBEAT:
+            self._beat(now)
+        elif self._phase is Phase.GRACE:
+            self._destroy(now)
+        elif self._phase is Phase.DELAY:
+            self._attempt(now)
+        elif self._phase is Phase.BACKOFF:
+            self.connect(now)
+        else:
+            self.fail(errno.ETIMEDOUT, "no answer", now)
+
+    # -- up ------------------------------------------------------------------------------------
+
+    def _open(self, handshake: Handshake, now: float) -> None:
+        self._owner.connection_opened(self, handshake.open_next())
+        self._wait(Phase.OPENING, now + self._timing.connect)
+
+    def _take_link(self, link: LinkInfo) -> None:
+        """What connection 0 uses."""
+        self.hca, self.port = link.hca, link.port
+        self.addresses = AddressPair(link.source, self.addresses.destination)
+
+    def _take_info(self, connection: Connection, received: Received, now: float) -> None:
+        handshake = self._handshake
+        assert handshake is not None and handshake.response is not None
+        buffers = handshake.buffers(connection, received)
+        self.traffic = Traffic(
+            self._shared, self.number, handshake.response, self.statistics, self.heartbeat
+        )
+        self.traffic.begin(self._connections, handshake.regions or [], buffers)
+        self._phase = Phase.RUNNING
+        self._retries.succeeded()
+        self.statistics.reconnects += 1
+        self._shared.alarms.cancel(self.number)
+        self.heartbeat.heard()
+        self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._timing.heartbeat)
+        self._change(State.CONNECTED)
+        self._owner.path_connected(self, now)
+        self.first = False
+
+    def _beat(self, now: float) -> None:
+        beat = self.heartbeat.interval(now)
+        if self.traffic is None:
+            return
+        if beat is Beat.DEAD:
+            self.fail(errno.ETIMEDOUT, "no heartbeat", now)
+            return
+        if beat is Beat.SEND:
+            self.traffic.beat(MESSAGE)
+        self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._timing.heartbeat)
+
+    # -- down ------------------------------------------------------------------------------------
+
+    def _stop(self, now: float) -> None:
+        """Disconnect all connections; with none, it is over at once."""
+        self._shared.alarms.cancel(self.number)
+        asking, self._phase = self.asking, Phase.DRAINING
+        if asking:
+            self._owner.path_failed(self)
+        if self.traffic is not None:
+            self.traffic.closing = True
+        for connection in self._connections:
+            self._shared.outbox.add(Disconnect(connection.number))
+        if not self._connections:
+            self._drained(now)
+
+    def _drained(self, now: float) -> None:
+        """Requests go elsewhere; the peer has some time to hear of the end."""
+        connected, self.traffic = self.traffic, None
+        if connected is not None:
+            self._owner.path_drained(self, connected, now)
+        if self._handshake is not None and self._handshake.regions is not None:
+            self._shared.memory.unmap_slots(self.number)
+        if connected is None:
+            self._destroy(now)
+        else:
+            self._wait(Phase.GRACE, now + self._timing.connect)
+            self._await_peer(now)
+
+    def _await_peer(self, now: float) -> None:
+        if all(one.disconnected for one in self._connections):
+            self._destroy(now)
+
+    def _destroy(self, now: float) -> None:
+        for connection in self._connections:
+            self._shared.outbox.add(Destroy(connection.number))
+            self._owner.connection_gone(connection)
+        self._handshake, self._connections = None, []
+        self._shared.alarms.cancel(self.number)
+        self._phase = Phase.IDLE
+        self._go_on(now)
+
+    def _go_on(self, now: float) -> None:
+        """Everything is given back: what the state asks for now."""
+        if self.state is State.CONNECTING_ERR:
+            if self.first:
+                self._change(State.CLOSING)
+            else:
+                self.statistics.failed_reconnects += 1
+                self._change(State.RECONNECTING)
+        if self.state is State.CLOSING:
+            self._change(State.CLOSED)
+            self._owner.path_closed(self, now)
+        elif self.state is State.RECONNECTING:
+            self._schedule(now)
+
+    def _schedule(self, now: float) -> None:
+        delay = self._retries.delay(self._shared.random)
+        if delay is None:
+            self._attempt(now)
+        else:
+            self._wait(Phase.DELAY, now + delay)
+
+    def _attempt(self, now: float) -> None:
+        """The next attempt after a pause, or none if there were too many."""
+        if self._retries.next(self._shared.max_reconnect_attempts):
+            self._wait(Phase.BACKOFF, now + self._timing.backoff)
+        else:
+            self.close(now)
+
+    def _wait(self, phase: Phase, until: float) -> None:
+        self._phase = phase
+        self._shared.alarms.set(self.number, Alarm.STATE, until)
+
+    def _change(self, state: State, reason: str = "") -> None:
+        self.state = state
+        self._shared.outbox.add(PathChanged(self.number, state.value, reason))

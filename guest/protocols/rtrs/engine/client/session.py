@@ -1,0 +1,283 @@
+"""The client's engine: a session, whose paths are opened, added, removed; and its requests."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Sequence
+
+from bluebridge.device.layout.net.rtrs import MAX_PATHS
+from bluebridge.guest.protocols.rtrs.engine.actions import (
+    Action,
+    AddressPair,
+    ClientMemory,
+    Closed,
+    Direction,
+    LinkChanged,
+    Opened,
+)
+from bluebridge.guest.protocols.rtrs.engine.client.dispatch import Dispatch
+from bluebridge.guest.protocols.rtrs.engine.client.events import ConnectionEvents
+from bluebridge.guest.protocols.rtrs.engine.client.path import Path
+from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
+from bluebridge.guest.protocols.rtrs.engine.client.states import State
+from bluebridge.guest.protocols.rtrs.engine.client.traffic import Traffic
+from bluebridge.guest.protocols.rtrs.engine.interface import PathStatus, Permit
+from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
+
+
+class ClientSession(ConnectionEvents):
+    """A `ClientEngine`. Raises `ValueError` for a name that no session can have."""
+
+    def __init__(
+        self, name: str, memory: ClientMemory, source: random.Random, settings: ClientSettings
+    ) -> None:
+        super().__init__()
+        self._name = name
+        self._shared = Shared(name, memory, source, settings)
+        self._paths: list[Path] = []
+        self._dispatch = Dispatch(self._shared, self._paths)
+        self._last_path = 0
+        self._to_open: list[Path] = []
+        """Of `open`: the one that is being connected, and those after it."""
+        self._opened = False
+        self._open_error = 0
+        """`open` has failed with this; paths are being closed."""
+        self._closing = False
+        self._up = 0
+        """Paths that are connected."""
+
+    # -- what the layer above asks -----------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The session's."""
+        return self._name
+
+    @property
+    def mp_policy(self) -> str:
+        """round-robin, min-inflight or min-latency; setting another raises `ValueError`."""
+        return self._dispatch.policy
+
+    @mp_policy.setter
+    def mp_policy(self, policy: str) -> None:
+        self._dispatch.policy = policy
+
+    @property
+    def max_reconnect_attempts(self) -> int:
+        """-1: no limit."""
+        return self._shared.max_reconnect_attempts
+
+    @max_reconnect_attempts.setter
+    def max_reconnect_attempts(self, most: int) -> None:
+        self._shared.max_reconnect_attempts = most
+
+    @property
+    def connected(self) -> bool:
+        """Whether a path can take requests."""
+        return self._up > 0
+
+    @property
+    def queue_depth(self) -> int:
+        """Permits of the session; 0 before the first path was connected."""
+        return self._shared.queue_depth
+
+    @property
+    def max_io_size(self) -> int:
+        """Bytes of data of one request."""
+        return self._shared.max_io_size
+
+    @property
+    def paths(self) -> Sequence[PathStatus]:
+        """All paths, in the order in which they were added."""
+        return [_status(path) for path in self._paths]
+
+    def get_permit(self, *, admin: bool = False, cpu: int = 0) -> Permit | None:
+        """A permit, None while all are in use."""
+        permits = self._shared.permits
+        slot = permits.get() if permits is not None and not self._closing else None
+        return None if slot is None else Permit(slot, cpu, admin)
+
+    def put_permit(self, permit: Permit) -> None:
+        """Give a permit back. Raises `ValueError` if it is not in use."""
+        permits = self._shared.permits
+        if permits is None or self._shared.requests[permit.slot].path:
+            raise ValueError(f"slot {permit.slot} cannot be given back")
+        permits.put(permit.slot)
+        self._end_if_over()
+
+    def request(
+        self, direction: Direction, permit: Permit, user: bytes, length: int, now: float
+    ) -> int:
+        """Start a request: 0, and `Finished` follows; or a positive errno."""
+        if length > self._shared.slot_size:
+            return errno.EMSGSIZE
+        request = self._shared.requests[permit.slot]
+        request.direction = direction
+        request.user = user
+        request.length = length
+        request.cpu = permit.cpu
+        request.admin = permit.admin
+        return self._dispatch.start(request)
+
+    # -- paths -----------------------------------------------------------------------------------
+
+    def open(self, paths: Sequence[AddressPair], now: float) -> None:
+        """Connect these paths, one after another. Raises `ValueError` for none or too many."""
+        if not 0 < len(paths) <= MAX_PATHS or self._paths:
+            raise ValueError(f"{len(paths)} paths")
+        self._open_error = 0
+        for addresses in paths:
+            self._new_path(addresses)
+        self._paths[0].may_create = True
+        self._to_open = list(self._paths)
+        self._paths[0].connect(now)
+
+    def close(self, now: float) -> None:
+        """End the session; requests in flight fail. `Closed` follows."""
+        self._closing = True
+        self._close_paths(now)
+        self._end_if_over()
+
+    def add_path(self, addresses: AddressPair, now: float) -> int:
+        """Connect one more path; `Opened` follows. Raises `ValueError` if there are too many."""
+        if len(self._paths) >= MAX_PATHS or self._closing or not self._opened:
+            raise ValueError("the session takes no more paths")
+        alone = not self._paths
+        path = self._new_path(addresses)
+        path.may_create = alone
+        path.connect(now)
+        return path.number
+
+    def remove_path(self, path: int, now: float) -> None:
+        """Disconnect and forget a path."""
+        found = self._find(path)
+        found.removing = True
+        found.close(now)
+        if found.state is State.CLOSED and found in self._paths:
+            self._forget(found)
+
+    def disconnect_path(self, path: int, now: float) -> None:
+        """Disconnect a path, which then stays closed."""
+        self._find(path).close(now)
+
+    def reconnect_path(self, path: int, now: float) -> None:
+        """Disconnect a path if need be, and connect it anew."""
+        found = self._find(path)
+        if not self._closing and not self._open_error:
+            found.reconnect(now)
+
+    # -- what the surroundings tell -------------------------------------------------------------
+
+    def take_actions(self) -> list[Action]:
+        """The actions since the last call."""
+        return self._shared.outbox.take()
+
+    @property
+    def deadline(self) -> float | None:
+        """When `expire` has something to do."""
+        return self._shared.alarms.next
+
+    def expire(self, now: float) -> None:
+        """Heartbeats, time limits, the next attempt to connect."""
+        for number, kind in self._shared.alarms.due(now):
+            for path in self._paths:
+                if path.number == number:
+                    path.alarm(kind, now)
+
+    # -- what paths tell (`path.Owner`) -----------------------------------------------------------
+
+    def path_connected(self, path: Path, now: float) -> None:
+        """It takes requests."""
+        self._up += 1
+        if self._up == 1 and self._opened:
+            self._shared.outbox.add(LinkChanged(True))
+        self._dispatch.repeat()
+        if path in self._to_open:
+            self._open_next(path, now)
+        elif path.first:
+            self._shared.outbox.add(Opened(path.number, 0))
+
+    def path_failed(self, path: Path) -> None:
+        """It did not become connected: nothing waits for it any more."""
+        self._dispatch.repeat()
+
+    def path_drained(self, path: Path, traffic: Traffic, now: float) -> None:
+        """Its requests go elsewhere."""
+        self._up -= 1
+        self._dispatch.path_drained(path, traffic)
+        if not self._up and self._opened:
+            self._shared.outbox.add(LinkChanged(False))
+
+    def path_closed(self, path: Path, now: float) -> None:
+        """It has nothing any more: what waited for that goes on."""
+        if path in self._to_open:
+            self._to_open.clear()
+            self._open_error = path.error
+            self._close_paths(now)
+        elif path.first and self._opened:
+            self._shared.outbox.add(Opened(path.number, path.error))
+            path.removing = True
+        if path.removing and path in self._paths:
+            self._forget(path)
+        self._end_if_over()
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _new_path(self, addresses: AddressPair) -> Path:
+        self._last_path += 1
+        path = Path(self._shared, self, self._last_path, addresses)
+        self._paths.append(path)
+        return path
+
+    def _open_next(self, path: Path, now: float) -> None:
+        self._to_open.remove(path)
+        if self._to_open:
+            self._to_open[0].connect(now)
+        else:
+            self._opened = True
+            self._shared.outbox.add(Opened(None, 0))
+
+    def _find(self, number: int) -> Path:
+        for path in self._paths:
+            if path.number == number:
+                return path
+        raise ValueError(f"there is no path {number}")
+
+    def _close_paths(self, now: float) -> None:
+        for path in list(self._paths):
+            path.close(now)
+
+    def _forget(self, path: Path) -> None:
+        self._dispatch.path_removed(path)
+        path.removed()
+
+    def _end_if_over(self) -> None:
+        """After `close`, or `open` without success: tell when nothing is left."""
+        permits, failed = self._shared.permits, self._open_error
+        ending = self._closing or failed
+        if not ending or any(path.state is not State.CLOSED for path in self._paths):
+            return
+        if permits is not None and permits.in_use:
+            return
+        self._paths.clear()
+        self._shared.forget_slots()
+        self._open_error = 0
+        self._opened = False
+        if failed:
+            self._shared.outbox.add(Opened(None, failed))
+        if self._closing:
+            self._closing = False
+            self._shared.outbox.add(Closed())
+
+
+def _status(path: Path) -> PathStatus:
+    return PathStatus(
+        path.number,
+        path.addresses,
+        path.state.value,
+        path.hca,
+        path.port,
+        path.latency,
+        path.statistics,
+    )

@@ -1,0 +1,74 @@
+"""What the parts of a client's session have in common."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from bluebridge.device.layout.net.rtrs import NAME_BYTES
+from bluebridge.guest.protocols.rtrs.engine.actions import ClientMemory
+from bluebridge.guest.protocols.rtrs.engine.alarms import Alarms
+from bluebridge.guest.protocols.rtrs.engine.client.messages import Response, new_uuid
+from bluebridge.guest.protocols.rtrs.engine.client.permits import Permits
+from bluebridge.guest.protocols.rtrs.engine.client.requests import Request
+from bluebridge.guest.protocols.rtrs.engine.outbox import Outbox
+from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings
+
+PAGE: Final = 4096
+LARGEST_HEADER: Final = 4096
+"""Bytes of the memory for a slot's header, whatever the server would take."""
+
+
+class Shared:
+    """Of one session: its name and UUID, its slots, and where actions and alarms go."""
+
+    def __init__(
+        self, name: str, memory: ClientMemory, source: random.Random, settings: ClientSettings
+    ) -> None:
+        self.name = name.encode()
+        if not name or "/" in name or "." in name or len(self.name) >= NAME_BYTES:
+            raise ValueError(f"{name!r} cannot be the name of a session")
+        self.memory = memory
+        self.random = source
+        self.settings = settings
+        self.max_reconnect_attempts = settings.max_reconnect_attempts
+        self.uuid = new_uuid(source)
+        self.outbox = Outbox()
+        self.alarms = Alarms()
+        self.permits: Permits | None = None
+        self.requests: list[Request] = []
+        """By slot."""
+        self.queue_depth = 0
+        self.max_io_size = 0
+        self.slot_size = 0
+        self.header_size = 0
+        self._connections = 0
+
+    def new_connection(self) -> int:
+        """A number for a connection."""
+        self._connections += 1
+        return self._connections
+
+    def adopt(self, response: Response) -> None:
+        """Make slots as the first server asks; of later sizes, the smallest counts.
+
+        Raises `MemoryError`.
+        """
+        if not self.queue_depth:
+            size = min(response.max_io_size, self.settings.max_segments * PAGE)
+            header = min(response.max_header_size, LARGEST_HEADER)
+            self.memory.create_slots(response.queue_depth, size, header)
+            self.queue_depth = response.queue_depth
+            self.max_io_size = self.slot_size = size
+            self.header_size = header
+            self.permits = Permits(self.queue_depth)
+            self.requests = [Request(slot) for slot in range(self.queue_depth)]
+        self.max_io_size = min(self.max_io_size, response.max_io_size)
+
+    def forget_slots(self) -> None:
+        """Give the slots back; another session may be opened."""
+        if self.queue_depth:
+            self.memory.free_slots()
+        self.queue_depth = self.max_io_size = 0
+        self.permits = None
+        self.requests = []

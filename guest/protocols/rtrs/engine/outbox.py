@@ -1,0 +1,22 @@
+"""Where the parts of an engine leave their actions."""
+
+from __future__ import annotations
+
+from bluebridge.guest.protocols.rtrs.engine.actions import Action
+
+
+class Outbox:
+    """Actions in the order in which they are to be carried out."""
+
+    def __init__(self) -> None:
+        self._actions: list[Action] = []
+
+    def add(self, action: Action) -> None:
+        """One more action."""
+        self._actions.append(action)
+
+    def take(self) -> list[Action]:
+        """All actions since the last call."""
+        actions = self._actions
+        self._actions = []
+        return actions

@@ -1,0 +1,101 @@
+"""Messages of connecting, from a server's side: checks of what it gets, and what it answers."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bluebridge.device.layout.net.rtrs import (
+    CONN_REQ,
+    CONN_RSP,
+    INFO_REQ,
+    INFO_RSP,
+    MAGIC,
+    MAX_CONNECTIONS,
+    SG_DESC,
+    VERSION,
+    MessageFlag,
+    MessageType,
+)
+from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
+
+
+class Refused(Exception):
+    """A connection that is not accepted; `errno` is what the client is told, positive."""
+
+    def __init__(self, errno: int, reason: str) -> None:
+        super().__init__(reason)
+        self.errno = errno
+
+
+class Request(NamedTuple):
+    """CONN_REQ."""
+
+    cid: int
+    total: int
+    """Connections of the path."""
+    attempt: int
+    path: bytes
+    """UUID."""
+    session: bytes
+    """UUID."""
+    first: bool
+
+
+def parse_request(data: bytes) -> Request:
+    """CONN_REQ. Raises `Refused` with the kernel's ECONNRESET for whatever is wrong with it."""
+    if len(data) < CONN_REQ.size:
+        raise Refused(errno.ECONNRESET, f"connection request of {len(data)} bytes")
+    if CONN_REQ.get(data, "magic") != MAGIC:
+        raise Refused(errno.ECONNRESET, "wrong magic")
+    if CONN_REQ.get(data, "version") >> 8 != VERSION >> 8:
+        raise Refused(errno.ECONNRESET, "wrong version")
+    cid, total = CONN_REQ.get(data, "cid"), CONN_REQ.get(data, "cid_num")
+    if total > MAX_CONNECTIONS or cid >= total:
+        raise Refused(errno.ECONNRESET, f"connection {cid} of {total}")
+    return Request(
+        cid,
+        total,
+        CONN_REQ.get(data, "recon_cnt"),
+        CONN_REQ.get_raw(data, "sess_uuid"),
+        CONN_REQ.get_raw(data, "paths_uuid"),
+        bool(CONN_REQ.get(data, "first_conn")),
+    )
+
+
+def acceptance(settings: ServerSettings) -> bytes:
+    """CONN_RSP of a REP."""
+    header = settings.max_header_size
+    return bytes(
+        CONN_RSP.pack(
+            magic=MAGIC,
+            version=VERSION,
+            queue_depth=settings.queue_depth,
+            max_io_size=settings.max_chunk_size - header,
+            max_hdr_size=header,
+            flags=MessageFlag.NEW_RKEY if settings.always_invalidate else 0,
+        )
+    )
+
+
+def refusal(errno: int) -> bytes:
+    """CONN_RSP of a REJ; `errno` is positive."""
+    return bytes(CONN_RSP.pack(magic=MAGIC, version=VERSION, errno=-errno & 0xFFFF))
+
+
+def parse_info(data: bytes) -> str:
+    """The session's name in INFO_REQ. Raises `ValueError`."""
+    if len(data) < INFO_REQ.size or INFO_REQ.get(data, "type") != MessageType.INFO_REQ:
+        raise ValueError(f"info request of {len(data)} bytes with a wrong type")
+    name = INFO_REQ.get_raw(data, "pathname").partition(b"\0")[0]
+    if not name or b"/" in name or b"." in name:
+        raise ValueError(f"session name {name!r}")
+    return name.decode(errors="surrogateescape")
+
+
+def info_response(pieces: Sequence[tuple[int, int, int]]) -> bytes:
+    """INFO_RSP: address, key and length of each piece of memory."""
+    head = INFO_RSP.pack(type=MessageType.INFO_RSP, sg_cnt=len(pieces))
+    packed = [SG_DESC.pack(addr=address, key=key, len=size) for address, key, size in pieces]
+    return b"".join((head, *packed))

@@ -1,0 +1,259 @@
+"""A path of a server's session: it collects connections, runs from INFO_REQ on, and is closed."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Collection
+from typing import Protocol
+
+from bluebridge.device.layout.net.rtrs import INFO_REQ, SERVICE_QUEUE_DEPTH
+from bluebridge.guest.protocols.rtrs.engine.actions import (
+    Accept,
+    AddressPair,
+    Destroy,
+    Disconnect,
+    LinkInfo,
+    PathChanged,
+    PostReceive,
+    Prepare,
+    Received,
+    Send,
+)
+from bluebridge.guest.protocols.rtrs.engine.alarms import Alarm
+from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.heartbeat import MESSAGE, Beat, Heartbeat
+from bluebridge.guest.protocols.rtrs.engine.send_queue import SIGNALED, SendQueue
+from bluebridge.guest.protocols.rtrs.engine.server.limits import chunks_per_region, limits
+from bluebridge.guest.protocols.rtrs.engine.server.messages import (
+    Refused,
+    Request,
+    parse_info,
+)
+from bluebridge.guest.protocols.rtrs.engine.server.operations import Operation
+from bluebridge.guest.protocols.rtrs.engine.server.registrations import REGISTERED, Registrations
+from bluebridge.guest.protocols.rtrs.engine.server.requests import BadRequest
+from bluebridge.guest.protocols.rtrs.engine.server.sessions import Session
+from bluebridge.guest.protocols.rtrs.engine.server.shared import Shared
+from bluebridge.guest.protocols.rtrs.engine.server.states import State
+from bluebridge.guest.protocols.rtrs.engine.server.traffic import Traffic
+from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
+
+
+class Owner(Protocol):
+    """The server, as far as its paths tell it something."""
+
+    def connection_gone(self, connection: Connection) -> None:
+        """No more events."""
+
+    def name_taken(self, name: str, session: Session) -> bool:
+        """Whether another session has this name."""
+
+    def operations_of(self, session: Session) -> list[Operation]:
+        """All in progress."""
+
+    def path_connected(self, path: Path, name: str) -> None:
+        """It takes requests; `name` is what the client calls the session."""
+
+    def path_closed(self, path: Path, connected: bool) -> None:
+        """It has nothing any more; `connected`: it had been."""
+
+
+class Path:
+    """Made by the first connection request with its UUID. Raises `MemoryError`."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        owner: Owner,
+        session: Session,
+        number: int,
+        request: Request,
+        connection: int,
+        addresses: AddressPair,
+        now: float,
+    ) -> None:
+        timing = shared.settings.timing
+        self._shared = shared
+        self._owner = owner
+        self._heartbeat_interval = timing.heartbeat
+        self.session = session
+        self.number = number
+        self.uuid = request.path
+        self.addresses = addresses
+        self.state = State.CONNECTING
+        self.hca = ""
+        self.port = 0
+        self.statistics = Statistics()
+        self.heartbeat = Heartbeat(timing.missed_heartbeats)
+        self._count = request.total
+        self._connections: dict[int, Connection] = {}
+        """By cid."""
+        self._traffic: Traffic | None = None
+        self._name = ""
+        self._awaited: list[Operation] = []
+        """Operations of the session, of other paths, in front of INFO_RSP."""
+        per_region = chunks_per_region(shared.settings)
+        self._registrations = Registrations(
+            number, shared.memory.map_chunks(number, connection, session.number, per_region)
+        )
+        shared.alarms.set(number, Alarm.STATE, now + timing.establish)
+
+    def request(self, number: int, request: Request) -> Connection:
+        """Accept a connection of this path. Raises `Refused`."""
+        if self.state is not State.CONNECTING:
+            raise Refused(errno.ECONNRESET, f"the path is {self.state.value}")
+        if request.total != self._count:
+            raise Refused(errno.ECONNRESET, f"{request.total} connections, not {self._count}")
+        if request.cid in self._connections:
+            raise Refused(errno.ECONNRESET, f"connection {request.cid} is there already")
+        shared, cid = self._shared, request.cid
+        sizes = limits(cid, shared.settings)
+        queue = SendQueue(shared.outbox, number, sizes.send, shared.settings.queue_depth)
+        connection = Connection(number, cid, queue)
+        self._connections[cid] = connection
+        shared.outbox.add(Prepare(number, sizes))
+        if not cid:
+            shared.outbox.add(PostReceive(number, 1, INFO_REQ.size))
+        shared.outbox.add(Accept(number, shared.acceptance))
+        return connection
+
+    def close(self, reason: str = "") -> None:
+        """Disconnect; when nothing is in progress any more, the path is gone."""
+        if self.state not in (State.CONNECTING, State.CONNECTED):
+            return
+        self._change(State.CLOSING, reason)
+        self._shared.waiting.add(self.number)
+        self._shared.alarms.cancel(self.number)
+        if self._traffic is not None:
+            self._traffic.alive = False
+        for connection in self._connections.values():
+            self._shared.outbox.add(Disconnect(connection.number))
+        self._end_if_idle()
+
+    def operations_over(self, now: float) -> None:
+        """Some operation of the session is over: what waited for that may go on."""
+        if self.state is State.CLOSING:
+            self._end_if_idle()
+        elif self._awaited:
+            self._begin_if_alone(now)
+
+    # -- events ------------------------------------------------------------------------------
+
+    def established(self, connection: Connection, link: LinkInfo) -> None:
+        """A connection is up."""
+        connection.established = True
+        if not connection.cid:
+            self.hca, self.port = link.hca, link.port
+
+    def received(self, connection: Connection, received: Received, now: float) -> None:
+        """A receive completed: the first one is INFO_REQ."""
+        try:
+            if self.state is State.CONNECTED and self._traffic is not None:
+                self._traffic.received(connection, received, now)
+            elif self.state is State.CONNECTING:
+                self._introduce(connection, received, now)
+        except (BadRequest, ValueError) as error:
+            self.close(str(error))
+
+    def sent(self, connection: Connection, token: int, now: float) -> None:
+        """A signaled work request completed."""
+        try:
+            if self.state is State.CONNECTED and self._traffic is not None:
+                self._traffic.sent(connection, token)
+            elif self.state is State.CONNECTING:
+                connection.queue.completed()
+                if token == REGISTERED:
+                    self._registered(now)
+        except BadRequest as error:
+            self.close(str(error))
+
+    def drained(self, connection: Connection) -> None:
+        """A connection uses no memory any more."""
+        connection.drained = True
+        self._end_if_idle()
+
+    def alarm(self, kind: Alarm, now: float) -> None:
+        """The time that was set has come."""
+        if kind is Alarm.STATE:
+            self.close("not connected in time")
+            return
+        beat = self.heartbeat.interval(now)
+        if beat is Beat.DEAD or self._traffic is None:
+            self.close("no heartbeat")
+            return
+        if beat is Beat.SEND:
+            self._traffic.beat(MESSAGE)
+        self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._heartbeat_interval)
+
+    @property
+    def operations(self) -> Collection[Operation]:
+        """Those in progress."""
+        return self._traffic.operations if self._traffic is not None else ()
+
+    # -- inside ------------------------------------------------------------------------------
+
+    def _end_if_idle(self) -> None:
+        """The end of closing: all is drained, and no operation is in progress."""
+        connections = self._connections.values()
+        if self.state is not State.CLOSING or not all(one.drained for one in connections):
+            return
+        if self._traffic is not None:
+            self._traffic.drained()
+            if self._traffic.operations:
+                return
+        self._change(State.CLOSED)
+        self._shared.memory.unmap_chunks(self.number)
+        for connection in connections:
+            self._shared.outbox.add(Destroy(connection.number))
+            self._owner.connection_gone(connection)
+        self._owner.path_closed(self, self._traffic is not None)
+
+    def _introduce(self, connection: Connection, received: Received, now: float) -> None:
+        """INFO_REQ: everything is there, so the client may know the chunks."""
+        if received.write or received.immediate is not None or connection.cid:
+            raise BadRequest("no info request")
+        name = parse_info(received.data)
+        if len(self._connections) < self._count:
+            raise BadRequest(f"{len(self._connections)} of {self._count} connections")
+        if self._owner.name_taken(name, self.session):
+            raise BadRequest(f"another session is called {name}")
+        self._name = name
+        self._registrations.post(self._connections[0].queue)
+
+    def _registered(self, now: float) -> None:
+        """Everything that came before INFO_REQ has been seen by now: wait for what it began."""
+        self._awaited = self._owner.operations_of(self.session)
+        self._shared.waiting.add(self.number)
+        self._begin_if_alone(now)
+
+    def _begin_if_alone(self, now: float) -> None:
+        self._awaited = [operation for operation in self._awaited if not operation.over]
+        if not self._awaited:
+            self._shared.waiting.discard(self.number)
+            self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """INFO_RSP: the client may send requests."""
+        connections = [self._connections[cid] for cid in range(self._count)]
+        for one in connections:
+            depth = self._shared.settings.queue_depth if one.cid else SERVICE_QUEUE_DEPTH
+            self._shared.outbox.add(PostReceive(one.number, depth))
+        self._traffic = Traffic(
+            self._shared,
+            self.session,
+            self.number,
+            connections,
+            self._registrations.keys,
+            self.statistics,
+            self.heartbeat,
+        )
+        self._change(State.CONNECTED)
+        self._shared.alarms.cancel(self.number)
+        self._shared.alarms.set(self.number, Alarm.HEARTBEAT, now + self._heartbeat_interval)
+        self._owner.path_connected(self, self._name)
+        response = Send(self._registrations.info_response(), None, SIGNALED)
+        connections[0].queue.post([response], True)
+
+    def _change(self, state: State, reason: str = "") -> None:
+        self.state = state
+        self._shared.outbox.add(PathChanged(self.number, state.value, reason))

@@ -1,0 +1,17 @@
+"""A session of a server: what its paths share."""
+
+from __future__ import annotations
+
+from bluebridge.guest.protocols.rtrs.engine.server.operations import ChunkUse
+
+
+class Session:
+    """Chunks, and a name that the client gives with its first INFO_REQ."""
+
+    def __init__(self, number: int, uuid: bytes) -> None:
+        self.number = number
+        self.uuid = uuid
+        self.name = ""
+        self.chunk_use = ChunkUse()
+        self.up = 0
+        """Paths that are connected."""

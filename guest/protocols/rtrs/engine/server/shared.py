@@ -1,0 +1,49 @@
+"""What the parts of a server have in common."""
+
+from __future__ import annotations
+
+from bluebridge.guest.protocols.rtrs.engine.actions import Serve, ServerMemory
+from bluebridge.guest.protocols.rtrs.engine.alarms import Alarms
+from bluebridge.guest.protocols.rtrs.engine.outbox import Outbox
+from bluebridge.guest.protocols.rtrs.engine.server.limits import check
+from bluebridge.guest.protocols.rtrs.engine.server.messages import acceptance
+from bluebridge.guest.protocols.rtrs.engine.server.operations import Operation
+from bluebridge.guest.protocols.rtrs.engine.settings import ServerSettings
+
+
+class Shared:
+    """Memory, settings, where actions and alarms go; operations by their number.
+
+    Raises `ValueError` for settings that cannot be.
+    """
+
+    def __init__(self, memory: ServerMemory, settings: ServerSettings) -> None:
+        check(settings)
+        self.memory = memory
+        self.settings = settings
+        self.acceptance = acceptance(settings)
+        self.outbox = Outbox()
+        self.alarms = Alarms()
+        self.operations: dict[int, Operation] = {}
+        self.waiting: set[int] = set()
+        """Numbers of paths that want to know when operations are over."""
+        self._last = 0
+
+    def serve(self, operation: Operation, session: int) -> None:
+        """Give an operation to the layer above."""
+        message = operation.message
+        if message is None:
+            return
+        self._last += 1
+        operation.number = self._last
+        self.operations[self._last] = operation
+        self.outbox.add(
+            Serve(
+                self._last,
+                session,
+                operation.chunk,
+                message.direction,
+                message.length,
+                message.user,
+            )
+        )

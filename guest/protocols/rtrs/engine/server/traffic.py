@@ -1,0 +1,167 @@
+"""Requests and responses on a connected path: the server's side of what immediates mean."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from bluebridge.device.layout.net.rtrs import (
+    PAYLOAD_BITS,
+    PAYLOAD_MASK,
+    ImmediateType,
+    offset_bits,
+)
+from bluebridge.guest.protocols.rtrs.engine.actions import (
+    Direction,
+    Invalidate,
+    PostReceive,
+    Received,
+    Register,
+    WriteImmediate,
+)
+from bluebridge.guest.protocols.rtrs.engine.connection import Connection
+from bluebridge.guest.protocols.rtrs.engine.formats import next_key
+from bluebridge.guest.protocols.rtrs.engine.heartbeat import ACKNOWLEDGEMENT, Heartbeat
+from bluebridge.guest.protocols.rtrs.engine.send_queue import FIRST_SLOT_TOKEN
+from bluebridge.guest.protocols.rtrs.engine.server.operations import ChunkUse, Operation
+from bluebridge.guest.protocols.rtrs.engine.server.requests import BadRequest, read_request
+from bluebridge.guest.protocols.rtrs.engine.server.responses import response
+from bluebridge.guest.protocols.rtrs.engine.server.sessions import Session
+from bluebridge.guest.protocols.rtrs.engine.server.shared import Shared
+from bluebridge.guest.protocols.rtrs.engine.statistics import Statistics
+
+_IO_REQ: Final = int(ImmediateType.IO_REQ)
+_HB_MSG: Final = int(ImmediateType.HB_MSG)
+_HB_ACK: Final = int(ImmediateType.HB_ACK)
+
+
+class Traffic:
+    """`keys` are those of the path's registrations: one for each chunk with `always_invalidate`.
+
+    `alive` ends when the path is closed: nothing is posted any more.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        session: Session,
+        path: int,
+        connections: Sequence[Connection],
+        keys: list[int],
+        statistics: Statistics,
+        heartbeat: Heartbeat,
+    ) -> None:
+        self._shared = shared
+        self._outbox = shared.outbox
+        self._session = session
+        self._path = path
+        self._connections = connections
+        self._keys = keys
+        self._statistics = statistics
+        self._heartbeat = heartbeat
+        settings = shared.settings
+        self._depth = settings.queue_depth
+        self._chunk_size = settings.max_chunk_size
+        self._always_invalidate = settings.always_invalidate
+        self._offset_bits = offset_bits(settings.queue_depth)
+        self._operations: dict[int, Operation] = {}
+        """By chunk."""
+        self.alive = True
+
+    @property
+    def chunk_use(self) -> ChunkUse:
+        """Of the session."""
+        return self._session.chunk_use
+
+    @property
+    def operations(self) -> Collection[Operation]:
+        """Those in progress."""
+        return self._operations.values()
+
+    def received(self, connection: Connection, received: Received, now: float) -> None:
+        """A receive completed. Raises `BadRequest`."""
+        self._heartbeat.heard()
+        immediate = received.immediate
+        if immediate is None or not received.write:
+            raise BadRequest("a SEND")
+        self._outbox.add(PostReceive(connection.number, 1))
+        kind = immediate >> PAYLOAD_BITS
+        if kind == _IO_REQ:
+            self._requested(connection, immediate & PAYLOAD_MASK)
+        elif kind == _HB_MSG:
+            self.beat(ACKNOWLEDGEMENT)
+        elif kind == _HB_ACK:
+            self._heartbeat.acknowledged(now)
+
+    def sent(self, connection: Connection, token: int) -> None:
+        """A signaled work request completed. Raises `BadRequest`."""
+        connection.queue.completed()
+        if token < FIRST_SLOT_TOKEN:
+            return
+        operation = self._operations.get(token - FIRST_SLOT_TOKEN)
+        if operation is not None and operation.connection is connection:
+            self._begin(operation)
+
+    def beat(self, immediate: int) -> None:
+        """Send a heartbeat, or the answer to one."""
+        queue = self._connections[0].queue
+        token = queue.token()
+        queue.post([WriteImmediate(immediate, token)], token != 0)
+
+    def drained(self) -> None:
+        """No key will end any more: operations that wait for that are over."""
+        for chunk, operation in list(self._operations.items()):
+            if operation.message is None:
+                operation.over = True
+                del self._operations[chunk]
+
+    def serve(self, operation: Operation) -> None:
+        """Give an operation to the layer above."""
+        self._shared.serve(operation, self._session.number)
+
+    def answer(self, operation: Operation) -> None:
+        """Respond to an operation, if the client can still hear it; it is over."""
+        operation.over = True
+        del self._operations[operation.chunk]
+        message = operation.message
+        if not self.alive or message is None:
+            return
+        queue = operation.connection.queue
+        token = queue.token()
+        renewal = self._renewal(operation.chunk) if self._always_invalidate else None
+        chain = response(operation, message, self._session.number, renewal, token)
+        queue.post(chain, token != 0)
+
+    def _requested(self, connection: Connection, payload: int) -> None:
+        chunk = payload >> self._offset_bits
+        offset = payload & (1 << self._offset_bits) - 1
+        if chunk >= self._depth or offset >= self._chunk_size:
+            raise BadRequest(f"a request at byte {offset} of chunk {chunk}")
+        if chunk in self._operations:
+            raise BadRequest(f"a second request for chunk {chunk}")
+        operation = Operation(self, connection, chunk, offset)
+        self._operations[chunk] = operation
+        if self._always_invalidate:
+            end = Invalidate(self._keys[chunk], FIRST_SLOT_TOKEN + chunk)
+            connection.queue.post([end], True)
+        else:
+            self._begin(operation)
+
+    def _begin(self, operation: Operation) -> None:
+        """The client cannot change the chunk any more, or is trusted not to."""
+        message = operation.message = read_request(
+            self._shared.memory,
+            self._session.number,
+            operation.chunk,
+            operation.offset,
+            self._chunk_size,
+        )
+        if message.direction is Direction.WRITE:
+            self._statistics.count_write(operation.offset)
+        else:
+            self._statistics.count_read(operation.offset)
+        self._session.chunk_use.begin(operation)
+
+    def _renewal(self, chunk: int) -> Register:
+        key = self._keys[chunk] = next_key(self._keys[chunk])
+        return Register(self._path, chunk, key, self._chunk_size, True)

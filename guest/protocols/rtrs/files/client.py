@@ -1,0 +1,171 @@
+"""The files of a client's session."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+
+from bluebridge.guest.fuse.sysfs import command, parse_int, text
+from bluebridge.guest.fuse.tree import Answer, Directory, File, Link, Node, directory
+from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair, Opened, PathChanged
+from bluebridge.guest.protocols.rtrs.engine.interface import ClientEngine, PathStatus
+from bluebridge.guest.protocols.rtrs.files.addresses import address_text, pair_text, parse_pair
+from bluebridge.guest.protocols.rtrs.files.counts import statistics
+from bluebridge.guest.protocols.rtrs.files.policy import parse_policy, policy_text
+
+MIN_ATTEMPTS, MAX_ATTEMPTS = -1, 9999
+_ADD_PATH = (
+    "Usage: echo [<source addr>@]<destination addr> > add_path\n\n"
+    "*addr ::= [ ip:<ipv4|ipv6> | gid:<gid> ]\n"
+)
+
+Call = Callable[[Callable[[float], None]], None]
+"""Calls a function with the time, then carries out what the engine asks for."""
+Outcome = Callable[[], int | None]
+"""0 or an errno; None while it is not known."""
+
+
+class ClientFiles:
+    """`tree` is the directory of the session; `changed` takes the engine's news about paths.
+
+    `cpus`: how many numbers the files of migrations between CPUs have, all 0 here.
+    """
+
+    def __init__(self, engine: ClientEngine, call: Call, cpus: int) -> None:
+        self._engine = engine
+        self._call = call
+        self._migrations = "0 " * cpus + "\n"
+        self._waiting: list[tuple[Outcome, Answer]] = []
+        self._adding: dict[int, Answer] = {}
+        self.tree = directory(
+            {
+                "max_reconnect_attempts": File(
+                    lambda: f"{engine.max_reconnect_attempts}\n", self._set_attempts
+                ),
+                "mpath_policy": File(lambda: policy_text(engine.mp_policy), self._set_policy),
+                "mp_policy": Link("mpath_policy"),
+                "add_path": File(lambda: _ADD_PATH, self._add_path),
+                "paths": Directory(self._paths),
+            }
+        )
+
+    def changed(self, action: PathChanged | Opened) -> None:
+        """Answer the writers whose wish is fulfilled, or cannot be any more."""
+        if isinstance(action, Opened) and action.path is not None:
+            self._opened(action.path, action.errno)
+        waiting, self._waiting = self._waiting, []
+        for outcome, answer in waiting:
+            self._wait(outcome, answer)
+
+    def _wait(self, outcome: Outcome, answer: Answer) -> None:
+        result = outcome()
+        if result is None:
+            self._waiting.append((outcome, answer))
+        else:
+            answer.done(result)
+
+    # -- the session -------------------------------------------------------------------------
+
+    def _set_attempts(self, data: bytes, answer: Answer) -> None:
+        value = parse_int(data)
+        if not MIN_ATTEMPTS <= value <= MAX_ATTEMPTS:
+            raise OSError(errno.EINVAL, "-1 to 9999")
+        self._engine.max_reconnect_attempts = value
+        answer.done()
+
+    def _set_policy(self, data: bytes, answer: Answer) -> None:
+        self._engine.mp_policy = parse_policy(data)
+        answer.done()
+
+    def _add_path(self, data: bytes, answer: Answer) -> None:
+        words = data.partition(b"\0")[0].partition(b"\n")[0].decode(errors="replace")
+        addresses = parse_pair(words)
+        if pair_text(addresses) in self._paths():
+            raise FileExistsError(errno.EEXIST, words)
+
+        def add(now: float) -> None:
+            number = self._engine.add_path(addresses, now)
+            self._adding[number] = answer
+
+        try:
+            self._call(add)
+        except ValueError:
+            raise OSError(errno.EINVAL, words) from None
+
+    def _opened(self, path: int, error: int) -> None:
+        answer = self._adding.pop(path, None)
+        if answer is not None:
+            answer.done(error)
+
+    # -- paths -------------------------------------------------------------------------------
+
+    def _paths(self) -> Mapping[str, Node]:
+        return {
+            pair_text(path.addresses): self._path(path)
+            for path in self._engine.paths
+            if path.path not in self._adding
+        }
+
+    def _path(self, path: PathStatus) -> Directory:
+        addresses: AddressPair = path.addresses
+        return directory(
+            {
+                "hca_name": text(lambda: path.hca),
+                "hca_port": text(lambda: path.port),
+                "src_addr": text(lambda: address_text(addresses.source)),
+                "dst_addr": text(lambda: address_text(addresses.destination)),
+                "state": text(lambda: "connected" if path.state == "connected" else "disconnected"),
+                "reconnect": command("reconnect", lambda answer: self._reconnect(path, answer)),
+                "disconnect": command("disconnect", lambda answer: self._disconnect(path, answer)),
+                "remove_path": command("remove_path", lambda answer: self._remove(path, answer)),
+                "cur_latency": text(lambda: f"{int(path.latency * 1e9)} ns"),
+                "stats": statistics(path.statistics, self._migrations),
+            }
+        )
+
+    def _now(self, number: int) -> PathStatus | None:
+        return next((path for path in self._engine.paths if path.path == number), None)
+
+    def _ask(self, event: Callable[[float], None]) -> None:
+        """Tell the engine; raises `OSError` with ENODEV if the path has gone."""
+        try:
+            self._call(event)
+        except ValueError:
+            raise OSError(errno.ENODEV, "the path has gone") from None
+
+    def _reconnect(self, path: PathStatus, answer: Answer) -> None:
+        """Answered when the path is connected, or the attempt has failed."""
+        if path.state in ("connecting", "closing"):
+            raise OSError(errno.EBUSY, path.state)
+        failed = path.statistics.failed_reconnects
+        left = path.state != "connected"
+
+        def outcome() -> int | None:
+            nonlocal left
+            found = self._now(path.path)
+            if found is None or found.state in ("closed", "dead"):
+                return errno.ENOTCONN
+            if found.state != "connected":
+                left = True
+            elif left:
+                return 0
+            lost = found.statistics.failed_reconnects != failed
+            return errno.ENOTCONN if lost else None
+
+        self._ask(lambda now: self._engine.reconnect_path(path.path, now))
+        self._wait(outcome, answer)
+
+    def _disconnect(self, path: PathStatus, answer: Answer) -> None:
+        """Answered when the path is disconnected."""
+
+        def outcome() -> int | None:
+            found = self._now(path.path)
+            return 0 if found is None or found.state in ("closed", "dead") else None
+
+        self._ask(lambda now: self._engine.disconnect_path(path.path, now))
+        self._wait(outcome, answer)
+
+    def _remove(self, path: PathStatus, answer: Answer) -> None:
+        """Answered when the path has gone."""
+        self._ask(lambda now: self._engine.remove_path(path.path, now))
+        self._wait(lambda: 0 if self._now(path.path) is None else None, answer)

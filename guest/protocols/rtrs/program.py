@@ -1,0 +1,149 @@
+"""Options and signals that programs on RTRS have in common."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from bluebridge.device.layout.net.rtrs import DEFAULT_PORT
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END
+from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
+from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings
+from bluebridge.guest.protocols.rtrs.files.commands import run_file_command
+from bluebridge.guest.protocols.rtrs.transport.interfaces import (
+    FORM,
+    Interfaces,
+    open_interfaces,
+    parse_interface,
+)
+from bluebridge.guest.protocols.rtrs.transport.loop import Loop
+
+CLOSE_SECONDS = 40.0
+"""How long a program waits for the peer when it ends."""
+POLICIES = ("round-robin", "min-inflight", "min-latency")
+
+
+def add_interface_options(parser: argparse.ArgumentParser) -> None:
+    """`--interface`."""
+    parser.add_argument(
+        "--interface",
+        action="append",
+        required=True,
+        metavar=FORM,
+        help="an address on a port of an HCA, such as 00:03.0/1=10.9.0.1/24, or of NTRDMA, such as "
+        f"ntrdma:ntb+cpu=10.9.2.1/24 (back end unless told: {BACK_END}); may be repeated",
+    )
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="default 1234")
+
+
+def add_server_options(parser: argparse.ArgumentParser) -> None:
+    """What clients are told, and how chunks are guarded."""
+    parser.set_defaults(wait_for_peer=False)
+    parser.add_argument("--queue-depth", type=int, default=128, help="chunks (default 128)")
+    parser.add_argument(
+        "--max-chunk-size", type=int, default=1 << 17, metavar="BYTES", help="default 131072"
+    )
+    parser.add_argument(
+        "--always-invalidate",
+        choices=("yes", "no"),
+        default="yes",
+        help="whether a chunk's key ends before the chunk is read (default yes)",
+    )
+
+
+def add_client_options(parser: argparse.ArgumentParser) -> None:
+    """Session, paths and policy; over NTRDMA a client has nothing to do without its peer."""
+    parser.set_defaults(wait_for_peer=True)
+    parser.add_argument("--session", default="bluebridge", help="its name (default bluebridge)")
+    parser.add_argument(
+        "--path",
+        action="append",
+        required=True,
+        metavar="[SOURCE@]DESTINATION",
+        help="addresses of a path; may be repeated",
+    )
+    parser.add_argument("--policy", choices=POLICIES, default="min-inflight")
+    parser.add_argument(
+        "--reconnect-attempts", type=int, default=-1, help="of a path; -1: without end (default)"
+    )
+    parser.add_argument(
+        "--reconnect-delay",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="between two attempts (default 1; the kernel's RNBD client waits for 30)",
+    )
+
+
+def run_program(name: str, given: argparse.Namespace) -> int:
+    """Run `given.run(given, interfaces, loop)`, or a command on files; the exit status.
+
+    1 after one line for what failed, 2 for a wrong call.
+    """
+    if hasattr(given, "file"):
+        return run_file_command(given)
+    run: Callable[[argparse.Namespace, Interfaces, Loop], int] = given.run
+    try:
+        words = [parse_interface(word) for word in given.interface]
+        with Loop() as loop, open_interfaces(words, given.wait_for_peer) as interfaces:
+            return run(given, interfaces, loop)
+    except ValueError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"{name}: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
+    except (DeviceError, MemoryError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+
+
+def paths_of(given: argparse.Namespace) -> list[AddressPair]:
+    """The values of `--path`; `ip:` in front of an address is no part of it."""
+    pairs = []
+    for word in given.path:
+        source, _, destination = word.rpartition("@")
+        pairs.append(AddressPair(source.removeprefix("ip:"), destination.removeprefix("ip:")))
+    return pairs
+
+
+def server_settings(given: argparse.Namespace) -> ServerSettings:
+    """Raises `ValueError` for numbers that cannot be."""
+    return ServerSettings(
+        queue_depth=given.queue_depth,
+        max_chunk_size=given.max_chunk_size,
+        always_invalidate=given.always_invalidate == "yes",
+    )
+
+
+def client_settings(given: argparse.Namespace) -> ClientSettings:
+    """Raises `ValueError` for numbers that cannot be."""
+    return ClientSettings(
+        port=given.port,
+        cpus=os.cpu_count() or 1,
+        reconnect_delay=given.reconnect_delay,
+        mp_policy=given.policy,
+        max_reconnect_attempts=given.reconnect_attempts,
+    )
+
+
+@contextmanager
+def on_signals(action: Callable[[], None]) -> Iterator[None]:
+    """Call `action` at SIGINT and SIGTERM."""
+
+    def called(_number: int, _frame: FrameType | None) -> None:
+        action()
+
+    before = {number: signal.signal(number, called) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,132 @@
+"""One connection: an identifier of CM, a queue pair, and the memory of its messages."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.protocols.cm import CmId
+from bluebridge.guest.protocols.rtrs.engine.actions import Limits, Received, WorkRequest
+from bluebridge.guest.protocols.rtrs.transport.interfaces import Interface
+from bluebridge.guest.protocols.rtrs.transport.requests import INLINE, WorkRequests
+from bluebridge.guest.verbs import (
+    CompletionQueue,
+    QpInit,
+    QpType,
+    QueuePair,
+    RecvWr,
+    SendWr,
+    Sge,
+    Wc,
+    WcFlags,
+    WcOpcode,
+)
+
+RECEIVE = 1 << 32
+"""In the wr_id of receives; the low bits are the number of the buffer, 0 for none."""
+_EMPTY = RecvWr(RECEIVE)
+_RECEIVE_STRIDE = 64
+_WITH_IMM, _WITH_INV = int(WcFlags.WITH_IMM), int(WcFlags.WITH_INV)
+
+
+class Connection:
+    """A connection of number `number` on `interface`; `open` gives it a queue pair."""
+
+    def __init__(self, number: int, interface: Interface, cm_id: CmId) -> None:
+        self.number = number
+        self.interface = interface
+        self.cm_id = cm_id
+        self.closing = False
+        self.qp: QueuePair | None = None
+        self.cq: CompletionQueue | None = None
+        self._memory: list[DmaMemory] = []
+        self._buffers: list[memoryview] = [memoryview(b"")]
+        self._receives: list[RecvWr] = [_EMPTY]
+        self._free: dict[int, deque[int]] = {}
+
+    def open(self, limits: Limits) -> None:
+        """Make a queue pair and its completion queue; raises `VerbsError`, `MemoryError`."""
+        device = self.interface.device
+        limit = device.query_device().max_qp_wr
+        send, receive = min(limits.send, limit), min(limits.receive, limit)
+        self.cq = device.create_cq(send + receive, self.interface.channel)
+        self.qp = self.interface.pd.create_qp(
+            QpInit(
+                QpType.RC,
+                self.cq,
+                self.cq,
+                send,
+                receive,
+                max_send_sge=limits.send_pieces,
+                max_inline=INLINE,
+            )
+        )
+        self.cm_id.attach(self.qp)
+
+    def post_receives(self, count: int, length: int) -> None:
+        """Post receives of `length` bytes each; raises `VerbsError`, `MemoryError`."""
+        if self.qp is None:
+            return
+        if not length:
+            self.qp.post_recv([_EMPTY] * count)
+            return
+        free = self._free.setdefault(length, deque())
+        if len(free) < count:
+            self._add_buffers(count - len(free), length)
+        self.qp.post_recv([self._receives[free.popleft()] for _ in range(count)])
+
+    def post_sends(self, requests: Sequence[WorkRequest], translate: WorkRequests) -> None:
+        """Post a chain; raises `VerbsError`, `MemoryError`."""
+        if self.qp is None:
+            return
+        chain: list[SendWr] = []
+        for request in requests:
+            chain.append(translate.of(request, self.interface, self._memory))
+        self.qp.post_send(chain)
+
+    def receive(self, wc: Wc) -> Received:
+        """What a completed receive brought; its buffer is free again."""
+        index = wc.wr_id & (RECEIVE - 1)
+        flags = int(wc.flags)  # operators of the enumeration are slow
+        immediate = wc.imm if flags & _WITH_IMM else None
+        invalidated = wc.imm if flags & _WITH_INV else None
+        written = wc.opcode is WcOpcode.RECV_RDMA_WITH_IMM
+        data = b""
+        if index:
+            buffer = self._buffers[index]
+            if not written:
+                data = bytes(buffer[: wc.byte_len])
+            self._free[len(buffer)].append(index)
+        return Received(data, immediate, invalidated, written)
+
+    def stop(self) -> None:
+        """Have the hardware forget everything posted: no memory is used any more."""
+        if self.qp is not None:
+            self.qp.modify_reset()
+
+    def close(self) -> None:
+        """Give everything back."""
+        self.cm_id.destroy()
+        if self.qp is not None:
+            self.qp.destroy()
+            self.qp = None
+        if self.cq is not None:
+            self.cq.destroy()
+            self.cq = None
+        for buffer in self._buffers:
+            buffer.release()
+        for memory in self._memory:
+            memory.free()
+        self._memory, self._buffers = [], []
+
+    def _add_buffers(self, count: int, length: int) -> None:
+        stride = -(-length // _RECEIVE_STRIDE) * _RECEIVE_STRIDE
+        memory = self.interface.device.allocate(count * stride)
+        self._memory.append(memory)
+        for start in range(0, count * stride, stride):
+            index = len(self._buffers)
+            self._buffers.append(memory.view[start : start + length])
+            piece = Sge(memory.address + start, length, self.interface.lkey)
+            self._receives.append(RecvWr(RECEIVE | index, (piece,)))
+            self._free[length].append(index)

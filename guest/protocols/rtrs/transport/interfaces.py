@@ -1,0 +1,196 @@
+"""The addresses that RTRS may use: ports of devices, each with its connection manager."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from bluebridge.guest.connections import open_connections
+from bluebridge.guest.drivers.bus.vfio import VfioBus, find_device
+from bluebridge.guest.protocols.cm import CmEvent, ConnectionManager
+from bluebridge.guest.protocols.cm.event_queue import CmEvents
+from bluebridge.guest.protocols.ntrdma.back_ends import BACK_END, BRIDGE_BACK_ENDS
+from bluebridge.guest.providers import NTRDMA, open_device, open_ntrdma
+from bluebridge.guest.verbs import (
+    AccessFlags,
+    CompletionChannel,
+    Device,
+    ProtectionDomain,
+    VerbsError,
+)
+
+VECTORS = 16
+FORM = "[FUNCTION[/PORT]=|ntrdma[:BACK_END]=]ADDRESS/BITS"
+_NTRDMA = re.compile(rf"{NTRDMA}(?::(?P<back_end>[^=]+))?=(?P<address>[\d./]+)$")
+_HCA = re.compile(r"(?:(?P<function>[0-9a-f:.]+?)(?:/(?P<port>\d))?=)?(?P<address>[\d./]+)$")
+
+
+class AddressError(ValueError):
+    """An interface or an address that cannot be used; one line with the mend."""
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceWords:
+    """A device, a port from 1, an IPv4 address with the length of its prefix.
+
+    `function` is the PCI address of an HCA; empty for NTRDMA, which has a `back_end` instead.
+    """
+
+    function: str
+    port: int
+    address: str
+    prefix: int
+    back_end: str = ""
+
+    @property
+    def device(self) -> str:
+        """What interfaces of the same device have in common."""
+        return self.function or NTRDMA
+
+    @property
+    def network(self) -> ipaddress.IPv4Interface:
+        """The address in its network."""
+        return ipaddress.IPv4Interface(f"{self.address}/{self.prefix}")
+
+
+def parse_interface(word: str) -> InterfaceWords:
+    """One `--interface`; the function may be left out: the first HCA on vfio-pci.
+
+    Raises `AddressError`, `DeviceError`.
+    """
+    ntrdma = _NTRDMA.match(word)
+    match = ntrdma or _HCA.match(word)
+    if match is None:
+        raise AddressError(f"{word!r} is no {FORM} such as 00:03.0/1=10.9.0.1/24")
+    try:
+        address = ipaddress.IPv4Interface(match["address"])
+    except ValueError as error:
+        raise AddressError(f"{match['address']} is no IPv4 address: {error}") from error
+    prefix = address.network.prefixlen if "/" in match["address"] else 24
+    if ntrdma:
+        return InterfaceWords("", 1, str(address.ip), prefix, match["back_end"] or BACK_END)
+    function = match["function"] or find_device()
+    if function.count(":") == 1:
+        function = f"0000:{function}"
+    return InterfaceWords(function, int(match["port"] or 1), str(address.ip), prefix)
+
+
+class Interface:
+    """An address on a port, and what connections there are made of.
+
+    `hca` and `port` are as in names of files (mlx4_0, 1). All completion queues share `channel`.
+    """
+
+    def __init__(
+        self, device: Device, hca: str, word: InterfaceWords, manager: ConnectionManager
+    ) -> None:
+        self.device = device
+        self.hca = hca
+        self.port = word.port
+        self.network = word.network.network
+        self.address = word.address
+        self.manager = manager
+        self.events: CmEvents[CmEvent] = CmEvents()
+        self.pd: ProtectionDomain = device.alloc_pd()
+        self.channel: CompletionChannel = device.create_comp_channel()
+        self._dma_mr = self.pd.get_dma_mr(AccessFlags.LOCAL_WRITE)
+        self.lkey = self._dma_mr.lkey
+
+    def close(self) -> None:
+        """Give everything but the device back; connections must be gone."""
+        self._dma_mr.close()
+        self.channel.close()
+        self.pd.close()
+        self.events.close()
+
+
+class Interfaces:
+    """All interfaces of a program."""
+
+    def __init__(self, interfaces: Sequence[Interface]) -> None:
+        self.all = interfaces
+
+    @property
+    def allocator(self) -> Device:
+        """The device whose memory all can use.
+
+        HCAs use any memory that a device can be given. NTRDMA has to know its memory.
+        """
+        devices = [interface.device for interface in self.all]
+        return next((device for device in devices if device.ethernet_port is None), devices[0])
+
+    def towards(self, source: str, destination: str) -> Interface:
+        """The interface with the address `source`, or in the network of `destination`.
+
+        Raises `AddressError`.
+        """
+        if source:
+            for interface in self.all:
+                if interface.address == source:
+                    return interface
+            raise AddressError(f"{source} is no address of this machine, but {self._addresses()}")
+        try:
+            target = ipaddress.IPv4Address(destination)
+        except ValueError as error:
+            raise AddressError(f"{destination!r} is no IPv4 address") from error
+        for interface in self.all:
+            if target in interface.network:
+                return interface
+        raise AddressError(f"{destination} is no neighbour of {self._addresses()}")
+
+    def _addresses(self) -> str:
+        return ", ".join(interface.address for interface in self.all)
+
+
+@contextmanager
+def open_interfaces(words: Sequence[InterfaceWords], wait: bool) -> Iterator[Interfaces]:
+    """Take the devices over, each once, and bring the addresses up.
+
+    If it waits, then until the peers of NTRDMA devices are there. Raises `DeviceError`, `OSError`,
+    `MemoryError`, `AddressError`.
+    """
+    _check_together(words)
+    with contextlib.ExitStack() as stack:
+        devices: dict[str, tuple[str, Device]] = {}
+        opened = []
+        for word in words:
+            if word.device not in devices:
+                device = stack.enter_context(_open(word, wait))
+                name = f"mlx4_{len(devices)}" if word.function else device.name
+                devices[word.device] = name, device
+            name, device = devices[word.device]
+            opened.append(open_interface(stack, device, name, word))
+        yield Interfaces(opened)
+
+
+def _check_together(words: Sequence[InterfaceWords]) -> None:
+    """Raises `AddressError` for interfaces that one program cannot have."""
+    back_ends = [word.back_end for word in words if word.back_end]
+    if len(back_ends) > 1:
+        raise AddressError("a machine has one NTRDMA device, and that has one address")
+    if back_ends and back_ends[0] not in BRIDGE_BACK_ENDS and len(words) > 1:
+        raise AddressError("NTRDMA over TCP has memory of its own, which no HCA can use")
+
+
+def _open(word: InterfaceWords, wait: bool) -> Device:
+    if word.back_end:
+        return open_ntrdma(word.back_end, wait)
+    return open_device(VfioBus(word.function), vectors=VECTORS)
+
+
+def open_interface(
+    stack: contextlib.ExitStack, device: Device, hca: str, word: InterfaceWords
+) -> Interface:
+    """One address on a port of a device that is open; `stack` closes it."""
+    try:
+        device = device.port(word.port)
+    except VerbsError as error:
+        raise AddressError(f"{hca}: {error}") from error
+    manager = open_connections(device, word.address, stack, word.prefix)
+    interface = Interface(device, hca, word, manager)
+    stack.callback(interface.close)
+    return interface

@@ -1,0 +1,184 @@
+"""Slots of a client and chunks of a server: DMA memory that all paths of a session share.
+
+All devices use memory of one of them (`Interfaces.allocator`), so it is allocated once, and
+registered by each path on its own device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bluebridge.guest.drivers.bus.interface import DmaMemory
+from bluebridge.guest.protocols.rtrs.engine.actions import Region
+from bluebridge.guest.protocols.rtrs.transport.interfaces import Interface, Interfaces
+from bluebridge.guest.verbs import FastRegistration
+
+BLOCK = 1 << 21
+"""Bytes allocated at once: a hugepage, beyond which memory need not be contiguous."""
+
+InterfaceOf = Callable[[int], Interface]
+"""The interface of a connection."""
+
+
+class Pieces:
+    """`count` pieces of `size` bytes, each contiguous, at multiples of `stride`, a power of two."""
+
+    def __init__(self, interfaces: Interfaces, count: int, size: int) -> None:
+        self.size = size
+        self.addresses: list[int] = []
+        self.views: list[memoryview] = []
+        self._blocks: list[DmaMemory] = []
+        self.stride = 1 << (size - 1).bit_length()
+        per_block = max(1, BLOCK // self.stride)
+        device = interfaces.allocator
+        try:
+            while len(self.views) < count:
+                wanted = min(per_block, count - len(self.views))
+                self._add(device.allocate(wanted * self.stride, self.stride), wanted)
+        except MemoryError:
+            self.free()
+            raise
+
+    def _add(self, block: DmaMemory, count: int) -> None:
+        self._blocks.append(block)
+        for start in range(0, count * self.stride, self.stride):
+            self.addresses.append(block.address + start)
+            self.views.append(block.view[start : start + self.size])
+
+    def free(self) -> None:
+        """Give the memory back; a second call does nothing."""
+        for view in self.views:
+            view.release()
+        for block in self._blocks:
+            block.free()
+        self.views, self._blocks = [], []
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A fast registration, and the pieces that it covers one after another from `iova` on."""
+
+    registration: FastRegistration
+    iova: int
+    pages: Sequence[int]
+    page_size: int
+
+
+class Mappings:
+    """The fast registrations of each path."""
+
+    def __init__(self) -> None:
+        self._paths: dict[int, list[Mapping]] = {}
+
+    def map(self, path: int, interface: Interface, pieces: Pieces, together: int) -> list[Region]:
+        """One for each `together` pieces; raises `MemoryError`."""
+        mappings = self._paths.setdefault(path, [])
+        regions = []
+        for first in range(0, len(pieces.addresses), together):
+            pages = pieces.addresses[first : first + together]
+            registration = interface.pd.alloc_fast_reg_mr(len(pages))
+            mappings.append(Mapping(registration, pages[0], pages, pieces.stride))
+            regions.append(Region(pages[0], len(pages) * pieces.size, registration.rkey))
+        return regions
+
+    def mapping(self, path: int, index: int) -> Mapping:
+        """The one with number `index`."""
+        return self._paths[path][index]
+
+    def unmap(self, path: int) -> None:
+        """Give those of a path back; a second call does nothing."""
+        for mapping in self._paths.pop(path, []):
+            mapping.registration.close()
+
+
+class Slots:
+    """`ClientMemory`: each slot has room for the data of a request, then for its header."""
+
+    def __init__(self, interfaces: Interfaces) -> None:
+        self.mappings = Mappings()
+        self.interface_of: InterfaceOf = _nowhere
+        self._interfaces = interfaces
+        self._pieces: Pieces | None = None
+        self.data_size = 0
+
+    def create_slots(self, count: int, data_size: int, header_size: int) -> None:
+        """Raises `MemoryError`."""
+        self._pieces = Pieces(self._interfaces, count, data_size + header_size)
+        self.data_size = data_size
+
+    def free_slots(self) -> None:
+        """Give them back; a second call does nothing."""
+        if self._pieces is not None:
+            self._pieces.free()
+            self._pieces = None
+
+    def map_slots(self, path: int, connection: int) -> list[Region]:
+        """A registration over each slot."""
+        assert self._pieces is not None
+        return self.mappings.map(path, self.interface_of(connection), self._pieces, 1)
+
+    def unmap_slots(self, path: int) -> None:
+        """Give them back."""
+        self.mappings.unmap(path)
+
+    def data(self, slot: int) -> memoryview:
+        """The data of a slot."""
+        assert self._pieces is not None
+        return self._pieces.views[slot][: self.data_size]
+
+    def address(self, slot: int) -> int:
+        """DMA address of a slot's data; the header follows `data_size` bytes later."""
+        assert self._pieces is not None
+        return self._pieces.addresses[slot]
+
+    def put_header(self, slot: int, header: bytes) -> None:
+        """Store a request's header."""
+        assert self._pieces is not None
+        start = self.data_size
+        self._pieces.views[slot][start : start + len(header)] = header
+
+
+class Chunks:
+    """`ServerMemory`: the chunks of each session."""
+
+    def __init__(self, interfaces: Interfaces) -> None:
+        self.mappings = Mappings()
+        self.interface_of: InterfaceOf = _nowhere
+        self._interfaces = interfaces
+        self._sessions: dict[int, Pieces] = {}
+
+    def create_chunks(self, session: int, count: int, size: int) -> None:
+        """Raises `MemoryError`."""
+        self._sessions[session] = Pieces(self._interfaces, count, size)
+
+    def free_chunks(self, session: int) -> None:
+        """Give them back."""
+        pieces = self._sessions.pop(session, None)
+        if pieces is not None:
+            pieces.free()
+
+    def read(self, session: int, chunk: int, offset: int, length: int) -> bytes:
+        """Copy bytes out of a chunk."""
+        return bytes(self._sessions[session].views[chunk][offset : offset + length])
+
+    def view(self, session: int, chunk: int) -> memoryview:
+        """A chunk's memory."""
+        return self._sessions[session].views[chunk]
+
+    def address(self, session: int, chunk: int) -> int:
+        """DMA address of a chunk."""
+        return self._sessions[session].addresses[chunk]
+
+    def map_chunks(self, path: int, connection: int, session: int, per_region: int) -> list[Region]:
+        """Registrations of `per_region` chunks each."""
+        interface = self.interface_of(connection)
+        return self.mappings.map(path, interface, self._sessions[session], per_region)
+
+    def unmap_chunks(self, path: int) -> None:
+        """Give them back."""
+        self.mappings.unmap(path)
+
+
+def _nowhere(connection: int) -> Interface:
+    raise LookupError(f"connection {connection} has no interface yet")

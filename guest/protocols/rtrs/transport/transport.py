@@ -1,0 +1,335 @@
+"""Carries out an engine's actions, and tells it what happens."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from bluebridge.guest.errors import DeviceError
+from bluebridge.guest.protocols.cm import CmEvent, CmId, ConnParam, EventType
+from bluebridge.guest.protocols.rtrs.engine.actions import (
+    Accept,
+    Action,
+    AddressPair,
+    Destroy,
+    Disconnect,
+    Finished,
+    LinkInfo,
+    Open,
+    PostReceive,
+    PostSend,
+    Prepare,
+    Reject,
+    Serve,
+    WorkRequest,
+)
+from bluebridge.guest.protocols.rtrs.engine.interface import Engine
+from bluebridge.guest.protocols.rtrs.transport.completions import Completions
+from bluebridge.guest.protocols.rtrs.transport.connection import Connection
+from bluebridge.guest.protocols.rtrs.transport.interfaces import AddressError, Interface, Interfaces
+from bluebridge.guest.protocols.rtrs.transport.loop import Loop, Timer
+from bluebridge.guest.protocols.rtrs.transport.requests import WorkRequests
+
+RESOLVE_SECONDS = 5.0
+CANNOT_REACH, NO_ANSWER, BROKEN = 113, 110, 5
+"""EHOSTUNREACH, ETIMEDOUT, EIO."""
+_FAILURES = (OSError, DeviceError, MemoryError, ValueError)
+"""What verbs and CM raise for a connection that cannot be made or used."""
+
+
+class Upper(Protocol):
+    """The layer above: gets all actions that are not the transport's."""
+
+    def __call__(self, action: Action) -> None: ...
+
+
+class Transport:
+    """Runs one engine in `loop`; `work_requests` knows its memory.
+
+    `interface_of` answers for the engine's memory which interface a connection uses. After
+    `call` and after every event the engine's actions are carried out; those that are not about
+    connections go to `upper`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        interfaces: Interfaces,
+        loop: Loop,
+        work_requests: WorkRequests,
+        upper: Upper,
+    ) -> None:
+        self.engine = engine
+        self._interfaces = interfaces
+        self._loop = loop
+        self._work_requests = work_requests
+        self.upper = upper
+        self._connections: dict[int, Connection] = {}
+        self._numbers: dict[CmId, int] = {}
+        self._opening: dict[int, Open] = {}
+        self._completions = Completions(self, interfaces, loop)
+        self._requested: Callable[[CmEvent], None] | None = None
+        self._timer: Timer | None = None
+        self._performing = False
+        self._sends: dict[int, list[WorkRequest]] = {}
+        self._receives: dict[tuple[int, int], int] = {}
+        """Of each connection and length how many are to be posted."""
+        loop.add(self._completions)
+        for interface in interfaces.all:
+            self._watch(interface)
+
+    def listen(self, port: int, requested: Callable[[CmEvent], None]) -> None:
+        """Take connection requests on every address; `requested` calls `adopt`."""
+        self._requested = requested
+        for interface in self._interfaces.all:
+            listener = interface.manager.create_id(interface.events)
+            listener.bind_addr(interface.address, port)
+            listener.listen()
+
+    def adopt(self, event: CmEvent, number: int) -> AddressPair:
+        """The connection that `event` asks for has `number` from now on; source is the client."""
+        interface = self._interfaces.towards(event.id.address, "")
+        self._connections[number] = Connection(number, interface, event.id)
+        self._numbers[event.id] = number
+        return AddressPair(event.id.peer_address, event.id.address)
+
+    def interface_of(self, connection: int) -> Interface:
+        """The interface of a connection that exists."""
+        return self._connections[connection].interface
+
+    def connection(self, number: int) -> Connection | None:
+        """A connection that exists."""
+        return self._connections.get(number)
+
+    def call(self, event: Callable[[float], object]) -> None:
+        """Tell the engine something: `event` gets the time; then carry out what it asks for."""
+        event(self._loop.now())
+        self.perform()
+
+    def perform(self) -> None:
+        """Carry out all actions that wait in the engine. A call from within an action is nothing:
+        the outer call goes on until no action is left."""
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while actions := self.engine.take_actions():
+                for action in actions:
+                    self._perform(action)
+                self._post_all()
+        finally:
+            self._performing = False
+        self._set_timer()
+
+    def close(self) -> None:
+        """Give back what is left of connections; the engine is not told any more."""
+        self._loop.remove(self._completions)
+        if self._timer is not None:
+            self._timer.cancel()
+        for interface in self._interfaces.all:
+            self._loop.unregister(interface.events.fileno())
+            self._loop.unregister(interface.channel.fileno())
+        for number in list(self._connections):
+            self._destroy(Destroy(number))
+
+    # -- actions -----------------------------------------------------------------------------
+
+    def _perform(self, action: Action) -> None:
+        if isinstance(action, PostSend):
+            self._sends.setdefault(action.connection, []).extend(action.requests)
+        elif isinstance(action, PostReceive):
+            key = action.connection, action.length
+            self._receives[key] = self._receives.get(key, 0) + action.count
+        elif isinstance(action, Finished | Serve):
+            self.upper(action)
+        else:
+            self._post_all()
+            self._perform_seldom(action)
+
+    def _perform_seldom(self, action: Action) -> None:
+        if isinstance(action, Open):
+            self._open(action)
+        elif isinstance(action, Prepare):
+            self._prepare(action)
+        elif isinstance(action, Accept):
+            self._accept(action)
+        elif isinstance(action, Reject):
+            self._reject(action)
+        elif isinstance(action, Disconnect):
+            self._disconnect(action)
+        elif isinstance(action, Destroy):
+            self._destroy(action)
+        else:
+            self.upper(action)
+
+    def _post_all(self) -> None:
+        """Post what was collected, with one doorbell for each connection; receives come first."""
+        if self._receives:
+            receives, self._receives = self._receives, {}
+            for (number, length), count in receives.items():
+                self._post_receives(number, count, length)
+        if self._sends:
+            sends, self._sends = self._sends, {}
+            for number, requests in sends.items():
+                self._post_sends(number, requests)
+
+    def _post_receives(self, number: int, count: int, length: int) -> None:
+        connection = self._connections.get(number)
+        if connection is None or connection.closing:
+            return
+        try:
+            connection.post_receives(count, length)
+        except _FAILURES as error:
+            self.engine.failed(number, str(error), self._loop.now())
+
+    def _post_sends(self, number: int, requests: list[WorkRequest]) -> None:
+        connection = self._connections.get(number)
+        if connection is None or connection.closing:
+            return
+        try:
+            connection.post_sends(requests, self._work_requests)
+        except _FAILURES as error:
+            self.engine.failed(number, str(error), self._loop.now())
+
+    def _open(self, action: Open) -> None:
+        number = action.connection
+        try:
+            interface = self._interfaces.towards(*action.addresses)
+        except AddressError as error:
+            print(f"rtrs: {error}", flush=True)
+            self.engine.connect_failed(number, CANNOT_REACH, self._loop.now())
+            return
+        cm_id = interface.manager.create_id(interface.events)
+        self._connections[number] = Connection(number, interface, cm_id)
+        self._numbers[cm_id] = number
+        self._opening[number] = action
+        resolve = threading.Thread(
+            target=_resolve,
+            args=(cm_id, action.addresses.destination, action.port),
+            daemon=True,
+        )
+        resolve.start()
+
+    def _prepare(self, action: Prepare) -> None:
+        connection = self._connections[action.connection]
+        try:
+            connection.open(action.limits)
+        except _FAILURES as error:
+            print(f"rtrs: a connection cannot be made: {error}", flush=True)
+            connection.closing = True
+            self.engine.connect_failed(action.connection, BROKEN, self._loop.now())
+
+    def _accept(self, action: Accept) -> None:
+        connection = self._connections.get(action.connection)
+        if connection is None or connection.closing:
+            return
+        try:
+            connection.cm_id.accept(ConnParam(private_data=action.private_data))
+            self._completions.add(connection)
+        except _FAILURES as error:
+            print(f"rtrs: a connection cannot be accepted: {error}", flush=True)
+            self.engine.connect_failed(action.connection, BROKEN, self._loop.now())
+
+    def _reject(self, action: Reject) -> None:
+        connection = self._connections.get(action.connection)
+        if connection is None:
+            return
+        with contextlib.suppress(*_FAILURES):
+            connection.cm_id.reject(action.private_data)
+        self._destroy(Destroy(action.connection))
+
+    def _disconnect(self, action: Disconnect) -> None:
+        number = action.connection
+        connection = self._connections.get(number)
+        if connection is not None and not connection.closing:
+            self._completions.take(connection)
+            connection.closing = True
+            self._opening.pop(number, None)
+            with contextlib.suppress(*_FAILURES):
+                connection.cm_id.disconnect()
+            connection.stop()
+        self.engine.drained(number, self._loop.now())
+
+    def _destroy(self, action: Destroy) -> None:
+        connection = self._connections.pop(action.connection, None)
+        if connection is not None:
+            self._completions.remove(connection)
+            self._numbers.pop(connection.cm_id, None)
+            self._opening.pop(action.connection, None)
+            connection.close()
+
+    # -- events ------------------------------------------------------------------------------
+
+    def _watch(self, interface: Interface) -> None:
+        def arrived(_events: int) -> None:
+            while (event := interface.events.get_nowait()) is not None:
+                self._cm_event(event)
+                self.perform()
+
+        self._loop.register(interface.events.fileno(), select.EPOLLIN, arrived)
+
+    def _cm_event(self, event: CmEvent) -> None:
+        if event.type is EventType.CONNECT_REQUEST:
+            if self._requested is not None:
+                self._requested(event)
+            return
+        number = self._numbers.get(event.id)
+        if number is None:
+            return
+        now, kind, engine = self._loop.now(), event.type, self.engine
+        if kind is EventType.ADDR_RESOLVED:
+            self._connect(number)
+        elif kind is EventType.ESTABLISHED:
+            self._established(number, event)
+        elif kind is EventType.REJECTED:
+            engine.rejected(number, event.private_data, now)
+        elif kind in (EventType.DISCONNECTED, EventType.TIMEWAIT_EXIT):
+            engine.disconnected(number, now)
+        elif kind in (EventType.ADDR_ERROR, EventType.ROUTE_ERROR):
+            engine.connect_failed(number, CANNOT_REACH, now)
+        elif kind in (EventType.UNREACHABLE, EventType.CONNECT_ERROR):
+            engine.connect_failed(number, NO_ANSWER, now)
+        elif kind is EventType.DEVICE_REMOVAL:
+            engine.device_removed(number, now)
+
+    def _connect(self, number: int) -> None:
+        action, connection = self._opening.get(number), self._connections[number]
+        if action is None:
+            return
+        try:
+            connection.open(action.limits)
+            self._completions.add(connection)
+            connection.cm_id.connect(ConnParam(private_data=action.private_data))
+        except _FAILURES as error:
+            print(f"rtrs: a connection cannot be made: {error}", flush=True)
+            self.engine.connect_failed(number, BROKEN, self._loop.now())
+
+    def _established(self, number: int, event: CmEvent) -> None:
+        connection = self._connections[number]
+        if connection.closing:
+            return
+        self._opening.pop(number, None)
+        interface, cm_id = connection.interface, connection.cm_id
+        link = LinkInfo(interface.hca, interface.port, cm_id.address, cm_id.peer_address)
+        self.engine.established(number, event.private_data, link, self._loop.now())
+
+    def _set_timer(self) -> None:
+        deadline, timer = self.engine.deadline, self._timer
+        if timer is not None:
+            if timer.action is not None and timer.when == deadline:
+                return
+            timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            self._timer = self._loop.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        self.call(self.engine.expire)
+
+
+def _resolve(cm_id: CmId, destination: str, port: int) -> None:
+    """In a thread, since it waits for the neighbour's answer; the event says how it ended."""
+    cm_id.resolve_addr(destination, port, RESOLVE_SECONDS)

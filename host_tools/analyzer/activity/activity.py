@@ -1,0 +1,88 @@
+"""One activity: a work request, a firmware command, a reset, an access, with its transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from bluebridge.device.buslog.record import MARK, MARK_OF_PAIR, host_of
+from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
+from bluebridge.host_tools.analyzer.analysis.transfer import Transfer, tree_of
+
+
+class ActivityKind(Enum):
+    """Kinds of activity; the values are the words of the views."""
+
+    WORK_REQUEST = "work request"
+    COMMAND = "command"  # firmware: register, mailboxes, tables, completion event, interrupt
+    ACCESS = "register access"
+    CONFIG = "config access"
+    DMA = "DMA"
+    INTERRUPT = "interrupt"  # with the entry of the event queue that it announces
+    STORE = "store"  # into a bridge's window, and what it causes at the peer
+    DESCRIPTOR = "descriptor"  # of a DMA engine
+    DOORBELL = "doorbell"  # of a bridge: ring, the peer's pending bit, interrupt
+    RESET = "reset"
+    LINK = "link"  # cables, state of a port
+    FAULT = "fault"
+    CONTROL = "control"  # a word of the control socket
+    NOTE = "note"
+
+
+@dataclass(slots=True)
+class Activity:
+    """What happened: `transactions` in the order of the log, a tree by their `parent`.
+
+    `number` is that of its first event, so activities are numbered in the order in which they
+    began, with gaps. `begin` and `end` are in seconds since the log began. `status` is empty, `OK`
+    or what went wrong. `cause` is the number of the activity that led to it; `transfer` tells more
+    of a work request.
+    """
+
+    number: int
+    kind: ActivityKind
+    device: str
+    title: str
+    begin: float
+    end: float
+    status: str = ""
+    transactions: list[Transaction] = field(default_factory=list)
+    transfer: Transfer | None = None
+    cause: int | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def duration_us(self) -> float:
+        """From the first transaction to the last, in microseconds by the server's clock."""
+        return (self.end - self.begin) * 1e6
+
+    @property
+    def mark_of(self) -> str | None:
+        """Whose mark it is, a guest's or with an empty name the pair's; None if it is no mark."""
+        if self.kind is not ActivityKind.NOTE or not self.title.startswith(MARK.decode()):
+            return None
+        return "" if self.transactions[0].bar == MARK_OF_PAIR else host_of(self.device)
+
+    def concerns(self, device: str) -> bool:
+        """Whether it is listed for a device: its own activities, marks of its guest and pair."""
+        return self.device == device or self.mark_of in ("", host_of(device))
+
+    def tree(self) -> Iterator[tuple[int, int]]:
+        """Places in `transactions` with their depth, parents before children."""
+        return tree_of(self.transactions)
+
+    def add(self, one: Transaction, parent: int | None = None) -> int:
+        """Append a transaction caused by that at place `parent`; its place."""
+        one.parent, one.given = parent, True
+        self.transactions.append(one)
+        if one.time > self.end:
+            self.end = one.time
+        return len(self.transactions) - 1
+
+
+def begun(one: Transaction, kind: ActivityKind, title: str) -> Activity:
+    """An activity that begins with a transaction."""
+    activity = Activity(one.number, kind, one.device, title, one.time, one.time)
+    activity.add(one)
+    return activity

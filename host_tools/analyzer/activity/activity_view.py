@@ -1,0 +1,93 @@
+"""The view of activities: a line for each, or a JSON object; all events of the log are in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.host_tools.analyzer.activity.activity import Activity
+from bluebridge.host_tools.analyzer.activity.assembler import activities, in_order
+from bluebridge.host_tools.analyzer.analysis import json_rows
+from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.analysis.view import Options, View
+
+HEADER = f"{'event':>8} {'timestamp':>13} {'us':>10} {'dev':5} {'kind':15} {'after':>8} what"
+_PLACE = f"{'':8} {'':13} {'':10}"
+
+
+def line(activity: Activity) -> str:
+    """The line of an activity, in the columns of `HEADER`; `after` is the event of its cause."""
+    cause = "" if activity.cause is None else f"#{activity.cause}"
+    duration = f"{activity.duration_us:.1f}"
+    return (
+        f"{activity.number:8} {activity.begin:13.6f} {duration:>10} {activity.device:5} "
+        f"{activity.kind.value:15} {cause:>8} {activity.title}  {activity.status}"
+    ).rstrip()
+
+
+def tree(activity: Activity) -> Iterator[str]:
+    """Its transactions below each other, with microseconds since it began, and its notes.
+
+    None for an activity of one transaction, of which its own line says all.
+    """
+    parts = activity.transactions
+    if len(parts) == 1 and activity.title.endswith(parts[0].text):
+        return
+    for place, depth in activity.tree():
+        one = parts[place]
+        clock = f"{(one.time - activity.begin) * 1e6:10.1f}"
+        yield f"{one.number:8} {'':13} {clock} {one.device:5} {'  ' * (depth + 1)}{_words(one)}"
+    said = {one.text for one in parts}
+    for note in (each for each in activity.notes if each not in said):
+        yield f"{_PLACE} {'':5}   {note}"
+
+
+def row(activity: Activity, *, transactions: bool) -> json_rows.Row:
+    """An activity for JSON."""
+    found: json_rows.Row = {
+        "event": activity.number,
+        "kind": activity.kind.value,
+        "device": activity.device,
+        "title": activity.title,
+        "t": round(activity.begin, 9),
+        "us": round(activity.duration_us, 3),
+        "status": activity.status,
+        "cause": activity.cause,
+        "events": sum(one.stores for one in activity.transactions if not one.repeated),
+        "notes": activity.notes,
+    }
+    if activity.transfer is not None:
+        found["wr"] = activity.transfer.number
+    if transactions:
+        found["transactions"] = [json_rows.transaction(one) for one in activity.transactions]
+    return found
+
+
+def _words(one: Transaction) -> str:
+    """A transaction in a few words, with its bytes if it crosses the bus."""
+    text = one.text or one.role.value
+    if one.role is Role.INTERRUPT and not one.text:
+        text = f"{text}, vector {one.address}"
+    if one.tlp is Tlp.MEMORY_READ or one.tlp is Tlp.MEMORY_WRITE:
+        way = "read" if one.tlp is Tlp.MEMORY_READ else "write"
+        text = f"{way} {text}, {one.length} bytes"
+    elif one.tlp is Tlp.CONFIG_READ or one.tlp is Tlp.CONFIG_WRITE:
+        text = f"{'read' if one.tlp is Tlp.CONFIG_READ else 'write'} {text}"
+    return f"{text} *" if one.repeated else text
+
+
+def _lines(reader: LogReader, options: Options) -> Iterator[str]:
+    found = islice(in_order(activities(reader, options.wanted)), options.limit)
+    if options.json:
+        for activity in found:
+            yield json_rows.line(row(activity, transactions=options.tree))
+        return
+    yield HEADER
+    for activity in found:
+        yield line(activity)
+        if options.tree:
+            yield from tree(activity)
+
+
+VIEW = View("all", "all that happened, a line for each activity", _lines, tree=True)

@@ -1,0 +1,113 @@
+"""Assembles the events of a log into activities, in one pass and bounded memory."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+from pathlib import Path
+
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools.analyzer.activity.activity import Activity
+from bluebridge.host_tools.analyzer.activity.bridge_assembly import BridgeAssembler
+from bluebridge.host_tools.analyzer.activity.hca import HcaActivities
+from bluebridge.host_tools.analyzer.activity.lone import of_transfer
+from bluebridge.host_tools.analyzer.activity.part import WINDOW
+from bluebridge.host_tools.analyzer.analysis.assembly import TransferAssembler
+from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
+from bluebridge.host_tools.analyzer.analysis.transaction import Role, Transaction
+from bluebridge.host_tools.analyzer.analysis.transfer import Transfer
+from bluebridge.host_tools.analyzer.bridges import family
+
+_LATE = (Role.DOORBELL, Role.BLUEFLAME, Role.ENTRY, Role.NOTE)
+"""Roles of what a work request takes that begins later."""
+_NOTHING: list[Activity] = []
+_NO_TRANSFERS: list[Transfer] = []
+
+
+class ActivityAssembler:
+    """Takes the events of a log in order and returns activities when they are complete.
+
+    Events have their numbers; an activity is given out when nothing more can belong to it.
+    """
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        """`devices`: the names in the log's meta file; more may be appended later."""
+        self._transfers = TransferAssembler(devices)
+        self._held: deque[tuple[Event, Transaction]] = deque()  # work requests may take them yet
+        self._hcas = HcaActivities()
+        self._bridges = BridgeAssembler(devices)
+
+    def feed(self, event: Event) -> list[Activity]:
+        """The activities that are complete after `event`."""
+        one = transaction_of(event)
+        given = _NO_TRANSFERS
+        if family(event.device):
+            found = self._bridges.feed(event, one)
+        else:
+            given = self._transfers.take(event, one)
+            if not one.taken:
+                self._other(event, one)
+            found = _NOTHING
+        if self._held:
+            self._release(event.number - WINDOW)
+        ready = self._hcas.ready(event.number)
+        if given or (found and ready):
+            return [*map(of_transfer, given), *found, *ready]
+        return found or ready
+
+    def finish(self) -> list[Activity]:
+        """All that are left."""
+        rest = [of_transfer(each) for each in self._transfers.finish()]
+        self._release(None)
+        return [*rest, *self._hcas.finish(), *self._bridges.finish()]
+
+    def _other(self, event: Event, one: Transaction) -> None:
+        """An event of an HCA that no work request has taken yet."""
+        if one.role in _LATE and (event.obj or event.kind is not Kind.NOTE):
+            self._held.append((event, one))
+        else:
+            self._hcas.feed(event, one)
+
+    def _release(self, before: int | None) -> None:
+        """What is held since before that event, except what work requests have taken."""
+        held = self._held
+        while held and (held[0][1].taken or before is None or held[0][1].number < before):
+            event, one = held.popleft()
+            if not one.taken:
+                self._hcas.late(event, one)
+
+
+def activities(folder: Path | LogReader, wanted: Filter | None = None) -> Iterator[Activity]:
+    """The activities of a log in the order of completion; raises `LogError`.
+
+    Of `wanted`, the times and the first event choose the events that are assembled, the device the
+    activities.
+    """
+    reader = folder if isinstance(folder, LogReader) else LogReader(folder)
+    wanted = wanted or Filter()
+    assembler = ActivityAssembler(reader.meta["devices"])
+    for event in reader.events(replace(wanted, kinds=None, bar=None, device=None)):
+        yield from _of(wanted.device, assembler.feed(event))
+    yield from _of(wanted.device, assembler.finish())
+
+
+def in_order(found: Iterable[Activity], waiting: int = 4096) -> Iterator[Activity]:
+    """Activities in the order in which they began, as far as `waiting` of them tell.
+
+    One that lasted while that many others were completed comes late.
+    """
+    heap: list[tuple[int, int, Activity]] = []
+    for place, activity in enumerate(found):
+        heappush(heap, (activity.number, place, activity))
+        if len(heap) > waiting:
+            yield heappop(heap)[2]
+    while heap:
+        yield heappop(heap)[2]
+
+
+def _of(device: str | None, found: list[Activity]) -> Iterator[Activity]:
+    return (each for each in found if device is None or each.concerns(device))

@@ -1,0 +1,155 @@
+"""Doorbells and messages that a bridge has received, until its guest has cleared them."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.ntb import gen1
+from bluebridge.device.layout.ntb.models import GEN1
+from bluebridge.host_tools.analyzer.activity.activity import Activity
+from bluebridge.host_tools.analyzer.activity.bridge_registers import FIRST_MESSAGE
+from bluebridge.host_tools.analyzer.analysis.queue_entries import OK
+from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
+
+PATIENCE_SECONDS = 3.0
+"""After which a doorbell that was not cleared is given out. A bridge holds one for two seconds
+(`bluebridge.device.ntb.switchtec_doorbells`)."""
+MOST_WAITING = 64
+"""Messages of one slot that wait for the ones before, at most."""
+MOST_PARTS = 32
+"""Transactions of one doorbell; a guest that polls one reads it without end."""
+
+_MESSAGES = -1 << FIRST_MESSAGE
+
+
+class Rung:
+    """A doorbell or a message under way: `bits` are those that the guest has not cleared."""
+
+    __slots__ = ("activity", "answered", "bits", "interrupted", "last", "parent")
+
+    def __init__(self, activity: Activity, bits: int) -> None:
+        self.activity = activity
+        self.bits = bits
+        self.parent = 0  # place of the transaction that led to what the guest does
+        self.interrupted = 0  # bits whose interrupt was raised
+        self.last = activity.begin
+        self.answered = False
+
+    def interrupt(self, one: Transaction, bits: int, cause: int) -> None:
+        """The interrupt of some of the bits, caused by the transaction at that place."""
+        self.parent = self.activity.add(one, cause)
+        self.interrupted |= bits
+        self.last = one.time
+
+    def reaction(self, one: Transaction, clears: int) -> None:
+        """The guest reads pending bits or clears some."""
+        self.activity.add(one, self.parent)
+        self.bits &= ~clears
+        self.answered = True
+        self.last = one.time
+
+    def finished(self) -> Activity:
+        """The activity with its status."""
+        if not self.activity.status:
+            done = self.interrupted or self.answered
+            self.activity.status = OK if done else "no interrupt"
+        return self.activity
+
+
+class Doorbells:
+    """What the peer has rung on one function; bits from FIRST_MESSAGE on are message slots."""
+
+    def __init__(self, device: str) -> None:
+        self._fixed = device.rpartition(".")[2].startswith(GEN1.log_suffix)
+        self._vectors: dict[int, int] = {}
+        self._rung: list[Rung] = []  # in the order of ringing
+        self.given: list[Activity] = []
+
+    def set_vector(self, bit: int, vector: int) -> None:
+        """Software chose the vector of a bit."""
+        self._vectors[bit] = vector
+
+    def bits_of(self, vector: int) -> int:
+        """The bits that this vector announces; all where the log does not say."""
+        if self._fixed:
+            each = gen1.DOORBELLS_PER_VECTOR
+            return ((1 << each) - 1) << vector * each
+        if not self._vectors:
+            return -1
+        return sum(1 << bit for bit, chosen in self._vectors.items() if chosen == vector)
+
+    def ring(self, activity: Activity, bits: int) -> Rung:
+        """The peer rings; who rang the same bits before and was not seen is given out."""
+        rung = Rung(activity, bits)
+        for each in self._rung:
+            each.bits &= ~bits
+        self._sweep()
+        self._rung.append(rung)
+        return rung
+
+    def message(self, activity: Activity, slot: int) -> Rung:
+        """The peer sends a message; those before it in the slot come first."""
+        bit = 1 << FIRST_MESSAGE + slot
+        before = [each for each in self._rung if each.bits & bit]
+        if len(before) >= MOST_WAITING:
+            before[0].bits = 0
+            self._sweep()
+        rung = Rung(activity, bit)
+        self._rung.append(rung)
+        return rung
+
+    def waiting(self, bits: int) -> Rung | None:
+        """The first whose interrupt for some of the bits has not come; messages repeat theirs."""
+        for each in self._rung:
+            if each.bits & bits & ~each.interrupted:
+                return each
+        found = self.delivered(bits & _MESSAGES)
+        return found if found and len(found.activity.transactions) < MOST_PARTS else None
+
+    def delivered(self, bits: int) -> Rung | None:
+        """The first with some of the bits; for messages the one in the slot."""
+        for each in self._rung:
+            if each.bits & bits:
+                return each
+        return None
+
+    def reaction(self, one: Transaction, bits: int, *, clears: bool) -> bool:
+        """The guest reads set bits, or clears them; whether it is listed with a doorbell."""
+        found = self.delivered(bits)
+        if found is None:
+            return False
+        listed = clears or len(found.activity.transactions) < MOST_PARTS
+        if listed:
+            found.reaction(one, bits if clears else 0)
+        if clears:
+            self._clear_rest(bits, found)
+        self._sweep()
+        return listed
+
+    def _clear_rest(self, bits: int, first: Rung) -> None:
+        """One write may clear the bits of several; of messages only that in the slot."""
+        low = bits & ~_MESSAGES
+        for each in self._rung:
+            if each is not first and each.bits & low:
+                each.bits &= ~low
+                each.answered = True
+
+    def expire(self, before: float) -> None:
+        """Give out those of which nothing was seen since that time, in seconds."""
+        for each in self._rung:
+            if each.last < before:
+                each.bits = 0
+        self._sweep()
+
+    def reset(self) -> None:
+        """Give out all; vectors are those of power-on."""
+        self._vectors.clear()
+        self.finish()
+
+    def finish(self) -> None:
+        """Give out all."""
+        self.given += [each.finished() for each in self._rung]
+        self._rung = []
+
+    def _sweep(self) -> None:
+        if any(not each.bits for each in self._rung):
+            self.given += [each.finished() for each in self._rung if not each.bits]
+            self._rung = [each for each in self._rung if each.bits]

@@ -1,0 +1,118 @@
+"""Accesses through a bridge's window: what a processor does on one side, what arrives on the other.
+
+A store is in the log before its arrival, a read behind it: a read is logged when it is answered.
+"""
+
+from __future__ import annotations
+
+from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.activity.part import MAX_PARTS
+from bluebridge.host_tools.analyzer.analysis.queue_entries import OK
+from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
+
+MOST_STORES = 256
+"""Stores of one activity; a copy into a window can be endless."""
+MOST_READS = 1024
+"""Reads at the peer that wait for the access that they answer, at most."""
+LOST = "nothing arrived"
+UNANSWERED = "all ones: the window shows nothing"
+
+
+class WindowAccess:
+    """A run of stores, or of reads, of one processor at ascending addresses of a window."""
+
+    def __init__(self, one: Transaction, arrivals: list[Transaction], words: str = "") -> None:
+        """`arrivals` came before it, if it is a read; `words` name the peer's register it meets."""
+        self.writes = one.tlp is Tlp.MEMORY_WRITE
+        first = arrivals[0] if arrivals else one
+        kind = ActivityKind.ACCESS if words else ActivityKind.STORE
+        self.activity = Activity(first.number, kind, one.device, words, first.time, one.time)
+        self._to_register = bool(words)
+        self._place = len(arrivals)
+        for each in arrivals:
+            self._arrive(each)
+        way = "store into" if self.writes else "load from"
+        one.text = words or f"{way} BAR{one.bar}+{one.address:#x}"
+        self._root = one
+        one.role = Role.WINDOW_STORE if self.writes else Role.WINDOW_LOAD
+        self.activity.add(one)
+        self._last: Transaction | None = arrivals[-1] if arrivals else None
+
+    def continues(self, one: Transaction) -> bool:
+        """Whether the access goes on where this run ends, by the same kind of access."""
+        root = self._root
+        return (
+            one.tlp is root.tlp
+            and one.device == root.device
+            and one.bar == root.bar
+            and one.address == root.address + root.length
+            and root.stores < MOST_STORES
+            and len(self.activity.transactions) < MAX_PARTS
+            and not self._to_register
+            and not self.activity.status
+        )
+
+    def go_on(self, one: Transaction, arrivals: list[Transaction]) -> None:
+        """The next access of the run."""
+        join(self._root, one)
+        self.activity.end = max(self.activity.end, one.time)
+        for each in arrivals:
+            self.arrived(each)
+
+    def arrived(self, one: Transaction) -> None:
+        """What came through the window, joined to the arrival before where that ends."""
+        last = self._last
+        if (
+            last is not None
+            and last.role is Role.WINDOW
+            and one.role is Role.WINDOW
+            and one.address == last.address + last.length
+        ):
+            join(last, one)
+            self.activity.end = max(self.activity.end, one.time)
+            return
+        self._arrive(one)
+        self._last = one
+
+    def _arrive(self, one: Transaction) -> None:
+        one.remote = one.device.partition(".")[0] != self.activity.device.partition(".")[0]
+        self.activity.add(one, self._place)
+
+    def finished(self) -> Activity:
+        """The activity with its status."""
+        activity = self.activity
+        if not self._to_register:
+            activity.title = self._title()
+        if not activity.status:
+            parts = activity.transactions
+            bytes_through = sum(one.length for one in parts if one is not self._root)
+            whole = self._to_register or bytes_through >= self._root.length
+            activity.status = OK if whole else _missing(bytes_through, self._root)
+        return activity
+
+    def _title(self) -> str:
+        root, last = self._root, self._last
+        way, sign = ("store", ">") if self.writes else ("load", "<")
+        found = f"{way} {root.length} bytes BAR{root.bar}+{root.address:#x}"
+        if last is None:
+            return found
+        machine = last.device.partition(".")[0]
+        if last.role is Role.INTERRUPT:
+            return f"{found} {sign} interrupt message of {machine}"
+        first = next(one for one in self.activity.transactions if one is not root)
+        return f"{found} {sign} {first.address:#x} of {machine}"
+
+
+def _missing(arrived: int, root: Transaction) -> str:
+    if arrived:
+        return f"only {arrived} of {root.length} bytes arrived"
+    return LOST if root.tlp is Tlp.MEMORY_WRITE else UNANSWERED
+
+
+def join(first: Transaction, one: Transaction) -> None:
+    """Make an access and the one that follows at the next address one transaction."""
+    if len(first.data) == first.length:
+        first.data = bytes(first.data) + bytes(one.data)
+    first.length += one.length
+    first.stores += one.stores
+    first.last = one.number

@@ -1,0 +1,200 @@
+"""Firmware commands: the command register of one function, and what its commands do.
+
+A driver that polls reads the register until GO is clear, and the status; a read before the stores
+of the next command belongs to that. One that waits for an event is told by an event queue entry
+with the command's token. Rules: Linux `mlx4/cmd.c: mlx4_cmd_post, mlx4_cmd_poll`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.mlx4.bar0 import HCR, HCR_BASE, HCR_EVENT, HCR_GO
+from bluebridge.device.layout.mlx4.commands import name_of
+from bluebridge.device.layout.mlx4.eqe import CMD_EQE, EQE_SIZE
+from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.activity.lone import lone, started
+from bluebridge.host_tools.analyzer.activity.part import OpenActivities
+from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
+
+_RECORD = re.compile(
+    r"(?P<name>\S+) op_mod=\S+ in_mod=(?P<in_mod>\S+) in=\S+ (?P<status>\S+) "
+    r"(?P<us>\d+) us(?:: (?P<reason>.*))?"
+)
+"""The text of a record of `Kind.COMMAND` (device/mlx4/commands/register.py)."""
+_CONTROL_END = HCR_BASE + HCR.size
+_TOKEN_END = HCR.at("token") + 4
+MAX_READS = 64
+"""Reads of the register that wait for the next command, at most."""
+
+
+class CommandActivities:
+    """The commands of one function."""
+
+    def __init__(self, activities: OpenActivities) -> None:
+        self._activities = activities
+        self._running: Activity | None = None  # its register is written, it is not done
+        self._go: int | None = None  # place of the store of GO in it
+        self._control = 0
+        self._token: int | None = None  # of the last command, None if it is not known
+        self._done: Activity | None = None  # the last one that is done, and may be added to
+        self._record = 0  # place of its record in it
+        self._polled = False
+        self._reads: deque[tuple[Event, Transaction]] = deque()
+        self._last: int | None = None  # number of the command after which nothing was accessed
+
+    @property
+    def current(self) -> int | None:
+        """Number of the command that is carried out, or was the last thing that happened."""
+        if self._running is not None and self._go is not None:
+            return self._running.number
+        return self._last
+
+    def accessed(self) -> None:
+        """The host accessed something else."""
+        self._last = None
+
+    def covers(self, event: Event) -> bool:
+        """Whether an event is an access of the command register."""
+        return event.bar == 0 and HCR_BASE <= event.address < _CONTROL_END
+
+    def access(self, event: Event, one: Transaction) -> None:
+        """An access of the command register."""
+        self._last = None
+        if event.kind is Kind.MMIO_WRITE:
+            self._write(event, one)
+        elif self._running is not None and self._go is not None:
+            self._activities.join(self._running, event, one)
+        else:
+            self._reads.append((event, one))
+            if len(self._reads) > MAX_READS:
+                self._settle_reads()
+
+    def memory(self, event: Event, one: Transaction) -> bool:
+        """Whether a transfer from or to memory belongs to the command that is carried out."""
+        if self._running is None or self._go is None:
+            return False
+        self._activities.join(self._running, event, one, self._go)
+        return True
+
+    def record(self, event: Event, one: Transaction) -> None:
+        """The log's record of a command that is done."""
+        activity, self._running = self._running, None
+        self._close_done()
+        if activity is None:
+            activity = lone(event, one)
+            self._record = 0
+            self._polled, self._token = False, None
+        else:
+            place = self._activities.join(activity, event, one, self._go)
+            self._record = place if place is not None else 0
+            self._polled = not self._control & HCR_EVENT
+        _describe(activity, event.text)
+        self._done, self._last = activity, activity.number
+        self._activities.open(activity, event.number)
+
+    def announced(self, event: Event, one: Transaction) -> tuple[Activity, int] | None:
+        """The command that an event queue entry announces, with the entry's place in it."""
+        done = self._done
+        if done is None or not self._activities.is_open(done) or not self._is_of(event):
+            return None
+        place = self._activities.join(done, event, one, self._record)
+        return None if place is None else (done, place)
+
+    def expire(self, before: int | None) -> None:
+        """No command followed the reads before that event, all if None."""
+        if self._reads and (before is None or self._reads[0][1].number < before):
+            self._settle_reads()
+
+    def stop(self) -> None:
+        """A reset, or the end of the log."""
+        self._close_done()
+        if self._running is not None:
+            if self._go is not None:
+                self._running.notes.append("not carried out to its end")
+            self._activities.complete(self._running)
+            self._running = None
+
+    def _write(self, event: Event, one: Transaction) -> None:
+        running = self._running
+        if running is None or (event.address == HCR_BASE and self._go is not None):
+            self.stop_running()
+            running = self._begun(event, one)
+            place: int | None = len(running.transactions) - 1
+        else:
+            place = self._activities.join(running, event, one)
+        end = event.address + event.length
+        if end == _TOKEN_END and len(event.data) >= 4:
+            self._token = int.from_bytes(event.data[-4:-2], "big")
+        if end != _CONTROL_END or len(event.data) < 4:
+            return
+        self._control = int.from_bytes(event.data[-4:], "big")
+        if self._control & HCR_GO and self._go is None:
+            self._go = place
+            running.title = name_of(self._control & 0xFFF)
+
+    def stop_running(self) -> None:
+        """A command was not carried out before the next one was written."""
+        if self._running is not None:
+            self._activities.complete(self._running)
+            self._running = None
+
+    def _begun(self, event: Event, one: Transaction) -> Activity:
+        """A new command, with the read that saw that the register was free."""
+        first = self._before(event)
+        if first is None:
+            running = started(event, one, ActivityKind.COMMAND)
+        else:
+            running = started(*first, ActivityKind.COMMAND)
+            self._activities.join(running, event, one)
+        running.title, self._token = "command register", None
+        self._running, self._go = running, None
+        return running
+
+    def _before(self, event: Event) -> tuple[Event, Transaction] | None:
+        """The last read before a store, unless it is the only one after a polled command."""
+        reads = self._reads
+        own = None
+        waits = self._polled and self._activities.is_open(self._done)
+        if len(reads) > (1 if waits else 0):
+            own = reads.pop()
+        self._close_done()
+        return own
+
+    def _close_done(self) -> None:
+        """Nothing more belongs to the command that was done last, other than its reads."""
+        self._settle_reads()
+        done, self._done = self._done, None
+        if done is not None and self._polled and self._activities.is_open(done):
+            self._activities.complete(done)
+
+    def _settle_reads(self) -> None:
+        """Reads belong to the polled command before them, or to nothing."""
+        done = self._done
+        while self._reads:
+            event, one = self._reads.popleft()
+            if done is not None and self._polled and self._activities.is_open(done):
+                self._activities.join(done, event, one)
+            else:
+                self._activities.complete(lone(event, one))
+
+    def _is_of(self, event: Event) -> bool:
+        """Whether the entry has the token of the command that is done."""
+        if len(event.data) < EQE_SIZE:
+            return not self._polled
+        return self._token in (None, CMD_EQE.get(event.data, "token"))
+
+
+def _describe(activity: Activity, text: str) -> None:
+    found = _RECORD.fullmatch(text)
+    if found is None:
+        activity.title = text
+        return
+    activity.title = f"{found['name']} in_mod={found['in_mod']}"
+    activity.status = found["status"]
+    activity.notes.append(f"carried out in {found['us']} us")
+    if found["reason"]:
+        activity.notes.append(found["reason"])

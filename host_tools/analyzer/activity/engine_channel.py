@@ -1,0 +1,232 @@
+"""Descriptors of one channel of a DMA engine, and the register writes that led to them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
+from bluebridge.device.layout.ioat.registers import State
+from bluebridge.host_tools.analyzer.activity.activity import Activity, ActivityKind, begun
+from bluebridge.host_tools.analyzer.analysis.queue_entries import OK
+from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
+
+COUNT_BITS = 0xFFFF
+MOST_RINGS = 64
+"""Writes of the count that wait for their descriptors, at most."""
+MOST_PARTS = 1024
+"""Transactions of one activity; a copy into registers has two for each 8 bytes."""
+
+
+class Ring:
+    """A write of the count: descriptors up to `wanted` are to be executed."""
+
+    __slots__ = ("activity", "begun", "wanted")
+
+    def __init__(self, activity: Activity, wanted: int) -> None:
+        self.activity = activity
+        self.wanted = wanted
+        self.begun = False
+
+
+class Running:
+    """A descriptor under way: `left` bytes, None if the log does not say how many."""
+
+    __slots__ = ("activity", "done", "entry", "last_read", "last_write", "left", "moving")
+
+    def __init__(self, activity: Activity, entry: int | None, left: int | None) -> None:
+        self.activity = activity
+        self.entry = entry  # places of transactions; None for one that the log does not have
+        self.last_read = entry
+        self.last_write = entry
+        self.left = left
+        self.moving: list[int] | None = None  # between read and write: what the write caused
+        self.done = False
+
+    @property
+    def over(self) -> bool:
+        """Whether only a completion word and an interrupt can follow."""
+        return self.done or self.left == 0
+
+
+class EngineChannel:
+    """Takes the transactions of one channel; `given` are activities that are complete."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._fetched: int | None = None  # since the chain's address was written
+        self._rings: deque[Ring] = deque()
+        self.running: Running | None = None
+        self.last: int | None = None
+        """Number of the last descriptor's activity."""
+        self.given: list[Activity] = []
+
+    def ring(self, one: Transaction, wanted: int) -> None:
+        """Software writes the count."""
+        title = f"descriptors up to {wanted} of channel {self._number}"
+        activity = begun(one, ActivityKind.ACCESS, title)
+        activity.transactions[0].role = Role.DOORBELL
+        activity.transactions[0].text = f"channel {self._number}, descriptors up to {wanted}"
+        wanted &= COUNT_BITS
+        if wanted in (self._fetched, self._rings[-1].wanted if self._rings else None):
+            self.given.append(activity)  # all of them were asked for before
+            return
+        if self._fetched is not None:
+            while self._rings and self._ahead(self._rings[-1].wanted) > self._ahead(wanted):
+                self._release(self._rings.pop())
+        self._rings.append(Ring(activity, wanted))
+        if len(self._rings) > MOST_RINGS:
+            self._release(self._rings.popleft())
+
+    def _ahead(self, wanted: int) -> int:
+        """Descriptors from the last one fetched to that of this count."""
+        return wanted - (self._fetched or 0) & COUNT_BITS
+
+    def begin_chain(self) -> None:
+        """Software wrote the chain's address, or reset the channel: counting starts anew."""
+        self._fetched = 0
+        self.finish()
+
+    def fetched(self, one: Transaction) -> Running:
+        """The engine fetched a descriptor."""
+        self.close()
+        activity, parent = self._next_activity(one)
+        size = None
+        one.text = f"descriptor of channel {self._number}"
+        if len(one.data) >= DESCRIPTOR_SIZE // 2:
+            null = DESCRIPTOR.get(one.data, "null")
+            size = 0 if null else DESCRIPTOR.get(one.data, "size")
+            activity.title = "null descriptor" if null else self._title(one, size)
+        activity.title += f", channel {self._number}"
+        self.running = Running(activity, activity.add(one, parent), size)
+        self.last = activity.number
+        return self.running
+
+    @staticmethod
+    def _title(one: Transaction, size: int) -> str:
+        source, target = (DESCRIPTOR.get(one.data, name) for name in ("source", "destination"))
+        return f"copy {size} bytes {source:#x} > {target:#x}"
+
+    def _next_activity(self, one: Transaction) -> tuple[Activity, int | None]:
+        """The activity of the next descriptor, without it; the place of its cause."""
+        ring = self._ring_of_next()
+        if ring is not None and not ring.begun:
+            ring.begun = True
+            activity = ring.activity
+            activity.kind, activity.title = ActivityKind.DESCRIPTOR, "descriptor"
+            return activity, 0
+        activity = Activity(
+            one.number, ActivityKind.DESCRIPTOR, one.device, "descriptor", one.time, one.time
+        )
+        activity.cause = None if ring is None else ring.activity.number
+        return activity, None
+
+    def _ring_of_next(self) -> Ring | None:
+        """The write of the count that asked for the next descriptor."""
+        if self._fetched is None:
+            while len(self._rings) > 1:
+                self._release(self._rings.popleft())
+            return self._rings[0] if self._rings else None
+        self._fetched = number = self._fetched + 1 & COUNT_BITS
+        ring = self._rings[0] if self._rings else None
+        if ring is not None and ring.wanted == number:
+            self._rings.popleft()
+        return ring
+
+    def copied(self, one: Transaction) -> Running:
+        """Bytes were read, or written."""
+        running = self.running or self._without_entry(one)
+        if len(running.activity.transactions) >= MOST_PARTS:
+            self.given.append(running.activity)
+            running = self._without_entry(one, running)
+        if one.tlp is Tlp.MEMORY_READ:
+            one.text = f"copy from {one.address:#x}"
+            running.last_read = running.last_write = running.activity.add(one, running.entry)
+            running.moving = []
+            return running
+        one.text = f"copy to {one.address:#x}"
+        running.last_write = running.activity.add(one, running.last_read)
+        for place in running.moving or ():
+            running.activity.transactions[place].parent = running.last_write
+        running.moving = None
+        if running.left is not None:
+            running.left = max(0, running.left - one.length)
+        return running
+
+    def _without_entry(self, one: Transaction, before: Running | None = None) -> Running:
+        """Goes on with a descriptor whose fetch is not in the log, or in the activity before."""
+        title = f"descriptor, channel {self._number}"
+        activity = Activity(
+            one.number, ActivityKind.DESCRIPTOR, one.device, title, one.time, one.time
+        )
+        if before is not None:
+            activity.title = f"{before.activity.title}, continued"
+            activity.cause = before.activity.number
+        self.running = Running(activity, None, None if before is None else before.left)
+        self.last = activity.number
+        return self.running
+
+    def completed(self, one: Transaction) -> Running:
+        """The completion word was written."""
+        running = self.running or self._without_entry(one)
+        state = one.data[0] & 7 if one.data else State.ACTIVE
+        known = State(state).name if state in tuple(State) else hex(state)
+        one.text = f"completion word, {known}"
+        running.last_write = running.activity.add(one, running.last_write)
+        running.done = True
+        if state == State.IDLE and self._fetched is None and self._rings:
+            self._fetched = self._rings[-1].wanted
+            self._rings = deque(ring for ring in self._rings if not self._forget(ring))
+        return running
+
+    def _forget(self, ring: Ring) -> bool:
+        self._release(ring)
+        return True
+
+    def halted(self, one: Transaction) -> Running:
+        """A note that the channel has stopped with an error."""
+        running = self.running
+        if running is None:
+            activity, parent = self._next_activity(one)
+            activity.title = f"descriptor that cannot be fetched, channel {self._number}"
+            running = self.running = Running(activity, activity.add(one, parent), 0)
+        else:
+            running.last_write = running.activity.add(one, running.last_write)
+        running.activity.status = one.text
+        running.done, running.moving = True, None
+        self.last = running.activity.number
+        return running
+
+    def close(self) -> None:
+        """Give out the descriptor under way."""
+        running, self.running = self.running, None
+        if running is not None:
+            if running.over and not running.activity.status:
+                running.activity.status = OK
+            running.activity.title += _through_windows(running.activity)
+            self.given.append(running.activity)
+
+    def close_if_over(self) -> None:
+        """Give out the descriptor under way if nothing of it can follow."""
+        if self.running is not None and self.running.over:
+            self.close()
+
+    def finish(self) -> None:
+        """Give out everything."""
+        self.close()
+        while self._rings:
+            self._release(self._rings.popleft())
+
+    def _release(self, ring: Ring) -> None:
+        if not ring.begun:
+            self.given.append(ring.activity)
+
+
+def _through_windows(activity: Activity) -> str:
+    """Where the peer's memory was read and written, for a title."""
+    words = ""
+    for tlp, way in ((Tlp.MEMORY_READ, "from"), (Tlp.MEMORY_WRITE, "to")):
+        through = [one for one in activity.transactions if one.remote and one.tlp is tlp]
+        if through:
+            first = through[0]
+            words += f", {way} {first.address:#x} of {first.device.partition('.')[0]}"
+    return words

@@ -1,0 +1,88 @@
+"""What the parts of the model share: the activity that an event can still be added to."""
+
+from __future__ import annotations
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.host_tools.analyzer.activity.activity import Activity
+from bluebridge.host_tools.analyzer.activity.lone import lone
+from bluebridge.host_tools.analyzer.analysis.transaction import Transaction
+from bluebridge.host_tools.analyzer.decode import decode
+
+MAX_PARTS = 4096
+"""Transactions of one activity at most; more are activities of their own, caused by it."""
+WINDOW = 512
+"""Number of events for which an activity waits for what may follow."""
+
+
+class OpenActivities:
+    """Activities that wait for more, and those that are complete, which `taken` gives out."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[Activity, int]] = {}  # by number; with that of the last event
+        self._complete: list[Activity] = []
+        self._control: int | None = None  # number of the event
+
+    def open(self, activity: Activity, number: int) -> None:
+        """Wait for what follows event `number`."""
+        self._open[activity.number] = activity, number
+
+    def complete(self, activity: Activity) -> None:
+        """Nothing follows."""
+        self._open.pop(activity.number, None)
+        self._complete.append(activity)
+
+    def is_open(self, activity: Activity | None) -> bool:
+        """Whether it waits still."""
+        return activity is not None and activity.number in self._open
+
+    def join(
+        self, activity: Activity, event: Event, one: Transaction, parent: int | None = None
+    ) -> int | None:
+        """Add an event to an activity; its place, None when that is full.
+
+        Then the event is an activity of its own.
+        """
+        if len(activity.transactions) >= MAX_PARTS:
+            self._complete.append(lone(event, one))
+            self._complete[-1].cause = activity.number
+            return None
+        one.text = one.text or decode(event)
+        if activity.number in self._open:
+            del self._open[activity.number]  # the least recently used stays first
+            self._open[activity.number] = activity, one.number
+        return activity.add(one, parent)
+
+    def control(self, event: Event, one: Transaction) -> None:
+        """A word of the control socket."""
+        self._complete.append(lone(event, one))
+        self._control = event.number
+
+    def accessed(self) -> None:
+        """The host accesses a device: what follows is not by the control socket."""
+        self._control = None
+
+    @property
+    def commanded(self) -> int | None:
+        """Number of the activity of the control socket that what happens now follows."""
+        return self._control
+
+    def taken(self, before: int) -> list[Activity]:
+        """What is complete, also because nothing was added since event `before`."""
+        while self._open:
+            activity, last = next(iter(self._open.values()))
+            if last >= before:
+                break
+            self.complete(activity)
+        found, self._complete = self._complete, []
+        return found
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is open or complete."""
+        return not self._open and not self._complete
+
+    def rest(self) -> list[Activity]:
+        """All, complete or not."""
+        for activity, _ in list(self._open.values()):
+            self.complete(activity)
+        return self.taken(0)

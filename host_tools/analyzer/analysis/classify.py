@@ -1,0 +1,108 @@
+"""Classifies events: the kind of bus transaction and its role, for all views."""
+
+from __future__ import annotations
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4.uar import (
+    CQ_DOORBELL,
+    EQ_DOORBELL,
+    PAGE_SIZE,
+    SEND_DOORBELL,
+    UAR_AREA_SIZE,
+)
+from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.bridges import family
+
+_BOTH: dict[What, Role] = {
+    What.WINDOW: Role.WINDOW,
+    What.MESSAGE: Role.INTERRUPT,
+    What.OTHER: Role.OTHER,
+}
+_READS: dict[What, Role] = _BOTH | {
+    What.PAYLOAD: Role.PAYLOAD_READ,
+    What.FRAME: Role.PAYLOAD_READ,
+    What.MAD: Role.PAYLOAD_READ,
+    What.SQ_WQE: Role.WQE,
+    What.UD_WQE: Role.WQE,
+    What.RQ_WQE: Role.RECEIVE_WQE,
+    What.SRQ_WQE: Role.RECEIVE_WQE,
+    What.DOORBELL_RECORD: Role.DOORBELL_RECORD,
+    What.DESCRIPTOR: Role.DESCRIPTOR,
+    What.COPY: Role.COPY_READ,
+}
+_WRITES: dict[What, Role] = _BOTH | {
+    What.PAYLOAD: Role.PAYLOAD_WRITE,
+    What.FRAME: Role.PAYLOAD_WRITE,
+    What.MAD: Role.PAYLOAD_WRITE,
+    What.CQE: Role.CQE,
+    What.EQE: Role.EQE,
+    What.COMPLETION: Role.COMPLETION_WORD,
+    What.COPY: Role.COPY_WRITE,
+}
+# Tuples by number: hashing an enumeration member for a dictionary is a Python call.
+_READ_ROLES = tuple(_READS.get(what, Role.TABLE) for what in What)
+_WRITE_ROLES = tuple(_WRITES.get(what, Role.TABLE) for what in What)
+_TEXT: dict[Kind, Role] = {
+    Kind.COMMAND: Role.COMMAND,
+    Kind.RESET: Role.RESET,
+    Kind.NOTE: Role.NOTE,
+    Kind.FAULT: Role.NOTE,
+    Kind.LINK: Role.LINK,
+    Kind.CONTROL: Role.CONTROL,
+}
+_PLAIN: dict[Kind, tuple[Tlp, Role, bool]] = {
+    Kind.MMIO_READ: (Tlp.MEMORY_READ, Role.REGISTER_READ, False),
+    Kind.CONFIG_READ: (Tlp.CONFIG_READ, Role.CONFIG, False),
+    Kind.CONFIG_WRITE: (Tlp.CONFIG_WRITE, Role.CONFIG, False),
+    Kind.IRQ: (Tlp.MEMORY_WRITE, Role.INTERRUPT, True),
+    Kind.BLUEFLAME: (Tlp.NONE, Role.ENTRY, False),
+}
+MSI_BYTES = 4
+EQS_OF_PAGE = 4
+
+
+def transaction_of(event: Event) -> Transaction:
+    """The event as a transaction; each store into a BlueFlame line is a transaction here."""
+    kind = event.kind
+    obj, length = event.obj, event.length
+    text = ""
+    if kind is Kind.DMA_READ:
+        tlp, role, upstream = Tlp.MEMORY_READ, _READ_ROLES[event.what], True
+    elif kind is Kind.DMA_WRITE:
+        tlp, role, upstream = Tlp.MEMORY_WRITE, _WRITE_ROLES[event.what], True
+    elif kind is Kind.MMIO_WRITE:
+        role, obj = _register(event)
+        tlp, upstream = Tlp.MEMORY_WRITE, False
+    elif kind is Kind.WIRE:
+        role = Role.RESPONSE if event.what is What.RESPONSE else Role.REQUEST
+        tlp, upstream = Tlp.MESSAGE, True
+    elif kind in _TEXT:
+        tlp, role, upstream, text = Tlp.NONE, _TEXT[kind], True, event.text
+    else:
+        tlp, role, upstream = _PLAIN[kind]
+        if kind is Kind.IRQ:
+            length = MSI_BYTES
+    return Transaction(
+        event.number, event.time, event.device, tlp, role, upstream, event.address, length,
+        event.data, obj, event.bar, text, event.number,
+    )  # fmt: skip
+
+
+def _register(event: Event) -> tuple[Role, int]:
+    """Role of a register write, and the number of the queue that it names, 0 for none."""
+    if family(event.device):  # a bridge or a DMA engine
+        return (Role.WINDOW if event.bar else Role.REGISTER_WRITE), 0
+    if event.bar != 2:
+        return Role.REGISTER_WRITE, 0
+    offset = event.address
+    if offset >= UAR_AREA_SIZE:
+        return Role.BLUEFLAME, 0
+    page, register = divmod(offset, PAGE_SIZE)
+    if register == SEND_DOORBELL:
+        return Role.DOORBELL, int.from_bytes(event.data[:3], "big")
+    if register == CQ_DOORBELL:
+        return Role.CQ_ARM, int.from_bytes(event.data[1:4], "big")
+    if EQ_DOORBELL <= register < EQ_DOORBELL + 8 * EQS_OF_PAGE:
+        return Role.EQ_ARM, page * EQS_OF_PAGE + (register - EQ_DOORBELL) // 8
+    return Role.REGISTER_WRITE, 0

@@ -1,0 +1,158 @@
+"""The view of transactions: the columns of the study's figures 4.5 and 4.6.
+
+`102/1` is the port of transactions from the adapter to its host, `104/1` of those to the adapter,
+as in the figures: reads by the adapter are in the first column, their completions in the second.
+Lengths are in words of 4 bytes, in hexadecimal. Other columns: address, bytes, microseconds since
+the transaction before, and what the register or the structure says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.host_tools.analyzer.analysis import json_rows
+from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction, split
+from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
+from bluebridge.host_tools.analyzer.analysis.view import Options, View
+from bluebridge.host_tools.analyzer.decode import decode
+
+UPSTREAM, DOWNSTREAM = "102/1 : Type", "104/1 : Type"
+SHOWN = 20
+"""Bytes of data in a line, at most."""
+PIECES = 8
+"""A transaction of more requests than that is one line."""
+
+DATA = f"{'data':64} "
+HEADER = (
+    f"{'event':>8} {'dev':3} {'timestamp':>16} {'delta us':>10}  {UPSTREAM:22} {DOWNSTREAM:22} "
+    f"{'address':>18} {'bytes':>7} {'length':6} {DATA}{'for':27} decoded"
+)
+WIDE = len(HEADER) + 20
+"""Columns of a terminal that has room for the data."""
+
+Words = Callable[[Transaction], str]
+
+
+def lines(log: Iterable[Transaction], words: Words = lambda one: "") -> Iterator[str]:
+    """The table without its header: a line for each request and each completion on the bus.
+
+    `words` says what the register or the structure of a transaction has.
+    """
+    before: float | None = None
+    for one in log:
+        if one.on_bus:
+            delta = 0.0 if before is None else (one.time - before) * 1e6
+            before = one.time
+            yield from _rows(one, delta, words(one))
+
+
+def _rows(one: Transaction, delta: float, decoded: str) -> Iterator[str]:
+    """The lines of a transaction; one of more than `PIECES` requests has one line."""
+    reads, text = one.tlp is Tlp.MEMORY_READ, f"{purpose(one):27} {decoded}"
+    if one.requests > PIECES:
+        text = f"{purpose(one)}, in {one.requests} pieces {decoded}"
+        requests = completions = [one.length]
+    else:
+        requests = [*split(one.address, one.length, one.limit)] or [one.length]
+        completions = [*split(one.address, one.length)]
+    for at, length, data in _pieces(one, requests):
+        yield _line(one, one.tlp, delta, at, length, b"" if reads else data, text)
+        text, delta = "", 0.0
+    for at, length, data in _pieces(one, completions if reads else []):
+        yield _line(one, Tlp.COMPLETION, 0.0, at, length, data, "")
+
+
+def _pieces(one: Transaction, lengths: list[int]) -> Iterator[tuple[int, int, bytes]]:
+    """Offset, length and recorded data of each piece."""
+    at = 0
+    for length in lengths:
+        yield at, length, bytes(one.data[at : at + length])
+        at += length
+
+
+def purpose(one: Transaction) -> str:
+    """Role and object of the transaction in words."""
+    if one.text:
+        return one.text
+    text = one.role.value
+    if one.stores > 1:
+        text += f", {one.stores} stores"
+    if one.role in (Role.DOORBELL, Role.WQE, Role.PAYLOAD_READ, Role.PAYLOAD_WRITE):
+        text += f" of QP {one.obj:#x}"
+    elif one.is_vector:
+        text += f", vector {one.address}"
+    elif one.role in (Role.CQE, Role.CQ_ARM):
+        text += f" of CQ {one.obj:#x}"
+    elif one.role in (Role.EQE, Role.EQ_ARM):
+        text += f" of EQ {one.obj}"
+    return text
+
+
+def words(address: int, length: int) -> str:
+    """Length in words of 4 bytes, as the analyzer writes it: `0 7C`."""
+    count = (address % 4 + length + 3) // 4
+    return f"{count >> 8:X} {count & 0xFF:02X}"
+
+
+def _line(
+    one: Transaction, tlp: Tlp, delta: float, at: int, length: int, data: bytes, text: str
+) -> str:
+    upstream = one.upstream != (tlp is Tlp.COMPLETION)
+    first, second = (tlp.value, "") if upstream else ("", tlp.value)
+    shown = "Data=" + bytes(data[:SHOWN]).hex(" ").upper() if data else ""
+    return (
+        f"{one.number:8} {one.device:3} {one.time * 1e6:13.3f} us {delta:10.3f}  {first:22} "
+        f"{second:22} {_place(one, at):>18} {length:7} {words(one.address + at, length):6} "
+        f"{shown:64} {text}"
+    ).rstrip()
+
+
+def _place(one: Transaction, at: int) -> str:
+    """Where a piece goes, as the view of events has it."""
+    if one.is_vector:
+        return f"vector {one.address}"
+    host = not one.upstream and one.tlp in (Tlp.MEMORY_READ, Tlp.MEMORY_WRITE)
+    return f"BAR{one.bar}+{one.address + at:#x}" if host else f"{one.address + at:#x}"
+
+
+class _Decoder:
+    """The words of transactions, of the events that they are made of."""
+
+    def __init__(self) -> None:
+        self._events: dict[int, Event] = {}
+
+    def seen(self, events: Iterable[Event]) -> Iterator[Event]:
+        """The events, each of them remembered until its transaction is asked for."""
+        for event in events:
+            self._events[event.number] = event
+            yield event
+
+    def words(self, one: Transaction) -> str:
+        """What the first event of a transaction says; nothing that is its role again."""
+        for number in [each for each in self._events if each < one.number]:
+            del self._events[number]
+        event = self._events.get(one.number)
+        return "" if event is None or one.is_vector else decode(event)
+
+
+def _lines(reader: LogReader, options: Options) -> Iterator[str]:
+    decoder = _Decoder()
+    found = transactions(decoder.seen(reader.events(options.wanted)))
+    if options.json:
+        on_bus = (
+            json_rows.transaction(one) | {"decoded": decoder.words(one)}
+            for one in found
+            if one.on_bus
+        )
+        yield from map(json_rows.line, islice(on_bus, options.limit))
+        return
+    limited = islice(lines(found, decoder.words), options.limit)
+    shown = chain([HEADER], limited)
+    narrow = options.width is not None and options.width < WIDE
+    at = HEADER.index(DATA)
+    yield from (each[:at] + each[at + len(DATA) :] for each in shown) if narrow else shown
+
+
+VIEW = View("table", "a PCIe analyzer's table", _lines, event_filters=True)

@@ -1,0 +1,77 @@
+"""A view of a log: what `bluebridge log --view NAME` prints, and the options that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.host_tools.analyzer.analysis.assembly import assembled
+from bluebridge.host_tools.analyzer.analysis.transfer import TimeModel, Transfer
+from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to show of a log and how.
+
+    `limit` bounds the rows, None shows all; `tree` adds the parts of each work request; `decoded`
+    says in words what each event was; `json` gives JSON lines instead of a table.
+    """
+
+    wanted: Filter = field(default_factory=Filter)
+    model: TimeModel | None = None
+    limit: int | None = None
+    tree: bool = False
+    decoded: bool = False
+    json: bool = False
+    width: int | None = None
+    """Columns of the terminal that shows it; None for anything else, which gets whole lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One view; `bluebridge.host_tools.analyzer.analysis.views` lists all of them.
+
+    `summary` is what `--help` says of it. `lines` gives the lines that are printed and may raise
+    `LogError`. The flags say what it takes: `event_options` for --decode and --pcap,
+    `event_filters` for --kind and --bar, `tree` for --tree, `modelled` for --profile.
+    """
+
+    name: str
+    summary: str
+    lines: Callable[[LogReader, Options], Iterator[str]]
+    event_options: bool = False
+    event_filters: bool = False
+    tree: bool = False
+    modelled: bool = False
+
+
+def wanted_events(reader: LogReader, options: Options) -> Iterator[Event]:
+    """The events of the wanted times, of all kinds and devices; raises `LogError`."""
+    return reader.events(replace(options.wanted, kinds=None, bar=None, device=None))
+
+
+def before_wanted(reader: LogReader, options: Options) -> Iterator[Event]:
+    """What comes before the wanted events, of the kinds that tell where NTRDMA has its rings.
+
+    Empty when there is nothing before them, or no bridge in the log. Raises `LogError`.
+    """
+    wanted = options.wanted
+    if not (wanted.first or wanted.since) or not any(map(family, reader.meta["devices"])):
+        return
+    for event in LogReader(reader.folder).events(Filter(KINDS)):
+        if event.number >= wanted.first and event.time >= (wanted.since or 0.0):
+            return
+        yield event
+
+
+def wanted_transfers(reader: LogReader, options: Options) -> Iterator[Transfer]:
+    """The work requests of the wanted devices and times; raises `LogError`."""
+    device = options.wanted.device
+    events, before = wanted_events(reader, options), before_wanted(reader, options)
+    for transfer in assembled(events, reader.meta["devices"], before):
+        if device in (None, transfer.device):
+            yield transfer

@@ -1,0 +1,154 @@
+"""A condition on events: words, regular expressions and comparisons joined by `and`.
+
+    NAK                              the line of the event contains it
+    /qpn=0x4[89]/                    the line matches a regular expression
+    syndrome!=0 and device=a         fields of the event compared: = != < <= > >=
+
+An event without the field fulfils no comparison of it, not even `!=`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.analyzer.conditions.fields import DIRECT, Describe, Value, read, values
+from bluebridge.host_tools.analyzer.event_lines import KINDS, plain_line
+
+
+class ConditionError(ValueError):
+    """An expression that is no condition; one line that says what to write instead."""
+
+
+_QUOTED: Final = r"\"[^\"]*\"|'[^']*'|/(?:\\/|[^/])*/"
+_AND: Final = re.compile(rf"((?:{_QUOTED}|(?!\s+and\s).)*?)(?:\s+and\s+|$)", re.DOTALL)
+_STRAY: Final = re.compile(r"^and(\s|$)|\sand$")
+"""An `and` at the beginning or the end of a term."""
+_COMPARISON: Final = re.compile(rf"([A-Za-z_][\w.]*)\s*(!=|<=|>=|=|<|>)\s*({_QUOTED}|\S+)")
+_NO_VALUE: Final = re.compile(r"[A-Za-z_][\w.]*\s*(!=|<=|>=|=|<|>)")
+_PATTERN_SIGNS: Final = frozenset("[](){}*+?|^$\\")
+_ORDER: Final[dict[str, Callable[[int, int], bool]]] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+_WORDS: Final[dict[str, frozenset[str]]] = {
+    "kind": frozenset((*KINDS, *(kind.name.lower() for kind in Kind))),
+    "what": frozenset(what.name.lower() for what in What),
+}
+"""What the fields that have a fixed set of values may be compared with."""
+_CLOSE: Final = 0.8
+"""How alike (`difflib`) an unknown name and a known one are for a slip of the finger."""
+
+Term = Callable[[Event, Describe], bool]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """An expression; `matches` says of an event whether all of its terms hold."""
+
+    text: str
+    _terms: tuple[Term, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Raises `ConditionError`."""
+        terms = [each.strip() for each in _split(text)]
+        if not all(terms) or any(_STRAY.search(each) for each in terms):
+            raise ConditionError(f"{text!r}: a condition is missing beside `and`")
+        found = [_term(each) for each in terms]
+        # What is known without the words of the event comes first: most events go no further.
+        return cls(text, tuple(term for _, term in sorted(found, key=lambda one: one[0])))
+
+    def matches(self, event: Event, words: Describe) -> bool:
+        """Whether the event, which `words` describes in a line, fulfils the condition."""
+        return all(term(event, words) for term in self._terms)
+
+
+def _split(text: str) -> Sequence[str]:
+    """The terms of an expression, cut at each `and` that is not in quotes."""
+    text = text.strip()
+    found, position = [], 0
+    while position < len(text):
+        match = _AND.match(text, position)
+        if match is None or match.end() == position:
+            return [text]
+        found.append(match[1])
+        position = match.end()
+    return found or [""]
+
+
+def _term(text: str) -> tuple[bool, Term]:
+    """Whether a term needs the words of an event, and what it says of one."""
+    if _NO_VALUE.fullmatch(text):
+        raise ConditionError(f"{text}: a value is missing; to search for this text write /{text}/")
+    compared = _COMPARISON.fullmatch(text)
+    if compared is None:
+        return True, _pattern(text)
+    name, sign, wanted = compared[1], compared[2], compared[3]
+    _check_name(name, text)
+    quoted = len(wanted) > 1 and wanted[0] == wanted[-1] and wanted[0] in "\"'"
+    if not quoted and wanted[0] in "\"'/":
+        raise ConditionError(f"{text}: compare with a whole value, or search for /expression/")
+    if not quoted and _PATTERN_SIGNS & set(wanted):
+        raise ConditionError(f"{text}: for a regular expression write /{text}/")
+    value = wanted.strip("\"'") if quoted else read(wanted)
+    _check_value(name, sign, value)
+    return name not in DIRECT, _comparison(name, sign, value)
+
+
+def _pattern(text: str) -> Term:
+    slashes = len(text) > 1 and text[0] == text[-1] == "/"
+    quotes = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    inner = text[1:-1] if slashes or quotes else text
+    try:
+        found = re.compile(re.escape(inner) if quotes else inner).search
+    except re.error as error:
+        raise ConditionError(f"{text}: no regular expression: {error}") from None
+    return lambda event, words: found(plain_line(event, words)) is not None
+
+
+def _comparison(name: str, sign: str, wanted: Value) -> Term:
+    if sign in _ORDER:
+        number, holds = int(wanted), _ORDER[sign]
+
+        def ordered(event: Event, words: Describe) -> bool:
+            return any(
+                isinstance(value, int) and holds(value, number)
+                for ways in values(event, name, words)
+                for value in ways
+            )
+
+        return ordered
+    folded = _folded(wanted)
+
+    def equal(event: Event, words: Describe) -> bool:
+        found = [folded in map(_folded, ways) for ways in values(event, name, words)]
+        return bool(found) and (any(found) if sign == "=" else not all(found))
+
+    return equal
+
+
+def _folded(value: Value) -> Value:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _check_name(name: str, text: str) -> None:
+    known = [*DIRECT, "status"]
+    if name in known:
+        return
+    close = difflib.get_close_matches(name.lower(), known, 1, _CLOSE)
+    if close:
+        raise ConditionError(f"{text}: no field {name}; did you mean {close[0]}?")
+
+
+def _check_value(name: str, sign: str, value: Value) -> None:
+    if sign in _ORDER and not isinstance(value, int):
+        raise ConditionError(f"{name}{sign}{value}: {value} is no number")
+    known = _WORDS.get(name)
+    if known is not None and str(value).lower() not in known:
+        raise ConditionError(f"{name}{sign}{value}: {name} is one of {', '.join(sorted(known))}")

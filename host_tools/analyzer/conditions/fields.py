@@ -1,0 +1,122 @@
+"""The fields of an event that a condition compares, each with all the ways to write its value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from typing import Final
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.buslog.record import HEAD
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.mlx4 import cqe
+from bluebridge.device.layout.net.operations import Syndrome
+from bluebridge.host_tools.analyzer.event_lines import KINDS
+
+Value = int | str
+Describe = Callable[[Event], str]
+
+_PAIR: Final = re.compile(r"([A-Za-z_][\w.]*)=('[^']*'|[^\s,;]+)")
+_STATUS: Final = re.compile(r" ([A-Z][A-Z_]+) \d+ us(?::|$)")
+"""How a firmware command ended, in its line."""
+_SYNDROME_AT: Final = 2
+"""In the values of `HEAD`."""
+OK: Final = "OK"
+
+
+def _kind(event: Event) -> list[Value]:
+    groups = [name for name, kinds in KINDS.items() if event.kind in kinds]
+    return [event.kind.name.lower(), *groups]
+
+
+def _what(event: Event) -> list[Value]:
+    return [event.what.name.lower()]
+
+
+def _guest(event: Event) -> list[Value]:
+    return [re.split(r"[./]", event.device)[0]]
+
+
+def _bar(event: Event) -> list[Value]:
+    return [event.bar] if event.kind in KINDS["mmio"] else []
+
+
+def _vector(event: Event) -> list[Value]:
+    return [event.address] if event.kind is Kind.IRQ else []
+
+
+def _syndrome(event: Event) -> list[Value]:
+    """Of an answer on the wire, 0 for an acknowledgement; of a completion in error."""
+    if event.kind is Kind.WIRE and event.what is What.RESPONSE and len(event.data) >= HEAD.size:
+        code = HEAD.unpack_from(event.data)[_SYNDROME_AT]
+        rnr = code & 0x60 == Syndrome.RNR_NAK
+        return _named(Syndrome, code, Syndrome.RNR_NAK if rnr else code)
+    failed = _failed_completion(event)
+    return [] if failed is None else _named(cqe.CompletionStatus, failed, failed)
+
+
+def _status(event: Event) -> list[Value]:
+    """How a firmware command or a work request ended."""
+    if event.kind is Kind.COMMAND:
+        found = _STATUS.search(event.text)
+        return [found[1]] if found else []
+    if event.what is not What.CQE or event.kind is not Kind.DMA_WRITE:
+        return []
+    failed = _failed_completion(event)
+    return [OK, 0] if failed is None else _named(cqe.CompletionStatus, failed, failed)
+
+
+def _failed_completion(event: Event) -> int | None:
+    """The syndrome of a completion in error; None for any other event."""
+    data = event.data[-cqe.CQE_SIZE :]
+    if event.what is not What.CQE or len(data) < cqe.CQE_SIZE:
+        return None
+    if event.kind is not Kind.DMA_WRITE or cqe.CQE.get(data, "opcode") != cqe.OPCODE_ERROR:
+        return None
+    return cqe.ERROR_CQE.get(data, "syndrome")
+
+
+def _named(names: type[IntEnum], code: int, of_name: int) -> list[Value]:
+    return [code, *(each.name for each in names if each == of_name)]
+
+
+DIRECT: Final[dict[str, Callable[[Event], list[Value]]]] = {
+    "kind": _kind,
+    "what": _what,
+    "device": lambda event: [event.device],
+    "guest": _guest,
+    "bar": _bar,
+    "vector": _vector,
+    "address": lambda event: [event.address],
+    "length": lambda event: [event.length],
+    "obj": lambda event: [event.obj],
+    "syndrome": _syndrome,
+}
+"""Fields that are known without the event's words."""
+
+
+def values(event: Event, name: str, words: Describe) -> Iterator[list[Value]]:
+    """The values of a field: one for each time that the event has it.
+
+    Each is given in all the ways in which it may be written, numbers as numbers.
+    """
+    if name in DIRECT:
+        found = DIRECT[name](event)
+        if found:
+            yield found
+        return
+    if name == "status" and (found := _status(event)):
+        yield found
+        return
+    for field, text in _PAIR.findall(words(event)):
+        if field.rpartition(".")[2] == name or field == name:
+            yield [read(text)]
+
+
+def read(text: str) -> Value:
+    """A value as it is written: a number (`12`, `0x0c`) or a word."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        return text.strip("'\"")

@@ -1,0 +1,116 @@
+"""One event as a line: of a table in the manner of a PCIe analyzer, or of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.host_tools.analyzer.decode import decode
+
+Describe = Callable[[Event], str]
+
+KINDS: dict[str, frozenset[Kind]] = {
+    "mmio": frozenset((Kind.MMIO_READ, Kind.MMIO_WRITE)),
+    "dma": frozenset((Kind.DMA_READ, Kind.DMA_WRITE)),
+    "irq": frozenset((Kind.IRQ,)),
+    "command": frozenset((Kind.COMMAND,)),
+    "config": frozenset((Kind.CONFIG_READ, Kind.CONFIG_WRITE)),
+    "reset": frozenset((Kind.RESET,)),
+    "note": frozenset((Kind.NOTE,)),
+    "wire": frozenset((Kind.WIRE,)),
+    "fault": frozenset((Kind.FAULT,)),
+    "link": frozenset((Kind.LINK,)),
+    "control": frozenset((Kind.CONTROL,)),
+    "blueflame": frozenset((Kind.BLUEFLAME,)),
+}
+
+# Direction and type as a PCIe analyzer names them.
+_DIRECTION_TYPE: dict[Kind, tuple[str, str]] = {
+    Kind.MMIO_READ: ("host->dev", "MRd"),
+    Kind.MMIO_WRITE: ("host->dev", "MWr"),
+    Kind.DMA_READ: ("dev->host", "MRd"),
+    Kind.DMA_WRITE: ("dev->host", "MWr"),
+    Kind.IRQ: ("dev->host", "MSI-X"),
+    Kind.CONFIG_READ: ("host->dev", "CfgRd"),
+    Kind.CONFIG_WRITE: ("host->dev", "CfgWr"),
+    Kind.COMMAND: ("-", "command"),
+    Kind.RESET: ("-", "reset"),
+    Kind.NOTE: ("-", "note"),
+    Kind.WIRE: ("dev->wire", "message"),
+    Kind.BLUEFLAME: ("-", "entry"),
+    Kind.FAULT: ("-", "fault"),
+    Kind.LINK: ("-", "link"),
+    Kind.CONTROL: ("-", "control"),
+}
+
+HEADER = (
+    f"{'timestamp':>13} {'dev':3} {'direction':9} {'type':7} {'address':>18} {'length':>7} "
+    f"{'data':32} decoded"
+)
+NARROW_HEADER = f"{'timestamp':>13} {'dev':3} {'direction':9} {'type':7} {'address':>12} decoded"
+"""For a terminal that has no room for the data."""
+_SHOWN = 16
+
+
+def _place(event: Event) -> str:
+    if event.kind in KINDS["mmio"]:
+        return f"BAR{event.bar}+{event.address:#x}"
+    if event.kind in KINDS["irq"]:
+        return f"vector {event.address}"
+    if event.kind in KINDS["fault"]:
+        return f"rule {event.address}"
+    if event.kind in KINDS["link"]:
+        return f"port {event.address}"
+    return f"{event.address:#x}" if event.address else ""
+
+
+def table_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
+    """One line of the table, in the columns of `HEADER`; `words` describes the event."""
+    direction, kind = _DIRECTION_TYPE[event.kind]
+    text = event.text
+    data = "" if text else event.data[:_SHOWN].hex()
+    length = "" if text or event.kind == Kind.IRQ else str(event.length)
+    tail = text or (words(event) if decoded else "")
+    line = (
+        f"{event.time:13.6f} {event.device:3} {direction:9} {kind:7} {_place(event):>18} "
+        f"{length:>7} {data:32} {tail}"
+    )
+    return line.rstrip()
+
+
+def plain_line(event: Event, words: Describe = decode) -> str:
+    """The line without time, length and data: what an expression is looked for in."""
+    direction, kind = _DIRECTION_TYPE[event.kind]
+    return " ".join((event.device, direction, kind, _place(event), words(event)))
+
+
+def narrow_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
+    """As `table_line` without data, in the columns of `NARROW_HEADER`: the words tell the most."""
+    direction, kind = _DIRECTION_TYPE[event.kind]
+    tail = event.text or (words(event) if decoded else "")
+    line = f"{event.time:13.6f} {event.device:3} {direction:9} {kind:7} {_place(event):>12} {tail}"
+    return line.rstrip()
+
+
+def json_line(event: Event, *, decoded: bool = True, words: Describe = decode) -> str:
+    """One JSON object: stable field names, numbers as numbers, data in hex."""
+    row: dict[str, object] = {
+        "t": round(event.time, 9),
+        "device": event.device,
+        "kind": event.kind.name.lower(),
+        "address": event.address,
+        "length": event.length,
+    }
+    if event.kind in KINDS["mmio"]:
+        row["bar"] = event.bar
+    if event.kind in KINDS["dma"] | KINDS["wire"] | KINDS["blueflame"] | KINDS["fault"]:
+        row |= {"what": event.what.name.lower(), "obj": event.obj}
+    if event.text:
+        row["text"] = event.text
+    else:
+        row["data"] = event.data.hex()
+        if decoded:
+            row["decoded"] = words(event)
+    return json.dumps(row)

@@ -1,0 +1,110 @@
+"""`bluebridge model DIR...`: modelled times of the sends in bus logs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from bluebridge.device.buslog.reader import LogError
+from bluebridge.host_tools.analyzer.model.model import Model, load
+from bluebridge.host_tools.analyzer.model.profile import NAMES, ProfileError, built_in, read_profile
+from bluebridge.host_tools.analyzer.model.rows import size_rows, study_rows
+from bluebridge.host_tools.analyzer.model.samples import Samples, read_samples
+from bluebridge.host_tools.analyzer.model.study import TABLES
+from bluebridge.host_tools.analyzer.model.tables import size_lines, study_lines
+
+DEFAULT = "system-x"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.add_argument(
+        "folders", metavar="DIR", nargs="*", type=Path, help="folder of a run or of a bus log"
+    )
+    parser.add_argument(
+        "--table",
+        choices=tuple(TABLES),
+        help="this table or figure of the BlueFlame study beside the modelled one; the folders are "
+        "sweeps with BlueFlame and without, of 4.3 one with entries in the wrong page",
+    )
+    parser.add_argument(
+        "--profile",
+        metavar="NAME|FILE",
+        help=f"{', '.join(built_in())}, or a TOML file like theirs (default: the table's, "
+        f"else {DEFAULT})",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object for each row, instead of a table"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="the built-in profiles with their constants"
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print tables; the exit status, 1 if a log was cut short."""
+    try:
+        samples = _samples(arguments)
+        lines = list(_lines(arguments, samples))
+    except (LogError, ProfileError, ValueError) as error:
+        print(f"bluebridge model: {error}", file=sys.stderr)
+        return 2
+    try:
+        print("\n".join(lines))
+    except BrokenPipeError:  # the reader has closed the pipe, as in `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _tell(arguments.folders, samples)
+
+
+def _samples(arguments: argparse.Namespace) -> list[Samples]:
+    """What is in the logs; raises `LogError`, `ProfileError` and `ValueError`."""
+    if arguments.list:
+        return []
+    if not arguments.folders:
+        raise ValueError("no DIR: name the folder of a run or of a bus log")
+    model = _model(arguments)
+    return [read_samples(folder, model) for folder in arguments.folders]
+
+
+def _model(arguments: argparse.Namespace) -> Model:
+    table = TABLES.get(arguments.table)
+    return load(arguments.profile or (table.profile if table else DEFAULT))
+
+
+def _tell(folders: Sequence[Path], samples: Sequence[Samples]) -> int:
+    """Print which logs are incomplete; the exit status."""
+    for folder, each in zip(folders, samples, strict=False):
+        if each.dropped:
+            print(f"{folder}: the oldest events were dropped", file=sys.stderr)
+        if each.cut:
+            print(
+                f"{folder}: the last event is cut short, its writer was killed; "
+                "all before it counts",
+                file=sys.stderr,
+            )
+    return int(any(each.cut for each in samples))
+
+
+def _lines(arguments: argparse.Namespace, logs: Sequence[Samples]) -> Iterator[str]:
+    if arguments.list:
+        for name in built_in():
+            profile = read_profile(name)
+            if arguments.json:
+                constants = {each: getattr(profile.us, each) for each in NAMES}
+                yield json.dumps({"profile": name, "stores": profile.stores, "us": constants})
+                continue
+            values = ", ".join(f"{each} {getattr(profile.us, each):g}" for each in NAMES)
+            yield f"{name}: stores {profile.stores}; us: {values}"
+        return
+    table, model = TABLES.get(arguments.table), _model(arguments)
+    if arguments.json:
+        rows = size_rows(arguments.folders, logs) if table is None else study_rows(table, logs)
+        yield from map(json.dumps, rows)
+    elif table is None:
+        yield from size_lines(model, logs, arguments.folders)
+    else:
+        yield from study_lines(table, model, logs)

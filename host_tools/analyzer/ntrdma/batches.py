@@ -1,0 +1,211 @@
+"""Requests of NTRDMA that the peer was told of at once, with its answers: `batches` of a log."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.layout.ntrdma.work import COMPLETION, WorkCode
+from bluebridge.host_tools.analyzer.ntrdma.areas import INDEX_OF, Queue, Use
+from bluebridge.host_tools.analyzer.ntrdma.entries import send_of
+from bluebridge.host_tools.analyzer.ntrdma.ports import Place, Ports
+from bluebridge.host_tools.analyzer.ntrdma.publications import Publication, Stored, Turn
+from bluebridge.host_tools.analyzer.ntrdma.requests import Batch, Work, deal_read, deal_sent
+from bluebridge.host_tools.analyzer.ntrdma.resources import WORD
+from bluebridge.host_tools.analyzer.ntrdma.stores import Store, StoreFinder
+from bluebridge.host_tools.analyzer.ntrdma.text import purpose, store_text
+
+LINGER = 64
+"""Stores after which a batch that is answered is given out; until then its interrupt may follow."""
+MOST_HELD = 1 << 15
+"""Stores of batches that are not answered, at most: the oldest are given out as they are."""
+_DATA_KEPT = 64
+
+
+class BatchFinder:
+    """Takes the events of a log in order and returns batches when they are answered."""
+
+    def __init__(self, *, words: bool = False) -> None:
+        """`words`: say in each `Stored` what it is."""
+        self.ports = Ports()
+        self._with_words = words
+        self._finder = StoreFinder()
+        self._turns: dict[str, Turn] = {}
+        self._waiting: dict[Queue, deque[tuple[Work, Batch]]] = {}
+        """Requests that are not answered."""
+        self._answered: deque[tuple[int, Batch]] = deque()
+        self._open: dict[Batch, None] = {}
+        self._given: list[Batch] = []
+        self._stores = self._held = 0
+        self.totals: Counter[tuple[str, Use]] = Counter()
+        """All stores so far, by the machine that stores and what for."""
+
+    def feed(self, event: Event) -> list[Batch]:
+        """The batches that are complete after this event."""
+        store = self._finder.feed(event)
+        if store is not None:
+            self._stores += 1
+            place = self.ports.place(store)
+            self.totals[store.sender, place.use] += 1
+            self._take(self._stored(store, place))
+            self.ports.observe(store, place)
+            return self._ready()
+        if event.kind is Kind.MMIO_WRITE:
+            machine, kind = self._finder.machine(event.device)
+            if kind:
+                self.ports.scratchpad(event, machine, kind)
+        return _NOTHING
+
+    def skip(self, events: Iterable[Event]) -> None:
+        """Learn from events whose batches are not wanted."""
+        for event in events:
+            self.feed(event)
+        for known in (self._open, self._answered, self._waiting, self.totals):
+            known.clear()
+        self._held = 0
+
+    def finish(self) -> list[Batch]:
+        """All that are left, complete or not."""
+        rest = list(self._open)
+        self._open.clear()
+        return rest
+
+    # -- stores ---------------------------------------------------------------------------------
+
+    def _stored(self, store: Store, place: Place) -> Stored:
+        if not self._with_words:
+            return Stored(store, place)
+        receiver = self.ports.memory(store.receiver)
+        words = store_text(store.event, place, receiver)
+        return Stored(store, place, words, purpose(place, receiver))
+
+    def _take(self, stored: Stored) -> None:
+        store, place = stored.store, stored.place
+        turn = self._turns.get(store.sender)
+        if turn is None:
+            turn = self._turns[store.sender] = Turn()
+        if place.use is Use.MESSAGE:
+            turn.interrupt(stored)
+        elif place.use in INDEX_OF and place.area is not None:
+            value = int.from_bytes(store.event.data[:WORD], "little")
+            count, ring = place.area.advance(value), INDEX_OF[place.use]
+            publication = Publication(ring, store.sender, place.queue, count, stored)
+            turn.publish(publication)
+            if count and place.queue is not None:
+                self._told(publication, place.queue, place.area.last, count)
+        elif place.use is Use.BELL:
+            turn.bell(stored)
+        elif place.use is not Use.BLOCK:
+            if place.area is None:
+                store.event.data = store.event.data[:_DATA_KEPT]
+            turn.add(stored)
+
+    def _told(self, publication: Publication, queue: Queue, before: int, count: int) -> None:
+        if publication.use is Use.SENDS:
+            self._sent(publication, queue, before, count)
+        elif publication.use is Use.COMPLETIONS:
+            self._completed(publication, queue, before, count)
+        elif publication.use is Use.RECEIVES:
+            number = publication.index.store.event.number
+            for slot in publication.stored_entries():
+                queue.receive_events[slot] = number
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def _sent(self, publication: Publication, queue: Queue, before: int, count: int) -> None:
+        """Requests from index `before` on; only those whose entries were stored."""
+        known = publication.stored_entries()
+        works = []
+        for number in range(count) if len(known) >= count else ():
+            slot = (before + number) % queue.sends
+            entry = known.get(slot)
+            work = Work(queue, slot, queue.sent, None if entry is None else send_of(entry))
+            works.append(work)
+            queue.sent += 1
+        if not works:
+            return
+        peer = publication.index.store.receiver
+        self._find_receives(queue, peer, works)
+        deal_sent(publication.data, works)
+        batch = Batch(publication, peer, works, len(works))
+        self._open[batch] = None
+        self._hold(batch, len(works) + len(publication.data) + len(publication.entries))
+        self._waiting.setdefault(queue, deque()).extend((work, batch) for work in works)
+
+    def _find_receives(self, queue: Queue, peer: str, works: list[Work]) -> None:
+        target = self.ports.memory(peer).queues.get(queue.peer_key)
+        for work in works:
+            if target is not None and work.entry is not None and work.op in _WITH_RECEIVE:
+                slot = work.entry.receive % target.receives
+                work.receive_event = target.receive_events.get(slot)
+
+    def _completed(self, publication: Publication, queue: Queue, before: int, count: int) -> None:
+        """Answers from index `before` on; what the log began behind is left out."""
+        waiting = self._waiting.get(queue)
+        if not waiting:
+            return
+        skipped = (waiting[0][0].slot - before) % queue.sends
+        known = publication.stored_entries()
+        works = []
+        for _ in range(min(count - skipped, len(waiting))):
+            work, batch = waiting.popleft()
+            entry = known.get(work.slot)
+            work.status = None if entry is None else COMPLETION.get(entry, "status")
+            work.answer = publication
+            works.append(work)
+            if len(works) == 1:
+                batch.own_answers.append(publication)
+                self._hold(batch, len(publication.data) + len(publication.entries))
+            batch.waiting -= 1
+            if not batch.waiting:
+                self._answered.append((self._stores, batch))
+        if not waiting:
+            del self._waiting[queue]
+        deal_read(publication.data, works)
+
+    # -- the end of a batch ---------------------------------------------------------------------
+
+    def _hold(self, batch: Batch, stores: int) -> None:
+        batch.held += stores
+        self._held += stores
+        while self._held > MOST_HELD and len(self._open) > 1:
+            self._give(next(iter(self._open)))
+
+    def _ready(self) -> list[Batch]:
+        done = self._answered
+        while done and done[0][0] + LINGER < self._stores:
+            self._give(done.popleft()[1])
+        if not self._given:
+            return _NOTHING
+        given, self._given = self._given, []
+        return given
+
+    def _give(self, batch: Batch) -> None:
+        if batch not in self._open:
+            return
+        del self._open[batch]
+        self._held -= batch.held
+        waiting = self._waiting.get(batch.queue)
+        while waiting and waiting[0][1] is batch:
+            waiting.popleft()
+        self._given.append(batch)
+
+
+_WITH_RECEIVE = range(WorkCode.SEND, WorkCode.WRITE_IMMEDIATE + 1)
+_NOTHING: list[Batch] = []
+
+
+def batches(folder: Path | LogReader) -> Iterator[Batch]:
+    """The batches of a log, in the order in which they were answered; raises `LogError`."""
+    yield from batches_of(folder if isinstance(folder, LogReader) else LogReader(folder))
+
+
+def batches_of(events: Iterable[Event]) -> Iterator[Batch]:
+    """The batches in a log's events."""
+    finder = BatchFinder()
+    for event in events:
+        yield from finder.feed(event)
+    yield from finder.finish()

@@ -1,0 +1,128 @@
+"""What requests of NTRDMA cost on the bus: descriptors, index writes, bells, interrupts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.ntrdma.work import WorkCode
+from bluebridge.host_tools.analyzer.ntrdma.batches import batches
+from bluebridge.host_tools.analyzer.ntrdma.publications import Publication
+from bluebridge.host_tools.analyzer.ntrdma.requests import Batch
+from bluebridge.host_tools.analyzer.ntrdma.text import name
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Stores of one machine by purpose; `descriptors` of them all are of a DMA engine.
+
+    An interrupt for several publications is counted with the first of them.
+    """
+
+    descriptors: int = 0
+    data: int = 0
+    entries: int = 0
+    indices: int = 0
+    bells: int = 0
+    interrupts: int = 0
+
+    @classmethod
+    def of(cls, publications: Iterable[Publication]) -> Counts:
+        """Count the stores of some publications."""
+        return sum((_of(each) for each in publications), cls())
+
+    def __add__(self, other: Counts) -> Counts:
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return Counts(*(one + two for one, two in pairs))
+
+    @property
+    def stores(self) -> int:
+        """All of them."""
+        return self.data + self.entries + self.indices + self.bells + self.interrupts
+
+
+def _of(each: Publication) -> Counts:
+    message = each.message if each.first_of_message else None
+    last = [] if message is None else [message]
+    stored = [*each.data, *each.entries, each.index, *each.bells, *last]
+    return Counts(
+        sum(one.store.carrier.is_descriptor for one in stored),
+        len(each.data),
+        len(each.entries),
+        1,
+        len(each.bells),
+        len(last),
+    )
+
+
+def sender_counts(batch: Batch) -> Counts:
+    """The stores of the requests' side."""
+    return Counts.of([batch.sent])
+
+
+def peer_counts(batch: Batch) -> Counts:
+    """Those of the answers; an answer to several batches is counted with the first."""
+    return Counts.of(batch.own_answers)
+
+
+def operation(batch: Batch) -> str:
+    """What its requests are: a `WorkCode` name, `mixed`, or `?` when the log has no entry."""
+    names = {"?" if each.op is None else name(WorkCode, each.op) for each in batch.works}
+    return names.pop() if len(names) == 1 else "mixed"
+
+
+@dataclass(slots=True)
+class Costs:
+    """Sums over the batches of one size of one operation of one machine."""
+
+    machine: str
+    operation: str
+    size: int
+    batches: int = 0
+    sender: Counts = field(default_factory=Counts)
+    peer: Counts = field(default_factory=Counts)
+
+    @property
+    def requests(self) -> int:
+        """How many there were."""
+        return self.batches * self.size
+
+    @property
+    def both(self) -> Counts:
+        """The stores of both machines."""
+        return self.sender + self.peer
+
+    def per_request(self, count: int) -> float:
+        """A count of this row for each request."""
+        return count / self.requests if self.requests else 0.0
+
+
+class CostTable:
+    """Sums up batches."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str, int], Costs] = {}
+
+    def add(self, batch: Batch) -> None:
+        """Count one."""
+        key = batch.sent.sender, operation(batch), len(batch.works)
+        row = self._rows.get(key)
+        if row is None:
+            row = self._rows[key] = Costs(*key)
+        row.batches += 1
+        row.sender += sender_counts(batch)
+        row.peer += peer_counts(batch)
+
+    def rows(self) -> list[Costs]:
+        """By machine, operation and size."""
+        return [self._rows[key] for key in sorted(self._rows)]
+
+
+def costs(folder: Path | LogReader) -> list[Costs]:
+    """What the requests of a log cost, by machine, operation and batch size; raises `LogError`."""
+    table = CostTable()
+    for batch in batches(folder):
+        table.add(batch)
+    return table.rows()

@@ -1,0 +1,103 @@
+"""Describes the events of one log, with what NTRDMA stores by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import Event, LogReader
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.ioat.descriptor import DESCRIPTOR, DESCRIPTOR_SIZE
+from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.ntrdma.areas import Use
+from bluebridge.host_tools.analyzer.ntrdma.ports import Ports
+from bluebridge.host_tools.analyzer.ntrdma.stores import KINDS, StoreFinder
+from bluebridge.host_tools.analyzer.ntrdma.text import purpose, scratchpad_text, store_text
+
+Describe = Callable[[Event], str]
+
+
+def decoder_of(reader: LogReader, wanted: Filter, describe: Describe) -> Describe:
+    """What describes the wanted events, in order, in one line each, behind what `describe` says.
+
+    Where a port has its rings is told long before they are used: what is before a wanted event is
+    read as well, and nothing of it is kept but what the ports have told. Raises `LogError` on
+    damaged segments.
+    """
+    if not any(family(device) for device in reader.meta["devices"]):
+        return describe
+    before = iter(()) if wanted.everything else LogReader(reader.folder).events(Filter(KINDS))
+    decoder = Decoder(before)
+
+    def described(event: Event) -> str:
+        text, more = describe(event), decoder.more(event)
+        return f"{text} NTRDMA {more}" if more else text
+
+    return described
+
+
+class Decoder:
+    """Follows a log; `before` are its events, of which those are taken that nobody asks about."""
+
+    def __init__(self, before: Iterator[Event]) -> None:
+        self._finder = StoreFinder()
+        self._ports = Ports()
+        self._before = before
+        self._next: Event | None = None
+        self._windows: dict[str, tuple[str, int]] = {}
+        """By machine: its peer, and by how much a bus address differs from the peer's there."""
+
+    def more(self, event: Event) -> str:
+        """What NTRDMA means by an event; empty for most. Events come in order."""
+        if event.kind not in KINDS:
+            return ""
+        self._catch_up(event.number)
+        return self._observe(event)
+
+    def _catch_up(self, number: int) -> None:
+        """Observe what comes before an event."""
+        while True:
+            if self._next is None:
+                self._next = next(self._before, None)
+            if self._next is None or self._next.number > number:
+                return
+            if self._next.number < number:
+                self._observe(self._next)
+            self._next = None
+
+    def _observe(self, event: Event) -> str:
+        store = self._finder.feed(event)
+        if store is not None:
+            place = self._ports.place(store)
+            receiver = self._ports.memory(store.receiver)
+            text = store_text(event, place, receiver)
+            self._ports.observe(store, place)
+            if not store.is_message and len(store.carrier.events) > 1:
+                difference = store.carrier.events[-2].address - event.address
+                self._windows[store.sender] = store.receiver, difference
+            return text
+        if event.kind is Kind.MMIO_WRITE:
+            return self._register(event)
+        return self._descriptor(event) if event.what is What.DESCRIPTOR else ""
+
+    def _register(self, event: Event) -> str:
+        machine, kind = self._finder.machine(event.device)
+        index = self._ports.scratchpad(event, machine, kind) if kind else None
+        return "" if index is None else scratchpad_text(index, event.data)
+
+    def _descriptor(self, event: Event) -> str:
+        """A descriptor, by what is stored where it leads to, if that is the peer's memory."""
+        window = self._windows.get(self._finder.machine(event.device)[0])
+        if (
+            window is None
+            or len(event.data) < DESCRIPTOR_SIZE
+            or DESCRIPTOR.get(event.data, "null")
+        ):
+            return ""
+        peer, difference = window
+        memory = self._ports.memory(peer)
+        target = DESCRIPTOR.get(event.data, "destination") - difference
+        if memory.message is not None and target == memory.message[0]:
+            return f"interrupt of {peer}"
+        place = self._ports.at(peer, target)
+        return "" if place.use is Use.OTHER else purpose(place, memory)

@@ -1,0 +1,189 @@
+"""Follows what NTRDMA's ports tell each other: scratchpads, blocks, commands and responses.
+
+All of it is what guests wrote, so nothing is believed that cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.ntb.models import BY_LOG_SUFFIX
+from bluebridge.device.layout.ntrdma import commands as layout
+from bluebridge.device.layout.ntrdma import port
+from bluebridge.device.layout.ntrdma.commands import CommandCode
+from bluebridge.device.layout.ntrdma.port import CONF_BLOCK, INIT_BLOCK, PEER_INFO, Spad
+from bluebridge.host_tools.analyzer.ntrdma import resources
+from bluebridge.host_tools.analyzer.ntrdma.areas import RINGS, Area, Queue, Use
+from bluebridge.host_tools.analyzer.ntrdma.entries import Entry, taken
+from bluebridge.host_tools.analyzer.ntrdma.memory import Memory
+from bluebridge.host_tools.analyzer.ntrdma.regions import Region
+from bluebridge.host_tools.analyzer.ntrdma.stores import Store
+
+MOST_QUEUES = 1 << 12
+MOST_PIECES = 1 << 10
+WORD = 4
+_SPADS = {
+    suffix: {
+        block.at("spad", index): index
+        for block in model.blocks
+        if block.name == "PEER_SPAD"
+        for index in Spad
+    }
+    for suffix, model in BY_LOG_SUFFIX.items()
+}
+"""The peer's scratchpads that NTRDMA uses, by the family of the bridge and their register."""
+
+
+class Place(NamedTuple):
+    """Where a store goes: what it is for, and what it belongs to."""
+
+    use: Use
+    area: Area | None = None
+    region: Region | None = None
+    offset: int = 0
+    """In the region, or in the area."""
+    entries: Sequence[Entry] = ()
+    """Those of a ring that are whole with this store."""
+
+    @property
+    def queue(self) -> Queue | None:
+        """The queue pair of a ring or an index."""
+        return None if self.area is None else self.area.queue
+
+
+class Ports:
+    """What is known of each machine; `observe` stores in order."""
+
+    def __init__(self) -> None:
+        self._memories: dict[str, Memory] = {}
+        self._handlers: dict[int, Callable[[Memory, bytes], None]] = {
+            CommandCode.MR_CREATE: resources.create_region,
+            CommandCode.MR_APPEND: resources.append_region,
+            CommandCode.MR_DELETE: resources.delete_region,
+            CommandCode.QP_CREATE: resources.create_queue,
+            CommandCode.QP_MODIFY: resources.modify_queue,
+        }
+
+    def memory(self, machine: str) -> Memory:
+        """That of a machine, of which nothing may be known."""
+        found = self._memories.get(machine)
+        if found is None:
+            found = self._memories[machine] = Memory(machine)
+        return found
+
+    @property
+    def known(self) -> bool:
+        """Whether any machine has told where its rings are."""
+        return any(each.known for each in self._memories.values())
+
+    @property
+    def unseen(self) -> bool:
+        """Whether machines speak NTRDMA, but none of their stores is in the log."""
+        return not self.known and any(each.speaks for each in self._memories.values())
+
+    def place(self, store: Store) -> Place:
+        """What the next store is for; `observe` is called next."""
+        if store.is_message:
+            return Place(Use.MESSAGE)
+        place = self.at(store.receiver, store.event.address)
+        if place.area is None or place.use not in RINGS:
+            return place
+        return place._replace(entries=taken(place.area, store.event))
+
+    def at(self, machine: str, address: int) -> Place:
+        """What an address of a machine's memory is for."""
+        memory = self.memory(machine)
+        area = memory.area(address)
+        if area is not None:
+            return Place(area.use, area, None, address - area.start)
+        if address in memory.frames:
+            return Place(Use.FRAME)
+        found = memory.regions.find(address)
+        if found is not None:
+            return Place(Use.DATA, None, *found)
+        return Place(Use.OTHER)
+
+    # -- scratchpads ----------------------------------------------------------------------------
+
+    def scratchpad(self, event: Event, machine: str, kind: str) -> int | None:
+        """Which of the peer's scratchpads a register write is to, if it is one of NTRDMA's."""
+        index = _SPADS.get(kind, {}).get(event.address) if event.bar == 0 else None
+        if index is None or len(event.data) != WORD:
+            return None
+        memory, value = self.memory(machine), int.from_bytes(event.data, "little")
+        if index == Spad.VERSION:
+            get = port.VERSIONS.get
+            lowest, highest = get(event.data, "lowest"), get(event.data, "highest")
+            memory.speaks = 0 < lowest <= port.VERSION <= highest
+        if not memory.speaks:
+            return None
+        if index == Spad.ADDRESS_LOW:
+            memory.block = memory.block >> 32 << 32 | value
+        elif index == Spad.ADDRESS_HIGH:
+            memory.block = value << 32 | memory.block & 0xFFFFFFFF
+            memory.claim(Area(memory.block, 1, PEER_INFO.size, Use.BLOCK))
+        return index
+
+    # -- stores ---------------------------------------------------------------------------------
+
+    def observe(self, store: Store, place: Place) -> None:
+        """Learn from a store whose place was looked for before."""
+        sender, receiver = self.memory(store.sender), self.memory(store.receiver)
+        area, data = place.area, store.event.data
+        if area is None:
+            return
+        if place.use is Use.BLOCK:
+            self._block(sender, receiver, place.offset, data)
+        elif place.use is Use.COMMANDS:
+            self._commands(sender, receiver, place.entries)
+        elif place.use is Use.RESPONSES:
+            self._responses(sender, receiver, place.entries)
+        elif place.use is Use.BUFFERS:
+            resources.post_buffers(sender, place.entries)
+        elif area.ring and len(data) >= WORD:
+            area.last = int.from_bytes(data[:WORD], "little")
+
+    def _block(self, sender: Memory, receiver: Memory, offset: int, data: bytes) -> None:
+        """A part of the sender's block, which tells of the sender's memory."""
+        info = receiver.info
+        end = min(offset + len(data), len(info))
+        info[offset:end] = data[: end - offset]
+        get = PEER_INFO.get
+        tagged = get(info, "version_tag") == get(info, "init_tag") == port.VERSION_TAG
+        is_ping = offset == PEER_INFO.field("ping").offset and end - offset <= WORD
+        if not tagged or is_ping:
+            return
+        if offset < INIT_BLOCK.stop:
+            resources.take_init(sender, info)
+        if end > CONF_BLOCK.start and get(info, "conf_tag") == port.VERSION_TAG:
+            resources.take_conf(sender, info)
+
+    def _commands(self, sender: Memory, receiver: Memory, entries: Sequence[Entry]) -> None:
+        for slot, command in entries:
+            if command is None:
+                receiver.commands.pop(slot, None)
+                continue
+            receiver.commands[slot] = command
+            handler = self._handlers.get(layout.RESPONSE.get(command, "op"))
+            if handler is not None:
+                handler(sender, command)
+
+    def _responses(self, sender: Memory, receiver: Memory, entries: Sequence[Entry]) -> None:
+        for slot, response in entries:
+            command = sender.commands.get(slot)
+            if response is None or command is None:
+                continue
+            get = layout.KEYED_RESPONSE.get
+            op, key = get(response, "op"), get(response, "key")
+            asked = get(command, "op"), get(command, "key")
+            queue = receiver.queues.get(key)
+            if asked != (op, key) or get(response, "status") != layout.OK or queue is None:
+                continue
+            if op == CommandCode.QP_CREATE:
+                resources.twin(sender, queue, response)
+            elif op == CommandCode.QP_DELETE:
+                del receiver.queues[key]
+                for memory in (sender, receiver):
+                    memory.release(queue)

@@ -1,0 +1,103 @@
+"""Which stores of one machine belong together: data, entries, the index that tells of them, bell,
+interrupt."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from bluebridge.host_tools.analyzer.ntrdma.areas import Queue, Use
+from bluebridge.host_tools.analyzer.ntrdma.ports import Place
+from bluebridge.host_tools.analyzer.ntrdma.stores import Store
+
+MOST_WAITING = 1 << 13
+"""Data and entries of one machine that no index has told of, at most."""
+MOST_UNANNOUNCED = 256
+"""Publications of one machine that an interrupt may follow, and bells of one of them, at most."""
+
+
+@dataclass(slots=True, eq=False)
+class Stored:
+    """A store, what it was for when it came, and that in words if they are wanted."""
+
+    store: Store
+    place: Place
+    words: str = ""
+    purpose: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Publication:
+    """What one machine told the other with one index: entries, and the data of them before.
+
+    `use` is that of the ring, `count` how many entries the index tells of, None for one that cannot
+    be. `message` is the interrupt that follows; `first_of_message` says whether no publication
+    before this one has it, too.
+    """
+
+    use: Use
+    sender: str
+    queue: Queue | None
+    count: int | None
+    index: Stored
+    data: list[Stored] = field(default_factory=list)
+    entries: list[Stored] = field(default_factory=list)
+    bells: list[Stored] = field(default_factory=list)
+    message: Stored | None = None
+    first_of_message: bool = True
+
+    @property
+    def told(self) -> list[Stored]:
+        """All stores but the data: entries, index, bells, interrupt."""
+        last = [] if self.message is None else [self.message]
+        return [*self.entries, self.index, *self.bells, *last]
+
+    def stored_entries(self) -> dict[int, bytes | None]:
+        """The entries by their place in the ring; None for those that the log has not kept."""
+        found: dict[int, bytes | None] = {}
+        for each in self.entries:
+            found.update(each.place.entries)
+        return found
+
+
+_WITH_DATA = (Use.SENDS, Use.COMPLETIONS, Use.LENGTHS)
+
+
+class Turn:
+    """What one machine has stored and not told of yet, or told of and not interrupted for."""
+
+    def __init__(self) -> None:
+        self._data: deque[Stored] = deque(maxlen=MOST_WAITING)
+        self._entries: deque[Stored] = deque(maxlen=MOST_WAITING)
+        self._unannounced: deque[Publication] = deque(maxlen=MOST_UNANNOUNCED)
+
+    def add(self, stored: Stored) -> None:
+        """Data, or entries of a ring."""
+        (self._data if stored.place.area is None else self._entries).append(stored)
+
+    def publish(self, publication: Publication) -> None:
+        """An index: it tells of the entries of its ring, and they of the data."""
+        ring, queue = publication.use, publication.queue
+        publication.entries = [
+            each for each in self._entries if each.place.use is ring and each.place.queue is queue
+        ]
+        self._entries.clear()
+        if ring in _WITH_DATA:
+            waiting, self._data = self._data, deque(maxlen=MOST_WAITING)
+            for each in waiting:
+                frame = each.place.use is Use.FRAME
+                (publication.data if frame is (ring is Use.LENGTHS) else self._data).append(each)
+        self._unannounced.append(publication)
+
+    def bell(self, stored: Stored) -> None:
+        """A bell for what was told last."""
+        if self._unannounced and len(self._unannounced[-1].bells) < MOST_UNANNOUNCED:
+            self._unannounced[-1].bells.append(stored)
+
+    def interrupt(self, stored: Stored) -> None:
+        """An interrupt for all bells since the last one."""
+        rung = [each for each in self._unannounced if each.bells]
+        for number, publication in enumerate(rung):
+            publication.message = stored
+            publication.first_of_message = not number
+        self._unannounced.clear()

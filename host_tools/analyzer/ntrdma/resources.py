@@ -1,0 +1,136 @@
+"""What blocks, commands and responses tell of a machine's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from bluebridge.device.layout.fields import Struct
+from bluebridge.device.layout.ntrdma import commands as layout
+from bluebridge.device.layout.ntrdma import port
+from bluebridge.device.layout.ntrdma.ethernet import FRAME_BUFFER, FRAME_COMPLETION
+from bluebridge.device.layout.ntrdma.port import PEER_INFO
+from bluebridge.device.layout.ntrdma.work import (
+    COMPLETION,
+    PIECE_SIZE,
+    RECV_ENTRY,
+    SEND_ENTRY,
+)
+from bluebridge.host_tools.analyzer.ntrdma.areas import Area, Queue, Use
+from bluebridge.host_tools.analyzer.ntrdma.entries import MOST_ENTRIES, Entry, segments
+from bluebridge.host_tools.analyzer.ntrdma.memory import Memory
+from bluebridge.host_tools.analyzer.ntrdma.regions import Region
+
+MOST_QUEUES = 1 << 12
+MOST_PIECES = 1 << 10
+WORD = 4
+
+
+def _index(address: int, use: Use, ring: int, queue: Queue | None = None) -> Area:
+    return Area(address, WORD, 1, use, queue, ring)
+
+
+# -- blocks ---------------------------------------------------------------------------------------
+
+
+def take_init(sender: Memory, info: bytearray) -> None:
+    value = _reader(PEER_INFO, info)
+    sender.restart()
+    sender.message = value("msi_address"), value("msi_data")
+    sender.claim(Area(value("bells"), WORD, min(value("bell_count"), port.DOORBELLS), Use.BELL))
+    capacity = min(value("command_capacity"), MOST_ENTRIES)
+    responses = Area(value("responses"), layout.RESPONSE_SIZE, capacity, Use.RESPONSES)
+    sender.claim(responses)
+    sender.claim(_index(value("response_index"), Use.RESPONSE_INDEX, capacity))
+    frames = min(value("ethernet_capacity"), MOST_ENTRIES)
+    sender.claim(Area(value("ethernet_completions"), FRAME_COMPLETION.size, frames, Use.LENGTHS))
+    sender.claim(_index(value("ethernet_consumed"), Use.LENGTH_INDEX, frames))
+    sender.name_bell(value("bell_command"), "commands")
+    sender.name_bell(value("bell_response"), "responses")
+    if frames:
+        sender.name_bell(value("ethernet_bell"), "Ethernet frames")
+
+
+def take_conf(sender: Memory, info: bytearray) -> None:
+    value = _reader(PEER_INFO, info)
+    commands = Area(value("commands"), layout.COMMAND_SIZE, port.COMMAND_CAPACITY, Use.COMMANDS)
+    sender.claim(commands)
+    sender.claim(_index(value("command_produced"), Use.COMMAND_INDEX, port.COMMAND_CAPACITY))
+    buffers = port.ETHERNET_CAPACITY
+    sender.claim(Area(value("ethernet_buffers"), FRAME_BUFFER.size, buffers, Use.BUFFERS))
+    sender.claim(_index(value("ethernet_produced"), Use.BUFFER_INDEX, buffers))
+    if value("ethernet_buffers"):
+        sender.name_bell(value("ethernet_send_bell"), "Ethernet buffers")
+
+
+def post_buffers(sender: Memory, entries: Sequence[Entry]) -> None:
+    """Empty buffers in the sender's memory, in which the receiver is to put frames."""
+    for slot, entry in entries:
+        if entry is not None:
+            sender.post_buffer(slot, FRAME_BUFFER.get(entry, "address"))
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+def create_region(sender: Memory, command: bytes) -> None:
+    value = _reader(layout.MR_CREATE, command)
+    start, most = layout.CREATE_LIST, layout.CREATE_SEGMENTS
+    sender.regions.register(
+        Region(
+            sender.name,
+            value("pd_key"),
+            value("key"),
+            value("address"),
+            value("length"),
+            segments(command, start, value("count"), most),
+        )
+    )
+
+
+def append_region(sender: Memory, command: bytes) -> None:
+    value = _reader(layout.MR_APPEND, command)
+    start, most = layout.APPEND_LIST, layout.APPEND_SEGMENTS
+    found = segments(command, start, value("count"), most)
+    sender.regions.append(value("pd_key"), value("key"), found)
+
+
+def delete_region(sender: Memory, command: bytes) -> None:
+    value = _reader(layout.MR_DELETE, command)
+    sender.regions.deregister(value("pd_key"), value("key"))
+
+
+def create_queue(sender: Memory, command: bytes) -> None:
+    value = _reader(layout.QP_CREATE, command)
+    sends = min(max(1, value("send_capacity")), MOST_ENTRIES), value("send_pieces")
+    receives = min(max(1, value("recv_capacity")), MOST_ENTRIES), value("recv_pieces")
+    key, bell = value("key"), value("completion_bell")
+    known = len(sender.queues) < MOST_QUEUES or key in sender.queues
+    if not known or max(sends[1], receives[1]) > MOST_PIECES:
+        return
+    queue = sender.queues[key] = Queue(sender.name, key, sends, receives, bell)
+    sender.claim(Area(value("send_completions"), COMPLETION.size, sends[0], Use.COMPLETIONS, queue))
+    sender.claim(_index(value("send_consumed"), Use.CONSUMED, sends[0], queue))
+    sender.name_bell(bell, "completions")
+
+
+def modify_queue(sender: Memory, command: bytes) -> None:
+    value = _reader(layout.QP_MODIFY, command)
+    queue = sender.queues.get(value("key"))
+    if queue is not None:
+        queue.peer_key = value("peer_key")
+
+
+def twin(executor: Memory, queue: Queue, response: bytes) -> None:
+    """The rings of a queue pair's twin, which are in the memory of who made it."""
+    value = _reader(layout.KEYED_RESPONSE, response)
+    receive = RECV_ENTRY.size + queue.recv_pieces * PIECE_SIZE
+    send = SEND_ENTRY.size + queue.send_pieces * PIECE_SIZE
+    executor.claim(Area(value("recv_entries"), receive, queue.receives, Use.RECEIVES, queue))
+    executor.claim(Area(value("send_entries"), send, queue.sends, Use.SENDS, queue))
+    executor.claim(_index(value("recv_produced"), Use.RECEIVE_INDEX, queue.receives, queue))
+    executor.claim(_index(value("send_produced"), Use.SEND_INDEX, queue.sends, queue))
+    executor.name_bell(value("send_bell"), f"sends of {queue}")
+
+
+def _reader(table: Struct, data: bytes | bytearray) -> Callable[[str], int]:
+    return lambda name: table.get(data, name)

@@ -1,0 +1,145 @@
+"""Stores into a peer's memory, found in a log's events: by DMA descriptors, or by a processor."""
+
+from __future__ import annotations
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.ioat import registers as ioat
+from bluebridge.host_tools.analyzer.bridges import family
+
+KINDS = frozenset((Kind.MMIO_WRITE, Kind.DMA_READ, Kind.DMA_WRITE, Kind.RESET))
+"""The kinds of events that a `StoreFinder` looks at."""
+MOST_EVENTS = 4096
+"""Events of one descriptor or store that are kept: a copy into registers has one for each."""
+_COUNTS = {ioat.CHANNEL.at("dma_count", number): number for number in range(ioat.MOST_CHANNELS)}
+
+
+class Begin:
+    """The register write that made a DMA engine look for descriptors."""
+
+    __slots__ = ("descriptors", "event", "listed")
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+        self.descriptors = 0
+        """How many were carried out since."""
+        self.listed = False
+        """Whether a work request has it among its transactions."""
+
+
+class Carrier:
+    """What stores: a descriptor and the engine's copy, or a processor's store into the window.
+
+    `events` are in order and include those of its stores; the last ones come after them.
+    """
+
+    __slots__ = ("begin", "events", "listed", "machine")
+
+    def __init__(self, machine: str, event: Event, begin: Begin | None = None) -> None:
+        self.machine = machine
+        self.events = [event]
+        self.begin = begin
+        self.listed = False
+        """Whether a work request has it among its transactions."""
+
+    def add(self, event: Event) -> None:
+        """Something more that it did."""
+        if len(self.events) < MOST_EVENTS:
+            self.events.append(event)
+
+    @property
+    def is_descriptor(self) -> bool:
+        """Whether a DMA engine stores."""
+        return self.events[0].what is What.DESCRIPTOR
+
+
+class Store:
+    """Bytes that arrive in the memory of machine `receiver`, or an interrupt message."""
+
+    __slots__ = ("carrier", "event", "is_message", "receiver")
+
+    def __init__(self, carrier: Carrier, event: Event, receiver: str) -> None:
+        self.carrier = carrier
+        self.event = event
+        self.receiver = receiver
+        self.is_message = event.what is What.MESSAGE
+
+    @property
+    def sender(self) -> str:
+        """The machine that stores."""
+        return self.carrier.machine
+
+
+class StoreFinder:
+    """Takes events in order; what it keeps does not grow with them."""
+
+    def __init__(self) -> None:
+        self._machines: dict[str, tuple[str, str]] = {}
+        self._begins: dict[tuple[str, int], Begin] = {}
+        self._copies: dict[tuple[str, int], Carrier] = {}
+        self._active: Carrier | None = None
+        """What the next event of a window belongs to."""
+
+    def feed(self, event: Event) -> Store | None:
+        """The store that this event is, if it is one."""
+        kind, what = event.kind, event.what
+        if kind is Kind.MMIO_WRITE:
+            self._register(event)
+        elif kind is Kind.DMA_WRITE and what in (What.WINDOW, What.MESSAGE):
+            return self._arrived(event)
+        elif what is What.COPY:
+            self._copied(event)
+        elif what is What.DESCRIPTOR:
+            self._descriptor(event)
+        elif what is What.COMPLETION:
+            self._completed(event)
+        else:
+            self._active = None
+        return None
+
+    def machine(self, device: str) -> tuple[str, str]:
+        """The machine that a device of the log is in, and the device's family."""
+        found = self._machines.get(device)
+        if found is None:
+            found = self._machines[device] = device.partition(".")[0], family(device)
+        return found
+
+    def _register(self, event: Event) -> None:
+        machine, kind = self.machine(event.device)
+        self._active = None
+        if kind == ioat.LOG_SUFFIX:
+            number = _COUNTS.get(event.address)
+            if number is not None and event.bar == 0:
+                self._begins[event.device, number] = Begin(event)
+        elif kind and event.bar:
+            self._active = Carrier(machine, event)
+
+    def _descriptor(self, event: Event) -> None:
+        channel = event.device, event.obj
+        begin = self._begins.get(channel)
+        if begin is not None:
+            begin.descriptors += 1
+        self._copies[channel] = Carrier(self.machine(event.device)[0], event, begin)
+
+    def _copied(self, event: Event) -> None:
+        channel = event.device, event.obj
+        carrier = self._copies.get(channel)
+        if carrier is None:  # the log was filtered, or begins here
+            carrier = self._copies[channel] = Carrier(self.machine(event.device)[0], event)
+        else:
+            carrier.add(event)
+        self._active = carrier
+
+    def _completed(self, event: Event) -> None:
+        carrier = self._copies.pop((event.device, event.obj), None)
+        if carrier is not None:
+            carrier.add(event)
+        self._active = None
+
+    def _arrived(self, event: Event) -> Store | None:
+        carrier = self._active
+        receiver = self.machine(event.device)[0]
+        if carrier is None or receiver == carrier.machine:
+            return None
+        carrier.add(event)
+        return Store(carrier, event, receiver)

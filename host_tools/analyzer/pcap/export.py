@@ -1,0 +1,215 @@
+"""`bluebridge log DIR --pcap FILE`: write wires and buses of a log as a pcapng capture."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.reader import Event, LogError, LogReader
+from bluebridge.device.buslog.wire import read_message
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.packets.carriers import Frame, frames_of
+from bluebridge.device.packets.message import PacketError, WireMessage
+from bluebridge.host_tools.analyzer.analysis.classify import transaction_of
+from bluebridge.host_tools.analyzer.analysis.transaction import Tlp, Transaction
+from bluebridge.host_tools.analyzer.analysis.transaction_stream import transactions
+from bluebridge.host_tools.analyzer.output import STANDARD_OUTPUT, opened
+from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
+from bluebridge.host_tools.analyzer.pcap.file import PcapngWriter
+from bluebridge.host_tools.analyzer.pcap.tlp_packets import BusPackets
+
+ROCE = {"v1": 1, "v2": 2}
+_OWN_OPTIONS = ("roce", "cut", "tlp")
+_OTHER_OPTIONS = ("bar", "kind", "decode")
+
+
+@dataclass(slots=True)
+class Summary:
+    """What an export wrote; `partial` counts messages whose payload the log did not keep whole.
+
+    `packets` are those of the functions' buses, of `accesses`.
+    """
+
+    messages: int = 0
+    frames: int = 0
+    partial: int = 0
+    accesses: int = 0
+    packets: int = 0
+    partial_accesses: int = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of an export."""
+    parser.add_argument(
+        "--pcap",
+        type=Path,
+        metavar="FILE",
+        help="write what crossed the wire as a capture for tshark (- for standard output)",
+    )
+    parser.add_argument(
+        "--roce", choices=sorted(ROCE), help="with --pcap: as this version, whatever it was"
+    )
+    parser.add_argument(
+        "--cut",
+        action="store_true",
+        help="with --pcap: end packets where the log's payload ends instead of adding zeros",
+    )
+    parser.add_argument(
+        "--tlp",
+        action="store_true",
+        help="with --pcap: each function's bus, too, as PCIe packets (without a wire, always)",
+    )
+    parser.add_argument("--force", action="store_true", help="replace the file that is written")
+
+
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """Raises `ValueError` for options that do not go together."""
+    if arguments.pcap is None:
+        for name in _OWN_OPTIONS:
+            if getattr(arguments, name):
+                raise ValueError(f"--{name} needs --pcap FILE")
+        return
+    for name in _OTHER_OPTIONS:
+        value = getattr(arguments, name)
+        if value is not None and value is not False:  # BAR 0 is a choice, too
+            raise ValueError(f"--{name} chooses events to print, --pcap writes packets: drop one")
+    if arguments.limit is not None:
+        raise ValueError("--limit bounds rows, --pcap writes packets: use --from, --to or --event")
+    if arguments.format != "table" or arguments.profile is not None:
+        name = "profile" if arguments.profile is not None else "format"
+        raise ValueError(f"--{name} is for what is printed, --pcap writes packets: drop one")
+
+
+def run(reader: LogReader, wanted: Filter, arguments: argparse.Namespace) -> None:
+    """Write the file and say what is in it; raises `LogError` and leaves no file then."""
+    path: Path = arguments.pcap
+    with opened(path, replace=arguments.force) as file:
+        roce = ROCE.get(arguments.roce or "")
+        buses = arguments.tlp or not _has_messages(reader)
+        summary = export(reader, wanted, file, roce=roce, cut=arguments.cut, buses=buses)
+    if reader.cut:
+        print("the log's last event is cut short: its writer was killed", file=sys.stderr)
+    print(_report(path, summary), file=sys.stderr)
+
+
+def export(
+    reader: LogReader,
+    wanted: Filter,
+    file: BinaryIO,
+    *,
+    roce: int | None = None,
+    cut: bool = False,
+    buses: bool = False,
+) -> Summary:
+    """Write every message that passes the filter; raises `LogError` when there is none.
+
+    With `buses` also every access, in order of time. `roce` forces a version. RDMA packets whose
+    payload was not kept carry zeros, since analyzers take them for malformed when they are `cut`;
+    Ethernet frames and packets of buses are always cut.
+    """
+    writer = PcapngWriter(file)
+    summary = Summary()
+    started = int(reader.meta["started_ns"])
+    cutter = BusPackets(_earlier_bases(reader, wanted)) if buses else None
+    for item in _items(reader.events(wanted), buses=buses):
+        when = started + round(item.time * 1e9)
+        if isinstance(item, Transaction):
+            if cutter is not None:
+                _write_access(writer, cutter, item, when, summary)
+            continue
+        summary.messages += 1
+        message = read_message(item)
+        summary.partial += not message.complete
+        summary.frames += _write(writer, item, when, _frames(message, roce, cut=cut))
+    if not summary.messages and not summary.packets:
+        what = "message of the fabric" + (" and no access" if buses else "")
+        mend = "" if buses else ", without --tlp"
+        raise LogError(f"{reader.folder} holds no {what} that passes the filters{mend}")
+    return summary
+
+
+def _has_messages(reader: LogReader) -> bool:
+    """Whether anything crossed a wire in this log."""
+    return next(reader.events(Filter(frozenset((Kind.WIRE,)))), None) is not None
+
+
+def _earlier_bases(reader: LogReader, wanted: Filter) -> BarBases:
+    """Where BARs are before the first event that passes the filter."""
+    bases = BarBases()
+    if wanted.since is None and not wanted.first:
+        return bases
+    accesses = frozenset((Kind.CONFIG_READ, Kind.CONFIG_WRITE))
+    for event in reader.events(Filter(accesses, until=wanted.since, device=wanted.device)):
+        if wanted.first and event.number >= wanted.first:
+            break
+        bases.follow(transaction_of(event))
+    return bases
+
+
+def _items(events: Iterable[Event], *, buses: bool) -> Iterator[Event | Transaction]:
+    """The messages of the wire, and with `buses` the transactions, ordered by time."""
+    if not buses:
+        yield from (event for event in events if event.kind is Kind.WIRE)
+        return
+    messages: dict[int, Event] = {}
+
+    def seen() -> Iterator[Event]:
+        for event in events:
+            if event.kind is Kind.WIRE:
+                messages[event.number] = event
+            yield event
+
+    for one in transactions(seen()):
+        yield messages.pop(one.number) if one.tlp is Tlp.MESSAGE else one
+
+
+def _write_access(
+    writer: PcapngWriter, cutter: BusPackets, one: Transaction, when: int, summary: Summary
+) -> None:
+    before = summary.packets
+    for frame in cutter.packets(one):
+        writer.write(f"{one.device} PCIe", when, frame)
+        summary.packets += 1
+    if summary.packets > before:
+        summary.accesses += 1
+        summary.partial_accesses += len(one.data) < one.length
+
+
+def _frames(message: WireMessage, roce: int | None, *, cut: bool) -> Iterator[Frame]:
+    if not cut:
+        message.fill()
+    yield from frames_of(message, roce)
+
+
+def _write(writer: PcapngWriter, event: Event, when: int, frames: Iterable[Frame]) -> int:
+    """Write the frames of a message that left at `when`, ns since 1970; how many they were."""
+    count = 0
+    try:
+        for frame in frames:
+            writer.write(event.device, when, frame)
+            count += 1
+    except PacketError as error:
+        raise LogError(f"the message recorded at {event.time:.6f} s is damaged: {error}") from error
+    return count
+
+
+def _report(path: Path, summary: Summary) -> str:
+    place = "standard output" if path == STANDARD_OUTPUT else str(path)
+    parts = []
+    if summary.messages or not summary.packets:
+        parts.append(f"{summary.frames} frames of {summary.messages} messages")
+    if summary.packets:
+        parts.append(f"{summary.packets} packets of {summary.accesses} accesses of buses")
+    text = f"{place}: {' and '.join(parts)}"
+    partial = summary.partial + summary.partial_accesses
+    if partial:
+        text += (
+            f"; of {partial} the log kept the beginning only, "
+            "a larger --capture BYTES of the device server keeps more"
+        )
+    return text

@@ -1,0 +1,172 @@
+"""Transactions as packets of their function's bus (docs/tlp-capture.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from bluebridge.device.layout.pcie.pseudo_header import (
+    DISSECTOR,
+    LINKTYPE_EXPORTED_PDU,
+    NO_BAR,
+    PSEUDO_HEADER,
+    VERSION,
+    Content,
+    Flags,
+    Purpose,
+)
+from bluebridge.device.layout.pcie.tlp import TlpType
+from bluebridge.device.packets import tlp
+from bluebridge.device.packets.carriers import Frame
+from bluebridge.device.packets.exported_pdu import tags
+from bluebridge.device.packets.packer import Packer
+from bluebridge.host_tools.analyzer.analysis.transaction import (
+    MAX_PAYLOAD,
+    Role,
+    Tlp,
+    Transaction,
+    split,
+)
+from bluebridge.host_tools.analyzer.pcap.bar_bases import BarBases
+
+PURPOSES: Final = {role: Purpose[role.name] for role in Role if role.name in Purpose.__members__}
+"""The number of each role that can be in a capture; others are `Purpose.OTHER`."""
+MAX_NAME: Final = 0xFF - PSEUDO_HEADER.size & ~3
+"""Bytes of a function's name at most: the pseudo-header's own length has one byte."""
+
+_TAGS: Final = 256
+_UNKNOWN_ID: Final = 0
+_DWORD: Final = 4
+_HEADER: Final = Packer(PSEUDO_HEADER)
+_EXPORTED: Final = tags(DISSECTOR)
+
+
+class BusPackets:
+    """Cuts the transactions of a log, in its order, into packets.
+
+    `bases` says where BARs were before the first of them. Requests are numbered by a tag of 8 bits
+    per function and direction; each is followed by its completions.
+    """
+
+    def __init__(self, bases: BarBases) -> None:
+        self._bases = bases
+        self._tags: dict[tuple[str, bool], int] = {}
+        self._makers: dict[Tlp, Callable[[Transaction], Iterator[Frame]]] = {
+            Tlp.MEMORY_READ: self._reads,
+            Tlp.MEMORY_WRITE: self._writes,
+            Tlp.CONFIG_READ: self._config,
+            Tlp.CONFIG_WRITE: self._config,
+            Tlp.NONE: self._text,
+        }
+
+    def packets(self, one: Transaction) -> Iterator[Frame]:
+        """The packets of a transaction of a bus; none for what the device did inside."""
+        if one.role is Role.ENTRY:
+            return iter(())
+        return self._makers[one.tlp](one)
+
+    def _reads(self, one: Transaction) -> Iterator[Frame]:
+        access = _Access(one, self._base(one))
+        at, address = 0, access.address
+        for size in _sizes(address, one.length, one.limit):
+            tag = self._tag(one)
+            yield access.packet(tlp.memory_read(address, size, _UNKNOWN_ID, tag), at)
+            remaining = size
+            for part in _sizes(address, size):
+                header = tlp.completion(
+                    part, address, remaining or 1, _UNKNOWN_ID, _UNKNOWN_ID, tag
+                )
+                yield access.packet(header, at, part, address)
+                at, address, remaining = at + part, address + part, remaining - part
+
+    def _writes(self, one: Transaction) -> Iterator[Frame]:
+        access = _Access(one, self._base(one))
+        at, address = 0, access.address
+        for size in _sizes(address, one.length, one.limit):
+            header = tlp.memory_write(address, size, _UNKNOWN_ID)
+            yield access.packet(header, at, size, address)
+            at, address = at + size, address + size
+
+    def _config(self, one: Transaction) -> Iterator[Frame]:
+        self._bases.follow(one)
+        access = _Access(one, 0)
+        read = one.tlp is Tlp.CONFIG_READ
+        kind = TlpType.CONFIG_READ_0 if read else TlpType.CONFIG_WRITE_0
+        at = 0
+        for size in _sizes(one.address, one.length, _DWORD):
+            tag, offset = self._tag(one), one.address + at
+            request = tlp.config(kind, offset, size, _UNKNOWN_ID, tag)
+            answer = tlp.config_completion(data=read, completer=_UNKNOWN_ID, tag=tag)
+            if read:
+                yield access.packet(request, at)
+                yield access.packet(answer, at, size, offset)
+            else:
+                yield access.packet(request, at, size, offset)
+                yield access.packet(answer, at)
+            at += size
+
+    def _text(self, one: Transaction) -> Iterator[Frame]:
+        data = _Access(one, one.address, Content.TEXT).head(0) + bytes(one.data)
+        yield Frame(LINKTYPE_EXPORTED_PDU, data, len(data))
+
+    def _base(self, one: Transaction) -> int:
+        return 0 if one.upstream else self._bases.base(one.device, one.bar)
+
+    def _tag(self, one: Transaction) -> int:
+        key = one.device, one.upstream
+        tag = self._tags.get(key, 0)
+        self._tags[key] = (tag + 1) % _TAGS
+        return tag
+
+
+def _sizes(address: int, length: int, limit: int = MAX_PAYLOAD) -> Iterable[int]:
+    """Bytes of each packet of an access; one packet of 0 bytes for none."""
+    return split(address, length, limit) if length else (0,)
+
+
+class _Access:
+    """What the packets of one transaction have in common."""
+
+    def __init__(self, one: Transaction, base: int, content: Content = Content.TLP) -> None:
+        self._data = one.data
+        memory = not one.upstream and one.tlp in (Tlp.MEMORY_READ, Tlp.MEMORY_WRITE)
+        interrupt = one.is_vector
+        self.address = 0 if interrupt else one.address + (base if memory else 0)
+        name = one.device.encode()[:MAX_NAME]
+        self._name = name + bytes(-len(name) & 3)
+        flags = Flags.ID_UNKNOWN if content is Content.TLP else Flags(0)
+        if one.upstream:
+            flags |= Flags.UPSTREAM
+        if interrupt:
+            flags |= Flags.ADDRESS_UNKNOWN
+        elif memory and not base:
+            flags |= Flags.ADDRESS_IS_OFFSET
+        self._header = _HEADER.pack(
+            version=VERSION,
+            header_length=PSEUDO_HEADER.size + len(self._name),
+            content=content,
+            flags=flags,
+            purpose=PURPOSES.get(one.role, Purpose.OTHER),
+            bar=one.bar if memory else NO_BAR,
+            name_length=len(name),
+            stores=one.stores,
+            object=one.address if interrupt else one.obj,
+            event=one.number,
+            last_event=one.last,
+            base=base,
+            length=one.length,
+            kept=len(one.data),
+        )
+
+    def head(self, at: int) -> bytes:
+        """Tags and pseudo-header of the packet that begins at byte `at` of the access."""
+        return _EXPORTED + self._header[:-4] + at.to_bytes(4, "big") + self._name
+
+    def packet(self, header: bytes, at: int, size: int = -1, address: int = 0) -> Frame:
+        """A TLP; `size` bytes of data belong to it, the first at `address`, none if negative."""
+        data = self.head(at) + header
+        if size < 0:
+            return Frame(LINKTYPE_EXPORTED_PDU, data, len(data))
+        kept = bytes(self._data[at : at + size])
+        length = len(data) + _DWORD * tlp.dwords(address, size)
+        return Frame(LINKTYPE_EXPORTED_PDU, data + tlp.payload(address, kept, size), length)

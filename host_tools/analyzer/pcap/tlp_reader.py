@@ -1,0 +1,169 @@
+"""Reads the packets of buses in a capture back: the accesses that they were made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import BinaryIO, Final
+
+from bluebridge.device.buslog.reader import LogError
+from bluebridge.device.layout.pcie.pseudo_header import (
+    DISSECTOR,
+    LINKTYPE_EXPORTED_PDU,
+    NO_BAR,
+    PSEUDO_HEADER,
+    VERSION,
+    Content,
+    Flags,
+    Purpose,
+)
+from bluebridge.device.layout.pcie.tlp import BY_TYPE, MAX_DWORDS, TlpType
+from bluebridge.device.packets.exported_pdu import tags
+from bluebridge.host_tools.analyzer.analysis.transaction import Role, Tlp, Transaction
+from bluebridge.host_tools.analyzer.pcap import pcapng_reader
+
+_EXPORTED: Final = tags(DISSECTOR)
+_KINDS: Final = {
+    TlpType.MEMORY_READ_32: Tlp.MEMORY_READ,
+    TlpType.MEMORY_READ_64: Tlp.MEMORY_READ,
+    TlpType.MEMORY_WRITE_32: Tlp.MEMORY_WRITE,
+    TlpType.MEMORY_WRITE_64: Tlp.MEMORY_WRITE,
+    TlpType.CONFIG_READ_0: Tlp.CONFIG_READ,
+    TlpType.CONFIG_WRITE_0: Tlp.CONFIG_WRITE,
+}
+_COMPLETIONS: Final = (TlpType.COMPLETION, TlpType.COMPLETION_DATA)
+_WITH_DATA: Final = 0x40
+
+
+@dataclass(slots=True)
+class TlpPacket:
+    """One packet of a function's bus: its pseudo-header, and the TLP or the text.
+
+    `time` in ns since 1970; `kind` and `values`, the fields of the TLP's header, are None and empty
+    for a text. `payload` is the text, or what was captured of the TLP's data.
+    """
+
+    device: str
+    time: int
+    head: dict[str, int]
+    kind: TlpType | None
+    values: dict[str, int]
+    payload: bytes
+
+    @property
+    def address(self) -> int:
+        """Of a request: that of its first byte."""
+        name = "address" if "address" in self.values else "register"
+        return self.values[name] + _lead(self.values["first_enables"])
+
+    @property
+    def dwords(self) -> int:
+        """Length of the data, sent or asked for, in dwords."""
+        return self.values["length"] or MAX_DWORDS
+
+    @property
+    def asked(self) -> int:
+        """Of a request: how many bytes it reads or writes."""
+        first, last = self.values["first_enables"], self.values["last_enables"]
+        if self.dwords == 1:
+            return first.bit_count()
+        return first.bit_count() + last.bit_count() + 4 * (self.dwords - 2)
+
+
+def tlp_packets(file: BinaryIO) -> Iterator[TlpPacket]:
+    """The packets of buses in a pcapng file; raises `LogError` when it is damaged."""
+    for packet in pcapng_reader.packets(file):
+        if packet.link == LINKTYPE_EXPORTED_PDU and packet.data.startswith(_EXPORTED):
+            yield _parsed(packet.time, packet.data[len(_EXPORTED) :])
+
+
+def read_transactions(file: BinaryIO, started_ns: int = 0) -> Iterator[Transaction]:
+    """The accesses, in the file's order, their times in seconds since `started_ns`.
+
+    `started_ns` is the log's, in ns since 1970. The capture of a whole log gives each of its
+    transactions but those of wires and of entries taken from BlueFlame registers. Raises `LogError`
+    when the file is damaged.
+    """
+    for _, group in groupby(tlp_packets(file), lambda one: (one.device, one.head["event"])):
+        try:
+            one = _joined(list(group), started_ns)
+        except (ValueError, KeyError) as error:  # KeyError: texts and packets of one event
+            raise LogError(f"a packet of the capture is damaged: {error}") from error
+        yield one
+
+
+def _parsed(time: int, data: bytes) -> TlpPacket:
+    try:
+        raw = PSEUDO_HEADER.unpack(data)
+        head = {name: value for name, value in raw.items() if isinstance(value, int)}
+        name = data[PSEUDO_HEADER.size : PSEUDO_HEADER.size + head["name_length"]].decode()
+        rest = data[head["header_length"] :]
+        if head["version"] != VERSION:
+            raise LogError(f"the capture's pseudo-headers have version {head['version']}, not 1")
+        if Content(head["content"]) is Content.TEXT:
+            return TlpPacket(name, time, head, None, {}, rest)
+        kind = TlpType(rest[0])
+        layout = BY_TYPE[kind]
+        fields = layout.unpack(rest)
+        values = {name: value for name, value in fields.items() if isinstance(value, int)}
+    except (ValueError, IndexError) as error:
+        raise LogError(f"a packet of the capture is damaged: {error}") from error
+    return TlpPacket(name, time, head, kind, values, rest[layout.size :])
+
+
+def _joined(group: list[TlpPacket], started_ns: int) -> Transaction:
+    """The access whose packets these are."""
+    first = group[0]
+    head, flags = first.head, Flags(first.head["flags"])
+    if first.kind is None:
+        tlp, address, data, text = Tlp.NONE, head["base"], first.payload, first.payload.decode()
+    elif first.kind in _KINDS:
+        tlp, address, data, text = (
+            _KINDS[first.kind],
+            first.address - head["base"],
+            _data(group),
+            "",
+        )
+    else:
+        raise LogError("the capture begins with a completion: its request is missing")
+    obj = head["object"]
+    if flags & Flags.ADDRESS_UNKNOWN:
+        address, obj = obj, 0
+    return Transaction(
+        number=head["event"],
+        time=(first.time - started_ns) / 1e9,
+        device=first.device,
+        tlp=tlp,
+        role=Role[Purpose(head["purpose"]).name],
+        upstream=bool(flags & Flags.UPSTREAM),
+        address=address,
+        length=head["length"],
+        data=data,
+        obj=obj,
+        bar=0 if head["bar"] == NO_BAR else head["bar"],
+        text=text,
+        last=head["last_event"],
+        stores=head["stores"],
+    )
+
+
+def _data(group: list[TlpPacket]) -> bytes:
+    """The data that the packets of an access carry, in order, without the padding."""
+    asked, data, lead, missing = 0, b"", 0, 0
+    for packet in group:
+        if packet.kind not in _COMPLETIONS:
+            lead, missing = packet.address % 4, packet.asked
+            asked += missing
+        if packet.kind is not None and packet.kind & _WITH_DATA:
+            there = min(missing, 4 * packet.dwords - lead)
+            data += packet.payload[lead : lead + there]
+            lead, missing = 0, missing - there
+    if asked != group[0].head["length"] or len(data) != group[0].head["kept"]:
+        raise LogError(f"packets of event {group[0].head['event']} are missing in the capture")
+    return data
+
+
+def _lead(enables: int) -> int:
+    """The first byte enabled in a dword."""
+    return (enables & -enables).bit_length() - 1 if enables else 0

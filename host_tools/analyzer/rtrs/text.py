@@ -1,0 +1,124 @@
+"""What a message of an RTRS connection says."""
+
+from __future__ import annotations
+
+from bluebridge.device.layout.net import rnbd, rtrs
+from bluebridge.device.layout.net.operations import Op
+from bluebridge.device.layout.net.rtrs import ImmediateType, MessageType
+from bluebridge.device.packets.message import WireMessage
+from bluebridge.host_tools.analyzer.rtrs.connections import Side
+from bluebridge.host_tools.analyzer.rtrs.user_messages import user_message_text
+
+_WITH_IMMEDIATE = (Op.SEND_IMM, Op.WRITE_IMM)
+
+
+def request_text(message: WireMessage, side: Side) -> str:
+    """A request of one side of a connection; empty for what has no name."""
+    if message.op is Op.SEND:
+        return _info(message)
+    if message.op is Op.SEND_INV:
+        return f"RTRS invalidates rkey={message.immediate:#x}"
+    if message.op in _WITH_IMMEDIATE:
+        return _immediate(message, side)
+    if message.op is Op.WRITE and not side.client:
+        return _read_data(message)
+    return ""
+
+
+def _info(message: WireMessage) -> str:
+    data = message.payload
+    if len(data) >= 2 and message.length == rtrs.INFO_REQ.size and not _type_of(data):
+        name = data[2 : 2 + rtrs.NAME_BYTES].partition(b"\0")[0].decode(errors="replace")
+        return f"RTRS INFO_REQ session={name!r}"
+    if len(data) >= rtrs.INFO_RSP.size and _type_of(data) == MessageType.INFO_RSP:
+        return f"RTRS INFO_RSP pieces={rtrs.INFO_RSP.get(data, 'sg_cnt')}{_first_piece(data)}"
+    return ""
+
+
+def _first_piece(data: bytes) -> str:
+    at, table = rtrs.INFO_RSP.size, rtrs.SG_DESC
+    if len(data) < at + table.size:
+        return ""
+    address, key, length = (table.get(data, name, at) for name in ("addr", "key", "len"))
+    return f" first={address:#x}+{length} rkey={key:#x}"
+
+
+def _type_of(data: bytes) -> int:
+    return int.from_bytes(data[:2], "little")
+
+
+def _immediate(message: WireMessage, side: Side) -> str:
+    kind = message.immediate >> rtrs.PAYLOAD_BITS
+    payload = message.immediate & rtrs.PAYLOAD_MASK
+    if kind == ImmediateType.IO_REQ and side.client:
+        return _io_request(message, payload, side)
+    if kind in (ImmediateType.IO_RSP, ImmediateType.IO_RSP_W_INV) and not side.client:
+        chunk, error = rtrs.parse_response(payload)
+        return f"RTRS {ImmediateType(kind).name} chunk={chunk} errno={-error}{_new_key(message)}"
+    if kind in (ImmediateType.HB_MSG, ImmediateType.HB_ACK):
+        return f"RTRS {ImmediateType(kind).name}"
+    return f"RTRS unknown immediate {message.immediate:#x}"
+
+
+def _new_key(message: WireMessage) -> str:
+    data, table = message.payload, rtrs.RKEY_RSP
+    if len(data) < table.size or _type_of(data) != MessageType.RKEY_RSP:
+        return ""
+    return f", RKEY_RSP chunk={table.get(data, 'buf_id')} rkey={table.get(data, 'rkey'):#x}"
+
+
+def _io_request(message: WireMessage, payload: int, side: Side) -> str:
+    bits = rtrs.offset_bits(side.connection.queue_depth)
+    chunk, offset = payload >> bits, payload & (1 << bits) - 1
+    if not side.connection.queue_depth:  # nobody has said where the chunk's number begins
+        return f"RTRS IO_REQ payload={payload:#x}"
+    return f"RTRS IO_REQ chunk={chunk} offset={offset}{_request_message(message)}"
+
+
+def _request_message(message: WireMessage) -> str:
+    """The message of RTRS at the end of what is written, and the user's in front of it."""
+    data = message.payload
+    if len(data) < message.length:
+        return f" (message not kept){_opening(message)}"
+    for kind, tail in _TAILS:
+        at = len(data) - tail
+        if at < 0 or _type_of(data[at:]) != kind:
+            continue
+        length = int.from_bytes(data[at + 2 : at + 4], "little")
+        if length <= at and _is_whole(kind, data[at:]):
+            user = user_message_text(data[at - length : at])
+            return f" {kind.name} user={length}{user}"
+    return " (no message)"
+
+
+def _opening(message: WireMessage) -> str:
+    """RNBD's message to open a device, of which a log keeps all but zeros at its end."""
+    if message.length - _LONG_READ != rnbd.OPEN.size:
+        return ""
+    return user_message_text(message.payload.ljust(rnbd.OPEN.size, b"\0"))
+
+
+_LONG_READ = rtrs.RDMA_READ.size + rtrs.SG_DESC.size
+_TAILS = (
+    (MessageType.WRITE, rtrs.RDMA_WRITE.size),
+    (MessageType.READ, _LONG_READ),
+    (MessageType.READ, rtrs.RDMA_READ.size),
+)
+"""How many bytes a request of each type has at the end of what is written."""
+
+
+def _is_whole(kind: MessageType, tail: bytes) -> bool:
+    if kind is MessageType.WRITE:
+        return True
+    pieces = rtrs.RDMA_READ.get(tail, "sg_cnt")
+    return bool(len(tail) == rtrs.RDMA_READ.size + pieces * rtrs.SG_DESC.size)
+
+
+def _read_data(message: WireMessage) -> str:
+    """What a server writes into the client's memory; an RNBD answer is shown by its own name."""
+    answer = user_message_text(message.payload) if _may_be_answer(message) else ""
+    return f"RTRS read data{answer}"
+
+
+def _may_be_answer(message: WireMessage) -> bool:
+    return message.complete and bool(message.length % 512)  # data come in whole sectors

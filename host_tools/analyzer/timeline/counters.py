@@ -1,0 +1,77 @@
+"""Counters of a timeline: bytes per second of each function, and what it has not finished yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import Final
+
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.timeline.marks import Mark, Shape, nanoseconds
+from bluebridge.host_tools.analyzer.timeline.overview import Rates
+from bluebridge.host_tools.analyzer.timeline.tracks import Tracks, function_of
+
+OUTSTANDING: Final = {
+    ActivityKind.WORK_REQUEST: "outstanding work requests",
+    ActivityKind.COMMAND: "outstanding commands",
+    ActivityKind.DESCRIPTOR: "outstanding descriptors",
+}
+"""Counters of what lasts."""
+MOST_QUEUE_COUNTERS: Final = 64
+"""Queue pairs with a counter of their own in a stretch of the log."""
+
+
+def rates(found: Rates, devices: Sequence[str], tracks: Tracks) -> list[Mark]:
+    """Bytes per second of each function and direction; a value for each bin in which it changes."""
+    marks: list[Mark] = []
+    for (function, way), values in sorted(found.ways(devices).items()):
+        track = tracks.counter(function, f"bytes {way}", "bytes/s")
+        before = 0
+        for place, value in enumerate([*values, 0]):
+            if value != before or not place:
+                per_second = value * 1_000_000_000 // found.width
+                time = place * found.width
+                marks.append(Mark(time, Shape.COUNTER, track, value=per_second))
+            before = value
+    marks.sort(key=attrgetter("time"))
+    return marks
+
+
+def outstanding(activities: Iterable[Activity], tracks: Tracks) -> Iterator[Mark]:
+    """How many work requests, commands and descriptors of each function have begun but not ended.
+
+    A work request is one of its queue pair as well as of its function.
+    """
+    steps: dict[int, list[tuple[int, int]]] = {}
+    queues: set[str] = set()
+    for activity in activities:
+        function = function_of(activity.device)
+        begin, end = nanoseconds(activity.begin), nanoseconds(activity.end)
+        for name in _counters(activity, queues):
+            track = tracks.counter(function, name, "")
+            steps.setdefault(track, []).extend(((begin, 1), (end, -1)))
+    for track, changes in steps.items():
+        yield from _levels(track, changes)
+
+
+def _counters(activity: Activity, queues: set[str]) -> Iterator[str]:
+    """Names of the counters that an activity is in; `queues` are those of queue pairs so far."""
+    name = OUTSTANDING.get(activity.kind)
+    if name is None:
+        return
+    yield name
+    if activity.transfer is not None:
+        queue = f"{name} of QP {activity.transfer.qpn:#x}"
+        if queue in queues or len(queues) < MOST_QUEUE_COUNTERS:
+            queues.add(queue)
+            yield queue
+
+
+def _levels(track: int, changes: list[tuple[int, int]]) -> Iterator[Mark]:
+    """A mark for each moment at which the sum of the changes is another."""
+    changes.sort()
+    level = 0
+    for place, (time, change) in enumerate(changes):
+        level += change
+        if place + 1 == len(changes) or changes[place + 1][0] != time:
+            yield Mark(time, Shape.COUNTER, track, value=level)

@@ -1,0 +1,139 @@
+"""The tracks of a timeline: a process per machine, a group per function, tracks of its kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from bluebridge.device.layout.ioat.registers import LOG_SUFFIX
+from bluebridge.host_tools.analyzer.activity import Activity, ActivityKind
+from bluebridge.host_tools.analyzer.bridges import family
+from bluebridge.host_tools.analyzer.timeline.lanes import Lanes
+
+NAMES: Final = {
+    ActivityKind.CONTROL: "control words",
+    ActivityKind.RESET: "resets",
+    ActivityKind.LINK: "links",
+    ActivityKind.FAULT: "faults",
+    ActivityKind.NOTE: "notes",
+    ActivityKind.CONFIG: "config accesses",
+    ActivityKind.COMMAND: "firmware commands",
+    ActivityKind.ACCESS: "register accesses",
+    ActivityKind.WORK_REQUEST: "work requests",
+    ActivityKind.STORE: "stores",
+    ActivityKind.DESCRIPTOR: "descriptors",
+    ActivityKind.DOORBELL: "doorbells",
+    ActivityKind.DMA: "DMA",
+    ActivityKind.INTERRUPT: "interrupts",
+}
+"""Track of each kind, in the order in which they are drawn."""
+RANKS: Final = {kind: 100 + rank for rank, kind in enumerate(NAMES)}
+COUNTER_RANK: Final = 10
+"""Counters stand above the tracks of activities."""
+AFTER: Final = 300
+"""Rank of tracks without a kind."""
+MOST_QUEUES: Final = 256
+"""Queue pairs of a function with a track of their own."""
+
+
+class TrackWriter(Protocol):
+    """Makes tracks and returns their numbers, such as `TraceFile`."""
+
+    def process(self, name: str, pid: int) -> int:
+        """A process."""
+
+    def track(self, name: str, parent: int, rank: int) -> int:
+        """A track below another."""
+
+    def counter(self, name: str, parent: int, rank: int, unit: str) -> int:
+        """A track of values."""
+
+
+class Tracks:
+    """Makes each track when something is drawn on it first."""
+
+    def __init__(self, writer: TrackWriter, devices: Sequence[str] = ()) -> None:
+        """`devices`: the names in the log's meta file, by which functions are ordered."""
+        self._writer = writer
+        self._order = {function_of(name): place for place, name in enumerate(devices, 1)}
+        self._processes: dict[str, int] = {}
+        self._functions: dict[str, int] = {}
+        self._lanes: dict[tuple[str, str], Lanes] = {}
+        self._counters: dict[tuple[str, str], int] = {}
+        self._overfull: dict[tuple[str, str], int] = {}
+        self._queues: dict[str, set[str]] = {}
+
+    def function(self, name: str) -> int:
+        """The group of a function's tracks, below its machine."""
+        if name not in self._functions:
+            rank = self._order.setdefault(name, len(self._order) + 1)
+            process = self._process(machine_of(name), rank)
+            self._functions[name] = self._writer.track(f"{_sort(name)} {name}", process, rank)
+        return self._functions[name]
+
+    def lanes(self, function: str, activity: Activity) -> Lanes:
+        """The lanes for what an activity does in a function."""
+        kind = activity.kind
+        return self.named(function, self._name(function, activity), RANKS[kind])
+
+    def named(self, function: str, name: str, rank: int = AFTER) -> Lanes:
+        """The lanes of a track of that name."""
+        key = function, name
+        if key not in self._lanes:
+            parent = self.function(function)
+            self._lanes[key] = Lanes(lambda: self._writer.track(name, parent, rank))
+        return self._lanes[key]
+
+    def overfull(self, function: str, activity: Activity) -> int:
+        """The track for activities that find no lane free."""
+        key = function, f"{self._name(function, activity)}, without duration"
+        if key not in self._overfull:
+            parent, rank = self.function(function), RANKS[activity.kind]
+            self._overfull[key] = self._writer.track(key[1], parent, rank)
+        return self._overfull[key]
+
+    def counter(self, function: str, name: str, unit: str) -> int:
+        """A counter of a function."""
+        key = function, name
+        if key not in self._counters:
+            parent = self.function(function)
+            self._counters[key] = self._writer.counter(name, parent, COUNTER_RANK, unit)
+        return self._counters[key]
+
+    def _process(self, machine: str, pid: int) -> int:
+        """The process of a machine; `pid` if it is new."""
+        if machine not in self._processes:
+            self._processes[machine] = self._writer.process(f"machine {machine}", pid)
+        return self._processes[machine]
+
+    def _name(self, function: str, activity: Activity) -> str:
+        """Name of the track of what an activity does in a function, its own or another."""
+        owner = function_of(activity.device)
+        transfer = activity.transfer
+        if transfer is None:
+            name = NAMES[activity.kind]
+            return name if owner == function else f"for {name} of {owner}"
+        queue = f"QP {transfer.qpn:#x}"
+        name = f"work requests of {queue}" if owner == function else f"for {queue} of {owner}"
+        known = self._queues.setdefault(function, set())
+        if len(known) >= MOST_QUEUES and name not in known:
+            return "work requests of further QPs"
+        known.add(name)
+        return name
+
+
+def function_of(device: str) -> str:
+    """The function that a name in the log is part of: `a/2` is the second port of a."""
+    return device.partition("/")[0]
+
+
+def machine_of(device: str) -> str:
+    """The machine of a function: `a.dma` is one of a."""
+    return function_of(device).partition(".")[0]
+
+
+def _sort(function: str) -> str:
+    suffix = family(function)
+    if not suffix:
+        return "HCA"
+    return "DMA engine" if suffix == LOG_SUFFIX else "bridge"

@@ -1,1 +1,0 @@
-"""Benchmarks: `python -m bluebridge.host_tools.bench`, called by `make bench`."""

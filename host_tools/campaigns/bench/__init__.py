@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m bluebridge.host_tools.campaigns.bench`, called by `make bench`."""

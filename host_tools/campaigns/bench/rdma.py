@@ -1,0 +1,204 @@
+"""The kernel's drivers on the HCA against virtio-net and Soft-RoCE in the same two guests."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+from bluebridge.compiled import PURE
+from bluebridge.device.server.options import DEFAULTS, ServerOptions
+from bluebridge.host_tools.campaigns.bench import programs, stages
+from bluebridge.host_tools.campaigns.bench.figures import Figure, at_least, plain
+from bluebridge.host_tools.campaigns.bench.links import GuestLink, guest_links
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.progress import Progress
+
+ROUNDS = 5
+TCP_ROUNDS = 3
+TCP_SECONDS = 4
+TCP_GOALS = {1500: 6.0, 9000: 1.0}
+"""How many times faster than virtio-net, by MTU."""
+STAGES_MTU = 1500
+_WATCHED = 4000
+Measure = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A perftest program over both ways; `goal` is how many times better the HCA should be."""
+
+    key: str
+    words: str
+    goal: float
+    count: int
+    soft_count: int
+    absolute: float | None = None
+    """What the HCA should reach by itself, in MiB/s."""
+
+    @property
+    def latency(self) -> bool:
+        """Whether less is better."""
+        return "_lat" in self.words
+
+    @property
+    def unit(self) -> str:
+        """Of what the program prints."""
+        return "us" if self.latency else "MiB/s"
+
+
+CONTESTS = (
+    Contest("write_lat", "ib_write_lat -s 64", 8, 2000, 300),
+    Contest("send_lat", "ib_send_lat -s 64", 20, 2000, 300),
+    Contest("write_bw", "ib_write_bw -s 1048576", 60, 1000, 20, 1024),
+    Contest("read_bw", "ib_read_bw -s 65536", 20, 4000, 100, 2048),
+)
+_LATENCIES = CONTESTS[:2]
+
+
+def figures(progress: Progress) -> list[Figure]:
+    """Everything of the section. Raises `LabError`."""
+    found: list[Figure] = []
+    with Pair(config(), progress) as pair:
+        hca, soft = guest_links(pair)
+        for contest in CONTESTS:
+            progress(f"{contest.words}: HCA and Soft-RoCE in turn")
+            found += _race(pair, hca, soft, contest)
+        for mtu in TCP_GOALS:
+            progress(f"iperf3, MTU {mtu}: mlx4_en and virtio-net in turn")
+            found += _tcp(pair, hca, soft, mtu)
+        found += _variants(pair, hca, progress)
+    progress("where the time goes, interpreted")
+    with _interpreted(), Pair(config(), progress) as pair:
+        hca, _ = guest_links(pair)
+        found += _times(pair, hca)
+    return found
+
+
+@contextmanager
+def _interpreted() -> Iterator[None]:
+    """Device servers that are started meanwhile run their sources."""
+    before = os.environ.get(PURE)
+    os.environ[PURE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[PURE]
+        else:
+            os.environ[PURE] = before
+
+
+def config(
+    names: tuple[str, str] = ("a", "b"), *, log: bool = False, options: ServerOptions = DEFAULTS
+) -> LabConfig:
+    """Guests with the kernel's drivers."""
+    return LabConfig(kernel=True, bus_log=log, names=names, options=options)
+
+
+def in_turn(first: Measure, second: Measure, rounds: int) -> tuple[float, float]:
+    """Medians of two measurements that take turns, so that the machine's variation affects both."""
+    pairs = [(first(), second()) for _ in range(rounds)]
+    one, two = zip(*pairs, strict=True)
+    return statistics.median(one), statistics.median(two)
+
+
+def _race(pair: Pair, hca: GuestLink, soft: GuestLink, contest: Contest) -> list[Figure]:
+    ours, theirs = in_turn(
+        lambda: programs.perftest(pair, hca, f"{contest.words} -n {contest.count}"),
+        lambda: programs.perftest(pair, soft, f"{contest.words} -n {contest.soft_count}"),
+        ROUNDS,
+    )
+    ratio = theirs / ours if contest.latency else ours / theirs
+    title = f"`{contest.words}`"
+    own = plain(f"rdma_{contest.key}", f"{title} over mlx4", ours, contest.unit)
+    if contest.absolute is not None:
+        own = at_least(own, contest.absolute)
+    return [
+        own,
+        plain(f"rdma_{contest.key}_soft", f"{title} over Soft-RoCE", theirs, contest.unit),
+        at_least(plain(f"rdma_{contest.key}_ratio", f"{title}: ratio", ratio, "x"), contest.goal),
+    ]
+
+
+def _tcp(pair: Pair, hca: GuestLink, soft: GuestLink, mtu: int) -> list[Figure]:
+    for link in (hca, soft):
+        programs.set_mtu(pair, link, mtu)
+    found: list[Figure] = []
+    for backwards in (False, True):
+        run = partial(programs.iperf3, pair, backwards=backwards, seconds=TCP_SECONDS)
+        ours, theirs = in_turn(partial(run, hca), partial(run, soft), TCP_ROUNDS)
+        key = f"tcp_{mtu}_{'ab' if backwards else 'ba'}"
+        title = f"iperf3, MTU {mtu}, {'a to b' if backwards else 'b to a'}"
+        found += [
+            plain(key, f"{title}, mlx4_en ({programs.offloads(pair, hca)})", ours, "MiB/s"),
+            plain(
+                f"{key}_soft",
+                f"{title}, virtio-net over dgram ({programs.offloads(pair, soft)})",
+                theirs,
+                "MiB/s",
+            ),
+            at_least(plain(f"{key}_ratio", f"{title}: ratio", ours / theirs, "x"), TCP_GOALS[mtu]),
+        ]
+    return found
+
+
+def _times(pair: Pair, hca: GuestLink) -> list[Figure]:
+    """Processor time of the server for a message, or for a MiB of TCP, by stages."""
+    programs.set_mtu(pair, hca, STAGES_MTU)
+    messages = 2 * _WATCHED  # there and back
+    rows: list[Figure] = []
+    for words in ("ib_write_lat -s 64", "ib_send_lat -s 64", "ib_send_lat -s 64 -e"):
+        command = f"{words} -n {_WATCHED}"
+        seen = stages.profile(pair, partial(programs.perftest, pair, hca, command))
+        rows += _rows(f"{words}, a message", seen, messages)
+    moved = 0.0
+
+    def stream() -> None:
+        nonlocal moved
+        rate = programs.iperf3(pair, hca, backwards=False, seconds=TCP_SECONDS)
+        moved = rate * (TCP_SECONDS + 1)
+
+    seen = stages.profile(pair, stream)
+    rows += _rows(f"iperf3, MTU {STAGES_MTU}, a MiB", seen, moved)
+    return rows
+
+
+def _rows(column: str, seen: stages.Profile, units: float) -> list[Figure]:
+    cost = seen.seconds * 1e6 / units
+    return [
+        plain(f"{stages.PREFIX}{column}.{name}", name, cost * share, "us")
+        for name, share in (*seen.shares.items(), (stages.TOGETHER, 1.0))
+    ]
+
+
+def _variants(pair: Pair, hca: GuestLink, progress: Progress) -> list[Figure]:
+    """The same latencies with BlueFlame, and with the bus log, each beside `pair`."""
+    found: list[Figure] = []
+    for key, title, lab in (
+        (
+            "blueflame",
+            "`--blueflame on`",
+            config(("a2", "b2"), options=ServerOptions(blueflame="on")),
+        ),
+        ("log", "the bus log on", config(("a2", "b2"), log=True)),
+    ):
+        progress(f"{title} and without, in turn")
+        with Pair(lab, progress) as other:
+            for contest in _LATENCIES:
+                command = f"{contest.words} -n {contest.count}"
+                with_it, without = in_turn(
+                    partial(programs.perftest, other, hca, command),
+                    partial(programs.perftest, pair, hca, command),
+                    ROUNDS,
+                )
+                name = f"`{contest.words}`"
+                found += [
+                    plain(f"rdma_{contest.key}_{key}", f"{name}, {title}", with_it, "us"),
+                    plain(f"rdma_{contest.key}_{key}_not", f"{name}, without", without, "us"),
+                ]
+    return found

@@ -1,0 +1,114 @@
+"""Where the device server's time goes: its sampled stacks, sorted into stages of its work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bluebridge.host_tools.lab.pair import Pair
+
+PREFIX = "time."
+"""Of the keys of figures that are rows of the page's table of stages."""
+
+PREFIXES = {
+    "messages of the bus": ("bluebridge.device.pyvfio_user", "bluebridge.device.pci.loop"),
+    "doorbells": (
+        "bluebridge.device.mlx4.registers.doorbells",
+        "bluebridge.device.mlx4.registers.blueflame",
+        "bluebridge.device.mlx4.device",
+    ),
+    "fetching and parsing work requests": (
+        "bluebridge.device.mlx4.rings.send_queue",
+        "bluebridge.device.mlx4.rings.receive_queue",
+        "bluebridge.device.mlx4.rings.shared_receive_queues",
+        "bluebridge.device.mlx4.rings.work_requests",
+    ),
+    "keys and translation": (
+        "bluebridge.device.mlx4.memory.region",
+        "bluebridge.device.mlx4.memory.scatter_gather",
+    ),
+    "requests, answers, retries": (
+        "bluebridge.device.mlx4.connected.requester",
+        "bluebridge.device.mlx4.connected.responder",
+        "bluebridge.device.mlx4.connected.retry",
+        "bluebridge.device.mlx4.queue_pairs",
+        "bluebridge.device.mlx4.pairs",
+        "bluebridge.device.mlx4.ports.port",
+        "bluebridge.device.fabric",
+    ),
+    "copying, notes for the log": ("bluebridge.device.mlx4.memory.transfer",),
+    "completion entries": (
+        "bluebridge.device.mlx4.rings.completion_queues",
+        "bluebridge.device.mlx4.rings.completions",
+    ),
+    "event entries": ("bluebridge.device.mlx4.rings.event_queues",),
+    "interrupts": (
+        "bluebridge.device.pci.endpoint.interrupt",
+        "bluebridge.device.pyvfio_user.context.trigger",
+    ),
+    "frames: segments and checksums": (
+        "bluebridge.device.mlx4.ethernet.sender.",
+        "bluebridge.device.mlx4.ethernet.segmentation",
+        "bluebridge.device.mlx4.ethernet.frame",
+        "bluebridge.device.mlx4.ethernet.offloads",
+    ),
+    "frames: steering and filling rings": (
+        "bluebridge.device.mlx4.ethernet.receiver",
+        "bluebridge.device.mlx4.ethernet.receive_batch",
+        "bluebridge.device.mlx4.ports.flow_control",
+        "bluebridge.device.mlx4.ethernet.steering",
+        "bluebridge.device.mlx4.ethernet.receive_scaling",
+        "bluebridge.device.mlx4.ports.frame_counters",
+    ),
+    "bus log": ("bluebridge.device.buslog", "bluebridge.device.fabric.capture"),
+}
+"""Stages of the server's work, and how the full names of their functions begin."""
+OTHER = "all else"
+STAGES = (*PREFIXES, OTHER)
+TOGETHER = "together"
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What the server did while something ran: seconds of processor time and shares of stages."""
+
+    seconds: float
+    shares: dict[str, float]
+
+
+def profile(pair: Pair, action: Callable[[], object]) -> Profile:
+    """Watch the server during `action`. The samples themselves cost it about a percent."""
+    file = pair.folder / "stacks"
+    pair.server.tell("profile start")
+    before = pair.server.cpu_seconds()
+    action()
+    seconds = pair.server.cpu_seconds() - before
+    pair.server.tell(f"profile stop {file}")
+    return Profile(seconds, shares(file.read_text()))
+
+
+def shares(stacks: str) -> dict[str, float]:
+    """The part of all samples in each stage, from lines of `bluebridge.device.server.profile`."""
+    counts = dict.fromkeys(STAGES, 0)
+    for line in stacks.splitlines():
+        stack, _, count = line.rpartition(" ")
+        counts[stage(stack.split(";"))] += int(count)
+    total = sum(counts.values()) or 1
+    return {name: count / total for name, count in counts.items()}
+
+
+def stage(stack: list[str]) -> str:
+    """The stage of a stack: that of the innermost function that has one.
+
+    What serves them all, memory and rings, counts for its callers.
+    """
+    for name in reversed(stack):
+        matches = (
+            (len(prefix), found)
+            for found, prefixes in PREFIXES.items()
+            for prefix in prefixes
+            if name.startswith(prefix)
+        )
+        if best := max(matches, default=None):
+            return best[1]
+    return OTHER

@@ -1,0 +1,111 @@
+"""What a program of the conformance run is: commands, limits and the verdict over its output."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from bluebridge.host_tools.campaigns.conformance.setups import INFINIBAND, ROCE, Setup
+
+if TYPE_CHECKING:
+    from bluebridge.host_tools.campaigns.conformance.session import Session
+
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a command came to: its exit status, None when its time ran out, and what it printed."""
+
+    status: int | None
+    output: str
+
+    @property
+    def last_words(self) -> str:
+        """The last line that says something."""
+        lines = [line.strip() for line in self.output.splitlines() if re.search(r"\w", line)]
+        return lines[-1] if lines else "no output"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One line of the table; `part` names a test within a program that reports many."""
+
+    status: str
+    reason: str = ""
+    part: str = ""
+
+
+Judge = Callable[[Ended], Sequence[Verdict]]
+Steps = Callable[["Session"], Sequence[Verdict]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """One entry of a suite.
+
+    Commands are shell lines in which `{server}`, `{client}` and `{server6}` stand for the guests'
+    addresses, `{netdev}` for the network device, and `{g}` and `{x}` for the options `-g N` and
+    `-x N` that choose a GID; on InfiniBand those are empty.
+    """
+
+    suite: str
+    name: str
+    client: str = ""
+    """Runs in guest b once the server is ready; its output is judged."""
+    server: str = ""
+    """Runs in guest a; empty when the client needs no peer."""
+    ready: str = ""
+    """Shell condition in guest a that says the server is ready."""
+    lasting: bool = False
+    """The server would run for ever: it is ended after the client."""
+    expect: str = ""
+    """Regular expression that a passing client prints."""
+    unsupported: str = ""
+    """Regular expression of the line by which it says that the device lacks something."""
+    repeat: str = ""
+    """Regular expression of what either side prints when a run says nothing about the device: it is
+    run again, twice at most."""
+    judge: Judge | None = None
+    """Verdicts over the client's end, instead of status and `expect`."""
+    limit: float = 60.0
+    """Seconds."""
+    setups: tuple[Setup, ...] = (ROCE, INFINIBAND)
+    brief: bool = False
+    """Whether it takes seconds only; the soak draws from those (`soak.traffic`)."""
+    short: bool = False
+    """Whether the short run has it too, under the setups of `QUICK`."""
+    after: str = ""
+    """Runs in both guests when the program has ended: puts back what it changed."""
+    files: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
+    """Files that guest b gets first: path and content."""
+    steps: Steps | None = field(default=None, repr=False)
+    """What is done with both guests instead of all that. Raises `LabError` for a failure."""
+
+    @property
+    def key(self) -> str:
+        """Its name in results, without the setup."""
+        return f"{self.suite}/{self.name}"
+
+
+def verdict(program: Program, client: Ended) -> Sequence[Verdict]:
+    """What the client's end means."""
+    if program.unsupported and (found := re.search(program.unsupported, client.output)):
+        return [Verdict(SKIPPED, _line_of(client.output, found))]
+    if program.judge is not None:
+        return program.judge(client)
+    if client.status is None:
+        return [Verdict(FAILED, f"no end after {program.limit:.0f} s: {client.last_words}")]
+    if client.status != 0:
+        return [Verdict(FAILED, f"status {client.status}: {client.last_words}")]
+    if program.expect and not re.search(program.expect, client.output, re.MULTILINE):
+        return [Verdict(FAILED, f"printed no /{program.expect}/: {client.last_words}")]
+    return [Verdict(PASSED)]
+
+
+def _line_of(text: str, found: re.Match[str]) -> str:
+    start = text.rfind("\n", 0, found.start()) + 1
+    end = text.find("\n", found.end())
+    return text[start : end if end >= 0 else None].strip()

@@ -1,0 +1,180 @@
+"""A pair of guests under one setup: the kernel's drivers, addresses, a GID to use."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bluebridge.host_tools.agent import Command
+from bluebridge.host_tools.campaigns.conformance.setups import Setup
+from bluebridge.host_tools.errors import LabError
+from bluebridge.host_tools.lab.artefacts import dpdk_archive
+from bluebridge.host_tools.lab.config import LabConfig
+from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs import testpmd
+from bluebridge.host_tools.progress import Reporter
+
+ADDRESSES = {"a": "10.9.0.1", "b": "10.9.0.2"}
+_COMPLAINTS = re.compile(
+    r"Call Trace|BUG:|WARNING:|blocked for more than|Internal error detected|timed out"
+)
+_UP_SECONDS = 120.0
+
+
+class NotUp(LabError):
+    """The HCAs did not come up under the kernel's drivers."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the placeholders of a program's commands stand for."""
+
+    netdev: str
+    server6: str
+    gid: int | None
+
+    def fill(self, text: str) -> str:
+        """`text` with its placeholders replaced; other braces stay as they are."""
+        values = {
+            "{server}": ADDRESSES["a"],
+            "{client}": ADDRESSES["b"],
+            "{server6}": self.server6,
+            "{netdev}": self.netdev,
+            "{g}": "" if self.gid is None else f"-g {self.gid}",
+            "{x}": "" if self.gid is None else f"-x {self.gid}",
+        }
+        for name, value in values.items():
+            text = text.replace(name, value)
+        return text
+
+
+class Session:
+    """Context manager around a `Pair`. Entering it raises `LabError`, `NotUp` once guests run."""
+
+    def __init__(self, setup: Setup, logs: Path, bus_log: bool = False) -> None:
+        """Transcripts go to `logs`, and so does the bus log if there is to be one."""
+        self.setup = setup
+        self._bus_log = bus_log
+        self._stack = contextlib.ExitStack()
+        self._logs = logs
+        self.pair: Pair
+        self.words: Words
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            config = LabConfig(
+                log=self._logs,
+                bus_log=self._bus_log or self.setup.bridge is not None,
+                vfio=False,
+                hca=self.setup.bridge is None,
+                bridge=self.setup.bridge,
+                options=self.setup.options,
+            )
+            self.pair = stack.enter_context(Pair(config))
+            try:
+                self._prepare(stack)
+            except LabError as error:
+                raise NotUp(error.what, error.mend, error.transcript) from error
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def _prepare(self, stack: contextlib.ExitStack) -> None:
+        if self.setup.bridge:
+            self.pair.probe_bridges()
+            self.words = Words("", "", None)
+            return
+        if self.setup.service:
+            stack.callback(_end, self.pair.a.agent.start(self.setup.service))
+        if self.setup.dpdk:
+            archive = dpdk_archive(Reporter(quiet=True))
+            self.pair.both(partial(testpmd.install, archive=archive))
+        if self.setup.before:
+            self.run_in_both(self.setup.before)
+        self.pair.both(bring_up)
+        self.words = self.find_words()
+
+    def find_words(self) -> Words:
+        """What the placeholders stand for now: drivers that come anew may change it."""
+        netdev, local = _own_address(self.pair.a)
+        _own_address(self.pair.b)  # nobody can send from an address that is not settled yet
+        gid = _gid(self.pair.b, self.setup.gid_type) if self.setup.ethernet else None
+        return Words(netdev, local, gid)
+
+    def run_in_both(self, line: str) -> None:
+        """Run a shell line in both guests. Raises `LabError` where it fails."""
+
+        def run(machine: Vm) -> None:
+            machine.run(line)
+
+        self.pair.both(run)
+
+    def complaints(self) -> list[str]:
+        """What the kernels have complained about since the last call."""
+        found = []
+        for machine in self.pair.machines:
+            said = machine.agent.run("dmesg -c", check=True).text.splitlines()
+            found += [f"{machine.name}: {line}" for line in said if _COMPLAINTS.search(line)]
+        return found
+
+    def tidy(self, after: str) -> None:
+        """Run shell line `after`, if any, in both guests: it puts back what a program changed."""
+        if after:
+            for machine in self.pair.machines:
+                machine.agent.run(self.words.fill(after), timeout=30)
+
+
+def bring_up(machine: Vm) -> None:
+    """The kernel's drivers on the HCA, with an address; `LabError` when they do not come up."""
+    words = ["bluebridge-mlx4", f"{ADDRESSES[machine.name]}/24"]
+    machine.agent.run(words, timeout=_UP_SECONDS, check=True)
+
+
+def _own_address(machine: Vm) -> tuple[str, str]:
+    """The HCA's network device and its link-local IPv6 address."""
+    folder = "/sys/class/infiniband/mlx4_0/device/net"
+    netdev = machine.agent.run(f"ls {folder}", check=True).text.split()[0]
+    return netdev, link_local(machine, netdev, 20)
+
+
+def link_local(machine: Vm, netdev: str, limit: float) -> str:
+    """The link-local IPv6 address of a network device, once nobody else has claimed it.
+
+    Raises `LabError` when that takes more than `limit` seconds.
+    """
+    line = "until ip -6 -br addr show {} -tentative | grep -q fe80; do sleep 0.1; done; "
+    line += "ip -6 -br addr show {} | grep -o 'fe80::[0-9a-f:]*'"
+    shown = machine.agent.run(line.replace("{}", netdev), timeout=limit, check=True).text
+    return shown.split()[0]
+
+
+def _gid(machine: Vm, kind: str) -> int:
+    """Index of the GID of that kind that stands for the guest's IPv4 address."""
+    folder = "/sys/class/infiniband/mlx4_0/ports/1"
+    address = bytes(int(part) for part in ADDRESSES[machine.name].split(".")).hex()
+    wanted = f"{address[:4]}:{address[4:]}"
+    line = f"cd {folder}; for n in $(seq 0 20); do echo $n $(cat gids/$n gid_attrs/types/$n); done"
+    for shown in machine.agent.run(f"{line} 2> /dev/null").text.splitlines():
+        number, _, rest = shown.partition(" ")
+        gid, _, type_ = rest.partition(" ")
+        if gid.endswith(f"ffff:{wanted}") and type_ == kind:
+            return int(number)
+    raise LabError(f"guest {machine.name} has no GID of type {kind} for its address")
+
+
+def _end(command: Command) -> None:
+    with contextlib.suppress(LabError):
+        command.kill()

@@ -1,0 +1,77 @@
+"""The kinds of pairs under which programs are run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bluebridge.device.layout.ntb import models
+from bluebridge.device.layout.ntb.models import BridgeModel
+from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server.options import DEFAULTS, ServerOptions
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A kind of pair: what the device server is told, and what runs before the HCA is up."""
+
+    name: str
+    what: str
+    options: ServerOptions = DEFAULTS
+    ethernet: bool = True
+    """Link layer: Ethernet (RoCE) or InfiniBand."""
+    gid_type: str = "IB/RoCE v1"
+    """Kind of the GID that programs are told to use, as the kernel's `gid_attrs/types` calls it."""
+    service: str = ""
+    """A shell line that runs in guest a from before its HCA comes up to the pair's end."""
+    before: str = ""
+    """A shell line that runs in both guests before the drivers are loaded."""
+    dpdk: bool = False
+    """Whether the guests have DPDK's testpmd."""
+    bridge: BridgeOptions | None = None
+    """A bridge and DMA engines instead of HCAs, with their drivers loaded."""
+
+
+ROCE = Setup("roce", "RoCE v1, the default")
+INFINIBAND = Setup(
+    "infiniband",
+    "InfiniBand, managed by the fabric",
+    ServerOptions(link="infiniband"),
+    ethernet=False,
+)
+BLUEFLAME = Setup("blueflame", "RoCE v1, sends through BlueFlame", ServerOptions(blueflame="on"))
+_OWN_RULES = "echo options mlx4_core log_num_mgm_entry_size=-1 > /etc/modprobe.d/mlx4.conf"
+"""The adapter keeps the rules of steering: what ibv_create_flow needs."""
+ROCE_V2 = Setup(
+    "roce-v2",
+    "RoCE v2 of the ConnectX-3 Pro, steering rules kept by the device",
+    ServerOptions(pro=True),
+    gid_type="RoCE v2",
+    before=_OWN_RULES,
+)
+OPENSM = Setup(
+    "opensm",
+    "InfiniBand, managed by opensm in guest a",
+    ServerOptions(link="infiniband", sm="none"),
+    ethernet=False,
+    service="modprobe mlx4_core; until [ -e /dev/infiniband/umad0 ]; do sleep 0.1; done; "
+    "exec opensm --log_file /var/log/opensm.log",
+)
+DPDK = Setup(
+    "dpdk",
+    "RoCE v1, steering rules kept by the device, DPDK's programs in the guests",
+    before=_OWN_RULES,
+    dpdk=True,
+)
+SETUPS = (ROCE, INFINIBAND, BLUEFLAME, ROCE_V2, OPENSM, DPDK)
+
+
+def _bridge_setup(model: BridgeModel) -> Setup:
+    identity = f"{model.vendor:04x}:{model.device:04x}"
+    what = f"{model.title} {identity} and I/OAT {model.engine}"
+    return Setup(f"ntb-{model.name}", what, bridge=BridgeOptions(model.name))
+
+
+BRIDGES = {model: _bridge_setup(model) for model in models.MODELS}
+"""A setup for each bridge model."""
+QUICK = (ROCE, BRIDGES[models.SWITCHTEC])
+"""The setups of the short run."""

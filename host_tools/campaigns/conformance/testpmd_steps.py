@@ -1,0 +1,140 @@
+"""DPDK's testpmd on an HCA, opposite testpmd or mlx4_en in the other guest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bluebridge.host_tools.campaigns.conformance.program import FAILED, PASSED, Verdict
+from bluebridge.host_tools.campaigns.conformance.session import Session
+from bluebridge.host_tools.machine.vm import Vm
+from bluebridge.host_tools.programs.testpmd import Counters, Testpmd, race, timed
+
+SECONDS = 3.0
+QUEUES = 4
+FOREIGN = "10.9.0.77"
+"""An address that no guest has: testpmd's icmpecho answers for any."""
+_QUEUE = re.compile(r"RX Port= *\d+/Queue= *(\d+).*\n +RX-packets: (\d+)")
+_CSUM = Path(__file__).parent / "in_guest_csum.py"
+_CSUM_PLACE = "/tmp/csum.py"
+
+
+def one_queue(session: Session) -> Sequence[Verdict]:
+    """txonly to rxonly, 64-byte frames with their FCS: none is lost."""
+    with _pair(session, "--forward-mode=rxonly", "--forward-mode=txonly") as (rx, tx):
+        seconds, sent, received = race(tx, rx, SECONDS)
+    rate = f"{received.received / seconds / 1e3:.1f} thousand frames per second"
+    return [_same(sent, received, rate)]
+
+
+def spread(session: Session) -> Sequence[Verdict]:
+    """flowgen to rxonly with receive side scaling over four queues."""
+    queues = f"--rxq={QUEUES} --txq={QUEUES} --rss-udp"
+    with _pair(session, f"--forward-mode=rxonly {queues}", "--forward-mode=flowgen") as (rx, tx):
+        _, sent, received = race(tx, rx, SECONDS)
+        by_queue = per_queue(rx.tell("stop"))
+    told = ", ".join(str(by_queue.get(number, 0)) for number in range(QUEUES))
+    if any(by_queue.get(number, 0) < received.received / QUEUES / 4 for number in range(QUEUES)):
+        return [Verdict(FAILED, f"frames by queue: {told}")]
+    return [_same(sent, received, f"by queue {told}")]
+
+
+def echoes(session: Session) -> Sequence[Verdict]:
+    """icmpecho answers ARP and pings of mlx4_en."""
+    machine = session.pair.a
+    with Testpmd(machine, function(machine), "--forward-mode=icmpecho --auto-start"):
+        line = f"ping -c 50 -i 0.02 {FOREIGN} | grep -E 'packet loss'"
+        found = session.pair.b.run(line, timeout=60).text.strip()
+    return [Verdict(PASSED if " 0% packet loss" in found else FAILED, found)]
+
+
+def checksums(session: Session) -> Sequence[Verdict]:
+    """csum with the adapter's checksums mends what mlx4_en's guest sends with wrong ones."""
+    a, b = session.pair.machines
+    b.agent.put(_CSUM.read_bytes(), _CSUM_PLACE)
+    netdev = session.words.netdev
+    with Testpmd(a, function(a), f"--forward-mode=csum --eth-peer=0,{_mac(b, netdev)}") as testpmd:
+        testpmd.tell("port stop 0")
+        for layer in ("ip", "udp", "tcp"):
+            testpmd.tell(f"csum set {layer} hw 0")
+        testpmd.tell("port start 0")
+        testpmd.tell("start")
+        line = f"python3 {_CSUM_PLACE} {netdev} {_mac(a, netdev)}"
+        found = b.agent.run(line, timeout=60)
+    return [Verdict(PASSED if found.status == 0 else FAILED, found.text.strip())]
+
+
+def rules(session: Session) -> Sequence[Verdict]:
+    """rte_flow: UDP ports to queues or dropped, while nothing else comes in."""
+    queues = f"--rxq={QUEUES} --txq={QUEUES} --flow-isolate-all"
+    receiver, sender = session.pair.machines
+    found: dict[int, dict[int, int]] = {}
+    words = f"--forward-mode=rxonly {queues}"
+    with Testpmd(receiver, function(receiver), words) as rx:
+        address = _mac(receiver, session.words.netdev)
+        for port, actions in ((9, "queue index 2"), (10, "drop"), (11, "queue index 3")):
+            pattern = f"eth dst is {address} / ipv4 / udp dst is {port} / end"
+            said = rx.tell(f"flow create 0 ingress pattern {pattern} actions {actions} / end")
+            if "created" not in said:
+                return [Verdict(FAILED, f"the rule for port {port}: {said.strip()}")]
+        for port in (9, 10, 11, 12):
+            rx.tell("clear port stats all")
+            with Testpmd(sender, function(sender), _txonly(receiver, session, port)) as tx:
+                timed(tx, rx, SECONDS / 3)
+            found[port] = {
+                queue: count for queue, count in per_queue(rx.tell("stop")).items() if count
+            }
+        rx.tell("flow flush 0")
+    reached = {port: set(queues) for port, queues in found.items()}
+    right = reached == {9: {2}, 10: set(), 11: {3}, 12: set()}
+    return [Verdict(PASSED if right else FAILED, f"queues reached by UDP port: {reached}")]
+
+
+def per_queue(text: str) -> Mapping[int, int]:
+    """Frames received by queue, out of what testpmd prints when forwarding stops."""
+    return {int(queue): int(count) for queue, count in _QUEUE.findall(text)}
+
+
+@contextmanager
+def _pair(session: Session, receiving: str, sending: str) -> Iterator[tuple[Testpmd, Testpmd]]:
+    """testpmd in both guests, that of guest a receiving, and no frame but theirs."""
+    a, b = session.pair.machines
+    peer = f"--eth-peer=0,{_mac(a, session.words.netdev)}"
+    with (
+        silent(session),
+        Testpmd(a, function(a), receiving) as receiver,
+        Testpmd(b, function(b), f"{sending} {peer}") as sender,
+    ):
+        yield receiver, sender
+
+
+@contextmanager
+def silent(session: Session) -> Iterator[None]:
+    """Meanwhile the kernels send nothing by themselves."""
+    line = f"sysctl -qw net.ipv6.conf.{session.words.netdev}.disable_ipv6="
+    session.run_in_both(f"{line}1")
+    yield
+    session.run_in_both(f"{line}0")
+
+
+def _same(sent: Counters, received: Counters, what: str) -> Verdict:
+    """Whether as many came as went."""
+    told = f"{sent.sent} sent, {received.received} received, {what}"
+    fine = received.received == sent.sent > 0 and not received.missed
+    return Verdict(PASSED if fine else FAILED, told)
+
+
+def _txonly(receiver: Vm, session: Session, port: int) -> str:
+    mac = _mac(receiver, session.words.netdev)
+    return f"--forward-mode=txonly --tx-udp=9,{port} --eth-peer=0,{mac}"
+
+
+def function(machine: Vm) -> str:
+    """The PCI address of the HCA."""
+    return machine.run("basename $(readlink /sys/class/infiniband/mlx4_0/device)").text.strip()
+
+
+def _mac(machine: Vm, netdev: str) -> str:
+    return machine.run(f"cat /sys/class/net/{netdev}/address").text.strip()

@@ -1,0 +1,255 @@
+"""Two ends of NTRDMA in one process, with a seed: deaths, delays, reordering, and a model.
+
+    python -m tests.models.ntrdma_world --seeds 10000
+    python -m tests.models.ntrdma_world --seed 4711
+
+Applications on both sides use pieces of memory that each belong to one operation at a time: sends,
+writes, reads, registrations by work request and their ends from either side, shared receives, and
+requests that must be refused. The model knows what every byte must be: when an operation is done
+its bytes are compared, at the end all of them, those beside the registered memory included. When a
+queue pair has been reset on both sides nothing may land in its memory any more: it gets new bytes,
+which must stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from functools import cache
+
+from bluebridge.device.layout.ntrdma.commands import QueueState
+from tests.models.ntrdma_deaths import ABSENCES, Death, Deaths
+from tests.models.ntrdma_side import SLOTS, End, Side
+
+STEPS = 900
+
+
+class World(Deaths):
+    """Both sides, the way between them, a clock and the model of their memory."""
+
+    def __init__(self, seed: int, trouble: bool = True) -> None:
+        super().__init__(seed)
+        self.trouble = trouble
+        self.link(True)
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """One thing happens, of all that may."""
+        roll = self.chance.random()
+        side = self.chance.choice(self.sides)
+        if roll < 0.45 and side.transport.in_flight:
+            for _ in range(self.chance.randrange(1, 12)):
+                if side.transport.in_flight:
+                    side.transport.deliver(self.chance)
+        elif roll < 0.6 and side.machine.interrupts:
+            side.machine.interrupts = 0
+            side.engine.interrupt(self.now)
+        elif roll < 0.66 and side.link_events:
+            side.engine.link(side.link_events.popleft(), self.now)
+        elif roll < 0.8:
+            self.post(self.sides.index(side))
+        elif roll < 0.86:
+            self.poll(self.sides.index(side))
+        elif roll < 0.88:
+            self.connect()
+        elif roll < 0.997 or not self.trouble:
+            self.tick()
+        else:
+            self._trouble()
+
+    def tick(self) -> None:
+        """Time passes: a little, or until something is due."""
+        due = min(side.engine.deadline for side in self.sides)
+        if self.back_at is not None:
+            due = min(due, self.back_at)
+        if due <= self.now or self.chance.random() < 0.3:
+            self.now += self.chance.random() * 0.001
+        elif due < float("inf"):
+            self.now = due
+        self.come_back()
+        for side in self.sides:
+            if side.engine.deadline <= self.now or self.chance.random() < 0.1:
+                side.engine.advance(self.now)
+            elif side.engine.throttled:
+                side.engine.run(self.now)
+
+    def _trouble(self) -> None:
+        number = self.chance.randrange(2)
+        roll = self.chance.random()
+        if roll < 0.5:
+            self.die(number, self.chance.choice(tuple(Death)), self.chance.choice(ABSENCES))
+        elif roll < 0.7:
+            self.link(False)
+            self.back_at = self.now + self.chance.choice(ABSENCES)
+            self.come_back()
+        else:
+            side = self.sides[number]
+            end = self.chance.choice(side.ends)
+            if self.usable(number, end):
+                side.engine.local.stop_pair(end.pair)
+                side.engine.run(self.now)
+
+    # -- connections ----------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Reset what has failed; connect what is fresh on both sides."""
+        for index in range(len(self.sides[0].ends)):
+            ends = [side.ends[index] for side in self.sides]
+            if all(end.fresh and not end.busy for end in ends):
+                if all(side.engine.ready for side in self.sides):
+                    self._join(index, ends)
+                continue
+            broken = any(
+                end.pair.state is QueueState.ERROR or (not end.fresh and not end.connected)
+                for end in ends
+            )
+            if not broken:
+                continue
+            for side, end in zip(self.sides, ends, strict=True):
+                if not end.busy and not end.fresh:
+                    self._reset(side, end)
+
+    def _join(self, index: int, ends: list[End]) -> None:
+        for number in (0, 1):
+            self.sent[number][index].clear()
+            self.refill(number, index)
+        for number, (side, end) in enumerate(zip(self.sides, ends, strict=True)):
+            end.fresh, end.connected = False, True
+            end.pair.state = QueueState.READY_TO_SEND
+            end.pair.access = end.access
+            end.pair.peer_key = ends[1 - number].pair.key
+            end.pair.retry_seconds = 60.0
+            side.engine.local.modify_pair(end.pair)
+            side.shared.deal()
+            side.engine.run(self.now)
+
+    def _reset(self, side: Side, end: End) -> None:
+        """Back to RESET, by way of the error state: then nothing is under way."""
+        end.busy, end.connected = True, False
+
+        def reset(good: bool) -> None:
+            end.busy, end.fresh = False, True
+
+        def stopped(good: bool) -> None:
+            number = self.sides.index(side) if side in self.sides else None
+            if number is not None:
+                self._drop(number, end.index)
+                self.refill(number, end.index)
+            side.engine.local.reset_pair(end.pair, reset)
+
+        side.drop_fast(end)
+        side.engine.local.stop_pair(end.pair, stopped)
+        side.engine.run(self.now)
+
+    def _drop(self, number: int, index: int) -> None:
+        """Operations whose completions a reset forgets."""
+        self.poll(number)
+        for key, each in list(self.operations.items()):
+            if (each.number, each.index) == (number, index):
+                del self.operations[key]
+            elif each.index == index:
+                each.orphan = True
+
+    # -- the whole ------------------------------------------------------------------------------
+
+    def exchange(self) -> None:
+        """Everything in flight lands and is looked at, and completions are taken."""
+        for side in self.sides:
+            while side.link_events:
+                side.engine.link(side.link_events.popleft(), self.now)
+            while side.transport.in_flight:
+                side.transport.deliver(self.chance)
+            if side.machine.interrupts:
+                side.machine.interrupts = 0
+                side.engine.interrupt(self.now)
+        for number in (0, 1):
+            self.poll(number)
+
+    def settle(self) -> None:
+        """Without trouble, until both sides have nothing to do and everything is connected."""
+        self.trouble = False
+        for _ in range(4000):
+            self.exchange()
+            self.connect()
+            self._feed()
+            if self._settled():
+                return
+            self.tick()
+        states = [(side.engine.port.state.name, side.engine.port.reason) for side in self.sides]
+        raise AssertionError(f"no rest: ports {states}, {len(self.operations)} operations")
+
+    def _feed(self) -> None:
+        """Receives for all messages that still wait for one; an end for unsignaled requests."""
+        for number in (0, 1):
+            for end in self.sides[number].ends:
+                if len(self.sent[1 - number][end.index]) > end.pair.receives.outstanding:
+                    self.post_receive(number, end, SLOTS)
+                if self.usable(number, end) and self.waits(number, end):
+                    self.post_nop(number, end)
+
+    def _settled(self) -> bool:
+        connected = all(
+            self.usable(number, end) for number in (0, 1) for end in self.sides[number].ends
+        )
+        return (
+            connected
+            and not self.operations
+            and not any(side.transport.in_flight or side.machine.interrupts for side in self.sides)
+        )
+
+    def check_memory(self) -> None:
+        """Neither side has more in use than one that has just begun."""
+        assert [side.transport.available for side in self.sides] == list(_available())
+
+
+@cache
+def _available() -> tuple[int, ...]:
+    """Free memory of both sides that have just found each other."""
+    world = World(0, trouble=False)
+    world.settle()
+    return tuple(side.transport.available for side in world.sides)
+
+
+def run(seed: int, steps: int = STEPS, trouble: bool = True) -> World:
+    """One seed from the beginning to rest."""
+    world = World(seed, trouble)
+    for _ in range(steps):
+        world.step()
+    world.check()
+    world.settle()
+    world.check()
+    world.check_twins()
+    world.check_memory()
+    return world
+
+
+def main() -> int:
+    """Run seeds; the first that fails is named and raises."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, help="this one only")
+    arguments = parser.parse_args()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    if arguments.seed is not None:
+        seeds = range(arguments.seed, arguments.seed + 1)
+    begun, done, deaths, failed = time.monotonic(), 0, 0, 0
+    for seed in seeds:
+        try:
+            world = run(seed)
+        except BaseException:
+            print(f"seed {seed} fails", file=sys.stderr)
+            raise
+        done, deaths = done + world.completed, deaths + world.deaths
+        failed += world.failed
+    print(
+        f"{len(seeds)} seeds in {time.monotonic() - begun:.1f} s: {done} operations done, "
+        f"{failed} failed, {deaths} deaths"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

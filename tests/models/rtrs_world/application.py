@@ -1,0 +1,228 @@
+"""The layer above a client: reads and writes, of which it knows what they must find."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bluebridge.guest.protocols.rtrs.engine.actions import (
+    Action,
+    Closed,
+    Direction,
+    Finished,
+    LinkChanged,
+    Opened,
+)
+from bluebridge.guest.protocols.rtrs.engine.interface import Permit
+from tests.models.rtrs_world.machines import ClientMachine
+from tests.models.rtrs_world.store import (
+    EIO,
+    SECTOR,
+    SECTORS,
+    Disk,
+    Lost,
+    content,
+    parse_content,
+    user_message,
+)
+
+LINGER = 90.0
+"""So long a write that has failed may still come to be executed."""
+_EXPECTED = {0, EIO, errno.ECONNABORTED}
+
+
+@dataclass
+class Truth:
+    """What each sector may contain: by write, the time of its failure, or None if it was told
+    to have succeeded."""
+
+    possible: list[dict[int, float | None]] = field(
+        default_factory=lambda: [{0: None} for _sector in range(SECTORS)]
+    )
+    last_tag: int = 0
+
+    def written(self, tag: int, sector: int, now: float) -> None:
+        """A write has succeeded: only those that failed a short while ago may still come."""
+        old = self.possible[sector]
+        self.possible[sector] = {
+            other: failed
+            for other, failed in old.items()
+            if failed is not None and failed + LINGER > now
+        } | {tag: None}
+
+    def unknown(self, tag: int, sector: int, now: float) -> None:
+        """A write has failed, or nobody was there to be told."""
+        self.possible[sector][tag] = now
+
+    def check(self, data: bytes, sector: int) -> None:
+        """Content that was read. Raises `Lost`."""
+        tag, place = parse_content(data)
+        if place != sector or tag not in self.possible[sector]:
+            raise Lost(f"sector {sector} has write {tag} of sector {place}: a write was lost")
+
+
+@dataclass
+class Job:
+    """A request in flight."""
+
+    tag: int
+    direction: Direction
+    sector: int
+    count: int
+    permit: Permit
+
+
+class Application:
+    """Keeps some requests in flight; no two touch a sector at the same time."""
+
+    def __init__(
+        self, truth: Truth, disk: Disk, source: random.Random, busy: Callable[[], bool]
+    ) -> None:
+        self.machine: ClientMachine | None = None
+        self.opened: Opened | None = None
+        self.closed = False
+        self.links: list[bool] = []
+        self.finished = 0
+        self.failures = 0
+        self.sent: dict[int, int] = {}
+        self._truth = truth
+        self._disk = disk
+        self._random = source
+        self._busy = busy
+        self._jobs: dict[int, Job] = {}
+        self._locked: set[int] = set()
+        self._pause = source.choice((0.15, 0.5, 2.0))
+
+    def __call__(self, action: Action) -> None:
+        if isinstance(action, Finished):
+            self._finish(action)
+        elif isinstance(action, Opened):
+            if action.path is None:
+                self.opened = action
+        elif isinstance(action, LinkChanged):
+            if self.links[-1:] == [action.up]:
+                raise Lost(f"the link is {action.up} twice")
+            self.links.append(action.up)
+        elif isinstance(action, Closed):
+            self.closed = True
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is in flight."""
+        return not self._jobs
+
+    def run(self, count: int) -> None:
+        """Begin `count` chains of requests, one after another in each."""
+        self._pause *= count
+        for _chain in range(count):
+            self._later()
+
+    def read_all(self) -> None:
+        """Read every sector, one request after another."""
+        for sector in range(0, SECTORS, 8):
+            self._clock_run(lambda sector=sector: self._begin(Direction.READ, sector, 8))  # type: ignore[misc]
+
+    def died(self) -> None:
+        """The client has died: what was in flight is unknown."""
+        assert self.machine is not None
+        for job in self._jobs.values():
+            self._give_up(job)
+        self._jobs.clear()
+
+    def _clock_run(self, start: Callable[[], bool]) -> None:
+        machine = self.machine
+        assert machine is not None
+        for _attempt in range(100):
+            if start() and machine.clock.run(lambda: self.idle, 200.0) and not self._last_failed:
+                return
+            machine.clock.run(lambda: False, 1.0)
+        raise Lost("a sector cannot be read although everything works")
+
+    _last_failed = False
+
+    def _later(self) -> None:
+        assert self.machine is not None
+        pause = self._random.random() * self._pause
+        self.machine.clock.after(pause, self._next)
+
+    def _next(self) -> None:
+        machine = self.machine
+        assert machine is not None
+        if not machine.alive or not self._busy():
+            return
+        if machine.hangs:
+            self._later()
+            return
+        direction = self._random.choice((Direction.READ, Direction.WRITE))
+        count = self._random.randint(1, 12)
+        sector = self._random.randrange(SECTORS - count)
+        if not self._begin(direction, sector, count):
+            self._later()
+
+    def _begin(self, direction: Direction, sector: int, count: int) -> bool:
+        machine, extent = self.machine, set(range(sector, sector + count))
+        assert machine is not None
+        if extent & self._locked:
+            return False
+        admin = self._random.random() < 0.05
+        permit = machine.session.get_permit(admin=admin, cpu=self._random.randrange(4))
+        if permit is None:
+            return False
+        self._truth.last_tag += 1
+        tag = self._truth.last_tag
+        data = machine.slots.data[permit.slot]
+        data[:] = b"\xee" * len(data)
+        if direction is Direction.WRITE:
+            whole = b"".join(content(tag, sector + index) for index in range(count))
+            data[: len(whole)] = whole
+        user = user_message(tag, sector, count, direction, self._random.choice((0, 15, 80)))
+        failed = machine.session.request(direction, permit, user, count * SECTOR, machine.clock.now)
+        if failed:
+            if failed != errno.ECONNABORTED:
+                raise Lost(f"a request was refused with {failed}")
+            machine.session.put_permit(permit)
+            return False
+        self._jobs[permit.slot] = Job(tag, direction, sector, count, permit)
+        self._locked |= extent
+        machine.perform()
+        return True
+
+    def _finish(self, finished: Finished) -> None:
+        machine = self.machine
+        assert machine is not None
+        job = self._jobs.pop(finished.slot, None)
+        if job is None:
+            raise Lost(f"slot {finished.slot} is finished twice")
+        if finished.errno not in _EXPECTED:
+            raise Lost(f"request {job.tag} ended with {finished.errno}")
+        self.finished += 1
+        self._last_failed = finished.errno != 0
+        self._locked -= set(range(job.sector, job.sector + job.count))
+        if finished.errno:
+            self.failures += 1
+            self._give_up(job)
+        else:
+            self._check(job, bytes(machine.slots.data[finished.slot]))
+        machine.session.put_permit(job.permit)
+        self._later()
+
+    def _check(self, job: Job, data: bytes) -> None:
+        assert self.machine is not None
+        if not self._disk.executed[job.tag]:
+            raise Lost(f"request {job.tag} succeeded, but was never served")
+        self._disk.answered.add(job.tag)
+        for index in range(job.count):
+            if job.direction is Direction.WRITE:
+                self._truth.written(job.tag, job.sector + index, self.machine.clock.now)
+            else:
+                part = data[index * SECTOR : (index + 1) * SECTOR]
+                self._truth.check(part, job.sector + index)
+
+    def _give_up(self, job: Job) -> None:
+        assert self.machine is not None
+        self._disk.given_up.add(job.tag)
+        if job.direction is Direction.WRITE:
+            for sector in range(job.sector, job.sector + job.count):
+                self._truth.unknown(job.tag, sector, self.machine.clock.now)

@@ -1,0 +1,98 @@
+"""Rules of device-managed flow steering as drivers write them, and a guest that chose that mode."""
+
+from __future__ import annotations
+
+from struct import pack
+
+from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.steering import (
+    RULE_CONTROL,
+    RULE_ETHERNET,
+    RULE_INFINIBAND,
+    RULE_IPV4,
+    RULE_PORTS,
+    RULE_VXLAN,
+    RuleHeader,
+)
+from tests.models.rdma_node import Node
+
+USER, ETHTOOL, NIC = 0x1000, 0x2000, 0x5000
+"""Domains of Linux, the high bits of priorities (inc/device.h: MLX4_DOMAIN_*)."""
+
+MAC_MASK = b"\xff" * 6
+
+
+class RuleNode(Node):
+    """A guest whose driver chose device-managed steering, with `1 << log_rules` rules."""
+
+    log_rules = 17
+    high_rate = 0
+
+    def init_mailbox(self) -> bytearray:
+        """INIT_HCA as mlx4_core fills it with log_num_mgm_entry_size=-1: no table of groups."""
+        mailbox = super().init_mailbox()
+        for name in ("log_mc_entry_size", "log_mc_hash_size", "log_mc_table_size"):
+            INIT_HCA.set(mailbox, name, 0)
+        INIT_HCA.set(mailbox, "flags", 1 | 1 << 6)
+        INIT_HCA.set(mailbox, "log_rule_entry_size", 7)
+        INIT_HCA.set(mailbox, "log_rule_table_size", self.log_rules)
+        INIT_HCA.set(mailbox, "high_rate_mode", self.high_rate)
+        return mailbox
+
+    def try_attach(self, qpn: int, *headers: bytes, **control: int) -> tuple[Status, int]:
+        """QP_FLOW_STEERING_ATTACH: status and number of the rule."""
+        values = {"port": 1, "priority": NIC, "qpn": qpn, **control}
+        raw = bytes(RULE_CONTROL.pack(values)) + b"".join(headers)
+        return self.try_command(Opcode.QP_FLOW_STEERING_ATTACH, raw, len(raw) // 4)
+
+    def attach(self, qpn: int, *headers: bytes, **control: int) -> int:
+        """The same, which must succeed: the number of the rule."""
+        status, number = self.try_attach(qpn, *headers, **control)
+        assert status == Status.OK, self.host.notes[-1]
+        assert number
+        return number
+
+    def detach(self, number: int) -> None:
+        """QP_FLOW_STEERING_DETACH."""
+        self.command(Opcode.QP_FLOW_STEERING_DETACH, number)
+
+
+def to(mac: bytes, **more: int | bytes) -> bytes:
+    """A header for one destination address."""
+    return ethernet(dmac=mac, dmac_mask=MAC_MASK, **more)
+
+
+def ethernet(**values: int | bytes) -> bytes:
+    """A header of Ethernet."""
+    size = RULE_ETHERNET.size // 4
+    return bytes(RULE_ETHERNET.pack(values, size=size, id=RuleHeader.ETHERNET))
+
+
+def infiniband(**values: int | bytes) -> bytes:
+    """A header of InfiniBand."""
+    size = RULE_INFINIBAND.size // 4
+    return bytes(RULE_INFINIBAND.pack(values, size=size, id=RuleHeader.INFINIBAND))
+
+
+def ipv4(source: bytes = b"", destination: bytes = b"", *, prefix: int = 32) -> bytes:
+    """A header of IPv4: addresses that are there have to be equal in `prefix` bits."""
+    mask = pack(">I", 0xFFFFFFFF << 32 - prefix & 0xFFFFFFFF)
+    values: dict[str, int | bytes] = {}
+    for name, address in ("source", source), ("destination", destination):
+        if address:
+            values |= {name: address, f"{name}_mask": mask}
+    return bytes(RULE_IPV4.pack(values, size=RULE_IPV4.size // 4, id=RuleHeader.IPV4))
+
+
+def ports(kind: RuleHeader, source: int = 0, destination: int = 0, mask: int = 0xFFFF) -> bytes:
+    """A header of TCP or UDP: ports other than 0 have to be equal under `mask`."""
+    values = {"source": source, "destination": destination}
+    masks = {f"{name}_mask": mask for name, port in values.items() if port}
+    return bytes(RULE_PORTS.pack(values | masks, size=RULE_PORTS.size // 4, id=kind))
+
+
+def vxlan(vni: int, mask: int = 0xFFFFFF) -> bytes:
+    """A header of VXLAN."""
+    size = RULE_VXLAN.size // 4
+    return bytes(RULE_VXLAN.pack(vni=vni, vni_mask=mask, size=size, id=RuleHeader.VXLAN))

@@ -1,0 +1,48 @@
+"""What all parts of the contract use: two devices, and two players connected over them."""
+
+from __future__ import annotations
+
+import pytest
+
+from bluebridge.guest.verbs import (
+    AccessFlags,
+    Device,
+    FastRegistration,
+    SendWr,
+    WcStatus,
+    WrOpcode,
+)
+from tests.models.verbs.player import SIZE, Player, fill
+
+Devices = tuple[Device, Device]
+Pair = tuple[Player, Player]
+LOCAL, WRITE, READ = AccessFlags.LOCAL_WRITE, AccessFlags.REMOTE_WRITE, AccessFlags.REMOTE_READ
+OK, FLUSH = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
+LENGTHS = (0, 1, 1025, SIZE)
+
+
+def join(a: Player, b: Player, **rts: int) -> Pair:
+    """Connect two players; `rts` belongs to the first."""
+    a.connect(b, **rts)
+    b.connect(a)
+    return a, b
+
+
+def registration(
+    region: FastRegistration, address: int, key: int, access: AccessFlags = LOCAL | WRITE
+) -> SendWr:
+    """REG_MR of one page."""
+    request = SendWr(1, WrOpcode.REG_MR, mr=region, pages=[address], key=key, access=access)
+    request.iova, request.length = address, 4096
+    return request
+
+
+class OnDevices:
+    """Base of the contract: `devices` is the provider's, `pair` two connected players."""
+
+    @pytest.fixture
+    def pair(self, devices: Devices) -> Pair:
+        """Two connected players with different bytes in their memories."""
+        a, b = join(Player(devices[0], inline=200), Player(devices[1], inline=200))
+        fill(a, b)
+        return a, b

@@ -1,0 +1,79 @@
+"""Accesses of configuration space in words, against the spaces that the devices have."""
+
+from __future__ import annotations
+
+import pytest
+
+from bluebridge.device.dma import engine
+from bluebridge.device.layout import pci
+from bluebridge.device.layout.mlx4 import bar0
+from bluebridge.device.ntb import gen1, gen4, switchtec
+from bluebridge.device.ntb.shape import Wanted
+from bluebridge.device.pci.capabilities import Capability, Express, MsiX, PowerManagement
+from bluebridge.device.pci.config_space import compose
+from bluebridge.device.server.process import BARS, CONNECTX3
+from bluebridge.host_tools.analyzer.config_text import config_text
+
+HCA = (
+    PowerManagement(),
+    MsiX(32, 0, bar0.MSIX_TABLE_OFFSET, bar0.MSIX_PBA_OFFSET),
+    Express(),
+)
+WANTED = Wanted((1 << 20, 1 << 20))
+FUNCTIONS = {
+    "hca": HCA,
+    "dma": engine.capabilities(),
+    **{
+        model.__name__.rpartition(".")[2]: model.shape(WANTED).capabilities
+        for model in (gen1, gen4, switchtec)
+    },
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_has_its_capabilities_where_the_table_says(name: str) -> None:
+    capabilities: tuple[Capability, ...] = tuple(FUNCTIONS[name])
+    config = compose(CONNECTX3, BARS, capabilities)
+    found, offset = [], pci.HEADER.get(config.data, "capabilities")
+    while offset:
+        found.append((offset, config.data[offset]))
+        offset = config.data[offset + 1]
+    ids = (pci.CAP_ID_PM, pci.CAP_ID_MSIX, pci.CAP_ID_EXPRESS)
+    assert found == list(zip(pci.CAPABILITIES, ids, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("offset", "data", "text"),
+    [
+        (0x04, "0600", "Command memory=1 bus_master=1"),
+        (0x00, "b3150310", "Vendor=0x15b3, Device=0x1003"),
+        (0x10, "00000080", "BAR0=0x80000000"),
+        (0x3D, "01", "Interrupt pin=0x1"),
+        (0x4A, "1f80", "MSI-X message control table_size=0x1f enable=1"),
+        (0x4B, "80", "part of MSI-X message control"),
+        (0x44, "0b00", "PM control and status power_state=3 no_soft_reset=1"),
+        (
+            0x5C,
+            "10a8",
+            "PCIe device control relaxed_ordering=1 no_snoop=1 max_read_request=2 initiate_reset=1",
+        ),
+        (0x100, "00000000", "extended config space 0x100"),
+        (0xF0, "00", "config 0xf0"),
+    ],
+)
+def test_words_of_an_access(offset: int, data: str, text: str) -> None:
+    octets = bytes.fromhex(data)
+    assert config_text(offset, octets, len(octets)) == text
+
+
+def test_a_bridge_of_the_first_generation_has_more() -> None:
+    assert config_text(0xD4, b"\x11", 1, "ntb1") == "PPD=0x11"
+    assert (
+        config_text(0xD0, b"\x14\x20", 2, "ntb1")
+        == "primary BAR2 size=0x14, primary BAR4 size=0x20"
+    )
+    assert config_text(0x1A2, b"\0\x20", 2, "ntb1") == "NTB link status=0x2000"
+
+
+def test_a_read_of_all_of_it() -> None:
+    assert config_text(0, bytes(64), 4096) == "whole config space"

@@ -1,0 +1,162 @@
+"""What `bluebridge log` shows in a terminal, and what a pipe gets."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.record import TEXT_KINDS
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout.buslog import Kind
+from bluebridge.device.server.log_control import LogCommands
+from bluebridge.host_tools.analyzer import log_command as cli
+from bluebridge.host_tools.analyzer import terminal
+from bluebridge.host_tools.analyzer.analysis.views import VIEWS
+from bluebridge.host_tools.analyzer.conditions import Condition
+from bluebridge.host_tools.analyzer.conditions.live_search import LiveSearch
+from bluebridge.host_tools.analyzer.event_lines import table_line
+from bluebridge.host_tools.cli import main
+from bluebridge.host_tools.commands.copy_progress import CopyProgress
+from tests.models.analysis_log import A, Sender
+
+ESCAPES = re.compile("\x1b\\[[0-9]*m")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    sender = Sender(tmp_path / "log")
+    sender.post(64, by="doorbell")
+    sender.log.close()
+    return tmp_path / "log"
+
+
+def _run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[str, str]:
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    assert cli.main(parser.parse_args(list(map(str, words)))) == 0
+    said = capsys.readouterr()
+    return said.out, said.err
+
+
+@pytest.fixture
+def columns(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Standard output is a terminal of so many columns."""
+    monkeypatch.setattr(terminal, "width", lambda: 80)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return 80
+
+
+@pytest.mark.parametrize("view", ["events", "table", "wr", "traffic"])
+def test_a_pipe_gets_whole_lines_without_colour(
+    log: Path, view: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out, err = _run(capsys, log, "--view", view)
+    assert "\x1b" not in out and "…" not in out
+    assert max(map(len, out.splitlines())) > 40
+    assert err == ""
+
+
+def test_a_terminal_gets_lines_of_its_width_and_a_word_about_the_rest(
+    log: Path, columns: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, err = _run(capsys, log, "--view", "table")
+    lines = [ESCAPES.sub("", line) for line in out.splitlines()]
+    assert max(map(len, lines)) == columns
+    assert f"were cut at {columns} columns" in err
+
+
+def test_a_narrow_terminal_shows_the_words_rather_than_the_data(
+    log: Path, columns: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, _ = _run(capsys, log, "--decode")
+    doorbell = next(line for line in out.splitlines() if "].send qpn=" in line)
+    assert "\x1b[36mhost->dev\x1b[0m" in doorbell
+
+
+def test_no_colour_where_it_is_not_wanted(
+    log: Path, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    out, _ = _run(capsys, log)
+    assert "\x1b" not in out
+
+
+def test_a_copy_tells_bytes_share_rate_and_what_is_left() -> None:
+    progress = CopyProgress("big", 200_000_000)
+    progress(50_000_000)
+    assert progress.text(5.0) == "big: 50 of 200 MB (25 %), 10.0 MB/s, 15 s to go"
+    unknown = CopyProgress("a:big")
+    unknown(50_000_000)
+    assert unknown.text(5.0) == "a:big: 50 MB, 10.0 MB/s"
+
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
+
+
+def test_texts_of_guests_and_users_move_no_cursor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Marks, notes, commands and the reason of a stopped log, in every view and in `watch`."""
+    log = FileLog(tmp_path / "log")
+    a = log.device("a")
+    commands = LogCommands(log).words
+    for kind in sorted(TEXT_KINDS):
+        log.record(a, kind, 0, 0, 9, f"x\n {EVIL}".encode())
+    commands["mark"]([EVIL])
+    commands["log"](["stop", EVIL])
+    log.close()
+    for view in VIEWS:
+        if view not in ("bridge", "ntrdma"):
+            assert main(["log", str(tmp_path / "log"), "--view", view]) == 0
+            said = capsys.readouterr()
+            assert set("\x1b\x07\x9b\u202e").isdisjoint(said.out + said.err)
+    condition = Condition.parse("kind=note")
+    (event, *_) = LiveSearch(LogReader(tmp_path / "log"), condition).new()
+    assert table_line(event).endswith(r"x\n \x1b]0;owned\x07\x1b[2J\x9b31m\u202e")
+    assert main(["log", str(tmp_path / "log"), "--mark", EVIL]) == 0
+    assert r"mark: \x1b]0;owned" in capsys.readouterr().out
+
+
+def test_the_table_has_places_times_between_and_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender = Sender(tmp_path / "log")
+    sender.log.record(A, Kind.CONFIG_WRITE, 0, 4, 2, b"\6\0")
+    sender.post(400, by="doorbell", inline=False, announced=True)
+    sender.log.close()
+    command = (tmp_path / "log", "--view", "table")
+    head, *lines = _run(capsys, *command)[0].splitlines()
+    starts = [head.index(name) for name in ("timestamp", "delta us", "bytes", "for", "decoded")]
+    assert starts == sorted(starts)
+    for line, parts in zip(
+        lines,
+        (
+            ("Config Write", " 0x4 ", " 2 ", "config access", "Command"),
+            ("Memory Write", "BAR2+0x80014", " 4 ", "doorbell of QP 0x48", ".send qpn=0x48"),
+            ("Memory Read", " 0x100000 ", " 48 ", "WQE read of QP 0x48", "sge=0x200000+400"),
+            ("Completion with data", " 0x100000 ", " 48 "),
+            ("Memory Read", " 0x200000 ", " 400 ", "payload read of QP 0x48"),
+            ("Completion with data", " 0x200000 ", " 256 "),
+            ("Completion with data", " 0x200100 ", " 144 "),
+        ),
+        strict=False,
+    ):
+        assert all(part in line for part in parts), line
+    assert "vector 1 " in lines[-1] and lines[-1].endswith("interrupt, vector 1")
+    times = [float(line.split()[2]) for line in lines]
+    deltas = [float(line.split()[4]) for line in lines]
+    assert sum(deltas) == pytest.approx(times[-1] - times[0], abs=0.1)
+    found = [json.loads(line) for line in _run(capsys, *command, "--json")[0].splitlines()]
+    assert found[1]["decoded"].endswith(".send qpn=0x48")
+    assert (found[-1]["address"], found[-1]["vector"]) == (None, 1)
+    monkeypatch.setattr(terminal, "width", lambda: 190)
+    monkeypatch.setenv("NO_COLOR", "1")
+    narrow = _run(capsys, *command)[0].splitlines()
+    assert "Data=" not in "".join(narrow) and "qpn=0x48" in narrow[2]

@@ -1,0 +1,134 @@
+"""Logs whose bytes were changed on the disk: each command says one line or shows what is there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.buslog.filter import Filter
+from bluebridge.device.buslog.follow import Follower
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.buslog.record import INDEX, INDEX_EVERY, INDEX_SUFFIX, RECORD, segment_name
+from bluebridge.device.buslog.writer import FileLog
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.device.layout.net.operations import Op
+from bluebridge.host_tools.cli import main
+from tests.models import bus_traffic, capture_traffic
+
+LENGTH_AT = 24
+"""Where a record has the length of its event."""
+
+
+def _with_length(segment: Path, length: int, kind: Kind) -> None:
+    """Change the length of the last event of a kind."""
+    data, position, place = bytearray(segment.read_bytes()), 0, 0
+    while position < len(data):
+        head = RECORD.unpack_from(data, position)
+        if head[2] == kind:
+            place = position
+        position += RECORD.size + head[8]
+    assert place
+    data[place + LENGTH_AT : place + LENGTH_AT + 4] = length.to_bytes(4, "little")
+    segment.write_bytes(data)
+
+
+@pytest.mark.parametrize("options", ["--pcap", "--pcap --tlp", "--view wr", "--view table"])
+@pytest.mark.parametrize("kind", [Kind.DMA_READ, Kind.WIRE], ids=lambda kind: kind.name)
+def test_an_event_longer_than_any_transfer_is_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: Kind, options: str
+) -> None:
+    capture_traffic.write_log(tmp_path / "log", capture_traffic.everything())
+    if kind is not Kind.WIRE:
+        bus_traffic.write_log(tmp_path / "log")
+    _with_length(tmp_path / "log" / segment_name(0), 0xFFFF_FFF0, kind)
+    words = options.replace("--pcap", f"--pcap {tmp_path / 'file'}").split()
+    assert main(["log", str(tmp_path / "log"), *words]) == 2
+    assert "is damaged before byte" in capsys.readouterr().err
+    assert not (tmp_path / "file").exists()
+
+
+def test_a_message_longer_than_its_packets_is_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No zeros are made for a payload that the packets of the message cannot have."""
+    route = capture_traffic.routes()["v1"]
+    message = capture_traffic.request(route, Op.WRITE, 64)
+    capture_traffic.write_log(tmp_path / "log", [message] * 2)
+    _with_length(tmp_path / "log" / segment_name(0), 1 << 31, Kind.WIRE)
+    assert main(["log", str(tmp_path / "log"), "--pcap", str(tmp_path / "file")]) == 2
+    assert "is damaged: 2147483648 bytes in 1 packets" in capsys.readouterr().err
+
+
+def _long_log(folder: Path) -> list[tuple[int, int]]:
+    """A log of three segments with several entries of their indices each; number and address."""
+    log = FileLog(folder, segment=200_000)
+    a = log.device("a")
+    for number in range(5 * INDEX_EVERY):
+        log.record(a, Kind.DMA_WRITE, 0, number, 40, bytes(40), What.PAYLOAD, 1)
+        if not number % 100:
+            log.flush()
+    log.close()
+    return [(number, number) for number in range(5 * INDEX_EVERY)]
+
+
+def _from_event(folder: Path, first: int) -> list[tuple[int, int]]:
+    events = LogReader(folder).events(Filter(first=first))
+    return [(event.number, event.address) for event in events]
+
+
+def _huge_offset(index: bytearray) -> None:
+    at = len(index) - INDEX.size
+    number, when, _ = INDEX.unpack_from(index, at)
+    INDEX.pack_into(index, at, number, when, (1 << 64) - 1)
+
+
+def _huge_number(index: bytearray) -> None:
+    _, when, offset = INDEX.unpack_from(index, 0)
+    INDEX.pack_into(index, 0, (1 << 64) - 1, when, offset)
+
+
+def _falling(index: bytearray) -> None:
+    index[:] = index[-INDEX.size :] + index[: -INDEX.size]
+
+
+def _cut(index: bytearray) -> None:
+    del index[INDEX.size // 2 :]
+
+
+@pytest.mark.parametrize("change", [_huge_offset, _huge_number, _falling, _cut])
+def test_a_log_is_read_without_a_damaged_index(
+    tmp_path: Path, change: Callable[[bytearray], None]
+) -> None:
+    folder = tmp_path / "log"
+    every = _long_log(folder)
+    for path in folder.glob(f"*{INDEX_SUFFIX}"):
+        index = bytearray(path.read_bytes())
+        change(index)
+        path.write_bytes(index)
+    first = len(every) - 700
+    assert _from_event(folder, first) == every[first:]
+    follower = Follower(LogReader(folder), at_end=True)
+    assert (follower.number, list(follower.new())) == (len(every), [])
+    saved = tmp_path / "page.html"
+    assert main(["web", str(folder), "--event", str(first), "--save", str(saved)]) == 0
+    assert saved.stat().st_size
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_index_with_any_bytes_changed_ends_no_command_with_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], seed: int
+) -> None:
+    folder, chosen = tmp_path / "log", random.Random(seed)
+    every = _long_log(folder)
+    for path in folder.glob(f"*{INDEX_SUFFIX}"):
+        index = bytearray(path.read_bytes())
+        for _ in range(chosen.randrange(1, 6)):
+            index[chosen.randrange(len(index))] = chosen.randrange(256)
+        path.write_bytes(index)
+    first = str(chosen.randrange(len(every)))
+    for words in (["log", "--limit", "3"], ["web", "--save", str(tmp_path / "page"), "--force"]):
+        status = main([words[0], str(folder), "--event", first, *words[1:]])
+        assert status == 0 or "is damaged" in capsys.readouterr().err

@@ -1,0 +1,185 @@
+"""The conformance run's verdicts, its journal and its page; no guest is needed for any of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bluebridge.host_tools.campaigns.conformance import known_failures, ntb_page, page
+from bluebridge.host_tools.campaigns.conformance.__main__ import main
+from bluebridge.host_tools.campaigns.conformance.journal import Entry, Journal
+from bluebridge.host_tools.campaigns.conformance.lacking import lacking
+from bluebridge.host_tools.campaigns.conformance.program import (
+    FAILED,
+    PASSED,
+    SKIPPED,
+    Ended,
+    Program,
+    Verdict,
+    verdict,
+)
+from bluebridge.host_tools.campaigns.conformance.session import Words
+from bluebridge.host_tools.campaigns.conformance.setups import QUICK
+from bluebridge.host_tools.campaigns.conformance.suites import everything, perftest
+from bluebridge.host_tools.campaigns.conformance.suites.network import every_second_has_bytes
+from bluebridge.host_tools.campaigns.conformance.suites.rdma_core import GENERIC, each_test
+from bluebridge.host_tools.errors import UsageError
+
+PROGRAM = Program("suite", "name", "true", expect="^done$", unsupported="no XRC", limit=7)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+VERDICTS = st.builds(Verdict, st.sampled_from([PASSED, FAILED, SKIPPED]), TEXT, TEXT)
+ENTRIES = st.builds(
+    Entry,
+    st.sampled_from(["roce", "infiniband"]),
+    TEXT,
+    TEXT,
+    st.floats(0, 1e6),
+    st.lists(VERDICTS, min_size=1, max_size=3).map(tuple),
+)
+
+
+@pytest.mark.parametrize(
+    ("ended", "expected"),
+    [
+        (Ended(0, "first\ndone\n"), Verdict(PASSED)),
+        (Ended(0, "first\n----\n"), Verdict(FAILED, "printed no /^done$/: first")),
+        (Ended(3, "done\nbad QP\n"), Verdict(FAILED, "status 3: bad QP")),
+        (Ended(None, ""), Verdict(FAILED, "no end after 7 s: no output")),
+        (Ended(1, "a\nhere is no XRC\nb"), Verdict(SKIPPED, "here is no XRC")),
+    ],
+)
+def test_the_end_of_a_client_has_a_verdict(ended: Ended, expected: Verdict) -> None:
+    assert list(verdict(PROGRAM, ended)) == [expected]
+
+
+def _report(*moved: int, **more: object) -> Ended:
+    intervals = [{"sum": {"bytes": count, "seconds": 1.0}} for count in moved]
+    intervals.append({"sum": {"bytes": 0, "seconds": 0.02}})
+    end = {"sum_received": {"bits_per_second": 8e6}}
+    return Ended(0, json.dumps({"intervals": intervals, "end": end, **more}))
+
+
+def test_tcp_must_move_something_every_second() -> None:
+    (good,) = every_second_has_bytes(_report(1_000_000, 250_000))
+    assert good == Verdict(PASSED, "8 Mbit/s, slowest second 2 Mbit")
+    (stalled,) = every_second_has_bytes(_report(5, 0, 5))
+    assert stalled == Verdict(FAILED, "nothing moved in interval 1 of 3")
+    (refused,) = every_second_has_bytes(_report(error="unable to connect"))
+    assert refused == Verdict(FAILED, "unable to connect")
+    (silent,) = every_second_has_bytes(Ended(1, "[]"))
+    assert silent.status == FAILED
+
+
+def _tests(count: int) -> str:
+    lines = [{"test": f"tests.t.T.n{n}", "status": PASSED, "reason": ""} for n in range(count)]
+    return "\n".join(["noise", "3", *map(json.dumps, lines)])
+
+
+def test_each_of_rdma_cores_tests_counts_and_none_may_get_lost() -> None:
+    found = each_test(Ended(0, _tests(GENERIC)))
+    assert len(found) == GENERIC and found[0] == Verdict(PASSED, "", "t.T.n0")
+    *_, lost = each_test(Ended(0, _tests(GENERIC - 1)))
+    assert lost.status == FAILED and f"{GENERIC - 1} of {GENERIC}" in lost.reason
+    *_, late = each_test(Ended(None, _tests(GENERIC)))
+    assert late.status == FAILED and "no end in time" in late.reason
+
+
+def test_placeholders_are_replaced_and_other_braces_stay() -> None:
+    line = "{ ping {server6}%{netdev} {g}; } || x {x} {client} ${HOME}"
+    filled = Words("eth0", "fe80::1", 3).fill(line)
+    assert filled == "{ ping fe80::1%eth0 -g 3; } || x -x 3 10.9.0.2 ${HOME}"
+    assert Words("ib0", "", None).fill("a{g}{x}") == "a"
+
+
+@given(st.lists(ENTRIES, max_size=5))
+def test_a_journal_comes_back(entries: list[Entry]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        journal = Journal(Path(name))
+        for entry in entries:
+            journal.add(entry)
+        again = Journal(Path(name))
+        assert again.entries == entries
+        assert all(again.has(entry.key) for entry in entries)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"setup": "roce"}', '{"verdicts": 3}'])
+def test_what_is_no_journal_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "results.jsonl").write_text(line + "\n")
+    with pytest.raises(UsageError, match=r"line 1: no result of a run"):
+        Journal(tmp_path)
+
+
+def test_the_page_hides_no_failure_and_no_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(known_failures.KNOWN, "roce/tests/t: b", "the fabric drops it")
+    verdicts = (Verdict(PASSED, "", "a"), Verdict(FAILED, "lost", "b"), Verdict(SKIPPED, "no DM"))
+    entries = [
+        Entry("roce", "rdma-core", "tests", 1.0, verdicts),
+        Entry("roce", "tests", "t", 1.0, verdicts),
+        Entry("infiniband", "tests", "t", 1.0, verdicts[:1]),
+    ]
+    text = page.page(entries)
+    assert "- `roce/tests/t: b`: lost (the fabric drops it)" in text
+    assert "- no DM\n" in text
+    assert "| tests | 1 / 1 / 1 | 1 / 0 / 0 |" in text
+    assert "roce: 2 of 3 could run, 1 passed" in text
+    assert page.unexpected(entries) == ["roce/rdma-core/tests: b"]
+    assert "failed" in page.table(entries)
+
+
+def test_the_bridges_page_is_a_matrix() -> None:
+    client = "ntb_tool"
+    refusal = Verdict(SKIPPED, "no spare vectors")
+    failure = Verdict(FAILED, "0 instead of 1", "ports")
+    entries = [
+        Entry("ntb-intel-gen4", "ntb", client, 1.0, (Verdict(PASSED, "16 each way", "spads"),)),
+        Entry("ntb-intel-gen1", "ntb", client, 1.0, (refusal,)),
+        Entry("ntb-switchtec", "ntb", client, 1.0, (failure, Verdict(PASSED))),
+    ]
+    text = ntb_page.page(entries)
+    assert "| ntb_tool | passed | failed | refused |" in text
+    assert "- `ntb-switchtec/ntb/ntb_tool: ports`: 0 instead of 1" in text
+    assert "  - ntb-intel-gen4: spads: 16 each way" in text
+    assert "  - ntb-intel-gen1: no spare vectors" in text
+
+
+def test_programs_have_names_of_their_own_and_placeholders_that_exist() -> None:
+    keys = [f"{setup.name}/{program.key}" for setup, program in everything()]
+    assert len(keys) == len(set(keys))
+    words = Words("eth0", "fe80::1", 1)
+    for _, program in everything():
+        for text in (program.client, program.server, program.ready, program.after):
+            filled = words.fill(text)
+            left = [word for word in ("{server", "{client", "{g}", "{x}") if word in filled]
+            assert not left, filled
+        assert bool(program.server) == bool(program.ready), program.key
+
+
+def test_the_short_run_has_something_of_each_suite() -> None:
+    quick = [program for setup, program in everything() if program.short and setup in QUICK]
+    # Drivers' comings and goings, firmware, a subnet's tools, rules of steering are in tests/vm;
+    # DPDK is fetched for the long run only.
+    left_out = {"dpdk", "drivers", "firmware", "management", "steering"}
+    assert {program.suite for program in quick} == {
+        program.suite for _, program in everything()
+    } - left_out
+    assert {program.name for program in quick} >= perftest.QUICK
+
+
+def test_the_command_line_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list", "--short", "--only", "rping", "--setup", "roce"]) == 0
+    assert all("rping" in line for line in capsys.readouterr().out.splitlines())
+    assert main(["--list", "--only", "no such program"]) == 2
+    assert "see --list" in capsys.readouterr().err
+
+
+def test_every_skip_of_the_page_says_what_the_card_lacks() -> None:
+    text = page.PAGE.read_text().partition("## Skipped")[2].partition("## Programs")[0]
+    reasons = re.findall(r"^- (.*?)(?: \*\((.*)\)\*)?$", text, re.MULTILINE)
+    assert reasons and all(lacking(reason) == why != "" for reason, why in reasons)
+    assert lacking("the moon is full") == ""

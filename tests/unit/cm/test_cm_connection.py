@@ -1,0 +1,240 @@
+"""The CM state machine: two ends joined by a line that loses and repeats what a test says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from bluebridge.device.layout.net.cm import CmAttribute, RejectReason
+from bluebridge.guest.protocols.cm.connection import (
+    MAX_RETRIES,
+    RESEND_SECONDS,
+    STALE_SECONDS,
+    TIMEWAIT_SECONDS,
+    Connection,
+    Notice,
+    State,
+)
+from bluebridge.guest.protocols.cm.events import EventType
+from bluebridge.guest.protocols.cm.messages import Message, decode
+from bluebridge.guest.protocols.cm.transport import Peer
+
+PEER = Peer(bytes(16), bytes(6))
+REQUEST = {"local_qpn": 0x50, "starting_psn": 1}
+REPLY = {"local_qpn": 0x60, "starting_psn": 2}
+
+
+@dataclass
+class Pair:
+    """An active and a passive end, a clock, and the messages under way."""
+
+    now: float = 0.0
+    to_passive: list[Message] = field(default_factory=list)
+    to_active: list[Message] = field(default_factory=list)
+    active_news: list[Notice] = field(default_factory=list)
+    passive_news: list[Notice] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        def to_passive(mad: bytes, peer: Peer) -> None:
+            self.to_passive.append(decode(mad))
+
+        def to_active(mad: bytes, peer: Peer) -> None:
+            self.to_active.append(decode(mad))
+
+        def clock() -> float:
+            return self.now
+
+        self.active = Connection(1, 11, PEER, to_passive, clock, self.active_news.append)
+        self.passive = Connection(2, 22, PEER, to_active, clock, self.passive_news.append)
+
+    def requested(self) -> None:
+        """Up to the REQ at the passive end."""
+        self.active.connect(REQUEST)
+        self.passive.requested(self.to_passive.pop())
+
+    def established(self) -> None:
+        """Up to both ends knowing it."""
+        self.requested()
+        self.passive.accept(REPLY)
+        self.deliver()
+        self.active.ready()
+        self.deliver()
+        assert (self.active.state, self.passive.state) == (State.ESTABLISHED, State.ESTABLISHED)
+
+    def deliver(self) -> None:
+        """Everything under way arrives."""
+        while self.to_active or self.to_passive:
+            if self.to_active:
+                self.active.handle(self.to_active.pop(0))
+            if self.to_passive:
+                self.passive.handle(self.to_passive.pop(0))
+
+    def wait(self, seconds: float) -> None:
+        """Time passes; what is due happens."""
+        self.now += seconds
+        for end in (self.active, self.passive):
+            if end.deadline is not None and end.deadline <= self.now:
+                end.expire()
+
+
+def kinds(news: list[Notice]) -> list[EventType]:
+    """What was told."""
+    return [notice.type for notice in news]
+
+
+def test_connect_and_disconnect() -> None:
+    """REQ, REP, RTU, DREQ, DREP, time-wait; ids and transaction as the kernel has them."""
+    pair = Pair()
+    pair.active.connect(REQUEST)
+    request = pair.to_passive[0]
+    assert (request.kind, request.tid, request["local_comm_id"]) == (CmAttribute.REQ, 11, 1)
+    pair.passive.requested(pair.to_passive.pop())
+    pair.passive.accept(REPLY)
+    reply = pair.to_active[0]
+    assert (reply.tid, reply["local_comm_id"], reply["remote_comm_id"]) == (11, 2, 1)
+    pair.deliver()
+    pair.active.ready()
+    assert pair.to_passive[0]["remote_comm_id"] == 2
+    pair.deliver()
+    pair.active.disconnect()
+    assert pair.to_passive[0]["remote_qpn"] == 0x60
+    pair.deliver()
+    assert pair.passive.state is State.DREQ_RECEIVED
+    pair.passive.disconnect()
+    pair.deliver()
+    pair.wait(TIMEWAIT_SECONDS)
+    assert kinds(pair.active_news) == [
+        EventType.CONNECT_RESPONSE, EventType.DISCONNECTED, EventType.TIMEWAIT_EXIT,
+    ]  # fmt: skip
+    assert kinds(pair.passive_news) == [
+        EventType.ESTABLISHED, EventType.DISCONNECTED, EventType.TIMEWAIT_EXIT,
+    ]  # fmt: skip
+
+
+def test_lost_request_is_repeated_until_it_is_hopeless() -> None:
+    """MAX_RETRIES repetitions of the same bytes, then UNREACHABLE."""
+    pair = Pair()
+    pair.active.connect(REQUEST)
+    for _ in range(MAX_RETRIES + 1):
+        pair.wait(RESEND_SECONDS)
+    assert len(pair.to_passive) == MAX_RETRIES + 1
+    assert all(message == pair.to_passive[0] for message in pair.to_passive)
+    assert [(n.type, n.status) for n in pair.active_news] == [(EventType.UNREACHABLE, -110)]
+    assert pair.active.state is State.DEAD
+
+
+def test_repeated_request_before_the_answer_asks_for_patience() -> None:
+    """An MRA stops the requester from giving up."""
+    pair = Pair()
+    pair.requested()
+    pair.wait(RESEND_SECONDS)
+    pair.deliver()
+    assert pair.active.deadline is not None and pair.active.deadline > pair.now + 60
+    pair.passive.accept(REPLY)
+    pair.deliver()
+    assert kinds(pair.active_news) == [EventType.CONNECT_RESPONSE]
+
+
+def test_lost_reply_and_lost_rtu_are_repeated() -> None:
+    """The REQ brings the REP again, the REP brings the RTU again."""
+    pair = Pair()
+    pair.requested()
+    pair.passive.accept(REPLY)
+    pair.to_active.clear()
+    pair.wait(RESEND_SECONDS)
+    pair.deliver()
+    pair.active.ready()
+    pair.to_passive.clear()
+    pair.wait(RESEND_SECONDS)
+    pair.deliver()
+    assert pair.passive.state is State.ESTABLISHED
+    assert kinds(pair.passive_news) == [EventType.ESTABLISHED]
+    assert kinds(pair.active_news) == [EventType.CONNECT_RESPONSE]
+
+
+def test_reject() -> None:
+    """The reason is the status, the private data comes along."""
+    pair = Pair()
+    pair.requested()
+    pair.passive.reject(RejectReason.CONSUMER_DEFINED, b"not you")
+    pair.deliver()
+    (notice,) = pair.active_news
+    assert (notice.type, notice.status) == (EventType.REJECTED, 28)
+    assert notice.message is not None and notice.message.raw("private_data")[:7] == b"not you"
+    assert pair.active.state is pair.passive.state is State.DEAD
+
+
+def test_a_stale_request_is_told_when_the_old_connection_is_over() -> None:
+    """Not before: the peer would refuse the next request, too."""
+    pair = Pair()
+    pair.requested()
+    pair.passive.reject(RejectReason.STALE_CONNECTION)
+    pair.deliver()
+    pair.wait(STALE_SECONDS / 2)
+    assert not pair.active_news
+    pair.active.old_connection_over()
+    assert [(n.type, n.status) for n in pair.active_news] == [(EventType.REJECTED, 10)]
+    pair.active.old_connection_over()
+    pair.wait(STALE_SECONDS)
+    assert len(pair.active_news) == 1 and pair.active.deadline is None
+
+
+def test_a_stale_request_is_told_in_the_end() -> None:
+    """The peer's DREQ was lost: nobody waits for ever, and nothing is repeated."""
+    pair = Pair()
+    pair.requested()
+    pair.passive.reject(RejectReason.STALE_CONNECTION)
+    pair.deliver()
+    pair.wait(STALE_SECONDS)
+    assert [(n.type, n.status) for n in pair.active_news] == [(EventType.REJECTED, 10)]
+    assert not pair.to_passive
+
+
+def test_both_disconnect_at_once() -> None:
+    """DREQs that cross."""
+    pair = Pair()
+    pair.established()
+    pair.active.disconnect()
+    pair.passive.disconnect()
+    pair.deliver()
+    assert kinds(pair.active_news)[-1] is EventType.DISCONNECTED
+    assert kinds(pair.passive_news)[-1] is EventType.DISCONNECTED
+    assert pair.active.state is pair.passive.state is State.TIMEWAIT
+
+
+def test_disconnect_without_answer_ends_with_a_timeout() -> None:
+    """The peer is gone: DISCONNECTED with -ETIMEDOUT."""
+    pair = Pair()
+    pair.established()
+    pair.active.disconnect()
+    for _ in range(MAX_RETRIES + 1):
+        pair.wait(RESEND_SECONDS)
+    assert (pair.active_news[-1].type, pair.active_news[-1].status) == (
+        EventType.DISCONNECTED, -110,
+    )  # fmt: skip
+
+
+def test_repeated_dreq_in_time_wait_is_answered_again() -> None:
+    """The DREP was lost."""
+    pair = Pair()
+    pair.established()
+    pair.active.disconnect()
+    pair.deliver()
+    pair.passive.disconnect()
+    pair.to_active.clear()
+    pair.wait(RESEND_SECONDS / 2)
+    pair.active.expire()
+    pair.deliver()
+    assert pair.active.state is State.TIMEWAIT
+
+
+def test_verbs_in_the_wrong_state_are_refused() -> None:
+    """And send nothing."""
+    pair = Pair()
+    with pytest.raises(OSError, match="in state IDLE"):
+        pair.active.accept(REPLY)
+    with pytest.raises(OSError, match="in state IDLE"):
+        pair.active.ready()
+    pair.active.disconnect()
+    assert not pair.to_passive and pair.active.state is State.IDLE

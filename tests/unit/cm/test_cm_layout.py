@@ -1,0 +1,114 @@
+"""CM messages: places of fields, and that everything packed comes back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bluebridge.device.layout.fields import Value
+from bluebridge.device.layout.net.cm import (
+    CM_DATA_SIZE,
+    IP_HEADER_SIZE,
+    MESSAGES,
+    REQ,
+    CmAttribute,
+    cm_timeout_seconds,
+    service_id,
+)
+from bluebridge.guest.protocols.cm.messages import (
+    MalformedMessage,
+    decode,
+    encode,
+    ip_header,
+    parse_ip_header,
+)
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> tuple[CmAttribute, dict[str, Value]]:
+    """A kind of message with values for all its fields."""
+    kind = draw(st.sampled_from(CmAttribute))
+    values: dict[str, Value] = {}
+    for item in MESSAGES[kind]:
+        if item.raw:
+            values[item.name] = draw(st.binary(min_size=item.width, max_size=item.width))
+        else:
+            values[item.name] = draw(st.integers(0, item.mask))
+    return kind, values
+
+
+@given(messages(), st.integers(0, 2**64 - 1))
+def test_messages_survive_the_wire(message: tuple[CmAttribute, dict[str, Value]], tid: int) -> None:
+    """encode, then decode: no field overlaps another."""
+    kind, values = message
+    mad = encode(kind, tid, values)
+    back = decode(mad)
+    assert len(mad) == 256
+    assert (back.kind, back.tid, dict(back.fields)) == (kind, tid, values)
+
+
+@given(st.binary(max_size=300))
+def test_garbage_is_refused(mad: bytes) -> None:
+    """Anything may arrive on queue pair 1."""
+    try:
+        decode(mad)
+    except MalformedMessage:
+        return
+    assert len(mad) == 256
+
+
+def test_no_message_is_longer_than_a_mad() -> None:
+    """Every table fills what the 24-byte header leaves."""
+    assert {table.size for table in MESSAGES.values()} == {CM_DATA_SIZE}
+
+
+def test_places_of_the_req() -> None:
+    """Bytes as in table 106 of the InfiniBand specification."""
+    data = REQ.pack(
+        service_id=0x1060000 | 9999, local_qpn=0x123456, responder_resources=7, initiator_depth=9,
+        remote_cm_timeout=20, starting_psn=0xABCDEF, local_cm_timeout=21, retry_count=7,
+        pkey=0xFFFF, path_mtu=3, rnr_retry_count=6, max_cm_retries=15, primary_hop_limit=64,
+        primary_ack_timeout=18,
+    )  # fmt: skip
+    assert data[8:16] == bytes.fromhex("000000000106270f")
+    assert data[32:36] == bytes.fromhex("12345607")
+    assert data[39] == 9
+    assert data[43] == 20 << 3
+    assert data[44:48] == bytes.fromhex("abcdef") + bytes([21 << 3 | 7])
+    assert data[48:52] == bytes([0xFF, 0xFF, 3 << 4 | 6, 15 << 4])
+    assert (data[93], data[95]) == (64, 18 << 3)
+
+
+def test_ip_header() -> None:
+    """36 bytes: version 4 in the high nibble, port, addresses at the end of their 16 bytes."""
+    header = ip_header("192.168.69.128", 49152, "192.168.69.127")
+    assert len(header) == IP_HEADER_SIZE
+    assert header[:4] == bytes([0, 0x40, 0xC0, 0x00])
+    assert header[16:20] == bytes([192, 168, 69, 128])
+    back = parse_ip_header(header + b"private data of the consumer")
+    assert (back.source, back.port, back.destination) == ("192.168.69.128", 49152, "192.168.69.127")
+    for version in (b"\0\x50", b"\1\x40"):
+        with pytest.raises(MalformedMessage):
+            parse_ip_header(version + header[2:])
+
+
+def test_ip_header_of_ipv6() -> None:
+    """The same places, all 16 bytes of them."""
+    header = ip_header("fd00::2", 49152, "fd00::1")
+    assert header[:4] == bytes([0, 0x60, 0xC0, 0x00])
+    assert header[4:6] == b"\xfd\0" and header[-1] == 1
+    back = parse_ip_header(header)
+    assert (back.source, back.port, back.destination) == ("fd00::2", 49152, "fd00::1")
+
+
+def test_service_ids() -> None:
+    """RDMA_PS_TCP and the port."""
+    assert service_id(9999) == 0x0106270F
+    with pytest.raises(ValueError, match="not in"):
+        service_id(65536)
+
+
+def test_timeouts() -> None:
+    """4.096 us times a power of two."""
+    assert cm_timeout_seconds(20) == pytest.approx(4.295, abs=0.001)

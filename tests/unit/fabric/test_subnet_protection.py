@@ -1,0 +1,175 @@
+"""Subnet management is between QP0s: users' queue pairs have no part in it; the M_Key of a port."""
+
+from __future__ import annotations
+
+import pytest
+
+from bluebridge.device.fabric.subnet.management_key import ManagementKey
+from bluebridge.device.fabric.subnet.port import Change, PortAgent
+from bluebridge.device.fabric.subnet.port_info import BadField
+from bluebridge.device.layout.ib.link import LINK_ACTIVE, LRH, PHYSICAL_DISABLED
+from bluebridge.device.layout.ib.perf import CLASS_PORT_INFO
+from bluebridge.device.layout.ib.sa import SaAttribute
+from bluebridge.device.layout.ib.smp import SMP
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import ServiceType
+from bluebridge.device.layout.mlx4.wqe import SendOpcode
+from bluebridge.device.layout.net.mad import PORT_INFO, Method, SmpAttribute
+from bluebridge.device.layout.net.roce import BTH, DETH, BthOpcode
+from tests.models.ib_node import Subnet, datagram_segment, smp
+from tests.models.rdma_node import data, inline
+from tests.unit.fabric.test_ib_administrator import query
+
+SWITCH_LID = 1
+KEY = 0x1122334455667788
+
+
+@pytest.fixture
+def subnet() -> Subnet:
+    """A subnet in service."""
+    return Subnet()
+
+
+def disabling(port: int) -> bytearray:
+    """What takes the link of a port of the switch down."""
+    info = PORT_INFO.pack(physical_state=PHYSICAL_DISABLED)
+    return smp(SmpAttribute.PORT_INFO, port, method=Method.SET, payload=info)
+
+
+def test_a_user_cannot_send_to_qp0(subnet: Subnet) -> None:
+    """A UD work request with target 0, as any program may post it."""
+    user = subnet.a.create_qp(0x260, ServiceType.UD, mtu_msgmax=0xAB, qkey=0)
+    subnet.a.modify(user, Opcode.INIT2RTR_QP, pri_sched_queue=0x3F)
+    subnet.a.modify(user, Opcode.RTR2RTS_QP)
+    address, key = subnet.a.memory(4096)
+    for port in (1, 2):
+        subnet.a.host.poke(address, disabling(port))
+        segment = datagram_segment(SWITCH_LID, 0, 0)
+        subnet.a.post_send(user, SendOpcode.SEND, segment + data((key, address, 256)))
+    subnet.clock.run(1)
+    assert (subnet.a.agent.state, subnet.b.agent.state) == (LINK_ACTIVE, LINK_ACTIVE)
+
+
+@pytest.mark.parametrize(("lane", "source"), [(0, 0), (15, 1)])
+def test_headers_that_qp1_builds_do_not_reach_qp0(subnet: Subnet, lane: int, source: int) -> None:
+    node = subnet.a
+    lrh = LRH.pack(virtual_lane=lane, next_header=2, dlid=SWITCH_LID)
+    bth = BTH.pack(opcode=BthOpcode.UD_SEND_ONLY, pkey=0xFFFF, dest_qpn=0)
+    deth = DETH.pack(source_qpn=source)
+    address, key = node.memory(4096)
+    node.host.poke(address, disabling(2))
+    headers = inline(bytes(lrh + bth + deth))
+    entry = headers + data((key, address, 256)) + inline(bytes(4))
+    node.post_send(node.gsi, SendOpcode.SEND, entry)
+    subnet.clock.run(1)
+    assert subnet.b.agent.state == LINK_ACTIVE
+
+
+def test_a_packet_on_the_wrong_lane_is_sent_and_lost(subnet: Subnet) -> None:
+    """The headers of iPXE's leave request, made of a NULL address: `ib_mcast.c: ib_mcast_leave`."""
+    node = subnet.a
+    headers = bytes.fromhex("00020000004800026400ffff00000000007d86f98001000000000001")
+    address, key = node.memory(4096)
+    node.host.poke(address, headers)
+    entry = data((key, address, len(headers)), (key, address + 64, 260))
+    node.post_send(node.gsi, SendOpcode.SEND, entry)
+    (sent,) = node.completions(node.gsi)
+    assert (sent.send, sent.status) == (True, 0)
+    request = query(CLASS_PORT_INFO, SaAttribute.CLASS_PORT_INFO)
+    node.send_mad(node.gsi, SWITCH_LID, request, 1)
+    assert len(node.mads(node.gsi)) == 1, "the queue pair goes on"
+
+
+def question(method: int = Method.GET, key: int = 0) -> bytes:
+    """An SMP with an M_Key."""
+    packet = smp(SmpAttribute.PORT_INFO, method=method)
+    SMP.set(packet, "mkey", key)
+    return bytes(packet)
+
+
+@pytest.mark.parametrize(
+    ("protect", "reads", "key_shown"), [(0, True, True), (1, True, False), (2, False, False)]
+)
+def test_a_key_protects(protect: int, reads: bool, key_shown: bool) -> None:
+    info = PORT_INFO.pack(mkey=KEY, mkey_protect=protect)
+    key = ManagementKey(info, lambda: 0.0)
+    assert key.admits(question(Method.SET, KEY)) and key.admits(question(key=KEY))
+    assert not key.admits(question(Method.SET, KEY + 1))
+    assert key.admits(question()) == reads
+    assert key.shows_key(question()) == key_shown and key.shows_key(question(key=KEY))
+    assert PORT_INFO.get(info, "mkey_violations") == 1 + (not reads)
+
+
+def test_a_port_without_a_key_is_free_to_all() -> None:
+    assert ManagementKey(PORT_INFO.pack(), lambda: 0.0).admits(question(Method.SET, 5))
+
+
+def test_the_lease_of_a_manager_that_died_runs_out() -> None:
+    now = 0.0
+    info = PORT_INFO.pack(mkey=KEY, mkey_protect=3, mkey_lease=10)
+    key = ManagementKey(info, lambda: now)
+    assert not key.admits(question())
+    now = 9.9
+    assert key.admits(question(key=KEY))  # it lives: the lease ends
+    now = 19.8
+    assert not key.admits(question())
+    now = 29.9
+    assert key.admits(question()) and not key.admits(question(Method.SET))
+
+
+def test_a_guest_without_the_key_changes_nothing(subnet: Subnet) -> None:
+    """But its own port, by the command that software has for that."""
+    agent = subnet.fabric.switch.agent
+    PORT_INFO.set(agent.info, "mkey", KEY)
+    PORT_INFO.set(agent.info, "mkey_protect", 1)
+    subnet.a.send_mad(subnet.a.smi, SWITCH_LID, disabling(2), 0)
+    subnet.clock.run(1)
+    assert subnet.b.agent.state == LINK_ACTIVE
+    PORT_INFO.set(subnet.b.agent.info, "mkey", KEY)
+    PORT_INFO.set(subnet.b.agent.info, "mkey_protect", 2)
+    asked = bytes(smp(SmpAttribute.PORT_INFO, 1))
+    assert subnet.b.try_command(Opcode.MAD_IFC, asked, 1, 0, out=True)[0] == Status.BAD_PKT
+    assert subnet.b.try_command(Opcode.MAD_IFC, asked, 1, 1, out=True)[0] == Status.OK
+
+
+class Refusal:
+    """A listener that refuses what is set while `broken`."""
+
+    def __init__(self) -> None:
+        self.broken = True
+
+    def __call__(self, agent: PortAgent, change: Change) -> None:
+        """A port changed."""
+        if self.broken and change & Change.LID:
+            raise BadField("a value that no port takes")
+
+
+def test_a_port_that_cannot_be_served_keeps_no_other_from_service() -> None:
+    """Not in the same sweep, and not in later ones."""
+    subnet = Subnet(settle=False)
+    refusal = Refusal()
+    subnet.a.agent.listeners.append(refusal)
+    subnet.clock.run(10)
+    assert subnet.a.agent.state != LINK_ACTIVE
+    assert subnet.b.agent.state == LINK_ACTIVE
+    subnet.b.command(Opcode.CLOSE_PORT, modifier=1)
+    subnet.b.command(Opcode.INIT_PORT, modifier=1)
+    assert subnet.b.agent.state != LINK_ACTIVE
+    refusal.broken = False
+    subnet.clock.run(10)
+    assert (subnet.a.agent.state, subnet.b.agent.state) == (LINK_ACTIVE, LINK_ACTIVE)
+
+
+def test_a_sweep_that_fails_as_a_whole_is_not_the_last() -> None:
+    subnet = Subnet(settle=False)
+    refusal = Refusal()
+    own = subnet.fabric.switch.agent
+    own.listeners.append(refusal)
+    PORT_INFO.set(own.info, "lid", 0)  # so that the manager sets it again
+    with pytest.raises(BadField):
+        subnet.clock.run(10)
+    refusal.broken = False
+    subnet.a.command(Opcode.CLOSE_PORT, modifier=1)
+    subnet.a.command(Opcode.INIT_PORT, modifier=1)
+    subnet.clock.run(10)
+    assert (subnet.a.agent.state, subnet.b.agent.state) == (LINK_ACTIVE, LINK_ACTIVE)

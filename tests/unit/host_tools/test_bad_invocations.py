@@ -1,0 +1,153 @@
+"""Sixty wrong command lines: each gives one line with the mend, and a status; nothing is begun."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+
+from bluebridge.host_tools import cli
+from tests.models.analysis_log import Sender
+
+USAGE, FAILED, RUN_FAILED = 2, 1, 125
+"""Statuses: of a wrong command line, of what cannot be done, of `run` that reached no command."""
+KRPING = "server,addr=192.168.69.127,port=9999 client,addr=192.168.69.127,port=9999,count=3"
+
+BAD = [
+    ("", USAGE, "COMMAND is missing"),
+    ("frob", USAGE, "choose from up, run"),
+    ("--bogus", USAGE, "no option --bogus"),
+    ("up --bogus", USAGE, "no option --bogus"),
+    ("up --drivr kernel", USAGE, "did you mean --driver?"),
+    ("up word", USAGE, "one word too many"),
+    ("up --pairs", USAGE, "expected one argument"),
+    ("up --pairs x", USAGE, "'x' is not a whole number"),
+    ("up --pairs 0", USAGE, "give 1 or more"),
+    ("up --pairs 1000", USAGE, "give --pairs"),
+    ("up --cpus 0", USAGE, "give --cpus 1 to 64"),
+    ("up --memory 16", USAGE, "give --memory 256 to"),
+    ("up --memory 99999999", USAGE, "give --memory 256 to"),
+    ("up --ntb plx", USAGE, "choose from intel-gen4"),
+    ("up --hcas 3", USAGE, "choose from 1, 2"),
+    ("up --driver windows", USAGE, "choose from guest, kernel, none"),
+    ("up --bare --ntb", USAGE, "leave out --bare"),
+    ("up --bare --hca", USAGE, "not allowed with"),
+    ("up --sm none", USAGE, "add --link infiniband"),
+    ("up --link infiniband", USAGE, "add --driver kernel"),
+    ("up --link token-ring", USAGE, "choose from"),
+    ("up --window-alias", USAGE, "add --ntb"),
+    ("up --bar-sizes ntrdma", USAGE, "add --ntb"),
+    ("up --rtrs frob", USAGE, "write kernel, python"),
+    ("up --module nothing.ko", USAGE, "kmod"),
+    ("up --log-limit x", USAGE, "--help"),
+    ("up --stop-on ''", USAGE, "the condition is empty"),
+    ("up --stop-on kind=", USAGE, "a value is missing"),
+    ("run", USAGE, "GUEST is missing"),
+    ("run --bogus a -- true", USAGE, "no option --bogus"),
+    ("run a", RUN_FAILED, "bluebridge run GUEST -- COMMAND"),
+    ("run a -- true", RUN_FAILED, "bluebridge up"),
+    ("run -t a -- top", RUN_FAILED, "leave out -t"),
+    ("run --timeout x a -- true", USAGE, "no number of seconds"),
+    ("cp", USAGE, "FILE is missing"),
+    ("cp one", USAGE, "name a source and a target"),
+    ("cp one two", USAGE, "write NAME:PATH"),
+    ("cp one z:two", FAILED, "bluebridge up"),
+    ("console", USAGE, "GUEST is missing"),
+    ("console a", USAGE, "needs a terminal"),
+    ("ps a", USAGE, "one word too many"),
+    ("restart z", FAILED, "bluebridge up"),
+    ("boot z", USAGE, "--pxe is missing"),
+    ("boot z --pxe", FAILED, "bluebridge up"),
+    ("link a", USAGE, "action is missing"),
+    ("link a sideways", USAGE, "choose from up, down"),
+    ("link z down", FAILED, "bluebridge up"),
+    ("fault z", FAILED, "bluebridge up"),
+    ("show a", USAGE, "KIND is missing"),
+    ("show a frob", USAGE, "choose from qp"),
+    ("show a qp x", USAGE, "such as 73"),
+    ("show a ntb 1", USAGE, "leave it out"),
+    ("show a/2 qp", USAGE, "show a ports"),
+    ("show z qp", FAILED, "bluebridge up"),
+    ("down 7", FAILED, "bluebridge up"),
+    ("down x", FAILED, "bluebridge up"),
+    ("krping", USAGE, "server, client is missing"),
+    ("krping server client", USAGE, "port=N is missing"),
+    (f"krping {KRPING},frob", USAGE, "unknown option frob"),
+    (f"krping {KRPING} --provider tcp", USAGE, "choose from"),
+    ("log", USAGE, "bluebridge up"),
+    ("log nowhere", USAGE, "nowhere"),
+    ("log LOG --view pictures", USAGE, "choose from events"),
+    ("log LOG --kind mmmio", USAGE, "choose from mmio"),
+    ("log LOG --device q", USAGE, "it has a, b"),
+    ("log LOG --limit -1", USAGE, "below 0"),
+    ("log LOG --limit many", USAGE, "whole number"),
+    ("log LOG --tree", USAGE, "--view"),
+    ("log LOG --profile nosuch", USAGE, "nosuch"),
+    ("log LOG --from x", USAGE, "'x' is not a number"),
+    ("log LOG --from 5 --to 1", USAGE, "--to is before --from"),
+    ("log LOG --json --perfetto t.pftrace", USAGE, "drop one"),
+    ("log LOG --view ntrdma", USAGE, "--view wr"),
+    ("model", USAGE, "name the folder"),
+    ("model nowhere", USAGE, "nowhere"),
+    ("model LOG --profile nosuch", USAGE, "nosuch"),
+    ("up --stop-on device=/a.*", USAGE, "--stop-on"),
+    ("watch", FAILED, "bluebridge up"),
+    ("watch --interval 0", USAGE, "above 0"),
+    ("watch nowhere", FAILED, "name the folder"),
+    ("kmod", USAGE, "DIR is missing"),
+    ("kmod nowhere", USAGE, "nowhere"),
+    ("doctor now", USAGE, "one word too many"),
+    ("completion fish", USAGE, "choose from bash, zsh"),
+    ("ntrdma frob", USAGE, "choose from demo"),
+    ("ntrdma perf frob", USAGE, "one of"),
+    ("ntrdma perf --size 22x", USAGE, "'22x' is not a whole number"),
+    ("ntrdma ethernet --mtu 22x", USAGE, "'22x' is not a number of bytes"),
+    ("web --port 22x", USAGE, "'22x' is not a TCP port"),
+    ("web --event 22x", USAGE, "'22x' is not a whole number"),
+    ("sweep --bogus", USAGE, "no option --bogus"),
+]
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine where nothing runs, and one bus log."""
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        folder = tmp_path / name
+        folder.mkdir(mode=0o700)
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.chdir(tmp_path)
+    sender = Sender(tmp_path / "log")
+    sender.post(64, by="doorbell")
+    sender.log.close()
+    return tmp_path / "log"
+
+
+def _status(words: list[str]) -> int:
+    try:
+        return cli.main(words)
+    except SystemExit as end:
+        return int(str(end.code))
+
+
+def test_the_list_is_long_enough() -> None:
+    assert len(BAD) >= 60
+    assert len({line for line, _, _ in BAD}) == len(BAD)
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "mend"), BAD, ids=[line or "nothing" for line, *_ in BAD]
+)
+def test_one_line_with_the_mend(
+    line: str, status: int, mend: str, log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(log) if word == "LOG" else word for word in shlex.split(line)]
+    before = set(os.listdir("."))
+    assert _status(words) == status
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.count("\n") == 1, said.err
+    assert said.err.startswith("bluebridge")
+    assert mend in said.err
+    assert set(os.listdir(".")) == before

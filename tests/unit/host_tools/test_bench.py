@@ -1,0 +1,146 @@
+"""What the bench makes of what it measured."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+
+import pytest
+
+from bluebridge.device.buslog.reader import Event
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools.campaigns.bench import (
+    doorbell_replies,
+    ntrdma_network,
+    page,
+    rdma,
+    stages,
+)
+from bluebridge.host_tools.campaigns.bench.figures import at_least, plain
+from bluebridge.host_tools.campaigns.bench.growth import series
+from bluebridge.host_tools.ntrdma.network import Measured
+
+STACKS = """\
+bluebridge.device.server.process.run;bluebridge.device.pci.loop.step 30
+bluebridge.device.pci.loop.step;bluebridge.device.pyvfio_user._callbacks.access;\
+bluebridge.device.mlx4.registers.doorbells.write 10
+bluebridge.device.pci.loop.step;bluebridge.device.mlx4.rings.completion_queues.post;\
+bluebridge.device.mlx4.rings.ring_buffer.write_entry;bluebridge.device.pci.memory.views 40
+bluebridge.device.pci.loop.step;bluebridge.device.mlx4.rings.event_queues._fire;\
+bluebridge.device.pci.endpoint.interrupt;\
+bluebridge.device.pyvfio_user.context.trigger 15
+something.else 5
+"""
+
+
+def test_stacks_belong_to_the_innermost_stage() -> None:
+    found = {name: share for name, share in stages.shares(STACKS).items() if share}
+    assert found == {
+        "messages of the bus": 0.3,
+        "doorbells": 0.1,
+        "completion entries": 0.4,
+        "interrupts": 0.15,
+        stages.OTHER: 0.05,
+    }
+
+
+@pytest.mark.parametrize("prefix", [each for found in stages.PREFIXES.values() for each in found])
+def test_stages_are_of_modules_that_exist(prefix: str) -> None:
+    """A prefix is a module or a package, or a function or method of one."""
+    package, _, last = prefix.rstrip(".").rpartition(".")
+    module = importlib.import_module(package)
+    if module.__spec__ is None or not module.__spec__.submodule_search_locations:
+        classes = [each for each in vars(module).values() if isinstance(each, type)]
+        assert any(hasattr(each, last) for each in (module, *classes))
+    else:
+        assert importlib.util.find_spec(f"{package}.{last}") is not None
+
+
+def test_nothing_sampled_is_no_division_by_zero() -> None:
+    assert set(stages.shares("").values()) == {0.0}
+
+
+def test_the_two_sides_take_turns_and_medians_count() -> None:
+    calls: list[str] = []
+    values = {"a": iter((1.0, 9.0, 2.0)), "b": iter((4.0, 5.0, 60.0))}
+
+    def measure(name: str) -> float:
+        calls.append(name)
+        return next(values[name])
+
+    assert rdma.in_turn(lambda: measure("a"), lambda: measure("b"), 3) == (2.0, 5.0)
+    assert calls == ["a", "b"] * 3
+
+
+def test_goals_that_are_a_least() -> None:
+    assert at_least(plain("k", "t", 19.9, "x"), 20).verdict() == "fell short"
+    met = at_least(plain("k", "t", 20.0, "x"), 20)
+    assert (met.verdict(), met.goal) == ("met", ">= 20 x")
+
+
+def test_stages_have_a_table_of_their_own() -> None:
+    figures = [
+        plain("write_bandwidth", "bandwidth", 2.0, "GiB/s"),
+        plain(f"{stages.PREFIX}ib_x -s 64.doorbells", "doorbells", 1.25, "us"),
+        plain(f"{stages.PREFIX}iperf3, a MiB.doorbells", "doorbells", 2000.0, "us"),
+        plain(f"{stages.PREFIX}iperf3, a MiB.bus log", "bus log", 0.01, "us"),
+    ]
+    assert page.times(figures).splitlines() == [
+        "| us | ib_x -s 64 | iperf3, a MiB |",
+        "|---|---|---|",
+        "| doorbells | 1.2 | 2,000.0 |",
+    ]
+    assert "doorbells" not in page.table(figures)
+
+
+def _ring(time: float, device: str, value: int = 1, bar: int = 0) -> Event:
+    data = value.to_bytes(4, "little")
+    return Event(0, time, device, Kind.MMIO_WRITE, bar, What.OTHER, 0, 0x104, 4, data)
+
+
+def test_an_answer_is_the_peers_next_ring_and_two_rings_tell_nothing() -> None:
+    events = [
+        *(_ring(0.0, "b.ntb4"), _ring(1.0, "a.ntb4"), _ring(1.5, "b.ntb4")),
+        *(_ring(1.6, "a.ntb4", bar=2), _ring(1.7, "a.ntb4", value=0)),
+        *(_ring(1.8, "b.ntb4"), _ring(2.0, "a.ntb4"), _ring(2.25, "b.ntb4")),
+    ]
+    assert doorbell_replies.reply_times(events) == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("costs", "expected"),
+    [
+        ({1: 5.0, 100: 5.0, 10_000: 5.0}, 0.0),
+        ({1: 2.0, 4: 8.0, 8: 16.0}, 1.0),
+        ({10: 3.0, 1000: 30.0}, 0.5),
+        ({1: 5.0}, None),
+        ({1: 0.0, 10: 1.0}, None),
+    ],
+)
+def test_the_exponent_of_a_cost(costs: dict[int, float], expected: float | None) -> None:
+    assert series.exponent(costs) == pytest.approx(expected)
+
+
+def test_growth_has_a_table_of_its_own() -> None:
+    figures = [
+        plain("write_bandwidth", "bandwidth", 2.0, "GiB/s"),
+        *series.series("qp", "a write", "us", {10_000: 25.0, 1: 25.0, 100: 25.0}),
+        *series.series("log.rare", "a screen", "s", {1000: 0.5, 10: 0.05}),
+        *series.series("collect", "collecting", "s", {1: 2345.6}),
+    ]
+    assert series.table(figures).splitlines() == [
+        "| cost | at | measured | exponent |",
+        "|---|---|---|---|",
+        "| a write | 1 · 100 · 10,000 | 25 · 25 · 25 us | 0.00 |",
+        "| a screen | 10 · 1,000 | 0.05 · 0.5 s | 0.50 |",
+        "| collecting | 1 | 2,346 s |  |",
+    ]
+    assert page.rows_of(figures) == figures[:1]
+
+
+def test_a_way_over_the_bridge_has_figures_with_names_of_their_own() -> None:
+    ours = Measured("NTRDMA, ntb+dma", 1500, 900.0, 800.0, 5.0, 6.0, 12.0)
+    kernels = Measured("ntb_netdev use_dma=1", 1500, 700.0, 600.0, 2.0, 3.0)
+    found = [each for row in (ours, kernels) for each in ntrdma_network.figures_of(row)]
+    assert [each.value for each in found] == [900.0, 5.0, 6.0, 12.0, 700.0, 2.0, 3.0]
+    assert len({each.key for each in found}) == len({each.title for each in found}) == 7

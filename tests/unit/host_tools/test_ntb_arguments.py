@@ -1,0 +1,96 @@
+"""What `--ntb` asks for: of `bluebridge up`, of the device server, of root ports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bluebridge.device.__main__ import main as device
+from bluebridge.device.layout.ntb import models
+from bluebridge.device.ntb.selection import shape_of
+from bluebridge.device.server.bridge_arguments import parse_function
+from bluebridge.device.server.bridge_options import BridgeOptions
+from bluebridge.device.server.bridges import FunctionSpec
+from bluebridge.host_tools.arguments import parse
+from bluebridge.host_tools.cli import main
+from bluebridge.host_tools.keeper.plan import Plan
+from bluebridge.host_tools.lab import root_ports
+from bluebridge.host_tools.lab.config import LabConfig
+
+
+def test_every_model_has_an_emulation_and_a_log_name_of_its_own() -> None:
+    assert all(shape_of(model).vectors for model in models.MODELS)
+    for table in (models.BY_NAME, models.BY_PCI_ID, models.BY_LOG_SUFFIX):
+        assert len(table) == len(models.MODELS)
+
+
+def test_the_bridge_has_the_wide_port() -> None:
+    config = LabConfig(hca=True, bridge=BridgeOptions("intel-gen4"))
+    ports = {name: root_ports.sockets(config, Path("/f"), name) for name in config.names}
+    assert set(ports["a"]) == {root_ports.HCA, root_ports.ENGINE, root_ports.BRIDGE}
+    words = root_ports.arguments(config, ports)
+    assert words.count("--ntb") == words.count("--dma") == 2
+    assert f"name=b,socket={ports['b'][root_ports.BRIDGE]}" in words
+    assert root_ports.arguments(LabConfig(), {}) == []
+
+
+def test_up_takes_a_model_or_none() -> None:
+    assert parse(["up"]).ntb == ""
+    assert parse(["up", "--ntb"]).ntb == "intel-gen4"
+    assert parse(["up", "--ntb", "intel-gen4", "--bar-sizes", "ntrdma"]).bar_sizes == "ntrdma"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--bare", "--ntb"], "bare guests have no hardware"),
+        (["--bar-sizes", "ntrdma"], "add --ntb"),
+        (["--window-alias"], "add --ntb"),
+        (["--ntb", "switchtec", "--window-alias"], "intel-gen4"),
+        (["--ntb", "--window-alias", "--cold"], "leave out --cold"),
+    ],
+)
+def test_up_refuses_what_makes_no_sense(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_description_names_devices_and_drivers() -> None:
+    config = LabConfig(hca=False, bridge=BridgeOptions("intel-gen4"), kernel=True)
+    assert Plan(config).devices("a") == ("NTB intel-gen4 (ntb_netdev)", "DMA engine (ioatdma)")
+    assert Plan(LabConfig()).devices("a") == ("HCA (vfio-pci)",)
+    assert Plan(LabConfig(hca=False)).devices("a") == ()
+
+
+def test_functions_on_the_server_s_command_line(tmp_path: Path) -> None:
+    assert parse_function("--ntb", "name=a,socket=/x,y") == FunctionSpec("a", Path("/x,y"))
+    for text in ("name=a", "socket=/x", "name=a,socket=", "mac=1"):
+        with pytest.raises(ValueError, match="--dma"):
+            parse_function("--dma", text)
+
+
+def test_an_alias_wants_a_bridge_that_can_and_engines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [each for n in "ab" for each in ("--ntb", f"name={n},socket={tmp_path / n}")]
+    assert device([*words, "--window-alias"]) == 2
+    assert "wants --ntb-model intel-gen4 and --bar-sizes ntrdma" in capsys.readouterr().err
+    assert device([*words, "--window-alias", "--bar-sizes", "ntrdma"]) == 2
+    assert "--window-alias wants a DMA engine in a" in capsys.readouterr().err
+    assert device([*words, "--hang-on", "sdoorbell"]) == 2
+    assert "--hang-on wants --ntb-model intel-gen1" in capsys.readouterr().err
+    options = BridgeOptions("intel-gen4", bar_sizes="ntrdma", window_alias=True)
+    config = LabConfig(hca=False, bridge=options)
+    ports = {name: root_ports.sockets(config, Path("/f"), name) for name in config.names}
+    assert "--window-alias" in root_ports.arguments(config, ports)
+
+
+def test_one_bridge_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert device(["--ntb", f"name=a,socket={tmp_path / 'a'}"]) == 2
+    assert "give --ntb twice" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        device([])
+    assert "nothing to serve" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+"""Completion queues that move to another ring, and rings that lie in no memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from bluebridge.device.layout.mlx4.commands import Opcode, Status
+from bluebridge.device.layout.mlx4.contexts import CQC, EQC
+from bluebridge.device.layout.mlx4.cqe import CQE, CQE_SIZE, OPCODE_RESIZE
+from bluebridge.device.layout.mlx4.eqe import EventType
+from tests.models.hca_driver import COMP_EQN, Driver, Ring
+from tests.unit.mlx4.test_hca_cq import CQN, numbers, post
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """A started device."""
+    return Driver().start()
+
+
+@pytest.fixture
+def ring(driver: Driver) -> Ring:
+    """A CQ of 16 entries."""
+    return driver.create_cq(CQN, 4)
+
+
+def test_resize_leaves_a_marker_and_goes_on_in_the_new_ring(driver: Driver, ring: Ring) -> None:
+    for number in range(3):
+        post(driver, number)
+    address, mtt = driver.buffer(CQE_SIZE << 6)
+    driver.command(Opcode.MODIFY_CQ, bytes(CQC.pack(log_size=6, mtt_addr=mtt)), CQN)
+    old = driver.poll_cq(ring)
+    assert [CQE.get(entry, "opcode") for entry in old] == [0, 0, 0, OPCODE_RESIZE]
+    bigger = Ring(CQN, address, 64, ring.consumer, ring.record)
+    for number in range(40):
+        post(driver, number)
+    assert numbers(driver, bigger) == list(range(40))
+
+
+def test_resize_below_what_is_unread(driver: Driver, ring: Ring) -> None:
+    for number in range(9):
+        post(driver, number)
+    _, mtt = driver.buffer(4096)
+    context = bytes(CQC.pack(log_size=3, mtt_addr=mtt))
+    assert driver.try_command(Opcode.MODIFY_CQ, context, CQN)[0] == Status.BAD_PARAM
+    assert numbers(driver, ring) == list(range(9))
+
+
+def test_resize_of_a_full_ring_overwrites_nothing(driver: Driver, ring: Ring) -> None:
+    """There is no slot for the marker: software has to poll first."""
+    for number in range(16):
+        post(driver, number)
+    address, mtt = driver.buffer(CQE_SIZE << 6)
+    context = bytes(CQC.pack(log_size=6, mtt_addr=mtt))
+    assert driver.try_command(Opcode.MODIFY_CQ, context, CQN)[0] == Status.RESOURCE_BUSY
+    assert numbers(driver, ring) == list(range(16))
+    assert not any(driver.host.peek(address, CQE_SIZE << 6))
+    driver.command(Opcode.MODIFY_CQ, context, CQN)
+    post(driver, 16)
+    assert [CQE.get(entry, "opcode") for entry in driver.poll_cq(ring)] == [OPCODE_RESIZE]
+    assert numbers(driver, Ring(CQN, address, 64, ring.consumer, ring.record)) == [16]
+
+
+def test_rings_over_no_memory_are_bad_parameters(driver: Driver, ring: Ring) -> None:
+    """SW2HW_CQ, SW2HW_EQ and MODIFY_CQ; the queue that should move stays where it is."""
+    nowhere = driver.mtt([0xDEAD0000])
+    made = CQC.pack(log_size=4, eqn=COMP_EQN, mtt_addr=nowhere, doorbell_record=ring.record)
+    assert driver.try_command(Opcode.SW2HW_CQ, bytes(made), 0x90)[0] == Status.BAD_PARAM
+    assert driver.adapter.cqs.get(0x90) is None
+    event = EQC.pack(state=9, log_size=4, vector=1, mtt_addr=nowhere)
+    assert driver.try_command(Opcode.SW2HW_EQ, bytes(event), 9)[0] == Status.BAD_PARAM
+    assert driver.adapter.eqs.get(9) is None
+    moved = bytes(CQC.pack(log_size=4, mtt_addr=nowhere))
+    assert driver.try_command(Opcode.MODIFY_CQ, moved, CQN)[0] == Status.BAD_PARAM
+    post(driver, 5)
+    assert numbers(driver, ring) == [5]
+
+
+def test_resize_out_of_vanished_memory(driver: Driver) -> None:
+    extra = 0x40000000
+    driver.host.map(extra, 4096)
+    context = CQC.pack(log_size=4, eqn=COMP_EQN, mtt_addr=driver.mtt([extra]))
+    driver.command(Opcode.SW2HW_CQ, bytes(context), CQN)
+    driver.host.unmap(extra)
+    _, mtt = driver.buffer(CQE_SIZE << 6)
+    moved = bytes(CQC.pack(log_size=6, mtt_addr=mtt))
+    assert driver.try_command(Opcode.MODIFY_CQ, moved, CQN)[0] == Status.BAD_PARAM
+    queue = driver.adapter.cqs.get(CQN)
+    assert queue is not None and (queue.size, queue.producer) == (16, 0)
+    post(driver)
+    assert len(driver.events(EventType.CQ_ERROR)) == 1
+    assert driver.try_command(Opcode.MODIFY_CQ, moved, CQN)[0] == Status.BAD_RES_STATE

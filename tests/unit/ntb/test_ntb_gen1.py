@@ -1,0 +1,248 @@
+"""The gen1 bridge: everything of the peer's is reached over the bus in the middle."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection
+
+import pytest
+
+from bluebridge.device.layout.ntb import gen1
+from bluebridge.device.layout.ntb.gen1 import CONFIGURATION_ERRATUM, DOORBELL_ERRATUM, ERRATA
+from bluebridge.device.ntb.errata import WINDOW_SECONDS, Hazards
+from bluebridge.device.ntb.gen1 import Gen1Bridge, config_registers
+from bluebridge.device.ntb.link import HOLD_SECONDS, TRAINING_SECONDS, BridgeLink
+from bluebridge.device.pci.host import Host
+from tests.models.fake_bus import FakeFunction
+
+SIZE = 1 << 20
+BAR2, BAR4 = 0xF7_8000_0000, 0xF7_8010_0000
+MIDDLE2, MIDDLE4 = 0x2000000000000000, 0x4000000000000000
+
+
+class Guest:
+    """One guest as ntb_hw_intel drives the bridge, with the default work-around: BAR4 shows the
+    peer's registers, BAR2 is the window."""
+
+    def __init__(
+        self, name: str, link: BridgeLink, downstream: bool, hang: Collection[str] = ()
+    ) -> None:
+        self.host = Host(name)
+        self.bus = FakeFunction(f"{name}.ntb1", self.host)
+        for register in config_registers((SIZE, SIZE), downstream):
+            struct.pack_into(register.form, self.bus.config, register.offset, register.value)
+        self.bridge = Gen1Bridge(self.bus, link, hang)
+        self.bus.model = self.bus.bridge = self.bridge
+        self.bus.place_bar(2, BAR2, SIZE)
+        self.bus.place_bar(4, BAR4, SIZE)
+
+    def write(self, offset: int, width: int, value: int) -> None:
+        """A register."""
+        self.bridge.bar_write(0, offset, value.to_bytes(width, "little"))
+
+    def read(self, offset: int, width: int) -> int:
+        """A register."""
+        return int.from_bytes(self.bridge.bar_read(0, offset, width), "little")
+
+    def setup(self) -> None:
+        """xeon_setup_b2b_mw with BAR4 as the register window, then the interrupt masks."""
+        self.bus.set_config(0xD3, b"\0")
+        for offset, value in (
+            (0x40, MIDDLE4),
+            (0x48, MIDDLE2),
+            (0x50, MIDDLE4 + gen1.REGISTERS_SHOWN),
+            (0x20, MIDDLE2),
+            (0x28, MIDDLE4),
+            (0x30, 0),
+            (0x38, 0),
+            (0x00, 0),
+            (0x08, 0),
+            (0x10, MIDDLE2),
+            (0x18, MIDDLE4),
+        ):
+            self.write(offset, 8, value)
+        self.write(0x504, 2, 6)
+        self.write(0x62, 2, 0x7FFF)
+
+    def enable_link(self) -> None:
+        """intel_ntb_link_enable."""
+        self.write(0x58, 4, 0x154)
+
+    def hear_link(self) -> int:
+        """xeon_poll_link."""
+        self.write(0x60, 2, 1 << gen1.LINK_BIT)
+        return self.bus.read_config(gen1.LINK_STATUS, 2)
+
+
+class Pair:
+    """Both guests, set up, the link up."""
+
+    def __init__(self, hang: Collection[str] = ()) -> None:
+        """`hang` are errata that are played out in a; time stands still for both."""
+        self.link = BridgeLink(lambda seconds, action: self.a.bus.call_later(seconds, action))
+        self.a = Guest("a", self.link, downstream=False, hang=hang)
+        self.b = Guest("b", self.link, downstream=True)
+        self.a.bridge.join(self.b.bridge)
+        for guest in (self.a, self.b):
+            guest.bridge.hazards.clock = lambda: 0.0
+        for guest in (self.a, self.b):
+            guest.setup()
+            guest.enable_link()
+        self.a.bus.run(TRAINING_SECONDS)
+        for guest in (self.a, self.b):
+            assert guest.bus.take_interrupts() == [3]
+            assert guest.hear_link() == gen1.LINK_UP
+        self.a.bus.run(HOLD_SECONDS)
+
+
+@pytest.fixture
+def pair() -> Pair:
+    """A pair whose link is up."""
+    return Pair()
+
+
+def test_straps_and_sizes_are_in_config_space(pair: Pair) -> None:
+    assert [guest.bus.config[gen1.PPD] for guest in (pair.a, pair.b)] == [0x01, 0x11]
+    assert pair.a.bus.config[0xD0:0xD3] == bytes([20, 20, 20])
+
+
+def test_scratchpads_through_the_register_window(pair: Pair) -> None:
+    pair.a.bridge.bar_write(4, 0x80 + 4 * 3, (0x1234).to_bytes(4, "little"))
+    assert pair.b.read(0x80 + 4 * 3, 4) == 0x1234
+    assert pair.a.bridge.bar_read(4, 0x80 + 4 * 3, 4) == (0x1234).to_bytes(4, "little")
+    assert pair.a.read(0x80 + 4 * 3, 4) == 0
+
+
+def test_doorbells_through_the_register_window(pair: Pair) -> None:
+    pair.a.bridge.bar_write(4, 0x60, (1 << 14 | 1 << 6).to_bytes(2, "little"))
+    assert pair.b.read(0x60, 2) == 1 << 14 | 1 << 6 and pair.b.bus.take_interrupts() == []
+    pair.b.write(0x62, 2, 0)
+    assert pair.b.bus.take_interrupts() == [1, 2]
+    pair.b.write(0x60, 2, 1 << 6)
+    assert pair.b.read(0x60, 2) == 1 << 14
+
+
+def test_the_other_doorbell_register_loses_bit_14_and_is_dangerous(pair: Pair) -> None:
+    pair.b.bridge.bar_read(4, 0x80, 4)
+    pair.a.write(0x140, 2, 1 << 14 | 1)
+    assert pair.b.read(0x60, 2) == 1
+    assert pair.a.bridge.hazards.counts[DOORBELL_ERRATUM] == 1
+
+
+def test_a_window_opens_with_its_limit_and_closes_with_its_translation(pair: Pair) -> None:
+    target = pair.b.bus.allocate(SIZE, SIZE)
+    pair.b.write(0x30, 8, target)
+    assert pair.a.bridge.bar_read(2, 0, 8) == b"\xff" * 8
+    pair.b.write(0x20, 8, MIDDLE2 + 0x1000)
+    pair.a.bridge.bar_write(2, 0xFF8, b"12345678")
+    assert pair.b.bus.peek(target + 0xFF8, 8) == b"12345678"
+    assert pair.a.bridge.bar_read(2, 0x1000, 8) == b"\xff" * 8
+    pair.b.write(0x30, 8, 0)
+    assert pair.a.bridge.bar_read(2, 0xFF8, 8) == b"\xff" * 8
+    pair.b.write(0x20, 8, MIDDLE2)
+    assert pair.a.bridge.bar_read(2, 0, 8) == b"\xff" * 8
+
+
+@pytest.mark.parametrize(
+    ("translation", "limit"), [(0, MIDDLE2 - 0x1000), (0, 1), (0x70000000, MIDDLE2 + 0x1000)]
+)
+def test_a_limit_below_the_base_and_a_window_onto_nothing(
+    pair: Pair, translation: int, limit: int
+) -> None:
+    pair.b.write(0x30, 8, translation)
+    pair.b.write(0x20, 8, limit)
+    pair.a.bridge.bar_write(2, 0, b"straggle")
+    assert pair.a.bridge.bar_read(2, 0, 8) == b"\xff" * 8
+    place = pair.a.bridge.aperture(2, 0, 8)
+    assert place is not None and place.fault
+
+
+def test_a_whole_window_has_no_limit_and_closes_all_the_same(pair: Pair) -> None:
+    target = pair.b.bus.allocate(SIZE, SIZE)
+    pair.b.write(0x30, 8, target)
+    pair.b.write(0x20, 8, 0)
+    pair.a.bridge.bar_write(2, SIZE - 8, b"the last")
+    assert pair.b.bus.peek(target + SIZE - 8, 8) == b"the last"
+    low = pair.b.bus.map(0, 0x1000)
+    pair.b.write(0x30, 8, 0)
+    pair.a.bridge.bar_write(2, 0, b"straggle")
+    assert bytes(low[:8]) == bytes(8)
+
+
+def test_a_window_without_a_limit_is_open_from_the_start(pair: Pair) -> None:
+    """NTRDMA's options: the register window is BAR2, BAR4 lies at 0 and its limit is its base."""
+    pair.b.bus.set_config(0xD3, bytes([20]))
+    pair.b.write(0x50, 8, 0)
+    pair.b.write(0x28, 8, 0)
+    pair.b.write(0x38, 8, 0)
+    pair.a.write(0x18, 8, 0)
+    low = pair.b.bus.map(0, 0x1000)
+    pair.a.bridge.bar_write(4, 0x10, b"12345678")
+    assert bytes(low[0x10:0x18]) == b"12345678"
+
+
+def test_the_engine_reaches_window_and_registers(pair: Pair) -> None:
+    target = pair.b.bus.allocate(SIZE, SIZE)
+    pair.b.write(0x30, 8, target)
+    pair.b.write(0x20, 8, MIDDLE2 + SIZE)
+    place = pair.a.bus.place(BAR2 + 0x100, 64)
+    assert place.view is not None and place.far == (pair.b.bus, target + 0x100)
+    place = pair.a.bus.place(BAR4 + 0x60, 2)
+    assert place.store is not None and place.length == 2
+    place.store(b"\x01\0")
+    assert pair.b.read(0x60, 2) == 1
+
+
+def test_link_down_closes_all(pair: Pair) -> None:
+    pair.b.write(0x58, 4, gen1.LINK_DISABLE)
+    assert pair.a.hear_link() == 0 == pair.b.hear_link()
+    assert pair.a.bridge.bar_read(4, 0x80, 4) == b"\xff" * 4
+    pair.a.bridge.bar_write(4, 0x60, b"\x01\0")
+    assert pair.b.read(0x60, 2) == 0
+    pair.b.bridge.reset()
+    assert pair.b.read(0x58, 4) == 3
+
+
+@pytest.mark.parametrize("erratum", ERRATA)
+def test_an_erratum_played_out_is_a_bridge_that_answers_nothing(erratum: str) -> None:
+    """Until its reset; the peer sees the link go, and goes on."""
+    pair = Pair(hang=(erratum,))
+    pair.b.write(0x30, 8, pair.b.bus.allocate(SIZE, SIZE))
+    pair.b.write(0x28, 8, 0)
+    pair.b.bridge.bar_read(4, 0x80, 4)  # the peer accesses a's registers
+    if erratum == CONFIGURATION_ERRATUM:
+        pair.a.bridge.hazards.outbound()
+        pair.a.bridge.hazards.inbound()
+        assert pair.a.read(0x58, 4) == 0xFFFFFFFF
+    else:
+        pair.a.write(0x140, 2, 1)
+        assert not pair.b.read(0x60, 2) & 1
+    assert pair.a.bridge.hazards.hung and not pair.b.bridge.hazards.hung
+    assert not pair.link.up and pair.b.hear_link() == 0
+    assert pair.a.read(0x80, 4) == 0xFFFFFFFF
+    pair.a.write(0x80, 4, 1)
+    assert pair.a.bridge.bar_read(2, 0, 4) == b"\xff" * 4
+    place = pair.a.bridge.aperture(2, 0, 4)
+    assert place is not None and place.fault
+    assert any("hangs" in text for _, text, _ in pair.a.bus.notes)
+    pair.a.bridge.reset()
+    assert pair.a.read(0x80, 4) == 0 and not pair.a.bridge.hazards.hung
+
+
+def test_hazards_count_what_comes_together_and_nothing_else() -> None:
+    now = [100.0]
+    hazards = Hazards(FakeFunction("a.ntb1", Host()), lambda: now[0])
+    hazards.register_access()
+    hazards.outbound()
+    hazards.register_access()
+    hazards.inbound()
+    hazards.register_access()
+    now[0] += WINDOW_SECONDS / 2
+    hazards.register_access()
+    now[0] += WINDOW_SECONDS
+    hazards.register_access()
+    assert hazards.counts == {CONFIGURATION_ERRATUM: 2}
+    hazards.doorbell_access()
+    hazards.peer_access()
+    hazards.doorbell_access()
+    assert hazards.counts[DOORBELL_ERRATUM] == 1

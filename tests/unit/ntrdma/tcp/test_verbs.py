@@ -1,0 +1,37 @@
+"""NTRDMA over TCP keeps the contract of verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bluebridge.guest.protocols.ntrdma.provider.device import NtrdmaDevice
+from bluebridge.guest.protocols.ntrdma.transports.tcp import TcpTransport
+from bluebridge.guest.verbs import Device
+from tests.models.verbs.contract import Devices, VerbsContract
+
+SECONDS = 20.0
+
+
+def joined() -> tuple[NtrdmaDevice, NtrdmaDevice]:
+    """Two devices with a connection between them."""
+    server = TcpTransport("s:127.0.0.1:0")
+    a = NtrdmaDevice(server)
+    b = NtrdmaDevice(TcpTransport(f"c:127.0.0.1:{server.port}"))
+    for device in (a, b):
+        device.wait_ready(SECONDS)
+    return a, b
+
+
+class TestNtrdma(VerbsContract):
+    """Two devices in one process."""
+
+    @pytest.fixture
+    def devices(self) -> Iterator[Devices]:
+        """Both ends, by the interface."""
+        a, b = joined()
+        first: Device = a
+        yield first, b
+        b.close()
+        a.close()

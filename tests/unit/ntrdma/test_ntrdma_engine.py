@@ -1,0 +1,104 @@
+"""NTRDMA's engines against a model of memory: seeds, formats, and a peer that lies."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from bluebridge.device.layout.ntrdma import commands, work
+from bluebridge.guest.protocols.ntrdma.engine import entries
+from bluebridge.guest.protocols.ntrdma.engine.entries import SendEntry
+from bluebridge.guest.verbs.enums import WcStatus, WrOpcode
+from bluebridge.guest.verbs.values import Sge
+from tests.models import ntrdma_world
+from tests.models.ntrdma_model import STATUSES, WRITES, Wrong
+
+KINDS = {
+    *WRITES,
+    WrOpcode.RDMA_READ,
+    WrOpcode.SEND,
+    WrOpcode.SEND_WITH_IMM,
+    WrOpcode.SEND_WITH_INV,
+    WrOpcode.REG_MR,
+    WrOpcode.LOCAL_INV,
+    WrOpcode.NOP,
+}
+
+
+@pytest.mark.parametrize("first", range(0, 160, 40))
+def test_model_and_memory_agree(first: int) -> None:
+    """Deaths, delays and reordering; every seed replays alone."""
+    endings: Counter[tuple[WrOpcode | Wrong, WcStatus]] = Counter()
+    for seed in range(first, first + 40):
+        endings += ntrdma_world.run(seed, 300).endings
+    assert all(endings[kind, WcStatus.SUCCESS] > 0 for kind in KINDS), endings
+
+
+def test_all_that_is_wrong_is_refused() -> None:
+    endings: Counter[tuple[WrOpcode | Wrong, WcStatus]] = Counter()
+    for seed in range(10):
+        world = ntrdma_world.World(seed, trouble=False)
+        world.wrong_chance = 0.5
+        for _ in range(600):
+            world.step()
+        world.settle()
+        world.check()
+        endings += world.endings
+    assert all(endings[wrong, STATUSES[wrong]] > 0 for wrong in Wrong), endings
+
+
+def test_without_trouble_nothing_fails_and_spads_rest() -> None:
+    """After initialisation no scratchpad is touched, as real bridges would lock up."""
+    world = ntrdma_world.World(5, trouble=False)
+    world.settle()
+    before = [side.transport.spad_accesses for side in world.sides]
+    for _ in range(2000):
+        world.step()
+    world.settle()
+    assert [side.transport.spad_accesses for side in world.sides] == before
+    assert world.completed > 200
+
+
+def test_a_ring_while_another_is_taken_is_not_lost() -> None:
+    """The peer rings between the look at a bell and its arming."""
+    world = ntrdma_world.World(1, trouble=False)
+    bells = world.sides[0].engine._bells
+    woken: list[int] = []
+    observer = bells.observe(lambda: woken.append(bells._words[observer.index]))
+    fires = observer.fires
+
+    def fires_and_rings_again() -> bool:
+        found = fires()
+        if found and len(woken) < 3:
+            bells._words[observer.index] += 1
+        return found
+
+    observer.fires = fires_and_rings_again  # type: ignore[method-assign]
+    for number in range(1, 6):
+        bells._words[observer.index] += 1
+        bells.serve()
+        assert woken and woken[-1] == bells._words[observer.index], number
+    assert len(woken) == 5
+
+
+def test_formats_are_those_of_the_tables() -> None:
+    entry = SendEntry(1, 2, 3, 4, 5, 6, 7, 8, (Sge(9, 10, 11),)).pack()
+    table = work.SEND_ENTRY
+    names = ("handle", "op", "status", "recv_key", "rdma_key", "rdma_length", "rdma_address")
+    found = [table.get(entry, name) for name in (*names, "immediate", "piece_count")]
+    assert found == [1, 2, 3, 4, 5, 6, 7, 8, 1]
+    assert [work.PIECE.get(entry, name, 40) for name in ("address", "length", "key")] == [9, 10, 11]
+    assert SendEntry.unpack(entry, 1) == (1, 2, 3, 4, 5, 6, 7, 8, [Sge(9, 10, 11)])
+    assert SendEntry.unpack(entry, 0) is None
+    receive = entries.pack_receive([Sge(9, 10, 11)] * 2)
+    assert work.RECV_ENTRY.get(receive, "piece_count") == 2
+    assert entries.unpack_receive(receive, 2) == [Sge(9, 10, 11)] * 2
+    completion = entries.COMPLETION.pack(1, 2, 3, 4, 5)
+    fields = ("handle", "op", "status", "length", "immediate")
+    assert [work.COMPLETION.get(completion, name) for name in fields] == [1, 2, 3, 4, 5]
+    segment = entries.SEGMENT.pack(1, 2)
+    assert [commands.SEGMENT.get(segment, name) for name in ("address", "length")] == [1, 2]
+    sizes = (entries.SEND, entries.RECV, entries.PIECE, entries.COMPLETION, entries.SEGMENT)
+    tables = (table, work.RECV_ENTRY, work.PIECE, work.COMPLETION, commands.SEGMENT)
+    assert [each.size for each in sizes] == [each.size for each in tables]

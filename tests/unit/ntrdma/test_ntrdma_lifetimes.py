@@ -1,0 +1,202 @@
+"""What ends in NTRDMA's engine: queue pairs, regions, peers, the engine itself. Nothing leaks."""
+
+from __future__ import annotations
+
+import pytest
+
+from bluebridge.device.layout.ntrdma.commands import QueueState
+from bluebridge.device.layout.ntrdma.port import PortState
+from bluebridge.guest.protocols.ntrdma.engine.entries import SendEntry
+from bluebridge.guest.protocols.ntrdma.engine.indices import advanced
+from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Sizes
+from bluebridge.guest.protocols.ntrdma.engine.regions import Region
+from bluebridge.guest.verbs.enums import SendFlags, WcStatus, WrOpcode
+from bluebridge.guest.verbs.requests import SendWr
+from bluebridge.guest.verbs.values import RecvWr, Sge
+from tests.models.ntrdma_side import ALL, IOVA, KEY, Side
+from tests.models.ntrdma_world import World
+
+LARGE = Sizes(1 << 10, 1 << 11, 2, 2)
+"""Rings of 96 KiB for receives, 72 KiB for sends, 24 KiB for completions."""
+
+
+@pytest.fixture
+def world() -> World:
+    """Two sides that are connected."""
+    world = World(1, trouble=False)
+    world.settle()
+    return world
+
+
+def deliver(world: World) -> None:
+    """Everything in flight lands, and both sides look."""
+    for _ in range(4):
+        for side in world.sides:
+            while side.transport.in_flight:
+                side.transport.deliver(world.chance)
+        for side in world.sides:
+            side.engine.interrupt(world.now)
+
+
+def quiesce(world: World, side: Side) -> None:
+    """Its link goes, and what it has stored is carried out."""
+    side.engine.link(False, world.now)
+    while side.transport.in_flight:
+        side.transport.deliver(world.chance)
+
+
+def test_a_port_that_has_quiesced_answers_nothing_any_more(world: World) -> None:
+    """Sends of the peer that were not served are not, once the next peer may be let in."""
+    side = world.sides[1]
+    (twin, _), *_ = side.engine.remote._pairs.values()
+    for _ in range(twin.send_capacity):
+        entry = SendEntry(0, 8, 0, 0, 0, 0, 0, 0, ())
+        twin.sends.put(twin._consumed, entry.pack())
+    twin.send_produced.set(advanced(twin._consumed, twin.send_capacity, twin.send_capacity))
+    side.engine.twin_rang(twin)
+    quiesce(world, side)
+    execution, posted = side.engine._execution, side.transport.posted
+    execution.index.set(advanced(execution._consumed, 1, 16))  # a command that had landed
+    side.engine._bells._words[0] += 1
+    for _ in range(5):
+        world.now += 0.1
+        side.engine.advance(world.now)
+    assert side.engine.port.state is PortState.RESET_REQUESTED
+    assert side.transport.posted == posted
+    assert side.engine.deadline == float("inf")
+
+
+def test_receives_posted_during_a_reset_reach_no_ring_that_was_given_back(world: World) -> None:
+    side, end = world.sides[0], world.sides[0].ends[0]
+    side.engine.local.reset_pair(end.pair)
+    side.engine.run(world.now)
+    posted = side.transport.posted
+    side.engine.post_receive(end.pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
+    side.engine.push_receives(end.pair)
+    assert side.transport.posted == posted
+    deliver(world)
+    assert end.pair.rings is not None
+
+
+def test_what_a_lost_peer_knew_can_be_ended_at_the_next(world: World) -> None:
+    """A queue pair that failed has no twin there, a region may have none: no error."""
+    side = world.sides[0]
+    world.die(1)
+    world.connect = lambda: None  # type: ignore[method-assign]  # the pairs stay as they are
+    for _ in range(2000):
+        for each in world.sides:
+            while each.link_events:
+                each.engine.link(each.link_events.popleft(), world.now)
+        deliver(world)
+        world.tick()
+    assert all(each.engine.ready for each in world.sides)
+    results: list[bool] = []
+    pair = side.ends[0].pair
+    assert pair.state is QueueState.ERROR
+    side.engine.local.stop_pair(pair, results.append)
+    side.engine.local.remove_pair(pair, results.append)
+    side.engine.local.deregister(side.domain, 0x1234, results.append)
+    side.engine.run(world.now)
+    deliver(world)
+    assert results == [True] * 3
+
+
+def test_what_the_peer_refuses_leaves_nothing(world: World) -> None:
+    side, peer = world.sides
+    before = side.transport.available, peer.transport.available, peer.engine.remote.count
+    own = len(side.engine.local.pairs), len(side.domain.regions)
+    results: list[bool] = []
+    queues = side.queues[0], side.queues[1]
+    most = peer.transport.map(peer.transport.available - (150 << 10))
+    for _ in range(5):
+        side.engine.create_pair(side.domain, LARGE, queues, results.append)
+        region = Region(0x7700, ALL, 0, 64, 1)
+        region.append([(1 << 40, 64)])  # no memory is there
+        side.engine.local.register(side.domain, region, results.append)
+        side.engine.run(world.now)
+        deliver(world)
+    most.free()
+    assert results == [False] * 10
+    after = side.transport.available, peer.transport.available, peer.engine.remote.count
+    assert after == before
+    assert (len(side.engine.local.pairs), len(side.domain.regions)) == own
+
+
+def test_a_queue_pair_for_which_there_is_no_memory_leaves_nothing(world: World) -> None:
+    side = world.sides[0]
+    words = len(side.engine._words._free)
+    rest = side.transport.map(side.transport.available - (600 << 10))
+    before = side.transport.available
+    for _ in range(5):
+        with pytest.raises(MemoryError):
+            sizes = Sizes(1 << 14, 1 << 13, 4, 2)
+            side.engine.create_pair(side.domain, sizes, (side.queues[0],) * 2, lambda good: None)
+    assert side.transport.available == before
+    assert len(side.engine._words._free) == words
+    rest.free()
+
+
+def test_a_fenced_request_waits_for_reads_before_it(world: World) -> None:
+    side, end = world.sides[0], world.sides[0].ends[0]
+    read = SendWr(1, WrOpcode.RDMA_READ, (Sge(IOVA, 8, KEY),), remote_addr=IOVA, rkey=KEY)
+    write = SendWr(2, WrOpcode.RDMA_WRITE, (Sge(IOVA, 8, KEY),), remote_addr=IOVA + 8, rkey=KEY)
+    write.send_flags = SendFlags.SIGNALED | SendFlags.FENCE
+    side.engine.post_send(end.pair, read)
+    side.engine.post_send(end.pair, write)
+    side.engine.run(world.now)
+    sends = end.pair.sends
+    assert (len(sends.flying), len(sends.queue)) == (1, 1)
+    deliver(world)
+    deliver(world)
+    assert [wc.wr_id for queue in side.queues for wc in queue.poll(9)] == [1, 2]
+
+
+def test_a_message_longer_than_its_receive_is_a_lie(world: World) -> None:
+    """Its length would lead whoever reads it out of the memory that was given."""
+    side, end = world.sides[1], world.sides[1].ends[0]
+    twin = side.engine.remote.pair(end.pair.peer_key)
+    assert twin is not None
+    side.engine.post_receive(end.pair, RecvWr(1, (Sge(IOVA, 8, KEY),)))
+    entry = SendEntry(0, 4, 0, end.pair.receives.next, 0, 9, 0, 0, ())
+    twin.sends.put(twin._consumed, entry.pack())
+    twin.send_produced.set(advanced(twin._consumed, 1, twin.send_capacity))
+    side.engine.twin_rang(twin)
+    side.engine.run(world.now)
+    deliver(world)
+    statuses = [wc.status for queue in side.queues for wc in queue.poll(9)]
+    assert statuses == [WcStatus.WR_FLUSH_ERR]
+    assert end.pair.state is QueueState.ERROR
+
+
+def test_a_link_that_goes_ends_requests_behind_their_stores(world: World) -> None:
+    side, end = world.sides[0], world.sides[0].ends[0]
+    write = SendWr(1, WrOpcode.RDMA_WRITE, (Sge(IOVA, 8, KEY),), remote_addr=IOVA, rkey=KEY)
+    side.engine.post_send(end.pair, write)
+    side.engine.run(world.now)
+    side.engine.link(False, world.now)
+    assert not side.machine.let_in
+    side.engine.advance(world.now + 0.1)
+    assert side.states[-1:] == [PortState.QUIESCE]
+    assert not any(queue.poll(9) for queue in side.queues)
+    while side.transport.in_flight:
+        side.transport.deliver(world.chance)
+    side.engine.advance(world.now + 0.2)
+    assert side.states[-1:] == [PortState.RESET_REQUESTED]
+    statuses = [wc.status for queue in side.queues for wc in queue.poll(9)]
+    assert statuses == [WcStatus.WR_FLUSH_ERR]
+
+
+def test_an_engine_that_closes_flushes_behind_its_stores(world: World) -> None:
+    """Memory of what was flushed may be given away, so its copies must have been made."""
+    side, end = world.sides[0], world.sides[0].ends[0]
+    write = SendWr(1, WrOpcode.RDMA_WRITE, (Sge(IOVA, 8, KEY),), remote_addr=IOVA, rkey=KEY)
+    side.engine.post_send(end.pair, write)
+    side.engine.run(world.now)
+    side.engine.part(world.now)
+    assert not side.machine.let_in
+    assert not any(queue.poll(9) for queue in side.queues)
+    while side.transport.in_flight:
+        side.transport.deliver(world.chance)
+    side.engine.close()
+    statuses = [wc.status for queue in side.queues for wc in queue.poll(9)]
+    assert statuses == [WcStatus.WR_FLUSH_ERR]

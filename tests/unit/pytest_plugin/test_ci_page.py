@@ -1,0 +1,90 @@
+"""The jobs in docs/ci.md: they are YAML, and what they call exists."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bluebridge import cache_root
+from bluebridge.host_tools.pytest_plugin import plugin
+
+ROOT = Path(__file__).resolve().parents[3]
+JOBS = [
+    yaml.safe_load(text)
+    for text in re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "ci.md").read_text(), re.DOTALL)
+]
+
+
+def _lines(job: dict[str, Any]) -> Iterator[str]:
+    """The shell lines of a job of either system."""
+    texts = [step["run"] for step in job.get("steps", ()) if "run" in step]
+    texts += [*job.get("before_script", ()), *job.get("script", ())]
+    for text in texts:
+        yield from filter(None, text.splitlines())
+
+
+def _job(whole: dict[str, Any]) -> dict[str, Any]:
+    job: dict[str, Any] = whole["jobs"]["pairs"] if "jobs" in whole else whole["pairs"]
+    return job
+
+
+PAIRS = [_job(each) for each in JOBS]
+
+
+def test_there_is_a_job_for_both_systems() -> None:
+    github, gitlab = JOBS
+    assert {step.get("uses", "").partition("@")[0] for step in _job(github)["steps"]} >= {
+        "actions/checkout",
+        "actions/cache",
+        "actions/upload-artifact",
+    }
+    assert _job(gitlab)["artifacts"]["reports"]["junit"] == "report.xml"
+
+
+@pytest.mark.parametrize("job", PAIRS, ids=["github", "gitlab"])
+def test_the_commands_exist(job: dict[str, Any]) -> None:
+    """Targets of the Makefile, settings of the plugin, the packages that `make` needs first."""
+    said = " ".join(_lines(job))
+    targets = re.findall(r"make -C \.bluebridge (\S+)", said)
+    assert targets and all(f"\n{name}:" in (ROOT / "Makefile").read_text() for name in targets)
+    (test,) = (shlex.split(line) for line in _lines(job) if "pytest" in line)
+    assert test[:3] == [".bluebridge/.venv/bin/python", "-m", "pytest"]
+    assert "--junitxml=report.xml" in test
+    (setting,) = (word for word in test if word.startswith("bluebridge_"))
+    assert f'"{setting.partition("=")[0]}"' in Path(plugin.__file__).read_text()
+    for package in ("git", "make", "python3", "python3-venv"):
+        assert package in said.split()
+
+
+@pytest.mark.parametrize("job", PAIRS, ids=["github", "gitlab"])
+def test_the_cached_folder_is_the_one_that_is_used(
+    job: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = {**job.get("env", {}), **job.get("variables", {})}["BLUEBRIDGE_CACHE"]
+    cached = [
+        step["with"]["path"] for step in job.get("steps", ()) if "cache" in step.get("uses", "")
+    ]
+    cached += [
+        f"$CI_PROJECT_DIR/{path.rstrip('/')}" for path in job.get("cache", {}).get("paths", ())
+    ]
+    assert cached == [folder]
+    monkeypatch.setenv("BLUEBRIDGE_CACHE", str(tmp_path))
+    assert cache_root.cache_root() == str(tmp_path)
+
+
+@pytest.mark.parametrize("job", PAIRS, ids=["github", "gitlab"])
+def test_what_is_kept_of_a_failure_is_an_artefact(job: dict[str, Any]) -> None:
+    (test,) = (shlex.split(line) for line in _lines(job) if "pytest" in line)
+    (setting,) = (word for word in test if word.startswith("bluebridge_scratch="))
+    kept = setting.partition("=")[2]
+    uploads = [
+        step["with"]["path"] for step in job.get("steps", ()) if "upload" in step.get("uses", "")
+    ]
+    paths = " ".join([*uploads, *job.get("artifacts", {}).get("paths", ())]).split()
+    assert f"{kept}/" in paths

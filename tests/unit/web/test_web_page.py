@@ -1,0 +1,276 @@
+"""The page of `bluebridge web` in headless Chromium."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bluebridge.device.buslog.reader import LogReader
+from bluebridge.device.layout.buslog import Kind, What
+from bluebridge.host_tools import cli
+from bluebridge.host_tools.pytest_plugin.page import write_page
+from bluebridge.host_tools.web.book import Book, Page, Query
+from bluebridge.host_tools.web.lab import Lab
+from bluebridge.host_tools.web.save import page as page_of
+from tests.models.analysis_log import A, Sender
+from tests.unit.web.browser import Browser, browser
+from tests.unit.web.web_site import POSTS, Control, served, written
+
+SECOND = "#rows tr:nth-child(2)"
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished log."""
+    folder = tmp_path_factory.mktemp("page") / "log"
+    written(folder).log.close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests here."""
+    with browser(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.fixture
+def page(chromium: Browser, log: Path) -> Iterator[Browser]:
+    """The page of the log, with its first activity chosen; its scripts ran without an error."""
+    chromium.errors.clear()
+    with served(log) as address:
+        chromium.open(address)
+        chromium.wait("document.querySelectorAll('#steps tr').length > 3")
+        yield chromium
+        chromium.open("about:blank")
+    assert chromium.errors == []
+
+
+def _rows(page: Browser) -> list[list[str]]:
+    script = (
+        "[...document.querySelectorAll('#rows tr')].map(r => [...r.cells].map(c => c.innerText))"
+    )
+    found: list[list[str]] = page.run(script)
+    return found
+
+
+def test_the_page_shows_lab_list_and_steps(page: Browser) -> None:
+    """Only rows in sight are in the page."""
+    assert page.text("title") == "hosts a and b: log of a test"
+    assert 10 < len(_rows(page)) < 100
+    assert _rows(page)[0][2:5] == ["a", "work request", "RDMA_WRITE 8 bytes, QP 0x48"]
+    assert f"of {67 * POSTS}" in page.text("count")
+    boxes = page.run("[...document.querySelectorAll('#drawing text')].map(t => t.textContent)")
+    assert {"host a", "host b", "processor", "memory", "root port", "HCA"} <= set(boxes)
+    assert page.run("document.getElementById('buttons').children.length") == 0
+
+
+def test_a_click_plays_the_steps_in_the_drawing(page: Browser) -> None:
+    page.run("document.getElementById('speed').value = 400")
+    page.click(SECOND)
+    page.wait("document.getElementById('place').innerText == 'step 3 of 8'")
+    page.click("#run")
+    assert "Play" in page.text("run")
+    assert page.run("document.querySelectorAll('#drawing .box.lit').length") > 0
+    page.click("#back")
+    assert page.text("place").startswith("step ")
+    page.click("#steps tr:nth-child(7)")
+    assert page.text("place") == "step 6 of 8"
+    assert "b to memory of b" in page.text("step")
+    lit = page.run("[...document.querySelectorAll('#drawing .edge.lit')].length")
+    assert lit == 2
+
+
+def test_keys_choose_step_and_play(page: Browser) -> None:
+    page.run("document.querySelector('#rows tr').focus()")
+    page.key("ArrowDown")
+    page.key("Enter")
+    page.wait("document.getElementById('chosen').innerText.includes('150 bytes')")
+    page.key(" ")
+    assert "Play" in page.text("run")
+    before = page.text("place")
+    page.key("ArrowRight")
+    assert page.text("place") != before
+    page.key("ArrowLeft")
+    assert page.text("place") == before
+    page.key(" ")
+    assert "Pause" in page.text("run")
+    page.key("Tab")
+    assert page.run("document.activeElement.tagName") == "BUTTON"
+
+
+def test_a_screen_reader_is_told(page: Browser) -> None:
+    roles = "['header', 'main', '[role=search]', '[aria-live]', '[role=img]', '[role=toolbar]']"
+    assert page.run(f"{roles}.every(each => document.querySelector(each))")
+    assert "host a: processor, memory" in page.run(
+        "document.getElementById('picture-words').textContent"
+    )
+    assert page.text("step").startswith("1. processor of a to a: ")
+    labelled = (
+        "[...document.querySelectorAll('input, select')].every(each => each.closest('label'))"
+    )
+    assert page.run(labelled)
+
+
+def test_search_and_pages(page: Browser) -> None:
+    page.run("document.getElementById('text').value = 'MSI-X vector'")
+    page.click("#filters button")
+    page.wait(
+        "[...document.querySelectorAll('#rows tr')].every(r => r.innerText.includes('100 bytes'))"
+    )
+    page.run("document.getElementById('text').value = ''")
+    page.click("#filters button")
+    page.wait("document.querySelector('#rows tr').innerText.includes('RDMA_WRITE 8 bytes')")
+    first = _rows(page)[0][0]
+    page.click("#later")
+    page.wait(f"document.querySelector('#rows tr').dataset.number != {first}")
+    # A busy machine has less of the log in a page, so that it takes several to come back.
+    page.wait(
+        f"""(() => {{
+            const here = document.querySelector('#rows tr').dataset.number;
+            const turn = here != {first} && window.turned != here;
+            if (turn) document.getElementById('earlier').click();
+            window.turned = here;
+            return here == {first};
+        }})()"""
+    )
+
+
+def test_buttons_of_a_running_lab(chromium: Browser, log: Path, tmp_path: Path) -> None:
+    control = Control(tmp_path / "c")
+    with served(log, tmp_path / "c") as address:
+        chromium.open(address)
+        chromium.wait("document.querySelectorAll('#buttons button').length == 4")
+        chromium.click("#buttons button")
+        chromium.wait("document.querySelector('#buttons button').innerText == 'Plug in cable a/1'")
+        chromium.wait("document.querySelectorAll('#drawing .out').length == 1")
+        chromium.click("#buttons button:nth-child(2)")
+        chromium.wait("document.getElementById('said').innerText.includes('HCA has failed')")
+        assert control.lines == ["link a/1 down", "fault a"]
+        control.close()
+        chromium.wait("document.getElementById('said').innerText.includes('does not answer')")
+        chromium.open("about:blank")
+
+
+def test_new_activities_appear_while_a_page_is_open(chromium: Browser, tmp_path: Path) -> None:
+    sender = written(tmp_path / "log", 1)
+    with served(tmp_path / "log") as address:
+        chromium.open(address)
+        chromium.wait("document.querySelectorAll('#rows tr').length == 3")
+        chromium.run("document.getElementById('follow').checked = true")
+        chromium.wait("document.querySelector('#drawing') && performance.now() > 1000")
+        sender.post(432)
+        sender.log.flush()
+        chromium.wait("document.getElementById('rows').innerText.includes('432 bytes')")
+        chromium.open("about:blank")
+    sender.log.close()
+
+
+def test_rows_that_follow_stand_once_and_in_order(page: Browser) -> None:
+    """An activity comes again when it has ended, and after some that began later than it."""
+    row = "{...row, number: %d, steps: %d}"
+    shown = ", ".join(row % (number, 1) for number in (3, 5))
+    fresh = ", ".join(row % (number, 2) for number in (8, 4, 5))
+    page.run(
+        f"""(() => {{
+            const row = {{at: 0, device: "a", kind: "note", title: "", us: 0, status: ""}};
+            const list = new List({{wanted: undefined}}, {{first: 0, end: 6}});
+            document.getElementById("follow").checked = true;
+            list.show([{shown}], 3, 6);
+            list.add({{rows: [{fresh}], end: 9, skipped: 0}});
+        }})()"""
+    )
+    assert [(cells[0], cells[5]) for cells in _rows(page)] == [
+        ("3", "1"), ("4", "2"), ("5", "2"), ("8", "2"),
+    ]  # fmt: skip
+
+
+def test_the_page_of_a_failed_test_opens_where_it_failed(chromium: Browser, tmp_path: Path) -> None:
+    """Else at the last work request, so not at the config reads with which a test begins."""
+    failed = "MAP_FA op_mod=0 in_mod=0x1 in=0x0 BAD_PARAM 12 us"
+    for name, texts, wanted in (
+        ("command", ("QUERY_FW op_mod=0 in_mod=0x0 in=0x0 OK 9 us", failed), "MAP_FA"),
+        ("write", (), "RDMA_WRITE 100 bytes"),
+    ):
+        sender = Sender(tmp_path / name)
+        for _ in range(40):
+            sender.log.record(A, Kind.CONFIG_READ, 0, 0, 4, bytes(4))
+        for _ in range(50):
+            sender.post(100)
+        sender.host()
+        for text in texts:
+            sender.log.record(A, Kind.COMMAND, 0, 4, len(text), text.encode(), What.OTHER, 4)
+        for _ in range(40):
+            sender.log.record(A, Kind.CONFIG_READ, 0, 0, 4, bytes(4))
+        sender.log.close()
+        path = write_page(tmp_path / name, "tests/test_x.py::test_y")
+        assert path is not None
+        chromium.errors.clear()
+        chromium.open(path.as_uri())
+        chromium.wait(f"document.getElementById('chosen').innerText.includes('{wanted}')")
+        chosen = "document.querySelector('#rows tr[aria-selected=true]').getBoundingClientRect()"
+        list_box = "document.getElementById('list').getBoundingClientRect()"
+        chromium.wait(f"{chosen}.top >= {list_box}.top && {chosen}.bottom <= {list_box}.bottom")
+        assert chromium.errors == []
+
+
+def test_a_page_of_a_log_that_grows_names_no_event_behind_its_end(tmp_path: Path) -> None:
+    sender = written(tmp_path / "log", 1)
+
+    class Growing(Book):
+        """A book whose log goes on when it is opened."""
+
+        def whole(
+            self, first: int, count: int, query: Query, *, at_end: bool = False
+        ) -> tuple[Page, list[dict[str, Any]]]:
+            sender.post(8)
+            sender.log.flush()
+            return super().whole(first, count, query, at_end=at_end)
+
+    lab = Lab(LogReader(tmp_path / "log"), "log of a test", None)
+    for most in (1000, 2):
+        pieces = b"".join(page_of(lab, Growing(tmp_path / "log"), 3, most, at_end=True))
+        said = re.search(
+            r"(\d+) activities, of events (\d+) to (\d+) of a log of (\d+) ", str(pieces)
+        )
+        assert said is not None
+        count, first, last, length = map(int, said.groups())
+        assert 3 <= first < last < length
+        assert count <= most
+        assert (first > 40) == (most == 2)
+    sender.log.close()
+
+
+def test_a_saved_page_needs_nothing_else(chromium: Browser, log: Path, tmp_path: Path) -> None:
+    """It says how much of the log it holds, decodes on a click, and its only address is a name."""
+    words = ["web", str(log), "--save", str(tmp_path / "page.html"), "--limit", "90"]
+    assert cli.main([*words, "--profile", "system-x"]) == 0
+    text = (tmp_path / "page.html").read_text()
+    assert set(re.findall(r"https?://[^\"'\s)]+", text)) == {"http://www.w3.org/2000/svg"}
+    chromium.errors.clear()
+    chromium.open((tmp_path / "page.html").as_uri())
+    chromium.wait("document.querySelectorAll('#steps tr').length > 3")
+    assert chromium.text("title") == "hosts a and b: log log"
+    assert chromium.text("count").startswith("90 activities, of events 0 to ")
+    assert f"of a log of {67 * POSTS} events; --limit and --event" in chromium.text("count")
+    chromium.run("document.getElementById('text').value = 'vector 1'")
+    chromium.click("#filters button")
+    chromium.wait("document.getElementById('count').innerText.startsWith('30 activities')")
+    chromium.click(SECOND)
+    chromium.wait("document.getElementById('chosen').innerText.includes('100 bytes')")
+    assert "modelled" in chromium.text("steps")
+    assert chromium.errors == []
+
+
+def test_data_of_a_saved_page_cannot_end_its_script(tmp_path: Path) -> None:
+    page, folder = tmp_path / "page.html", tmp_path / "<script>"
+    written(folder, 1).log.close()
+    assert cli.main(["web", str(folder), "--save", str(page), "--limit", "3"]) == 0
+    data = page.read_text().partition("const SAVED = ")[2].partition(";\n")[0]
+    assert "<" not in data
+    assert json.loads(data.replace(",\n]", "]"))["activities"][0]["steps"] == 6

@@ -1,7 +1,0 @@
-"""Tests of verbs that run on any provider, and a provider for tests."""
-
-from __future__ import annotations
-
-import pytest
-
-pytest.register_assert_rewrite("tests.verbs.contract", "tests.verbs.player")
