@@ -39,8 +39,8 @@ class Filter:
             beside = frozenset(number for number, name in enumerate(names) if host_of(name) == host)
         else:
             devices = beside = frozenset(numbers)
-        begin = 0 if self.since is None else started + int(self.since * 1e9)
-        end = 1 << 64 if self.until is None else started + int(self.until * 1e9)
+        begin = 0 if self.since is None else started + round(self.since * 1e9)
+        end = 1 << 64 if self.until is None else started + round(self.until * 1e9)
         bars = frozenset(numbers) if self.bar is None else frozenset((self.bar,))
         return RawFilter(frozenset(map(int, kinds)), bars, devices, beside, begin, end)
 

@@ -116,7 +116,7 @@ class LogReader:
 
         Some earlier events may come first. Raises `LogError` on damaged segments.
         """
-        limit = None if seconds is None else self._started + int(seconds * 1e9)
+        limit = None if seconds is None else self._started + round(seconds * 1e9)
         return self._events(positions(self.folder, limit, 0), None, self._records)
 
     def events(self, wanted: Filter) -> Iterator[Event]:

@@ -109,3 +109,10 @@ def test_a_screen_of_a_log_is_not_cut_short(
     log.close()
     assert cli.main(["log", str(tmp_path), "--limit", str(2 * PART_BYTES // 100)]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_span_has_the_events_at_its_ends(folder: Path, events: list[Event]) -> None:
+    """Seconds are rounded: one event in eight would lie behind its own time, were they cut."""
+    for event in events[1:4000:100]:
+        span = Filter(since=event.time, until=event.time)
+        assert event in list(LogReader(folder).events(span)), event.time
