@@ -116,6 +116,24 @@ def test_more_than_a_turn_continues_from_the_loop(pair: Pair) -> None:
     assert ring.state == State.IDLE
 
 
+def test_the_count_of_descriptors_goes_on_behind_65535(pair: Pair) -> None:
+    """dmacount has 16 bits; the same list of descriptors is walked until it has come round."""
+    ring = Ring(pair.a)
+    source, target = pair.a.bus.allocate(64), pair.a.bus.allocate(64)
+    for _ in range(ring.entries):
+        ring.post(0, 0, 1, null=1, completion_write=0, interrupt=0)
+    ring.ring()
+    while ring.posted < 1 << 16:
+        ring.posted += ring.entries
+        ring.ring()
+        assert ring.state == State.IDLE
+    pair.a.bus.poke(source, b"behind 65535")
+    last = ring.post(source, target, 12)
+    ring.ring()
+    assert pair.a.bus.peek(target, 12) == b"behind 65535"
+    assert ring.word == last | State.IDLE
+
+
 def test_a_busy_channel_lets_others_pass(pair: Pair) -> None:
     greedy, modest = Ring(pair.a, 0), Ring(pair.a, 1)
     source, target = pair.a.bus.allocate(SIZE), pair.a.bus.allocate(SIZE)
