@@ -1,11 +1,11 @@
 """What connects ports, and what a port is to it: the interface a network transport implements.
 
 A `Fabric` carries whole messages (`bluebridge.device.fabric.messages`) between the ports attached
-to it. `LocalFabric` does so within one process, `subnet.fabric.InfinibandFabric` by LID through a
-switch. `CapturedFabric` is a decorator: a `Fabric` in front of another one for one port. What
-drops, delays, duplicates or holds messages is a stage inside of both, in front of delivery
-(`bluebridge.device.fabric.faults`), since a fault of a link concerns what comes in, too. A cable
-that is unplugged needs none: its port announces that its link is down.
+to it. `CapturedFabric` is a decorator: a `Fabric` in front of another one for one port. A network
+of a server is a `StagedFabric`: it also lets a `Stage` in front of delivery drop, delay, duplicate
+or hold messages (`bluebridge.device.fabric.faults`), since a fault of a link concerns what comes
+in, too. A cable that is unplugged needs none: its port announces that its link is down. Which
+transport a network has is decided in one place, `bluebridge.device.server.networks`.
 
 Addresses: a fabric never asks a port anything while it delivers. A port announces its unicast
 addresses and its link state whenever one of them changes, and the fabric keeps tables of them.
@@ -22,7 +22,7 @@ a copy from the start. `Datagram.payload`, `Datagram.grh` and the frames of a `T
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Protocol
 
 from bluebridge.device.fabric.messages import Message
@@ -64,4 +64,37 @@ class Fabric(Protocol):
 
         Returns the copies that receivers made (`FabricPort.receive`), which the sender is charged
         with; 0 for a message that was queued.
+        """
+
+
+class Stage(Protocol):
+    """Stands in front of delivery while links have faults (`bluebridge.device.fabric.faults`)."""
+
+    def admit(
+        self, source: FabricPort, targets: Sequence[FabricPort], message: Message
+    ) -> tuple[Sequence[FabricPort], int]:
+        """Return who of `targets` gets a message now, and the copies that were made of it.
+
+        A port that gets the message twice is named twice.
+        """
+
+
+class StagedFabric(Fabric, Protocol):
+    """A network of a server: what fault rules and the control socket need besides `Fabric`.
+
+    `stage`, unless it is None, decides what becomes of each message that has found its targets.
+    """
+
+    stage: Stage | None
+
+    def deliver_late(self, targets: Sequence[FabricPort], message: Message) -> None:
+        """Deliver a message that a stage kept to those of `targets` whose link is up.
+
+        Not while another delivery runs. The message owns its payload.
+        """
+
+    def trespasses(self, port: FabricPort) -> tuple[int, int]:
+        """Count a port's messages dropped since they came from another's address, and its claims.
+
+        The second number is of announcements of an address that belongs to another port.
         """

@@ -6,10 +6,10 @@ import logging
 from collections import deque
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from bluebridge.device.fabric.addresses import is_group
-from bluebridge.device.fabric.interface import FabricPort
+from bluebridge.device.fabric.interface import FabricPort, Stage
 from bluebridge.device.fabric.messages import Datagram, Frames, Message, Route
 from bluebridge.device.fabric.ownership import Ownership
 from bluebridge.device.throttle import Throttle
@@ -26,15 +26,6 @@ class Statistics:
     lost: int = 0
     spoofed: int = 0
     """Messages from an address that belongs to another port; they are lost, too."""
-
-
-class Stage(Protocol):
-    """What stands in front of delivery while links have faults (`fabric.faults.stage`)."""
-
-    def admit(
-        self, source: FabricPort, targets: Sequence[FabricPort], message: Message
-    ) -> tuple[Sequence[FabricPort], int]:
-        """Who of `targets` gets a message now, once for each time, and the copies made of it."""
 
 
 class LocalFabric:

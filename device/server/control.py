@@ -26,8 +26,7 @@ from pathlib import Path
 from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.fault_words import ACTIONS, DRIVEN, UNDRIVEN
 from bluebridge.device.fabric.faults.rules import FaultRules
-from bluebridge.device.fabric.interface import FabricPort
-from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.interface import FabricPort, StagedFabric
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.bar0 import CATAS_LETTERS
 from bluebridge.device.mlx4.device import Hca
@@ -57,7 +56,7 @@ class ControlCommands:
         self,
         hcas: Mapping[str, Hca],
         faults: FaultRules,
-        fabrics: Mapping[str, LocalFabric] | None = None,
+        fabrics: Mapping[str, StagedFabric] | None = None,
         events: EventLog | None = None,
         show: ShowCommands | None = None,
     ) -> None:

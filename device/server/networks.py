@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from bluebridge.device.fabric.addresses import LinkLayer
-from bluebridge.device.fabric.interface import Fabric
+from bluebridge.device.fabric.interface import Fabric, StagedFabric
 from bluebridge.device.fabric.local import LocalFabric
 from bluebridge.device.fabric.subnet.fabric import SWITCH_GUID, InfinibandFabric, Later
 from bluebridge.device.fabric.subnet.manager import SubnetManager
@@ -37,14 +37,14 @@ class Networks:
             for link, number in sorted(set(links))
         }
 
-    def decorate_switches(self, wrap: Callable[[LocalFabric, str], Fabric]) -> None:
+    def decorate_switches(self, wrap: Callable[[StagedFabric, str], Fabric]) -> None:
         """Let the switch of each network send through `wrap(network, name of the switch)`."""
         for (_, number), networks in self._networks.items():
             for port, network in enumerate(networks, 1):
                 if isinstance(network, InfinibandFabric):
                     network.switch.send_through(wrap(network, _switch_name(number, port)))
 
-    def of(self, link: LinkLayer, number: int = 0) -> list[LocalFabric]:
+    def of(self, link: LinkLayer, number: int = 0) -> list[StagedFabric]:
         """The networks that ports 1, 2… of an adapter with this link and number are on."""
         return self._networks[link, number]
 
@@ -57,7 +57,7 @@ def _switch_name(number: int, port: int) -> str:
 
 def _network(
     link: LinkLayer, number: int, later: Later, managed: bool, trusting: bool
-) -> LocalFabric:
+) -> StagedFabric:
     if link is LinkLayer.ETHERNET:
         return LocalFabric(trusting=trusting)
     fabric = InfinibandFabric(SWITCH_GUID + number)

@@ -12,8 +12,7 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.capture import CapturedFabric
 from bluebridge.device.fabric.faults.rules import FaultRules
-from bluebridge.device.fabric.interface import Fabric
-from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.interface import Fabric, StagedFabric
 from bluebridge.device.layout import pci as layout
 from bluebridge.device.layout.mlx4 import bar0, uar
 from bluebridge.device.mlx4.device import Hca
@@ -103,7 +102,7 @@ class Server:
         self._functions: dict[str, Tables] = {}
         self._remains = Remains()
         self._faults = FaultRules(self.loop.call_later, events)
-        self._fabrics: dict[str, LocalFabric] = {}
+        self._fabrics: dict[str, StagedFabric] = {}
         self._control: ControlSocket | None = None
         self._hosts = Hosts() if bridges is not None else None
         self._bridges: Bridges | None = None

@@ -8,8 +8,7 @@ from bluebridge.device.buslog.writer import EventLog
 from bluebridge.device.fabric.faults.fault_log import FaultLog
 from bluebridge.device.fabric.faults.rule import Rule
 from bluebridge.device.fabric.faults.stage import FaultStage, Later, LinkFaults
-from bluebridge.device.fabric.interface import FabricPort
-from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.interface import FabricPort, StagedFabric
 
 MOST_RULES: Final = 64
 
@@ -23,12 +22,12 @@ class FaultRules:
     def __init__(self, later: Later, events: EventLog) -> None:
         self._later = later
         self._log = FaultLog(events)
-        self._stages: dict[LocalFabric, FaultStage] = {}
+        self._stages: dict[StagedFabric, FaultStage] = {}
         self._links: dict[str, tuple[LinkFaults, FaultStage]] = {}
         self._rules: dict[int, tuple[str, Rule]] = {}
         self._number = 0
 
-    def add_link(self, name: str, device: str, port: FabricPort, fabric: LocalFabric) -> None:
+    def add_link(self, name: str, device: str, port: FabricPort, fabric: StagedFabric) -> None:
         """Let `port` of `fabric` have rules, logged as what happens to `device`."""
         stage = self._stages.get(fabric)
         if stage is None:

@@ -8,8 +8,7 @@ from typing import Final
 from bluebridge.device.fabric.faults.fault_log import FaultLog
 from bluebridge.device.fabric.faults.kept import Kept, own, size_of
 from bluebridge.device.fabric.faults.rule import IN, OUT, Rule
-from bluebridge.device.fabric.interface import FabricPort
-from bluebridge.device.fabric.local import LocalFabric
+from bluebridge.device.fabric.interface import FabricPort, StagedFabric
 from bluebridge.device.fabric.messages import Message
 
 MOST_KEPT: Final = 4096
@@ -45,13 +44,13 @@ class LinkFaults:
 
 
 class FaultStage:
-    """The stage of one network: it stands in its way (`LocalFabric.stage`) while there are rules.
+    """The stage of one network: it stands in its way (`StagedFabric.stage`) while there are rules.
 
     A message passes the rules of its sender's link, then those of each receiver's. The oldest rule
     that takes it decides. What a port sends to itself does not leave the adapter and meets none.
     """
 
-    def __init__(self, fabric: LocalFabric, later: Later, log: FaultLog) -> None:
+    def __init__(self, fabric: StagedFabric, later: Later, log: FaultLog) -> None:
         self._fabric = fabric
         self._later = later
         self._log = log
