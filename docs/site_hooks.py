@@ -1,4 +1,4 @@
-"""What `make docs` does beyond mkdocs: README as front page, links to files of the source tree."""
+"""Hooks of `make docs`: README as front page, pages made from tables, links to source files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.nav import Navigation, Section
 from mkdocs.structure.pages import Page
+
+from bluebridge.device.layout.reference import reference
+from bluebridge.device.mlx4.field_words.page import page as field_words
 
 ROOT = Path(__file__).parent.parent
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
@@ -42,9 +45,10 @@ _SECTIONS = {
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add README and SECURITY, which stand beside the folder of the pages."""
-    reference = File.generated(config, "api-reference.md", content=_API)
-    files.append(reference)
+    """Add the pages made from tables, and README and SECURITY, which stand beside the folder."""
+    made = {"api-reference.md": _API, "registers.md": reference(), "fields.md": field_words()}
+    for name, text in made.items():
+        files.append(File.generated(config, name, content=text))
     for name, target in (("README.md", "index.md"), ("SECURITY.md", "security.md")):
         text = (ROOT / name).read_text(encoding="utf-8")
         text = (

@@ -1,4 +1,4 @@
-"""The register reference: `python -m bluebridge.device.layout.reference > docs/registers.md`."""
+"""The register reference: `python -m bluebridge.device.layout.reference`; `make docs` has it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the adapter does with each field of its interface, as data; docs/fields.md is made of it."""
+"""Words, as data, for what the adapter does with each field; `make docs` makes a page of them."""

@@ -1,4 +1,4 @@
-"""`python -m bluebridge.device.mlx4.field_words`: the page docs/fields.md."""
+"""`python -m bluebridge.device.mlx4.field_words`: the page of all fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of all words: `python -m bluebridge.device.mlx4.field_words > docs/fields.md`."""
+"""The page of all words: `python -m bluebridge.device.mlx4.field_words`; `make docs` has it."""
 
 from __future__ import annotations
 
