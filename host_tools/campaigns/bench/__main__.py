@@ -24,7 +24,6 @@ from bluebridge.host_tools.campaigns.bench import (
 )
 from bluebridge.host_tools.campaigns.bench import figures as goals
 from bluebridge.host_tools.campaigns.bench.figures import Figure
-from bluebridge.host_tools.campaigns.bench.growth import logs, objects, pairs, series, suite
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.host_description import HostDescription
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
@@ -58,8 +57,6 @@ def main() -> int:
         print(page.table(figures))
     if "rdma" in (options.sections or _SECTIONS):
         print(page.times(figures))
-    if "growth" in (options.sections or _SECTIONS):
-        print(series.table(figures))
     print(f"written: {page.write_json(machine, figures)}")
     page.write_page(machine, page.completed(figures))
     print(f"written: {page.PAGE}")
@@ -147,17 +144,6 @@ def _dpdk(long: bool, progress: Progress) -> list[Figure]:
     return dpdk.figures(progress)
 
 
-def _growth(long: bool, progress: Progress) -> list[Figure]:
-    """What costs grow with."""
-    library = ensure_artefacts(progress).library
-    return [
-        *objects.figures(library, progress),
-        *pairs.figures(progress),
-        *logs.figures(library, progress),
-        *suite.figures(progress),
-    ]
-
-
 def _doorbells(library: Path, guests: float) -> list[Figure]:
     """Server CPU per doorbell: alone with and without the bus log, then as the guests saw it."""
     with_log, without = (doorbell.cost_us(library, logged) for logged in (True, False))
@@ -192,7 +178,6 @@ _SECTIONS: dict[str, Callable[[bool, Progress], list[Figure]]] = {
     "ntrdma-network": _ntrdma_network,
     "rtrs": _rtrs,
     "dpdk": _dpdk,
-    "growth": _growth,
 }
 
 

@@ -17,7 +17,6 @@ from bluebridge.host_tools.campaigns.bench import (
     stages,
 )
 from bluebridge.host_tools.campaigns.bench.figures import at_least, plain
-from bluebridge.host_tools.campaigns.bench.growth import series
 from bluebridge.host_tools.ntrdma.network import Measured
 
 STACKS = """\
@@ -105,37 +104,6 @@ def test_an_answer_is_the_peers_next_ring_and_two_rings_tell_nothing() -> None:
         *(_ring(1.8, "b.ntb4"), _ring(2.0, "a.ntb4"), _ring(2.25, "b.ntb4")),
     ]
     assert doorbell_replies.reply_times(events) == [0.5, 0.25]
-
-
-@pytest.mark.parametrize(
-    ("costs", "expected"),
-    [
-        ({1: 5.0, 100: 5.0, 10_000: 5.0}, 0.0),
-        ({1: 2.0, 4: 8.0, 8: 16.0}, 1.0),
-        ({10: 3.0, 1000: 30.0}, 0.5),
-        ({1: 5.0}, None),
-        ({1: 0.0, 10: 1.0}, None),
-    ],
-)
-def test_the_exponent_of_a_cost(costs: dict[int, float], expected: float | None) -> None:
-    assert series.exponent(costs) == pytest.approx(expected)
-
-
-def test_growth_has_a_table_of_its_own() -> None:
-    figures = [
-        plain("write_bandwidth", "bandwidth", 2.0, "GiB/s"),
-        *series.series("qp", "a write", "us", {10_000: 25.0, 1: 25.0, 100: 25.0}),
-        *series.series("log.rare", "a screen", "s", {1000: 0.5, 10: 0.05}),
-        *series.series("collect", "collecting", "s", {1: 2345.6}),
-    ]
-    assert series.table(figures).splitlines() == [
-        "| cost | at | measured | exponent |",
-        "|---|---|---|---|",
-        "| a write | 1 · 100 · 10,000 | 25 · 25 · 25 us | 0.00 |",
-        "| a screen | 10 · 1,000 | 0.05 · 0.5 s | 0.50 |",
-        "| collecting | 1 | 2,346 s |  |",
-    ]
-    assert page.rows_of(figures) == figures[:1]
 
 
 def test_a_way_over_the_bridge_has_figures_with_names_of_their_own() -> None:

@@ -1,1 +1,0 @@
-"""Costs at several sizes: what they grow with, and by which exponent."""
