@@ -92,6 +92,7 @@ MODULES = tuple(
         "protocols.rtrs.transport.transport",
         "verbs.requests",
         "verbs.roce",
+        "verbs.transitions",
         "verbs.values",
     )
 )

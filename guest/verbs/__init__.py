@@ -15,9 +15,10 @@
     qp.post_recv(RecvWr(1, [Sge(address, length, lkey)])); qp.post_send([SendWr(...), ...])
 
 Modules, ground first: `enums`, `errors`, `values`, `roce`, `objects` (queues and regions as
-protocols), `requests`, `interface` (device, protection domain and queue pair as protocols). A
-provider implements the protocols by structure; `guest.drivers.hca` is the first. Users import from
-here and from `guest.providers`, never a provider.
+protocols), `requests`, `transitions` (the base class of queue pairs), `interface` (device,
+protection domain and queue pair as protocols). A provider implements the protocols by structure;
+`guest.drivers.hca` is the first. Users import from here and from `guest.providers`, never a
+provider.
 
 **Events.** There is no hidden thread. A caller of `get_event` of a completion channel waits in its
 own thread, so a wake-up costs one thread switch. After `fileno()` became readable call

@@ -12,12 +12,12 @@ from bluebridge.guest.drivers.hca.queues.qp_geometry import Geometry, log2
 from bluebridge.guest.drivers.hca.queues.srq import Srq
 from bluebridge.guest.drivers.hca.queues.work_queues import WorkQueues
 from bluebridge.guest.drivers.hca.resources.adapter import Adapter
-from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
+from bluebridge.guest.verbs.enums import QpState, QpType
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.objects import CompletionQueue, SharedReceiveQueue
 from bluebridge.guest.verbs.requests import QpInit
-from bluebridge.guest.verbs.values import AddressVector, QpAttr
+from bluebridge.guest.verbs.values import QpAttr
 
 _NO_MAILBOX = 2
 _DEVICE_STATES = {
@@ -75,53 +75,6 @@ class Qp(WorkQueues):
         )
         self._adapter.commands.run(opcode, self.qpn, data=data)
         self.state = target
-
-    def modify_init(self, access: AccessFlags | int = 0, qkey: int | None = None) -> None:
-        """RESET to INIT with what peers may do; datagram queue pairs need a Q_Key."""
-        self.modify(QpAttr(QpState.INIT, access=access, qkey=qkey))
-
-    def modify_rtr(
-        self,
-        address_vector: AddressVector | None = None,
-        dest_qpn: int | None = None,
-        rq_psn: int = 0,
-        *,
-        path_mtu: int = 1024,
-        max_dest_rd_atomic: int = 16,
-        min_rnr_timer: int = 12,
-    ) -> None:
-        """INIT to RTR; address vector and peer belong to connected queue pairs."""
-        attr = QpAttr(QpState.RTR)
-        if self.type in (QpType.RC, QpType.UC):
-            attr.address_vector, attr.dest_qpn = address_vector, dest_qpn
-            attr.rq_psn, attr.path_mtu = rq_psn, path_mtu
-        if self.type is QpType.RC:
-            attr.max_dest_rd_atomic, attr.min_rnr_timer = max_dest_rd_atomic, min_rnr_timer
-        self.modify(attr)
-
-    def modify_rts(
-        self,
-        sq_psn: int = 0,
-        *,
-        timeout: int = 14,
-        retry_count: int = 7,
-        rnr_retry: int = 7,
-        max_rd_atomic: int = 16,
-    ) -> None:
-        """RTR to RTS; the parameters but the PSN are those of an RC queue pair."""
-        attr = QpAttr(QpState.RTS, sq_psn=sq_psn)
-        if self.type is QpType.RC:
-            attr.timeout, attr.retry_count = timeout, retry_count
-            attr.rnr_retry, attr.max_rd_atomic = rnr_retry, max_rd_atomic
-        self.modify(attr)
-
-    def modify_err(self) -> None:
-        """To ERR: everything posted is flushed."""
-        self.modify(QpAttr(QpState.ERR))
-
-    def modify_reset(self) -> None:
-        """To RESET: everything posted is forgotten, unread completions too."""
-        self.modify(QpAttr(QpState.RESET))
 
     def query_state(self) -> QpState:
         """The state the device has the queue pair in."""

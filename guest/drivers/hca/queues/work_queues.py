@@ -26,10 +26,11 @@ from bluebridge.guest.verbs.enums import QpType
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.interface import EthernetPort
 from bluebridge.guest.verbs.requests import QpInit, SendWr
+from bluebridge.guest.verbs.transitions import StateChanges
 from bluebridge.guest.verbs.values import RecvWr
 
 
-class WorkQueues:
+class WorkQueues(StateChanges):
     """Send and receive entries of queue pair `qpn`; receives may come from `srq` instead.
 
     The base class of `Qp`, so that posting takes no step from one object to another. Numbers that

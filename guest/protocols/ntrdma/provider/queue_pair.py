@@ -11,10 +11,11 @@ from bluebridge.guest.protocols.ntrdma.provider.address import NtrdmaAddress
 from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaCq
 from bluebridge.guest.protocols.ntrdma.provider.shared_receives import NtrdmaSrq
 from bluebridge.guest.protocols.ntrdma.service import Service
-from bluebridge.guest.verbs.enums import AccessFlags, QpState, QpType
+from bluebridge.guest.verbs.enums import QpState, QpType
 from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.requests import QpInit, SendWr
-from bluebridge.guest.verbs.values import AddressVector, QpAttr, RecvWr
+from bluebridge.guest.verbs.transitions import StateChanges, check_step
+from bluebridge.guest.verbs.values import QpAttr, RecvWr
 
 _WIRE = {
     QpState.INIT: QueueState.INIT,
@@ -29,19 +30,11 @@ _VERBS = {
     QueueState.SEND_DRAIN: QpState.SQD,
     QueueState.READY_TO_SEND: QpState.RTS,
 }
-_STEPS = {
-    (QpState.RESET, QpState.INIT),
-    (QpState.INIT, QpState.INIT),
-    (QpState.INIT, QpState.RTR),
-    (QpState.RTR, QpState.RTS),
-    (QpState.RTS, QpState.RTS),
-}
-"""What is allowed besides going to RESET, and to ERR from all others."""
 _TIMEOUT_UNIT = 4.096e-6
 _DEFAULT_TIMEOUT, _DEFAULT_RETRIES = 14, 7
 
 
-class NtrdmaQp:
+class NtrdmaQp(StateChanges):
     """A reliable connected queue pair."""
 
     def __init__(self, service: Service, domain: Domain, init: QpInit) -> None:
@@ -51,6 +44,7 @@ class NtrdmaQp:
             raise VerbsError("the completion queue is not one of this device")
         if init.srq is not None and not isinstance(init.srq, NtrdmaSrq):
             raise VerbsError("the shared receive queue is not one of this device")
+        self.type = init.type
         self._service, self._srq = service, init.srq
         srq = init.srq
         sizes = Sizes(
@@ -79,11 +73,6 @@ class NtrdmaQp:
                 srq.attach(self.pair)
 
     @property
-    def type(self) -> QpType:
-        """Its kind."""
-        return QpType.RC
-
-    @property
     def state(self) -> QpState:
         """Its state."""
         return _VERBS[self.pair.state]
@@ -93,7 +82,7 @@ class NtrdmaQp:
     def modify(self, attr: QpAttr) -> None:
         """Change state and attributes; raises `VerbsError`."""
         target = self.state if attr.state is None else attr.state
-        self._check_step(target)
+        check_step(self.state, target)
         service, local = self._service, self._service.engine.local
         if target is QpState.RESET:
             with service.lock:
@@ -108,13 +97,6 @@ class NtrdmaQp:
             self._take_attributes(attr, target)
             service.call(lambda done: local.modify_pair(self.pair, done), target.name)
             self._continue()
-
-    def _check_step(self, target: QpState) -> None:
-        if target is QpState.RESET or (self.state, target) in _STEPS:
-            return
-        if target is QpState.ERR and self.state is not QpState.RESET:
-            return
-        raise VerbsError(f"a queue pair cannot go from {self.state.name} to {target.name}")
 
     def _take_attributes(self, attr: QpAttr, target: QpState) -> None:
         pair, to = self.pair, attr.address_vector
@@ -144,45 +126,6 @@ class NtrdmaQp:
         with self._service.lock:
             if self._srq is not None:
                 self._srq.take_back(self.pair)
-
-    def modify_init(self, access: AccessFlags | int = 0, qkey: int | None = None) -> None:
-        """RESET to INIT."""
-        self.modify(QpAttr(QpState.INIT, access=access))
-
-    def modify_rtr(
-        self,
-        address_vector: AddressVector | None = None,
-        dest_qpn: int | None = None,
-        rq_psn: int = 0,
-        *,
-        path_mtu: int = 1024,
-        max_dest_rd_atomic: int = 16,
-        min_rnr_timer: int = 12,
-    ) -> None:
-        """INIT to RTR; there are no packets, so no sequence numbers and sizes either."""
-        self.modify(QpAttr(QpState.RTR, address_vector=address_vector, dest_qpn=dest_qpn))
-
-    def modify_rts(
-        self,
-        sq_psn: int = 0,
-        *,
-        timeout: int = _DEFAULT_TIMEOUT,
-        retry_count: int = _DEFAULT_RETRIES,
-        rnr_retry: int = ENDLESS,
-        max_rd_atomic: int = 16,
-    ) -> None:
-        """RTR to RTS; the retries are for a peer whose queue pair, or whose receive, is missing."""
-        self.modify(
-            QpAttr(QpState.RTS, timeout=timeout, retry_count=retry_count, rnr_retry=rnr_retry)
-        )
-
-    def modify_err(self) -> None:
-        """To ERR: everything posted is flushed."""
-        self.modify(QpAttr(QpState.ERR))
-
-    def modify_reset(self) -> None:
-        """To RESET: everything posted is forgotten, unread completions too."""
-        self.modify(QpAttr(QpState.RESET))
 
     def query_state(self) -> QpState:
         """The state now."""

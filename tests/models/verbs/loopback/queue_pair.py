@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from bluebridge.guest.verbs import (
     AccessFlags,
-    AddressVector,
     QpAttr,
     QpInit,
     QpState,
@@ -22,6 +21,7 @@ from bluebridge.guest.verbs import (
     WcStatus,
     WrOpcode,
 )
+from bluebridge.guest.verbs.transitions import StateChanges, check_step
 from tests.models.verbs.loopback.completions import LoopbackCq
 from tests.models.verbs.loopback.network import LoopbackAddress, Message, Network, Pieces, Responder
 from tests.models.verbs.loopback.regions import Refused, Regions
@@ -29,14 +29,6 @@ from tests.models.verbs.loopback.responder import RespondingQp
 
 ENDLESS_RETRIES = 7
 _OK, _FLUSH = WcStatus.SUCCESS, WcStatus.WR_FLUSH_ERR
-_STEPS = {
-    (QpState.RESET, QpState.INIT),
-    (QpState.INIT, QpState.INIT),
-    (QpState.INIT, QpState.RTR),
-    (QpState.RTR, QpState.RTS),
-    (QpState.RTS, QpState.RTS),
-}
-"""What the state machine allows besides going to RESET, and to ERR from all others."""
 _COMPLETIONS = {
     WrOpcode.SEND: WcOpcode.SEND,
     WrOpcode.SEND_WITH_IMM: WcOpcode.SEND,
@@ -50,7 +42,7 @@ _COMPLETIONS = {
 }
 
 
-class LoopbackQp(RespondingQp):
+class LoopbackQp(StateChanges, RespondingQp):
     """A queue pair of the device at `device`, in protection domain `pdn`."""
 
     type = QpType.RC
@@ -74,7 +66,7 @@ class LoopbackQp(RespondingQp):
         """Change state and attributes; raises `VerbsError`."""
         with self._lock:
             target = self.state if attr.state is None else attr.state
-            self._check_step(target)
+            check_step(self.state, target)
             if target is QpState.RTR:
                 self._connect(attr)
             if attr.access is not None:
@@ -87,13 +79,6 @@ class LoopbackQp(RespondingQp):
                 self._enter_error()
             self.state = target
             self.resume()
-
-    def _check_step(self, target: QpState) -> None:
-        if target is QpState.RESET or (self.state, target) in _STEPS:
-            return
-        if target is QpState.ERR and self.state is not QpState.RESET:
-            return
-        raise VerbsError(f"a queue pair cannot go from {self.state.name} to {target.name}")
 
     def _connect(self, attr: QpAttr) -> None:
         to = attr.address_vector
@@ -108,44 +93,6 @@ class LoopbackQp(RespondingQp):
             self._receives.clear()
         for cq in (self._send_cq, self._recv_cq):
             cq.discard(self.qpn)
-
-    def modify_init(self, access: AccessFlags | int = 0, qkey: int | None = None) -> None:
-        """RESET to INIT."""
-        self.modify(QpAttr(QpState.INIT, access=access))
-
-    def modify_rtr(
-        self,
-        address_vector: AddressVector | None = None,
-        dest_qpn: int | None = None,
-        rq_psn: int = 0,
-        *,
-        path_mtu: int = 1024,
-        max_dest_rd_atomic: int = 16,
-        min_rnr_timer: int = 12,
-    ) -> None:
-        """INIT to RTR; there are no packets, so no sequence numbers, sizes and timers either."""
-        attr = QpAttr(QpState.RTR, address_vector=address_vector, dest_qpn=dest_qpn)
-        self.modify(attr)
-
-    def modify_rts(
-        self,
-        sq_psn: int = 0,
-        *,
-        timeout: int = 14,
-        retry_count: int = 7,
-        rnr_retry: int = ENDLESS_RETRIES,
-        max_rd_atomic: int = 16,
-    ) -> None:
-        """RTR to RTS."""
-        self.modify(QpAttr(QpState.RTS, rnr_retry=rnr_retry))
-
-    def modify_err(self) -> None:
-        """To ERR: everything posted is flushed."""
-        self.modify(QpAttr(QpState.ERR))
-
-    def modify_reset(self) -> None:
-        """To RESET: everything posted is forgotten, unread completions too."""
-        self.modify(QpAttr(QpState.RESET))
 
     def query_state(self) -> QpState:
         """The state now."""
