@@ -28,6 +28,7 @@ DEVICE = Group(
         "bluebridge.device.mlx4.steering",
         "bluebridge.device.packets",
         "bluebridge.device.pci",
+        "bluebridge.device.rdma.memory",
     ),
     modules=(
         "bluebridge.device.buslog.native_packing",

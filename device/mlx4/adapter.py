@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from bluebridge.device.fabric.addresses import LinkLayer
 from bluebridge.device.fabric.interface import Fabric
 from bluebridge.device.fabric.subnet.node import CHANNEL_ADAPTER, Node
+from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.mlx4.memory.icm import Icm
 from bluebridge.device.mlx4.memory.lent_pages import AUXILIARY_PAGES, FIRMWARE_PAGES, LentPages
-from bluebridge.device.mlx4.memory.regions import MemoryRegions
+from bluebridge.device.mlx4.memory.protection_entry import PD_BITS
+from bluebridge.device.mlx4.memory.protection_table import ProtectionTable
 from bluebridge.device.mlx4.pair_factory import PairFactory
 from bluebridge.device.mlx4.ports.infiniband_port import InfinibandPort
 from bluebridge.device.mlx4.ports.interface_counters import InterfaceCounters
@@ -27,6 +29,7 @@ from bluebridge.device.mlx4.settings.parameters import Parameters
 from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.mlx4.steering.registrations import Registrations
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.memory.regions import MemoryRegions
 
 
 class Adapter:
@@ -49,7 +52,8 @@ class Adapter:
         self.eqs = EventQueues(bus, self.ring_pages, self.parameters, config.msix_vectors)
         self.cqs = CompletionQueues(bus, self.ring_pages, self.eqs, self.parameters)
         self.srqs = SharedReceiveQueues(bus, self.ring_pages, self.eqs, self.parameters)
-        self.regions = MemoryRegions(self.icm, self.parameters)
+        self.regions = MemoryRegions(self.parameters, reserved_lkey=RESERVED_LKEY, pd_bits=PD_BITS)
+        self.mpt = ProtectionTable(self.icm, self.parameters, self.regions)
         self.multicast = MulticastGroups(self.parameters)
         self.rules = Registrations(self.parameters)
         self.ports = tuple(self._port(n, fabric) for n, fabric in enumerate(fabrics, 1))
@@ -98,7 +102,7 @@ class Adapter:
         self.parameters.initialised = False  # first: whatever fails below, doorbells are over
         self.qps.reset()
         self.srqs.reset()
-        self.regions.reset()
+        self.mpt.reset()
         self.cqs.reset()
         self.eqs.reset()
         self.ring_pages.reset()

@@ -15,8 +15,6 @@ from bluebridge.device.mlx4.connected.responder import Responder
 from bluebridge.device.mlx4.connected.xrc_responder import XrcResponder
 from bluebridge.device.mlx4.datagrams.sender import DatagramSender
 from bluebridge.device.mlx4.ethernet.sender import EthernetSender
-from bluebridge.device.mlx4.memory.regions import MemoryRegions
-from bluebridge.device.mlx4.memory.scatter_gather import LocalMemory
 from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
 from bluebridge.device.mlx4.pairs.ring_geometry import ring_geometry
 from bluebridge.device.mlx4.pairs.role import DATAGRAMS, Role, role_of
@@ -31,6 +29,8 @@ from bluebridge.device.mlx4.rings.ring_buffer import RingPages
 from bluebridge.device.mlx4.rings.send_queue import SendQueue
 from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveQueues
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.memory.regions import MemoryRegions
+from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 
 
 class PairFactory:

@@ -12,7 +12,6 @@ from bluebridge.device.layout.mlx4.contexts import QPC, QpState
 from bluebridge.device.mlx4.datagrams.receiver import DatagramReceiver
 from bluebridge.device.mlx4.ethernet.receive_scaling import Spreader
 from bluebridge.device.mlx4.ethernet.receiver import FrameReceiver
-from bluebridge.device.mlx4.memory.regions import MemoryRegions
 from bluebridge.device.mlx4.pair_factory import PairFactory
 from bluebridge.device.mlx4.pairs.failed_pairs import FailedPairs
 from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
@@ -23,6 +22,7 @@ from bluebridge.device.mlx4.settings.parameters import Parameters
 from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.mlx4.steering.registrations import Registrations
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.throttle import Throttle
 
 QPN_MASK: Final = 0xFFFFFF

@@ -29,7 +29,7 @@ def hca_tables(hca: Hca, endpoint: Endpoint) -> Tables:
         "cq": CompletionQueueTable(adapter.cqs),
         "srq": SharedReceiveQueueTable(adapter.srqs),
         "eq": EventQueueTable(adapter.eqs),
-        "mr": RegionTable(adapter.regions),
+        "mr": RegionTable(adapter.regions, adapter.mpt),
         "ports": PortTable(adapter.ports, adapter.counters),
         "regs": hca_registers(hca.commands, hca.health),
         "config": config_table(endpoint),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bluebridge.device.mlx4.memory.protection_entry import software_key
-from bluebridge.device.mlx4.memory.region import MemoryRegion
-from bluebridge.device.mlx4.memory.regions import MemoryRegions
+from bluebridge.device.mlx4.memory.protection_table import ProtectionTable
+from bluebridge.device.rdma.memory.region import MemoryRegion
+from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.show.table import Row
 
 
 class RegionTable:
     """The MPT of an HCA. Its numbers are indices; software knows a region by its key."""
 
-    def __init__(self, regions: MemoryRegions) -> None:
+    def __init__(self, regions: MemoryRegions, table: ProtectionTable) -> None:
         self._regions = regions
+        self._table = table
 
     def numbers(self) -> Sequence[int]:
         """All indices."""
@@ -28,14 +29,14 @@ class RegionTable:
     def row(self, number: int) -> Row | None:
         """What the entry says now; `entry` is as software wrote it."""
         region = self._regions.get(number)
-        return None if region is None else _row(region)
+        return None if region is None else _row(region, self._table.query(number))
 
 
-def _row(region: MemoryRegion) -> Row:
+def _row(region: MemoryRegion, entry: bytes) -> Row:
     parent = region.parent
     return {
-        "lkey": software_key(region.key),
-        "entry": bytes(region.entry).hex(),
+        "lkey": region.key,
+        "entry": entry.hex(),
         "window": region.window,
         "second_type": region.second_type,
         "fast": region.fast,
@@ -48,6 +49,6 @@ def _row(region: MemoryRegion) -> Row:
         "page_shift": region.page_shift,
         "pieces": region.pieces,
         "windows": region.windows,
-        "parent": None if parent is None else software_key(parent.key),
+        "parent": None if parent is None else parent.key,
         "qpn": region.owner_qpn,
     }

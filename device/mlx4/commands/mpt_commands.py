@@ -12,26 +12,26 @@ from bluebridge.device.mlx4.commands.command import Command, Rule
 
 def sw2hw_mpt(adapter: Adapter, command: Command) -> Iterator[None]:
     """Make an MPT entry valid."""
-    return adapter.regions.create(command.in_modifier, command.mailbox(MPT_SIZE))
+    return adapter.mpt.create(command.in_modifier, command.mailbox(MPT_SIZE))
 
 
 def hw2sw_mpt(adapter: Adapter, command: Command) -> bytes | None:
     """Give an MPT entry back; `wants_context`: a copy in the output mailbox."""
     index = command.in_modifier
     wanted = command.wants_context and index in adapter.regions
-    entry = adapter.regions.query(index) if wanted else None
-    adapter.regions.destroy(index)
+    entry = adapter.mpt.query(index) if wanted else None
+    adapter.mpt.destroy(index)
     return entry
 
 
 def query_mpt(adapter: Adapter, command: Command) -> bytes:
     """The entry as it stands."""
-    return adapter.regions.query(command.in_modifier)
+    return adapter.mpt.query(command.in_modifier)
 
 
 def sync_tpt(adapter: Adapter, command: Command) -> Iterator[None]:
     """Take entries over that software edited in its table."""
-    return adapter.regions.synchronise()
+    return adapter.mpt.synchronise()
 
 
 RULES: dict[int, Rule] = {

@@ -23,7 +23,9 @@ from bluebridge.device.mlx4.adapter import Adapter
 from bluebridge.device.mlx4.commands.command import Command, Rule
 from bluebridge.device.mlx4.registers.health import Health
 from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.mlx4.words import STATUSES
 from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.refusal import Refusal
 from bluebridge.device.throttle import Throttle
 
 log = logging.getLogger(__name__)
@@ -130,6 +132,8 @@ class CommandRegister:
             immediate = output
         except CommandError as error:
             status, reason = error.status, error.reason
+        except Refusal as refusal:
+            status, reason = STATUSES[refusal.reason], refusal.text
         except Exception as error:
             if self._failures.admits():
                 name, failures = self._adapter.config.name, self._failures.count

@@ -7,13 +7,22 @@ from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.mlx4.memory.protection_entry import AccessError, rights_of_fast_register
-from bluebridge.device.mlx4.memory.region import pages_of
-from bluebridge.device.mlx4.memory.regions import PAGE_SHIFTS
-from bluebridge.device.mlx4.memory.windows import BIND, bind
+from bluebridge.device.mlx4.memory.protection_entry import rights_of_fast_register
 from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
-from bluebridge.device.mlx4.rings.work_requests import BIND_MW, FAST_REG, LOCAL_INVAL, NOP, SendWqe
+from bluebridge.device.mlx4.rings.work_requests import (
+    BIND,
+    BIND_MW,
+    FAST_REG,
+    LOCAL_INVAL,
+    NOP,
+    SendWqe,
+    binding_of,
+)
 from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.memory.region import pages_of
+from bluebridge.device.rdma.memory.regions import PAGE_SHIFTS
+from bluebridge.device.rdma.memory.rights import AccessError
+from bluebridge.device.rdma.memory.windows import bind
 
 MAX_PAGES: Final = 511
 PAGE_MASK: Final = ~7
@@ -46,7 +55,7 @@ def _invalidate(qp: QueuePair, wqe: SendWqe) -> CompletionStatus | None:
 def _bind(qp: QueuePair, wqe: SendWqe) -> CompletionStatus | None:
     if len(wqe.segment) < BIND.size:
         return CompletionStatus.LOCAL_QP_OP_ERR
-    bind(qp.regions, wqe.segment, pd=qp.pd, qpn=qp.qpn)
+    bind(qp.regions, binding_of(wqe.segment), pd=qp.pd, qpn=qp.qpn)
     return None
 
 

@@ -20,13 +20,13 @@ from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.operations import Op, Syndrome
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.mlx4.connected.refusals import Nak, NotReady
-from bluebridge.device.mlx4.memory.protection_entry import AccessError
-from bluebridge.device.mlx4.memory.scatter_gather import WRITE, stretch
-from bluebridge.device.mlx4.memory.transfer import note_runs
 from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
 from bluebridge.device.mlx4.pairs.role import RELIABLE
 from bluebridge.device.mlx4.rings.receive_queue import ReceiveWqe
 from bluebridge.device.pci.bus import DmaError, Run
+from bluebridge.device.rdma.memory.rights import AccessError
+from bluebridge.device.rdma.memory.scatter_gather import WRITE, stretch
+from bluebridge.device.rdma.memory.transfer import note_runs
 
 NOTHING: Final = -1
 """No PSN: no message is under way."""

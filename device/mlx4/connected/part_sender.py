@@ -13,8 +13,6 @@ from bluebridge.device.fabric.messages import Part, Payload, Request
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.net.roce import PSN_MASK
 from bluebridge.device.mlx4.connected.request_tables import OPS, packets_of
-from bluebridge.device.mlx4.memory.scatter_gather import READ, WRITE, stretch
-from bluebridge.device.mlx4.memory.transfer import note_runs
 from bluebridge.device.mlx4.pairs.costs import (
     FIRST_PART_BYTES,
     LEAST_PART_BYTES,
@@ -26,6 +24,8 @@ from bluebridge.device.mlx4.pairs.costs import (
 )
 from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
 from bluebridge.device.mlx4.rings.work_requests import SendWqe
+from bluebridge.device.rdma.memory.scatter_gather import READ, WRITE, stretch
+from bluebridge.device.rdma.memory.transfer import note_runs
 
 
 class PartSender:

@@ -27,8 +27,6 @@ from bluebridge.device.mlx4.connected.request_tables import (
     packets_of,
 )
 from bluebridge.device.mlx4.connected.retry import Retry
-from bluebridge.device.mlx4.memory.protection_entry import AccessError
-from bluebridge.device.mlx4.memory.transfer import note_runs
 from bluebridge.device.mlx4.pairs.costs import MESSAGE_COST, PIECE_COST, WHOLE_BYTES
 from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
 from bluebridge.device.mlx4.pairs.role import RELIABLE, Role
@@ -41,6 +39,8 @@ from bluebridge.device.mlx4.rings.work_requests import (
     parse_connected,
 )
 from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.memory.rights import AccessError
+from bluebridge.device.rdma.memory.transfer import note_runs
 
 WINDOW: Final = 128
 """Requests that may wait for an answer at once."""

@@ -22,13 +22,13 @@ from bluebridge.device.mlx4.connected.atomics import operate
 from bluebridge.device.mlx4.connected.part_receiver import PartReceiver
 from bluebridge.device.mlx4.connected.refusals import Nak, NotReady, remote_access
 from bluebridge.device.mlx4.connected.request_tables import HALF
-from bluebridge.device.mlx4.memory.protection_entry import AccessError, Rights
-from bluebridge.device.mlx4.memory.transfer import note_runs
 from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
 from bluebridge.device.mlx4.pairs.role import Role
 from bluebridge.device.mlx4.rings.receive_queue import ReceiveQueue, ReceiveWqe
 from bluebridge.device.mlx4.rings.shared_receive_queues import SharedReceiveQueue
 from bluebridge.device.pci.bus import DmaError, Run
+from bluebridge.device.rdma.memory.rights import AccessError, Rights
+from bluebridge.device.rdma.memory.transfer import note_runs
 
 _REMOTE_READ: Final = int(Rights.REMOTE_READ)
 _REMOTE_WRITE: Final = int(Rights.REMOTE_WRITE)

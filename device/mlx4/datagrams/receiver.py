@@ -15,8 +15,6 @@ from bluebridge.device.layout.net.roce import GRH_SIZE, GSI_QKEY, GSI_QPN, SMI_Q
 from bluebridge.device.mlx4.datagrams.datagram_fields import steered
 from bluebridge.device.mlx4.datagrams.ipoib import found
 from bluebridge.device.mlx4.datagrams.sender import MAX_PAYLOAD
-from bluebridge.device.mlx4.memory.protection_entry import AccessError
-from bluebridge.device.mlx4.memory.transfer import note_runs
 from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
 from bluebridge.device.mlx4.pairs.role import DATAGRAMS, Role
 from bluebridge.device.mlx4.ports.multicast_groups import MulticastGroups
@@ -25,6 +23,8 @@ from bluebridge.device.mlx4.rings.receive_queue import ReceiveWqe
 from bluebridge.device.mlx4.settings.parameters import Parameters
 from bluebridge.device.mlx4.steering.registrations import Registrations
 from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.memory.rights import AccessError
+from bluebridge.device.rdma.memory.transfer import note_runs
 
 NO_GRH: Final = bytes(GRH_SIZE)
 MAX_MAD: Final = 256

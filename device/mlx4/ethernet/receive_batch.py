@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from bluebridge.device import pieces
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.mlx4.memory.protection_entry import AccessError
-from bluebridge.device.mlx4.memory.scatter_gather import WRITE
-from bluebridge.device.mlx4.memory.transfer import note_runs
 from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
 from bluebridge.device.mlx4.rings.completions import frame_cqe
 from bluebridge.device.mlx4.rings.receive_queue import ReceiveWqe
 from bluebridge.device.pci.bus import DmaError, Run
+from bluebridge.device.rdma.memory.rights import AccessError
+from bluebridge.device.rdma.memory.scatter_gather import WRITE
+from bluebridge.device.rdma.memory.transfer import note_runs
 
 Verdict = tuple[tuple[int, int], int, tuple[int, int], int]
 """Arguments of `frame_cqe`: the tag that was stripped, status, L4 checksum, RSS hash."""

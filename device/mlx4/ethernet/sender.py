@@ -17,7 +17,6 @@ from bluebridge.device.layout.net.ethernet import HEADER_SIZE, MIN_FRAME
 from bluebridge.device.mlx4.ethernet.offloads import CHECKSUM_FLAGS, tagged, with_checksums
 from bluebridge.device.mlx4.ethernet.segmentation import LargeSendHeaders
 from bluebridge.device.mlx4.ethernet.steering import rule_for
-from bluebridge.device.mlx4.memory.protection_entry import AccessError
 from bluebridge.device.mlx4.pairs.costs import COPY_COST, FRAME_COST
 from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
 from bluebridge.device.mlx4.pairs.unconnected_sender import UnconnectedSender
@@ -34,6 +33,7 @@ from bluebridge.device.mlx4.rings.work_requests import (
     parse_large_send,
 )
 from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.memory.rights import AccessError
 
 MAX_FRAME: Final = 9728
 MAX_SEND: Final = 1 << 19

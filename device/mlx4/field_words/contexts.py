@@ -20,8 +20,9 @@ CONTEXTS = (
             (
                 used(_ENTRY),
                 "status physical region bound_to_qp key pd en_inv fast_reg start length len64 "
-                "mtt_addr mtt_sz entity_size",
+                "mtt_sz entity_size",
             ),
+            (used("memory/protection_table.py: ProtectionTable._load_pages"), "mtt_addr"),
             (
                 used(_ENTRY, "as one word of rights", by_position=True),
                 "bind_enable remote_atomic remote_write remote_read local_write local_read",

@@ -89,7 +89,7 @@ ENTRIES = (
         wqe.BIND,
         (
             (
-                used("memory/windows.py: bind", by_position=True),
+                used("rings/work_requests.py: binding_of", by_position=True),
                 "flags1 flags2 new_rkey lkey va length",
             ),
         ),

@@ -2,38 +2,16 @@
 
 from __future__ import annotations
 
-from enum import IntFlag
 from typing import Final
 
 from bluebridge.device.layout.mlx4.commands import Status
-from bluebridge.device.layout.mlx4.contexts import MPT, MPT_SIZE, MPT_STATUS_FREE
-from bluebridge.device.mlx4.memory.region import MemoryRegion
+from bluebridge.device.layout.mlx4.contexts import MPT, MPT_STATUS_FREE
 from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.rdma.memory.region import MemoryRegion
+from bluebridge.device.rdma.memory.rights import ALL_RIGHTS, EVERYTHING, Rights
 
-PD_MASK: Final = 0x1FFFF  # the MPT holds 17 bits of the PD number
-KEY_INDEX_MASK: Final = 0xFFFFFF  # of a key in hardware form; the byte above is free for software
-
-
-class Rights(IntFlag):
-    """What an MR permits; the values are the bits of the first MPT word."""
-
-    LOCAL_READ = 1 << 10
-    LOCAL_WRITE = 1 << 11
-    REMOTE_READ = 1 << 12
-    REMOTE_WRITE = 1 << 13
-    REMOTE_ATOMIC = 1 << 14
-    BIND_WINDOW = 1 << 15
-
-
-ALL_RIGHTS: Final = 0x3F << 10
-EVERYTHING: Final = (1 << 64) - 1
-"""Length of an MR over all memory."""
-REMOTE_CHANGES: Final = int(Rights.REMOTE_WRITE | Rights.REMOTE_ATOMIC)
-"""Rights that need LOCAL_WRITE, too (InfiniBand vol. 1, 10.6.3.1)."""
-
-
-class AccessError(Exception):
-    """A key, range or right that does not hold; nothing was touched."""
+PD_BITS: Final = 17
+"""Bits of a protection domain's number that the MPT holds."""
 
 
 def hardware_key(key: int) -> int:
@@ -64,10 +42,10 @@ def rights_of_fast_register(flags: int) -> Rights:
 def region_of_entry(index: int, entry: bytes, log_mpts: int) -> MemoryRegion:
     """The MR or window of an entry, without its translation; `CommandError` (BAD_PARAM)."""
     get = MPT.get
+    key = get(entry, "key")
     region = MemoryRegion(
         index=index,
-        entry=bytearray(entry[:MPT_SIZE]),
-        key=get(entry, "key"),
+        key=software_key(key),
         pd=get(entry, "pd"),
         rights=int.from_bytes(entry[:4], "big") & ALL_RIGHTS,
         start=get(entry, "start"),
@@ -77,13 +55,12 @@ def region_of_entry(index: int, entry: bytes, log_mpts: int) -> MemoryRegion:
         fast=bool(get(entry, "fast_reg")),
         may_invalidate=bool(get(entry, "en_inv")),
         free=get(entry, "status") == MPT_STATUS_FREE,
-        mtt_addr=get(entry, "mtt_addr"),
         max_pages=get(entry, "mtt_sz"),
         window=not get(entry, "region"),
         second_type=bool(get(entry, "bound_to_qp")),
     )
-    if region.key & (1 << log_mpts) - 1 != index:
-        raise CommandError(Status.BAD_PARAM, f"key {region.key:#x} does not name MPT {index:#x}")
+    if key & (1 << log_mpts) - 1 != index:
+        raise CommandError(Status.BAD_PARAM, f"key {key:#x} does not name MPT {index:#x}")
     if get(entry, "first_byte_offset") or get(entry, "mtt_rep"):
         raise CommandError(Status.BAD_PARAM, f"MPT {index:#x}: an offset or a repeated page list")
     if region.window:

@@ -10,8 +10,6 @@ from bluebridge.device.layout.mlx4.contexts import QPC, QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.net.roce import MTU_BYTES
-from bluebridge.device.mlx4.memory.regions import MemoryRegions
-from bluebridge.device.mlx4.memory.scatter_gather import LocalMemory
 from bluebridge.device.mlx4.pairs.closed_engine import CLOSED
 from bluebridge.device.mlx4.pairs.role import CONNECTED, DATAGRAMS, Role
 from bluebridge.device.mlx4.pairs.unconnected_responder import UnconnectedResponder
@@ -25,6 +23,8 @@ from bluebridge.device.mlx4.rings.shared_receive_queues import (
     SharedReceiveQueues,
 )
 from bluebridge.device.pci.bus import HostBus
+from bluebridge.device.rdma.memory.regions import MemoryRegions
+from bluebridge.device.rdma.memory.scatter_gather import LocalMemory
 
 DEFAULT_MTU: Final = 1024
 DEFAULT_LOG_MESSAGE: Final = 30

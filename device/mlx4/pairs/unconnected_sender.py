@@ -9,7 +9,6 @@ from bluebridge.device.fabric.messages import Response
 from bluebridge.device.layout.buslog import Kind
 from bluebridge.device.layout.mlx4.contexts import QPC
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.mlx4.memory.protection_entry import AccessError
 from bluebridge.device.mlx4.pairs.queue_pair import QueuePair
 from bluebridge.device.mlx4.rings.work_requests import (
     NOP,
@@ -20,6 +19,7 @@ from bluebridge.device.mlx4.rings.work_requests import (
     parse_header,
 )
 from bluebridge.device.pci.bus import DmaError
+from bluebridge.device.rdma.memory.rights import AccessError
 
 
 class UnconnectedSender(ABC):

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.mlx4.memory.scatter_gather import Sge
 from bluebridge.device.mlx4.rings.ring_buffer import QueueBuffer
 from bluebridge.device.mlx4.rings.work_requests import parse_receive
 from bluebridge.device.pci.bus import DmaError, HostBus
+from bluebridge.device.rdma.memory.scatter_gather import Sge
 
 COUNTER_MASK: Final = 0xFFFF
 

@@ -9,9 +9,9 @@ from typing import Final
 from bluebridge.device.layout.buslog import Kind, What
 from bluebridge.device.layout.mlx4.commands import Status
 from bluebridge.device.mlx4.memory.icm import Icm
-from bluebridge.device.mlx4.memory.transfer import NOTED_RUNS
 from bluebridge.device.mlx4.settings.refusal import CommandError
 from bluebridge.device.pci.bus import DmaError, HostBus, Run
+from bluebridge.device.rdma.memory.transfer import NOTED_RUNS
 
 OWNER_HARDWARE: Final = 0x80
 FILL_BYTES: Final = 1 << 16

@@ -17,9 +17,12 @@ from bluebridge.device.layout.mlx4.wqe import (
     INLINE,
     INVALID_LKEY,
     SOLICITED,
+    BindFlag,
     SendOpcode,
 )
-from bluebridge.device.mlx4.memory.scatter_gather import Sge
+from bluebridge.device.rdma.memory.rights import Rights
+from bluebridge.device.rdma.memory.scatter_gather import Sge
+from bluebridge.device.rdma.memory.windows import Binding
 
 CTRL: Final = Struct(">IIII")
 RADDR: Final = Struct(">QI4x")
@@ -29,6 +32,7 @@ DATA: Final = Struct(">IIQ")
 PAIR: Final = Struct(">IIQ4xI8x")
 """Two data segments, of the second one the key."""
 DATAGRAM: Final = Struct(">32sIIH6s")
+BIND: Final = Struct(">IIIIQQ")
 LARGE_SEND: Final = Struct(">HH")
 FAST_REG: Final = Struct(">IIQQQII")
 
@@ -51,6 +55,11 @@ LOCAL_INVAL: Final = int(SendOpcode.LOCAL_INVAL)
 LSO: Final = int(SendOpcode.LSO)
 BIND_MW: Final = int(SendOpcode.BIND_MW)
 
+_BIND_RIGHTS: Final = (
+    (int(BindFlag.REMOTE_READ), int(Rights.REMOTE_READ)),
+    (int(BindFlag.REMOTE_WRITE), int(Rights.REMOTE_WRITE)),
+    (int(BindFlag.REMOTE_ATOMIC), int(Rights.REMOTE_ATOMIC)),
+)
 SENDS: Final = frozenset((SEND, SEND_IMM, SEND_INVAL))
 WRITES: Final = frozenset((RDMA_WRITE, RDMA_WRITE_IMM))
 ATOMICS: Final = frozenset((ATOMIC_CS, ATOMIC_FA, MASKED_CS, MASKED_FA))
@@ -225,6 +234,20 @@ def parse_large_send(wqe: SendWqe, raw: bytes, position: int, limit: int) -> tup
         raise WqeError(f"a large send of {mss} bytes behind {size} bytes of headers")
     parse_data(wqe, raw, (end + 15) & ~15)
     return mss, raw[start:end]
+
+
+def binding_of(segment: bytes) -> Binding:
+    """What a bind segment asks for.
+
+    Linux `mlx4/mr.c: mlx4_mw_enable`, rdma-core `providers/mlx4/qp.c: set_bind_seg`.
+    """
+    access, kind, rkey, lkey, va, length = BIND.unpack_from(segment)
+    rights = 0
+    for flag, right in _BIND_RIGHTS:
+        if access & flag:
+            rights |= right
+    second_type, zero_based = bool(kind & BindFlag.TYPE_2), bool(kind & BindFlag.ZERO_BASED)
+    return Binding(rkey, lkey, va, length, rights, second_type=second_type, zero_based=zero_based)
 
 
 def parse_receive(raw: bytes) -> list[Sge]:

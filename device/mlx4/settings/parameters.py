@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA
+from bluebridge.device.rdma.settings import Settings
 
 UNICAST_STEERING = 1 << 3
 IPOIB_CHECKSUMS, FLOW_STEERING = 1 << 3, 1 << 6
@@ -22,7 +23,7 @@ class HighRate(IntEnum):
 
 
 @dataclass(slots=True)
-class Parameters:
+class Parameters(Settings):
     """Table sizes as base-2 logarithms and the ICM addresses of two tables; `raw` is the mailbox.
 
     The parts of an adapter share one object: INIT_HCA fills it in place with `take`, reset and
@@ -31,23 +32,18 @@ class Parameters:
 
     initialised: bool = False
     raw: bytes = b""
-    log_qps: int = 0
     log_srqs: int = 0
     log_cqs: int = 0
     log_eqs: int = 0
-    log_mpts: int = 0
     log_mc_hash: int = 0
     log_mc_entries: int = 0
     log_mc_entry_size: int = 0
     log_read_resources: int = 0
     mtt_base: int = 0
     dmpt_base: int = 0
-    unicast_steering: bool = False
-    flow_steering: bool = False
     high_rate: int = HighRate.DISABLED
     log_rules: int = 0
     log_rule_size: int = 0
-    ipoib_checksums: bool = False
     large_cqes: bool = False
 
     @classmethod

@@ -24,8 +24,8 @@ PREFIXES = {
         "bluebridge.device.mlx4.rings.work_requests",
     ),
     "keys and translation": (
-        "bluebridge.device.mlx4.memory.region",
-        "bluebridge.device.mlx4.memory.scatter_gather",
+        "bluebridge.device.rdma.memory.region",
+        "bluebridge.device.rdma.memory.scatter_gather",
     ),
     "requests, answers, retries": (
         "bluebridge.device.mlx4.connected.requester",
@@ -36,7 +36,7 @@ PREFIXES = {
         "bluebridge.device.mlx4.ports.port",
         "bluebridge.device.fabric",
     ),
-    "copying, notes for the log": ("bluebridge.device.mlx4.memory.transfer",),
+    "copying, notes for the log": ("bluebridge.device.rdma.memory.transfer",),
     "completion entries": (
         "bluebridge.device.mlx4.rings.completion_queues",
         "bluebridge.device.mlx4.rings.completions",

@@ -6,7 +6,7 @@ from bluebridge.device.layout.mlx4.cqe import CompletionStatus, RecvOpcode
 from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.operations import Syndrome
-from bluebridge.device.mlx4.memory.protection_entry import Rights
+from bluebridge.device.rdma.memory.rights import Rights
 from tests.models.verbs_model.arithmetic import atomic
 from tests.models.verbs_model.protection import Fault, Span
 from tests.models.verbs_model.values import (

@@ -19,8 +19,9 @@ from bluebridge.device.layout.mlx4.contexts import (
     SRQC_SIZE,
 )
 from bluebridge.device.mlx4.memory.protection_entry import region_of_entry
-from bluebridge.device.mlx4.memory.regions import MemoryRegions
+from bluebridge.device.mlx4.memory.protection_table import ProtectionTable
 from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.rdma.memory.regions import MemoryRegions
 from bluebridge.device.show.regions import RegionTable
 from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.show import since, text
@@ -179,6 +180,17 @@ def test_numbers_of_queues_are_written_as_in_the_log() -> None:
     assert line == "a ports 1: steering.default 0x1 -> 0x208"
 
 
+class Entries:
+    """A protection table whose entries all read `entry`."""
+
+    def __init__(self, entry: bytes) -> None:
+        self._entry = entry
+
+    def query(self, index: int) -> bytes:
+        """Entry `index`."""
+        return self._entry
+
+
 @given(entry=_any(MPT_SIZE))
 def test_whatever_a_guest_wrote_into_a_protection_entry(entry: bytes) -> None:
     checked = entry[:0x2B] + b"\0" + entry[0x2C:0x3C] + bytes(4)  # what must be zero is
@@ -186,7 +198,9 @@ def test_whatever_a_guest_wrote_into_a_protection_entry(entry: bytes) -> None:
         region = region_of_entry(0, checked, 0)
     except CommandError:  # a window and an MR at once
         return
-    rows = RegionTable(cast(MemoryRegions, {0: region})).row(0)
+    rows = RegionTable(
+        cast(MemoryRegions, {0: region}), cast(ProtectionTable, Entries(checked))
+    ).row(0)
     assert rows is not None
     (item,) = MR.items({"function": "a", **rows})
     assert len("".join(text.page(MR, item))) < 2000

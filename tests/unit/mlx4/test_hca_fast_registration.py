@@ -8,11 +8,8 @@ import pytest
 
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
-from bluebridge.device.mlx4.memory.protection_entry import (
-    AccessError,
-    Rights,
-    rights_of_fast_register,
-)
+from bluebridge.device.mlx4.memory.protection_entry import rights_of_fast_register
+from bluebridge.device.rdma.memory.rights import AccessError, Rights
 from tests.models.hca_driver import ALL_RIGHTS, Driver
 from tests.models.rdma_node import Pair, SendOpcode
 from tests.unit.rdma.test_qp_protection import statuses
@@ -157,7 +154,7 @@ def test_pages_of_all_regions_together_are_bounded(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pieces come back with invalidation and destruction; neighbours count as one."""
-    monkeypatch.setattr("bluebridge.device.mlx4.memory.regions.MAX_PIECES", 4)
+    monkeypatch.setattr("bluebridge.device.rdma.memory.regions.MAX_PIECES", 4)
     scattered = [0x10000, 0x20000, 0x30000]
     key = driver.create_mr(0x40000000, 3 * 4096, scattered)
     driver.create_mr(0x40000000, 3 * 4096, [0x10000, 0x11000, 0x12000])

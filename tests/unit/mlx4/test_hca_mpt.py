@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from bluebridge.device.layout.mlx4.capabilities import RESERVED_LKEY
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import MPT, MPT_SIZE
-from bluebridge.device.mlx4.memory.page_joins import pieces_of
-from bluebridge.device.mlx4.memory.protection_entry import AccessError, Rights, hardware_key
-from bluebridge.device.mlx4.memory.region import MemoryRegion, pages_of
+from bluebridge.device.mlx4.memory.protection_entry import hardware_key
+from bluebridge.device.rdma.memory.page_joins import pieces_of
+from bluebridge.device.rdma.memory.region import MemoryRegion, pages_of
+from bluebridge.device.rdma.memory.rights import AccessError, Rights
 from tests.models.hca_driver import ALL_RIGHTS, DMPT_BASE, Driver
 
 PD = 1
@@ -164,9 +165,7 @@ def test_translation_equals_a_walk_page_by_page(
     length = data.draw(st.integers(1, len(order) * size - head))
     start = 5 * size + head
     pages = [page * size for page in order]
-    region = MemoryRegion(
-        0, bytearray(64), 0, 0, 0, start, length, shift, False, False, False, False, 0, 0
-    )
+    region = MemoryRegion(0, 0, 0, 0, start, length, shift, False, False, False, False, 0)
     region.set_pages([page | 7 for page in pages[: pages_of(start, length, shift)]], shift)
     offset = data.draw(st.integers(0, length - 1))
     wanted = data.draw(st.integers(1, length - offset))

@@ -13,10 +13,10 @@ from bluebridge.device.layout.mlx4 import bar0
 from bluebridge.device.layout.mlx4.commands import Opcode, Status
 from bluebridge.device.layout.mlx4.contexts import CQC, MAP_ENTRY, MPT, MPT_SIZE
 from bluebridge.device.layout.mlx4.cqe import CQE_SIZE
-from bluebridge.device.mlx4.memory.regions import ENTRY_PAGES, PORTION_PAGES
-from bluebridge.device.mlx4.memory.transfer import NOTED_RUNS
+from bluebridge.device.mlx4.memory.protection_table import ENTRY_PAGES, PORTION_PAGES
 from bluebridge.device.mlx4.rings.ring_buffer import PORTION_BYTES
 from bluebridge.device.pci.loop import SOON_SECONDS, EventLoop
+from bluebridge.device.rdma.memory.transfer import NOTED_RUNS
 from tests.models.hca_driver import COMP_EQN, DMPT_BASE, MTT_BASE, Driver
 
 PAGE = 4096

@@ -10,7 +10,7 @@ from bluebridge.device.layout.mlx4.commands import Opcode
 from bluebridge.device.layout.mlx4.contexts import QPC, QpState
 from bluebridge.device.layout.mlx4.cqe import CompletionStatus
 from bluebridge.device.layout.mlx4.eqe import EventType
-from bluebridge.device.mlx4.memory.protection_entry import Rights
+from bluebridge.device.rdma.memory.rights import Rights
 from tests.models.rdma_node import Node, Pair, SendOpcode, data, inline, remote
 from tests.models.rdma_node import TestQp as Qp
 

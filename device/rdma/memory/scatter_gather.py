@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from bluebridge.device.layout.buslog import Kind, What
-from bluebridge.device.mlx4.memory.protection_entry import Rights
-from bluebridge.device.mlx4.memory.regions import MemoryRegions
-from bluebridge.device.mlx4.memory.transfer import note_runs
 from bluebridge.device.pci.bus import HostBus, Run
+from bluebridge.device.rdma.memory.regions import MemoryRegions
+from bluebridge.device.rdma.memory.rights import Rights
+from bluebridge.device.rdma.memory.transfer import note_runs
 
 Sge = tuple[int, int, int]
 """A scatter/gather element: lkey, virtual address, length in bytes (never 0)."""

@@ -1,4 +1,4 @@
-"""One memory region or window: what its MPT entry says, and where its bytes are."""
+"""One memory region or window: what it permits, and where its bytes are."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Final
 
 from bluebridge.device import pieces
-from bluebridge.device.mlx4.memory.page_joins import pieces_of
 from bluebridge.device.pci.bus import Run
+from bluebridge.device.rdma.memory.page_joins import pieces_of
 
 MANY_PAGES: Final = 4096
 """Pages from which on work on whole arrays is faster than a loop."""
@@ -28,9 +28,10 @@ def _no_pieces() -> array[int]:
 
 @dataclass(slots=True)
 class MemoryRegion:
-    """One entry of the MPT. `entry` is the context as the guest wrote it.
+    """A memory region (MR), or (`window`) a part of one; `key` is the one that opens it now.
 
-    `key` is in hardware form. `starts` and `addresses` are the translation with physical
+    `index` is its place in the adapter's table, `fast` says that work requests register it, which
+    may have up to `max_pages` pages. `starts` and `addresses` are the translation with physical
     neighbours joined: piece i begins `starts[i]` bytes behind address `origin`, the last one ends
     `mapped` bytes behind it. A window that is bound shares the translation of the MR `parent`,
     which counts its `windows`; `second_type` windows are bound to one queue pair: `owner_qpn` is
@@ -38,7 +39,6 @@ class MemoryRegion:
     """
 
     index: int
-    entry: bytearray
     key: int
     pd: int
     rights: int
@@ -49,7 +49,6 @@ class MemoryRegion:
     fast: bool
     may_invalidate: bool
     free: bool
-    mtt_addr: int
     max_pages: int
     window: bool = False
     second_type: bool = False

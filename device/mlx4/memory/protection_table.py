@@ -1,0 +1,157 @@
+"""Entries of the memory protection table: commands make regions of them and give them back.
+
+An MPT entry says who may reach which addresses of an MR, the MTT where they are. Encoding: Linux
+`mlx4/mr.c` and `ib/mr.c`.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Generator, Iterator
+from typing import Final
+
+from bluebridge.device.layout.buslog import What
+from bluebridge.device.layout.mlx4.commands import Status
+from bluebridge.device.layout.mlx4.contexts import MPT, MPT_SIZE, MPT_STATUS_SOFTWARE
+from bluebridge.device.mlx4.memory.icm import MTT_ENTRY, Icm, IcmError
+from bluebridge.device.mlx4.memory.protection_entry import region_of_entry
+from bluebridge.device.mlx4.settings.parameters import Parameters
+from bluebridge.device.mlx4.settings.refusal import CommandError
+from bluebridge.device.rdma.memory.region import MemoryRegion, pages_of
+from bluebridge.device.rdma.memory.regions import PAGE_SHIFTS, MemoryRegions
+from bluebridge.device.rdma.refusal import Refusal
+
+SOFTWARE_OWNED: Final = bytes((MPT_STATUS_SOFTWARE << 4,))
+PORTION_PAGES: Final = 1 << 14
+"""Pages of an MR that are looked at in one turn of the loop: a millisecond or two."""
+ENTRY_PAGES: Final = 1 << 7
+"""Pages that take as long as reading one entry of the dMPT table."""
+MAX_PAGES: Final = 1 << 20
+"""Pages of one MR: 4 GiB in the smallest ones, which are what a driver falls back to."""
+MAX_RETURNED: Final = 1024
+"""Entries given back lately, which SYNC_TPT looks at: re-registration does both in a row."""
+
+
+class ProtectionTable:
+    """The MPT of one HCA: its entries as the guest wrote them, and the `regions` made of them."""
+
+    def __init__(self, icm: Icm, parameters: Parameters, regions: MemoryRegions) -> None:
+        self._icm = icm
+        self._parameters = parameters
+        self._regions = regions
+        self._entries: dict[int, bytes] = {}
+        self._returned: dict[int, None] = {}  # indices, oldest first
+
+    def reset(self) -> None:
+        """Forget every entry, and every MR."""
+        self._regions.reset()
+        self._entries.clear()
+        self._returned.clear()
+
+    def create(self, index: int, entry: bytes) -> Iterator[None]:
+        """SW2HW_MPT: check an MPT entry, copy its translation, mirror it into the dMPT table.
+
+        In portions: others have their turns in between.
+
+        Raises `CommandError`: BAD_INDEX, BAD_RES_STATE when hardware owns the entry already,
+        BAD_PARAM, ICM_ERROR, EXCEED_LIM.
+        """
+        if index >> self._parameters.log_mpts:
+            raise CommandError(Status.BAD_INDEX, f"MPT {index:#x}")
+        if index in self._regions:
+            raise CommandError(Status.BAD_RES_STATE, f"MPT {index:#x} is in use")
+        region = region_of_entry(index, entry, self._parameters.log_mpts)
+        yield from self._load_pages(region, entry)
+        self._mirror(index, entry, b"\0")
+        self._returned.pop(index, None)
+        self._add(region, entry)
+
+    def destroy(self, index: int) -> None:
+        """HW2SW_MPT: the entry goes back to software.
+
+        Raises `Refusal` (BOUND) for an MR with windows, the one failure drivers expect.
+        """
+        if self._regions.remove(index) is None:
+            return
+        try:
+            self._mirror(index, self._entries.pop(index), SOFTWARE_OWNED)
+        except IcmError:
+            return  # SYNC_TPT cannot hand back an entry that is not in memory
+        self._returned[index] = None
+        if len(self._returned) > MAX_RETURNED:
+            del self._returned[next(iter(self._returned))]
+
+    def synchronise(self) -> Iterator[None]:
+        """SYNC_TPT: entries that software edited in the dMPT table and gave back become valid.
+
+        In portions.
+
+        Linux `mlx4/mr.c: mlx4_mr_hw_write_mpt`; used by re-registration of user MRs only.
+        """
+        pages = turn = 0
+        for index in list(self._returned):
+            if pages > MAX_PAGES:  # no driver gives back so much at once; the rest is forgotten
+                self._returned.clear()
+                return
+            if turn >= PORTION_PAGES:
+                turn = 0
+                yield
+            looked_at = yield from self._take_over(index)
+            pages += looked_at
+            turn += looked_at + ENTRY_PAGES
+
+    def _take_over(self, index: int) -> Generator[None, None, int]:
+        """An entry that was given back becomes valid, if software is done with it.
+
+        Returns the pages that were looked at.
+        """
+        try:
+            entry = self._icm.read(self._home(index), MPT_SIZE, What.MPT, index)
+            if entry[0]:
+                return 0  # still software's
+            region = region_of_entry(index, entry, self._parameters.log_mpts)
+            yield from self._load_pages(region, entry)
+        except (CommandError, Refusal):
+            del self._returned[index]
+            return MAX_PAGES // 16  # it may have failed after all of them
+        del self._returned[index]
+        self._add(region, entry)
+        return region.mapped >> region.page_shift
+
+    def query(self, index: int) -> bytes:
+        """QUERY_MPT: the entry as it stands."""
+        entry = self._entries.get(index)
+        if entry is None:
+            raise CommandError(Status.BAD_INDEX, f"MPT {index:#x}")
+        return entry
+
+    def _add(self, region: MemoryRegion, entry: bytes) -> None:
+        self._regions.add(region)
+        self._entries[region.index] = entry[:MPT_SIZE]
+
+    def _home(self, index: int) -> int:
+        return self._parameters.dmpt_base + index * MPT_SIZE
+
+    def _mirror(self, index: int, entry: bytes, first: bytes) -> None:
+        self._icm.write(self._home(index), first + entry[1:MPT_SIZE], What.MPT, index)
+
+    def _load_pages(self, region: MemoryRegion, entry: bytes) -> Iterator[None]:
+        """Copy the translation of an MR that has one; raises `CommandError` and `Refusal`."""
+        if region.window or region.physical or region.free:
+            return
+        if region.page_shift not in PAGE_SHIFTS:
+            raise CommandError(Status.BAD_PARAM, f"page shift {region.page_shift}")
+        if region.start + region.length > 1 << 64:
+            raise CommandError(Status.BAD_PARAM, "the region wraps around")
+        count = pages_of(region.start, region.length, region.page_shift)
+        if count > MAX_PAGES:
+            raise CommandError(Status.EXCEED_LIM, f"an MR of {count} pages")
+        region.set_pages(array("Q"), region.page_shift)
+        mtt = MPT.get(entry, "mtt_addr") & -MTT_ENTRY
+        self._icm.runs(self._parameters.mtt_base + mtt, count * MTT_ENTRY)
+        for first in range(0, count, PORTION_PAGES):
+            if first:
+                yield
+            portion = min(PORTION_PAGES, count - first)
+            region.add_pages(self._icm.read_mtt(mtt + first * MTT_ENTRY, portion))
+            self._regions.check_room(region)

@@ -1,0 +1,1 @@
+"""Whose bytes are where: regions, windows, scatter and gather lists, transfers."""

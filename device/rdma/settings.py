@@ -1,0 +1,21 @@
+"""What software chose when it started an adapter, as far as the engines look at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Settings:
+    """How large tables are, as base-2 logarithms, and which features are in use.
+
+    The parts of an adapter share one object, which its face fills. `unicast_steering`: groups name
+    the queue pairs of unicast addresses, too; `flow_steering`: rules name queue pairs in place of
+    groups; `ipoib_checksums`: completions of datagrams tell of IP packets in them.
+    """
+
+    log_qps: int = 0
+    log_mpts: int = 0
+    unicast_steering: bool = False
+    flow_steering: bool = False
+    ipoib_checksums: bool = False
