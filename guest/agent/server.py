@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bluebridge.guest.agent import PROTOCOL, VERSION, identity, pci, ports
+from bluebridge.guest.agent import PORT, PROTOCOL, VERSION, identity, pci
 from bluebridge.guest.agent.files import Get, Put
 from bluebridge.guest.agent.kernel_log import KernelErrors
 from bluebridge.guest.agent.loop import Loop
@@ -18,6 +18,34 @@ from bluebridge.guest.agent.operation import Operation, OperationError, Outlet
 from bluebridge.guest.agent.processes import spare_from_oom
 from bluebridge.guest.agent.run import Run
 from bluebridge.guest.agent.served_port import ServedPort
+
+_CLASS = "/sys/class/virtio-ports"
+_NAMES = "/dev/virtio-ports"
+
+
+def find_ports() -> dict[str, str]:
+    """Device nodes of the agent's ports by port name; there is no udev to make links."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for node in os.listdir(_CLASS):
+            with contextlib.suppress(OSError), open(f"{_CLASS}/{node}/name") as stream:
+                name = stream.read().strip()
+                if name == PORT or name.startswith(PORT + "."):
+                    found[name] = f"/dev/{node}"
+    return found
+
+
+def open_port(name: str, node: str) -> int | None:
+    """The port, opened for both directions and linked as usual; None if it is not ready."""
+    try:
+        fd = os.open(node, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # still being made, or another agent has it
+        return None
+    with contextlib.suppress(OSError):
+        os.makedirs(_NAMES, exist_ok=True)
+        os.symlink(node, f"{_NAMES}/{name}")
+    return fd
+
 
 _LOOK_SECONDS = 0.5
 _POWEROFF_SECONDS = 0.2
@@ -54,8 +82,8 @@ class Server:
 
     def look(self) -> None:
         """Open new ports, now and from time to time."""
-        for name, node in sorted(ports.find().items()):
-            if node not in self._known_nodes and (fd := ports.open_port(name, node)) is not None:
+        for name, node in sorted(find_ports().items()):
+            if node not in self._known_nodes and (fd := open_port(name, node)) is not None:
                 self._known_nodes.add(node)
                 self.serve(fd)
         self._loop.later(_LOOK_SECONDS, self.look)

@@ -4,19 +4,52 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from bluebridge.host_tools.agent import Agent
 from bluebridge.host_tools.commands import copy_progress
-from bluebridge.host_tools.commands.places import Place
 from bluebridge.host_tools.commands.tree import Tree, guest_tree, host_tree
 from bluebridge.host_tools.errors import LabError, UsageError
 from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.processes.termination import termination_as_exception
+
+_IN_GUEST = re.compile(r"([A-Za-z][A-Za-z0-9]*):(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A path, in a guest if `guest` is not empty."""
+
+    guest: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """`a:x` is in a guest; `./a:x` and `/a:x` are here. `a:` is the root user's home there."""
+        match = _IN_GUEST.fullmatch(text)
+        if match is None:
+            return cls("", text)
+        path = match[2] or "./"
+        # Commands in a guest start in /root, so that is what paths are relative to.
+        return cls(match[1], path if path.startswith("/") else f"/root/{path}")
+
+    @property
+    def wants_folder(self) -> bool:
+        """Whether the path itself says that it is a folder."""
+        return self.path.endswith(("/", "/.", "/..")) or self.path in (".", "..")
+
+    def inside(self, name: str) -> Place:
+        """`name` in this folder."""
+        return Place(self.guest, f"{self.path.rstrip('/')}/{name}")
+
+    def __str__(self) -> str:
+        return f"{self.guest}:{self.path}" if self.guest else self.path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

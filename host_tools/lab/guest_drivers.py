@@ -2,14 +2,39 @@
 
 from __future__ import annotations
 
+import tarfile
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from bluebridge.host_tools.lab import guest_modules, ntb_drivers, rtrs_sides
+from bluebridge.host_tools.lab import ntb_drivers, rtrs_sides
 from bluebridge.host_tools.lab.config import ADDRESSES, NTB_ADDRESSES, LabConfig
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.progress import Progress
+
+_SECONDS = 120.0
+
+
+def _install(machine: Vm, name: str, folder: Path) -> None:
+    """Put the modules of `folder` into a folder `name` among the guest's own; mount debugfs.
+
+    The image of the guest is without them. Raises `LabError`.
+    """
+    archive = f"/tmp/{name}.tar"
+    with tempfile.NamedTemporaryFile(suffix=".tar") as file:
+        with tarfile.open(fileobj=file, mode="w") as modules:
+            for path in sorted(folder.glob("*.ko")):
+                modules.add(path, path.name)
+        file.flush()
+        machine.agent.put(Path(file.name), archive)
+    machine.run(
+        f"T=/lib/modules/$(uname -r)/{name}; mkdir -p $T && tar -x -C $T -f {archive} && "
+        f"rm {archive} && depmod -a && "
+        "{ grep -q /sys/kernel/debug /proc/mounts || mount -t debugfs none /sys/kernel/debug; }",
+        timeout=_SECONDS,
+    )
+
 
 _KERNEL_SECONDS = 180.0
 
@@ -43,7 +68,7 @@ class GuestDrivers:
             machine.run(["bluebridge-mlx4", address], timeout=_KERNEL_SECONDS)
             self._detail(f"guest {machine.name}: mlx4 has its device, address {address}")
         for name, folder in self._modules.items():
-            guest_modules.install(machine, name, folder)
+            _install(machine, name, folder)
             self._detail(f"guest {machine.name}: has the modules of {folder.name}")
         if self._config.rtrs is not None:
             self._progress(f"guest {machine.name}: making RTRS ready")

@@ -6,18 +6,46 @@ import re
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from bluebridge.device.layout.ntb.models import BridgeModel
 from bluebridge.guest.protocols.ntrdma.back_ends import NTB_DMA
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.lab.pair import Pair
+from bluebridge.host_tools.lab.root_ports import BRIDGE, ENGINE
 from bluebridge.host_tools.machine.vm import Vm
 from bluebridge.host_tools.ntrdma import interfaces as ntrdma
-from bluebridge.host_tools.ntrdma.driver_change import give_to_kernel, give_to_python
 from bluebridge.host_tools.programs import ntb_clients as clients
 from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
 from bluebridge.host_tools.programs.tcp_rate import tcp_rate
 from bluebridge.host_tools.progress import Progress
+
+ENGINE_DRIVER, VFIO = "ioatdma", "vfio-pci"
+_SECONDS = 120.0
+
+
+def give_to_kernel(pair: Pair, model: BridgeModel) -> None:
+    """Returns when both bridges are ready for clients. Raises `LabError`."""
+
+    def give(machine: Vm) -> None:
+        driver = model.kernel_driver
+        machine.run(f"modprobe {ENGINE_DRIVER} && modprobe {driver}", timeout=_SECONDS)
+        machine.bind(ENGINE, ENGINE_DRIVER)
+        machine.bind(BRIDGE, driver)
+
+    pair.together(*(partial(give, machine) for machine in pair.machines))
+    pair.probe_bridges()
+
+
+def give_to_python(pair: Pair) -> None:
+    """The kernel's clients must be gone."""
+
+    def give(machine: Vm) -> None:
+        machine.bind(BRIDGE, VFIO)
+        machine.bind(ENGINE, VFIO)
+
+    pair.together(*(partial(give, machine) for machine in pair.machines))
+
 
 PINGS = 200
 SECONDS = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bluebridge.host_tools.analyzer.model import Model, load
@@ -12,12 +12,43 @@ from bluebridge.host_tools.errors import UsageError
 from bluebridge.host_tools.lab.artefacts import ensure_artefacts
 from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
-from bluebridge.host_tools.sweep import page, plot, table
+from bluebridge.host_tools.sweep import page, plot
 from bluebridge.host_tools.sweep.bar import Bar
 from bluebridge.host_tools.sweep.journal import Journal
 from bluebridge.host_tools.sweep.request import PAGE, Request, check_files
 from bluebridge.host_tools.sweep.rows import Row
 from bluebridge.host_tools.sweep.run import measure
+
+WALL = ("PacketSize", "LatTypical", "LatBest", "LatWorst")
+"""Bytes, then wall microseconds."""
+OTHER = ("BlueFlame", "Path")
+
+
+def table_text(request: Request, rows: Iterable[Row], *, csv: bool) -> str:
+    """Two lines of comment, then a block of rows for each setting.
+
+    Blocks are two empty lines apart: gnuplot's `index 0`, `index 1`.
+    """
+    separator = "," if csv else " "
+    head = [
+        f"# RDMA WRITE latency, {request.minimum} to {request.maximum} bytes in steps of "
+        f"{request.step}, {request.iterations} iterations; Lat* in us of wall time, Model* in us "
+        "of modelled bus time",
+        "# " + ", ".join((*WALL, *OTHER, *(f"Model[{name}]" for name in request.profiles))),
+    ]
+    kept = sorted(rows, key=lambda row: row.size)
+    blocks = [
+        "\n".join(separator.join(_cells(request, row)) for row in kept if row.setting == setting)
+        for setting in request.settings
+    ]
+    return "\n".join(head) + "\n" + "\n\n\n".join(blocks) + "\n"
+
+
+def _cells(request: Request, row: Row) -> Sequence[str]:
+    wall = (f"{value:.2f}" for value in (row.wall.typical, row.wall.best, row.wall.worst))
+    modelled = (f"{row.modelled[name]:.3f}" for name in request.profiles)
+    path = row.path.replace(" ", "-")
+    return [str(row.size), *wall, row.setting, path, *modelled]
 
 
 def main(options: argparse.Namespace) -> int:
@@ -78,7 +109,7 @@ def _write(request: Request, rows: Sequence[Row], options: argparse.Namespace) -
 
 
 def _text(path: Path, request: Request, rows: Sequence[Row], *, csv: bool) -> None:
-    path.write_text(table.text(request, rows, csv=csv))
+    path.write_text(table_text(request, rows, csv=csv))
 
 
 def _plot(path: Path, request: Request, rows: Sequence[Row]) -> None:

@@ -1,7 +1,7 @@
 """What the guests of an input have done before its own steps: files of steps, by number.
 
 An input of steps starts with the number of such a file, then two bytes that say what the functions
-are. `tests.fuzz.record` writes the files, and what guests do in them is in `tests.fuzz.beginnings`.
+are. `tests.fuzz.record` writes the files, and what guests do in them is in `tests.fuzz.record`.
 Numbers stay what they are: corpora name them.
 """
 

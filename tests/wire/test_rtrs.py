@@ -3,20 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair
-from bluebridge.guest.protocols.rtrs.engine.settings import Timing
+from bluebridge.guest.protocols.rtrs.engine.settings import ClientSettings, ServerSettings, Timing
 from bluebridge.guest.protocols.rtrs.transport.interfaces import Interfaces
+from bluebridge.guest.providers import open_device
+from bluebridge.guest.verbs import Device
 from bluebridge.host_tools.lab import hardware_control
+from bluebridge.host_tools.vfio_user.bus import WireBus
 from tests.models.verbs.rtrs_contract import CLIENT, LIKELY, PATH, SERVER, SMALL, RtrsContract
+from tests.models.verbs.rtrs_pair import RtrsPair, interfaces_on, rtrs_pair
 from tests.wire.conftest import StartServer
-from tests.wire.rtrs_pair import hca_interfaces, pair_on_hcas
 from tests.wire.server import ServerProcess
+
+
+@contextmanager
+def pair_on_hcas(
+    server_on: dict[str, Path],
+    client_on: dict[str, Path],
+    client_settings: ClientSettings,
+    server_settings: ServerSettings,
+) -> Iterator[RtrsPair]:
+    """Both sides, with the socket of an HCA for each of their addresses."""
+    with ExitStack() as stack:
+        server, client = (hca_interfaces(stack, sockets) for sockets in (server_on, client_on))
+        yield stack.enter_context(rtrs_pair(server, client, client_settings, server_settings))
+
+
+def hca_interfaces(stack: ExitStack, sockets: dict[str, Path]) -> Interfaces:
+    """An HCA for each address; `stack` closes them."""
+    return interfaces_on(stack, {ip: _opened(stack, path) for ip, path in sockets.items()})
+
+
+def _opened(stack: ExitStack, socket: Path) -> Device:
+    bus = WireBus(socket)
+    stack.callback(bus.close)
+    return stack.enter_context(open_device(bus, vectors=16))
 
 
 class TestHca(RtrsContract):

@@ -3,28 +3,59 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from bluebridge.device.layout.net.rnbd import SECTOR, AccessMode
-from bluebridge.guest.protocols.rnbd.block import Block
 from bluebridge.guest.protocols.rnbd.engine.actions import (
     ClientAction,
     ClientDevice,
+    DeviceState,
     Done,
     Mapped,
+    Offline,
     PermitFree,
     Remapped,
     Resized,
     SessionClosed,
+    SessionReady,
     Unmapped,
 )
 from bluebridge.guest.protocols.rnbd.engine.client import RnbdClient
 from bluebridge.guest.protocols.rnbd.engine.interface import Log
 from bluebridge.guest.protocols.rnbd.nbd import kernel
 from bluebridge.guest.protocols.rnbd.nbd.device import NbdDevice
+from bluebridge.guest.protocols.rnbd.nbd.kernel import KernelDevice
 from bluebridge.guest.protocols.rnbd.nbd.loop import Loop
-from bluebridge.guest.protocols.rnbd.words import words_for
+
+MOUNTS = Path("/proc/self/mounts")
+SYS_BLOCK = Path("/sys/block")
+
+
+class Block:
+    """A device, its block device in the kernel, and what moves requests between the two."""
+
+    def __init__(self, kernel: KernelDevice, server: NbdDevice) -> None:
+        self.kernel = kernel
+        self.server = server
+
+    @property
+    def device(self) -> ClientDevice:
+        """The device."""
+        return self.server.device
+
+    def holder(self) -> str | None:
+        """Who uses the block device, in words; None if nobody is known."""
+        for line in MOUNTS.read_text().splitlines():
+            source, target, *_ = line.split()
+            if source == self.kernel.path:
+                return f"mounted on {target}"
+        holders = SYS_BLOCK / f"nbd{self.kernel.index}/holders"
+        found = [path.name for path in holders.iterdir()] if holders.exists() else []
+        return f"used by {found[0]}" if found else None
+
 
 Over = Callable[[int], None]
 """Takes 0 or an errno when something is over."""
@@ -211,3 +242,35 @@ class BlockDevices:
         self._due = None
         self.client.expire(self._loop.now())
         self.step()
+
+
+def words_for(action: ClientAction) -> str | None:
+    """A line for an action that a user should see."""
+    if isinstance(action, Offline):
+        return f"{action.device.name} is offline: no path is connected"
+    if isinstance(action, Remapped) and action.device.state == DeviceState.UNMAPPED:
+        return None
+    if isinstance(action, Remapped):
+        failed = f"stays offline: {_reason(action.errno)}"
+        return f"{action.device.name} {failed if action.errno else 'is online'}"
+    if isinstance(action, Unmapped):
+        return f"{action.device.name} is unmapped"
+    if isinstance(action, Mapped):
+        return f"{action.device.name} cannot be mapped: {_reason(action.errno)}"
+    if isinstance(action, SessionReady) and action.errno:
+        return f"no session: {os.strerror(action.errno)}: is the server running?"
+    if isinstance(action, SessionClosed):
+        return "the session is closed"
+    return None
+
+
+def _reason(error: int) -> str:
+    """Why a server refuses a device."""
+    return _REASONS.get(error, os.strerror(error))
+
+
+_REASONS = {
+    errno.ENOENT: "the server exports nothing of that name",
+    errno.EPERM: "another client has it open for writing: use --access ro or migration",
+    errno.EACCES: "the server has it read-only: use --access ro",
+}

@@ -7,7 +7,6 @@ from bluebridge.device.layout.mlx4.eqe import EventType
 from bluebridge.device.layout.mlx4.wqe import SendOpcode
 from bluebridge.device.layout.net.operations import Syndrome
 from bluebridge.device.rdma.memory.rights import Rights
-from tests.models.verbs_model.arithmetic import atomic
 from tests.models.verbs_model.protection import Fault, Span
 from tests.models.verbs_model.values import (
     ATOMICS,
@@ -20,6 +19,28 @@ from tests.models.verbs_model.values import (
     State,
 )
 from tests.models.verbs_model.views import PairView
+
+MASK = (1 << 64) - 1
+
+
+def atomic(opcode: SendOpcode, value: int, operands: tuple[int, int, int, int]) -> int:
+    """What is left of `value`: `operands` are swap or add, compare, mask of each."""
+    first, compare, mask, compare_mask = operands
+    if opcode is SendOpcode.ATOMIC_CS:
+        return first if value == compare else value
+    if opcode is SendOpcode.ATOMIC_FA:
+        return (value + first) % (1 << 64)
+    if opcode is SendOpcode.MASKED_ATOMIC_CS:
+        if value & compare_mask != compare & compare_mask:
+            return value
+        return value & ~mask | first & mask
+    result = carry = 0
+    for bit in range(64):
+        total = (value >> bit & 1) + (first >> bit & 1) + carry
+        result |= (total & 1) << bit
+        carry = 0 if mask >> bit & 1 else total >> 1
+    return result
+
 
 PSN_MASK = 0xFFFFFF
 RECEIVING = (State.RTR, State.RTS, State.SQD, State.SQER)

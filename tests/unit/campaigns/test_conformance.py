@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bluebridge.host_tools.campaigns.conformance import known_failures, ntb_page, page
+from bluebridge.host_tools.campaigns.conformance import ntb_page, page
 from bluebridge.host_tools.campaigns.conformance.__main__ import main
 from bluebridge.host_tools.campaigns.conformance.journal import Entry, Journal
-from bluebridge.host_tools.campaigns.conformance.lacking import lacking
+from bluebridge.host_tools.campaigns.conformance.page import lacking
 from bluebridge.host_tools.campaigns.conformance.program import (
     FAILED,
     PASSED,
@@ -116,7 +116,7 @@ def test_what_is_no_journal_is_named(tmp_path: Path, line: str) -> None:
 
 
 def test_the_page_hides_no_failure_and_no_skip(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(known_failures.KNOWN, "roce/tests/t: b", "the fabric drops it")
+    monkeypatch.setitem(page.KNOWN, "roce/tests/t: b", "the fabric drops it")
     verdicts = (Verdict(PASSED, "", "a"), Verdict(FAILED, "lost", "b"), Verdict(SKIPPED, "no DM"))
     entries = [
         Entry("roce", "rdma-core", "tests", 1.0, verdicts),

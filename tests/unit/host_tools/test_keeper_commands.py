@@ -15,7 +15,7 @@ from bluebridge.device.mlx4.settings.config import Features, HcaConfig
 from bluebridge.host_tools import arguments
 from bluebridge.host_tools.agent import Agent, Completed
 from bluebridge.host_tools.commands import ps, run, tree, up_options
-from bluebridge.host_tools.commands.places import Place
+from bluebridge.host_tools.commands.copy import Place
 from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.keeper import messages
 from bluebridge.host_tools.keeper.control import Control, ask

@@ -15,7 +15,7 @@ from bluebridge.device.mlx4.settings.config import BLUEFLAME_REGISTERS
 from bluebridge.host_tools import cli
 from bluebridge.host_tools.arguments import parse
 from bluebridge.host_tools.errors import LabError, UsageError
-from bluebridge.host_tools.sweep import page, perftest, plot, table
+from bluebridge.host_tools.sweep import command, page, perftest, plot
 from bluebridge.host_tools.sweep.journal import Journal
 from bluebridge.host_tools.sweep.request import Request, check_files
 from bluebridge.host_tools.sweep.rows import Row, Wall
@@ -208,7 +208,7 @@ def test_two_sweeps_do_not_write_one_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("csv", [False, True])
 def test_the_table_has_the_study_s_columns_first(csv: bool) -> None:
-    comment, columns, *body = table.text(SMALL, ROWS, csv=csv).splitlines()
+    comment, columns, *body = command.table_text(SMALL, ROWS, csv=csv).splitlines()
     assert comment.startswith("# ")
     assert columns.startswith("# PacketSize, LatTypical, LatBest, LatWorst, ")
     separator = "," if csv else " "

@@ -6,6 +6,7 @@ Bring-up and tear-down follow Linux's mlx4_load_one and mlx4_unload_one (core/ma
 from __future__ import annotations
 
 from random import Random
+from typing import Protocol
 
 from bluebridge.device.layout.mlx4.capabilities import INIT_HCA, QUERY_DEV_CAP
 from bluebridge.device.layout.mlx4.commands import Opcode
@@ -18,9 +19,40 @@ from bluebridge.guest.drivers.hca.resources.icm import Icm
 from bluebridge.guest.drivers.hca.resources.limits import Limits
 from bluebridge.guest.drivers.hca.resources.numbers import NumberSpaces
 from bluebridge.guest.drivers.hca.resources.profile import DEFAULT, Profile
-from bluebridge.guest.drivers.hca.resources.registries import CompletionOwner, EventOwner
 from bluebridge.guest.drivers.hca.resources.reset import release_device, reset_device
 from bluebridge.guest.drivers.hca.resources.vectors import InterruptVectors
+from bluebridge.guest.verbs.objects import CompletionQueue
+
+
+class CompletionOwner(Protocol):
+    """What a completion queue asks of the queue pair that a completion belongs to."""
+
+    @property
+    def qpn(self) -> int:
+        """Its number."""
+
+    @property
+    def port_number(self) -> int:
+        """The port it is on, from 1 on."""
+
+    def complete_send(self, index: int) -> int:
+        """Retire send entries up to the one with 16-bit `index`; its wr_id."""
+
+    def complete_recv(self, index: int) -> int:
+        """Retire the oldest receive entry, or SRQ entry `index`; its wr_id."""
+
+    def return_receive(self, index: int) -> None:
+        """Give SRQ entry `index` back, whose completion nobody will read."""
+
+    def destroy(self) -> None:
+        """Reset it and give everything back."""
+
+
+class EventOwner(CompletionQueue, Protocol):
+    """What a completion channel asks of the completion queue that an event belongs to."""
+
+    def notified(self) -> None:
+        """Count an event: the next arming carries the next sequence number."""
 
 
 class Adapter:

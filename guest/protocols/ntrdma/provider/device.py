@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -14,7 +16,6 @@ from bluebridge.guest.protocols.ntrdma.engine.queue_pair import Domain
 from bluebridge.guest.protocols.ntrdma.ethernet.interface import Interface
 from bluebridge.guest.protocols.ntrdma.provider.address import NtrdmaAddress
 from bluebridge.guest.protocols.ntrdma.provider.completions import NtrdmaChannel, NtrdmaCq
-from bluebridge.guest.protocols.ntrdma.provider.numbers import Numbers
 from bluebridge.guest.protocols.ntrdma.provider.queue_pair import NtrdmaQp
 from bluebridge.guest.protocols.ntrdma.provider.regions import (
     NtrdmaFastMr,
@@ -30,6 +31,23 @@ from bluebridge.guest.verbs.errors import VerbsError
 from bluebridge.guest.verbs.objects import CompletionChannel
 from bluebridge.guest.verbs.requests import QpInit
 from bluebridge.guest.verbs.values import AddressVector, DeviceAttr, PortAttr
+
+FIRST_INDEX = 0x10
+_INDICES = 1 << 24
+
+
+class Numbers:
+    """Keys that were not used before: an index, and a low byte that fast registration counts."""
+
+    def __init__(self) -> None:
+        self._indices = itertools.count(FIRST_INDEX)
+        self._lock = threading.Lock()
+
+    def key(self) -> int:
+        """A key with a low byte of 0."""
+        with self._lock:
+            return next(self._indices) % _INDICES << 8
+
 
 NAME = "ntrdma0"
 RESERVED_KEY = 1

@@ -11,7 +11,36 @@ from bluebridge.guest.protocols.rtrs.engine.actions import AddressPair, Opened, 
 from bluebridge.guest.protocols.rtrs.engine.interface import ClientEngine, PathStatus
 from bluebridge.guest.protocols.rtrs.files.addresses import address_text, pair_text, parse_pair
 from bluebridge.guest.protocols.rtrs.files.counts import statistics
-from bluebridge.guest.protocols.rtrs.files.policy import parse_policy, policy_text
+
+_POLICIES = (
+    ("round-robin", "rr"),
+    ("min-inflight", "mi"),
+    ("min-latency", "ml"),
+)
+
+
+def policy_text(policy: str) -> str:
+    """What the file says."""
+    for number, (name, short) in enumerate(_POLICIES):
+        if name == policy:
+            return f"{name} ({short.upper()}: {number})\n"
+    return f"Unknown ({policy})\n"
+
+
+def parse_policy(data: bytes) -> str:
+    """A policy by number, name or two letters, as the kernel takes it; raises `OSError`."""
+    try:
+        number = parse_int(data)
+        if 0 <= number < len(_POLICIES):
+            return _POLICIES[number][0]
+    except OSError:
+        pass
+    words = data.partition(b"\0")[0].lower()
+    for name, short in _POLICIES:
+        if words.startswith(name.encode()) or words.removesuffix(b"\n") == short.encode():
+            return name
+    raise OSError(errno.EINVAL, "no policy")
+
 
 MIN_ATTEMPTS, MAX_ATTEMPTS = -1, 9999
 _ADD_PATH = (

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from bluebridge.device.layout.net.rtrs import INFO_RSP, MAX_QUEUE_DEPTH, SG_DESC
+from bluebridge.device.layout.net.rtrs import (
+    INFO_RSP,
+    MAX_QUEUE_DEPTH,
+    SERVICE_QUEUE_DEPTH,
+    SG_DESC,
+)
 from bluebridge.guest.protocols.rtrs.engine.actions import (
     AddressPair,
+    Limits,
     Open,
     PostReceive,
     Received,
@@ -12,7 +18,6 @@ from bluebridge.guest.protocols.rtrs.engine.actions import (
     Send,
 )
 from bluebridge.guest.protocols.rtrs.engine.client import messages
-from bluebridge.guest.protocols.rtrs.engine.client.limits import limits
 from bluebridge.guest.protocols.rtrs.engine.client.messages import (
     Buffer,
     DepthChanged,
@@ -22,6 +27,18 @@ from bluebridge.guest.protocols.rtrs.engine.client.messages import (
 from bluebridge.guest.protocols.rtrs.engine.client.shared import Shared
 from bluebridge.guest.protocols.rtrs.engine.connection import Connection
 from bluebridge.guest.protocols.rtrs.engine.send_queue import SIGNALED, SendQueue
+
+
+def limits(cid: int, queue_depth: int, most: int) -> Limits:
+    """As the kernel's client has them; `most` is what the device can have.
+
+    Connection 0: a request and a registration for each, 2 for draining and heartbeats. Others:
+    request, registration and end of a key; two receives for each answer.
+    """
+    if not cid:
+        size = min(most, SERVICE_QUEUE_DEPTH * 2 + 2)
+        return Limits(size, size, 2)
+    return Limits(min(most, queue_depth * 4 + 1), min(most, queue_depth * 3 + 1), 2)
 
 
 class Handshake:
