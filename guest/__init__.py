@@ -1,4 +1,4 @@
-"""What runs in the guests."""
+"""Drivers, verbs and protocols in Python, and the programs that run in the guests."""
 
 from bluebridge.guest import compiled
 

@@ -30,7 +30,7 @@ MASK, LEASE, TYPE, SERVER, IPXE = 1, 51, 53, 54, 175
 DISCOVER, OFFER, WANT, ACK = 1, 2, 3, 5
 ANSWERS = {DISCOVER: OFFER, WANT: ACK}
 NO_PROXY = bytes((176, 1, 1))
-"""In option 175: no other server has more to say, so iPXE need not wait for one."""
+"""The value of option 175 by which iPXE need not wait for another server."""
 LEASE_SECONDS = 86400
 LONGEST = 1500
 
@@ -52,7 +52,7 @@ def message_type(options: bytes) -> int:
 
 
 def answer(request: bytes, server: IPv4Address, client: IPv4Address) -> bytes | None:
-    """What a DHCP request gets, None if nothing: always the same address and boot file."""
+    """Return the answer to a DHCP request, always the same address and boot file, or None."""
     if len(request) < HEADER.size:
         return None
     op, kind, size, _, xid, _, _, own, *_, hardware, _, _, magic = HEADER.unpack_from(request)

@@ -1,4 +1,4 @@
-"""What every driver here may raise."""
+"""The errors that every driver in the guests may raise."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _PSN = 0x1000
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where one side can be reached: its device in hex, queue pair, buffer and its key."""
+    """The address of one side: its device in hex, queue pair, buffer and its key."""
 
     device: str
     qpn: int

@@ -1,4 +1,4 @@
-"""Who has an address on Ethernet, as frames: ARP for IPv4, neighbour discovery for IPv6.
+"""Frames that ask who has an address on Ethernet: ARP for IPv4, neighbour discovery for IPv6.
 
 Both are used by `bluebridge.guest.netif`; addresses are packed, 4 or 16 bytes.
 """
@@ -41,7 +41,7 @@ _LENGTH = NEIGHBOUR.size + LINK_OPTION.size
 
 
 class Heard(NamedTuple):
-    """What a frame says: `sender` is at `mac`.
+    """A neighbour that a frame tells of: `sender` is at `mac`.
 
     `for_us`: it is about our address, or to it; `asks`: its sender wants to know our MAC.
     """
@@ -68,7 +68,7 @@ class Neighbours(Protocol):
         """The frame that tells everybody our MAC, for those who knew another one."""
 
     def heard(self, frame: bytes) -> Heard | None:
-        """What a frame says; None if it is not well formed or of another protocol."""
+        """Return the neighbour a frame tells of; None if it is malformed or of another protocol."""
 
 
 def neighbours_of(own: bytes, mac: bytes) -> Neighbours:
@@ -77,7 +77,7 @@ def neighbours_of(own: bytes, mac: bytes) -> Neighbours:
 
 
 class Arp:
-    """RFC 826."""
+    """The address resolution protocol of IPv4 (RFC 826)."""
 
     groups: tuple[bytes, ...] = ()
 
@@ -86,11 +86,11 @@ class Arp:
         self._mac = mac
 
     def question(self, target: bytes) -> bytes:
-        """Broadcast."""
+        """Return a broadcast that asks for `wanted`."""
         return self._frame(ARP_REQUEST, BROADCAST, _NO_MAC, target)
 
     def answer(self, heard: Heard) -> bytes:
-        """To the one who asked."""
+        """Return the answer to the one who asked."""
         return self._frame(ARP_REPLY, heard.mac, heard.mac, heard.sender)
 
     def announcement(self) -> bytes:
@@ -98,7 +98,7 @@ class Arp:
         return self.question(self._own)
 
     def heard(self, frame: bytes) -> Heard | None:
-        """Of any ARP packet for IPv4 on Ethernet."""
+        """Return the sender of any ARP packet for IPv4 on Ethernet."""
         if len(frame) < HEADER_SIZE + ARP.size:
             return None
         arp = frame[HEADER_SIZE:]

@@ -11,7 +11,7 @@ from bluebridge.guest.verbs import Device
 
 
 def add_provider_options(parser: argparse.ArgumentParser) -> None:
-    """Declare both."""
+    """Declare the options that choose a provider of verbs."""
     parser.add_argument(
         "--provider", choices=PROVIDERS, default=HCA, help=f"of verbs (default {HCA})"
     )

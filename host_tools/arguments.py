@@ -93,7 +93,7 @@ COMMANDS = {
         "have the shell complete commands, options, guests", f"{_COMMANDS}.completion"
     ),
 }
-"""All commands by name, in the order in which `--help` lists them."""
+"""The commands by name, in the order in which `--help` lists them."""
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

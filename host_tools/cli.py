@@ -1,4 +1,4 @@
-"""The command `bluebridge`."""
+"""The command `bluebridge`: parse, run, and tell of an error in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the shell is told when somebody presses the completion key in a line of `bluebridge`."""
+"""Answers to the shell when somebody presses the completion key in a line of `bluebridge`."""
 
 from __future__ import annotations
 

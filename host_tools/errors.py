@@ -24,7 +24,7 @@ class LabError(Exception):
     """
 
     status = 1
-    """Exit status of the tool."""
+    """The exit status of the tool."""
     aloud: bool = False
     """Whether the transcript is what the user asked for (a compiler's output), to be printed."""
 
@@ -36,7 +36,7 @@ class LabError(Exception):
 
 
 class UsageError(LabError):
-    """What the user asked for makes no sense; nothing was started."""
+    """The user asked for something that makes no sense; nothing was started."""
 
     status = 2
 
@@ -55,7 +55,7 @@ class CommandFailed(LabError):
 
 
 def of_system(error: OSError) -> LabError:
-    """What the system refused, and what to do about it."""
+    """Return the `LabError` for an operation that the system refused, with its mend."""
     where = f" ({error.filename})" if error.filename else ""
     mend = _MENDS.get(error.errno or 0, "look at that path and at its rights")
     return LabError(f"{error.strerror or error}{where}", mend)

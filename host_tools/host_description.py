@@ -1,4 +1,4 @@
-"""What the pages of the bench and of the soak say of the machine they were measured on."""
+"""The machine that the figures of bench and soak were measured on, as their pages tell it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ CLIENT = 'name "vfio-user-pci"'
 
 @dataclass(frozen=True)
 class Qemu:
-    """How to start QEMU: `command` + arguments, with `env` added to the environment."""
+    """The call of QEMU: `command` + arguments, with `env` added to the environment."""
 
     command: list[str]
     version: str
@@ -90,7 +90,7 @@ class Artefacts:
         return self.folder("kernel") / "vmlinux"
 
     def kernel_release(self) -> str:
-        """What `uname -r` prints in the guest."""
+        """The guest kernel's release, as `uname -r` prints it."""
         recipe = self.recipes["kernel"]
         assert isinstance(recipe, KernelRecipe)
         return recipe.release()

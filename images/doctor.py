@@ -35,7 +35,7 @@ class Check:
 
 
 def checks(artefacts: Artefacts | None = None) -> list[Check]:
-    """All that `bluebridge` requires, in the order to mend it. Builds nothing."""
+    """Return all checks of what `bluebridge` requires, in the order to mend it. Builds nothing."""
     artefacts = artefacts or Artefacts()
     return [
         _processor(),

@@ -26,7 +26,7 @@ NETWORK_SIGNS = (
     "Network is unreachable",
     "Connection refused",
 )
-"""What pip prints when it cannot reach its package index."""
+"""The messages of pip when it cannot reach its package index."""
 
 
 def make(folder: Path) -> None:

@@ -15,7 +15,7 @@ from bluebridge.images.run import run
 
 # A cache of types would have to be as reliable as the key of a build; making them takes 4 s.
 TYPES = ("--strict", "--config-file=", "--cache-dir=/dev/null", "--follow-imports=silent")
-"""How mypyc looks at types."""
+"""The options by which mypyc looks at types."""
 
 
 def compiler() -> str:

@@ -26,7 +26,7 @@ from bluebridge.images.source import HOME
 NAME = "compiled-guest"
 SUFFIX = ".so"
 TOLD = "told.json"
-"""What `guest_c` writes."""
+"""The name of the file that `guest_c` writes."""
 OWN = (
     "enum_members.py",
     "extensions.py",

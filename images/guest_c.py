@@ -24,7 +24,7 @@ from bluebridge.images.guest_modules import GROUP, MODULES
 from bluebridge.images.recipes.python_headers import VERSION
 
 SOURCES = ("guest", "device")
-"""What the modules are checked with."""
+"""The trees that are copied, since the modules are type-checked with them."""
 
 
 def write(folder: Path) -> None:

@@ -50,7 +50,7 @@ class WrongRequest(ImageError):
 
 @dataclass(frozen=True)
 class Request:
-    """What to build; all paths are checked, absolute and without symbolic links."""
+    """The module to build; all paths are checked, absolute and without symbolic links."""
 
     folder: Path
     make_arguments: tuple[str, ...] = ()

@@ -18,7 +18,7 @@ NOT_COPIED = {".git", ".svn", ".hg", "modules.order", "Module.symvers", ".tmp_ve
 
 
 def sandbox_path(folder: Path) -> Path:
-    """Where `folder` is copied to, relative to the sandbox's root.
+    """Return the path that `folder` is copied to, relative to the sandbox's root.
 
     Its own path where that is possible, so that messages, absolute paths and headers in
     neighbouring folders are the same inside; else a folder in `module`.

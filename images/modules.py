@@ -20,7 +20,7 @@ class ModuleTree:
         self._paths = {module_name(path): path for path in folder.rglob("*.ko*")}
 
     def read(self, name: str) -> bytes:
-        """The uncompressed module."""
+        """Return the uncompressed module."""
         try:
             path = self._paths[name]
         except KeyError:

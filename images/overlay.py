@@ -23,7 +23,7 @@ from bluebridge.images.unpack import foreign
 HOME = "opt/bluebridge"
 PACKAGES = ("bluebridge/guest", "bluebridge/device/layout")
 COMPILED = "bluebridge/compiled_guest"
-"""Where `bluebridge.guest.compiled` looks for compiled modules."""
+"""The folder in which `bluebridge.guest.compiled` looks for compiled modules."""
 SINGLE = (
     "bluebridge/__init__.py",
     "bluebridge/cache_root.py",

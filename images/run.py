@@ -18,11 +18,11 @@ NETWORK_SIGNS = (
     "Connection failed",
     "Network is unreachable",
 )
-"""What apt prints when it cannot reach the package mirror."""
+"""The messages of apt when it cannot reach the package mirror."""
 OTHER_MIRROR = "check the network, or name another mirror in BLUEBRIDGE_MIRROR"
 
 NO_MOUNT_POINT = "cannot change root filesystem propagation"
-"""What `unshare` prints where `/` is no mount point: nothing can be mounted there in private."""
+"""The message of `unshare` where `/` is no mount point: nothing can be mounted there in private."""
 
 
 def run(

@@ -47,7 +47,7 @@ to its standard input; its end means that the caller has ended."""
 
 @dataclass(frozen=True)
 class Launcher:
-    """How this user starts a sandbox: the start of the command line, and the user that builds."""
+    """The start of a sandbox's command line for this user, and the user that builds."""
 
     command: tuple[str, ...]
     uid: int

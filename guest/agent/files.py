@@ -49,7 +49,7 @@ class Put(Operation):
         self._partial = partial
 
     def data(self, payload: bytes) -> None:
-        """More of the content."""
+        """Take more of the content."""
         rest = memoryview(payload)
         while rest:
             try:
@@ -62,7 +62,7 @@ class Put(Operation):
         self.consumed(len(payload))
 
     def end(self, summary: dict[str, Any]) -> None:
-        """All of it is here: check, then let it appear."""
+        """End the upload: check what came, then let the file appear under its name."""
         if (summary["size"], summary["checksum"]) != (self._size, self._checksum):
             raise OperationError("checksum", f"{self._path}: arrived damaged")
         os.fchmod(self._fd, self._mode)
@@ -108,7 +108,7 @@ class Get(Operation):
         self.resume()
 
     def resume(self) -> None:
-        """Send as much as is allowed."""
+        """Send as much as the flow control allows."""
         while self._fd >= 0 and self.may_send():
             data = self._read(min(self.allowance, PAYLOAD_BYTES))
             if not data:

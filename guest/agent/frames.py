@@ -1,4 +1,4 @@
-"""What host and agent say to each other: frames on a stream that may begin anywhere.
+"""Frames in which host and agent talk: a stream of them may begin anywhere.
 
 A frame is a header of 32 bytes and a payload:
 
@@ -50,7 +50,7 @@ _SYNC_PAYLOAD_BYTES = 256
 
 
 class Kind(IntEnum):
-    """What a frame says. Payloads marked {} are JSON objects."""
+    """The kinds of frames. Payloads marked {} are JSON objects."""
 
     SYNC = 1
     """Host: begin this session; within it, only ask for HELLO again."""

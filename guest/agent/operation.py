@@ -39,7 +39,7 @@ class Outlet(Protocol):
 
     @property
     def loop(self) -> Loop:
-        """Where file descriptors and timers are watched."""
+        """The loop that watches file descriptors and timers."""
 
     def send(self, kind: Kind, number: int, payload: bytes) -> None:
         """Queue a frame of operation `number` for the host."""
@@ -57,7 +57,7 @@ class Operation:
     def __init__(self, outlet: Outlet, number: int) -> None:
         self.loop = outlet.loop
         self.number = number
-        """Its channel in frames."""
+        """The channel of this operation in frames."""
         self.allowance = WINDOW
         """Bytes we may send before the host grants more."""
         self._outlet = outlet

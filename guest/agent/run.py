@@ -17,7 +17,7 @@ from bluebridge.guest.agent.processes import kill_session, spare_from_oom
 _PIPE_BYTES = 256 * 1024
 """Fewer turns between command and agent while output is plenty."""
 _DEATH_SECONDS = 10.0
-"""How long a killed process may take; longer means it is stuck in the kernel."""
+"""The time that a killed process may take; a longer one means it is stuck in the kernel."""
 
 
 class Run(Operation):
@@ -151,7 +151,7 @@ class Run(Operation):
         return self._feed(0)
 
     def end(self, summary: dict[str, Any]) -> None:
-        """End of standard input."""
+        """Close the standard input of the command."""
         self._last_input = True
         if self._input >= 0 and not self._pending:
             self._close_input()

@@ -17,14 +17,14 @@ from bluebridge.guest.agent.operation import Operation, Outlet, explain
 _PIECE_BYTES, _PIECES = 4096, 16
 """The driver hands out a page per read, but reads on into the next piece within one call."""
 _TURN_BYTES = 256 * 1024
-"""How much one port may bring before others have their turn."""
+"""The bytes that one port may bring before others have their turn."""
 _ROOM_BYTES = 256 * 1024
 """Streams pause while so much waits for the host."""
 _FULL_BYTES = 1024 * 1024
-"""Nothing is read while so much waits: a host that never reads must not fill our memory."""
+"""The bytes that may wait: then nothing is read, lest a host that never reads fill our memory."""
 _MOST_OPERATIONS = 64
 _GONE_SECONDS = 2.0
-"""How long the port may be without a host before the session ends."""
+"""The time that the port may be without a host before the session ends."""
 
 OperationFactory = Callable[[Outlet, int, dict[str, Any]], Operation]
 """Makes the operation of an OPEN request; raises `OperationError` when it makes no sense."""
@@ -59,7 +59,7 @@ class ServedPort:
 
     @property
     def operations(self) -> int:
-        """How many operations are going on."""
+        """The number of operations that are going on."""
         return len(self._operations)
 
     def has_room(self) -> bool:

@@ -60,7 +60,7 @@ class Answer(Operation):
         self._result = result
 
     def start(self) -> None:
-        """Send it."""
+        """Send the answer to the request."""
         self.done(**self._result)
 
 
@@ -77,7 +77,7 @@ class Server:
             self._errors = KernelErrors(self._loop, root)
 
     def serve(self, fd: int) -> None:
-        """Serve a port that is open."""
+        """Serve a port that is open, until it closes."""
         self._serving.append(ServedPort(fd, self._loop, self.operation))
 
     def look(self) -> None:

@@ -18,7 +18,7 @@ from bluebridge.guest.fuse.tree import Answer, Directory, File, Link, Node, find
 MAX_WRITE = 4096
 BUFFER = 1 << 16
 _UNKNOWN_INODE = 0xFFFFFFFF
-"""In entries of directories, whose inodes nobody has looked up."""
+"""The inode number in entries of directories, whose inodes nobody has looked up."""
 
 
 @dataclass(slots=True)

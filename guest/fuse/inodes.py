@@ -23,7 +23,7 @@ class Inodes:
         return len(self._paths)
 
     def path(self, number: int) -> Path:
-        """What a number stands for; raises `KeyError`."""
+        """Return the path that an inode number stands for; raises `KeyError`."""
         return self._paths[number]
 
     def looked_up(self, path: Path, *, directory: bool) -> int:

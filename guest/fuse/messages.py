@@ -53,13 +53,13 @@ OPEN_OUT = struct.Struct("=QII")
 RW_IN = struct.Struct("=QQIIQII")
 """file handle, offset, size, flags, lock owner, open flags, padding; of a WRITE data follows."""
 WRITE_OUT = struct.Struct("=II")
-"""size, padding."""
+"""The answer to WRITE: size, padding."""
 FORGET_IN = struct.Struct("=Q")
-"""How many look-ups of the inode the kernel forgets."""
+"""The request FORGET: the number of look-ups of the inode that the kernel forgets."""
 BATCH_FORGET_IN = struct.Struct("=II")
 """count, padding; so many FORGET_ONE follow."""
 FORGET_ONE = struct.Struct("=QQ")
-"""inode, how many look-ups."""
+"""One inode of BATCH_FORGET: inode, number of look-ups."""
 OPEN_IN = struct.Struct("=II")
 """flags as of open(2), open flags."""
 INTERRUPT_IN = struct.Struct("=Q")

@@ -1,4 +1,4 @@
-"""What a file system shows: directories, files and links, looked at anew for each request."""
+"""The tree of a file system: directories, files and links, looked at anew for each request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Read = Callable[[], str]
 
 
 class Answer:
-    """What a writer waits for; `done` is called once, by any thread, now or later."""
+    """The answer that a writer waits for; `done` is called once, by any thread, now or later."""
 
     def __init__(self, send: Callable[[int], None]) -> None:
         self._send = send

@@ -28,7 +28,7 @@ class QpState(IntEnum):
 
 
 class AccessFlags(IntFlag):
-    """What a memory region allows (ibv_access_flags); reading it locally is always allowed."""
+    """Accesses that a memory region allows (ibv_access_flags); local reads are always allowed."""
 
     LOCAL_WRITE = 1
     REMOTE_WRITE = 2
@@ -82,7 +82,7 @@ class WcOpcode(IntEnum):
 
 
 class WcFlags(IntFlag):
-    """What a receive completion carries besides its data (ibv_wc_flags)."""
+    """The extras that a receive completion carries besides its data (ibv_wc_flags)."""
 
     GRH = 1
     WITH_IMM = 2

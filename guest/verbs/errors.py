@@ -1,4 +1,4 @@
-"""What verbs raise, whichever provider is below."""
+"""The errors that verbs raise, whichever provider is below."""
 
 from __future__ import annotations
 

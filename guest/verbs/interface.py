@@ -22,7 +22,7 @@ from bluebridge.guest.verbs.requests import QpInit, SendWr
 from bluebridge.guest.verbs.values import AddressVector, DeviceAttr, PortAttr, QpAttr, RecvWr
 
 HEALTH_SECONDS = 1.0
-"""How long a wait may last between two calls of `Health.check`."""
+"""The time that a wait may last between two calls of `Health.check`."""
 
 
 class Health(Protocol):
@@ -48,11 +48,11 @@ class EthernetPort(Protocol):
 
     @property
     def mac(self) -> bytes:
-        """Its MAC address, 6 bytes."""
+        """The MAC address of the port, 6 bytes."""
 
     @property
     def gids(self) -> list[bytes]:
-        """Its GIDs of 16 bytes by index; 0 is the link-local one, empty places are zeros."""
+        """The GIDs of 16 bytes by index; 0 is the link-local one, empty places are zeros."""
 
     def add_gid(self, gid: bytes) -> int:
         """Put a GID into the table; its index. Raises `VerbsError` when there is no room."""
@@ -69,15 +69,15 @@ class QueuePair(Protocol):
 
     @property
     def qpn(self) -> int:
-        """Its number."""
+        """The number of the queue pair."""
 
     @property
     def type(self) -> QpType:
-        """Its kind."""
+        """The kind of the queue pair."""
 
     @property
     def state(self) -> QpState:
-        """What software set last; `query_state` asks the device."""
+        """The state that software set last; `query_state` asks the device."""
 
     def modify(self, attr: QpAttr) -> None:
         """Change state and attributes; raises `VerbsError`."""
@@ -131,11 +131,11 @@ class QueuePair(Protocol):
 
 
 class ProtectionDomain(Protocol):
-    """What regions and queue pairs belong together."""
+    """A set of regions and queue pairs that may be used together."""
 
     @property
     def pdn(self) -> int:
-        """Its number."""
+        """The number of the protection domain."""
 
     def get_dma_mr(self, access: AccessFlags | int = AccessFlags.LOCAL_WRITE) -> MemoryRegion:
         """A region over all of memory; addresses in it are DMA addresses."""
@@ -177,7 +177,7 @@ class Device(Protocol):
 
     @property
     def health(self) -> Health:
-        """Whether it is still there."""
+        """The object that knows whether the device is still there."""
 
     @property
     def ethernet_port(self) -> EthernetPort | None:
@@ -198,7 +198,7 @@ class Device(Protocol):
 
     @property
     def address(self) -> bytes:
-        """What a peer must know of this device to make an address vector; content its own."""
+        """The bytes of which a peer makes an address vector; their content is the device's."""
 
     def address_vector(self, address: bytes) -> AddressVector:
         """The way to the device whose `address` that is. Raises `VerbsError` for nonsense."""
@@ -207,7 +207,7 @@ class Device(Protocol):
         """Contiguous zeroed DMA memory; raises `MemoryError`."""
 
     def alloc_pd(self) -> ProtectionDomain:
-        """A protection domain."""
+        """Make a protection domain."""
 
     def create_comp_channel(self) -> CompletionChannel:
         """A completion channel; raises `VerbsError` when there is no interrupt for it."""
@@ -216,10 +216,10 @@ class Device(Protocol):
         """A completion queue of at least `entries`; `channel` is where its events go."""
 
     def query_device(self) -> DeviceAttr:
-        """What the device can do."""
+        """Return the device's limits and abilities."""
 
     def query_port(self) -> PortAttr:
-        """The port's state now."""
+        """Return the port's state now."""
 
     def close(self) -> None:
         """Give everything back that is still open; a second call does nothing."""

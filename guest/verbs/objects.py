@@ -13,11 +13,11 @@ class CompletionQueue(Protocol):
 
     @property
     def cqn(self) -> int:
-        """Its number."""
+        """The number of the completion queue."""
 
     @property
     def channel(self) -> CompletionChannel | None:
-        """Where its events go."""
+        """The channel that its events go to."""
 
     def poll(self, limit: int = 16) -> list[Wc]:
         """Up to `limit` completions, oldest first; an empty list when there are none."""
@@ -58,7 +58,7 @@ class SharedReceiveQueue(Protocol):
 
     @property
     def srqn(self) -> int:
-        """Its number."""
+        """The number of the shared receive queue."""
 
     def post_recv(self, wrs: RecvWr | Sequence[RecvWr]) -> None:
         """Post receive requests; raises `VerbsError` at the first that does not fit."""
@@ -68,7 +68,7 @@ class SharedReceiveQueue(Protocol):
 
 
 class MemoryRegion(Protocol):
-    """Registered memory."""
+    """A piece of memory that is registered with a device."""
 
     @property
     def lkey(self) -> int:
@@ -87,7 +87,7 @@ class FastRegistration(MemoryRegion, Protocol):
 
     @property
     def max_pages(self) -> int:
-        """How many pages a registration may have."""
+        """The number of pages that a registration may have."""
 
     def next_key(self) -> int:
         """Change the key's low byte for the next REG_MR (ib_update_fast_reg_key); the new key."""

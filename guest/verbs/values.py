@@ -105,7 +105,7 @@ class QpAttr:
 
 @dataclass(slots=True, frozen=True)
 class DeviceAttr:
-    """What the device is and can do; `page_size_cap` has a bit for each page size in bytes."""
+    """Limits and abilities of a device; `page_size_cap` has a bit for each page size in bytes."""
 
     name: str
     fw_version: str

@@ -33,7 +33,7 @@ class Agent:
     """The agent of one guest. Several threads may use it, and commands may overlap."""
 
     def __init__(self, connection: Connection, port: ports.Port | None = None) -> None:
-        """For a connection that is synchronised; use `connect`."""
+        """Talk over a connection that is synchronised; programs use `connect`."""
         self.guest = connection.guest
         self._connection = connection
         self._port = port

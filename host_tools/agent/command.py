@@ -33,7 +33,7 @@ class Completed:
     stderr: bytes
     signal: int | None
     seconds: float
-    """Measured in the guest."""
+    """The duration, measured in the guest."""
 
     @property
     def text(self) -> str:

@@ -38,7 +38,7 @@ class Connection:
         """Take over a connected socket; `synchronise` must come next."""
         self.guest = guest
         self.alarms: list[Alarm] = []
-        """They explain a lost connection better than the connection can."""
+        """Alarms that explain a lost connection better than the connection can."""
         self.changed = threading.Condition()
         """Guards all operations; notified whenever something came in."""
         self.hello: dict[str, Any] = {}
@@ -49,7 +49,7 @@ class Connection:
         self._last_channel = 0
         self._last_sync = 0
         self._expected: dict[int, list[Operation]] = {}
-        """By the number of a SYNC without an answer: what was opened before it."""
+        """What was opened before a SYNC without an answer, by the number of the SYNC."""
         self._sending = threading.Lock()
         self._lost: AgentError | None = None
         self._hung_up = False
@@ -133,7 +133,7 @@ class Connection:
         self.check()
 
     def frame(self, kind: Kind, channel: int = 0, payload: bytes = b"") -> bytes:
-        """A frame of this session."""
+        """Take a frame of this session."""
         return frames.encode(self._session, kind, channel, payload)
 
     def open(self, request: dict[str, Any], what: str) -> Operation:

@@ -1,4 +1,4 @@
-"""What can go wrong between host and agent."""
+"""The errors of talking to the agent of a guest."""
 
 from __future__ import annotations
 

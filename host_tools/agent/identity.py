@@ -25,7 +25,7 @@ class Identity:
     """Five bytes; the guest's virtio NICs add their number as the sixth."""
 
     def request(self) -> dict[str, Any]:
-        """What the agent is sent: the identity, fresh randomness, and the time of now."""
+        """Return the message to the agent: the identity, fresh randomness, and the time of now."""
         return {
             "op": "personalise",
             "hostname": self.hostname,

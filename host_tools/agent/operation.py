@@ -119,7 +119,7 @@ class Operation:
         return True
 
     def end(self, summary: dict[str, Any]) -> None:
-        """No more input."""
+        """End the input of the command."""
         self._send(Kind.END, json.dumps(summary).encode())
 
     def signal(self, number: int) -> None:

@@ -24,7 +24,7 @@ _LOGS = "logs"
 _SEND = 28
 """Payload of the sends that are shown one by one."""
 _ROWS = 40
-"""Of the analyzer's table."""
+"""The rows of the analyzer's table."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from bluebridge.host_tools.progress import Progress, Reporter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.description = (
         "Switch a guest off and boot it over its HCA: its firmware is iPXE, which gets an address "
         "and a boot script from the other guest, then a kernel and the guest's root. The pair is "

@@ -8,7 +8,7 @@ SHELLS = ("bash", "zsh")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.description = (
         'Print what a shell reads: `eval "$(bluebridge completion bash)"` in ~/.bashrc, or with '
         "zsh in ~/.zshrc, completes commands, options, their values, guests that run and files."

@@ -24,7 +24,7 @@ _AGENT_SECONDS = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.add_argument("guest", metavar="GUEST")
 
 

@@ -45,7 +45,7 @@ class Place:
         return self.path.endswith(("/", "/.", "/..")) or self.path in (".", "..")
 
     def inside(self, name: str) -> Place:
-        """`name` in this folder."""
+        """Return the place of `name` in this folder."""
         return Place(self.guest, f"{self.path.rstrip('/')}/{name}")
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class Place:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.description = (
         "Copy files. NAME:PATH is in a guest, relative to /root; a file here whose "
         "name has a colon is written ./like:this."

@@ -1,4 +1,4 @@
-"""How far a copy has come: a line on standard error, where that is a terminal."""
+"""The progress of a copy: a line on standard error, where that is a terminal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class CopyProgress:
 
 @contextlib.contextmanager
 def of(name: str, total: int = 0) -> Iterator[Callable[[int], None] | None]:
-    """What to call with each piece's bytes; None where standard error is no terminal."""
+    """Return the call to make with each piece's bytes; None where standard error is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

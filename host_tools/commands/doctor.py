@@ -9,7 +9,7 @@ from bluebridge.images import doctor
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.add_argument(
         "--json",
         action="store_true",

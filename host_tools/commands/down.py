@@ -21,7 +21,7 @@ _PAUSE = 0.01
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.add_argument(
         "names", nargs="*", metavar="PAIR", help="its number or one of its guests (default: all)"
     )

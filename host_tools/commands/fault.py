@@ -10,7 +10,7 @@ from bluebridge.host_tools.commands import device_server
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.description = (
         "Inject an internal error: the HCA stops and fills its error buffer until it is reset. "
         "mlx4_core, if it drives the HCA, notices within five seconds, resets it and starts anew."

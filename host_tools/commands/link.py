@@ -20,7 +20,7 @@ _NUMBERED = ("release", "remove")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     lines = [f"  {name:10} {text}" for name, text in (ACTIONS | _OTHERS).items()]
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = (

@@ -12,7 +12,7 @@ from bluebridge.host_tools.keeper import registry
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.usage = "bluebridge mark [GUEST] TEXT"
     parser.description = (
         "Put a note into the bus log of a guest's pair; without GUEST of the newest pair, and for "

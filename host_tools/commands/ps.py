@@ -23,7 +23,7 @@ STOPPED = "stopped"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
@@ -129,7 +129,7 @@ def _ports(pair: PairRecord) -> list[str]:
 
 
 def remark_of(line: str) -> str:
-    """What a user should know of a port: failed, without cable, on addresses of others."""
+    """Return the remark on a port: failed, without cable, on addresses of others."""
     port, state, _, cable, *_ = line.split()
     remarks = []
     if state == "failed":

@@ -10,7 +10,7 @@ from bluebridge.host_tools.progress import Reporter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.description = (
         "Bring a guest up anew, whether it still runs or has ended. Its devices come "
         "back as after a reset; its peer and the device server go on."

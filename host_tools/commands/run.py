@@ -21,13 +21,13 @@ from bluebridge.host_tools.keeper import guests
 from bluebridge.host_tools.keeper.guests import Guest
 
 TIMED_OUT = 124
-"""As timeout(1)."""
+"""The exit status of a command that ran out of time, as timeout(1) has it."""
 FAILED = 125
 """bluebridge, not the command, failed: as env(1), timeout(1) and docker."""
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
 _VALUED = ("--timeout",)
-"""Options that take a value."""
+"""The options that take a value."""
 _GRACE = 3.0
 """Seconds a command may take to end after Ctrl-C."""
 

@@ -1,4 +1,4 @@
-"""What is in a folder, on the host or in a guest."""
+"""The files below a folder, on the host or in a guest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Tree:
 
 
 def host_tree(top: str) -> Tree:
-    """What is below `top` here. Raises `OSError`."""
+    """Return the files below `top` on the host. Raises `OSError`."""
     tree = Tree()
     pending = [""]
     while pending:
@@ -39,7 +39,7 @@ def host_tree(top: str) -> Tree:
 
 
 def guest_tree(agent: Agent, top: str) -> Tree:
-    """What is below `top` in a guest. Raises `LabError`."""
+    """Return the files below `top` in a guest. Raises `LabError`."""
     return Tree(
         _find(agent, top, ["-type", "d"]),
         _find(agent, top, ["-type", "f"]),

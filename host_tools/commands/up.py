@@ -21,9 +21,9 @@ from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Reporter
 
 _IDLE_GUEST_MIB = 450
-"""What QEMU takes for a restored guest of 1024 MiB that does nothing (VmRSS)."""
+"""Memory of QEMU for a restored guest of 1024 MiB that does nothing (VmRSS)."""
 _SERVER_MIB = 40
-"""What a device server takes before there is traffic."""
+"""Memory of a device server before there is traffic."""
 
 
 def main(options: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ _BRIDGE = ("bar_sizes", "window_alias")
 
 
 LEAN, DEBUG = IMAGES = ("lean", "debug")
-"""What guests have besides what every guest has: nothing, or the tools for debugging."""
+"""The images of a guest: nothing beyond what every guest has, or the tools for debugging."""
 DEBUG_MIB = 42
 DEBUG_LEAST_MIB = 768
 """The least memory of a guest with these tools: its root takes a part of it."""
@@ -158,12 +158,12 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def hardware(options: argparse.Namespace) -> ServerOptions:
-    """How the HCAs are to be."""
+    """Return the options of the HCAs."""
     return option_table.of_arguments(ServerOptions, options, _HARDWARE)
 
 
 def bridge(options: argparse.Namespace) -> BridgeOptions | None:
-    """How the bridge is to be, None for no bridge; a window alias has its 4 GiB by itself."""
+    """Return the bridge's options, None for no bridge; a window alias brings its own 4 GiB."""
     if not options.ntb:
         return None
     asked = option_table.of_arguments(BridgeOptions, options, _BRIDGE)

@@ -18,14 +18,14 @@ from bluebridge.host_tools.lab.roots import runtime_root, state_root
 
 @dataclass(frozen=True)
 class EndRecord:
-    """How and when a pair ended, and where its logs are."""
+    """The record of a pair that ended: how, when, and where its logs are."""
 
     number: int
     guests: tuple[str, ...]
     why: str
     logs: str
     written: float
-    """Seconds since the epoch."""
+    """The time of the record, in seconds since the epoch."""
 
 
 def write(number: int, guests: tuple[str, ...], why: str, logs: str) -> None:

@@ -45,7 +45,7 @@ class EndWatch:
                 os.close(key.fd)
 
     def end(self, machine: Vm) -> str:
-        """How the guest ended by itself; empty while it runs.
+        """Return how the guest ended by itself; empty while it runs.
 
         Raises `LabError` when its QEMU was killed or crashed: that is the pair's end.
         """
@@ -73,6 +73,6 @@ class EndWatch:
 
 
 def remark(machine: Vm) -> str:
-    """What the guest's console said of a kernel in trouble, one clause; else empty."""
+    """Return the clause in which the guest's console tells of a kernel in trouble; else empty."""
     found = machine.kernel_trouble()
     return "" if found is None else found.what.removeprefix(f"guest {machine.name}: ")

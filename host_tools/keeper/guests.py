@@ -23,7 +23,7 @@ class Guest:
 
     @property
     def record(self) -> GuestRecord:
-        """What its keeper said of it when it was found."""
+        """The record that its keeper had written when it was found."""
         return self.pair.guest(self.name)
 
     def trouble(self) -> LabError | None:

@@ -32,13 +32,13 @@ from bluebridge.host_tools.processes.termination import termination_as_exception
 from bluebridge.host_tools.progress import Progress
 
 _LOOK_SECONDS = 0.5
-"""How often transcripts are looked at; the end of a process is noticed at once."""
+"""The time between two looks at transcripts; the end of a process is noticed at once."""
 KEEP = b"keep"
-"""What `up` sends when all it was asked for has started; a keeper that does not get it ends."""
+"""The message of `up` when all it was asked for has started; a keeper that does not get it ends."""
 
 
 def run(claim: Claim, plan: Plan, up: socket.socket, parent: int) -> int:
-    """What the process of a keeper does, forked by `parent`; returns its exit status.
+    """Run as the process of a keeper, forked by `parent`; returns its exit status.
 
     `up` is the socket to the parent, which runs `bluebridge up`. Until it says `KEEP`, the keeper
     ends with the parent. SIGINT, which `down` sends, ends it in good order; so do SIGTERM and

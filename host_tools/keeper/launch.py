@@ -29,7 +29,7 @@ _AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
 
 
 Say = Callable[["Child", str], None]
-"""Reports what a child says."""
+"""A call that reports what a child says."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Child:
     claim: Claim
     pid: int
     socket: socket.socket
-    """Its end is the end of a keeper that was not told to keep its pair."""
+    """The socket whose end is the end of a keeper that was not told to keep its pair."""
     reader: messages.Reader
     ready: bool = False
 

@@ -66,7 +66,7 @@ class Reader:
             yield _parse(line)
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """All messages until the other side hangs up."""
+        """Yield messages until the other side hangs up."""
         while not self.over:
             yield from self.read()
 

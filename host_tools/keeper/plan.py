@@ -1,4 +1,4 @@
-"""What a keeper is to start and to keep."""
+"""The plan of a keeper: the pair that it starts and keeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Plan:
     """Tell every step of the start."""
 
     def devices(self, name: str) -> tuple[str, ...]:
-        """What is plugged into guest `name`, for people."""
+        """Return the devices of guest `name` in words for people."""
         config = self.config
         found = []
         if config.hca:

@@ -1,4 +1,4 @@
-"""What a keeper tells about its pair: a small JSON file, replaced as a whole at every change."""
+"""The keeper's record of its pair: a small JSON file, replaced whole at every change."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class GuestRecord:
     why: str = ""
     """Why it ended, one clause; empty otherwise."""
     remark: str = ""
-    """What its console last said of a kernel in trouble; the guest may still be of use."""
+    """The last message of its console about a kernel in trouble; the guest may still be of use."""
     pid: int = 0
-    """QEMU's process."""
+    """The process id of QEMU."""
     transcript: str = ""
     console: str = ""
     """Socket of the serial console; QEMU serves one client."""
@@ -44,18 +44,18 @@ class GuestRecord:
 
 @dataclass
 class PairRecord:
-    """A pair."""
+    """The record of a pair."""
 
     number: int
     guests: list[GuestRecord]
     keeper: int = 0
-    """The keeper's process."""
+    """The process id of the keeper."""
     server: int = 0
     """The device server's process."""
     state: str = STARTING
     why: str = ""
     started: float = 0.0
-    """Seconds since the epoch."""
+    """The time of its start, in seconds since the epoch."""
     logs: str = ""
     modules: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

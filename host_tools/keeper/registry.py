@@ -29,7 +29,7 @@ class Entry:
         self.control = folder / "control.sock"
         """The keeper's control socket."""
         self.description = folder / "pair.json"
-        """The pair's `PairRecord`."""
+        """The `PairRecord` of the pair."""
 
     def alive(self) -> bool:
         """Whether its keeper runs, or the folder of one that has ended is being removed."""
@@ -40,7 +40,7 @@ class Entry:
             return False
 
     def record(self) -> PairRecord | None:
-        """What the keeper says of its pair; None when the pair has just gone."""
+        """Return the keeper's record of its pair; None when the pair has just gone."""
         with contextlib.suppress(OSError):
             return PairRecord.read(self.description)
         return None
@@ -79,7 +79,7 @@ def pairs() -> Iterator[tuple[Entry, PairRecord]]:
 
 
 def prefix() -> str:
-    """How the names of this user's pairs begin."""
+    """Return the beginning of the names of this user's pairs."""
     return f"bluebridge-{os.getuid()}-"
 
 

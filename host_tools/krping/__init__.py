@@ -1,1 +1,1 @@
-"""`bluebridge krping`."""
+"""The command `bluebridge krping`."""

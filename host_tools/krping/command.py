@@ -51,7 +51,7 @@ class Request:
     """Iterations the client makes; 0 means until it is stopped."""
     test: Test
     back_end: str = ""
-    """Of NTRDMA; empty for HCAs."""
+    """The back end of NTRDMA; empty for HCAs."""
 
     @classmethod
     def parse(cls, server: str, client: str, back_end: str = "") -> Request:
@@ -114,7 +114,7 @@ def _same_options(server: Options, client: Options) -> None:
 
 @dataclass(frozen=True)
 class Side:
-    """How one krping program ended."""
+    """The end of one side's krping program."""
 
     status: int
     result: Mapping[str, Any]
@@ -123,7 +123,7 @@ class Side:
 
     @property
     def line(self) -> str:
-        """Its statistics in krping's own format."""
+        """The side's statistics in krping's own format."""
         numbers = {k: int(v) for k, v in self.result["stats"].items() if k != "name"}
         return Stats(**numbers).line(str(self.result["stats"]["name"]))
 
@@ -172,7 +172,7 @@ class Outcome:
         )
 
     def failure(self) -> str:
-        """Why not, in one line."""
+        """Return in one line why the run failed."""
         for name, side in (("client in b", self.client), ("server in a", self.server)):
             if side.status != 0 and (why := side.result.get("error")):
                 return f"krping {name}: {why}"
@@ -183,7 +183,7 @@ class Outcome:
         return f"client and server validated {counts} of {made} iterations"
 
     def report(self) -> dict[str, Any]:
-        """The object of `--json`."""
+        """Return the object of `--json`."""
         return {
             "ok": self.ok,
             "iterations": self.client.result["iterations"],

@@ -11,7 +11,7 @@ from bluebridge.host_tools.lab.ntrdma import TCP
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.description = (
         "Boot two guests, run krping between their HCAs, show statistics, times and "
         "the bus log of the last iteration. addr belongs to the server guest's HCA; the client "

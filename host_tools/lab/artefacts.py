@@ -39,7 +39,7 @@ class LabArtefacts:
             return overlay.overlay(HOME, self.initrd)
 
     def boot(self, folder: Path, name: str, size: GuestSize, vfio: bool) -> Boot:
-        """What guest `name` starts from at power-on; the initrd is written into `folder`."""
+        """Return what guest `name` starts from at power-on; the initrd is written to `folder`."""
         initrd = folder / "initrd"
         if not initrd.exists():
             with image_errors():
@@ -48,7 +48,7 @@ class LabArtefacts:
 
 
 def ensure_artefacts(progress: Progress) -> LabArtefacts:
-    """All artefacts, built if they are not cached. Raises `LabError` naming the cure."""
+    """Return all artefacts, built if they are not cached. Raises `LabError` naming the cure."""
     progress("looking for kernel, guest root, QEMU and libvfio-user")
     with image_errors():
         artefacts = Artefacts()
@@ -68,7 +68,7 @@ class NetworkBootFiles:
 
     firmware: Path
     kernel: Path
-    """As boot loaders start it."""
+    """The kernel's file in the form that boot loaders start."""
     root: Path
     """The guest's root, compressed."""
 

@@ -1,4 +1,4 @@
-"""What a lab is to be."""
+"""The configuration of a lab: guests, devices, drivers, log."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from bluebridge.host_tools.machine.qemu_arguments import GuestSize
 
 NAMES = ("a", "b")
 NTB_ADDRESSES = ("10.9.1.1/24", "10.9.1.2/24")
-"""What ntb_netdev's network devices get."""
+"""The addresses of ntb_netdev's network devices, one for each guest of a pair."""
 ADDRESSES = ("10.9.0.1/24", "10.9.0.2/24")
-"""What the network devices of the kernel's drivers get; each pair has a network of its own."""
+"""The addresses of the kernel's network devices; each pair has a network of its own."""
 NTRDMA_ADDRESSES = ("10.9.4.1/24", "10.9.4.2/24")
-"""What RTRS has over NTRDMA, in a network besides those of the HCAs' ports."""
+"""The addresses of RTRS over NTRDMA, in a network besides those of the HCAs' ports."""
 KERNEL, PYTHON = SIDES = ("kernel", "python")
-"""Who speaks RTRS in a guest: the kernel's modules, or the guest's Python."""
+"""The speakers of RTRS in a guest: the kernel's modules, or the guest's Python."""
 MAX_HCAS = 2
-"""HCAs in a guest."""
+"""The most HCAs that a guest can have."""
 LIMITS = {"cpus": (1, 64), "memory_mib": (256, 65536), "hugepages": (0, 16384)}
 """The smallest and the largest value of each field of `LabConfig` that says a guest's size."""
 
 
 @dataclass(frozen=True)
 class LabConfig:
-    """What differs from one lab to the next."""
+    """The settings in which one lab differs from the next."""
 
     log: Path | None = None
     """Folder for bus log and transcripts; None makes a new one that is kept for a while."""
@@ -41,7 +41,7 @@ class LabConfig:
     kernel: bool = False
     """Give the HCAs to the kernel's mlx4 drivers instead, up with an address of `ADDRESSES`."""
     options: ServerOptions = DEFAULTS
-    """How the HCAs are, and what the device server records."""
+    """The options of HCAs and of the log."""
     server_words: tuple[str, ...] = ()
     """More arguments of `python -m bluebridge.device`, passed on as they are."""
     names: tuple[str, str] = NAMES
@@ -50,14 +50,14 @@ class LabConfig:
     cold: bool = False
     """Boot from power-on with the devices in place, instead of restoring a snapshot."""
     hca: bool = True
-    """An HCA in each guest."""
+    """Whether each guest has an HCA."""
     hcas: int = 1
-    """How many, if any; those of one number are connected to each other."""
+    """The number of HCAs, if any; those of one number are connected to each other."""
     rtrs: tuple[str, str] | None = None
     """Which of `SIDES` speaks RTRS in each guest, ready for use, whatever `vfio` and `kernel` say;
     every port of the HCAs has an address then (`lab/hca_addresses.py`)."""
     bridge: BridgeOptions | None = None
-    """How the bridge between the guests is, with a DMA engine in each; None for no bridge."""
+    """The options of the bridge, with a DMA engine in each guest; None for no bridge."""
 
     stop_on: str = ""
     """Condition (`host_tools.analyzer.conditions`) at which the bus log ends; empty: never."""

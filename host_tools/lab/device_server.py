@@ -25,16 +25,16 @@ _MACS_OF_A_PAIR = 0x400
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """What the server is asked to emulate."""
+    """The devices that the server is asked to emulate."""
 
     hcas: Mapping[str, Path]
     """Name of each HCA and the socket it listens on."""
     log: Path | None
     """Folder of the bus log; None switches it off."""
     library: Path
-    """libvfio-user.so."""
+    """The path of libvfio-user.so."""
     options: ServerOptions = DEFAULTS
-    """How the HCAs are, and what is recorded."""
+    """The options of HCAs and of the log."""
     more: tuple[str, ...] = ()
     """Arguments of `python -m bluebridge.device` besides: of bridges, and the user's own."""
     control: Path | None = None
@@ -54,7 +54,7 @@ class DeviceServer:
     """`python -m bluebridge.device` as a child process."""
 
     def __init__(self, config: ServerConfig, logs: Path) -> None:
-        """Its standard error goes to `server.log` in `logs`."""
+        """Prepare the server; its standard error goes to `server.log` in `logs`."""
         self._config = config
         self._messages = logs / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -114,7 +114,7 @@ class DeviceServer:
         return hardware_control.tell(self._config.control, line)
 
     def messages(self) -> str:
-        """What the server wrote to its standard error."""
+        """Return the text that the server has written to its standard error."""
         return self._messages.read_text(errors="replace") if self._messages.exists() else ""
 
     def trouble(self) -> LabError | None:

@@ -29,7 +29,7 @@ class FaultRule:
 
     @property
     def taken(self) -> int:
-        """How many messages it has acted on."""
+        """The number of messages that the rule has acted on."""
         return self.counts()["taken"]
 
     def release(self) -> None:
@@ -49,13 +49,13 @@ class Hardware:
         self._tell = tell
 
     def drop(self, link: str, **words: Value) -> contextlib.AbstractContextManager[FaultRule]:
-        """Messages vanish."""
+        """Let messages vanish."""
         return self._rule("drop", link, "", words)
 
     def delay(
         self, link: str, milliseconds: float, **words: Value
     ) -> contextlib.AbstractContextManager[FaultRule]:
-        """Messages come later."""
+        """Let messages come later."""
         return self._rule("delay", link, f" {milliseconds:g}", words)
 
     def duplicate(

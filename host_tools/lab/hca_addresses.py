@@ -25,7 +25,8 @@ class PortAddress:
 
 
 def port_addresses(config: LabConfig, name: str) -> list[PortAddress]:
-    """Of guest `name`: 10.9.0.x and 10.9.1.x for ports 1 and 2, then 10.9.2.x for the next HCA.
+    """Return the addresses of guest `name`: 10.9.0.x, 10.9.1.x for its ports, 10.9.2.x for the next
+    HCA.
 
     None without HCAs.
     """
@@ -40,5 +41,8 @@ def port_addresses(config: LabConfig, name: str) -> list[PortAddress]:
 
 
 def port_name(guest: str, address: PortAddress) -> str:
-    """How `bluebridge link` and the control socket call the port: `a/1`, `a/2`, `a.1/1`."""
+    """Return the name of a port in `bluebridge link` and the control socket:
+
+    `a/1`, `a/2`, `a.1/1`.
+    """
     return f"{guest}.{address.hca}/{address.port}" if address.hca else f"{guest}/{address.port}"

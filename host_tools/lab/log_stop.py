@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.05
 AFTER_SECONDS = 0.2
 """From the event that was found to the end of the log: what it leads to is kept as well."""
 START_SECONDS = 30.0
-"""For the server to have its control socket."""
+"""The time that the server may take until it has its control socket."""
 
 
 def run(log: Path, control: Path, text: str) -> int:

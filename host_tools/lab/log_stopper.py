@@ -35,6 +35,6 @@ class LogStopper:
             self._process = process.spawn(argv, cwd=HOME, stderr=stderr)
 
     def stop(self) -> None:
-        """End it."""
+        """End the watch of the log."""
         if self._process is not None:
             process.stop(self._process)

@@ -42,14 +42,14 @@ boot
 
 @dataclass(frozen=True)
 class Served:
-    """What a peer serves: files, and the guest code that is a second archive of the root."""
+    """The files that a peer serves, and the guest code that is a second archive of the root."""
 
     files: NetworkBootFiles
     code: Path
 
     @property
     def stamp(self) -> str:
-        """Changes with the contents."""
+        """A number that changes with the contents."""
         return f"{self.files.root.parent.name} {self.code.parent.name}"
 
 
@@ -83,7 +83,7 @@ def prepare(
 
 
 def start(config: LabConfig, files: NetworkBootFiles, script: Path | None = None) -> NetworkBoot:
-    """How a guest starts with iPXE, which follows `script` if there is one."""
+    """Return the way a guest starts with iPXE, which follows `script` if there is one."""
     ids = {root_ports.HCAS[number]: DEVICE_CONNECTX2 for number in range(config.hcas)}
     return NetworkBoot(files.firmware, ids, script)
 

@@ -1,4 +1,4 @@
-"""What NTRDMA needs of a pair, by the back end that a user names."""
+"""The configuration that NTRDMA needs of a pair, by the back end that a user names."""
 
 from __future__ import annotations
 

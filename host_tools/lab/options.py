@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def fields(options: argparse.Namespace) -> dict[str, Any]:
-    """What a parsed command line says, as fields of `LabConfig`; paths are absolute."""
+    """Return a parsed command line as fields of `LabConfig`; paths are absolute."""
     return {
         "cpus": options.cpus,
         "memory_mib": options.memory_mib,

@@ -47,7 +47,10 @@ class Pair:
         progress: Progress | None = None,
         detail: Progress | None = None,
     ) -> None:
-        """Nothing starts before `with`. `detail` is told each step, `progress` the large ones."""
+        """Prepare a pair; `with` starts it.
+
+        `detail` is told each step, `progress` the large ones.
+        """
         self.config = config or LabConfig()
         self._progress = progress or Reporter(quiet=True)
         self._detail = detail or Reporter(quiet=True)
@@ -56,7 +59,7 @@ class Pair:
         self.log_name = ""
         """Folder of bus log and transcripts as text; empty while there is none."""
         self.warnings: list[str] = []
-        """What the user should know although everything works."""
+        """Messages that the user should see although everything works."""
         self.machines: list[Vm] = []
 
     @property
@@ -186,7 +189,7 @@ class Pair:
         self._drivers.probe_bridges(self.machines if machines is None else machines)
 
     def network_boot(self, name: str) -> NetworkBoot:
-        """What `restart` takes to have iPXE boot guest `name` over its HCA: its peer serves it.
+        """Return the way in which iPXE boots guest `name` over its HCA: its peer serves the files.
 
         The peer's kernel must drive its HCA, with an address of `ADDRESSES`, and the pair must
         have no bridge (`network_boot.check`). Raises `LabError`.

@@ -11,14 +11,17 @@ from bluebridge.host_tools.machine.qemu_arguments import WIDE_PORT
 
 ENGINE = 1
 HCAS = (0, 2)
-"""Of the first HCA of a guest and of the second."""
+"""The root ports of the first HCA of a guest and of the second."""
 HCA = HCAS[0]
 BRIDGE = WIDE_PORT
-"""Its second window may have several GiB."""
+"""The root port of the bridge, whose second window may have several GiB."""
 
 
 def hca_name(guest: str, number: int) -> str:
-    """How the device server calls the HCA of a guest with that number, from 0: `a`, `a.1`."""
+    """Return the device server's name of the HCA of a guest with that number, from 0:
+
+    `a`, `a.1`.
+    """
     return f"{guest}.{number}" if number else guest
 
 
@@ -54,7 +57,7 @@ def sockets(config: LabConfig, folder: Path, name: str) -> dict[int, Path]:
 
 
 def arguments(config: LabConfig, ports: Mapping[str, Mapping[int, Path]]) -> list[str]:
-    """What the device server is told of the bridge."""
+    """Return the device server's arguments for the bridge."""
     if config.bridge is None:
         return []
     words = option_table.words(config.bridge)

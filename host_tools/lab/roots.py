@@ -15,7 +15,7 @@ _LONGEST_SOCKET_PATH = 107
 
 
 def runtime_root() -> Path:
-    """Where run folders are made: the user's runtime folder, or the folder for temporary files.
+    """Return the folder of run folders: the user's runtime folder, or that for temporary files.
 
     Raises `UsageError` when `XDG_RUNTIME_DIR` names a folder that is not there.
     """
@@ -33,7 +33,7 @@ def runtime_root() -> Path:
 
 
 def state_root() -> Path:
-    """Where logs of runs are kept: `$XDG_STATE_HOME/bluebridge`."""
+    """Return the folder of logs of runs: `$XDG_STATE_HOME/bluebridge`."""
     home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(home) / "bluebridge"
 

@@ -1,4 +1,4 @@
-"""What a guest of a pair with `rtrs` needs before RTRS sessions can be made in it."""
+"""The preparation of a guest with `rtrs`, before RTRS sessions can be made in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bluebridge.host_tools.machine.vm import Vm
 
 RAM_DISKS = 2
 RAM_DISK_MIB = 256
-"""Of /dev/ram0 and so on, which take memory as they are written to."""
+"""The size of /dev/ram0 and so on, which take memory as they are written to."""
 _SECONDS = 120.0
 _BACK_ENDS = f"modprobe brd rd_nr={RAM_DISKS} rd_size={RAM_DISK_MIB << 10}"
 _KERNEL = f"{_BACK_ENDS} && modprobe rnbd-client && modprobe rnbd-server"

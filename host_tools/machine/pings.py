@@ -11,7 +11,7 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.machine.vm import Vm
 
 ANSWERED = "each request was answered"
-"""What `line` prints at its good end."""
+"""The text that `line` prints when all pings were answered."""
 
 SELDOM = 2
 """Seconds between large requests. To a guest that stood still they come in a heap, and what its

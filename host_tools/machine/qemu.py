@@ -44,7 +44,7 @@ class Qemu:
         self.name = name
         self.transcript = logs / f"console-{name}.log"
         self.causes: list[Alarm] = []
-        """What ends this guest as well and is the cause of it: the end of the device server."""
+        """Alarms that are the cause when this guest ends: the end of the device server."""
         self._qmp_socket = folder / f"qmp-{name}.sock"
         self._messages = logs / f"qemu-{name}.log"
         self._argv = size.arguments(name, emulator, folder, self.transcript)
@@ -183,7 +183,7 @@ class Qemu:
         return alarms.first((*self.causes, self._kernel.trouble))
 
     def kernel_trouble(self) -> LabError | None:
-        """What the console says of a kernel in trouble since the start; the guest may still run."""
+        """Return the console's word of a kernel in trouble since the start; it may still run."""
         return self._kernel.trouble()
 
     def ended_by_itself(self) -> bool:
@@ -202,7 +202,7 @@ class Qemu:
         return status == -signal.SIGKILL or (status == 0 and _ON_SIGNAL in self.messages())
 
     def messages(self) -> str:
-        """What QEMU printed since it was spawned."""
+        """Return the text that QEMU printed since it was spawned."""
         if not self._messages.exists():
             return ""
         return self._messages.read_bytes()[self._said_before :].decode(errors="replace")

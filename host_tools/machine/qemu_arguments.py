@@ -27,7 +27,7 @@ HCA_WINDOW = "64M"
 
 @dataclass(frozen=True)
 class Emulator:
-    """How QEMU is called on this machine."""
+    """The QEMU of this machine, and how to call it."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -39,7 +39,7 @@ class Emulator:
 
 @dataclass(frozen=True)
 class Boot:
-    """What a guest starts from at power-on."""
+    """The files and words that a guest starts from at power-on."""
 
     kernel: Path
     initrd: Path
@@ -54,7 +54,7 @@ class NetworkBoot:
     firmware: Path
     """Something that QEMU starts like a kernel."""
     device_ids: Mapping[int, int]
-    """By root port: the PCI device id that the guest sees instead of the device's own."""
+    """The PCI device ids, by root port, that the guest sees instead of the devices' own."""
     script: Path | None = None
     """Commands for the firmware; without it, it does what its own program says."""
 
@@ -133,7 +133,7 @@ def command_line(name: str, size: GuestSize, vfio: bool) -> str:
 
 
 def agent_sockets(folder: Path, name: str) -> list[Path]:
-    """Where the ports of the agent of guest `name` listen."""
+    """Return the sockets on which the ports of the agent of guest `name` listen."""
     return [folder / f"agent{number}-{name}.sock" for number in range(AGENT_PORTS)]
 
 

@@ -1,4 +1,4 @@
-"""What a guest's console transcript says about the guest's kernel."""
+"""A guest's console transcript, searched for trouble of the guest's kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FAILURES: tuple[tuple[str, str], ...] = (
     (r"INFO: task [^\r\n]* blocked for more than[^\r\n]*", "a task hangs in the guest"),
     (r"Out of memory: Killed process[^\r\n]*", "the guest ran out of memory"),
 )
-"""What no wait survives: pattern on the console, and what it means."""
+"""Failures that no wait survives: pattern on the console, and its meaning."""
 
 _TAIL_BYTES = 8000
 

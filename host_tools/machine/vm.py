@@ -31,7 +31,7 @@ _BIND_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class VmConfig:
-    """What a guest consists of."""
+    """The parts of a guest: memory, processors, devices, files."""
 
     name: str
     size: GuestSize = field(default_factory=GuestSize)
@@ -49,7 +49,7 @@ class Vm(Qemu):
         self.console_socket = folder / f"console-{config.name}.sock"
         self.agent_sockets = qemu_arguments.agent_sockets(folder, config.name)
         self.alarms: list[Alarm] = []
-        """What else may go wrong during a wait: the other guest's panic."""
+        """Alarms of other parts that end a wait: the other guest's panic."""
         self.touched = False
         """Whether agent, console or control socket were used since the guest was made ready."""
         self._console: Console | None = None

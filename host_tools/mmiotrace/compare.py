@@ -18,15 +18,15 @@ _MSIX = Window(0, MSIX_TABLE_OFFSET, MSIX_PBA_OFFSET + PAGE_SIZE - MSIX_TABLE_OF
 
 @dataclass(frozen=True)
 class Verdict:
-    """How the two records compare."""
+    """The result of comparing the two records."""
 
     matched: int
-    """How many accesses are the same in both, in order, from the beginning."""
+    """The number of accesses from the beginning that are the same in both, in order."""
     traced: int
     logged: int
     """Accesses that were compared, of the kernel's record and of the log."""
     reads: int
-    """How many of `traced` are reads."""
+    """The number of reads among `traced`."""
     table: int
     """Left out of the kernel's record: accesses of the MSI-X table."""
     user: int

@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 TRACE = "mmiotrace.txt"
-"""Where the guest's record is kept, beside the bus log."""
+"""The file with the guest's record, beside the bus log."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     parser.description = (
         "Boot two guests with one CPU each, let the kernel of guest a record the register accesses "
         "of its mlx4 drivers from their loading to their unloading, and hold that record against "

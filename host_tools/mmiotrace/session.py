@@ -18,7 +18,7 @@ TRAFFIC = (
     "ping -c 3 -i 0.2 {peer}",
     "ib_write_lat -n 5 -s 64 -d mlx4_0",  # through mappings of user space, which are left out
 )
-"""What crosses the link meanwhile."""
+"""The command whose traffic crosses the link while the trace is taken."""
 
 
 def start(machine: Vm, modules: list[Path]) -> None:

@@ -47,11 +47,11 @@ class Window:
 
 @dataclass
 class Trace:
-    """What mmiotrace saw of one adapter."""
+    """The accesses to one adapter that mmiotrace saw."""
 
     accesses: list[Access] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
-    """What the kernel mapped, each once, in the order of the first time."""
+    """The ranges that the kernel mapped, each once, in the order of the first time."""
     unread: list[str] = field(default_factory=list)
     """Lines of accesses by instructions the tracer cannot read."""
 
@@ -124,5 +124,5 @@ def _add_window(trace: Trace, bars: list[Window], words: list[str]) -> None:
 
 
 def aligned(windows: list[Window]) -> Iterator[Window]:
-    """Those that begin at a page: what the tracer of Linux 6.12 records by itself."""
+    """The ranges that begin at a page, which the tracer of Linux 6.12 records by itself."""
     return (window for window in windows if window.offset % PAGE_SIZE == 0)

@@ -9,7 +9,7 @@ from bluebridge.device.layout.ntb.models import BY_NAME, DEFAULT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     demo = actions.add_parser(
         "demo",

@@ -1,4 +1,4 @@
-"""What the demonstration does with the kernel's drivers; each step says what it saw.
+"""The steps of the demonstration with the kernel's drivers; each says what it saw.
 
 Every function raises `LabError` when something is not as it should be.
 """
@@ -23,7 +23,7 @@ from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
 B_ADDRESS = ADDRESSES["b"]
 PAYLOAD = 3000
 FRAME = PAYLOAD + 8 + 20 + 14
-"""With headers of ICMP, IPv4 and Ethernet; ntb_transport gives more than 1 KiB to the engine."""
+"""The bytes of a ping with headers; ntb_transport gives more than 1 KiB to the engine."""
 TRANSFER_MIB = 16
 RINGS = 0x11
 _DEVICES = "|".join(
@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 
 
 def link(guests: Guests, say: Say) -> None:
-    """What the guests have, and that the link is up."""
+    """Tell which devices the guests have, and that the link is up."""
     for guest in guests.machines:
         names = guests.run(guest, f"lspci -nn | grep -E '{_DEVICES}'")
         for name in names.splitlines():
@@ -47,7 +47,7 @@ def link(guests: Guests, say: Say) -> None:
 
 
 def ping(guests: Guests, say: Say) -> None:
-    """A few packets."""
+    """Send a few packets from one guest to the other."""
     said = pings.check(guests.machines[0], B_ADDRESS, "-c 3 -i 0.2")
     for line in said.splitlines():
         if "bytes from" in line or line == pings.ANSWERED:

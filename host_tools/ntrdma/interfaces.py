@@ -26,7 +26,7 @@ _COUNTERS = re.compile(
 
 @dataclass
 class Interfaces:
-    """Both interfaces; what they have counted is known when they are gone."""
+    """The interfaces of both guests; their counts are known when they are gone."""
 
     counters: list[str] = field(default_factory=list)
     """The last line of each program, guest a's first."""

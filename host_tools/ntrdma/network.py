@@ -68,12 +68,12 @@ class Measured:
     """iperf3 from b to a, MiB/s."""
     to_b: float
     frames_per_burst: float = 0.0
-    """Of both sides together; 0 for the kernel's."""
+    """The frames for each interrupt of both sides together; 0 for the kernel's."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is measured: `back_end` of NTRDMA; ntb_netdev copies in the same way."""
+    """The plan of a comparison: `back_end` of NTRDMA; ntb_netdev copies in the same way."""
 
     model: BridgeModel
     back_end: str = NTB_DMA
@@ -83,12 +83,12 @@ class Plan:
 
     @property
     def kernel_options(self) -> str:
-        """Of ntb_transport."""
+        """The options of ntb_transport."""
         return "use_dma=1" if self.back_end == NTB_DMA else ""
 
 
 def compare(pair: Pair, plan: Plan, progress: Progress) -> list[Measured]:
-    """Both ways over the bridge of a pair whose devices are vfio-pci's, in turn; medians.
+    """Measure both ways over the bridge of a pair whose devices are vfio-pci's, in turn; medians.
 
     Raises `LabError`.
     """
@@ -161,7 +161,7 @@ def _medians(several: list[Measured]) -> Measured:
 
 
 def table(rows: Sequence[Measured]) -> str:
-    """As text."""
+    """Return the results as a table of text."""
     heads = ("", "MTU", "ping p50", "least", "b to a", "a to b", "frames in a burst")
     cells = [
         (

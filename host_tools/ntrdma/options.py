@@ -17,7 +17,7 @@ MODELS = tuple(name for name in BY_NAME if name.startswith("intel"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     demo = actions.add_parser(
         "demo",

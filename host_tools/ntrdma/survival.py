@@ -26,7 +26,7 @@ _ERRATUM = "erratum "
 
 @dataclass(frozen=True)
 class Stock:
-    """What must not pile up: in the side that stays, and in the device server."""
+    """Resources that must not pile up: in the side that stays, and in the device server."""
 
     files: int
     threads: int
@@ -34,7 +34,7 @@ class Stock:
     server_bytes: int
 
     def grown(self, before: Stock) -> str:
-        """What has grown since; empty when nothing has."""
+        """Return the resources that have grown since; empty when none has."""
         found = []
         for name in ("files", "threads"):
             if getattr(self, name) > getattr(before, name):

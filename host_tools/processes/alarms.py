@@ -1,4 +1,4 @@
-"""What may go wrong during a wait: the end of the server or of QEMU, the other guest's panic."""
+"""Alarms during a wait: the end of the server or of QEMU, the other guest's panic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAUSE = 0.02
 
 
 def first(alarms: Iterable[Alarm]) -> LabError | None:
-    """What the first alarm says that says anything; causes stand before their effects."""
+    """Return the message of the first alarm that has one; causes stand before their effects."""
     return next((found for alarm in alarms if (found := alarm()) is not None), None)
 
 

@@ -16,7 +16,7 @@ class SideBySide:
         self._trouble: LabError | None = None
 
     def trouble(self) -> LabError | None:
-        """That another action has failed, if one has: an alarm."""
+        """Return that another action has failed, if one has: an alarm."""
         return self._trouble
 
     def run(self, actions: Sequence[Callable[[], object]]) -> None:

@@ -16,7 +16,7 @@ COUNT = "cat /sys/kernel/debug/ntb_pingpong/*/count"
 STATS = "/sys/kernel/debug/ntb_transport/*/qp0/stats"
 TRANSPORT = "max_mw_size=0x100000"
 RATE = re.compile(r"copied \d+ bytes in \d+ usecs, (\d+) MBytes/s")
-"""What ntb_perf prints of a run."""
+"""The line that ntb_perf prints of a run."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Client:
     """A condition that comes true when both sides are loaded and the link is up."""
     unload: str
     models: tuple[BridgeModel, ...] = MODELS
-    """Those on which it works."""
+    """The bridge models on which the client works."""
 
 
 def netdev(options: str) -> Client:

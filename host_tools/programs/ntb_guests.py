@@ -1,4 +1,4 @@
-"""Both guests of a bridge: commands in either or both, conditions that are waited for."""
+"""The guests of a bridge: commands in either or both, conditions that are waited for."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Guests:
 
     @property
     def ways(self) -> tuple[tuple[Vm, Vm], tuple[Vm, Vm]]:
-        """Each guest, with its peer."""
+        """Return each guest with its peer."""
         a, b = self.machines
         return (a, b), (b, a)
 
     def run(self, guest: Vm, line: str, limit: float = SECONDS) -> str:
-        """What a shell line prints; raises `LabError` when it fails or takes longer."""
+        """Return the output of a shell line; raises `LabError` when it fails or takes longer."""
         return str(guest.run(line, timeout=limit).text).strip()
 
     def both(self, line: str, limit: float = SECONDS) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 IPERF_PORT = 5201
 VERBS_PORT = 18515
-"""Where the programs of libibverbs and perftest exchange the numbers of their queue pairs."""
+"""The TCP port on which programs of libibverbs and perftest exchange queue pair numbers."""
 CM_LISTENING = "rdma resource show cm_id | grep -q LISTEN"
 """True when something listens through rdma_cm."""
 

@@ -27,7 +27,10 @@ _COUNTERS = ("RX-packets", "RX-missed", "TX-packets", "TX-errors")
 
 @dataclass(frozen=True)
 class Counters:
-    """Of one port. `missed` came when no receive was posted, `refused` found the ring full."""
+    """The counters of one port.
+
+    `missed` came without a posted receive, `refused` found the ring full.
+    """
 
     received: int
     missed: int

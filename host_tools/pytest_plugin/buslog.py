@@ -80,7 +80,7 @@ class BusLog:
         bar: int | None = None,
         matching: str = "",
     ) -> list[Record]:
-        """What has been recorded up to now and passes all filters.
+        """Return the records up to now that pass all filters.
 
         `kind` is a `Kind`, its name (`"mmio_write"`), or one of the groups `mmio`, `dma`, `irq`,
         `command`, `config`, `reset`, `note`, `link`, `control`, `fault`; `containing` must occur in
@@ -142,7 +142,10 @@ class BusLog:
         qpn: int | None = None,
         status: str | None = None,
     ) -> list[Transfer]:
-        """Those of `transfers` that pass all filters: `opcode="RDMA_WRITE"`, `status="OK"`."""
+        """Return those of `transfers` that pass all filters:
+
+        `opcode="RDMA_WRITE"`, `status="OK"`.
+        """
         wanted = (("opcode", opcode), ("qpn", qpn), ("status", status))
         return [
             each

@@ -33,18 +33,18 @@ class HeldPair:
     pair: Pair
     scratch: Scratch
     wanted: LabConfig | None
-    """What the marks asked for; None if it was made by `Lab.pair`."""
+    """The pair that the marks asked for; None if it was made by `Lab.pair`."""
     module: str | None
     """The module whose tests share it."""
     pids: tuple[int, ...] | None
     watches: list[Transcript]
     lent: float = 0.0
-    """When the present test got it (monotonic); 0 for its first test, which sees all of it."""
+    """The time (monotonic) at which the present test got it; 0 for its first test."""
     unusable: bool = False
     """Whether no other test can use it."""
 
     def trouble(self) -> LabError | None:
-        """What happened to a guest or the server since the pair was made, if anything."""
+        """Return what happened to a guest or the server since the pair was made, if anything."""
         looks = [watch.trouble for watch in self.watches]
         looks += [machine.trouble for machine in self.pair.machines]
         if self.pair.config.serves:
@@ -67,7 +67,7 @@ class Lab:
         self._own: list[HeldPair] = []
         self._trouble: LabError | None = None
         self.warnings: list[str] = []
-        """What the user should know although the tests run."""
+        """Messages that the user should see although the tests run."""
 
     def __enter__(self) -> Lab:
         return self
@@ -180,7 +180,7 @@ class Lab:
             pytest.fail(str(found), pytrace=False)
 
     def trouble(self, node: str) -> LabError | None:
-        """What happened to a guest or the server of a test, if anything."""
+        """Return what happened to a guest or the server of a test, if anything."""
         for held in self._all():
             if node in held.scratch.tests and (found := held.trouble()) is not None:
                 return found

@@ -24,7 +24,7 @@ def mark_of(node: str, moment: str) -> str:
 
 
 def page_path(folder: Path, node: str) -> Path:
-    """Where the page of a test is, if it has one."""
+    """Return the path of a test's page; None if it has none."""
     return folder / f"{folder_name(node)}.html"
 
 

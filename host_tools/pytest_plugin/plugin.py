@@ -34,7 +34,7 @@ _MARKS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """One option, two settings."""
+    """Declare one option and two settings."""
     parser.getgroup("bluebridge").addoption(
         "--bluebridge-keep",
         choices=_KEEP,
@@ -109,7 +109,7 @@ def guest_b(pair: Pair) -> Vm:
 
 @pytest.fixture
 def buslog(pair: Pair, lab: Lab) -> BusLog:
-    """What this test's pair does on the bus: decoded records, and `wait_for` one of them."""
+    """The bus of this test's pair: decoded records, and `wait_for` one of them."""
     return lab.buslog(pair)
 
 
@@ -172,7 +172,7 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """All fixtures have ended: judge the scratch folders of tests that were interrupted."""
+    """Judge the scratch folders of tests that were interrupted, once all fixtures have ended."""
     if (lab := session.config.stash.get(_LAB, None)) is not None:
         lab.base.close()
 

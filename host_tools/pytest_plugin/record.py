@@ -28,12 +28,12 @@ class Record:
 
     @property
     def kind(self) -> Kind:
-        """What kind of transaction."""
+        """The kind of transaction."""
         return self.event.kind
 
     @property
     def what(self) -> What:
-        """What a DMA transfer was for; `obj` is the number of that queue or region."""
+        """The purpose of a DMA transfer; `obj` is the number of that queue or region."""
         return self.event.what
 
     @property
@@ -43,7 +43,7 @@ class Record:
 
     @property
     def bar(self) -> int:
-        """BAR of an MMIO access."""
+        """The BAR of an MMIO access."""
         return self.event.bar
 
     @property
@@ -53,7 +53,7 @@ class Record:
 
     @property
     def length(self) -> int:
-        """Bytes on the bus."""
+        """The number of bytes on the bus."""
         return self.event.length
 
     @property
@@ -63,7 +63,7 @@ class Record:
 
     @property
     def decoded(self) -> str:
-        """In words: `UAR[128].send qpn=0x49`."""
+        """The transaction in words: `UAR[128].send qpn=0x49`."""
         return decode(self.event)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the report of a failed test says besides pytest's own."""
+"""The sections of a failed test's report besides pytest's own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bluebridge.images.source import HOME, PACKAGE
 _LOGS = ("console-*.log", "qemu-*.log", "server.log")
 _TAIL_LINES = 15
 _QEMU_WARNING = ": warning: "
-"""In lines that QEMU prints at every start; they are left out."""
+"""A part of lines that QEMU prints at every start; they are left out."""
 _TRANSCRIPT_LINES = 400
 _TAIL_BYTES = 64 * 1024
 _ROOMS = ("host_tools", "images", "guest", "device")

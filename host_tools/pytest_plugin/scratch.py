@@ -24,7 +24,7 @@ class Scratch:
     tests: list[str] = field(default_factory=list)
     """Node ids of the tests that used it, in their order."""
     judged: set[str] = field(default_factory=set)
-    """Those whose outcome is known."""
+    """The tests that used it and whose outcome is known."""
     over: bool = False
     """Whether no test will use it any more."""
 

@@ -1,4 +1,4 @@
-"""What a test looks for in the bus log, and the records that came nearest to it."""
+"""The record that a test waits for in the bus log, and the ones that came nearest to it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Misses:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def lines(self) -> Iterator[str]:
-        """What came nearest, or the last records."""
+        """Return the records that came nearest, or the last ones, as lines."""
         if not self._count:
             yield "nothing was recorded"
             return

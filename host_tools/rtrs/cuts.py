@@ -10,7 +10,7 @@ Tell = Callable[[str], list[str]]
 
 
 class Cut(StrEnum):
-    """How a path is cut."""
+    """A way to cut a path."""
 
     SILENT = "silent"
     """Messages vanish in both directions; the link stays up."""
@@ -32,7 +32,7 @@ class Cutter:
         self._cut, self._restore = _LINES[how]
 
     def cut(self, port: str) -> None:
-        """Nothing passes the port's link from now on. Raises `LabError`."""
+        """Let nothing pass the port's link from now on. Raises `LabError`."""
         self._tell(self._cut.format(port=port))
 
     def restore(self, port: str) -> None:

@@ -24,7 +24,7 @@ _READS, _READ_SECTORS, _WRITES, _WRITTEN_SECTORS = 0, 2, 4, 6
 
 
 class Rate:
-    """Since it was asked last."""
+    """The rate of a block device since it was asked last."""
 
     def __init__(self, machine: Vm, device: str) -> None:
         self._machine = machine
@@ -92,7 +92,7 @@ class Show:
         self._over = threading.Event()
 
     def run(self) -> bool:
-        """Whether fio found no error."""
+        """Run fio; returns whether it found no error."""
         say(f"fio for {self._seconds:.0f} s: random reads and writes, verified by crc32c")
         self._begin = time.monotonic()
         fio = Verification(self._mapped.pair.a, self._mapped.device, self._seconds)

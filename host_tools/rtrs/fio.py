@@ -33,12 +33,12 @@ _WORDS = (
 
 @dataclass(frozen=True)
 class Found:
-    """Of one run. Errors are 0 or 1: fio ends at the first."""
+    """The figures of one run. Errors are 0 or 1: fio ends at the first."""
 
     io_errors: int
     verify_errors: int
     read_rate: float
-    """MiB/s."""
+    """The rate of reads in MiB/s."""
     write_rate: float
 
     @property
@@ -79,7 +79,7 @@ class Verification:
 
 
 def found_in(job: dict[str, Any]) -> Found:
-    """What fio's JSON says of a job."""
+    """Return the figures of a job in fio's JSON."""
     wrong = job["error"] == errno.EILSEQ
     return Found(
         io_errors=int(bool(job["error"]) and not wrong),

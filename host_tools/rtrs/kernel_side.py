@@ -27,11 +27,11 @@ class KernelServer:
         self._session = session
 
     def start(self, routes: Sequence[Route]) -> str:
-        """Nothing is to be done: it listens on all addresses."""
+        """Do nothing: the kernel's server listens on all addresses."""
         return DISK
 
     def statistics(self) -> list[PathState]:
-        """Of each path of the session."""
+        """Return the statistics of each path of the session."""
         return tree.read(self._machine, SERVER_ROOT, self._session)
 
     def stop(self) -> None:
@@ -41,13 +41,13 @@ class KernelServer:
 
 
 class KernelClient:
-    """rnbd-client."""
+    """The kernel's rnbd-client in a guest."""
 
     def __init__(self, machine: Vm, session: str) -> None:
         self._machine = machine
         self._session = session
         self._folder = ""
-        """Of the mapped device's files."""
+        """The folder of the mapped device's files."""
 
     def map(self, disk: str, routes: Sequence[Route]) -> str:
         """Map `disk`; the block device that it becomes."""
@@ -72,7 +72,7 @@ class KernelClient:
         return LabError(what, "read dmesg in both guests", said)
 
     def statistics(self) -> list[PathState]:
-        """Of each path of the session."""
+        """Return the statistics of each path of the session."""
         return tree.read(self._machine, CLIENT_ROOT, self._session)
 
     def reconnect(self, route: Route) -> None:

@@ -58,7 +58,7 @@ def one(
 
 
 def row(sides: tuple[str, str], outcome: Outcome) -> str:
-    """A line of the table."""
+    """Return a line of the table."""
     found = outcome.found
     cells = (
         *sides,

@@ -17,7 +17,7 @@ _CUTS = tuple(kind.value for kind in Cut)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Declare the options of the command."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_demo(actions.add_parser("demo", help="a mapped device whose path is cut and restored"))
     _add_matrix(actions.add_parser("matrix", help="kernel and Python as client and as server"))

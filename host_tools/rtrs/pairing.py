@@ -17,7 +17,7 @@ _LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Outcome:
-    """What happened in `seconds`."""
+    """The result of one pairing, which took `seconds`."""
 
     seconds: float
     cuts: int

@@ -32,7 +32,7 @@ until grep -q "$2" $1; do [ -e $1.end ] && exit 1; sleep 0.1; done
 
 @dataclass(frozen=True)
 class Given:
-    """What the programs' interfaces follow from: devices, and the back end of NTRDMA if any."""
+    """The devices and the back end of NTRDMA, if any, that the programs' interfaces follow from."""
 
     config: LabConfig
     back_end: str = BACK_END
@@ -107,7 +107,7 @@ class PythonServer:
         return DISK
 
     def statistics(self) -> list[PathState]:
-        """Of each path of the session."""
+        """Return the statistics of each path of the session."""
         return tree.read(self._machine, f"{ROOT}/rtrs-server", self._session)
 
     def stop(self) -> None:
@@ -135,7 +135,7 @@ class PythonClient:
         return found[1]
 
     def statistics(self) -> list[PathState]:
-        """Of each path of the session."""
+        """Return the statistics of each path of the session."""
         return tree.read(self._machine, f"{ROOT}/rtrs-client", self._session)
 
     def reconnect(self, route: Route) -> None:

@@ -19,7 +19,7 @@ class Route:
 
     @property
     def name(self) -> str:
-        """Of a path over it, as the kernel calls it."""
+        """Return the kernel's name of a path over this route."""
         return f"ip:{self.source}@ip:{self.target}"
 
     @property

@@ -28,7 +28,7 @@ class Mapped:
     server: Server
     routes: list[Route]
     device: str
-    """In the client's guest: `/dev/rnbd0`."""
+    """The device in the client's guest: `/dev/rnbd0`."""
 
 
 def config(sides: tuple[str, str], hcas: int, log: Path | None = None) -> LabConfig:

@@ -1,4 +1,4 @@
-"""What a client and a server of RNBD can be asked for, whoever plays them."""
+"""The interface of a client and of a server of RNBD, whoever plays them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Server(Protocol):
         """Export a RAM disk at the targets of `routes`; the name by which clients map it."""
 
     def statistics(self) -> list[PathState]:
-        """Of each path of the session."""
+        """Return the statistics of each path of the session."""
 
     def stop(self) -> None:
         """Export nothing any more; for a session that the client has closed."""
@@ -35,7 +35,7 @@ class Client(Protocol):
         """Map `disk` over paths along `routes`; the block device that it becomes."""
 
     def statistics(self) -> list[PathState]:
-        """Of each path of the session."""
+        """Return the statistics of each path of the session."""
 
     def reconnect(self, route: Route) -> None:
         """Try now, rather than after the reconnect delay; it may fail in silence."""

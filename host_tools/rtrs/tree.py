@@ -19,7 +19,7 @@ done
 
 @dataclass(frozen=True)
 class PathState:
-    """What the files of one path say."""
+    """The state of one path as its files tell it."""
 
     name: str
     state: str = ""
@@ -41,12 +41,12 @@ class PathState:
 
     @property
     def reconnected(self) -> int:
-        """How often it came back."""
+        """The number of times that the path came back."""
         return self.reconnects[0] if self.reconnects else 0
 
 
 def read(machine: Vm, root: str, session: str) -> list[PathState]:
-    """All paths of a session below `root`; none when there is no such session."""
+    """Return all paths of a session below `root`; none when there is no such session."""
     said = machine.run(["sh", "-c", _READ, "read", root, session], timeout=_SECONDS).text
     return [parse(line) for line in said.splitlines()]
 

@@ -1,4 +1,4 @@
-"""How far a sweep is: a bar on a terminal, a line now and then elsewhere."""
+"""The progress of a sweep: a bar on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Bar:
         self._bar.update(self._task, completed=done)
 
     def row(self, row: Row) -> None:
-        """A row more."""
+        """Count a row."""
         self._done += 1
         text = f"BlueFlame {row.setting}, {row.size} bytes"
         self._bar.update(self._task, completed=self._done, description=text)

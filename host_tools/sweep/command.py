@@ -1,4 +1,4 @@
-"""`bluebridge sweep`."""
+"""The command `bluebridge sweep`: measure latencies, then write table, picture and page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep has measured so far, in a file beside its output, so that it can go on."""
+"""The measurements of a sweep so far, in a file beside its output, so that it can go on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Journal:
         self.rows.append(row)
 
     def kept(self) -> int:
-        """How many rows are in the file: a signal may come between writing one and noting it."""
+        """The number of rows in the file: a signal may come between writing one and noting it."""
         self._file.flush()
         self._file.seek(0)
         return max(0, self._file.read().count("\n") - 1)
@@ -66,7 +66,7 @@ class Journal:
                 yield setting, left
 
     def remove(self) -> None:
-        """All is done and written elsewhere."""
+        """Remove the journal: all is done and written elsewhere."""
         self.path.unlink(missing_ok=True)
 
     def _lock(self) -> None:

@@ -26,7 +26,7 @@ _PAUSE = 0.1
 
 @dataclass(frozen=True)
 class Modelled:
-    """How the device got most of the entries, and microseconds by profile."""
+    """The path by which the device got most of the entries, and microseconds by profile."""
 
     path: str
     times: dict[str, float]
@@ -42,7 +42,7 @@ class Watch:
         self._began = 0.0
 
     def begin(self) -> None:
-        """What follows is of the next payload."""
+        """Begin the next payload: all that follows belongs to it."""
         self._began = self._now(LogReader(self._folder))
 
     def end(self, size: int, messages: int) -> Modelled:

@@ -27,7 +27,7 @@ class Perftest:
         self._request = request
 
     def close(self) -> None:
-        """Nothing is left of a run."""
+        """End the programs, so that nothing is left of a run."""
 
     def measure(self, size: int) -> Wall:
         """One payload; once more while the program could not sample the guest's clock.

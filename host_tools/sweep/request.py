@@ -1,4 +1,4 @@
-"""What a sweep is to measure, checked."""
+"""The request for a sweep: what to measure, checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGEST = 1 << 16
 MOST_ITERATIONS = 5000
 """A payload's part of the bus log must fit into what the log keeps."""
 INLINE = 220
-"""What ib_write_lat asks for by itself (perftest_parameters.h: DEF_INLINE_WRITE)."""
+"""The bytes that ib_write_lat asks to be inline (perftest_parameters.h: DEF_INLINE_WRITE)."""
 MOST_INLINE = 912
 PROFILES = ("system-x", "system-z")
 SETTINGS = {
@@ -40,7 +40,7 @@ class Request:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Request:
-        """What the command line asks for. Raises `UsageError` for what cannot be."""
+        """Return the request of a command line. Raises `UsageError` for one that cannot be."""
         request = cls(
             options.min,
             options.max,

@@ -1,4 +1,4 @@
-"""What is known of one payload after it was measured."""
+"""The rows of a sweep: one payload as it was measured, with one setting."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Row:
     modelled: Mapping[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the row as plain values."""
         wall = {"typical": self.wall.typical, "best": self.wall.best, "worst": self.wall.worst}
         return {
             "setting": self.setting,

@@ -47,7 +47,7 @@ def blueflame_end(buffer: int, inline: int) -> int:
 
 
 def thresholds(request: Request) -> list[Threshold]:
-    """All steps within the sweep's range, in ascending order."""
+    """Return all steps within the sweep's range, in ascending order."""
     end = blueflame_end(request.buffer, request.inline)
     found = [
         Threshold(each, f"{lines(each) * BLUEFLAME_LINE} B")

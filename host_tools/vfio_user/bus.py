@@ -63,7 +63,7 @@ class WireBus:
                 return (1 << 8 * width) - 1
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
-        """Zeroed DMA memory."""
+        """Return zeroed DMA memory."""
         memory = self._arena.allocate(length, align)
         if memory is None:
             raise MemoryError(f"{length} bytes do not fit into the test's DMA memory")
@@ -89,11 +89,11 @@ class WireBus:
             self.client.info()
 
     def available(self) -> int:
-        """Free bytes of DMA memory."""
+        """The bytes of DMA memory that are free."""
         return self._arena.available
 
     def abandon(self) -> None:
-        """Nothing here waits for a dead server."""
+        """Do nothing: no call here waits for a dead server."""
 
     def close(self) -> None:
         """Disconnect."""

@@ -60,7 +60,7 @@ class Client(Connection):
         return flags, regions, irqs
 
     def region_info(self, index: int, expect: int = 0) -> RegionInfo:
-        """DEVICE_GET_REGION_INFO."""
+        """Send DEVICE_GET_REGION_INFO."""
         request = struct.pack("<IIIIQQ", 32, 0, index, 0, 0, 0)
         body = self.request(VfioUserCommand.GET_REGION_INFO, request, expect=expect)
         if expect:
@@ -118,7 +118,7 @@ class Client(Connection):
             self._memory[address] = mmap(fd, size, offset=offset)
 
     def dma_unmap(self, address: int, size: int, *, flags: int = 0, expect: int = 0) -> None:
-        """DMA_UNMAP."""
+        """Send DMA_UNMAP."""
         body = struct.pack("<IIQQ", 24, flags, address, size)
         self.request(VfioUserCommand.DMA_UNMAP, body, expect=expect)
         if not expect:
@@ -138,7 +138,7 @@ class Client(Connection):
         return self._memory[address]
 
     def read(self, region: int, offset: int, length: int, expect: int = 0) -> bytes:
-        """REGION_READ."""
+        """Send REGION_READ; returns the bytes."""
         body = struct.pack("<QII", offset, region, length)
         return self.request(VfioUserCommand.REGION_READ, body, expect=expect)[16:]
 
@@ -161,7 +161,7 @@ class Client(Connection):
         self.write(region, offset, value.to_bytes(4, "little"))
 
     def reset(self, expect: int = 0) -> None:
-        """DEVICE_RESET."""
+        """Send DEVICE_RESET."""
         self.request(VfioUserCommand.RESET, expect=expect)
 
     def alive(self) -> bool:
@@ -183,7 +183,7 @@ def sealed_memory(size: int) -> int:
 
 @contextmanager
 def eventfds(count: int) -> Iterator[list[int]]:
-    """That many non-blocking eventfds, closed at the end."""
+    """Return that many non-blocking eventfds, closed at the end."""
     fds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(count)]
     try:
         yield fds

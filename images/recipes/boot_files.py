@@ -1,4 +1,4 @@
-"""What a guest fetches when its firmware boots it over the network."""
+"""The files that a guest fetches when its firmware boots it over the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bluebridge.images.recipes.recipe import Recipe
 from bluebridge.images.run import run
 
 LEVEL = 10
-"""Of zstd: a third of the size, in some seconds, once for each guest root."""
+"""The level of zstd: a third of the size, in some seconds, once for each guest root."""
 
 
 class BootFilesRecipe(Recipe):

@@ -35,7 +35,7 @@ REQUEST = (
     "ncurses-base",
 )
 OPENED_BY_NAME = ("libthread_db.so.1",)
-"""What gdb opens to list a program's threads."""
+"""The libraries that gdb opens to list a program's threads."""
 _KEPT = (
     *(f"usr/bin/{name}" for name in PROGRAMS),
     "usr/share/gdb",

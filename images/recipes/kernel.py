@@ -25,7 +25,7 @@ class KernelRecipe(Recipe):
         return self.packages.newest(IMAGE)
 
     def release(self) -> str:
-        """What `uname -r` prints in the guest."""
+        """The kernel's release, as `uname -r` prints it in the guest."""
         return self.image().removeprefix("linux-image-")
 
     def inputs(self) -> Sequence[object]:

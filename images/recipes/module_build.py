@@ -1,4 +1,4 @@
-"""What the recipes that build kernel modules have in common: a Debian root with a toolchain.
+"""The base of recipes that build kernel modules: a Debian root with a toolchain.
 
 Modules are built unchanged from Debian's kernel source against the headers of the same version, so
 that they work with the kernel's own modules. The build runs in an unpacked Debian root, since the

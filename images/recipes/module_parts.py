@@ -29,7 +29,7 @@ class Part:
 
 
 class PartsRecipe(ModuleRecipe):
-    """All modules in one folder, stripped, as `NAME.ko`. Subclasses give `name` and `parts`.
+    """Modules in one folder, stripped, as `NAME.ko`. Subclasses give `name` and `parts`.
 
     The folder also has the modules `stock` of the kernel's own package.
     """

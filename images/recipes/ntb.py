@@ -9,7 +9,7 @@ from __future__ import annotations
 from bluebridge.images.recipes.module_parts import Part, PartsRecipe
 
 MSI_FLAG = "KCFLAGS=-DCONFIG_NTB_MSI=1"
-"""It changes struct ntb_dev, so every module that uses the structure is built with it."""
+"""A flag that changes struct ntb_dev, so every module that uses the structure is built with it."""
 OPTIONS = (
     "CONFIG_NTB=m",
     "CONFIG_NTB_MSI=y",
@@ -32,7 +32,7 @@ OPTIONS = (
 
 
 class NtbRecipe(PartsRecipe):
-    """All modules in one folder, stripped, as `NAME.ko`."""
+    """The modules of bridges in one folder, stripped, as `NAME.ko`."""
 
     name = "ntb-modules"
     parts = (

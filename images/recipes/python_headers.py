@@ -10,10 +10,13 @@ from bluebridge.images.recipes.recipe import Recipe
 from bluebridge.images.unpack import unpack
 
 VERSION = (3, 13)
-"""Of Debian 13's Python, which the guests have."""
+"""The version of Debian 13's Python, which the guests have."""
 REQUEST = ("download", f"libpython{VERSION[0]}.{VERSION[1]}-dev")
 FOLDERS = ("include", f"include/python{VERSION[0]}.{VERSION[1]}")
-"""Where the compiler looks: Debian's pyconfig.h includes one below the architecture's name."""
+"""The folders in which the compiler looks:
+
+Debian's pyconfig.h includes one below the architecture's name.
+"""
 
 
 class PythonHeadersRecipe(Recipe):

@@ -1,1 +1,1 @@
-"""How a driver reaches its device: registers, interrupts, DMA memory."""
+"""The bus between a driver and its device: registers, interrupts, DMA memory."""

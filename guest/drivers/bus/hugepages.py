@@ -21,7 +21,7 @@ _FREE = Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
 
 
 def free_hugepages() -> int:
-    """How many 2 MiB pages the kernel has free; 0 when it knows none."""
+    """Return the number of 2 MiB pages that the kernel has free; 0 when it knows none."""
     try:
         return int(_FREE.read_text())
     except OSError:

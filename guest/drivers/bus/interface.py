@@ -1,4 +1,4 @@
-"""How a guest driver reaches its device: the real one is VFIO, the wire tests bring another."""
+"""The interface of a bus: in a guest it is VFIO, the wire tests bring another one."""
 
 from __future__ import annotations
 

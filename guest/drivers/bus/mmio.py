@@ -30,7 +30,7 @@ class Mapped:
         self._mapped = mapped
         view = memoryview(mapped).cast("B")
         self.views = {1: view, 2: view.cast("H"), 4: view.cast("I"), 8: view.cast("Q")}
-        """By width in bytes."""
+        """The views of the mapping by the width of an access in bytes."""
 
     def close(self) -> None:
         """Unmap: every later access raises ValueError."""

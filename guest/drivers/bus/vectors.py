@@ -19,7 +19,8 @@ class Vectors:
         self._pollers: dict[tuple[int, ...], select.poll] = {}
 
     def wait(self, wanted: Collection[int], timeout: float | None) -> list[int]:
-        """Those of `wanted` that have fired since the last call; none when the time has passed.
+        """Return those of `wanted` that have fired since the last call; none when the time has
+        passed.
 
         `timeout` in seconds, None waits without end. What is returned is consumed.
         """

@@ -17,7 +17,7 @@ from bluebridge.guest.drivers.dma.ring import Ring
 ENTRIES = 256
 RESET_SECONDS = 1.0
 PUT_SECONDS = 10.0
-"""How long `put` waits for room."""
+"""The time that `put` waits for room."""
 CONTROL = 0x1D
 """Re-arm the interrupt; any error stops the channel, is told by completion word and interrupt."""
 _COMPLETION = struct.Struct("<Q")

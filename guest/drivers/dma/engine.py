@@ -26,7 +26,7 @@ class Engine:
         if not 1 <= count <= MOST_CHANNELS:
             raise DmaError(f"the DMA engine says that it has {count} channels (is it gone?)")
         self.version = function.load(0, where("version"), 1)
-        """0x34 is 3.4."""
+        """The engine's version register: 0x34 is 3.4."""
         longest = 1 << function.load(0, where("transfer_capacity"), 1)
         vectors = Vectors(function.enable_interrupts(count))
         function.store(0, where("interrupt_control"), 1, INTERRUPTS_ON)

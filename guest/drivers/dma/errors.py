@@ -1,4 +1,4 @@
-"""What the DMA engine's driver raises."""
+"""The errors that the DMA engine's driver raises."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Ring:
 
     @property
     def room(self) -> int:
-        """How many descriptors may be put."""
+        """The number of descriptors that may be put now."""
         return self.entries - 1 - (self.posted - self.done)
 
     def put(

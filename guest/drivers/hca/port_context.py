@@ -22,7 +22,7 @@ from bluebridge.guest.verbs.values import DeviceAttr, PortAttr
 
 
 class PortContext(ABC):
-    """What the contexts of an adapter's ports have in common.
+    """The base class of the contexts of an adapter's ports.
 
     Besides the interface of verbs: `adapter` below it, and `async_events` (`AsyncEvent`s of ports,
     queue pairs and queues). A completion channel is an event queue of the device with an MSI-X
@@ -69,7 +69,7 @@ class PortContext(ABC):
         return Cq(self.adapter, entries, channel, self.async_events.eqn)
 
     def query_device(self) -> DeviceAttr:
-        """What the device can do."""
+        """Return the device's limits and abilities, as QUERY_DEV_CAP told them."""
         cap, limits = self.adapter.capabilities, self.adapter.limits
         bmme = QUERY_DEV_CAP.get(cap, "bmme_flags")
         return DeviceAttr(

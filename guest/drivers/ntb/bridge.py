@@ -52,10 +52,10 @@ class Bridge(ABC):
     """
 
     doorbells: int
-    """How many the peer has."""
+    """The number of doorbells that the peer has."""
     spads: int
     _spads_at: int
-    """In BAR0, where the scratchpads begin; the peer's at `_peer_spads_at`."""
+    """The offset in BAR0 where the scratchpads begin; the peer's begin at `_peer_spads_at`."""
     _peer_spads_at: int
     port: int
     """0 on the upstream side, 1 on the downstream side."""
@@ -66,13 +66,13 @@ class Bridge(ABC):
         self.name = model.name
         self.vectors = Vectors(function.enable_interrupts(vectors))
         self.every_doorbell = (1 << self.doorbells) - 1
-        """All of them, as bits."""
+        """All doorbells as bits."""
         self._masked = self.every_doorbell
         self._vectors_of: dict[int, tuple[int, ...]] = {}
 
     @property
     def peer_port(self) -> int:
-        """The other side's."""
+        """The port number of the other side."""
         return 1 - self.port
 
     def allocate(self, length: int, align: int = 4096) -> DmaMemory:
@@ -194,7 +194,7 @@ class Bridge(ABC):
         self._set_mask(self._masked)
 
     def clear(self, bits: int) -> None:
-        """Forget these rings."""
+        """Clear these doorbells, which have rung."""
         # Before the register: a ring in between is one that a later wait must find.
         self.vectors.drain(self.vectors_of(self._known(bits)))
         self._clear_rung(bits)

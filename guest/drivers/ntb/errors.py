@@ -1,4 +1,4 @@
-"""What the bridge's driver raises."""
+"""The errors that the bridge's driver raises."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ class NtbError(DeviceError):
 
 
 class NtbTimeout(NtbError):
-    """What was waited for did not happen in time."""
+    """The bridge or its peer did not do in time what a call waited for."""

@@ -19,7 +19,7 @@ from bluebridge.guest.errors import DeviceError
 BARS = (0, *layout.WINDOW_BARS)
 ENABLED = 0x154
 MIDDLE = {2: 0x2000_0000_0000_0000, 4: 0x4000_0000_0000_0000}
-"""Where either side's windows lie on the bus between (ntb_hw_intel.c: xeon_b2b_*_addr)."""
+"""The bus addresses of either side's windows in between (ntb_hw_intel.c: xeon_b2b_*_addr)."""
 REGISTERS = 1 << 60
 COMMAND = 0x6
 """Memory decoding and bus master on that bus."""

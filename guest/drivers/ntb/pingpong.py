@@ -11,7 +11,7 @@ from bluebridge.guest.drivers.ntb.bridge import Bridge
 from bluebridge.guest.drivers.ntb.errors import NtbTimeout
 
 Move = Callable[[int], None]
-"""What a side does with the number of a turn."""
+"""The call by which a side answers the number of a turn."""
 LARGEST = 1 << 16
 """Bytes of a copy at most; the second half of the buffer is sent from."""
 BELL = 1
@@ -19,7 +19,7 @@ _LOOKS = 256
 """At memory, between two at the clock."""
 MEETING_SPAD = 15
 MEETING = 0x50494E47
-"""What a side writes there when its window is open."""
+"""The number in the meeting scratchpad of a side whose program runs."""
 
 
 class PingPong:

@@ -58,7 +58,7 @@ class Window:
 
     @property
     def memory(self) -> memoryview | None:
-        """All of the window as bytes, for one that is an alias of the peer's memory.
+        """The bytes of the whole window, where it is an alias of the peer's memory.
 
         Slices are copied at the speed of memory there, and in pieces of any size: through another
         window they would become stores of single bytes.

@@ -23,13 +23,16 @@ RESEND_SECONDS = 1.0
 MAX_RETRIES = 7
 TIMEWAIT_SECONDS = 1.0
 STALE_SECONDS = 5.0
-"""How long a refused end stays for the DREQ of its queue pair's old connection."""
+"""The time that a refused end stays for the DREQ of its queue pair's old connection."""
 MRA_TIMEOUT_CODE = 24
-"""What the kernel's rdma_cm puts into an MRA: about 68 seconds (core/cma.c: CMA_CM_MRA_SETTING)."""
+"""The service timeout that the kernel's rdma_cm puts into an MRA: about 68 seconds (core/cma.c:
+
+CMA_CM_MRA_SETTING).
+"""
 
 
 class State(Enum):
-    """Where a connection stands."""
+    """The state of a connection."""
 
     IDLE = auto()
     REQ_SENT = auto()

@@ -33,7 +33,7 @@ class EventType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConnParam:
-    """What both sides agree on when connecting (struct rdma_conn_param).
+    """The parameters on which both sides of a connection agree (struct rdma_conn_param).
 
     `private_data` goes to the peer: at most 56 bytes with connect, 196 with accept, 148 with
     reject. `retry_count` and `rnr_retry_count` are 0..7, 7 RNR retries meaning endless.

@@ -31,7 +31,7 @@ RECEIVES = 64
 SENDS = 32
 SLOT = 512  # a datagram of 40 + 256 bytes each, aligned so that none straddles a page
 SEND_FLAG = 1 << 32
-"""In the wr_id of sends; the low bits are the slot."""
+"""The flag in the wr_id of sends; the low bits are the slot."""
 
 
 class GsiTransport:

@@ -80,7 +80,7 @@ class CmId:
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` has something to do, on the monotonic clock."""
+        """The time on the monotonic clock at which `expire` has something to do; None for never."""
         return self._connection.deadline if self._connection else None
 
     def bind_addr(self, address: str, port: int) -> None:

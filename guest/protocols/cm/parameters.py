@@ -19,7 +19,7 @@ DEFAULT_PKEY = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a connection goes: the peer's IP address and port, its GID and MAC."""
+    """The destination of a connection: the peer's IP address and port, its GID and MAC."""
 
     address: str
     port: int
@@ -73,7 +73,7 @@ def reply_fields(guid: int, qpn: int, psn: int, param: ConnParam) -> dict[str, V
 
 
 def request_param(request: Message) -> ConnParam:
-    """What a REQ asks for, its private data without the addresses."""
+    """Return the parameters that a REQ asks for, its private data without the addresses."""
     return ConnParam(
         request.raw("private_data")[IP_HEADER_SIZE:],
         request["initiator_depth"],
@@ -87,7 +87,7 @@ def request_param(request: Message) -> ConnParam:
 def rtr_of(
     message: Message, param: ConnParam, psn: int, peer: Peer, gid_index: int, mtu: int
 ) -> Rtr:
-    """What RTR needs of a REQ or REP; `psn` is the one that we expect first.
+    """Return the attributes for RTR out of a REQ or REP; `psn` is the first that this side expects.
 
     Each side names the PSN it expects first, which the other one then starts with
     (core/cm.c: ib_send_cm_req and ib_send_cm_rep keep theirs as rq_psn, cm_req_handler and
@@ -98,7 +98,7 @@ def rtr_of(
 
 
 def rts_of_request(request: Message, param: ConnParam) -> Rts:
-    """What RTS needs of a REQ, on the passive side."""
+    """Return the attributes for RTS out of a REQ, on the passive side."""
     return Rts(
         request["starting_psn"],
         request["primary_ack_timeout"],
@@ -109,7 +109,7 @@ def rts_of_request(request: Message, param: ConnParam) -> Rts:
 
 
 def rts_of_reply(reply: Message, param: ConnParam) -> Rts:
-    """What RTS needs of a REP, on the active side."""
+    """Return the attributes for RTS out of a REP, on the active side."""
     return Rts(
         reply["starting_psn"],
         ACK_TIMEOUT_CODE,

@@ -1,4 +1,4 @@
-"""How a connection brings its queue pair from state to state, as rdma_cm does."""
+"""The state changes of a connection's queue pair, as rdma_cm makes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the identifiers of one connection manager share: numbers, ports, and who owns what."""
+"""Numbers, ports and owners that the identifiers of one connection manager share."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Owner(Protocol):
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` has something to do, on the monotonic clock."""
+        """The time on the monotonic clock at which `expire` has something to do; None for never."""
 
     def notice(self, notice: Notice) -> None:
-        """News from its connection."""
+        """Tell the owner of its connection's news."""
 
     def handle(self, message: Message) -> None:
         """A message from the peer."""
@@ -42,7 +42,7 @@ class Owner(Protocol):
         """The peer has ended what an earlier owner of our queue pair `qpn` had with it."""
 
     def device_removed(self) -> None:
-        """The device is lost."""
+        """Tell the owner that the device is lost."""
 
 
 class Listener(Owner, Protocol):
@@ -117,11 +117,11 @@ class ConnectionTable:
         return {*self._owners.values(), *self._listeners.values()}
 
     def listener(self, port: int) -> Listener | None:
-        """Who listens on `port`."""
+        """Return who listens on `port`; None for nobody."""
         return self._listeners.get(port)
 
     def owner_of_request(self, message: Message, peer: Peer) -> Owner | None:
-        """Who answers a REQ, or a message that names its sender only."""
+        """Return who answers a REQ, or a message that names its sender only."""
         return self._requests.get((message["local_comm_id"], peer.gid))
 
     def owner(self, message: Message, peer: Peer) -> Owner | None:

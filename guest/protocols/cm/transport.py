@@ -1,4 +1,4 @@
-"""What the connection manager needs below it: a port, datagrams, MAC addresses of neighbours."""
+"""The ground of the connection manager: a port, datagrams, MAC addresses of neighbours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where a MAD goes to or came from: 16-byte GID, 6-byte MAC address, traffic class.
+    """The other end of a MAD: 16-byte GID, 6-byte MAC address, traffic class.
 
     Two that differ in the traffic class only are the same peer.
     """

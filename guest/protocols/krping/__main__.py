@@ -22,7 +22,7 @@ from bluebridge.guest.providers import BLUEFLAME_USES, HCA
 
 USAGE_STATUS = 2
 INTERRUPTED_STATUS = 128 + signal.SIGINT
-"""What shells give for a program that Ctrl-C ended."""
+"""The exit status that shells give for a program that Ctrl-C ended."""
 
 
 def main(arguments: list[str] | None = None) -> int:

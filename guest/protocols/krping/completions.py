@@ -1,4 +1,4 @@
-"""What krping's CQ handler does with a completion: statistics, and the run's next state."""
+"""The handler of krping's completions: it counts them and sets the run's next state."""
 
 from __future__ import annotations
 

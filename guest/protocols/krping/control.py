@@ -38,10 +38,10 @@ class Runner(Protocol):
     log: Log
 
     def run(self, command: str, started: Callable[[KrpingThread], None] | None = None) -> Result:
-        """As `Host.run`."""
+        """Run an option string, as `Host.run`."""
 
     def statistics(self) -> str:
-        """As `Host.statistics`."""
+        """Return the statistics of all threads, as `Host.statistics`."""
 
 
 class KrpingCommands:

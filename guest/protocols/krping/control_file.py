@@ -16,10 +16,10 @@ FILE_MODE = 0o666
 
 
 class Commands(Protocol):
-    """What stands behind the file."""
+    """The interface behind /proc/krping: who reads and writes the file calls it."""
 
     def read(self) -> str:
-        """What a reader gets."""
+        """Return the text that a reader gets."""
 
     def write(self, command: str, running: Callable[[Callable[[], None]], None]) -> int:
         """Run a command to its end; 0 or an errno. Hands a function that ends it to `running`."""

@@ -1,4 +1,4 @@
-"""How a krping thread ends when it does not end well."""
+"""The errors with which a krping thread ends."""
 
 from __future__ import annotations
 

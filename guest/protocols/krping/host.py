@@ -69,7 +69,7 @@ class Host:
         return result
 
     def statistics(self) -> str:
-        """What reading /proc/krping gives: a line for each running thread."""
+        """Return the text of /proc/krping: a line for each running thread."""
         with self._lock:
             threads = list(self._threads)
         return "".join(

@@ -26,7 +26,7 @@ class MemMode(Enum):
 
 
 class Test(Enum):
-    """What runs after the connection stands."""
+    """The tests that may run once the connection stands."""
 
     __test__ = False  # pytest: this is no class of tests
 

@@ -22,5 +22,5 @@ def ping_data(ping: int, size: int) -> bytes:
 
 
 def shown(data: bytes | memoryview) -> str:
-    """What `verbose` prints of it: up to 64 bytes, to the first NUL."""
+    """Return the part of the data that `verbose` prints: up to 64 bytes, to the first NUL."""
     return bytes(data[:64]).split(b"\0", 1)[0].decode("ascii", "backslashreplace")

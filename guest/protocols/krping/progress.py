@@ -1,4 +1,4 @@
-"""How far a krping run has come: what completions and events of the connection change."""
+"""The progress of a krping run, which completions and events of the connection change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one krping thread owns: queue pair, completion queue, buffers and their keys."""
+"""The resources of one krping thread: queue pair, completion queue, buffers and their keys."""
 
 from __future__ import annotations
 

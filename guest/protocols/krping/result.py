@@ -1,4 +1,4 @@
-"""What a run came to."""
+"""The result of a krping run: statistics, or the reason of its failure."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Stats:
     read_msgs: int = 0
 
     def by_name(self, name: str) -> dict[str, str | int]:
-        """All nine columns by name, in order."""
+        """Return the nine columns by name, in order."""
         return {
             "name": name,
             "send_bytes": self.send_bytes,

@@ -1,4 +1,4 @@
-"""What client and server have in common: events of the connection manager, completions, waiting."""
+"""The base of client and server: events of the connection manager, completions, waiting."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from bluebridge.guest.protocols.krping.state import State
 from bluebridge.guest.verbs import HEALTH_SECONDS, Device, SendWr
 
 GRACE_SECONDS = 3.0
-"""How long a cancelled thread may take to finish the iteration it is in."""
+"""The time that a cancelled thread may take to finish the iteration it is in."""
 PARTING_SECONDS = 5.0
 LOOK_NANOSECONDS = 500_000
-"""How long to look for completions before sleeping until one comes: what being woken takes."""
+"""The time to look for completions before sleeping: about as long as being woken takes."""
 BATCH = 16
 CONN_PARAM = ConnParam(responder_resources=1, initiator_depth=1)
 
@@ -48,7 +48,7 @@ class KrpingThread(Progress, ABC):
 
     @property
     def name(self) -> str:
-        """First of the nine columns."""
+        """The name of the thread, the first of the nine columns."""
         return f"{self.number}-{self.device.query_device().name}"
 
     @abstractmethod

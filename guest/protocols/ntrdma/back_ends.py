@@ -1,4 +1,4 @@
-"""How NTRDMA reaches its peer: the words that a user chooses by."""
+"""The back ends by which NTRDMA reaches its peer, and the words that a user chooses by."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ BRIDGE_BACK_ENDS = NTB_DMA, NTB_CPU
 BACK_END: Final = NTB_DMA
 """Unless a user says another one."""
 WORDS = (*BRIDGE_BACK_ENDS, "s:ADDRESS:PORT", "c:ADDRESS:PORT")
-"""All there are: `s:` waits for a peer over TCP, `c:` connects to it."""
+"""All words for back ends: `s:` waits for a peer over TCP, `c:` connects to it."""
 HELP = f"{', '.join(WORDS)} (default {BACK_END})"

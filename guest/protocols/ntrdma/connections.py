@@ -52,7 +52,7 @@ class CommandTransport:
             self._service.cm_receiver = self._came
 
     def fileno(self) -> int:
-        """An eventfd."""
+        """Return an eventfd that is readable while messages wait."""
         return self._fd
 
     def receive(self) -> list[Received]:
@@ -77,7 +77,7 @@ class CommandTransport:
         """Commands leave as they are posted."""
 
     def close(self) -> None:
-        """Receive no more."""
+        """Receive no more messages."""
         with self._service.lock:
             self._service.cm_receiver = None
             self._service.addresses.discard(self._ip)
@@ -86,7 +86,10 @@ class CommandTransport:
             self._fd = -1
 
     def resolve(self, ip: str, timeout: float = 2.0) -> bytes:
-        """What stands for the peer's MAC address. Raises `TimeoutError` when it is not `ip`."""
+        """Return a value that stands for the peer's MAC address.
+
+        Raises `TimeoutError` when it is not `ip`.
+        """
         number = int(ipaddress.IPv4Address(ip))
         deadline = time.monotonic() + timeout
         while True:

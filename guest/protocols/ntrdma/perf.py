@@ -42,7 +42,7 @@ TESTS = (
     "rc_rdma_read_lat",
 )
 ONE_SIDED = ("rc_rdma_write_bw", "rc_rdma_read_bw", "rc_rdma_read_lat")
-"""In which the server's program has no part."""
+"""The tests in which the server's program has no part."""
 SERVER, CLIENT = "10.9.2.1", "10.9.2.2"
 PORT = 19765
 LATENCY_BYTES = 8
@@ -52,7 +52,7 @@ LOOKS = 64
 SECONDS = 30.0
 _HELLO = struct.Struct("<QI")
 _NOTE = struct.Struct("<32s28xI")
-"""What one side writes into the other's memory: a message, and its number as the last bytes."""
+"""The format of a note that one side writes into the other's memory: a message, then its number."""
 _ORDER = struct.Struct("<20sII")
 """Name of a test (empty: the end), count, bytes."""
 _NUMBER = struct.Struct("<I")
@@ -90,7 +90,7 @@ class Link:
 
     @property
     def hello(self) -> bytes:
-        """What the peer needs to know."""
+        """Return the numbers and addresses that the peer needs."""
         return _HELLO.pack(self.memory.address, self.mr.rkey)
 
     def tell(self, data: bytes) -> None:
@@ -141,7 +141,7 @@ class Link:
         self._receives += count
 
     def poll(self) -> list[Wc]:
-        """What has completed. Raises `Failed`."""
+        """Return the completions that have come. Raises `Failed` for one with an error."""
         found = self.cq.poll(DEPTH)
         for wc in found:
             if wc.status is not WcStatus.SUCCESS:
@@ -177,7 +177,7 @@ class Link:
         self.wait(lambda wc: wc.wr_id == 2)
 
     def wait_received(self) -> None:
-        """A message in the buffer."""
+        """Wait until a message is in the buffer."""
         self.wait(lambda wc: wc.wr_id == 3)
         self._receives -= 1
 
@@ -327,7 +327,7 @@ def ask(link: Link, test: str, count: int, size: int) -> dict[str, float]:
 
 
 def show(test: str, figures: dict[str, float]) -> str:
-    """As qperf prints it."""
+    """Return the result in the form in which qperf prints it."""
     if "p50_us" in figures:
         return f"{test}:\n    latency  =  {figures['p50_us']:.3g} us"
     return f"{test}:\n    bw  =  {figures['bytes_per_second'] / 1e6:.3g} MB/sec"

@@ -18,7 +18,7 @@ from bluebridge.guest.protocols.ntrdma.transports.back_end import BackEnd
 from bluebridge.guest.verbs.errors import DeviceLost, VerbsError
 
 ANSWER_SECONDS = 20.0
-"""How long a verb waits for the peer; the engine gives up sooner."""
+"""The time that a verb waits for the peer; the engine gives up sooner."""
 REST_SECONDS = 0.02
 """How long the thread leaves the peer to somebody who polls, at first; twice as long each time."""
 MOST_REST_SECONDS = 0.08
@@ -48,7 +48,7 @@ class Health:
             raise self.loss()
 
     def loss(self) -> DeviceLost:
-        """The error to raise."""
+        """Return the error to raise."""
         return DeviceLost(f"{self._name}: {self._reason}")
 
 
@@ -93,7 +93,7 @@ class Service:
     # -- the engine's owner ---------------------------------------------------------------------
 
     def event(self, event: Event, key: int) -> None:
-        """An asynchronous event."""
+        """Take an asynchronous event."""
         for listener in tuple(self.listeners):
             listener(event, key)
 

@@ -1,4 +1,4 @@
-"""Block devices over RTRS.
+"""`python3 -m bluebridge.guest.protocols.rnbd`: block devices over RTRS.
 
 Words behind `python3 -m bluebridge.guest.protocols.rnbd`:
 

@@ -43,7 +43,7 @@ class Block:
 
     @property
     def device(self) -> ClientDevice:
-        """The device."""
+        """The RNBD device behind the block device."""
         return self.server.device
 
     def holder(self) -> str | None:
@@ -69,7 +69,7 @@ class Clock(Protocol):
     """The loop's clock."""
 
     def now(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
 
 
 class WorkLoop(Loop, Clock, Protocol):
@@ -100,14 +100,14 @@ class BlockDevices:
         self.failed = False
         """A device could not be mapped, or got no block device."""
         self.closed = False
-        """The session is over."""
+        """Whether the session is over."""
         self._draining = False
         self._waiting: dict[tuple[str, ClientDevice], Over] = {}
         self._due: float | None = None
 
     @property
     def session(self) -> str:
-        """Its name."""
+        """The name of the session."""
         return self.client.name
 
     @property

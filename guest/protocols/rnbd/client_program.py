@@ -129,5 +129,5 @@ def accesses() -> Mapping[str, AccessMode]:
 
 
 def log(line: str) -> None:
-    """One line for the user."""
+    """Print one line for the user."""
     print(f"rnbd: {line}", flush=True)

@@ -44,7 +44,7 @@ class ServerProgram:
         }
 
     def run(self) -> int:
-        """Serve; the exit status."""
+        """Serve until a signal; returns the exit status."""
         try:
             with on_signals(self._loop.stop), contextlib.ExitStack() as stack:
                 for place, tree in self._trees.items():
@@ -71,5 +71,5 @@ class ServerProgram:
 
 
 def log(line: str) -> None:
-    """One line for the user."""
+    """Print one line for the user."""
     print(f"rnbd: {line}", flush=True)

@@ -25,12 +25,12 @@ from bluebridge.guest.protocols.rtrs.transport.interfaces import (
 from bluebridge.guest.protocols.rtrs.transport.loop import Loop
 
 CLOSE_SECONDS = 40.0
-"""How long a program waits for the peer when it ends."""
+"""The time that a program waits for the peer when it ends."""
 POLICIES = ("round-robin", "min-inflight", "min-latency")
 
 
 def add_interface_options(parser: argparse.ArgumentParser) -> None:
-    """`--interface`."""
+    """Declare `--interface`."""
     parser.add_argument(
         "--interface",
         action="append",
@@ -43,7 +43,7 @@ def add_interface_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_server_options(parser: argparse.ArgumentParser) -> None:
-    """What clients are told, and how chunks are guarded."""
+    """Declare the options of a server: sizes that clients are told, and how chunks are guarded."""
     parser.set_defaults(wait_for_peer=False)
     parser.add_argument("--queue-depth", type=int, default=128, help="chunks (default 128)")
     parser.add_argument(

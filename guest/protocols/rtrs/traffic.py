@@ -13,13 +13,13 @@ from bluebridge.guest.protocols.rtrs.transport.sides import ClientSide
 
 
 def pattern(block: int, size: int) -> bytes:
-    """What block `block` holds: its number, again and again."""
+    """Return the bytes of block `block`: its number, again and again."""
     return block.to_bytes(8, "little") * (size // 8) + bytes(size % 8)
 
 
 @dataclass(slots=True)
 class Totals:
-    """What traffic came to: `latencies` in seconds, one for each request."""
+    """The sums of a run of traffic: `latencies` in seconds, one for each request."""
 
     requests: int = 0
     moved: int = 0

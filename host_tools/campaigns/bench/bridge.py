@@ -22,7 +22,7 @@ from bluebridge.host_tools.programs.ntb_guests import ADDRESSES, Guests
 from bluebridge.host_tools.progress import Progress
 
 BRIDGE = BridgeOptions(GEN4.name)
-"""Of the model that `doorbell_replies` knows the doorbells of."""
+"""The bridge model whose doorbells `doorbell_replies` knows."""
 ROUNDS = 5
 TCP_ROUNDS = 3
 TCP_SECONDS = 4

@@ -20,7 +20,7 @@ from bluebridge.host_tools.progress import Progress
 ROUNDS = 5
 SECONDS = 3.0
 GOAL = 5.0
-"""How many times faster than virtio-net."""
+"""The goal: so many times faster than virtio-net."""
 _NIC_PORT = 1  # the HCA has port 0
 _TO_VFIO = """
 modprobe vfio enable_unsafe_noiommu_mode=1 && modprobe vfio-pci || exit 1

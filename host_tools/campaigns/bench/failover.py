@@ -1,4 +1,4 @@
-"""How long no request completes after a path has died in silence."""
+"""The time in which no request completes after a path has died in silence."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ _MEMORY_SLACK = 2 * (1 << 20)  # what an allocator keeps back
 
 
 def growth(key: str, title: str, early: Resources, late: Resources) -> list[Figure]:
-    """By how much resources grew over many guests; a figure for each."""
+    """Return the growth of each resource over many guests as a figure."""
     figures = []
     for name in ("processes", "files", "descriptors"):
         grown = getattr(late, name) - getattr(early, name)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Resources:
-    """How many of each are in use."""
+    """Resources in use, each as a number."""
 
     processes: int
     """Descendants of this process; guest memory goes with them."""
@@ -24,7 +24,7 @@ class Resources:
 
 
 def count_resources(folder: Path, *servers: int) -> Resources:
-    """What is in use now, of this process, of device servers and in `folder` without its `log`."""
+    """Count what this process, device servers and `folder` without its `log` use now."""
     pids = [os.getpid(), *servers]
     files = [path for path in folder.rglob("*") if folder / "log" not in path.parents]
     return Resources(

@@ -12,7 +12,7 @@ from bluebridge.host_tools.machine.vm import Vm
 _PORT = 1  # the HCA has port 0
 _NETWORK = "10.10.0"
 SOFT_ROCE_MTU = 4200
-"""What RoCE packets of 4096 bytes need."""
+"""The MTU that RoCE packets of 4096 bytes need."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ RATE_GOAL = 200_000
 SCREEN_GOAL = 2.0
 COST_GOAL = 10.0
 SCREEN = 50
-"""Lines of a screen."""
+"""The lines of a screen."""
 ROUNDS = 5
 COST_ROUNDS = 11
 _READY_SECONDS = 30.0
@@ -101,7 +101,7 @@ def _follow(folder: Path, writer: subprocess.Popen[str]) -> int:
 
 @dataclass(frozen=True)
 class Run:
-    """What a command took."""
+    """The time and the memory that a command took."""
 
     seconds: float
     peak_mib: float

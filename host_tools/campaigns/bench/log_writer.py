@@ -34,7 +34,7 @@ class _Port:
     """A port whose messages are recorded and lost."""
 
     def receive(self, message: object) -> int:
-        """Nothing comes."""
+        """Take nothing: no message comes."""
         return 0
 
 
@@ -62,7 +62,7 @@ class Writes:
         self._doorbell = uar.send_doorbell(QPN).to_bytes(4, "big")
 
     def write(self, index: int) -> None:
-        """One message: seven events."""
+        """Write one message: seven events."""
         a, b, log = self._ends[0], self._ends[1], self.log
         log.work = 0
         log.record(0, Kind.MMIO_WRITE, 2, DOORBELL, 4, self._doorbell)

@@ -50,7 +50,7 @@ def write_bandwidth_gib(pair: Pair) -> float:
 
 @dataclass(frozen=True)
 class PingPong:
-    """What a ping-pong of RDMA WRITEs shows."""
+    """The measured times of a ping-pong of RDMA WRITEs."""
 
     half_us: float
     """Median of half a round trip."""

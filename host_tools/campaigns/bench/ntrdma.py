@@ -107,7 +107,7 @@ def _run_logged(pair: Pair) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """How often something is stored for a batch of requests."""
+    """One kind of store that is counted for a batch of requests."""
 
     key: str
     title: str

@@ -259,7 +259,7 @@ def completed(figures: Sequence[Figure]) -> list[Figure]:
 
 
 def write_page(machine: HostDescription, figures: Sequence[Figure]) -> None:
-    """docs/benchmarks.md anew."""
+    """Write docs/benchmarks.md anew."""
     PAGE.write_text(
         _TEXT.format(
             machine="\n".join(f"| {label} | {value} |" for label, value in machine.rows()),

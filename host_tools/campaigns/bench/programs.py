@@ -16,7 +16,7 @@ _ATTEMPTS = 3
 
 
 def perftest(pair: Pair, link: GuestLink, command: str) -> float:
-    """What `command`, words of an `ib_*_lat` or `ib_*_bw`, prints: microseconds, or MiB/s.
+    """Return the figure that `command`, an `ib_*_lat` or `ib_*_bw`, prints: microseconds or MiB/s.
 
     Once more if it could not sample the processor's clock: then its figures are infinite or 0.
     """
@@ -41,7 +41,7 @@ def iperf3(pair: Pair, link: GuestLink, *, backwards: bool, seconds: int) -> flo
 
 
 def set_mtu(pair: Pair, link: GuestLink, mtu: int) -> None:
-    """In both guests; ends when the link is there again."""
+    """Set the MTU in both guests; ends when the link is there again."""
     carrier = f"/sys/class/net/{link.netdev}/carrier"
     for machine in pair.machines:
         machine.run(f"ip link set {link.netdev} mtu {mtu}; until grep -q 1 {carrier}; do :; done")

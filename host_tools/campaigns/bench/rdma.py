@@ -22,7 +22,7 @@ ROUNDS = 5
 TCP_ROUNDS = 3
 TCP_SECONDS = 4
 TCP_GOALS = {1500: 6.0, 9000: 1.0}
-"""How many times faster than virtio-net, by MTU."""
+"""The goals by MTU: so many times faster than virtio-net."""
 STAGES_MTU = 1500
 _WATCHED = 4000
 Measure = Callable[[], float]
@@ -38,16 +38,16 @@ class Contest:
     count: int
     soft_count: int
     absolute: float | None = None
-    """What the HCA should reach by itself, in MiB/s."""
+    """The figure in MiB/s that the HCA should reach by itself."""
 
     @property
     def latency(self) -> bool:
-        """Whether less is better."""
+        """Whether a smaller figure is better."""
         return "_lat" in self.words
 
     @property
     def unit(self) -> str:
-        """Of what the program prints."""
+        """The unit of the figure that the program prints."""
         return "us" if self.latency else "MiB/s"
 
 

@@ -1,4 +1,4 @@
-"""Where the device server's time goes: its sampled stacks, sorted into stages of its work."""
+"""The stages of the device server's work, and the share of its sampled stacks in each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bluebridge.host_tools.lab.pair import Pair
 
 PREFIX = "time."
-"""Of the keys of figures that are rows of the page's table of stages."""
+"""The prefix of keys of figures that are rows of the page's table of stages."""
 
 PREFIXES = {
     "messages of the bus": ("bluebridge.device.pyvfio_user", "bluebridge.device.pci.loop"),
@@ -70,7 +70,7 @@ TOGETHER = "together"
 
 @dataclass(frozen=True)
 class Profile:
-    """What the server did while something ran: seconds of processor time and shares of stages."""
+    """The work of the server while something ran: seconds of processor time, shares of stages."""
 
     seconds: float
     shares: dict[str, float]

@@ -1,4 +1,4 @@
-"""How soon a lab is ready, and whether anything piles up when guests come and go."""
+"""The time until a lab is ready, and the resources that pile up when guests come and go."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _RUNS = HOME / "build" / "conformance"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status.
+    """Run what the command line asks for; returns the exit status.
 
     0: nothing failed but what is known to. 1: something did. 2: a wrong command line. 130: stopped.
     """

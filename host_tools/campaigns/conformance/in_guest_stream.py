@@ -17,7 +17,7 @@ PIECE = 1 << 20
 
 
 def receive(port: int) -> None:
-    """One connection, to its end."""
+    """Serve one connection to its end."""
     with socket.create_server(("", port)) as server:
         connection, _ = server.accept()
     found, count = hashlib.blake2b(), 0
@@ -29,7 +29,7 @@ def receive(port: int) -> None:
 
 
 def send(address: str, port: int, mib: int) -> None:
-    """Random bytes, and the end."""
+    """Send random bytes and end the stream."""
     sent = hashlib.blake2b()
     with socket.create_connection((address, port)) as connection:
         for _ in range(mib):

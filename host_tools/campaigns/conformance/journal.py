@@ -1,4 +1,4 @@
-"""What a run has found so far: one JSON line per program, so that a stopped run can go on."""
+"""The journal of a run: one JSON line per program, so that a stopped run can go on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """What names it in a run."""
+        """The name of a program in a run: `setup/suite/name`."""
         return f"{self.setup}/{self.suite}/{self.name}"
 
     @property
@@ -33,7 +33,7 @@ class Entry:
         return any(verdict.status == FAILED for verdict in self.verdicts)
 
     def counts(self) -> Counter[str]:
-        """How often it came to each status."""
+        """Count the verdicts of each status."""
         return Counter(verdict.status for verdict in self.verdicts)
 
 

@@ -49,7 +49,7 @@ def page(entries: Sequence[Entry]) -> str:
 
 
 def matrix(entries: Sequence[Entry]) -> str:
-    """Client by bridge."""
+    """Return the table of clients by bridges."""
     cells = {(entry.name, entry.setup): _cell(entry) for entry in entries}
     rows = ["| client | " + " | ".join(setup.name for setup in BRIDGES.values()) + " |"]
     rows.append("|---" * (len(BRIDGES) + 1) + "|")

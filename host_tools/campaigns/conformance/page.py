@@ -43,7 +43,7 @@ _LACKING = (
 
 
 def lacking(reason: str) -> str:
-    """What is missing where a test gives `reason`; empty if nobody has looked it up."""
+    """Return what is missing where a test gives `reason`; empty if nobody has looked it up."""
     return next((why for begins, why in _LACKING if re.match(begins, reason)), "")
 
 
@@ -206,7 +206,7 @@ def _programs(entries: Sequence[Entry]) -> str:
 
 
 def full_key(entry: Entry, verdict: Verdict) -> str:
-    """What names a verdict: the program, and the test within it."""
+    """Return the name of a verdict: that of the program, and of the test within it."""
     return f"{entry.key}: {verdict.part}" if verdict.part else entry.key
 
 

@@ -1,4 +1,4 @@
-"""What a program of the conformance run is: commands, limits and the verdict over its output."""
+"""The programs of the conformance run: commands, limits and the verdict over their output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command came to: its exit status, None when its time ran out, and what it printed."""
+    """The end of a command: its exit status, None when its time ran out, and what it printed."""
 
     status: int | None
     output: str
@@ -71,7 +71,7 @@ class Program:
     judge: Judge | None = None
     """Verdicts over the client's end, instead of status and `expect`."""
     limit: float = 60.0
-    """Seconds."""
+    """The time limit in seconds."""
     setups: tuple[Setup, ...] = (ROCE, INFINIBAND)
     brief: bool = False
     """Whether it takes seconds only; the soak draws from those (`soak.traffic`)."""
@@ -82,16 +82,19 @@ class Program:
     files: tuple[tuple[str, bytes], ...] = field(default=(), repr=False)
     """Files that guest b gets first: path and content."""
     steps: Steps | None = field(default=None, repr=False)
-    """What is done with both guests instead of all that. Raises `LabError` for a failure."""
+    """A function that works with both guests in place of commands.
+
+    Raises `LabError` for a failure.
+    """
 
     @property
     def key(self) -> str:
-        """Its name in results, without the setup."""
+        """The program's name in results, without the setup."""
         return f"{self.suite}/{self.name}"
 
 
 def verdict(program: Program, client: Ended) -> Sequence[Verdict]:
-    """What the client's end means."""
+    """Judges a program by the end of its client."""
     if program.unsupported and (found := re.search(program.unsupported, client.output)):
         return [Verdict(SKIPPED, _line_of(client.output, found))]
     if program.judge is not None:

@@ -28,12 +28,12 @@ _SERVER_EXTRA = 40.0
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a run waits for a server, in seconds."""
+    """The times that a run waits for a server, in seconds."""
 
     ready: float = 20.0
-    """Until it can be talked to."""
+    """The time until the server can be talked to."""
     end: float = 20.0
-    """Until it has ended after its client."""
+    """The time from the client's end until the server has ended."""
 
 
 @dataclass
@@ -139,7 +139,7 @@ class _Server:
             self._trouble = error
 
     def verdicts(self, program: Program) -> list[Verdict]:
-        """What its end adds to a client that passed."""
+        """Return the failures that a server's end adds to a client that passed."""
         if program.lasting:
             return []
         self._thread.join(self._patience)

@@ -33,7 +33,7 @@ class NotUp(LabError):
 
 @dataclass(frozen=True)
 class Words:
-    """What the placeholders of a program's commands stand for."""
+    """The values of the placeholders in a program's commands."""
 
     netdev: str
     server6: str
@@ -108,7 +108,7 @@ class Session:
         self.words = self.find_words()
 
     def find_words(self) -> Words:
-        """What the placeholders stand for now: drivers that come anew may change it."""
+        """Return the values of the placeholders now: drivers that come anew may change them."""
         netdev, local = _own_address(self.pair.a)
         _own_address(self.pair.b)  # nobody can send from an address that is not settled yet
         gid = _gid(self.pair.b, self.setup.gid_type) if self.setup.ethernet else None
@@ -123,7 +123,7 @@ class Session:
         self.pair.both(run)
 
     def complaints(self) -> list[str]:
-        """What the kernels have complained about since the last call."""
+        """Return the lines in which the kernels have complained since the last call."""
         found = []
         for machine in self.pair.machines:
             said = machine.agent.run("dmesg -c", check=True).text.splitlines()

@@ -132,7 +132,7 @@ def _txonly(receiver: Vm, session: Session, port: int) -> str:
 
 
 def function(machine: Vm) -> str:
-    """The PCI address of the HCA."""
+    """Return the PCI address of the HCA."""
     return machine.run("basename $(readlink /sys/class/infiniband/mlx4_0/device)").text.strip()
 
 

@@ -27,7 +27,7 @@ _WHOLE = 60.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Returns the exit status.
+    """Run what the command line asks for; returns the exit status.
 
     0: nothing failed, nothing grew. 1: something did. 2: a wrong command line. 130: stopped by
     Ctrl-C, 128 + the number of another signal that did.

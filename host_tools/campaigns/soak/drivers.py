@@ -1,4 +1,4 @@
-"""What is done to drivers, cables, adapters and guests."""
+"""The changes that the soak makes to drivers, cables, adapters and guests."""
 
 from __future__ import annotations
 

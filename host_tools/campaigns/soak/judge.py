@@ -17,7 +17,7 @@ from bluebridge.host_tools.host_description import HostDescription
 _KERNEL = "kernel of guest "
 _ROUND = re.compile(r"round (\d+): ")
 KernelLines = Mapping[tuple[int, str], Sequence[str]]
-"""What a guest's kernel said in a round of that number."""
+"""The lines of a guest's kernel in the round of a number."""
 
 
 def anew(folder: Path) -> list[Round]:
@@ -34,7 +34,7 @@ def anew(folder: Path) -> list[Round]:
 
 
 def the_run(folder: Path) -> Run | None:
-    """What the run in `folder` was; None for one that was ended before its time was over."""
+    """Return the run in `folder`; None for one that was ended before its time was over."""
     try:
         fields = json.loads((folder / Rounds.RUN).read_text())
         return Run(**{**fields, "machine": HostDescription(**fields["machine"])})

@@ -32,7 +32,7 @@ SLOW_HOST = {
     r"clocksource: ": "clocksource_watchdog, which compares one clock with another",
     r"TSC found unstable after boot": "__sched_clock_work, what the watchdog comes to",
 }
-"""What kernels say when the host gives a virtual processor no time for a while: pattern and source.
+"""Messages of kernels whose host gives a virtual processor no time for a while: pattern, source.
 
 They measure with the wall clock; no device has a part in it. How many there were is told.
 """
@@ -59,7 +59,7 @@ RECOVERY = {
     r"mlx4_core \S+ Fail to set vlan in port \d during unregister$": "__mlx4_unregister_vlan: "
     "likewise, once 8021q is loaded, which adds VLAN 0",
 }
-"""What a recovery from a fault prints besides: pattern and reason."""
+"""Messages that a recovery from a fault prints besides: pattern and reason."""
 
 RECOVERED = ("Internal error detected:", "device was reset successfully", "was ended, ret=0")
 """Without these there was no recovery."""
@@ -79,7 +79,7 @@ class Record:
 
 
 def records(lines: Iterable[str]) -> Iterator[Record]:
-    """What `dmesg -r` printed. A line without a level is taken for a warning."""
+    """Return the records of a text that `dmesg -r` printed. A line without a level is a warning."""
     for line in lines:
         if found := _RECORD.fullmatch(line):
             yield Record(int(found[1]) % 8, found[2])  # the rest of the number is the facility
@@ -88,7 +88,7 @@ def records(lines: Iterable[str]) -> Iterator[Record]:
 
 
 def slow_host(lines: Iterable[str]) -> int:
-    """How many lines blame a slow host."""
+    """Count the lines that blame a slow host."""
     texts = [record.text for record in records(lines)]
     return sum(any(re.match(pattern, text) for pattern in SLOW_HOST) for text in texts)
 

@@ -1,4 +1,4 @@
-"""What came of a run: the table by kind, memory, the verdict."""
+"""The report of a run: the table by kind, memory, the verdict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Growth:
 
     @property
     def grown(self) -> float:
-        """By how much the last exceeds the first."""
+        """The difference of the last and the first."""
         return self.last - self.first
 
     @property
@@ -36,7 +36,7 @@ class Growth:
 
 
 def growth(done: Sequence[Round], of: Callable[[Stock], int], bound: float) -> Growth | None:
-    """How one of the server's stocks grew; None when there are too few rounds to say."""
+    """Return how one of the server's stocks grew; None when there are too few rounds to say."""
     values = [of(found.stock) for found in done if found.stock is not None]
     if len(values) < FEWEST:
         return None
@@ -51,7 +51,7 @@ def memory(done: Sequence[Round]) -> Growth | None:
 
 
 def files(done: Sequence[Round]) -> Growth | None:
-    """Its open files: none may stay."""
+    """Return the growth of the server's open files: none may stay."""
     return growth(done, lambda stock: stock.files, 0)
 
 
@@ -73,7 +73,7 @@ def table(done: Sequence[Round]) -> str:
 
 
 def stocks(done: Sequence[Round]) -> list[str]:
-    """What the server's stocks came to, a line for each."""
+    """Return what became of the server's stocks, a line for each."""
     if (bytes_ := memory(done)) is None or (open_ := files(done)) is None:
         return [f"memory: {FEWEST} rounds at least are needed to judge it"]
     return [

@@ -1,4 +1,4 @@
-"""What every round came to, kept as JSON lines, and beside it a transcript of what was said."""
+"""The rounds of a run as JSON lines, and beside them a transcript of what was said."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bluebridge.host_tools.lab.device_server import DeviceServer
 
 @dataclass(frozen=True)
 class Stock:
-    """What must not pile up in the device server."""
+    """Resources that must not pile up in the device server."""
 
     memory: int
     """Bytes of its own, guest memory not counted."""
@@ -25,7 +25,7 @@ class Stock:
 
     @classmethod
     def of(cls, server: DeviceServer) -> Stock:
-        """What it has now."""
+        """Return the stock of a device server now."""
         return cls(server.resident_bytes(), len(os.listdir(f"/proc/{server.pid}/fd")))
 
 
@@ -44,7 +44,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run was, once its time is over: what its page says beside its rounds."""
+    """A run whose time is over, as its page tells of it beside the rounds."""
 
     setup: str
     seed: int
@@ -58,14 +58,14 @@ TITLE = re.compile(r"=== \d\d:\d\d:\d\d (.*)")
 
 
 class Rounds:
-    """All rounds of a run, in its folder: records for programs, and a transcript for people."""
+    """The rounds of a run in its folder: records for programs, and a transcript for people."""
 
     RECORDS = "rounds.jsonl"
     TRANSCRIPT = "transcript.txt"
     RUN = "run.json"
 
     def __init__(self, folder: Path) -> None:
-        """Makes the folder."""
+        """Make the folder."""
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.transcript = folder / self.TRANSCRIPT

@@ -35,7 +35,7 @@ class SoakSession(Session):
         super()._prepare(stack)
 
     def forget_boot(self, machine: Vm) -> None:
-        """What the kernel said before the snapshot was taken is none of the soak's business."""
+        """Skip the kernel's messages from before the snapshot: the soak did not cause them."""
         machine.run("dmesg -c > /dev/null")
 
     def settle(self, *changed: Vm) -> None:
@@ -46,11 +46,11 @@ class SoakSession(Session):
             machine.run(_ANSWER.format(ADDRESSES[target]), timeout=_ANSWER_SECONDS)
 
     def stock(self) -> Stock:
-        """What the device server has now."""
+        """Return the stock of the device server now."""
         return Stock.of(self.pair.server)
 
     def complaints(self) -> list[str]:
-        """What kernels and the server have complained about since the last call."""
+        """Return the complaints of kernels and server since the last call."""
         found = []
         for machine in self.pair.machines:
             said = machine.run("dmesg -r -c").text

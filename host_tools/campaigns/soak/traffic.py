@@ -17,7 +17,7 @@ from bluebridge.host_tools.errors import LabError
 from bluebridge.host_tools.programs.readiness import VERBS_PORT, listening
 
 SUITES = {"network": 3, "pingpong": 2, "connections": 3, "perftest": 5}
-"""Whose brief programs are run, and how often next to one another."""
+"""The suites whose brief programs are run, and how often next to one another."""
 _FLOOD = "ping -f -q -s 1000 {} > /dev/null 2>&1"
 _WRITES = "ib_write_bw -s 65536 -D 600 {x}"
 _SECONDS = 120.0
@@ -38,7 +38,7 @@ def programs(setup: Setup) -> dict[str, Sequence[Program]]:
 
 
 def kind(program: Program) -> str:
-    """What it counts as in the table: the tool, or what is done with it."""
+    """The row of the table in which it counts: the tool, or what is done with it."""
     words = program.name.split()
     return program.name if program.suite == "network" else words[0]
 

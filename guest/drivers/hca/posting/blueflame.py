@@ -48,7 +48,7 @@ USES = tuple(_USES)
 
 
 def use_of(word: str) -> BlueFlameUse | None:
-    """What one of `USES` means; raises `ValueError` for any other word."""
+    """Return the use that a word of `USES` names; raises `ValueError` for any other word."""
     if word not in _USES:
         raise ValueError(f"BlueFlame {word}: choose from {', '.join(USES)}")
     return _USES[word]

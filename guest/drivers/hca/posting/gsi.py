@@ -35,7 +35,7 @@ class GsiPosting:
         self.builders: dict[int, Builder] = {WrOpcode.SEND: Builder(self._send)}
 
     def control_words(self, wr: SendWr) -> tuple[int, int]:
-        """What dwords 2 and 3 of the control segment carry besides the flags: the peer's MAC."""
+        """Return the two dwords with the peer's MAC, and the loopback flag if that is this port."""
         dmac = _address(wr).dmac
         loopback = FORCE_LOOPBACK if dmac == self._port.mac else 0
         return int.from_bytes(dmac[:2], "big") << 16 | loopback, int.from_bytes(dmac[2:], "big")

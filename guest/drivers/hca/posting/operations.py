@@ -1,4 +1,4 @@
-"""What posting needs to know of each opcode and flag, worked out once (ib/qp.c: mlx4_ib_opcode)."""
+"""Opcodes and flags as posting needs them, worked out once (ib/qp.c: mlx4_ib_opcode)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BUILDERS = {
     QpType.UC: wqe.UNRELIABLE,
     QpType.RAW_ETH: wqe.RAW,
 }
-"""Of those whose builders need to know the entry only."""
+"""The builders of opcodes that need to know nothing but the entry."""
 # Bytes before the data segments; the inline headers and the ICRC of QP1 included.
 OVERHEAD = {
     QpType.RC: 64,
@@ -38,7 +38,7 @@ _STRONG = frozenset((WrOpcode.REG_MR, WrOpcode.LOCAL_INV))
 
 
 class Operation:
-    """What posting needs to know of one opcode.
+    """One opcode of verbs as posting needs it.
 
     `valid0` and `valid1` are the first dword, which makes an entry valid, for both values of the
     ownership bit, in the byte order of memory. `flags` is the third,
@@ -79,7 +79,7 @@ def builders_of(
 def operations(
     kind: QpType, builders: dict[int, wqe.Builder], signal_all: bool
 ) -> dict[int, Operation]:
-    """What posting needs to know of each opcode a queue pair of this kind takes."""
+    """Return the `Operation` of each opcode that a queue pair of this kind takes."""
     always = CQE_REQUEST if signal_all else 0
     if kind is QpType.RAW_ETH:
         always |= SOLICITED  # of Ethernet frames: no ICRC at the end

@@ -1,4 +1,4 @@
-"""How the two queues of a queue pair lie in its memory (ib/qp.c: set_kernel_sq_size)."""
+"""The layout of a queue pair's two queues in its memory (ib/qp.c: set_kernel_sq_size)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Geometry:
 
     @classmethod
     def of(cls, init: QpInit, limits: Limits) -> Geometry:
-        """What `init` asks for; raises `VerbsError` when the device cannot have it."""
+        """Return the sizes that `init` asks for; `VerbsError` when the device cannot have them."""
         if not 1 <= init.max_send_wr <= limits.qp_wqes or init.max_recv_wr > limits.qp_wqes:
             raise VerbsError(f"queues hold 1 to {limits.qp_wqes} requests")
         # Inline data loses four bytes at each 64-byte line and is padded at its end.

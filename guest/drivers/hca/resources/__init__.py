@@ -1,1 +1,1 @@
-"""What objects of the driver are made with: commands, ICM, numbers, vectors, memory regions."""
+"""Commands, ICM, numbers, vectors and memory regions, of which the driver makes its objects."""

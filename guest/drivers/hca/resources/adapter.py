@@ -25,7 +25,7 @@ from bluebridge.guest.verbs.objects import CompletionQueue
 
 
 class CompletionOwner(Protocol):
-    """What a completion queue asks of the queue pair that a completion belongs to."""
+    """The calls that a completion queue makes to the queue pair of a completion."""
 
     @property
     def qpn(self) -> int:
@@ -49,14 +49,14 @@ class CompletionOwner(Protocol):
 
 
 class EventOwner(CompletionQueue, Protocol):
-    """What a completion channel asks of the completion queue that an event belongs to."""
+    """The calls that a completion channel makes to the completion queue of an event."""
 
     def notified(self) -> None:
         """Count an event: the next arming carries the next sequence number."""
 
 
 class Adapter:
-    """What queues, regions and the port of one device are made with.
+    """The common parts of one device, with which queues, regions and ports are made.
 
     `start` must follow the constructor: until then only `commands` and `capabilities` (the answer
     to QUERY_DEV_CAP) are of use, and the device has no context memory. Both raise `VerbsError`.

@@ -1,4 +1,4 @@
-"""What the driver of the HCA raises besides the errors of verbs."""
+"""The errors that the driver of the HCA raises besides those of verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a device allows at most."""
+"""The limits that a device reports."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bluebridge.device.layout.mlx4.capabilities import QUERY_DEV_CAP
 
 @dataclass(slots=True, frozen=True)
 class Limits:
-    """What QUERY_DEV_CAP allows."""
+    """The limits in the answer to QUERY_DEV_CAP."""
 
     qp_wqes: int
     log_srq_wqes: int

@@ -1,4 +1,4 @@
-"""How many objects of each kind the context memory of a device has room for (core/profile.c)."""
+"""The number of objects of each kind that the context memory has room for (core/profile.c)."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Bells:
         return observer
 
     def forget(self, observer: Observer) -> None:
-        """Look no longer."""
+        """Stop looking at the bell."""
         del self._observers[observer.index]
         self._span = 4 * (max(self._observers, default=-1) + 1)
 
@@ -77,7 +77,7 @@ class Bells:
             observer.wake()
 
     def restart(self) -> None:
-        """All bells are 0 again, for a peer that begins anew."""
+        """Set all bells to 0 for a peer that begins anew."""
         self._memory.view[:] = bytes(len(self._memory.view))
         self._last = b""
         for observer in self._observers.values():

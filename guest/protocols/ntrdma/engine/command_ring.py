@@ -1,4 +1,4 @@
-"""Both ends of the command ring: requests with a time limit, and their execution in order."""
+"""Both ends of the command ring: one sends with a time limit, the other executes in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bluebridge.guest.protocols.ntrdma.engine.peer import Peer
 from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 COMMAND_SECONDS = 5.0
-"""How long the peer may take for a command."""
+"""The time that the peer may take for a command."""
 Done = Callable[[bytes | None], None]
 """Told the response, or None when there will be none."""
 
@@ -32,7 +32,7 @@ class CommandRequests:
 
     @property
     def deadline(self) -> float:
-        """When the oldest command has taken too long."""
+        """The time at which the oldest command has taken too long; infinity without commands."""
         return self._sent[0][0] if self._sent else float("inf")
 
     def post(self, command: bytes | bytearray, done: Done) -> None:

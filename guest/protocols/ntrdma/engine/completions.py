@@ -42,7 +42,7 @@ class CompletionQueue:
             self._sources.append(source)
 
     def detach(self, source: Source) -> None:
-        """No longer."""
+        """Expect no more completions of `source`."""
         if source in self._sources:
             self._sources.remove(source)
 

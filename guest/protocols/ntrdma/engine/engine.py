@@ -31,7 +31,7 @@ TURNS = 8
 
 
 class EngineOwner(Protocol):
-    """Who is told what happens beside the calls."""
+    """The listener that an engine tells what happens beside the calls."""
 
     def event(self, event: Event, key: int) -> None:
         """An asynchronous event; `key` is the number of the queue pair that failed."""
@@ -84,12 +84,12 @@ class Engine:
 
     @property
     def ready(self) -> bool:
-        """Whether the peer is there."""
+        """Whether the peer is there and has told its addresses."""
         return self.port.ready
 
     @property
     def deadline(self) -> float:
-        """When `advance` has something to do; in the past: at once."""
+        """The time at which `advance` has something to do; one in the past means at once."""
         if self._rung or self._broken or (self.ethernet is not None and self.ethernet.due):
             return 0.0
         at = min(self.port.deadline, self._requests.deadline)
@@ -117,7 +117,7 @@ class Engine:
         self.run(now)
 
     def interrupt(self, now: float) -> None:
-        """The peer has signalled."""
+        """Take the peer's signal."""
         self.port.look(now)
         self.run(now)
 
@@ -218,7 +218,7 @@ class Engine:
             self.ethernet.restart()
 
     def init_block(self) -> bytes:
-        """What the peer needs of this side first."""
+        """Return the init block, which the peer needs of this side first."""
         message = self._transport.message
         values = {
             "version_tag": port_layout.VERSION_TAG,
@@ -239,7 +239,7 @@ class Engine:
         return bytes(port_layout.PEER_INFO.pack(values))
 
     def conf_block(self) -> bytes:
-        """What the peer needs of this side then."""
+        """Return the conf block, which the peer needs of this side after the init block."""
         values = {
             "commands": self._execution.commands.address,
             "command_produced": self._execution.index.address,
@@ -250,7 +250,7 @@ class Engine:
         return bytes(port_layout.PEER_INFO.pack(values))
 
     def enabled(self) -> None:
-        """The peer is ready."""
+        """Make twins at the peer, which is ready now."""
         self.local.enabled()
         if self.ethernet is not None:
             self.ethernet.enabled()
@@ -285,7 +285,7 @@ class Engine:
         return queue
 
     def destroy_queue(self, queue: CompletionQueue) -> None:
-        """Its queue pairs must be gone."""
+        """Free a completion queue whose queue pairs are gone."""
         observer = self._observers.pop(queue.bell, None)
         if observer is not None:
             self._bells.forget(observer)
@@ -355,6 +355,6 @@ class Engine:
         self.local.quiescing()
 
     def close(self) -> None:
-        """Nothing is under way any more. What is posted is flushed."""
+        """Flush what is posted and forget the peer's objects; nothing may be under way any more."""
         self.disabled()
         self.remote.clear()

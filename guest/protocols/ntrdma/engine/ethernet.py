@@ -38,7 +38,7 @@ class Network(Protocol):
 
 
 class Ethernet:
-    """Both directions. `fail` is told why the peer must be parted from.
+    """Frames in both directions. `fail` is told why the peer must be parted from.
 
     A frame is sent by `space` and `send`; `tell` ends a burst of them.
     """
@@ -83,7 +83,7 @@ class Ethernet:
         return self.ready and self.space() is not None
 
     def space(self) -> memoryview | None:
-        """Where the next frame is to be put; None when it has to wait."""
+        """The memory where the next frame is to be put; None when it has to wait."""
         if not self.ready:
             return None
         try:
@@ -135,7 +135,7 @@ class Ethernet:
         self._network.set_carrier(False)
 
     def init_values(self) -> dict[str, int]:
-        """What the init block tells the peer."""
+        """Return the fields of the init block that are about Ethernet."""
         return {
             "ethernet_capacity": ETHERNET_CAPACITY,
             "ethernet_completions": self.receiver.lengths.address,
@@ -144,7 +144,7 @@ class Ethernet:
         }
 
     def conf_values(self) -> dict[str, int]:
-        """What the conf block tells the peer."""
+        """Return the fields of the conf block that are about Ethernet."""
         return {
             "ethernet_buffers": self.sender.buffers.address,
             "ethernet_produced": self.sender.produced.address,

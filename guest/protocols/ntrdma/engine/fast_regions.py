@@ -60,7 +60,7 @@ class FastRegion:
         return region
 
     def invalidate(self) -> Region | None:
-        """It is valid no longer; the region that it was."""
+        """End the registration of the key; returns the region that was registered, if any."""
         region, self.registered = self.registered, None
         if region is not None:
             self.domain.regions.pop(region.key, None)

@@ -9,9 +9,9 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 BUFFER = struct.Struct("<QQ")
 """FRAME_BUFFER: address, length."""
 LENGTH = struct.Struct("<Q")
-"""FRAME_COMPLETION."""
+"""The form of a frame's completion, FRAME_COMPLETION."""
 SMALLEST_FRAME = 14
-"""The header of Ethernet."""
+"""The least length of a frame: the header of Ethernet."""
 _LINE = 64
 _PIECE_BYTES = 1 << 20
 """Memory is taken in pieces: contiguous memory is scarce."""

@@ -48,7 +48,7 @@ class FrameReceiver:
         self._given = self._taken = 0
 
     def restart(self) -> None:
-        """The peer has no buffer."""
+        """Begin anew, for a peer that has none of our buffers."""
         self._given = self._taken = 0
         self.consumed.set(0)
 

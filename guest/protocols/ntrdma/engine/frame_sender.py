@@ -30,7 +30,7 @@ class FrameSender:
         self._sources = sources
         self._source = 0
         self._tickets = [0] * sources.count
-        """What the transport must have done before a source is free."""
+        """The ticket up to which the transport must have come before a source is free again."""
         self._done = 0
         self._lengths = Ring(transport, ETHERNET_CAPACITY, LENGTH.size)
         self._told = self._used = self._known = 0
@@ -52,7 +52,7 @@ class FrameSender:
         return self._used == self._known
 
     def space(self) -> memoryview | None:
-        """Where the next frame is to be put; None when it has to wait. Raises `CorruptRing`."""
+        """The memory for the next frame; None when it has to wait. Raises `CorruptRing`."""
         if self.stopped:
             return None
         posted = self._transport.posted

@@ -14,7 +14,7 @@ def advanced(index: int, count: int, capacity: int) -> int:
 
 
 def distance(start: int, end: int, capacity: int) -> int:
-    """How many entries lie from `start` up to `end`."""
+    """Return the number of entries from `start` up to `end`."""
     return (end - start) % (2 * capacity)
 
 

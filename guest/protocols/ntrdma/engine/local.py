@@ -101,7 +101,7 @@ class LocalResources:
         return domain
 
     def delete_domain(self, domain: Domain, done: Done = ignore) -> None:
-        """Its regions and queue pairs must be gone."""
+        """Delete a protection domain whose regions and queue pairs are gone."""
         if self.domains.pop(domain.key, None) is not None:
             self._drop(layout.PD, CommandCode.PD_DELETE, done, pd_key=domain.key)
 
@@ -119,7 +119,7 @@ class LocalResources:
         self._tell_region(domain, region, told)
 
     def deregister(self, domain: Domain, key: int, done: Done = ignore) -> None:
-        """Nothing may use the region any more; when `done`, nothing does."""
+        """Take a region away from the peer; when `done` is called, nothing uses it any more."""
         domain.regions.pop(key, None)
         self._drop(layout.MR_DELETE, CommandCode.MR_DELETE, done, pd_key=domain.key, key=key)
 
@@ -145,11 +145,11 @@ class LocalResources:
     # -- registration by work requests ------------------------------------------------------------
 
     def add_fast_region(self, region: FastRegion) -> None:
-        """REG_MR may name it."""
+        """Let REG_MR name this region."""
         self._fast[region.rkey >> 8] = region
 
     def remove_fast_region(self, region: FastRegion, done: Done = ignore) -> None:
-        """No longer."""
+        """Forget a region: REG_MR can no longer name it."""
         self._fast.pop(region.rkey >> 8, None)
         valid = region.invalidate()
         if valid is None:
@@ -351,7 +351,7 @@ class LocalResources:
                     self.modify_pair(pair)
 
     def quiescing(self) -> None:
-        """Nothing more is sent; what is posted ends when nothing is under way any more."""
+        """Send nothing more; what is posted ends when nothing is under way any more."""
         self._draining = True
         for pair in self.pairs.values():
             pair.rings = None

@@ -24,7 +24,7 @@ class Word:
         self.number = number
 
     def get(self) -> int:
-        """Its value: one load."""
+        """Load the value of the word."""
         value: int = self._words[self._place]
         return value
 

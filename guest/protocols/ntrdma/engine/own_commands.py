@@ -24,7 +24,7 @@ def attributes(pair: QueuePair) -> dict[str, Value]:
 
 
 def succeeded(response: bytes | None) -> bool:
-    """What a response says; none means that there is no peer, so nothing to do."""
+    """Return whether a response says OK; None, when the peer has gone, counts as OK."""
     if response is None:
         return True
     keyed = CommandCode.MR_CREATE <= layout.RESPONSE.get(response, "op") <= CommandCode.QP_MODIFY

@@ -10,7 +10,7 @@ _BASE = layout.FIRST_DYNAMIC_BELL
 
 
 class Peer:
-    """Where to store at the peer, once its blocks are taken, and the counters of its bells."""
+    """The addresses at the peer, once its blocks are taken, and the counters of its bells."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -102,6 +102,6 @@ class Peer:
             self.transport.signal(self._message)
 
     def forget(self) -> None:
-        """It is gone, or begins anew."""
+        """Forget the addresses of a peer that is gone or begins anew."""
         self.ready = self._signal_due = self.known = False
         self._rings.clear()

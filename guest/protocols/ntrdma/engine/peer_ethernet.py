@@ -11,7 +11,7 @@ _COMPLETION_BYTES = ETHERNET_CAPACITY * FRAME_COMPLETION.size
 
 
 class PeerEthernet:
-    """Where to store at the peer: lengths of sent frames, empty buffers; and the bells of both."""
+    """The addresses at the peer for lengths of sent frames and empty buffers, and both bells."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

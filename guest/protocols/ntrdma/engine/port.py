@@ -20,9 +20,9 @@ PING_SECONDS = 0.2
 POLL_SECONDS = 0.7
 MISSES = 10
 EAGER_SECONDS = 0.02
-"""Both periods until the port is ready."""
+"""The period of looking and telling until the port is ready."""
 DRAIN_SECONDS = 1.0
-"""How long stores may take to be carried out when a port quiesces; then they are abandoned."""
+"""The time that stores may take when a port quiesces; then they are abandoned."""
 _PING_OFFSET = layout.PEER_INFO.field("ping").offset
 
 
@@ -44,7 +44,7 @@ _ROWS = {
 
 
 class PortOwner(Protocol):
-    """What changes with the port's state."""
+    """The calls that a port makes when its state changes."""
 
     def restart(self) -> None:
         """Everything of the peer goes, and own rings begin anew; nothing lands here any more."""
@@ -95,7 +95,7 @@ class Port:
 
     @property
     def deadline(self) -> float:
-        """When `advance` has something to do."""
+        """The time at which `advance` has something to do."""
         if self.state is PortState.QUIESCE:
             return self._next_ping
         return min(self._next_ping, self._next_poll) if self.up else float("inf")

@@ -16,12 +16,12 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 RECEIVING = (QueueState.READY_TO_RECEIVE, QueueState.SEND_DRAIN, QueueState.READY_TO_SEND)
 ENDLESS = 7
-"""As a number of RNR retries."""
+"""The number of RNR retries that means without end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of a queue pair: entries, pieces of memory for each, bytes of inline data."""
+    """The sizes of a queue pair: entries, pieces of memory for each, bytes of inline data."""
 
     sends: int = 64
     receives: int = 64
@@ -33,7 +33,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Rings:
-    """Where the twin of an own queue pair has its rings at the peer, and its bell."""
+    """The addresses of a twin's rings at the peer, and its bell."""
 
     recv_entries: int
     recv_produced: int
@@ -72,10 +72,10 @@ class QueuePair:
         self.peer_key = 0
         self.rings: Rings | None = None
         self.retry_seconds = 0.5
-        """How long the peer's queue pair may be missing."""
+        """The time in seconds that the peer's queue pair may be missing."""
         self.rnr_retries = ENDLESS
         self.resume_at = 0.0
-        """When to try the first request again, which has to wait for the peer."""
+        """The time to try the first request again, which has to wait for the peer."""
         self.tries = 0
         self.waiting_since: float | None = None
         self.local_busy = False
@@ -85,7 +85,7 @@ class QueuePair:
         self.epoch = 0
         """Counts how often it was reset: what belongs to an earlier time is ignored."""
         self.flushed = False
-        """In the error state: whether everything has ended, so that posts end at once."""
+        """Whether everything has ended in the error state, so that posts end at once."""
         self._words = words
         self._consumed = words.allocate()
         with ExitStack() as undo:
@@ -123,7 +123,7 @@ class QueuePair:
         self.flushed = True
 
     def twin_is_new(self) -> None:
-        """Its twin at the peer has empty rings."""
+        """Note that the twin at the peer has empty rings."""
         self.sends.twin_is_new()
         self.receives.twin_is_new()
 

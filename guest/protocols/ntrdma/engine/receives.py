@@ -53,7 +53,7 @@ class ReceiveQueue:
 
     @property
     def ring_bytes(self) -> int:
-        """Of the twin's ring at the peer."""
+        """The size in bytes of the twin's ring at the peer."""
         return self.capacity * self._ring.size
 
     # -- posting --------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class ReceiveQueue:
         return bool(self._done)
 
     def take(self) -> Wc | None:
-        """The oldest completion."""
+        """Take the oldest completion."""
         if not self._done:
             return None
         self._used -= 1

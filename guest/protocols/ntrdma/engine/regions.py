@@ -11,7 +11,7 @@ from bluebridge.guest.verbs.values import Sge
 Segment = tuple[int, int]
 """Bus address and length of contiguous memory."""
 INVALIDATABLE = 1 << 31
-"""In the rights on the wire: the peer may invalidate the region."""
+"""The bit in the rights on the wire that lets the peer invalidate the region."""
 
 
 class Refused(Exception):

@@ -31,7 +31,7 @@ class CommandRefused(Exception):
 
 
 class RemoteOwner(Protocol):
-    """What the peer's commands reach besides twins."""
+    """The parts of the engine that the peer's commands reach besides twins of its objects."""
 
     def twin_rang(self, twin: RemotePair) -> None:
         """The peer has sent to a twin."""
@@ -75,7 +75,7 @@ class RemoteResources:
 
     @property
     def count(self) -> int:
-        """How many twins there are of any kind."""
+        """The number of twins of any kind."""
         return len(self._domains) + len(self._pairs) + self._regions
 
     def execute(self, command: bytes) -> bytes:

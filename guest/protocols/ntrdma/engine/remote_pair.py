@@ -81,13 +81,13 @@ class RemotePair:
         return self._taken, pieces
 
     def take_receive(self) -> None:
-        """The next receive is used."""
+        """Use the next receive."""
         self._taken = advanced(self._taken, 1, self.recv_capacity)
 
     # -- its sends ------------------------------------------------------------------------------
 
     def arrived(self) -> int:
-        """How many sends have come. Raises `CorruptRing`."""
+        """Return the number of sends that have come. Raises `CorruptRing`."""
         produced = self.send_produced.get()
         if not valid(self._consumed, produced, self.send_capacity):
             raise CorruptRing

@@ -33,9 +33,9 @@ BATCH = 16
 MOST_UNDER_WAY = 128
 """Stores that may be under way; queues wait above."""
 FEW_UNDER_WAY = 64
-"""Below so many they go on."""
+"""The number of requests under way below which waiting queue pairs go on."""
 RNR_SECONDS = 0.0005
-"""Until a missing receive is looked for again, at first; twice as long each time."""
+"""The time until a missing receive is looked for again, at first; it doubles each time."""
 MOST_RNR_SECONDS = 0.01
 _SENDS = (WorkCode.SEND, WorkCode.SEND_INVALIDATE, WorkCode.SEND_IMMEDIATE)
 _WRITES = (WorkCode.WRITE, WorkCode.WRITE_IMMEDIATE)

@@ -22,10 +22,10 @@ _RECEIVES = (
     WorkCode.WRITE_IMMEDIATE,
 )
 _USED_A_RECEIVE = (WorkStatus.RECV_OVERFLOW, WorkStatus.RECV_PROTECTION, WorkStatus.INVALIDATION)
-"""What a requester finds out when it has taken a receive."""
+"""The statuses by which a requester finds out that its request has taken a receive."""
 _KNOWN = frozenset(int(status) for status in WorkStatus)
 _CODES = {int(code): code for code in WorkCode if code >= WorkCode.SEND}
-"""What a send ring may hold."""
+"""The opcodes that an entry of a send ring may have."""
 
 
 class Pairs(Protocol):

@@ -25,7 +25,7 @@ CODES = {
     WrOpcode.RDMA_WRITE: WorkCode.WRITE,
     WrOpcode.RDMA_READ: WorkCode.READ,
 }
-"""What travels. The other requests are carried out here, through commands to the peer."""
+"""The requests that travel. All others are carried out here, through commands to the peer."""
 LOCAL = {
     WrOpcode.REG_MR: WcOpcode.REG_MR,
     WrOpcode.LOCAL_INV: WcOpcode.LOCAL_INV,

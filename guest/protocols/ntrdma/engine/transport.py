@@ -1,4 +1,4 @@
-"""What an engine stands on: own memory, stores into the peer's memory, scratchpads."""
+"""The transport that an engine stands on: own memory, stores into the peer's, scratchpads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Transport(Protocol):
 
     @property
     def message(self) -> Message:
-        """What the peer stores to interrupt this side."""
+        """The store by which the peer interrupts this side."""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -33,11 +33,11 @@ class Transport(Protocol):
 
     @property
     def posted(self) -> int:
-        """How many stores were asked for so far."""
+        """The number of stores that were asked for so far."""
 
     @property
     def done(self) -> int:
-        """How many of them, in order, are carried out: their sources may be used anew."""
+        """The number of stores, in order, that are carried out: their sources may be used anew."""
 
     def map(self, length: int, align: int = 4096) -> DmaMemory:
         """Zeroed memory of this side that the peer can store into. Raises `MemoryError`."""
@@ -55,7 +55,7 @@ class Transport(Protocol):
         """Store 4 bytes, little-endian, at a multiple of 4."""
 
     def fence(self) -> None:
-        """What follows lands behind what was before."""
+        """Make every later store land behind all stores that were made before."""
 
     def signal(self, message: Message) -> None:
         """Interrupt the peer; a store like others."""
@@ -64,7 +64,7 @@ class Transport(Protocol):
         """Begin with everything that was asked for."""
 
     def abandon(self) -> None:
-        """What is not carried out never will be; `done` is `posted` then."""
+        """Give up all stores that are not carried out yet; `done` equals `posted` from then on."""
 
     def store_spad(self, index: int, value: int) -> None:
         """Write a scratchpad of the peer, behind all stores so far."""

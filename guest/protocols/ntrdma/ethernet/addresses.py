@@ -21,7 +21,7 @@ def mac_of(ip: int) -> bytes:
 
 
 def addresses_of(name: str) -> set[int]:
-    """All IPv4 addresses of an interface, as numbers; none when there is no such interface."""
+    """Return all IPv4 addresses of an interface, as numbers; none without such an interface."""
     entries = array("B", bytes(_MOST * _ENTRY_BYTES))
     request = struct.pack("iP", len(entries), entries.buffer_info()[0])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:

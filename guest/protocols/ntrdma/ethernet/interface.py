@@ -12,11 +12,11 @@ BURST = 32
 
 
 class FramePort(Protocol):
-    """Where frames come from and go to: a TAP interface of the kernel."""
+    """The source and sink of frames: a TAP interface of the kernel."""
 
     @property
     def name(self) -> str:
-        """The interface's."""
+        """The name of the interface."""
 
     def fileno(self) -> int:
         """Readable when there is a frame to send."""
@@ -37,7 +37,7 @@ class FramePort(Protocol):
         """Whether an IPv4 address is one of the interface's."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Give the interface back."""
 
 
 class Interface:
@@ -52,13 +52,13 @@ class Interface:
         self._delivered = False
 
     def attach(self, ethernet: Ethernet | None) -> None:
-        """The device that it is on."""
+        """Learn the device that the interface is on."""
         self._ethernet = ethernet
 
     # -- from the peer --------------------------------------------------------------------------
 
     def receive(self, frame: memoryview) -> None:
-        """A frame has come."""
+        """Take a frame that has come."""
         self._delivered = True
         if self.port.write(frame):
             self.received_bytes += len(frame)
@@ -108,7 +108,7 @@ class Interface:
         return self.port.has_address(ip)
 
     def counters(self) -> str:
-        """What has crossed, in one line."""
+        """Return the counts of frames that have crossed, in one line."""
         if self._ethernet is None:
             return f"{self.name}: not connected to a device"
         sender, receiver = self._ethernet.sender, self._ethernet.receiver

@@ -1,4 +1,4 @@
-"""What a network interface over NTRDMA is to be."""
+"""The options of a network interface over NTRDMA."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bluebridge.guest.protocols.ntrdma.engine.frame_memory import SMALLEST_FRAME
 
 DEFAULT_NAME = "ntrdma0"
 DEFAULT_MTU = 65510
-"""What ntb_netdev has: the fewer frames, the less there is to do for each byte."""
+"""The MTU of ntb_netdev: the fewer the frames, the less work there is for each byte."""
 SMALLEST_MTU, LARGEST_MTU = 68, 65521
 """IPv4's least, and the most that the kernel's TAP devices take."""
 _MEMORY_BYTES = 4 << 20

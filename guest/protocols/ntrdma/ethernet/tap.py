@@ -107,7 +107,7 @@ class Tap:
         return ip in addresses_of(self.name)
 
     def close(self) -> None:
-        """The interface goes."""
+        """Remove the interface."""
         os.close(self._fd)
 
 

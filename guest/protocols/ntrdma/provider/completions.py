@@ -25,7 +25,7 @@ class NtrdmaChannel:
         self._closed = False
 
     def fileno(self) -> int:
-        """The eventfd."""
+        """Return the eventfd that becomes readable with an event."""
         return self._fd
 
     def put(self, cq: NtrdmaCq | None) -> None:

@@ -51,7 +51,7 @@ class Numbers:
 
 NAME = "ntrdma0"
 RESERVED_KEY = 1
-"""In every protection domain a region over all memory, which only its owner may use."""
+"""The key, in every protection domain, of a region over all memory that only its owner may use."""
 MOST_EVENTS = 1024
 _ADDRESS_TAG = b"ntrd"
 _ADDRESS_BYTES = 12
@@ -197,7 +197,7 @@ class NtrdmaDevice:
             raise VerbsError(str(error)) from error
 
     def query_device(self) -> DeviceAttr:
-        """What the device can do."""
+        """Return the device's limits and abilities."""
         return DeviceAttr(
             name=NAME,
             fw_version="0.1",

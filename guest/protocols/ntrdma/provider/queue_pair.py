@@ -74,7 +74,7 @@ class NtrdmaQp(StateChanges):
 
     @property
     def state(self) -> QpState:
-        """Its state."""
+        """The state of the queue pair, as its twin was told."""
         return _VERBS[self.pair.state]
 
     # -- states ---------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ class NtrdmaQp(StateChanges):
                 self._srq.take_back(self.pair)
 
     def query_state(self) -> QpState:
-        """The state now."""
+        """Return the state now, after what has come from the peer."""
         with self._service.lock:
             self._service.progress()
             return self.state

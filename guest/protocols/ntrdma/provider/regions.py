@@ -1,4 +1,4 @@
-"""Memory regions."""
+"""Memory regions of NTRDMA, as verbs have them."""
 
 from __future__ import annotations
 

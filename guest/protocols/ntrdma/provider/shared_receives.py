@@ -68,4 +68,4 @@ class NtrdmaSrq:
         self._waiting.append(RecvWr(wr.wr_id, tuple(wr.sg_list)))
 
     def destroy(self) -> None:
-        """Its queue pairs must be gone."""
+        """Free the shared receive queue, whose queue pairs are gone."""

@@ -60,11 +60,11 @@ class Meeting:
 
     @property
     def hello(self) -> bytes:
-        """What the peer needs to know."""
+        """Return the numbers and addresses that the peer needs."""
         return _HELLO.pack(self.memory.address, self.mr.rkey)
 
     def meet(self, hello: bytes) -> None:
-        """The peer's hello."""
+        """Return the peer's hello."""
         self.peer = _HELLO.unpack_from(hello)
 
     def exchange(self, rounds: int) -> None:

@@ -1,4 +1,4 @@
-"""What a service needs of a transport besides stores: to sleep until something happens."""
+"""The transport of a service: besides stores it can sleep until something happens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bluebridge.guest.protocols.ntrdma.engine.transport import Transport
 
 @dataclass(slots=True)
 class News:
-    """What happened: links that went down or came up in order, signals, lost stores."""
+    """The events since the last look: links down or up in order, signals, lost stores."""
 
     links: list[bool] = field(default_factory=list)
     signalled: bool = False

@@ -1,4 +1,4 @@
-"""What a peer must store to interrupt this side: an entry of the bridge's own MSI-X table."""
+"""The store by which a peer interrupts this side: an entry of the bridge's own MSI-X table."""
 
 from __future__ import annotations
 

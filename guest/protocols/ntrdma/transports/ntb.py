@@ -69,17 +69,17 @@ class NtbTransport(ABC):
         return memory
 
     def reaches(self, address: int, length: int) -> bool:
-        """Both sides show as much."""
+        """Whether the window shows that much of either side's memory."""
         start = address - self._origin
         return 0 <= start <= start + length <= self._window.size
 
     def open(self) -> None:
-        """Show this side's memory."""
+        """Show this side's memory to the peer."""
         self._rest()
         self._window.set_translation(self._origin, self._window.size)
 
     def shut(self) -> None:
-        """Show nothing."""
+        """Show nothing of this side's memory."""
         self._rest()
         self._window.clear_translation()
 
@@ -89,7 +89,7 @@ class NtbTransport(ABC):
         self.bridge.set_peer_spad(index, value)
 
     def load_spad(self, index: int) -> int:
-        """An own scratchpad."""
+        """Return the value of an own scratchpad."""
         self._rest()
         return self.bridge.spad(index)
 
@@ -111,12 +111,12 @@ class NtbTransport(ABC):
     @property
     @abstractmethod
     def posted(self) -> int:
-        """Stores so far."""
+        """The number of stores that were asked for so far."""
 
     @property
     @abstractmethod
     def done(self) -> int:
-        """Those that are carried out."""
+        """The number of stores, in order, that are carried out."""
 
     @abstractmethod
     def write(self, target: int, data: bytes) -> None:
@@ -128,7 +128,7 @@ class NtbTransport(ABC):
 
     @abstractmethod
     def fence(self) -> None:
-        """What follows lands behind what was before."""
+        """Make every later store land behind all stores that were made before."""
 
     @abstractmethod
     def flush(self) -> None:
@@ -136,7 +136,7 @@ class NtbTransport(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """What is not carried out never will be."""
+        """Give up all stores that are not carried out yet."""
 
     def imm32(self, target: int, value: int) -> None:
         """Store a word."""

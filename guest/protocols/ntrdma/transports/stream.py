@@ -26,7 +26,7 @@ class Receiver:
         self.restart()
 
     def restart(self) -> None:
-        """A new stream."""
+        """Begin a new stream."""
         self._begin = self._end = 0
         self._target: memoryview | None = None
         self._missing = 0

@@ -63,7 +63,7 @@ class TcpTransport:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The TCP port that it listens on."""
         assert self._listener is not None
         number: int = self._listener.getsockname()[1]
         return number
@@ -71,7 +71,7 @@ class TcpTransport:
     # -- memory ---------------------------------------------------------------------------------
 
     def map(self, length: int, align: int = 4096) -> DmaMemory:
-        """Memory of the arena."""
+        """Show memory of the arena to the peer."""
         memory = self._arena.allocate(length, align)
         if memory is None:
             raise MemoryError(f"{length} bytes do not fit into the memory for NTRDMA over TCP")
@@ -82,7 +82,7 @@ class TcpTransport:
         return 0 <= address <= address + length <= _HUGE
 
     def open(self) -> None:
-        """Let stores in."""
+        """Let the peer's stores in."""
         self._let_in = True
 
     def shut(self) -> None:

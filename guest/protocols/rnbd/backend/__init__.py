@@ -1,1 +1,1 @@
-"""What a server exports: files, block devices and RAM disks."""
+"""The devices that a server exports: files, block devices and RAM disks."""

@@ -45,10 +45,10 @@ class RamBackend:
         self._view[offset : offset + len(data)] = data
 
     def flush(self) -> None:
-        """Nothing is elsewhere."""
+        """Do nothing: there is no second place that data go to."""
 
     def discard(self, offset: int, length: int) -> None:
-        """Whole pages are given back."""
+        """Give whole pages back."""
         self._zero(offset, length)
 
     def write_zeroes(self, offset: int, length: int, *, fua: bool) -> None:

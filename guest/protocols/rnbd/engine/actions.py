@@ -1,4 +1,4 @@
-"""What a client's engine tells the layer above, and the devices that it speaks of."""
+"""The actions that a client's engine asks of the layer above, and its devices."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class RnbdClient:
 
     @property
     def name(self) -> str:
-        """The session's."""
+        """The name of the session."""
         return self._rtrs.name
 
     @property
@@ -80,7 +80,7 @@ class RnbdClient:
         return self._flights.deadline
 
     def expire(self, now: float) -> None:
-        """The time is `now`."""
+        """Do what is due at the time `now`."""
         self._flights.expire(now)
 
     def take_actions(self) -> list[ClientAction]:

@@ -45,12 +45,12 @@ class DeviceTable:
         self.devices.remove(device)
 
     def map_failed(self, device: ClientDevice, error: int) -> None:
-        """The server opens it not."""
+        """Note that the server does not open the device."""
         self.remove(device)
         self._tell(Mapped(device, error))
 
     def all_offline(self) -> None:
-        """No path is connected."""
+        """Note that no path is connected."""
         for device in self.devices:
             if device.state == DeviceState.MAPPED:
                 device.state = DeviceState.DISCONNECTED

@@ -1,4 +1,4 @@
-"""What a server exports, and who has opened it."""
+"""The devices that a server exports, and the sessions that have opened them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class SessionDevices:
         return next((item for item in self.opened() if item.name == name), None)
 
     def opened(self) -> list[OpenDevice]:
-        """All that are open."""
+        """Return all devices that are open."""
         return [item for item in self.devices.values() if item is not None]
 
     def free_number(self) -> int:

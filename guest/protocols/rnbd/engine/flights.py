@@ -105,5 +105,5 @@ class WaitingMessage:
     answered: Callable[[AdminFlight, int, float], None]
 
     def with_permit(self, permit: Permit) -> AdminFlight:
-        """What can be started."""
+        """Return the flight of this message, which has its permit now."""
         return AdminFlight(permit, self.direction, self.length, self.user, self.answered)

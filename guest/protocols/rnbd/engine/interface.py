@@ -1,4 +1,4 @@
-"""What the engines of RNBD use: memory of RTRS, and what a server exports."""
+"""The ground of RNBD's engines: memory of RTRS, and the devices that a server exports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ChunkMemory(Protocol):
 
 
 class Requester(Protocol):
-    """What a client needs of RTRS: part of `ClientEngine`."""
+    """The part of RTRS's `ClientEngine` that a client uses."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class Requester(Protocol):
 
 
 class Responder(Protocol):
-    """What a server needs of RTRS: part of `ServerEngine`."""
+    """The part of RTRS's `ServerEngine` that a server uses."""
 
     def respond(self, operation: int, errno: int, now: float) -> None:
         """As `ServerEngine.respond`."""
@@ -62,7 +62,7 @@ class Backend(Protocol):
 
     @property
     def geometry(self) -> Geometry:
-        """What clients are told; the size may change between two calls."""
+        """Return the sizes that clients are told; the device may grow between two calls."""
 
     @property
     def writable(self) -> bool:

@@ -21,7 +21,7 @@ _DIRECTION = {
     Operation.WRITE_ZEROES: Direction.WRITE,
 }
 FLUSH_SECTOR = (1 << 64) - 1
-"""What the kernel's client sends as the sector of a flush."""
+"""The number that the kernel's client sends as the sector of a flush."""
 
 
 class IoFlight:

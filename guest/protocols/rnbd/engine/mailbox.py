@@ -35,17 +35,17 @@ class Mailbox:
         self._waiting: deque[WaitingMessage] = deque()
 
     def introduce(self, answered: Answered, now: float) -> None:
-        """SESS_INFO."""
+        """Send SESS_INFO."""
         user = messages.pack_session(MessageType.SESS_INFO, rnbd.VERSION_MAJOR)
         self._send(Direction.READ, rnbd.SESS_INFO.size, user, answered, now)
 
     def open(self, device: ClientDevice, answered: Answered, now: float) -> None:
-        """OPEN."""
+        """Send OPEN for a device."""
         user = messages.pack_open(device.name, device.access)
         self._send(Direction.READ, rnbd.OPEN_RSP.size, user, answered, now)
 
     def close(self, number: int, answered: Answered, now: float) -> None:
-        """CLOSE."""
+        """Send CLOSE for a device."""
         self._send(Direction.WRITE, 0, messages.pack_close(number), answered, now)
 
     def clear(self) -> None:

@@ -33,12 +33,12 @@ class IoMessage(NamedTuple):
 
     @property
     def operation(self) -> int:
-        """What is asked for, one of `rnbd.Operation` if the peer keeps to the protocol."""
+        """The operation: one of `rnbd.Operation` if the peer keeps to the protocol."""
         return self.rw & rnbd.OPERATION_MASK
 
 
 class Geometry(NamedTuple):
-    """What a server says of a device: sectors of 512 bytes, sizes of blocks in bytes."""
+    """The sizes that a server tells of a device: sectors of 512 bytes, sizes of blocks in bytes."""
 
     sectors: int
     max_hw_sectors: int = 0
@@ -61,7 +61,7 @@ def message_type(message: bytes) -> int:
 
 
 def pack_io(device: int, sector: int, rw: int, size: int, priority: int = 0) -> bytes:
-    """An IO message."""
+    """Pack an IO message."""
     return _IO.pack(MessageType.IO, device, sector, rw, size, priority)
 
 
@@ -73,7 +73,7 @@ def parse_io(message: bytes) -> IoMessage:
 
 
 def pack_session(kind: MessageType, version: int) -> bytes:
-    """SESS_INFO or its answer."""
+    """Pack SESS_INFO or its answer."""
     return bytes(rnbd.SESS_INFO.pack(type=kind, ver=version))
 
 
@@ -102,7 +102,7 @@ def parse_open(message: bytes) -> tuple[str, int]:
 
 
 def pack_opened(device: int, geometry: Geometry) -> bytes:
-    """OPEN_RSP."""
+    """Pack OPEN_RSP."""
     values = geometry._asdict()
     sectors = values.pop("sectors")
     kind = MessageType.OPEN_RSP
@@ -118,7 +118,7 @@ def parse_opened(message: bytes) -> tuple[int, Geometry]:
 
 
 def pack_close(device: int) -> bytes:
-    """CLOSE."""
+    """Pack CLOSE."""
     return bytes(rnbd.CLOSE.pack(type=MessageType.CLOSE, device_id=device))
 
 

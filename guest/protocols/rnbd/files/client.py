@@ -14,7 +14,7 @@ from bluebridge.guest.protocols.rnbd.engine.actions import ClientDevice
 from bluebridge.guest.protocols.rnbd.files.map_options import USAGE, MapOptions, parse_map_options
 
 Over = Callable[[int], None]
-"""Takes 0 or an errno."""
+"""A call that takes 0 or an errno when an order is over."""
 
 
 class Devices(Protocol):

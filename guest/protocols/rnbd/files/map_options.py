@@ -1,4 +1,4 @@
-"""What is written to map_device, parsed as the kernel's client does."""
+"""The line that is written to map_device, parsed as the kernel's client parses it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|[0-9]+)", re.ASCII)
 
 @dataclass(slots=True)
 class MapOptions:
-    """What to map: `paths` are of a session that does not exist yet."""
+    """The parsed options of map_device: `paths` are of a session that does not exist yet."""
 
     session: str = ""
     device: str = ""

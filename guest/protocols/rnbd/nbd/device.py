@@ -73,7 +73,7 @@ class NbdDevice:
 
     @property
     def device(self) -> ClientDevice:
-        """What it is the block device of."""
+        """The RNBD device that this is the block device of."""
         return self._device
 
     @property

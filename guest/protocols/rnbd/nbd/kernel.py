@@ -38,7 +38,7 @@ def load_module() -> None:
 
 
 def flags_of(geometry: Geometry, access: AccessMode) -> ServerFlag:
-    """What the kernel may ask of a device."""
+    """Return the flags that tell the kernel which requests a device takes."""
     flags = ServerFlag.HAS_FLAGS
     if access == AccessMode.RO:
         flags |= ServerFlag.READ_ONLY

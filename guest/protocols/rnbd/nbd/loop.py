@@ -1,4 +1,4 @@
-"""What a loop offers that waits for descriptors."""
+"""The interface of a loop that waits for descriptors."""
 
 from __future__ import annotations
 

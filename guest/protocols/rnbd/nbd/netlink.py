@@ -12,7 +12,7 @@ from types import TracebackType
 _HEADER = struct.Struct("=IHHII")
 """length, type, flags, sequence number, port."""
 _COMMAND = struct.Struct("=BBH")
-"""command, version, reserved."""
+"""The header of generic netlink: command, version, reserved."""
 _ATTRIBUTE = struct.Struct("=HH")
 """length, type; the value follows, padded to 4 bytes."""
 _GENERIC = 16

@@ -17,7 +17,7 @@ SCRATCH = 1 << 14
 
 
 class Command(IntEnum):
-    """What is asked for."""
+    """The commands that the kernel's nbd module sends."""
 
     READ = 0
     WRITE = 1
@@ -35,7 +35,7 @@ class CommandFlag(IntFlag):
 
 
 class ServerFlag(IntFlag):
-    """What the kernel is told of a device."""
+    """The flags that tell the kernel what a device can do."""
 
     HAS_FLAGS = 1
     READ_ONLY = 2

@@ -1,4 +1,4 @@
-"""What an engine asks of its surroundings: actions, and memory that it is given.
+"""The actions that an engine asks of its surroundings, and the memory that it is given.
 
 A connection is named by a number: a client's engine chooses it in `Open`, a server's surroundings
 choose it when they tell of a request. It is not used again within the life of the engine.
@@ -312,7 +312,7 @@ class Received(NamedTuple):
 
 
 class LinkInfo(NamedTuple):
-    """What a connection uses: name of the HCA, its port from 1, the addresses in text."""
+    """The link of a connection: name of the HCA, its port from 1, the addresses in text."""
 
     hca: str
     port: int
@@ -343,10 +343,10 @@ class ServerMemory(Protocol):
     """Chunks: memory that clients write to, shared by the paths of a session."""
 
     def create_chunks(self, session: int, count: int, size: int) -> None:
-        """Raises `MemoryError`."""
+        """Make the memory of a server's chunks. Raises `MemoryError`."""
 
     def free_chunks(self, session: int) -> None:
-        """Give them back."""
+        """Give the chunks back."""
 
     def read(self, session: int, chunk: int, offset: int, length: int) -> bytes:
         """Copy bytes out of a chunk; the range is inside of it."""

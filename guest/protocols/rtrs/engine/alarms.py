@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Alarm(IntEnum):
-    """What a path has times for, one of each kind."""
+    """The two alarms that a path can set."""
 
     STATE = 0
     """A time limit or a pause of the state that the path is in."""
@@ -26,7 +26,7 @@ class Alarms:
         self._find_next()
 
     def cancel(self, path: int) -> None:
-        """Neither kind for this path."""
+        """Clear both alarms of this path."""
         self._times.pop((path, Alarm.STATE), None)
         self._times.pop((path, Alarm.HEARTBEAT), None)
         self._find_next()

@@ -15,4 +15,4 @@ class Connection:
         self.established = False
         self.drained = False
         self.disconnected = False
-        """The peer's end is known."""
+        """Whether the peer's end of the connection is known."""

@@ -8,13 +8,13 @@ from typing import Final
 from bluebridge.device.layout.net.rtrs import MessageType
 
 WRITE: Final = struct.Struct("<HH")
-"""RTRS_RDMA_WRITE."""
+"""The type RTRS_RDMA_WRITE."""
 READ: Final = struct.Struct("<HHHH")
-"""RTRS_RDMA_READ."""
+"""The type RTRS_RDMA_READ."""
 DESCRIPTOR: Final = struct.Struct("<QII")
 """RTRS_SG_DESC: address, key, length."""
 NEW_KEY: Final = struct.Struct("<HHI")
-"""RTRS_RKEY_RSP."""
+"""The type RTRS_RKEY_RSP."""
 LONGEST_MESSAGE: Final = 24
 """A read message with its descriptor."""
 

@@ -12,7 +12,7 @@ ACKNOWLEDGEMENT: Final = immediate(ImmediateType.HB_ACK, 0)
 
 
 class Beat(IntEnum):
-    """What is to be done at the end of an interval."""
+    """The outcomes of a heartbeat's interval: send one, wait for an answer, or the peer is dead."""
 
     SEND = 0
     WAIT = 1
@@ -42,7 +42,7 @@ class Heartbeat:
         self.latency = now - self._sent_at
 
     def interval(self, now: float) -> Beat:
-        """An interval is over."""
+        """Return what is due now that an interval is over."""
         if self._missed > self._missed_max:
             return Beat.DEAD
         self._missed += 1

@@ -59,7 +59,7 @@ class SessionStatus(NamedTuple):
 
 
 class Engine(Protocol):
-    """What both engines have: events in, actions out.
+    """The interface of both engines: events go in, actions come out.
 
     Completions of one connection are told in their order, and no connection waits for its turn
     much longer than another: a server relies on that when it lets a path in while requests of an

@@ -1,4 +1,4 @@
-"""Where the parts of an engine leave their actions."""
+"""The outbox in which the parts of an engine leave their actions."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Outbox:
         self._actions: list[Action] = []
 
     def add(self, action: Action) -> None:
-        """One more action."""
+        """Add an action."""
         self._actions.append(action)
 
     def take(self) -> list[Action]:
-        """All actions since the last call."""
+        """Return all actions since the last call."""
         actions = self._actions
         self._actions = []
         return actions

@@ -1,4 +1,4 @@
-"""What can be set about an engine: the kernel's constants and module parameters as defaults."""
+"""The settings of an engine: the kernel's constants and module parameters as defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Timing:
     """Times in seconds, as in the kernel's rtrs-pri.h and rtrs-clt.c."""
 
     heartbeat: float = 5.0
-    """Between two heartbeats."""
+    """The time between two heartbeats, in seconds."""
     missed_heartbeats: int = 5
     """So many intervals may pass without a word from the peer."""
     connect: float = 30.0
@@ -27,7 +27,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class ClientSettings:
-    """A session of a client."""
+    """The settings of a client's session."""
 
     port: int = DEFAULT_PORT
     cpus: int = 1
@@ -35,7 +35,7 @@ class ClientSettings:
     reconnect_delay: float = 30.0
     """Seconds between two attempts to connect again; 30 as RNBD's client."""
     max_reconnect_attempts: int = -1
-    """-1: no limit."""
+    """The number of attempts to connect a path again; -1 for no limit."""
     mp_policy: str = "min-inflight"
     need_inval: bool = True
     """Every read gets a new key that the server invalidates, as the kernel's client does.
@@ -45,13 +45,13 @@ class ClientSettings:
     max_segments: int = 128
     """Pages of 4 KiB of one request, which bounds what a server's `max_io_size` gives."""
     max_work_requests: int = 16351
-    """Of a send or receive queue, as the device has it."""
+    """The work requests of a send or receive queue that the device can have."""
     timing: Timing = field(default_factory=Timing)
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """A server."""
+    """The settings of a server."""
 
     queue_depth: int = 512
     """Chunks of a session, 1 to 65535."""
@@ -64,5 +64,5 @@ class ServerSettings:
     max_chunks_per_region: int = 511
     """Without `always_invalidate`: chunks that one registration can have."""
     max_work_requests: int = 16351
-    """Of a send or receive queue, as the device has it."""
+    """The work requests of a send or receive queue that the device can have."""
     timing: Timing = field(default_factory=Timing)

@@ -24,11 +24,11 @@ class Statistics:
         self.failovers = self.reconnects = self.failed_reconnects = 0
 
     def count_read(self, length: int) -> None:
-        """One more read; `length` counts data and user message."""
+        """Count a read; `length` is that of data and user message."""
         self.reads += 1
         self.read_bytes += length
 
     def count_write(self, length: int) -> None:
-        """One more write; `length` counts data and user message."""
+        """Count a write; `length` is that of data and user message."""
         self.writes += 1
         self.write_bytes += length

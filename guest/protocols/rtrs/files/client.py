@@ -20,7 +20,7 @@ _POLICIES = (
 
 
 def policy_text(policy: str) -> str:
-    """What the file says."""
+    """Return the content of the file mpath_policy for a policy."""
     for number, (name, short) in enumerate(_POLICIES):
         if name == policy:
             return f"{name} ({short.upper()}: {number})\n"

@@ -45,7 +45,7 @@ class Completions:
         self._by_queue[connection.cq] = connection
 
     def remove(self, connection: Connection) -> None:
-        """Its queue is about to go."""
+        """Forget a completion queue that is about to go."""
         self._unarmed.pop(connection.number, None)
         if connection.cq is not None:
             self._by_queue.pop(connection.cq, None)

@@ -24,7 +24,7 @@ from bluebridge.guest.verbs import (
 )
 
 RECEIVE = 1 << 32
-"""In the wr_id of receives; the low bits are the number of the buffer, 0 for none."""
+"""The flag in the wr_id of receives; the low bits are the number of the buffer, 0 for none."""
 _EMPTY = RecvWr(RECEIVE)
 _RECEIVE_STRIDE = 64
 _WITH_IMM, _WITH_INV = int(WcFlags.WITH_IMM), int(WcFlags.WITH_INV)
@@ -86,7 +86,7 @@ class Connection:
         self.qp.post_send(chain)
 
     def receive(self, wc: Wc) -> Received:
-        """What a completed receive brought; its buffer is free again."""
+        """Return the bytes that a completed receive brought; its buffer is free again."""
         index = wc.wr_id & (RECEIVE - 1)
         flags = int(wc.flags)  # operators of the enumeration are slow
         immediate = wc.imm if flags & _WITH_IMM else None

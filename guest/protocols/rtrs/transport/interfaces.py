@@ -48,12 +48,12 @@ class InterfaceWords:
 
     @property
     def device(self) -> str:
-        """What interfaces of the same device have in common."""
+        """The key that interfaces of the same device have in common."""
         return self.function or NTRDMA
 
     @property
     def network(self) -> ipaddress.IPv4Interface:
-        """The address in its network."""
+        """The network that the address is in."""
         return ipaddress.IPv4Interface(f"{self.address}/{self.prefix}")
 
 
@@ -109,7 +109,7 @@ class Interface:
 
 
 class Interfaces:
-    """All interfaces of a program."""
+    """The interfaces of a program."""
 
     def __init__(self, interfaces: Sequence[Interface]) -> None:
         self.all = interfaces

@@ -41,7 +41,7 @@ class Timer:
         self.action: Callable[[], None] | None = action
 
     def cancel(self) -> None:
-        """Never call it."""
+        """Drop the call before it is made."""
         self.action = None
 
 

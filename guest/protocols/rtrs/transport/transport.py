@@ -37,7 +37,7 @@ RESOLVE_SECONDS = 5.0
 CANNOT_REACH, NO_ANSWER, BROKEN = 113, 110, 5
 """EHOSTUNREACH, ETIMEDOUT, EIO."""
 _FAILURES = (OSError, DeviceError, MemoryError, ValueError)
-"""What verbs and CM raise for a connection that cannot be made or used."""
+"""The errors that verbs and CM raise for a connection that cannot be made or used."""
 
 
 class Upper(Protocol):
@@ -76,7 +76,7 @@ class Transport:
         self._performing = False
         self._sends: dict[int, list[WorkRequest]] = {}
         self._receives: dict[tuple[int, int], int] = {}
-        """Of each connection and length how many are to be posted."""
+        """The number of receives to post, by connection and length."""
         loop.add(self._completions)
         for interface in interfaces.all:
             self._watch(interface)
@@ -101,7 +101,7 @@ class Transport:
         return self._connections[connection].interface
 
     def connection(self, number: int) -> Connection | None:
-        """A connection that exists."""
+        """Return a connection that exists."""
         return self._connections.get(number)
 
     def call(self, event: Callable[[float], object]) -> None:

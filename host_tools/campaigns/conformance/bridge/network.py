@@ -35,14 +35,14 @@ def by_processor(session: Session) -> Sequence[Verdict]:
 
 
 def by_dma(session: Session) -> Sequence[Verdict]:
-    """Both sides copy by their engines."""
+    """Whether both sides copy by their engines."""
     guests = guests_of(session)
     client = clients.netdev("use_dma=1")
     return _network(guests, client, counters=("tx_async", "rx_async"))
 
 
 def addresses_in_the_log(session: Session) -> Sequence[Verdict]:
-    """With use_dma=1, copies of the engine and where each arrives on the peer's side."""
+    """Look, with use_dma=1, for the engine's copies and their addresses on the peer's side."""
     guests = guests_of(session)
     client = clients.netdev("use_dma=1")
     clients.load_both(guests, client)

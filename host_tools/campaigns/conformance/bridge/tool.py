@@ -28,7 +28,7 @@ _TRIGGERS = 5
 
 
 def tool(session: Session) -> Sequence[Verdict]:
-    """All files of ntb_tool's folder that work on such a bridge, in both directions."""
+    """Use all files of ntb_tool's folder that work on such a bridge, in both directions."""
     guests = guests_of(session)
     load_both(guests, TOOL_CLIENT)
     found = [passed(part="link and link_event")]

@@ -16,7 +16,7 @@ def guests_of(session: Session) -> Guests:
 
 
 def passed(reason: str = "", part: str = "") -> Verdict:
-    """It was right; `reason` is what was seen."""
+    """Return a verdict of success; `reason` is what was seen."""
     return Verdict(PASSED, reason, part)
 
 

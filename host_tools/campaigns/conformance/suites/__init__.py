@@ -45,7 +45,7 @@ def everything() -> list[Choice]:
 
 
 def key(choice: Choice) -> str:
-    """What names a program under a setup in a run: the key of its `Entry`."""
+    """Return the name of a program under a setup in a run: the key of its `Entry`."""
     setup, program = choice
     return f"{setup.name}/{program.key}"
 

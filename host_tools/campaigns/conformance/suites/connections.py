@@ -14,7 +14,7 @@ _QUICK_SIZE = 4096
 
 
 def programs() -> list[Program]:
-    """rping to rcopy."""
+    """Return the programs from rping to rcopy."""
     return [*_pings(), *_datagrams(), *_sockets()]
 
 

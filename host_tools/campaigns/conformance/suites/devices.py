@@ -1,4 +1,4 @@
-"""What a look at the device shows, and the drivers coming and going."""
+"""Programs that look at the device, and the drivers coming and going."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from bluebridge.host_tools.campaigns.conformance.session import ADDRESSES, Sessi
 
 _LOOK = "cat /proc/cmdline; lspci -n -d 15b3:"
 _SIGNS = ("initrd=root.zst", "15b3:673c")
-"""What iPXE's boot script says, and the id that it sees the HCA by."""
+"""The initrd on the kernel's command line and the id of the HCA, which a booted guest shows."""
 
 
 def programs() -> list[Program]:

@@ -42,12 +42,12 @@ QUICK = frozenset(
         "ib_send_bw -c XRC -s 4096 -n 200",
     )
 )
-"""What the short run has: each operation, transport and way of being told once."""
+"""The programs of the short run: each operation, transport and way of being told once."""
 _UNSUPPORTED = r"(?i)not supported|unsupported|Error opening XRC domain"
 
 
 def programs() -> list[Program]:
-    """All sizes at once (`-a`), polled and with events, one way and both ways."""
+    """Return programs of all sizes (`-a`), polled and with events, one way and both ways."""
     found = []
     for verb, transports in TRANSPORTS.items():
         for transport in transports:

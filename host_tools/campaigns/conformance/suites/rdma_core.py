@@ -17,7 +17,7 @@ GENERIC = 181
 
 
 def programs() -> list[Program]:
-    """All of them in one process, as its `run_tests.py` does."""
+    """Return all of rdma-core's tests in one process, as its `run_tests.py` runs them."""
     return [
         Program(
             "rdma-core",

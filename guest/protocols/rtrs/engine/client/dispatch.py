@@ -29,7 +29,7 @@ class Dispatch:
         self._policy = ROUND_ROBIN
         self.policy = shared.settings.mp_policy
         self._stranded: list[Request] = []
-        """In flight on no path."""
+        """Requests that are in flight on no path."""
 
     @property
     def policy(self) -> str:

@@ -16,15 +16,15 @@ class ConnectionEvents:
         self._connections: dict[int, tuple[Path, Connection]] = {}
 
     def connection_opened(self, path: Path, connection: Connection) -> None:
-        """Its events go to the path."""
+        """Lead the connection's events to the path."""
         self._connections[connection.number] = path, connection
 
     def connection_gone(self, connection: Connection) -> None:
-        """No more events."""
+        """Expect no more events of the connection."""
         del self._connections[connection.number]
 
     def established(self, connection: int, private_data: bytes, link: LinkInfo, now: float) -> None:
-        """A connection is up."""
+        """Take the event that a connection is up."""
         if (found := self._connections.get(connection)) is not None:
             found[0].established(found[1], private_data, link, now)
 
@@ -44,7 +44,7 @@ class ConnectionEvents:
             found[0].disconnected(found[1], now)
 
     def received(self, connection: int, received: Received, now: float) -> None:
-        """A receive completed."""
+        """Take the completion of a receive."""
         if (found := self._connections.get(connection)) is not None:
             found[0].received(found[1], received, now)
 
@@ -54,7 +54,7 @@ class ConnectionEvents:
             found[0].sent(found[1], token)
 
     def failed(self, connection: int, reason: str, now: float) -> None:
-        """A work request failed."""
+        """Take the failure of a work request."""
         if (found := self._connections.get(connection)) is not None:
             found[0].fail(errno.ECONNRESET, reason, now)
 

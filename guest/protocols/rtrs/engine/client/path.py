@@ -36,7 +36,7 @@ class Owner(Protocol):
         """No more events."""
 
     def path_connected(self, path: Path, now: float) -> None:
-        """It takes requests."""
+        """Note that the path takes requests."""
 
     def path_failed(self, path: Path) -> None:
         """It has not become connected."""
@@ -96,13 +96,13 @@ class Path:
 
     @property
     def latency(self) -> float:
-        """Of the last heartbeat."""
+        """The round trip of the last heartbeat, in seconds."""
         return self.heartbeat.latency
 
     # -- what the session asks for ---------------------------------------------------------
 
     def connect(self, now: float) -> None:
-        """Begin with connection 0."""
+        """Begin to connect, with connection 0."""
         self._change(State.CONNECTING)
         self.error = 0
         self._connects += 1

@@ -26,7 +26,7 @@ class Choice(Protocol):
 
     @property
     def latency(self) -> float:
-        """Of the last heartbeat."""
+        """The round trip of the last heartbeat, in seconds."""
 
 
 class RoundRobin:

@@ -11,14 +11,14 @@ NOWHERE: Final = -1
 
 
 class Request:
-    """What a slot is used for; kept until the answer, since another path may have to repeat it."""
+    """The request that uses a slot: kept until its answer, since another path may repeat it."""
 
     def __init__(self, slot: int) -> None:
         self.slot = slot
         self.path = 0
         """Number of the path that it was sent on; 0: not in flight; NOWHERE."""
         self.connection = 0
-        """Number of the connection."""
+        """The number of the connection."""
         self.direction = Direction.READ
         self.user = b""
         self.length = 0

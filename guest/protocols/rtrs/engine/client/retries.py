@@ -25,7 +25,7 @@ class Retries:
         self.refused = False
 
     def succeeded(self) -> None:
-        """The path is connected."""
+        """Note that the path is connected."""
         self._attempts = 0
 
     def delay(self, source: random.Random) -> float | None:

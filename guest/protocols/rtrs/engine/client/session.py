@@ -45,13 +45,13 @@ class ClientSession(ConnectionEvents):
         """`open` has failed with this; paths are being closed."""
         self._closing = False
         self._up = 0
-        """Paths that are connected."""
+        """The paths that are connected."""
 
     # -- what the layer above asks -----------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """The session's."""
+        """The name of the session."""
         return self._name
 
     @property
@@ -65,7 +65,7 @@ class ClientSession(ConnectionEvents):
 
     @property
     def max_reconnect_attempts(self) -> int:
-        """-1: no limit."""
+        """The number of attempts to connect a path again; -1 for no limit."""
         return self._shared.max_reconnect_attempts
 
     @max_reconnect_attempts.setter
@@ -203,7 +203,7 @@ class ClientSession(ConnectionEvents):
         self._dispatch.repeat()
 
     def path_drained(self, path: Path, traffic: Traffic, now: float) -> None:
-        """Its requests go elsewhere."""
+        """Send the requests of a drained path elsewhere."""
         self._up -= 1
         self._dispatch.path_drained(path, traffic)
         if not self._up and self._opened:

@@ -1,4 +1,4 @@
-"""What the parts of a client's session have in common."""
+"""The state and the permits that the parts of a client's session share."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Permits:
 
     @property
     def in_use(self) -> int:
-        """How many are given out."""
+        """The number of permits that are given out."""
         return self.count - self._free.bit_count()
 
 
@@ -66,7 +66,7 @@ class Shared:
         self.alarms = Alarms()
         self.permits: Permits | None = None
         self.requests: list[Request] = []
-        """By slot."""
+        """The requests by their slot."""
         self.queue_depth = 0
         self.max_io_size = 0
         self.slot_size = 0
@@ -74,7 +74,7 @@ class Shared:
         self._connections = 0
 
     def new_connection(self) -> int:
-        """A number for a connection."""
+        """Return a number for a connection."""
         self._connections += 1
         return self._connections
 

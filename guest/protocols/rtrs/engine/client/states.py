@@ -17,17 +17,17 @@ class State(StrEnum):
     CLOSING = "closing"
     CLOSED = "closed"
     DEAD = "dead"
-    """Removed from its session."""
+    """The path is removed from its session."""
 
 
 class Phase(IntEnum):
-    """What a path waits for."""
+    """The step that a path is at while it connects or drains."""
 
     IDLE = 0
     OPENING = 1
-    """Its next connection."""
+    """Its next connection is being made."""
     INFO = 2
-    """INFO_RSP."""
+    """INFO_REQ is sent, INFO_RSP not yet there."""
     RUNNING = 3
     DRAINING = 4
     GRACE = 5

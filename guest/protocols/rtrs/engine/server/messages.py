@@ -30,16 +30,16 @@ class Refused(Exception):
 
 
 class Request(NamedTuple):
-    """CONN_REQ."""
+    """The private data of a REQ, CONN_REQ."""
 
     cid: int
     total: int
-    """Connections of the path."""
+    """The number of connections of the path."""
     attempt: int
     path: bytes
-    """UUID."""
+    """The UUID of the path."""
     session: bytes
-    """UUID."""
+    """The UUID of the session."""
     first: bool
 
 
@@ -65,7 +65,7 @@ def parse_request(data: bytes) -> Request:
 
 
 def acceptance(settings: ServerSettings) -> bytes:
-    """CONN_RSP of a REP."""
+    """Return CONN_RSP, the private data of a REP."""
     header = settings.max_header_size
     return bytes(
         CONN_RSP.pack(

@@ -32,17 +32,17 @@ class Answering(Protocol):
 
     @property
     def chunk_use(self) -> ChunkUse:
-        """Of its session."""
+        """The use of the session's chunks."""
 
     def serve(self, operation: Operation) -> None:
-        """Give it to the layer above."""
+        """Give the operation to the layer above."""
 
     def answer(self, operation: Operation) -> None:
         """Respond to it, if the path is alive; it is over."""
 
 
 class ChunkUse:
-    """Whose turn it is at each chunk of a session.
+    """The order of operations at each chunk of a session.
 
     A client has one request for a chunk at a time. One that comes on another path while the chunk
     is in use repeats it: the client has given the earlier path up. So one operation for a chunk is

@@ -49,13 +49,13 @@ class Owner(Protocol):
         """Whether another session has this name."""
 
     def operations_of(self, session: Session) -> list[Operation]:
-        """All in progress."""
+        """Return all operations in progress."""
 
     def path_connected(self, path: Path, name: str) -> None:
-        """It takes requests; `name` is what the client calls the session."""
+        """Note that the path takes requests; `name` is what the client calls the session."""
 
     def path_closed(self, path: Path, connected: bool) -> None:
-        """It has nothing any more; `connected`: it had been."""
+        """Note that the path has nothing any more; `connected`: it had been."""
 
 
 class Path:
@@ -87,7 +87,7 @@ class Path:
         self.heartbeat = Heartbeat(timing.missed_heartbeats)
         self._count = request.total
         self._connections: dict[int, Connection] = {}
-        """By cid."""
+        """The connections by cid."""
         self._traffic: Traffic | None = None
         self._name = ""
         self._awaited: list[Operation] = []
@@ -187,7 +187,7 @@ class Path:
 
     @property
     def operations(self) -> Collection[Operation]:
-        """Those in progress."""
+        """Return the operations in progress."""
         return self._traffic.operations if self._traffic is not None else ()
 
     # -- inside ------------------------------------------------------------------------------

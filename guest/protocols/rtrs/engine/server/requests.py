@@ -20,7 +20,7 @@ class BadRequest(Exception):
 
 
 class Message(NamedTuple):
-    """What a chunk asks for. `answer`: bytes that go to `address` with `rkey`, 0 for none."""
+    """The request in a chunk. `answer`: bytes that go to `address` with `rkey`, 0 for none."""
 
     direction: Direction
     length: int

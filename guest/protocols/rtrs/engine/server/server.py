@@ -38,7 +38,7 @@ class Server:
     def __init__(self, memory: ServerMemory, settings: ServerSettings) -> None:
         self._shared = Shared(memory, settings)
         self._sessions: dict[bytes, Session] = {}
-        """By UUID."""
+        """The sessions by UUID."""
         self._paths: dict[int, Path] = {}
         self._connections: dict[int, tuple[Path, Connection]] = {}
         self._last_session = 0
@@ -49,7 +49,7 @@ class Server:
 
     @property
     def sessions(self) -> Sequence[SessionStatus]:
-        """All sessions, in the order in which they came."""
+        """Return all sessions, in the order in which they came."""
         return [
             SessionStatus(
                 session.number,
@@ -89,11 +89,11 @@ class Server:
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` has something to do."""
+        """The time at which `expire` has something to do."""
         return self._shared.alarms.next
 
     def expire(self, now: float) -> None:
-        """Heartbeats and time limits."""
+        """Do what is due: heartbeats and time limits."""
         for number, kind in self._shared.alarms.due(now):
             if number in self._paths:
                 self._paths[number].alarm(kind, now)
@@ -141,7 +141,7 @@ class Server:
         self._close(connection, reason)
 
     def drained(self, connection: int, now: float) -> None:
-        """Nothing of a connection uses memory any more."""
+        """Note that nothing of a connection uses memory any more."""
         if (found := self._connections.get(connection)) is not None:
             found[0].drained(found[1])
             self._operations_over(now)
@@ -162,11 +162,11 @@ class Server:
         return any(one.name == name for one in others)
 
     def operations_of(self, session: Session) -> list[Operation]:
-        """All in progress."""
+        """Return all operations in progress."""
         return [one for path in self._paths_of(session) for one in path.operations]
 
     def path_connected(self, path: Path, name: str) -> None:
-        """It takes requests: the first one brings its session up."""
+        """Note that a path takes requests: the first one brings its session up."""
         session = path.session
         session.name = name
         session.up += 1
@@ -174,7 +174,7 @@ class Server:
             self._shared.outbox.add(SessionUp(session.number, name))
 
     def path_closed(self, path: Path, connected: bool) -> None:
-        """It has nothing any more; the last one takes its session along."""
+        """Note that a path has nothing any more; the last one takes its session along."""
         session = path.session
         del self._paths[path.number]
         self._shared.waiting.discard(path.number)

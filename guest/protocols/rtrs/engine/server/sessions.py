@@ -14,4 +14,4 @@ class Session:
         self.name = ""
         self.chunk_use = ChunkUse()
         self.up = 0
-        """Paths that are connected."""
+        """The paths that are connected."""

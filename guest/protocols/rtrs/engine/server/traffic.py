@@ -104,17 +104,17 @@ class Traffic:
         self._always_invalidate = settings.always_invalidate
         self._offset_bits = offset_bits(settings.queue_depth)
         self._operations: dict[int, Operation] = {}
-        """By chunk."""
+        """The operations in progress by their chunk."""
         self.alive = True
 
     @property
     def chunk_use(self) -> ChunkUse:
-        """Of the session."""
+        """The use of the session's chunks."""
         return self._session.chunk_use
 
     @property
     def operations(self) -> Collection[Operation]:
-        """Those in progress."""
+        """Return the operations in progress."""
         return self._operations.values()
 
     def received(self, connection: Connection, received: Received, now: float) -> None:
