@@ -8,6 +8,7 @@ those of drivers/ntb/hw/intel/ntb_hw_gen1.h.
 from __future__ import annotations
 
 from bluebridge.device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout.ntb.uses import RegisterUse, Use, Uses
 
 BAR0_SIZE = 0x10000
 MSIX_TABLE = 0x4000
@@ -130,3 +131,24 @@ SECONDARY = RegisterBlock(
 )
 
 BLOCKS = (CONTROL, SPAD, PEER_SPAD, CROSSING, SECONDARY)
+USES = Uses(
+    {
+        ("SPAD", "spad"): RegisterUse(Use.OWN_SCRATCHPAD),
+        ("PEER_SPAD", "spad"): RegisterUse(Use.PEER_SCRATCHPAD),
+        ("NTB1", "secondary_doorbell"): RegisterUse(Use.RING),
+        ("B2B", "b2b_doorbell"): RegisterUse(Use.RING, bits=~(1 << LOST_DOORBELL)),
+        ("NTB1", "doorbell"): RegisterUse(Use.PENDING),
+        ("NTB1", "doorbell_mask"): RegisterUse(Use.MASK),
+        ("NTB1", "register0_base"): RegisterUse(Use.SHOWN_AT),
+        **{("NTB1", f"primary{n}_base"): RegisterUse(Use.BAR_BASE, n) for n in WINDOW_BARS},
+        **{("NTB1", f"secondary{n}_limit"): RegisterUse(Use.WINDOW_LIMIT, n) for n in WINDOW_BARS},
+    },
+    doorbells_per_vector=DOORBELLS_PER_VECTOR,
+    registers_shown=REGISTERS_SHOWN,
+    config=(
+        *((at, 1, f"primary BAR{bar} size") for bar, at in PRIMARY_SIZES.items()),
+        *((at, 1, f"secondary BAR{bar} size") for bar, at in SECONDARY_SIZES.items()),
+        (PPD, 1, "PPD"),
+        (LINK_STATUS, 2, "NTB link status"),
+    ),
+)

@@ -8,6 +8,7 @@ rely on.
 from __future__ import annotations
 
 from bluebridge.device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout.ntb.uses import RegisterUse, Use, Uses
 
 BAR0_SIZE = 0x10000
 MSIX_TABLE = 0x4000
@@ -152,3 +153,13 @@ LINK = RegisterBlock(
 )
 
 BLOCKS = (CONTROL, INT_VECTORS, SPAD, DOORBELL, LTR, PEER_SPAD, LINK)
+USES = Uses({
+    ("SPAD", "spad"): RegisterUse(Use.OWN_SCRATCHPAD),
+    ("PEER_SPAD", "spad"): RegisterUse(Use.PEER_SCRATCHPAD),
+    ("DOORBELL", "ring"): RegisterUse(Use.RING, bits=1, bit_each=True),
+    ("NTB4", "int_status"): RegisterUse(Use.PENDING),
+    ("NTB4", "int_disable"): RegisterUse(Use.MASK),
+    ("INTVEC", "vector"): RegisterUse(Use.VECTOR),
+    ("NTB4", "window0_limit"): RegisterUse(Use.WINDOW_LIMIT, WINDOW_BARS[0]),
+    ("NTB4", "window1_limit"): RegisterUse(Use.WINDOW_LIMIT, WINDOW_BARS[1]),
+})  # fmt: skip

@@ -1,8 +1,9 @@
 """The bridges that exist: the one table that every part chooses by.
 
 A new model is a row here, a row in `bluebridge.device.ntb.selection` and, if a driver of ours is to
-find it, one in `bluebridge.guest.drivers.ntb`; registers that no other model has get a module
-beside this one. Options, log decoder, lab and conformance run follow from the row.
+find it, one in `bluebridge.guest.drivers.ntb`; its registers and their uses get a module beside
+this one. Options, the log's analyzer, `bluebridge show`, lab and conformance run follow from the
+row.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from enum import StrEnum
 
 from bluebridge.device.layout.fields import RegisterBlock
 from bluebridge.device.layout.ntb import gen1, gen4, switchtec
+from bluebridge.device.layout.ntb.uses import Uses
 
 CLASS_BRIDGE = 0x068000
 """PCI class code of every model: bridge, other."""
@@ -32,6 +34,8 @@ class BridgeModel:
     """Its subsystem ID; the subsystem vendor is the vendor."""
     blocks: tuple[RegisterBlock, ...]
     """The registers in BAR0."""
+    uses: Uses
+    """What they are for."""
     window_bars: tuple[int, int]
     """The BARs that show the peer's memory; the second one is that which may be wide."""
     log_suffix: str
@@ -70,6 +74,7 @@ GEN4 = BridgeModel(
     revision=0x10,
     subsystem=0,
     blocks=gen4.BLOCKS,
+    uses=gen4.USES,
     window_bars=gen4.WINDOW_BARS,
     log_suffix="ntb4",
     kernel_driver="ntb_hw_intel",
@@ -84,6 +89,7 @@ SWITCHTEC = BridgeModel(
     revision=0,
     subsystem=switchtec.DEVICE,
     blocks=switchtec.BLOCKS,
+    uses=switchtec.USES,
     window_bars=switchtec.WINDOW_BARS,
     log_suffix="ntbs",
     kernel_driver="ntb_hw_switchtec",
@@ -99,6 +105,7 @@ GEN1 = BridgeModel(
     revision=0x04,
     subsystem=0,
     blocks=gen1.BLOCKS,
+    uses=gen1.USES,
     window_bars=gen1.WINDOW_BARS,
     log_suffix="ntb1",
     kernel_driver="ntb_hw_intel",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from bluebridge.device.layout.fields import Access, Register, RegisterBlock
+from bluebridge.device.layout.ntb.uses import RegisterUse, Use, Uses
 
 VENDOR = 0x11F8
 DEVICE = 0x8531
@@ -323,3 +324,20 @@ SHARED = (CONTROL, REQUESTER0, REQUESTER1, LUT0, LUT1)
 """One copy for both guests."""
 OWN = (MANAGEMENT, SYSTEM, PARTITION, INFO, MESSAGING, VECTOR0, VECTOR1, PORT)
 BLOCKS = (*SHARED, *OWN)
+USES = Uses(
+    {
+        ("MESSAGING", "outbound_doorbell"): RegisterUse(Use.RING, bits=(1 << DOORBELLS) - 1),
+        ("MESSAGING", "inbound_doorbell"): RegisterUse(Use.PENDING),
+        ("MESSAGING", "inbound_mask"): RegisterUse(Use.MASK),
+        **{("MESSAGING", f"outbound{n}"): RegisterUse(Use.SEND, n) for n in range(MESSAGES)},
+        **{("MESSAGING", f"inbound{n}"): RegisterUse(Use.INBOX, n) for n in range(MESSAGES)},
+        **{
+            ("MESSAGING", f"inbound{n}_status"): RegisterUse(Use.INBOX_STATUS, n)
+            for n in range(MESSAGES)
+        },
+        ("VECTOR0", "vector"): RegisterUse(Use.VECTOR),
+        ("VECTOR1", "vector"): RegisterUse(Use.VECTOR),
+    },
+    message_names={each.value: each.name for each in LinkMessage},
+    first_message=DOORBELLS,
+)
